@@ -1,7 +1,8 @@
 //! Reports: every table of a profile at once.
 //!
-//! Owns: [`Report`], its document for programs, and what stands above the tables. Because: one page must say where
-//! the time went and how far to believe it. Does not: render; see [`crate::render`].
+//! Owns: [`Report`] and [`Analysis`] (its findings alone), their documents for programs, and what stands above the
+//! tables. Because: one page must say where the time went and how far to believe it. Does not: render; see
+//! [`crate::render`].
 
 use std::collections::BTreeMap;
 
@@ -14,6 +15,7 @@ use crate::amount::{Amount, total, value};
 use crate::compilation::Compilations;
 use crate::compiled::CompiledCode;
 use crate::devices::Devices;
+use crate::findings::{Findings, Settings};
 use crate::instructions::Instructions;
 use crate::kernels::Kernels;
 use crate::layers::Layers;
@@ -34,6 +36,9 @@ pub struct Report {
     /// What stands above the tables.
     #[serde(flatten)]
     pub overview: Overview,
+    /// What the rules conclude, by their default parameters.
+    #[serde(flatten)]
+    pub findings: Findings,
     /// What each function cost.
     pub functions: Functions,
     /// The hottest stacks.
@@ -63,6 +68,32 @@ pub struct Report {
     pub losses: Losses,
     /// By table: rows beyond those that were asked for.
     pub rows_left_out: BTreeMap<&'static str, usize>,
+}
+
+/// The document of `analyze --format json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Analysis {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// What was profiled; empty when it has no name.
+    pub target: String,
+    /// Length of the capture; 0 when unknown.
+    pub elapsed_ns: u64,
+    /// What the rules conclude.
+    #[serde(flatten)]
+    pub findings: Findings,
+}
+
+impl Analysis {
+    /// Runs the rules. `elapsed` is the length of the capture, zero when unknown.
+    pub fn compute(subset: &Subset<'_>, elapsed: Nanos, settings: &Settings) -> Self {
+        Analysis {
+            schema_version: SCHEMA_VERSION,
+            target: clean(&subset.profile().meta.target),
+            elapsed_ns: elapsed.0,
+            findings: Findings::compute(subset, elapsed, settings),
+        }
+    }
 }
 
 /// What a report is about.
@@ -109,6 +140,7 @@ impl Report {
         let mut report = Report {
             schema_version: SCHEMA_VERSION,
             overview: Overview::compute(subset, elapsed),
+            findings: Findings::compute(subset, elapsed, &Settings::default()),
             functions: Functions::compute(subset),
             contexts: Contexts::compute(subset),
             phases: Phases::compute(subset),

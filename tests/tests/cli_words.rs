@@ -38,7 +38,7 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn every_help_opens_with_two_commands_that_can_be_pasted() {
-    for command in ["", "live", "record", "view", "report", "export", "diff", "doctor", "probes"] {
+    for command in ["", "live", "record", "view", "report", "analyze", "export", "diff", "doctor", "probes"] {
         let arguments: Vec<&str> = [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
         let help = expect_code(0, &arguments);
         let examples: Vec<&str> = help.lines().take(2).map(str::trim).collect();
@@ -196,6 +196,34 @@ app-7;app/7 100\napp-7;app/8 10\napp-7;app/8;m.py:step:3 50\n"
         picture.contains("app (pid 7)") && picture.contains("main") && !picture.contains('\x1b'),
         "{picture}"
     );
+}
+
+#[test]
+fn findings_of_a_stored_profile_decide_the_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let stacks = folder.path().join("stacks.txt");
+    fs::write(&stacks, "app-7;main;gomp_barrier_wait 600\napp-7;main;work 400\n").unwrap();
+    let stacks = text(&stacks);
+    let analyze = |code: i32, more: &[&str]| expect_code(code, &[&["analyze", stacks], more].concat());
+    let found = analyze(0, &[]);
+    assert!(found.starts_with("1. 60% of samples is threads spinning at barriers"), "{found}");
+    assert!(found.contains("Healthy:") && found.contains("record with --off-cpu"), "{found}");
+    analyze(1, &["--fail-on", "spinning-threads:high"]);
+    analyze(0, &["--fail-on", "import-time", "--only", "spinning-threads"]);
+    analyze(0, &["--fail-on", "spinning-threads", "--skip", "spinning-threads"]);
+    assert!(analyze(2, &["--fail-on", "spinning"]).contains("expected one of hotspot, spinning-threads"));
+    assert!(analyze(2, &["--only", "spinning"]).contains("expected one of hotspot, spinning-threads"));
+    let rules = folder.path().join("rules.toml");
+    fs::write(&rules, "[spinning-threads]\nmin_percent = 90\n").unwrap();
+    analyze(0, &["--rules", text(&rules), "--fail-on", "spinning-threads"]);
+    fs::write(&rules, "[spinning-threads]\npercent = 90\n").unwrap();
+    assert!(analyze(2, &["--rules", text(&rules)]).contains("expected one of min_percent"));
+    let json: serde_json::Value = serde_json::from_str(&analyze(0, &["--format", "json"])).unwrap();
+    assert_eq!(json["findings"][0]["gain"]["label"], "bounded");
+    assert_eq!(json["checks"][0]["rule"], "hotspot");
+    assert!(analyze(0, &["--format", "html"]).contains("\"title\":\"Findings\""));
+    let report = expect_code(0, &["report", stacks]);
+    assert!(report.contains("≤ 60.0%") && report.lines().count() <= 45, "{report}");
 }
 
 #[test]

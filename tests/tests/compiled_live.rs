@@ -101,7 +101,7 @@ fn compiled_code_stands_below_the_lines_that_asked_for_it() {
     assert!(all > 50 && (xla + inductor) * 100 >= all * 90, "{samples}");
     assert!(xla * 4 > all && inductor * 4 > all, "{samples}");
 
-    let report = expect_code(0, &["report", &file]);
+    let report = expect_code(0, &["report", &file, "--all"]);
     for line in [
         "xla jit_step  multiply_fusion  /srv/net.py:8",
         "jit(step)/gate/mul [fused: exp]",

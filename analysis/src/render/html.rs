@@ -13,6 +13,7 @@ use deepctx_storage::export::html::{Column, Tab, write_with_tabs};
 
 use super::text::accelerators::{occupancy, pool_lines};
 use crate::Report;
+use crate::findings::Findings;
 use crate::ranges::Ranges;
 
 /// Writes the page of a profile with the tables of its report.
@@ -23,9 +24,18 @@ pub fn write(source: &Source<'_>, report: &Report, out: &mut dyn Write) -> io::R
     write_with_tabs(source, &tabs(report), out)
 }
 
+/// Writes the page of a profile with its findings.
+///
+/// # Errors
+/// As of [`write`].
+pub fn write_findings(source: &Source<'_>, found: &Findings, out: &mut dyn Write) -> io::Result<()> {
+    write_with_tabs(source, &[findings(found)], out)
+}
+
 /// Every table with rows, but for functions and losses, which every page has.
 fn tabs(report: &Report) -> Vec<Tab> {
     let tabs = [
+        findings(&report.findings),
         contexts(report),
         phases(report),
         ranges(&report.training_steps, "steps", "Training steps"),
@@ -47,6 +57,39 @@ fn percent(share: f64) -> String {
 
 fn tab(id: &str, title: &str, columns: &[Column], left_out: usize, rows: Vec<Vec<String>>) -> Tab {
     Tab { id: id.to_owned(), title: title.to_owned(), columns: columns.to_vec(), rows, left_out }
+}
+
+/// The findings, and one row for each rule that lacks its input.
+fn findings(found: &Findings) -> Tab {
+    let columns = [
+        Column::number("At most"),
+        Column::text("Finding"),
+        Column::code("Where"),
+        Column::text("What to do"),
+        Column::text("Rule"),
+    ];
+    let finding = |of: &crate::findings::Finding| {
+        let places: Vec<String> = of
+            .places
+            .iter()
+            .map(|place| format!("{} {}", percent(place.share_percent), place.name))
+            .collect();
+        let gain = of.gain.percent().map_or_else(|| "not known".to_owned(), percent);
+        vec![gain, of.title.clone(), places.join("\n"), of.advice.to_owned(), of.rule.to_owned()]
+    };
+    let not_checked = |check: &crate::findings::Check| {
+        let reason = check.reason.as_ref()?;
+        let options = check.record_with.map_or_else(String::new, |options| format!("record with {options}"));
+        Some(vec![
+            String::new(),
+            format!("Not checked: {reason}"),
+            String::new(),
+            options,
+            check.rule.to_owned(),
+        ])
+    };
+    let rows = found.findings.iter().map(finding).chain(found.checks.iter().filter_map(not_checked));
+    tab("findings", "Findings", &columns, 0, rows.collect())
 }
 
 fn contexts(report: &Report) -> Tab {

@@ -41,6 +41,7 @@ fuzz_target!(|data: &[u8]| {
         let subset = Subset::new(&opened.profile, &Selection::of(deepctx_profile::Metric::CpuTime));
         let report = Report::compute(&subset, opened.elapsed);
         render::text::write(&report, &mut Vec::new()).expect("memory takes everything");
+        render::text::write_all(&report, &mut Vec::new()).expect("memory takes everything");
     }
 });
 

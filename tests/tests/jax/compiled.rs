@@ -52,7 +52,7 @@ fn kernels_stand_below_the_lines_that_asked_for_them() {
         // What is not known stays as it is: a thunk by its type.
         let thunks = samples.with(&["xla::cpu::"]);
         assert!(thunks > 100, "{samples}");
-        let report = expect_code(0, &["report", &file]);
+        let report = expect_code(0, &["report", &file, "--all"]);
         assert!(report.contains("Compiled code, by what it was compiled from"), "{report}");
         assert!(report.contains(&format!("jax_train.py:{}", line(PROGRAM, "sort"))), "{report}");
     }
@@ -96,7 +96,7 @@ fn compiling_is_told_by_the_line_that_began_it() {
     // The program trains until it is ended, and its code is passed on.
     let output = record.output().unwrap();
     assert_eq!(output.status.code(), Some(124), "{}", crate::cli_support::stderr(&output));
-    let report = expect_code(0, &["report", &file]);
+    let report = expect_code(0, &["report", &file, "--all"]);
     let (_, table) = report.split_once("Time spent compiling, by the line that began it").expect(&report);
     let rows: Vec<&str> = table.lines().collect();
     let mut of_program = rows.windows(2).filter(|rows| rows[0].contains("jax_train.py:main"));

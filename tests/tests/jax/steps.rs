@@ -120,7 +120,7 @@ fn each_thunk_matches_the_code_running_in_it() {
         let at = format!(":{};jit(", line(PROGRAM, mark));
         assert!(samples.with(&[";jax_steps.py:", &at]) > 0, "{mark}: {samples}");
     }
-    let report = expect_code(0, &["report", &file]);
+    let report = expect_code(0, &["report", &file, "--all"]);
     assert!(report.contains(&format!("jax_steps.py:{}", line(PROGRAM, "complex"))), "{report}");
 }
 

@@ -80,7 +80,7 @@ fn thunks_have_their_own_names_and_never_those_of_others() {
     // What runs in the loop stands below it.
     let below = samples.with(&["while.4;xla::cpu::WhileThunk;", ";work_dot_in_loop"]);
     assert_eq!(below, named("work_dot_in_loop"), "{samples}");
-    let report = expect_code(0, &["report", &file]);
+    let report = expect_code(0, &["report", &file, "--all"]);
     assert!(report.contains("xla jit_step") && report.contains("dot.1  /srv/net.py:3"), "{report}");
     assert!(report.contains("thunk-unnamed"), "{report}");
 }

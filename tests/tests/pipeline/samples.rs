@@ -250,7 +250,7 @@ fn instructions_appear_in_every_device_view() {
         let shown = Selection { group_by, ..of_metric.shown };
         let subset = Subset::new(pipeline.profile(), &deepctx_analysis::Selection { shown, ..of_metric });
         let mut out = Vec::new();
-        render::text::write(&Report::compute(&subset, Nanos(0)), &mut out).unwrap();
+        render::text::write_all(&Report::compute(&subset, Nanos(0)), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("gemm(float*)+0x20"), "{text}");
         assert!(text.contains("+0x20  wait 100.0%"), "{text}");

@@ -21,7 +21,7 @@ fn fused_kernels_and_compilation_are_attributed_to_program_lines() {
     record.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let output = record.output().unwrap();
     assert_eq!(output.status.code(), Some(124), "{}", crate::cli_support::stderr(&output));
-    let report = expect_code(0, &["report", &file]);
+    let report = expect_code(0, &["report", &file, "--all"]);
     let (_, table) = report.split_once("Time spent compiling, by the line that began it").expect(&report);
     let rows: Vec<&str> = table.lines().collect();
     let began = format!("torch_compile.py:step:{}", line(PROGRAM, "call"));

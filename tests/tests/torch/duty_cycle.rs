@@ -31,7 +31,7 @@ fn rounds(folder: &Path, rounds: u64) -> Command {
 /// The profile, the calls of each chain of operators, and the report.
 fn opened(file: &str) -> (Profile, BTreeMap<String, u64>, String) {
     let profile = deepctx_storage::open(file).unwrap().profile;
-    (profile, stacks(file, "calls"), expect_code(0, &["report", file]))
+    (profile, stacks(file, "calls"), expect_code(0, &["report", file, "--all"]))
 }
 
 /// Calls of an operator, wherever it was.

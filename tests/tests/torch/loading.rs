@@ -88,6 +88,6 @@ fn phases_match_the_training_loop_and_its_workers() {
         println!("| {}: {from_outside:.3} from outside, {by_itself:.3} by itself", phase.name());
         assert!((from_outside - by_itself).abs() < 0.1, "{}: {samples:?} {said:?}", phase.name());
     }
-    let report = expect_code(0, &["report", &file]);
+    let report = expect_code(0, &["report", &file, "--all"]);
     assert!(report.contains("data loading, in workers"), "{report}");
 }

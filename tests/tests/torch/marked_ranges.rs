@@ -78,7 +78,7 @@ fn pushed_ranges_and_training_step_functions_are_recorded() {
     // Two milliseconds, and one of each other.
     assert!(pushed > both && pushed > domain && pushed > rocked, "{samples:?}");
     assert!(both * domain * rocked > 0, "{samples:?}");
-    let report = expect_code(0, &["report", &file]);
+    let report = expect_code(0, &["report", &file, "--all"]);
     assert!(report.contains("within the domain") && report.contains("train_step"), "{report}");
 }
 

@@ -81,7 +81,7 @@ fn reported(file: &str) -> (Sums, Vec<String>) {
         let of = by_function(file, metric, &FUNCTIONS);
         sums.extend(of.into_iter().map(|(who, bytes)| (format!("{metric} {who}"), bytes)));
     }
-    let report = expect_code(0, &["report", file]);
+    let report = expect_code(0, &["report", file, "--all"]);
     let said = report.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
     let lines = said.filter_map(|line| {
         let (peak, gap) = (line.find("most at a time"), line.find("tensor-free"));

@@ -18,6 +18,8 @@ pub enum Done {
     Fully,
     /// Done, but more was lost than `--max-loss` allows: exit code 1.
     WithLosses,
+    /// Done, and a finding is one that `--fail-on` names: exit code 1.
+    WithFindings,
     /// The recorded command ended with this code, which is passed on.
     Command(u8),
 }
@@ -26,7 +28,7 @@ impl From<Done> for ExitCode {
     fn from(done: Done) -> Self {
         match done {
             Done::Fully => ExitCode::SUCCESS,
-            Done::WithLosses => ExitCode::from(1),
+            Done::WithLosses | Done::WithFindings => ExitCode::from(1),
             Done::Command(code) => ExitCode::from(code),
         }
     }

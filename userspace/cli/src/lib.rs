@@ -3,6 +3,7 @@
 //! Owns: options, errors as people read them, exit codes, progress, output files. Because: this is the product's face,
 //! and it must be testable as a whole. Does not: capture, resolve, model or draw; it calls those who do.
 
+pub mod analyze;
 pub mod capture_args;
 pub mod collector;
 pub mod command;
@@ -15,6 +16,7 @@ pub mod doctor;
 pub mod duration;
 pub mod environment;
 pub mod export;
+pub mod fail_on;
 pub mod failure;
 pub mod files;
 pub mod live;
@@ -89,6 +91,7 @@ fn run(cli: Cli) -> Result<Done, Failure> {
         Command::Record(arguments) => record::run(&arguments),
         Command::View(arguments) => view::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Analyze(arguments) => analyze::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::ReplayRaw(arguments) => replay_raw::run(&arguments),

@@ -12,6 +12,7 @@ use deepctx_storage::export::Format;
 
 use super::capture_args::{CaptureArgs, Probe, TargetArgs, renamed_context, renamed_probes};
 use super::duration;
+use super::fail_on::FailOn;
 use super::sampling::SamplingArgs;
 use super::selection::{GroupBy, SelectionArgs, View};
 use super::tui_args::TuiArgs;
@@ -52,11 +53,16 @@ pub enum Command {
         before_help = "  deepctx-bpf view run.dctx\n  deepctx-bpf view run.dctx --once --tab callers --view python"
     )]
     View(ViewArgs),
-    /// Print hotspots and losses of a stored profile.
+    /// Print findings, hotspots and losses of a stored profile.
     #[command(
         before_help = "  deepctx-bpf report run.dctx\n  deepctx-bpf report run.dctx --format json -o report.json"
     )]
     Report(ReportArgs),
+    /// Say what is slow in a stored profile, why, and what could be won: rules over the whole profile.
+    #[command(
+        before_help = "  deepctx-bpf analyze run.dctx\n  deepctx-bpf analyze run.dctx --fail-on slow-data-loader:medium"
+    )]
+    Analyze(AnalyzeArgs),
     /// Write a stored profile in another format.
     #[command(
         before_help = "  deepctx-bpf export run.dctx --format html -o run.html\n  deepctx-bpf export run.dctx --format pprof -o run.pb.gz"
@@ -91,6 +97,7 @@ impl Command {
             Command::Record(arguments) => &arguments.common,
             Command::View(arguments) => &arguments.common,
             Command::Report(arguments) => &arguments.common,
+            Command::Analyze(arguments) => &arguments.common,
             Command::Export(arguments) => &arguments.common,
             Command::Diff(arguments) => &arguments.common,
             Command::ReplayRaw(arguments) => &arguments.common,
@@ -238,15 +245,50 @@ pub struct ReportArgs {
     /// Form of the report.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_REPORT_FORMAT", default_value = "text")]
     pub format: ReportFormat,
-    /// Rows per table.
+    /// Rows per table, of every table.
     #[arg(long, value_name = "N", env = "DEEPCTX_REPORT_LIMIT", default_value_t = 20)]
     pub limit: usize,
+    /// Every table as text, instead of one screen.
+    #[arg(long, env = "DEEPCTX_REPORT_ALL", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub all: bool,
     /// How to look at it.
     #[command(flatten)]
     pub selection: SelectionArgs,
     /// What stands at the root of each stack.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
     pub group_by: Vec<GroupBy>,
+    /// Where it goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Options of `analyze`.
+#[derive(Debug, Args)]
+pub struct AnalyzeArgs {
+    /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
+    pub profile: PathBuf,
+    /// Parameters of rules, as TOML (`[small-kernels]`, `max_us = 20`); docs/findings.md lists them.
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_ANALYZE_RULES")]
+    pub rules: Option<PathBuf>,
+    /// Run only these rules.
+    #[arg(long, value_name = "RULES", env = "DEEPCTX_ANALYZE_ONLY", value_delimiter = ',')]
+    pub only: Vec<String>,
+    /// Leave these rules out.
+    #[arg(long, value_name = "RULES", env = "DEEPCTX_ANALYZE_SKIP", value_delimiter = ',')]
+    pub skip: Vec<String>,
+    /// Exit with code 1 if this rule has a finding, or one of at least this severity (`low`, `medium`, `high`).
+    #[arg(long, value_name = "RULE[:SEVERITY]", env = "DEEPCTX_ANALYZE_FAIL_ON", value_delimiter = ',',
+          value_parser = FailOn::parse)]
+    pub fail_on: Vec<FailOn>,
+    /// Form of the findings.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_ANALYZE_FORMAT", default_value = "text")]
+    pub format: ReportFormat,
+    /// How to look at it.
+    #[command(flatten)]
+    pub selection: SelectionArgs,
     /// Where it goes.
     #[command(flatten)]
     pub output: OutputArgs,

@@ -1,4 +1,4 @@
-//! `report`: hotspots and losses of a stored profile.
+//! `report`: findings, hotspots and losses of a stored profile.
 //!
 //! Owns: the choice of the form. Does not: find or draw anything; `analysis` does.
 
@@ -22,6 +22,7 @@ pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
     let subset = Subset::new(&opened.profile, &Selection { shown, filter, rows: arguments.limit });
     let report = Report::compute(&subset, opened.elapsed);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
+        ReportFormat::Text if arguments.all => render::text::write_all(&report, out),
         ReportFormat::Text => render::text::write(&report, out),
         ReportFormat::Json => render::json::write(&report, out),
         ReportFormat::Html => {

@@ -1,10 +1,12 @@
-//! Text: tables for people, in one page.
+//! Text: tables for people.
 //!
-//! Owns: [`write()`], the order of the tables, and the widths of texts in them. Because: what a report says must fit a
+//! Owns: [`write_all`], the order of the tables, and the widths of texts in them; [`write()`] is the short form. Because: what a report says must fit a
 //! terminal and a mail. Does not: promise its layout to programs; JSON is for them.
 
 pub(crate) mod accelerators;
 mod comparison;
+mod findings;
+mod short;
 mod training;
 
 use std::io::{self, Write};
@@ -15,6 +17,8 @@ use crate::functions::Function;
 use crate::losses::Losses;
 
 pub use comparison::write as write_comparison;
+pub use findings::write as write_findings;
+pub use short::write;
 
 /// Widest function name in a table; longer ones lose their middle.
 const NAME_WIDTH: usize = 56;
@@ -23,16 +27,17 @@ const PLACE_WIDTH: usize = 44;
 /// Most frames of one context, counted from the leaf; the outermost one always shows.
 const DEPTH: usize = 8;
 
-/// Writes a report.
+/// Writes a report with every table.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_all(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     write_to_depth(report, DEPTH, out)
 }
 
 fn write_to_depth(report: &Report, depth: usize, out: &mut dyn Write) -> io::Result<()> {
     head(report, out)?;
+    findings::top(&report.findings, out)?;
     functions(report, out)?;
     contexts(&report.contexts.rows, depth, out)?;
     training::phases(&report.phases, out)?;

@@ -27,7 +27,7 @@ fn check(profile: &Profile, expect: Expect) {
 /// The tables from one with this title to the losses.
 fn check_tables(profile: &Profile, rows: usize, title: &str, expect: Expect) {
     let mut out = Vec::new();
-    write(&report(profile, rows), &mut out).unwrap();
+    write_all(&report(profile, rows), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let start = text.find(&format!("\n{title}")).unwrap();
     expect.assert_eq(&text[start + 1..text.find("\nLosses and gaps").unwrap()]);
@@ -52,6 +52,10 @@ fn text_report_shows_where_time_went_and_what_was_lost() {
         expect![[r#"
             cpu-time of python train.py (pid 7) on gpu-1
             5.05 s in 3 values, 99 Hz per CPU, 9 calling contexts
+
+            Findings, by what could be won at most
+                   ?  25% of all records were lost, most of them in stage decode: do not trust small differences
+                       lost-events: Sample less often (--freq), record fewer…unch-stacks 100/s); docs/loss.md explains each reason.
 
             Hottest functions
                 self   total  function                                                  where
@@ -126,15 +130,18 @@ fn an_empty_profile_says_so() {
     check(
         &profile(""),
         expect![[r#"
-        cpu-time of python train.py (pid 7)
-        0 ns in 0 values, 99 Hz per CPU, 0 calling contexts
+            cpu-time of python train.py (pid 7)
+            0 ns in 0 values, 99 Hz per CPU, 0 calling contexts
 
-        Hottest functions
-          there are no values of cpu-time
+            Findings, by what could be won at most
+              none: 0 rules checked, 31 without their input (deepctx-bpf analyze)
 
-        Losses and gaps
-          no records were counted
-    "#]],
+            Hottest functions
+              there are no values of cpu-time
+
+            Losses and gaps
+              no records were counted
+        "#]],
     );
 }
 
@@ -204,4 +211,79 @@ fn holders_of_memory_stand_below_its_peak() {
                 … 1 more place
         "#]],
     );
+}
+
+/// A profile with something in every table, and more phases and functions than fit.
+fn full() -> Profile {
+    let mut lines = String::new();
+    for n in 0..40 {
+        lines += &format!("P python3-7 / T py/7 / y /a/train.py:main:{n} / n function_{n} 10000000\n");
+    }
+    for (name, n) in
+        [("spin", 300), ("fault", 200), ("collect", 100), ("import", 900), ("log", 100), ("save", 100)]
+    {
+        let frames = match name {
+            "spin" => "n gomp_barrier_wait",
+            "fault" => "k exc_page_fault",
+            "collect" => "n gc_collect_main",
+            "import" => "y <frozen importlib._bootstrap>:_find_and_load",
+            "log" => "y /lib/python3.11/logging/__init__.py:info",
+            _ => "y /v/torch/serialization.py:save",
+        };
+        lines += &format!("P python3-7 / T py/7 / {frames} 10000000\n").repeat(n);
+    }
+    for part in [
+        "/v/torch/_tensor.py:Tensor.backward",
+        "/v/torch/optim/sgd.py:SGD.step",
+        "/v/torch/nn/modules/module.py:_call_impl",
+        "/v/torch/utils/data/dataloader.py:__next__",
+        "/v/torch/_dynamo/convert_frame.py:compile",
+        "/a/t.py:evaluate",
+    ] {
+        lines += &format!("P python3-7 / T py/7 / y {part} / o aten::mm / n gemm 10000000\n");
+    }
+    lines +=
+        "P python3-7 / T py/7 / o [inductor cpp_fused_0] / y /a/t.py:f:3 / o aten::mul / n kernel 10000000\n";
+    let mut profile = profile(&lines);
+    let path = profile.text("Net.h");
+    let layer = profile.frame(Frame::Layer { path, class: path });
+    let range = text_frame(&mut profile, "r epoch");
+    for metric in [Metric::RangeTime, Metric::StepTime, Metric::CpuTime, Metric::OffCpuTime, Metric::GpuTime]
+    {
+        profile.add(&[layer, range], metric, 5_000_000);
+    }
+    profile.gpu.processes.push(deepctx_profile::activity::GpuProcess { pid: 7, ..Default::default() });
+    profile.ledger.stage_mut(Stage::Decode).received = 4;
+    profile.ledger.dropped(Stage::Decode, Reason::new("short-record", "the record is too short"), 4);
+    profile
+}
+
+fn text_frame(profile: &mut Profile, frame: &str) -> deepctx_profile::FrameId {
+    deepctx_profile::text::parse_frame(profile, frame).unwrap()
+}
+
+#[test]
+fn the_short_report_fits_one_screen() {
+    let mut profile = full();
+    let memory = crate::memory::tests::profile();
+    let sampled = crate::instructions::tests::sampled();
+    profile.merge(&memory);
+    profile.merge(&sampled);
+    let mut out = Vec::new();
+    write(&report(&profile, 20), &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.lines().count() <= 45, "{} lines:\n{text}", text.lines().count());
+    assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+    for part in [
+        "Findings",
+        "more finding",
+        "Phases",
+        "Hottest functions",
+        "Layers",
+        "Steps",
+        "Peak memory",
+        "Quality: ",
+    ] {
+        assert!(text.contains(part), "no {part} in\n{text}");
+    }
 }

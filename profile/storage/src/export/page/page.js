@@ -5,9 +5,11 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const ROW = 20;
-const TABS = [["down", "Top-down"], ["up", "Bottom-up"], ["table", "Table"]]
-  .concat(data.tabs.map((tab) => [tab.id, tab.title]), [["losses", "Losses"]]);
-const state = { tab: "down", metric: 0, zoom: { down: null, up: null }, search: null, sort: "own" };
+// Conclusions are read before the data that they are drawn from.
+const further = (first) => data.tabs.filter((tab) => (tab.id === "findings") === first).map((tab) => [tab.id, tab.title]);
+const TABS = further(true)
+  .concat([["down", "Top-down"], ["up", "Bottom-up"], ["table", "Table"]], further(false), [["losses", "Losses"]]);
+const state = { tab: TABS[0][0], metric: 0, zoom: { down: null, up: null }, search: null, sort: "own" };
 const trees = new Map();
 
 function make(tag, text, className) {

@@ -1,0 +1,307 @@
+//! Classes of frames: what a frame's name says about the time below it.
+//!
+//! Owns: [`Class`] and the names by which it is recognised. Because: frames are far fewer than contexts, so names are
+//! compared once and rules look at bits. Does not: know shares, thresholds, or phases (`deepctx_profile::phase`).
+
+use deepctx_profile::frame::Frame;
+use deepctx_profile::strings::Strings;
+
+macro_rules! classes {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A class of frames; a context is in the classes of all its frames.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(crate) enum Class { $($(#[$doc])* $name,)* }
+
+        impl Class {
+            /// Every class, in order.
+            pub(crate) const ALL: &[Class] = &[$(Class::$name,)*];
+        }
+    };
+}
+
+classes! {
+    /// A thread waits for others without giving up its CPU.
+    Spin,
+    /// Python's cyclic garbage collector.
+    GarbageCollection,
+    /// A thread waits for Python's global interpreter lock.
+    GilWait,
+    /// Python modules are imported.
+    Import,
+    /// The kernel handles page faults.
+    PageFault,
+    /// Probes and programs that a profiler attached.
+    Probe,
+    /// Elements change their layout or their type.
+    Conversion,
+    /// An optimizer updates one tensor after the other.
+    SingleTensor,
+    /// Gradients are reset.
+    ZeroGrad,
+    /// An operator writes zeroes.
+    WriteZero,
+    /// Something is logged.
+    Logging,
+    /// Batches are fetched by the code that a loader worker would run.
+    Fetch,
+    /// A loader without workers makes a batch.
+    SingleProcessLoader,
+    /// A batch of a loader is wanted, by the name that PyTorch gives to the range.
+    Loader,
+    /// A thread could run and waits for a CPU.
+    CpuQueue,
+    /// The backward pass of the operator above.
+    Backward,
+    /// A matrix product or a convolution in single precision, without tensor cores.
+    SinglePrecision,
+    /// A copy that blocks its caller.
+    BlockingCopy,
+    /// Bytes are copied between host and device, or within one.
+    Transfer,
+    /// An operator that indexes or slices.
+    Indexing,
+}
+
+/// Several classes as bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Classes(u32);
+
+impl Classes {
+    /// These and others.
+    pub(crate) const fn with(self, other: Classes) -> Classes {
+        Classes(self.0 | other.0)
+    }
+
+    /// Whether a class is among them.
+    pub(crate) const fn has(self, class: Class) -> bool {
+        self.0 & (1 << class as u8) != 0
+    }
+
+    /// Those in order.
+    pub(crate) fn iter(self) -> impl Iterator<Item = Class> {
+        Class::ALL.iter().copied().filter(move |class| self.has(*class))
+    }
+}
+
+impl FromIterator<Class> for Classes {
+    fn from_iter<I: IntoIterator<Item = Class>>(classes: I) -> Self {
+        Classes(classes.into_iter().fold(0, |bits, class| bits | 1 << class as u8))
+    }
+}
+
+/// The classes of a frame by itself.
+pub(crate) fn of(frame: &Frame, strings: &Strings) -> Classes {
+    let text = |id| strings.get(id);
+    match *frame {
+        Frame::Python { function, file, .. } => of_python(text(file), text(function)),
+        Frame::Native { symbol, .. } => of_native(text(symbol)).with(of_range(text(symbol))),
+        Frame::Kernel { symbol } => of_kernel(text(symbol)),
+        Frame::Operator { name } => of_operator(text(name)).with(of_range(text(name))),
+        Frame::Range { name } => of_range(text(name)),
+        Frame::GpuApi { name } => {
+            let transfer = one(Class::Transfer, is_transfer(text(name)));
+            one(Class::BlockingCopy, is_blocking_copy(text(name))).with(transfer)
+        }
+        Frame::GpuKernel { name } => of_gpu_kernel(text(name)),
+        Frame::Wait { reason } => one(Class::CpuQueue, text(reason) == "waiting for a CPU"),
+        _ => Classes::default(),
+    }
+}
+
+fn one(class: Class, is: bool) -> Classes {
+    is.then_some(class).into_iter().collect()
+}
+
+fn of_python(file: &str, function: &str) -> Classes {
+    const LOGGING: [&str; 6] = [
+        "/logging/__init__.py",
+        "/torch/utils/tensorboard/",
+        "/tensorboardX/",
+        "/wandb/",
+        "/mlflow/",
+        "/tqdm/",
+    ];
+    let name = function.rsplit('.').next().unwrap_or(function);
+    let frozen = file == "<frozen importlib._bootstrap>" || file.ends_with("/importlib/_bootstrap.py");
+    let is = [
+        (Class::Import, frozen && name.starts_with("_find_and_load")),
+        (Class::SingleTensor, name.starts_with("_single_tensor_")),
+        (Class::ZeroGrad, name == "zero_grad"),
+        (Class::Logging, LOGGING.iter().any(|part| file.contains(part))),
+        (Class::Fetch, file.ends_with("/torch/utils/data/_utils/fetch.py")),
+        (Class::SingleProcessLoader, function.contains("_SingleProcessDataLoaderIter")),
+    ];
+    is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
+}
+
+fn of_native(symbol: &str) -> Classes {
+    // Barriers of libgomp and libomp, the pool of OpenBLAS, that of Eigen (XLA).
+    const SPIN: [&str; 7] = [
+        "gomp_barrier_wait",
+        "gomp_team_barrier_wait",
+        "__kmp_wait",
+        "__kmp_hyper_barrier",
+        "kmp_flag_64<",
+        "blas_thread_server",
+        "cpu_relax",
+    ];
+    const COLLECT: [&str; 6] = [
+        "gc_collect_",
+        "_PyGC_Collect",
+        "PyGC_Collect",
+        "_Py_RunGC",
+        "collect_with_callback",
+        "collect_generations",
+    ];
+    let begins = |with: &[&str]| with.iter().any(|begin| symbol.starts_with(begin));
+    let eigen = symbol.contains("ThreadPoolTempl") && symbol.contains("WaitForWork");
+    let is = [
+        (Class::Spin, begins(&SPIN) || eigen),
+        (Class::GarbageCollection, begins(&COLLECT)),
+        (Class::Transfer, is_transfer(symbol)),
+        (Class::GilWait, symbol == "take_gil" || symbol.starts_with("take_gil.")),
+    ];
+    is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
+}
+
+fn of_kernel(symbol: &str) -> Classes {
+    const FAULT: [&str; 6] = [
+        "asm_exc_page_fault",
+        "exc_page_fault",
+        "do_user_addr_fault",
+        "handle_mm_fault",
+        "do_page_fault",
+        "do_mem_abort",
+    ];
+    const PROBE: [&str; 7] = [
+        "uprobe_",
+        "uretprobe_",
+        "__uprobe_",
+        "bpf_prog_",
+        "bpf_trampoline_",
+        "asm_exc_int3",
+        "arch_uprobe_",
+    ];
+    let probe = PROBE.iter().any(|begin| symbol.starts_with(begin));
+    one(Class::PageFault, FAULT.contains(&symbol)).with(one(Class::Probe, probe))
+}
+
+fn of_operator(name: &str) -> Classes {
+    // Operands stand behind a blank; JAX names a path, whose last part is the operator.
+    let name = name.split(" [").next().unwrap_or(name);
+    let last = name.rsplit('/').next().unwrap_or(name);
+    const INDEX: [&str; 6] =
+        ["aten::select", "aten::slice", "aten::index", "aten::index_put_", "aten::narrow", "aten::unbind"];
+    let base = last.split('.').next().unwrap_or(last);
+    let is = [
+        (Class::Conversion, is_conversion(last)),
+        (Class::Backward, name == "[backward]"),
+        (Class::WriteZero, matches!(base, "aten::zero_" | "aten::_foreach_zero_")),
+        (Class::Indexing, INDEX.contains(&base)),
+    ];
+    is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
+}
+
+/// What PyTorch calls the ranges of its loaders and optimizers, also in traces of other tools.
+fn of_range(name: &str) -> Classes {
+    one(Class::SingleProcessLoader, name.starts_with("enumerate(DataLoader)#_SingleProcess"))
+        .with(one(Class::Loader, name.starts_with("enumerate(DataLoader)")))
+        .with(one(Class::ZeroGrad, name.starts_with("Optimizer.zero_grad")))
+}
+
+fn of_gpu_kernel(name: &str) -> Classes {
+    // Products with tensor cores name the type that they compute with.
+    const CORES: [&str; 5] = ["tf32", "s1688", "s16816", "f16", "tensorop"];
+    let single = ["sgemm", "scudnn", "f32f32_f32f32"].iter().any(|part| name.contains(part));
+    let lower = single && !CORES.iter().any(|part| name.contains(part));
+    // A fused kernel converts on its way, without a further pass over memory.
+    let fused = name.contains("fus");
+    one(Class::Conversion, !fused && is_conversion(name)).with(one(Class::SinglePrecision, lower))
+}
+
+fn is_conversion(name: &str) -> bool {
+    const WORDS: [&str; 6] = ["nchw", "nhwc", "_to_copy", "copy_", "contiguous", "convert"];
+    let lower = name.to_ascii_lowercase();
+    let transposes = lower.contains("transpose") && !lower.contains("conv_transpose");
+    // Elements that go to a place of their own are copied for that, not converted.
+    let indexed = lower.contains("index_copy_") || lower.contains("masked_copy");
+    // Convolutions name the layout that they work in.
+    let works = ["gemm", "conv_", "wgrad", "dgrad", "fprop"].iter().any(|word| lower.contains(word));
+    (transposes || WORDS.iter().any(|word| lower.contains(word))) && !indexed && !works
+}
+
+fn is_transfer(name: &str) -> bool {
+    ["cudaMemcpy", "cuMemcpy", "hipMemcpy"].iter().any(|begin| name.starts_with(begin))
+}
+
+fn is_blocking_copy(name: &str) -> bool {
+    const BLOCKING: [&str; 8] = [
+        "cudaMemcpy",
+        "cudaMemcpy2D",
+        "cuMemcpy",
+        "cuMemcpyDtoH_v2",
+        "cuMemcpyHtoD_v2",
+        "hipMemcpy",
+        "hipMemcpyDtoH",
+        "hipMemcpyHtoD",
+    ];
+    BLOCKING.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deepctx_profile::text;
+
+    #[track_caller]
+    fn check(frame: &str, expect: &[Class]) {
+        let mut profile = text::parse("").unwrap();
+        let id = text::parse_frame(&mut profile, frame).unwrap();
+        let found: Vec<Class> = of(&profile.frames.get(id), &profile.strings).iter().collect();
+        assert_eq!(found, expect, "{frame}");
+    }
+
+    #[test]
+    fn names_tell_the_class_of_a_frame() {
+        check("n gomp_team_barrier_wait_end@libgomp.so.1", &[Class::Spin]);
+        check("n take_gil", &[Class::GilWait]);
+        check("n gc_collect_main", &[Class::GarbageCollection]);
+        check("k exc_page_fault", &[Class::PageFault]);
+        check("k bpf_prog_0123_sample", &[Class::Probe]);
+        check("y <frozen importlib._bootstrap>:_find_and_load", &[Class::Import]);
+        check("y /v/torch/optim/adam.py:_single_tensor_adam", &[Class::SingleTensor]);
+        check("o Optimizer.zero_grad#SGD.zero_grad", &[Class::ZeroGrad]);
+        check(
+            "n enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+            &[Class::SingleProcessLoader, Class::Loader],
+        );
+        check("o aten::select.int", &[Class::Indexing]);
+        check("a cudaMemcpy", &[Class::BlockingCopy, Class::Transfer]);
+        check("a cudaMemcpyAsync", &[Class::Transfer]);
+    }
+
+    #[test]
+    fn names_of_useful_work_are_no_conversions() {
+        for frame in ["o aten::_to_copy", "o aten::contiguous", "g cudnn::nchwToNhwcKernel<float>"] {
+            check(frame, &[Class::Conversion]);
+        }
+        for frame in [
+            "o aten::conv_transpose2d",
+            "o jit(f)/transpose(jvp(gate))/mul",
+            "o aten::index_copy_",
+            "g sm80_xmma_fprop_implicit_gemm_bf16_nhwc",
+            "g loop_convert_fusion",
+        ] {
+            check(frame, &[]);
+        }
+    }
+
+    #[test]
+    fn single_precision_products_are_recognised() {
+        check("g volta_sgemm_128x64_nn", &[Class::SinglePrecision]);
+        check("g ampere_sgemm_tf32_128x64", &[]);
+        check("g sm80_xmma_gemm_f32f32_tf32f32", &[]);
+        check("g ampere_bf16_s16816gemm", &[]);
+    }
+}

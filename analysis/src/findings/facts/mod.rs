@@ -1,0 +1,252 @@
+//! Facts: what several rules need to know of every context, computed once.
+//!
+//! Owns: [`Facts`]: classes, phases, and for each context its line, its operator and its thread; sums by class.
+//! Because: a million contexts must be walked a few times, not once for each rule. Does not: judge.
+//!
+//! All of it takes about 30 bytes a context.
+
+mod class;
+mod places;
+
+use deepctx_profile::frame::{Frame, FrameKind};
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::phase::{Phase, phases};
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::Nanos;
+
+pub(crate) use class::{Class, Classes};
+pub(crate) use places::{By, Part};
+
+use super::share::{Share, Sum};
+
+/// Samples below which nothing is concluded: a share of 10 % of a hundred samples has an error of 6 points.
+pub(crate) const SAMPLES_MIN: u64 = 100;
+
+/// What is known of a frame by itself.
+#[derive(Clone, Copy, Debug)]
+struct FrameFacts {
+    classes: Classes,
+    kind: FrameKind,
+    /// A Python function of the program, not of a library.
+    own: bool,
+}
+
+/// What is known of a context by the frames from the root to it. Contexts are numbers of nodes; 0 is none.
+#[derive(Clone, Copy, Debug, Default)]
+struct Within {
+    classes: Classes,
+    /// The nearest Python function of the program.
+    own_line: u32,
+    /// The nearest Python function.
+    line: u32,
+    /// The nearest operator.
+    operator: u32,
+    /// The nearest thread; else the process.
+    thread: u32,
+}
+
+/// What several rules need.
+#[derive(Debug)]
+pub(crate) struct Facts<'p> {
+    profile: &'p Profile,
+    elapsed: Nanos,
+    host: Option<Metric>,
+    frames: Vec<FrameFacts>,
+    within: Vec<Within>,
+    phases: Vec<Phase>,
+    host_sums: Vec<Sum>,
+    device_sums: Vec<Sum>,
+}
+
+impl<'p> Facts<'p> {
+    /// Walks a profile. `elapsed` is the length of the capture, zero when unknown.
+    pub(crate) fn of(profile: &'p Profile, elapsed: Nanos) -> Self {
+        // What says where the program's own time went, best first; a profile of another tool may have only samples.
+        let host = [Metric::CpuTime, Metric::WallTime, Metric::Samples, Metric::Cycles];
+        let host = host.into_iter().find(|metric| profile.tree.total(*metric).sum > 0);
+        let frames = profile.frames.iter().map(|(_, frame)| frame_facts(profile, &frame)).collect();
+        let mut facts = Facts {
+            profile,
+            elapsed,
+            host,
+            frames,
+            within: Vec::new(),
+            phases: phases(profile),
+            host_sums: Vec::new(),
+            device_sums: Vec::new(),
+        };
+        facts.within = facts.walk();
+        facts.host_sums = host.map_or_else(Vec::new, |metric| facts.class_sums(metric));
+        facts.device_sums = facts.class_sums(Metric::GpuTime);
+        facts
+    }
+
+    fn walk(&self) -> Vec<Within> {
+        let mut within: Vec<Within> = Vec::with_capacity(self.profile.tree.len());
+        within.push(Within::default());
+        // Callers come before what they call.
+        for (number, node) in (1u32..).zip(self.profile.tree.nodes().skip(1)) {
+            let mut at = within.get(node.parent.index()).copied().unwrap_or_default();
+            if let Some(frame) = self.frames.get(node.frame.index()) {
+                at.classes = at.classes.with(frame.classes);
+                match frame.kind {
+                    FrameKind::Process | FrameKind::Thread => at.thread = number,
+                    FrameKind::Operator => at.operator = number,
+                    FrameKind::Python => {
+                        at.line = number;
+                        at.own_line = if frame.own { number } else { at.own_line };
+                    }
+                    _ => {}
+                }
+            }
+            within.push(at);
+        }
+        within
+    }
+
+    fn class_sums(&self, metric: Metric) -> Vec<Sum> {
+        let mut sums = vec![Sum::default(); Class::ALL.len() + 1];
+        for (node, sum) in self.values(metric) {
+            if let Some(total) = sums.last_mut() {
+                *total += sum;
+            }
+            for class in self.classes(node).iter() {
+                if let Some(of_class) = sums.get_mut(class as usize) {
+                    *of_class += sum;
+                }
+            }
+        }
+        sums
+    }
+
+    /// The profile.
+    pub(crate) fn profile(&self) -> &'p Profile {
+        self.profile
+    }
+
+    /// Length of the capture; zero when unknown.
+    pub(crate) fn elapsed(&self) -> Nanos {
+        self.elapsed
+    }
+
+    /// What says where the program's own time went; `None` when nothing does.
+    pub(crate) fn host(&self) -> Option<Metric> {
+        self.host
+    }
+
+    /// Whether the values of a metric are samples, which have an error.
+    pub(crate) fn is_sampled(metric: Metric) -> bool {
+        matches!(metric, Metric::CpuTime | Metric::Samples | Metric::Cycles)
+    }
+
+    /// Whether the profile has values of a metric.
+    pub(crate) fn has(&self, metric: Metric) -> bool {
+        self.profile.tree.total(metric).sum > 0
+    }
+
+    /// The values of a metric by context.
+    pub(crate) fn values(&self, metric: Metric) -> impl Iterator<Item = (NodeId, Sum)> + '_ {
+        let by_value = metric == Metric::Samples;
+        // What another tool summed up is one value of many samples; it says how many beside it.
+        let samples = Self::is_sampled(metric) && !by_value && self.has(Metric::Samples);
+        self.profile.tree.cells(metric).map(move |(node, cell)| {
+            let count = match (by_value, samples) {
+                (true, _) => cell.sum,
+                (_, true) => self.profile.tree.exclusive(node, Metric::Samples).sum,
+                _ => cell.count,
+            };
+            (node, Sum { value: cell.sum, count })
+        })
+    }
+
+    /// The classes of a context.
+    pub(crate) fn classes(&self, node: NodeId) -> Classes {
+        self.at(node).classes
+    }
+
+    /// The classes of a frame by itself.
+    pub(crate) fn frame_classes(&self, frame: FrameId) -> Classes {
+        self.frames.get(frame.index()).map_or_else(Classes::default, |frame| frame.classes)
+    }
+
+    /// The phase of a context.
+    pub(crate) fn phase(&self, node: NodeId) -> Phase {
+        self.phases.get(node.index()).copied().unwrap_or_default()
+    }
+
+    /// The thread of a context, or its process.
+    pub(crate) fn thread(&self, node: NodeId) -> NodeId {
+        NodeId::from_number(self.at(node).thread)
+    }
+
+    /// The innermost operator of a context; the root when it is in none.
+    pub(crate) fn operator(&self, node: NodeId) -> NodeId {
+        NodeId::from_number(self.at(node).operator)
+    }
+
+    /// The innermost Python function of the program, else of a library; the root when there is none.
+    pub(crate) fn line(&self, node: NodeId) -> NodeId {
+        let at = self.at(node);
+        NodeId::from_number(if at.own_line > 0 { at.own_line } else { at.line })
+    }
+
+    /// The frame of a context.
+    pub(crate) fn frame(&self, node: NodeId) -> Frame {
+        self.profile.frames.get(self.profile.tree.node(node).frame)
+    }
+
+    /// The text of a frame, with its line.
+    pub(crate) fn label(&self, frame: FrameId) -> String {
+        let frame = self.profile.frames.get(frame);
+        deepctx_profile::frame::clean(&frame.label(&self.profile.strings, true))
+    }
+
+    /// The part of a metric in contexts of a class. Computed already for time on the host and on devices.
+    pub(crate) fn share(&self, metric: Metric, class: Class) -> Share {
+        let known = match metric {
+            Metric::GpuTime => Some(&self.device_sums),
+            _ if Some(metric) == self.host => Some(&self.host_sums),
+            _ => None,
+        };
+        match known {
+            Some(sums) => {
+                let of = |at: usize| sums.get(at).copied().unwrap_or_default();
+                let (part, whole) = (of(class as usize), of(Class::ALL.len()));
+                Share { part, whole, sampled: Self::is_sampled(metric), ..Share::default() }
+            }
+            None => self.share_where(metric, |node| self.classes(node).has(class)),
+        }
+    }
+
+    /// The part of a metric in contexts that are in.
+    pub(crate) fn share_where(&self, metric: Metric, mut is_in: impl FnMut(NodeId) -> bool) -> Share {
+        let mut share = Share { sampled: Self::is_sampled(metric), ..Share::default() };
+        for (node, sum) in self.values(metric) {
+            share.whole += sum;
+            if is_in(node) {
+                share.part += sum;
+            }
+        }
+        share
+    }
+
+    fn at(&self, node: NodeId) -> Within {
+        self.within.get(node.index()).copied().unwrap_or_default()
+    }
+}
+
+fn frame_facts(profile: &Profile, frame: &Frame) -> FrameFacts {
+    const LIBRARIES: [&str; 5] = ["/site-packages/", "/dist-packages/", "/lib/python", "/torch/", "<frozen "];
+    let own = match frame {
+        Frame::Python { file, .. } => {
+            let file = profile.strings.get(*file);
+            // Built-in functions have no file; a trace may have paths relative to its libraries.
+            let library = file.is_empty() || file.starts_with("torch/") || file.starts_with("<built-in");
+            !library && !LIBRARIES.iter().any(|part| file.contains(part))
+        }
+        _ => false,
+    };
+    FrameFacts { classes: class::of(frame, &profile.strings), kind: frame.kind(), own }
+}

@@ -1,0 +1,110 @@
+//! Places: the lines, operators and kernels with the largest parts of a metric.
+//!
+//! Owns: [`By`] and [`Facts::places`]. Because: a finding is of use only where it can be acted on: at a line of the
+//! program. Does not: decide which contexts count.
+
+use std::cmp::Reverse;
+
+use deepctx_profile::frame::{FrameKind, clean};
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashMap;
+
+use super::Facts;
+use crate::amount::percent;
+use crate::findings::finding::{Place, PlaceKind};
+use crate::findings::share::Sum;
+
+/// Places that a finding names: more are not read.
+const PLACES_MAX: usize = 5;
+
+/// What contexts are joined by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The innermost line of the program; an operator or a function where there is none.
+    Line,
+    /// The frame of the context itself.
+    Leaf,
+    /// The innermost operator; where there is none, the line.
+    Operator,
+}
+
+/// The part of one place.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Part {
+    /// Its sum.
+    pub(crate) sum: Sum,
+    /// The context with the largest part of it, and that part.
+    context: (u64, u32),
+}
+
+impl Part {
+    fn add(&mut self, node: NodeId, sum: Sum) {
+        self.sum += sum;
+        if sum.value >= self.context.0 {
+            self.context = (sum.value, node.number());
+        }
+    }
+}
+
+impl Facts<'_> {
+    /// The sums of a metric over contexts that are in, by place.
+    pub(crate) fn parts(
+        &self,
+        metric: Metric,
+        by: By,
+        mut is_in: impl FnMut(NodeId) -> bool,
+    ) -> FxHashMap<FrameId, Part> {
+        let mut parts: FxHashMap<FrameId, Part> = FxHashMap::default();
+        for (node, sum) in self.values(metric) {
+            if is_in(node) {
+                let place = self.profile().tree.node(self.place_of(node, by)).frame;
+                parts.entry(place).or_default().add(node, sum);
+            }
+        }
+        parts
+    }
+
+    /// The places with the largest parts of a metric over contexts that are in, as shares of a whole.
+    pub(crate) fn places(
+        &self,
+        metric: Metric,
+        by: By,
+        is_in: impl FnMut(NodeId) -> bool,
+        whole: u64,
+    ) -> Vec<Place> {
+        let mut parts: Vec<(FrameId, Part)> = self.parts(metric, by, is_in).into_iter().collect();
+        parts.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
+        parts.truncate(PLACES_MAX);
+        parts.into_iter().map(|(frame, part)| self.place(frame, &part, whole)).collect()
+    }
+
+    /// One place with its share of a whole.
+    pub(crate) fn place(&self, frame: FrameId, part: &Part, whole: u64) -> Place {
+        let known = self.profile().frames.get(frame);
+        let kind = match known.kind() {
+            FrameKind::Python => PlaceKind::Line,
+            FrameKind::Operator | FrameKind::Layer => PlaceKind::Operator,
+            FrameKind::GpuKernel => PlaceKind::Kernel,
+            FrameKind::Process | FrameKind::Thread => PlaceKind::Process,
+            _ => PlaceKind::Function,
+        };
+        Place {
+            kind,
+            name: self.label(frame),
+            at: clean(&known.detail(&self.profile().strings, true)),
+            context: part.context.1,
+            share_percent: percent(part.sum.value, whole),
+        }
+    }
+
+    fn place_of(&self, node: NodeId, by: By) -> NodeId {
+        let or = |found: NodeId, other: NodeId| if found == NodeId::ROOT { other } else { found };
+        match by {
+            By::Leaf => node,
+            By::Line => or(self.line(node), or(self.operator(node), node)),
+            By::Operator => or(self.operator(node), or(self.line(node), node)),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Finding: one conclusion of a rule, with what it rests on.
+//!
+//! Owns: [`Finding`] and its parts. Because: whoever reads a conclusion must see where it holds, what it could win at
+//! most and which figures say so. Does not: draw conclusions; the rules do.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+/// What a rule concluded.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// Id of the rule.
+    pub rule: &'static str,
+    /// How much could be won: [`Severity::of`].
+    pub severity: Severity,
+    /// The conclusion in one sentence, with its numbers.
+    pub title: String,
+    /// Where it holds, largest share first.
+    pub places: Vec<Place>,
+    /// Name of the metric that shares are of.
+    pub metric: &'static str,
+    /// Share of the metric that is affected.
+    pub share_percent: f64,
+    /// The most that could be won.
+    pub gain: Gain,
+    /// The figures behind the conclusion.
+    pub evidence: Vec<Figure>,
+    /// What to do.
+    pub advice: &'static str,
+    /// Parameters of the rule as they were used.
+    pub parameters: BTreeMap<&'static str, f64>,
+    /// Values that the rule looked at: samples, calls, kernels or steps.
+    pub datapoints: u64,
+    /// Those of them that are affected.
+    pub violations: u64,
+}
+
+/// How much could be won.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Less than 5 %, or an amount that is not known.
+    Low,
+    /// At least 5 %.
+    Medium,
+    /// At least 20 %.
+    High,
+}
+
+impl Severity {
+    /// Every severity, lowest first.
+    pub const ALL: [Severity; 3] = [Severity::Low, Severity::Medium, Severity::High];
+
+    /// The severity of what could be won.
+    pub fn of(gain: &Gain) -> Self {
+        match gain.percent() {
+            Some(percent) if percent >= 20.0 => Severity::High,
+            Some(percent) if percent >= 5.0 => Severity::Medium,
+            _ => Severity::Low,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Severity::Low => "low",
+            Severity::Medium => "medium",
+            Severity::High => "high",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No severity has this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownSeverity(pub String);
+
+impl fmt::Display for UnknownSeverity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown severity `{}`: expected low, medium or high", self.0)
+    }
+}
+
+impl std::error::Error for UnknownSeverity {}
+
+impl FromStr for Severity {
+    type Err = UnknownSeverity;
+
+    fn from_str(name: &str) -> Result<Self, UnknownSeverity> {
+        let known = Severity::ALL.into_iter().find(|severity| severity.name() == name);
+        known.ok_or_else(|| UnknownSeverity(name.to_owned()))
+    }
+}
+
+/// The most that could be won.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "label", rename_all = "lowercase")]
+pub enum Gain {
+    /// An upper bound: removing the cause wins at most this.
+    Bounded {
+        /// Share of the finding's metric.
+        at_most_percent: f64,
+        /// Why it cannot be more.
+        because: &'static str,
+    },
+    /// There is no bound, because of this.
+    Unknown {
+        /// The reason in a sentence.
+        because: &'static str,
+    },
+}
+
+impl Gain {
+    /// The bound as a share of the finding's metric; `None` where there is none.
+    pub fn percent(&self) -> Option<f64> {
+        match self {
+            Gain::Bounded { at_most_percent, .. } => Some(*at_most_percent),
+            Gain::Unknown { .. } => None,
+        }
+    }
+}
+
+/// What kind of place a finding is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlaceKind {
+    /// A line of a Python function.
+    Line,
+    /// An operator of a framework.
+    Operator,
+    /// A kernel of a device.
+    Kernel,
+    /// A function without a Python caller.
+    Function,
+    /// A process, or the memory of one on a device.
+    Process,
+}
+
+/// Where a finding holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Place {
+    /// What kind of place it is.
+    pub kind: PlaceKind,
+    /// Its name: `train.py:step:30`, `aten::addmm`.
+    pub name: String,
+    /// Path of the source file with the line, or of the library; empty when unknown.
+    pub at: String,
+    /// Number of the calling context with the largest part, as in the tables of the stored profile.
+    pub context: u32,
+    /// Its share of the finding's metric.
+    pub share_percent: f64,
+}
+
+/// How a figure is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Basis {
+    /// It was measured, or counted in samples.
+    Measured,
+    /// It is an upper or a lower bound.
+    Bounded,
+    /// A model derives it, for instance from the sizes of tensors.
+    Modelled,
+}
+
+/// One figure behind a finding.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// What it is.
+    pub name: &'static str,
+    /// Its value.
+    pub value: f64,
+    /// Its unit: `ns`, `bytes`, `count`, `percent` or `ratio`.
+    pub unit: &'static str,
+    /// How it is known.
+    pub basis: Basis,
+}
+
+impl Figure {
+    /// A figure that was measured.
+    pub(crate) fn measured(name: &'static str, value: f64, unit: &'static str) -> Self {
+        Figure { name, value, unit, basis: Basis::Measured }
+    }
+
+    /// A bound.
+    pub(crate) fn bounded(name: &'static str, value: f64, unit: &'static str) -> Self {
+        Figure { name, value, unit, basis: Basis::Bounded }
+    }
+
+    /// A figure that a model derives.
+    pub(crate) fn modelled(name: &'static str, value: f64, unit: &'static str) -> Self {
+        Figure { name, value, unit, basis: Basis::Modelled }
+    }
+}

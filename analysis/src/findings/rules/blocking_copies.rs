@@ -1,0 +1,43 @@
+//! Copies that block their caller.
+
+use deepctx_profile::metric::Metric;
+
+use super::{By, Facts, Outcome, Rule, ShareCheck, Values};
+use crate::findings::facts::Class;
+use crate::findings::rule::Parameter;
+use crate::findings::share::Sum;
+
+pub(super) const RULE: Rule = Rule {
+    id: "blocking-copies",
+    what: "copies to or from a device that block their caller",
+    definition: "time of copies by `cudaMemcpy`, `cuMemcpyHtoD` and the like, not `…Async` / (time of \
+                 kernels + of copies) ≥ `min_percent`",
+    source: "Nsight Systems (expert rule `cuda_memcpy_sync`)",
+    needs: "copies with measured time",
+    parameters: &[Parameter { name: "min_percent", default: 2.0, source: "own; Nsight Systems lists any" }],
+    check,
+};
+
+fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+    if !facts.has(Metric::CopyTime) {
+        return Outcome::missing("the profile has no measured time of copies", "--gpu-activity");
+    }
+    let mut share = facts.share(Metric::CopyTime, Class::BlockingCopy);
+    let kernels = facts.share(Metric::GpuTime, Class::BlockingCopy).whole;
+    share.exact = [Sum::default(), kernels];
+    ShareCheck {
+        metric: Metric::CopyTime,
+        share,
+        limit: "min_percent",
+        of: Some("time of kernels and copies"),
+        places: None,
+        is_in: &|node| facts.classes(node).has(Class::BlockingCopy),
+        by: By::Line,
+        title: &|share| format!("{share} of the device's time is copies that block the program"),
+        figure: "time of blocking copies",
+        advice: "Pin the memory (pin_memory=True) and copy with non_blocking=True, so that copies overlap \
+                 kernels.",
+        because: "copies that overlap kernels take no time of their own",
+    }
+    .outcome(facts, values)
+}

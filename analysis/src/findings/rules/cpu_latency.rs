@@ -1,0 +1,84 @@
+//! Lines that keep the CPU far longer than the device.
+
+use std::cmp::Reverse;
+
+use deepctx_profile::frame::FrameKind;
+use deepctx_profile::metric::Metric;
+
+use super::{By, Draft, Facts, Outcome, Rule, Values, no_device_time, no_host_time, written};
+use crate::findings::facts::{Class, SAMPLES_MIN};
+use crate::findings::finding::{Figure, Gain};
+use crate::findings::rule::Parameter;
+use crate::findings::share::{Share, Sum};
+
+pub(super) const RULE: Rule = Rule {
+    id: "cpu-latency",
+    what: "lines that launch work for a device and keep the CPU far longer than the device",
+    definition: "time of the program / time of kernels > `min_ratio` at a line that launches kernels and \
+                 has ≥ `min_percent` of the program's time",
+    source: "DeepContext 4.3 ⑤",
+    needs: "kernels with measured time, and samples or a trace",
+    parameters: &[
+        Parameter { name: "min_ratio", default: 5.0, source: "own; the paper gives none" },
+        Parameter { name: "min_percent", default: 2.0, source: "own" },
+    ],
+    check,
+};
+
+fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+    let Some(host) = facts.host().filter(|host| matches!(host, Metric::CpuTime | Metric::WallTime)) else {
+        return no_host_time();
+    };
+    if !facts.has(Metric::GpuTime) {
+        return no_device_time();
+    }
+    let whole = facts.share(host, Class::Spin).whole;
+    if Facts::is_sampled(host) && whole.count < SAMPLES_MIN {
+        return Outcome::missing("too few samples were taken", "--duration, or a higher --freq");
+    }
+    let device = facts.parts(Metric::GpuTime, By::Line, |_| true);
+    let program = facts.parts(host, By::Line, |_| true);
+    let (ratio, least) = (values.get("min_ratio"), values.get("min_percent"));
+    let mut slow: Vec<_> = program
+        .into_iter()
+        .filter(|(frame, _)| facts.profile().frames.get(*frame).kind() == FrameKind::Python)
+        .filter_map(|(frame, part)| Some((frame, part, device.get(&frame)?.sum)))
+        .filter(|(_, part, device)| {
+            let share =
+                Share { part: part.sum, whole, sampled: Facts::is_sampled(host), exact: Default::default() };
+            share.at_least_percent() >= least && part.sum.value as f64 > ratio * device.value as f64
+        })
+        .collect();
+    slow.sort_by_key(|(frame, part, _)| (Reverse(part.sum.value), frame.number()));
+    let (mut host_sum, mut device_sum) = (Sum::default(), Sum::default());
+    slow.iter().for_each(|(_, part, device)| {
+        host_sum += part.sum;
+        device_sum += *device;
+    });
+    if slow.is_empty() {
+        return Outcome::Healthy { datapoints: whole.count };
+    }
+    let share = Share { part: host_sum, whole, sampled: false, exact: Default::default() }.percent();
+    let times = host_sum.value as f64 / device_sum.value.max(1) as f64;
+    let excess = crate::amount::percent(host_sum.value.saturating_sub(device_sum.value), whole.value);
+    let draft = Draft {
+        title: format!(
+            "{} of {host} is at lines that keep the CPU {times:.1} times as long as the device",
+            written(share)
+        ),
+        metric: host.name(),
+        share_percent: share,
+        gain: Gain::Bounded { at_most_percent: excess, because: "the device's own time stays" },
+        places: slow.iter().take(5).map(|(frame, part, _)| facts.place(*frame, part, whole.value)).collect(),
+        evidence: vec![
+            Figure::measured("time of the program at these lines", host_sum.value as f64, "ns"),
+            Figure::measured("time of kernels from these lines", device_sum.value as f64, "ns"),
+            Figure::measured("program / kernels", times, "ratio"),
+        ],
+        advice: "Launch less often: torch.compile, CUDA graphs (mode='reduce-overhead'), larger batches, \
+                 fewer small operators.",
+        datapoints: whole.count,
+        violations: host_sum.count,
+    };
+    Outcome::Findings(vec![draft.finding(values)])
+}

@@ -1,0 +1,47 @@
+//! Threads that could run and wait for a CPU.
+
+use deepctx_profile::metric::Metric;
+
+use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time, no_waits};
+use crate::findings::facts::Class;
+use crate::findings::rule::Parameter;
+use crate::findings::share::Share;
+
+pub(super) const RULE: Rule = Rule {
+    id: "cpu-queue",
+    what: "threads that could run and wait for a CPU: there are more of them than CPUs",
+    definition: "time off the CPU with the reason `waiting for a CPU` / (that + time on the CPU) ≥ \
+                 `min_percent`",
+    source: "SageMaker Debugger (`CPUBottleneck`, oversubscription by OpenCV); DeepContext 6.5 (more \
+             loader threads than cores)",
+    needs: "time off the CPU",
+    parameters: &[Parameter { name: "min_percent", default: 10.0, source: "own" }],
+    check,
+};
+
+fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+    if facts.host().is_none() {
+        return no_host_time();
+    }
+    if !facts.has(Metric::OffCpuTime) {
+        return no_waits();
+    }
+    let waits = facts.share(Metric::OffCpuTime, Class::CpuQueue).part;
+    let whole = facts.share(Metric::CpuTime, Class::CpuQueue).whole;
+    let share = Share { part: Default::default(), whole, sampled: true, exact: [waits, waits] };
+    ShareCheck {
+        metric: Metric::OffCpuTime,
+        share,
+        limit: "min_percent",
+        of: Some("time in which threads run or could run"),
+        places: None,
+        is_in: &|node| facts.classes(node).has(Class::CpuQueue),
+        by: By::Line,
+        title: &|share| format!("Threads that could run wait {share} of their time for a CPU"),
+        figure: "time waiting for a CPU",
+        advice: "Start fewer threads and loader workers than CPUs (num_workers, OMP_NUM_THREADS, \
+                 cv2.setNumThreads(0)), or keep other programs off them.",
+        because: "with a CPU for each thread these waits end; the work itself stays",
+    }
+    .outcome(facts, values)
+}

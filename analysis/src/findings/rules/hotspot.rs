@@ -1,0 +1,87 @@
+//! Functions and kernels that take much of the time.
+
+use std::cmp::Reverse;
+
+use deepctx_profile::frame::FrameKind;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::metric::Metric;
+
+use super::{By, Draft, Facts, Outcome, Rule, Values, no_host_time, too_few, written};
+use crate::findings::facts::{Class, Part};
+use crate::findings::finding::{Figure, Finding, Gain};
+use crate::findings::rule::Parameter;
+use crate::findings::share::Share;
+
+/// Findings of this rule: a profile with more has no hotspot.
+const MOST: usize = 3;
+
+pub(super) const RULE: Rule = Rule {
+    id: "hotspot",
+    what: "a function or a kernel that takes much of the time by itself",
+    definition: "own time of a kernel / time of all kernels > `kernel_percent`; own time of a function / \
+                 all time on the CPU > `function_percent`, functions that spin left out",
+    source: "DeepContext 4.3 ①",
+    needs: "samples, or kernels with measured time",
+    parameters: &[
+        Parameter { name: "kernel_percent", default: 20.0, source: "own; the paper gives none" },
+        Parameter { name: "function_percent", default: 20.0, source: "own; the paper gives none" },
+    ],
+    check,
+};
+
+fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+    let Some(host) = facts.host() else { return no_host_time() };
+    if !facts.has(Metric::GpuTime)
+        && let Some(few) = too_few(&facts.share(host, Class::Spin))
+    {
+        return few;
+    }
+    let mut findings = hottest(facts, values, Metric::GpuTime, "kernel_percent");
+    // Time that merely passes in a function is no work of it.
+    if Facts::is_sampled(host) {
+        findings.extend(hottest(facts, values, host, "function_percent"));
+    }
+    let datapoints = facts.share(host, Class::Spin).whole.count;
+    Outcome::of(findings, datapoints)
+}
+
+fn hottest(facts: &Facts<'_>, values: &Values<'_>, metric: Metric, limit: &str) -> Vec<Finding> {
+    let device = metric == Metric::GpuTime;
+    let is_in = |node| {
+        let kind = facts.frame(node).kind();
+        let counts = match device {
+            true => kind == FrameKind::GpuKernel,
+            // An operator or a range stands for what it calls.
+            false => !matches!(
+                kind,
+                FrameKind::Process | FrameKind::Thread | FrameKind::Operator | FrameKind::GpuKernel
+            ),
+        };
+        counts && !facts.classes(node).has(Class::Spin)
+    };
+    let whole = facts.share(metric, Class::Spin).whole;
+    let mut parts: Vec<(FrameId, Part)> = facts.parts(metric, By::Leaf, is_in).into_iter().collect();
+    parts.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
+    let hot = |(frame, part): (FrameId, Part)| {
+        let share =
+            Share { part: part.sum, whole, sampled: Facts::is_sampled(metric), exact: Default::default() };
+        (share.at_least_percent() > values.get(limit)).then(|| {
+            let name = facts.label(frame);
+            let is_it = |node| is_in(node) && facts.profile().tree.node(node).frame == frame;
+            let own = facts.places(metric, By::Line, is_it, whole.value);
+            Draft {
+                title: format!("{name} takes {} of {metric} by itself", written(share.percent())),
+                metric: metric.name(),
+                share_percent: share.percent(),
+                gain: Gain::Unknown { because: "how much faster this work could be done is not known" },
+                places: std::iter::once(facts.place(frame, &part, whole.value)).chain(own).collect(),
+                evidence: vec![Figure::measured("own share", share.percent(), "percent")],
+                advice: "Look at its callers and its lines: `report --all`, or the flame graph of `view`.",
+                datapoints: whole.count,
+                violations: part.sum.count,
+            }
+            .finding(values)
+        })
+    };
+    parts.into_iter().take(MOST).filter_map(hot).collect()
+}

@@ -1,0 +1,203 @@
+//! Rules: the list of all of them, and what most of them have in common.
+//!
+//! Owns: [`RULES`], [`Draft`], and the check of a share ([`ShareCheck`]). Because: a rule is one file, and reads like
+//! its definition. Does not: know what a single rule looks for.
+
+mod backward_cost;
+mod blocking_copies;
+mod blocking_waits;
+mod checkpoint_time;
+mod communication;
+mod compilation_time;
+mod conversions;
+mod cpu_latency;
+mod cpu_queue;
+mod garbage_collection;
+mod gil_wait;
+mod gradient_zeroing;
+mod growing_memory;
+mod hotspot;
+mod idle_device;
+mod import_time;
+mod late_start;
+mod loading;
+mod logging_time;
+mod lost_events;
+mod odd_sizes;
+mod page_faults;
+mod probe_cost;
+mod repeated_indexing;
+mod single_precision;
+mod single_tensor_optimizer;
+mod slow_data_loader;
+mod small_kernels;
+mod spinning_threads;
+mod stall_reasons;
+mod synchronous_data_loader;
+mod uneven_steps;
+
+#[cfg(test)]
+mod tests;
+
+use deepctx_profile::metric::Metric;
+use deepctx_profile::tree::NodeId;
+
+use super::facts::{By, Facts, SAMPLES_MIN};
+use super::finding::{Figure, Finding, Gain, Place, Severity};
+use super::rule::{Outcome, Rule, Values};
+use super::share::Share;
+
+/// Every rule, in the order of the documentation: the program's own time, training, devices, the profile itself.
+pub const RULES: &[&Rule] = &[
+    &hotspot::RULE,
+    &spinning_threads::RULE,
+    &gil_wait::RULE,
+    &cpu_queue::RULE,
+    &garbage_collection::RULE,
+    &import_time::RULE,
+    &page_faults::RULE,
+    &conversions::RULE,
+    &slow_data_loader::RULE,
+    &synchronous_data_loader::RULE,
+    &single_tensor_optimizer::RULE,
+    &gradient_zeroing::RULE,
+    &repeated_indexing::RULE,
+    &checkpoint_time::RULE,
+    &logging_time::RULE,
+    &compilation_time::RULE,
+    &uneven_steps::RULE,
+    &backward_cost::RULE,
+    &small_kernels::RULE,
+    &stall_reasons::RULE,
+    &cpu_latency::RULE,
+    &blocking_waits::RULE,
+    &blocking_copies::RULE,
+    &single_precision::RULE,
+    &odd_sizes::RULE,
+    &communication::RULE,
+    &idle_device::RULE,
+    &late_start::RULE,
+    &growing_memory::RULE,
+    &probe_cost::RULE,
+    &lost_events::RULE,
+];
+
+/// What a rule says of a finding; the rest follows from the rule.
+#[derive(Debug)]
+struct Draft {
+    title: String,
+    metric: &'static str,
+    share_percent: f64,
+    gain: Gain,
+    places: Vec<Place>,
+    evidence: Vec<Figure>,
+    advice: &'static str,
+    datapoints: u64,
+    violations: u64,
+}
+
+impl Draft {
+    fn finding(self, values: &Values<'_>) -> Finding {
+        Finding {
+            rule: values.rule().id,
+            severity: Severity::of(&self.gain),
+            title: self.title,
+            places: self.places,
+            metric: self.metric,
+            share_percent: self.share_percent,
+            gain: self.gain,
+            evidence: self.evidence,
+            advice: self.advice,
+            parameters: values.all(),
+            datapoints: self.datapoints,
+            violations: self.violations,
+        }
+    }
+}
+
+/// A rule that fires when some contexts have at least a share of a metric.
+struct ShareCheck<'c> {
+    metric: Metric,
+    share: Share,
+    /// The parameter that holds the least share, in percent.
+    limit: &'static str,
+    /// What the share is of, where that is not all of `metric`.
+    of: Option<&'static str>,
+    /// What the places are found by, where it is not `metric`.
+    places: Option<Metric>,
+    /// Which contexts, for the places.
+    is_in: &'c dyn Fn(NodeId) -> bool,
+    by: By,
+    /// The conclusion; it gets the share, written.
+    title: &'c dyn Fn(&str) -> String,
+    /// What the share is called in the evidence.
+    figure: &'static str,
+    advice: &'static str,
+    /// Why no more than the share can be won.
+    because: &'static str,
+}
+
+impl ShareCheck<'_> {
+    fn outcome(self, facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+        if let Some(few) = too_few(&self.share) {
+            return few;
+        }
+        let [part, whole] = self.share.all();
+        let datapoints = whole.count;
+        if self.share.at_least_percent() < values.get(self.limit) || self.share.percent() <= 0.0 {
+            return Outcome::Healthy { datapoints };
+        }
+        let percent = self.share.percent();
+        let mut evidence = vec![Figure::measured(self.figure, percent, "percent")];
+        if self.share.sampled {
+            let at_least = self.share.at_least_percent();
+            evidence.push(Figure::bounded("at least, by 95 % confidence", at_least, "percent"));
+        }
+        let draft = Draft {
+            title: (self.title)(&written(percent)),
+            metric: self.of.unwrap_or(self.metric.name()),
+            share_percent: percent,
+            gain: Gain::Bounded { at_most_percent: percent, because: self.because },
+            places: facts.places(self.places.unwrap_or(self.metric), self.by, self.is_in, whole.value),
+            evidence,
+            advice: self.advice,
+            datapoints,
+            violations: part.count,
+        };
+        Outcome::Findings(vec![draft.finding(values)])
+    }
+}
+
+/// The outcome for a share of too few samples.
+fn too_few(share: &Share) -> Option<Outcome> {
+    let count = share.whole.count;
+    (share.sampled && count < SAMPLES_MIN).then(|| Outcome::NotChecked {
+        reason: format!("only {count} samples were taken; {SAMPLES_MIN} are needed"),
+        record_with: "--duration, or a higher --freq",
+    })
+}
+
+/// The outcome for a profile without time of the program itself.
+fn no_host_time() -> Outcome {
+    Outcome::missing("the profile has no time of the program's threads", "")
+}
+
+/// The outcome for a profile without time of kernels.
+fn no_device_time() -> Outcome {
+    Outcome::missing("the profile has no measured time of kernels", "--gpu-activity")
+}
+
+/// The outcome for a profile without time off the CPU.
+fn no_waits() -> Outcome {
+    Outcome::missing("time off the CPU was not recorded", "--off-cpu")
+}
+
+/// A share as it stands in a sentence.
+fn written(percent: f64) -> String {
+    if percent < 9.95 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }
+}
+
+/// `1 kernel`, `2 kernels`.
+fn counted(n: u64, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}

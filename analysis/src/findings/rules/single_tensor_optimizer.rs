@@ -1,0 +1,35 @@
+//! Optimizers that update one tensor after the other.
+
+use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
+use crate::findings::facts::Class;
+use crate::findings::rule::Parameter;
+
+pub(super) const RULE: Rule = Rule {
+    id: "single-tensor-optimizer",
+    what: "an optimizer that updates one tensor after the other",
+    definition: "time below `_single_tensor_…` of `torch.optim` / all time ≥ `min_percent`",
+    source: "TorchTidy (`OptimizerSingleTensorPattern` of torch.profiler)",
+    needs: "samples with Python frames",
+    parameters: &[Parameter { name: "min_percent", default: 5.0, source: "own; TorchTidy reports any" }],
+    check,
+};
+
+fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+    let Some(metric) = facts.host() else { return no_host_time() };
+    ShareCheck {
+        metric,
+        share: facts.share(metric, Class::SingleTensor),
+        limit: "min_percent",
+        of: None,
+        places: None,
+        is_in: &|node| facts.classes(node).has(Class::SingleTensor),
+        by: By::Line,
+        title: &|share| {
+            format!("{share} of {metric} is an optimizer that updates one tensor after the other")
+        },
+        figure: "time in single-tensor updates",
+        advice: "Pass fused=True (CUDA, and CPU since PyTorch 2.4) or foreach=True to the optimizer.",
+        because: "the updates themselves still have to be computed",
+    }
+    .outcome(facts, values)
+}

@@ -1,0 +1,48 @@
+//! Steps that wait for data of loader workers.
+
+use deepctx_profile::metric::Metric;
+
+use super::loading::{LoadingTime, is_with_workers};
+use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
+use crate::findings::rule::Parameter;
+
+pub(super) const RULE: Rule = Rule {
+    id: "slow-data-loader",
+    what: "steps that wait for batches of loader workers",
+    definition: "time of phase `data loading` in threads that also do something else, without that of \
+                 loaders without workers / all time of these threads > `min_percent`",
+    source: "Kineto's TensorBoard plug-in (data loader > 5 % of the step)",
+    needs: "Python frames and time off the CPU, or a trace",
+    parameters: &[Parameter { name: "min_percent", default: 5.0, source: "Kineto" }],
+    check,
+};
+
+fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+    let Some(metric) = facts.host() else { return no_host_time() };
+    let Some(loading) = LoadingTime::of(facts, metric) else {
+        return Outcome::missing("no thread was seen in a data loader", "--context python,native");
+    };
+    let with_waits = loading.with_waits;
+    let outcome = ShareCheck {
+        metric,
+        share: loading.with_workers,
+        limit: "min_percent",
+        of: Some("time of the threads that train"),
+        places: facts.has(Metric::OffCpuTime).then_some(Metric::OffCpuTime),
+        is_in: &|node| is_with_workers(facts, node) && loading.is_of_threads(facts, node),
+        by: By::Line,
+        title: &|share| format!("Training waits {share} of its time for batches of the data loader"),
+        figure: "time of loading in the threads that train",
+        advice: "Use more workers (num_workers), prefetch more (prefetch_factor, persistent_workers=True), \
+                 or make samples cheaper: decode and resize them beforehand.",
+        because: "batches that are ready in time are not waited for",
+    }
+    .outcome(facts, values);
+    match outcome {
+        // What is seen on the CPU is little of a wait.
+        Outcome::Healthy { .. } if !with_waits => {
+            Outcome::missing("waits for batches are time off the CPU, which was not recorded", "--off-cpu")
+        }
+        outcome => outcome,
+    }
+}

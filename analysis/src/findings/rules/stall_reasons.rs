@@ -1,0 +1,128 @@
+//! What the warps of hot kernels wait for.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::metric::Metric;
+use rustc_hash::FxHashMap;
+
+use super::{Draft, Facts, Outcome, Rule, Values, written};
+use crate::amount::percent;
+use crate::findings::facts::SAMPLES_MIN;
+use crate::findings::finding::{Figure, Finding, Gain, Place, PlaceKind};
+use crate::findings::rule::Parameter;
+use crate::findings::share::wilson_lower;
+
+const STALL: &str = "stall:";
+/// Reasons that are no stalls: an instruction was issued, or another warp's was.
+const NO_STALLS: [Metric; 2] = [Metric::StallSelected, Metric::StallNotSelected];
+/// Findings of this rule.
+const MOST: usize = 5;
+
+pub(super) const RULE: Rule = Rule {
+    id: "stall-reasons",
+    what: "a hot kernel whose warps mostly wait for one thing",
+    definition: "kernels with > `kernel_percent` of all samples of warps, and > `reason_percent` of their \
+                 samples with one stall reason",
+    source: "DeepContext 4.3 ④",
+    needs: "samples of warps",
+    parameters: &[
+        Parameter { name: "kernel_percent", default: 5.0, source: "own; the paper gives none" },
+        Parameter { name: "reason_percent", default: 40.0, source: "own; the paper gives none" },
+    ],
+    check,
+};
+
+fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+    let kernels = samples(facts);
+    let all: u64 = kernels.values().flat_map(BTreeMap::values).sum();
+    if all < SAMPLES_MIN {
+        return Outcome::missing("there are too few samples of warps", "--pc-sampling");
+    }
+    let mut found: Vec<(u64, FrameId, Finding)> = Vec::new();
+    for (kernel, reasons) in kernels {
+        let of_kernel: u64 = reasons.values().sum();
+        if percent(of_kernel, all) <= values.get("kernel_percent") {
+            continue;
+        }
+        let stalls = reasons.into_iter().filter(|(reason, _)| !NO_STALLS.contains(reason));
+        let Some((reason, n)) = stalls.max_by_key(|(reason, n)| (*n, Reverse(*reason))) else { continue };
+        if wilson_lower(n, of_kernel) * 100.0 > values.get("reason_percent") {
+            found.push((of_kernel, kernel, finding(facts, values, kernel, reason, [n, of_kernel, all])));
+        }
+    }
+    found.sort_by_key(|(samples, kernel, _)| (Reverse(*samples), kernel.number()));
+    Outcome::of(found.into_iter().take(MOST).map(|(_, _, finding)| finding).collect(), all)
+}
+
+/// By kernel: samples by reason.
+fn samples(facts: &Facts<'_>) -> FxHashMap<FrameId, BTreeMap<Metric, u64>> {
+    let mut kernels: FxHashMap<FrameId, BTreeMap<Metric, u64>> = FxHashMap::default();
+    let tree = &facts.profile().tree;
+    for metric in Metric::ALL.iter().copied().filter(|metric| metric.name().starts_with(STALL)) {
+        for (node, cell) in tree.cells(metric) {
+            let kernel = tree.node(tree.node(node).parent).frame;
+            *kernels.entry(kernel).or_default().entry(metric).or_default() += cell.sum;
+        }
+    }
+    kernels
+}
+
+fn finding(
+    facts: &Facts<'_>,
+    values: &Values<'_>,
+    kernel: FrameId,
+    reason: Metric,
+    [n, of_kernel, all]: [u64; 3],
+) -> Finding {
+    let (name, stall) = (facts.label(kernel), reason.name().trim_start_matches(STALL));
+    let share = percent(n, of_kernel);
+    Draft {
+        title: format!("{} of the samples of {name} wait: {stall}", written(share)),
+        metric: "samples of warps",
+        share_percent: percent(of_kernel, all),
+        gain: Gain::Bounded {
+            at_most_percent: percent(n, all),
+            because: "other warps may run while one waits, so that less is won",
+        },
+        places: vec![Place {
+            kind: PlaceKind::Kernel,
+            name,
+            at: String::new(),
+            context: 0,
+            share_percent: percent(of_kernel, all),
+        }],
+        evidence: vec![
+            Figure::measured("samples with this reason", n as f64, "count"),
+            Figure::measured("share of the kernel's samples", share, "percent"),
+        ],
+        advice: advice(reason),
+        datapoints: all,
+        violations: n,
+    }
+    .finding(values)
+}
+
+fn advice(reason: Metric) -> &'static str {
+    match reason {
+        Metric::StallLongScoreboard | Metric::StallLgThrottle | Metric::StallTexThrottle => {
+            "It waits for memory: read less, read neighbours together, keep data in shared memory, or \
+             raise occupancy."
+        }
+        Metric::StallShortScoreboard | Metric::StallMioThrottle => {
+            "It waits for shared memory or special functions: avoid bank conflicts, use wider accesses."
+        }
+        Metric::StallBarrier | Metric::StallMembar | Metric::StallWarpgroupArrive => {
+            "Its warps wait for each other: give them equal work, or synchronize less often."
+        }
+        Metric::StallImcMiss => "It misses the constant cache: use fewer constants and immediate operands.",
+        Metric::StallNoInstructions | Metric::StallBranchResolving => {
+            "It waits for instructions: shorten its code or its loops, avoid branches that diverge."
+        }
+        Metric::StallMathPipeThrottle | Metric::StallGmma => {
+            "Its arithmetic units are busy: use tensor cores or a lower precision."
+        }
+        _ => "Look at the instructions with most samples (`report --all`).",
+    }
+}

@@ -1,0 +1,42 @@
+//! Batches that are made by the thread that trains.
+
+use super::loading::{LoadingTime, is_by_itself};
+use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
+use crate::findings::rule::Parameter;
+
+pub(super) const RULE: Rule = Rule {
+    id: "synchronous-data-loader",
+    what: "batches that are made by the thread that trains, without workers",
+    definition: "time in a `DataLoader` without workers (`_SingleProcessDataLoaderIter`, `fetch.py` \
+                 outside of a worker) / all time of the threads that load > `min_percent`",
+    source: "TorchTidy (`SynchronizedDataLoaderPattern`); threshold of Kineto",
+    needs: "Python frames, or a trace",
+    parameters: &[Parameter { name: "min_percent", default: 5.0, source: "Kineto" }],
+    check,
+};
+
+fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+    let Some(metric) = facts.host() else { return no_host_time() };
+    let Some(loading) = LoadingTime::of(facts, metric) else {
+        return Outcome::missing("no thread was seen in a data loader", "--context python,native");
+    };
+    ShareCheck {
+        metric,
+        share: loading.by_itself,
+        limit: "min_percent",
+        of: Some("time of the threads that train"),
+        places: None,
+        is_in: &|node| is_by_itself(facts, node) && loading.is_of_threads(facts, node),
+        by: By::Line,
+        title: &|share| {
+            format!(
+                "Training spends {share} of its time making batches itself: its data loader has no workers"
+            )
+        },
+        figure: "time of loading in the threads that train",
+        advice: "Give the DataLoader workers (num_workers=2 or more), so that batches are made while \
+                 others are used.",
+        because: "workers can make every batch beside the training, if there are CPUs for them",
+    }
+    .outcome(facts, values)
+}

@@ -1,0 +1,72 @@
+//! Steps that take far longer than others.
+
+use deepctx_profile::metric::Metric;
+use deepctx_profile::units::Nanos;
+
+use super::{Draft, Facts, Outcome, Rule, Values, counted};
+use crate::findings::finding::{Figure, Gain};
+use crate::findings::rule::Parameter;
+
+pub(super) const RULE: Rule = Rule {
+    id: "uneven-steps",
+    what: "training steps that take far longer than others",
+    definition: "the longest step > mean + `sigmas` · deviation, at least `min_steps` steps, and \
+                 min(deviation / 2, mean − shortest) / mean ≥ `min_percent`: at most that share of the \
+                 time is above the mean",
+    source: "SageMaker Debugger (`StepOutlier`)",
+    needs: "steps",
+    parameters: &[
+        Parameter { name: "sigmas", default: 3.0, source: "SageMaker Debugger" },
+        Parameter { name: "min_steps", default: 100.0, source: "SageMaker Debugger" },
+        Parameter { name: "min_percent", default: 5.0, source: "own" },
+    ],
+    check,
+};
+
+fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+    let profile = facts.profile();
+    let Some((node, steps)) = profile.tree.cells(Metric::StepTime).max_by_key(|(_, cell)| cell.count) else {
+        return Outcome::missing("the steps of training are not known", "--probe ranges");
+    };
+    if (steps.count as f64) < values.get("min_steps") {
+        return Outcome::missing("there are too few steps", "a longer --duration");
+    }
+    let (Some(mean), Some(deviation)) = (steps.mean(), steps.deviation()) else {
+        return Outcome::Healthy { datapoints: steps.count };
+    };
+    // As much lies above the mean as below: half of the mean distance from it, which is at most the deviation; and no
+    // step is further below than the shortest.
+    let above = (deviation / 2.0).min(mean - steps.min as f64);
+    let above = if mean > 0.0 { above / mean * 100.0 } else { 0.0 };
+    let outlier = steps.max as f64 > mean + values.get("sigmas") * deviation;
+    if !outlier || above < values.get("min_percent") {
+        return Outcome::Healthy { datapoints: steps.count };
+    }
+    let frame = profile.tree.node(facts.line(node)).frame;
+    let place = facts.places(Metric::StepTime, super::By::Line, |at| at == node, steps.sum);
+    let title = format!(
+        "Of {} at {}, the longest took {}, the mean {}",
+        counted(steps.count, "step"),
+        facts.label(frame),
+        Nanos(steps.max),
+        Nanos(mean as u64)
+    );
+    let draft = Draft {
+        title,
+        metric: Metric::StepTime.name(),
+        share_percent: above,
+        gain: Gain::Bounded { at_most_percent: above, because: "steps of the mean length stay" },
+        places: place,
+        evidence: vec![
+            Figure::measured("mean step", mean, "ns"),
+            Figure::measured("deviation", deviation, "ns"),
+            Figure::measured("longest step", steps.max as f64, "ns"),
+            Figure::bounded("time above the mean, at most", above, "percent"),
+        ],
+        advice: "Compare with the time view at that moment: checkpoints, evaluation, data loading, \
+                 collection of garbage, other programs.",
+        datapoints: steps.count,
+        violations: 1,
+    };
+    Outcome::Findings(vec![draft.finding(values)])
+}

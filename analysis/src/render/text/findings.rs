@@ -1,0 +1,166 @@
+//! Text of findings: the first part of a report, and the whole of `analyze`.
+//!
+//! Owns: how many findings and places a page shows. Because: the first thing that is read must be the conclusion, with
+//! where it holds and what to do. Does not: draw conclusions.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use deepctx_profile::units::{Bytes, Nanos};
+
+use super::{NAME_WIDTH, counted, without_middle};
+use crate::findings::{Basis, Figure, Finding, Findings, Gain, Place};
+
+/// Findings at the top of a report.
+const TOP: usize = 5;
+/// Widest line of a list.
+const WIDTH: usize = 110;
+
+/// The first findings, two lines each.
+pub(super) fn top(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nFindings, by what could be won at most")?;
+    if findings.findings.is_empty() {
+        return writeln!(out, "  none: {}", checked(findings));
+    }
+    for finding in findings.findings.iter().take(TOP) {
+        writeln!(out, "  {}  {}", gain(&finding.gain), without_middle(&finding.title, WIDTH))?;
+        // The title names it already where the finding is about one place.
+        let other = finding.places.iter().find(|place| !finding.title.contains(&place.name));
+        let place = other.map_or(finding.advice, |place| &place.name);
+        writeln!(out, "           {}", without_middle(&format!("{}: {place}", finding.rule), WIDTH - 2))?;
+    }
+    match findings.findings.len().saturating_sub(TOP) {
+        0 => Ok(()),
+        more => writeln!(out, "  … {} (deepctx-bpf analyze)", counted(more as u64, "more finding")),
+    }
+}
+
+/// Every finding with its evidence, and what became of the other rules.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
+    for (number, finding) in (1..).zip(&findings.findings) {
+        one(number, finding, out)?;
+    }
+    if findings.findings.is_empty() {
+        writeln!(out, "No findings: {}", checked(findings))?;
+    }
+    let named = |outcome: &str| -> Vec<&str> {
+        findings.checks.iter().filter(|check| check.outcome == outcome).map(|check| check.rule).collect()
+    };
+    list("Healthy", &named("healthy"), out)?;
+    not_checked(findings, out)?;
+    out.flush()
+}
+
+fn one(number: usize, finding: &Finding, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{number}. {}", finding.title)?;
+    writeln!(out, "   rule       {}, {} severity", finding.rule, finding.severity)?;
+    match finding.gain {
+        Gain::Bounded { at_most_percent, because } => {
+            writeln!(
+                out,
+                "   could win  at most {} of {} (bounded: {because})",
+                percent(at_most_percent),
+                finding.metric
+            )?;
+        }
+        Gain::Unknown { because } => writeln!(out, "   could win  not known: {because}")?,
+    }
+    for (number, place) in finding.places.iter().enumerate() {
+        let title = if number == 0 { "where" } else { "" };
+        writeln!(out, "   {title:9}  {}", where_it_is(place))?;
+    }
+    for (number, figure) in finding.evidence.iter().enumerate() {
+        let title = if number == 0 { "evidence" } else { "" };
+        writeln!(out, "   {title:9}  {}", evidence(figure))?;
+    }
+    let (violations, datapoints) = (finding.violations, finding.datapoints);
+    writeln!(out, "              {violations} of {} affected", counted(datapoints, "value"))?;
+    for (number, line) in wrapped(finding.advice).iter().enumerate() {
+        let title = if number == 0 { "advice" } else { "" };
+        writeln!(out, "   {title:9}  {line}")?;
+    }
+    let parameters = finding.parameters.iter().map(|(name, value)| format!("{name} = {value}"));
+    writeln!(out, "   with       {}\n", parameters.collect::<Vec<_>>().join(", "))
+}
+
+fn where_it_is(place: &Place) -> String {
+    let name = without_middle(&place.name, NAME_WIDTH);
+    let line =
+        format!("{:>6}  {name}  {}", percent(place.share_percent), super::without_start(&place.at, 44));
+    line.trim_end().to_owned()
+}
+
+fn evidence(figure: &Figure) -> String {
+    let value = match figure.unit {
+        "ns" => Nanos(figure.value as u64).to_string(),
+        "bytes" => Bytes(figure.value as u64).to_string(),
+        "percent" => percent(figure.value),
+        "ratio" => format!("{:.1}", figure.value),
+        _ => format!("{:.0}", figure.value),
+    };
+    let basis = match figure.basis {
+        Basis::Measured => "measured",
+        Basis::Bounded => "bounded",
+        Basis::Modelled => "modelled",
+    };
+    format!("{}: {value} ({basis})", figure.name)
+}
+
+fn not_checked(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
+    let mut by_reason: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for check in &findings.checks {
+        if let Some(reason) = &check.reason {
+            by_reason.entry((reason, check.record_with.unwrap_or_default())).or_default().push(check.rule);
+        }
+    }
+    for ((reason, record_with), rules) in by_reason {
+        let help =
+            if record_with.is_empty() { String::new() } else { format!(" (record with {record_with})") };
+        list(&format!("Not checked, since {reason}{help}"), &rules, out)?;
+    }
+    Ok(())
+}
+
+fn list(title: &str, names: &[&str], out: &mut dyn Write) -> io::Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{title}:")?;
+    for line in wrapped(&names.join(", ")) {
+        writeln!(out, "  {line}")?;
+    }
+    Ok(())
+}
+
+/// How many rules say so: `12 rules checked, 19 lack their input`.
+fn checked(findings: &Findings) -> String {
+    let checked = findings.checked();
+    let lack = findings.checks.len() - checked;
+    format!("{} checked, {lack} without their input (deepctx-bpf analyze)", counted(checked as u64, "rule"))
+}
+
+fn gain(gain: &Gain) -> String {
+    gain.percent().map_or_else(|| "     ?".to_owned(), |gain| format!("≤{gain:5.1}%"))
+}
+
+fn percent(share: f64) -> String {
+    format!("{share:.1}%")
+}
+
+/// A text in lines, broken at blanks.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut().filter(|line| line.chars().count() + word.chars().count() < WIDTH - 12) {
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}

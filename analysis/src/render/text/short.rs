@@ -1,0 +1,151 @@
+//! The short report: one screen.
+//!
+//! Owns: [`write()`], and how much of each table stands on it. Because: who opens a report wants to know what is slow,
+//! and reads one screen: at most 45 lines, whatever the profile holds. Does not: leave out a table without a word; a
+//! line names the top of each.
+
+use std::io::{self, Write};
+
+use deepctx_profile::units::{Bytes, Nanos};
+
+use super::{counted, findings, head, share, without_middle, without_start};
+use crate::functions::Function;
+use crate::kernels::Kernel;
+use crate::losses::Losses;
+use crate::memory::MemoryPool;
+use crate::ranges::Ranges;
+use crate::{Report, Table};
+
+/// Rows of the tables that have a table here.
+const ROWS: usize = 5;
+/// Rows of other tables, which are in one line.
+const TOP: usize = 3;
+/// Widest line.
+const WIDTH: usize = 118;
+
+/// Writes findings, phases, the hottest functions, a line for each other table, and the losses in a line.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    head(report, out)?;
+    findings::top(&report.findings, out)?;
+    phases(report, out)?;
+    functions(report, out)?;
+    let lines = lines(report);
+    if !lines.is_empty() {
+        writeln!(out)?;
+    }
+    for (title, text) in lines {
+        let line = format!("{title:15}{text}");
+        writeln!(out, "{}", without_middle(line.trim_end(), WIDTH))?;
+    }
+    writeln!(out)?;
+    match &report.losses.imbalance {
+        // Nothing else can be believed then, so that it is never cut.
+        Some(imbalance) => writeln!(out, "THE LEDGER DOES NOT ADD UP: {imbalance}")?,
+        None => {
+            let line = format!("{}. All tables: report --all", quality(&report.losses));
+            writeln!(out, "{}", without_middle(&line, WIDTH))?;
+        }
+    }
+    out.flush()
+}
+
+/// The largest phases, in their order, with the share of each metric.
+fn phases(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let rows = &report.phases.rows;
+    let Some(first) = rows.first() else { return Ok(()) };
+    let steps = report.phases.training_steps;
+    let over = steps.map_or_else(String::new, |steps| format!(", over {}", counted(steps, "training step")));
+    writeln!(out, "\nPhases{over}")?;
+    let metrics: Vec<&str> = first.values.iter().map(|value| value.metric).take(4).collect();
+    for metric in &metrics {
+        write!(out, "  {metric:>22}")?;
+    }
+    writeln!(out, "  phase")?;
+    let largest =
+        |row: &crate::phases::PhaseRow| row.values.iter().map(|of| of.share_percent).fold(0.0, f64::max);
+    let mut sizes: Vec<f64> = rows.iter().map(largest).collect();
+    sizes.sort_by(|a, b| b.total_cmp(a));
+    let least = sizes.get(ROWS - 1).copied().unwrap_or(0.0);
+    for row in rows.iter().filter(|row| largest(row) >= least).take(ROWS) {
+        for value in row.values.iter().take(metrics.len()) {
+            write!(out, "  {:>14}  {}", value.value.to_string(), share(value.share_percent))?;
+        }
+        writeln!(out, "  {}", row.phase)?;
+    }
+    Ok(())
+}
+
+fn functions(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let rows = &report.functions.rows;
+    if rows.is_empty() {
+        return writeln!(out, "\nThere are no values of {}", report.overview.metric);
+    }
+    writeln!(out, "\nHottest functions")?;
+    writeln!(out, "    self   total  function")?;
+    for row in rows.iter().take(ROWS) {
+        let Function { function, at, exclusive_percent, inclusive_percent, .. } = row;
+        let (name, at) = (without_middle(function, 56), without_start(at, 40));
+        let line = format!("  {}  {}  {name}  {at}", share(*exclusive_percent), share(*inclusive_percent));
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// The top of every other table that has rows.
+fn lines(report: &Report) -> Vec<(&'static str, String)> {
+    let percent =
+        |name: &str, percent: f64| format!("{} {}", without_middle(name, 40), share(percent).trim_start());
+    let kernel = |of: &Kernel| format!("{} ×{}", without_middle(&of.kernel, 40), of.launches);
+    let peak = |of: &MemoryPool| format!("{} {}", of.pool.device, Bytes(of.pool.peak_bytes));
+    let texts = [
+        ("Steps", durations(&report.training_steps)),
+        ("Ranges", durations(&report.ranges)),
+        ("Layers", top(&report.layers, |of| percent(&of.layer, of.inclusive_percent))),
+        (
+            "Compiled code",
+            top(&report.compiled_code.rows, |of| percent(&of.origin.function, of.exclusive_percent)),
+        ),
+        ("Compiling", top(&report.compilations, |of| percent(&of.line, of.total_percent))),
+        ("Devices", top(&report.devices, |of| format!("process {}: {}", of.pid, of.tier))),
+        ("Kernels", top(&report.kernels, kernel)),
+        ("Instructions", top(&report.instructions, |of| percent(&of.kernel, of.samples_percent))),
+        ("Peak memory", top(&report.memory, peak)),
+    ];
+    texts.into_iter().filter(|(_, text)| !text.is_empty()).collect()
+}
+
+/// The first rows of a table, in a line.
+fn top<R>(table: &Table<R>, text: impl Fn(&R) -> String) -> String {
+    table.rows.iter().take(TOP).map(text).collect::<Vec<_>>().join(", ")
+}
+
+fn durations(ranges: &Ranges) -> String {
+    ranges.rows.first().map_or_else(String::new, |row| {
+        let [mean, most] = [row.mean_ns as u64, row.max_ns].map(Nanos);
+        let name = without_middle(&row.name, 40);
+        format!(
+            "{name}: {}, mean {mean}, longest {most}, at {}",
+            row.count,
+            without_start(&row.entered_at, 40)
+        )
+    })
+}
+
+fn quality(losses: &Losses) -> String {
+    let lost = match losses.lost_percent {
+        None => "no records were counted".to_owned(),
+        Some(percent) => {
+            format!("{} of {} lost ({percent:.2}%)", losses.lost, counted(losses.received, "record"))
+        }
+    };
+    let gaps: Vec<_> = losses.losses.iter().filter(|row| !row.lost).collect();
+    let most = gaps.iter().max_by_key(|row| row.count);
+    let gaps = most.map_or_else(String::new, |most| {
+        let sum = gaps.iter().fold(0u64, |sum, row| sum.saturating_add(row.count));
+        format!(", {}, most {}", counted(sum, "gap"), deepctx_profile::frame::clean(&most.reason))
+    });
+    format!("Quality: {lost}{gaps}")
+}
