@@ -5,6 +5,7 @@
 
 pub(crate) mod accelerators;
 mod comparison;
+mod over_time;
 mod training;
 
 use std::io::{self, Write};
@@ -15,6 +16,7 @@ use crate::functions::Function;
 use crate::losses::Losses;
 
 pub use comparison::write as write_comparison;
+pub use over_time::write as write_over_time;
 
 /// Widest function name in a table; longer ones lose their middle.
 const NAME_WIDTH: usize = 56;
