@@ -23,7 +23,7 @@
 //!
 //! Modules from the bottom up: [`units`], [`id`], [`strings`], [`frame`], [`intern`], [`metric`], [`tree`],
 //! [`timeline`], [`device`], [`activity`], [`memory`], [`ledger`], [`profile`]; then [`selection`] and [`context`];
-//! then [`request`], [`snapshot`] and [`view`].
+//! then [`request`], [`snapshot`] and [`view`]. [`trace`] holds single events, beside all this.
 
 pub mod activity;
 pub mod context;
@@ -48,6 +48,7 @@ pub mod strings;
 pub mod testing;
 pub mod text;
 pub mod timeline;
+pub mod trace;
 pub mod tree;
 pub mod units;
 pub mod view;

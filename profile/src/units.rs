@@ -105,6 +105,11 @@ pub mod clock {
     /// `CLOCK_REALTIME` of the host: nanoseconds since 1970 UTC. Only for the day and hour of a capture.
     #[derive(Clone, Copy, Debug)]
     pub enum Realtime {}
+
+    /// The clock of one trace of another tool, which has put times of host and devices onto it. Those of two traces
+    /// have nothing in common but what [`ClockInfo`](crate::trace::ClockInfo) says.
+    #[derive(Clone, Copy, Debug)]
+    pub enum Traced {}
 }
 
 /// A point in time on one clock, in nanoseconds since that clock's zero.

@@ -38,7 +38,9 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn every_help_opens_with_two_commands_that_can_be_pasted() {
-    for command in ["", "live", "record", "view", "report", "analyze", "export", "diff", "doctor", "probes"] {
+    for command in
+        ["", "live", "record", "view", "report", "analyze", "timeline", "export", "diff", "doctor", "probes"]
+    {
         let arguments: Vec<&str> = [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
         let help = expect_code(0, &arguments);
         let examples: Vec<&str> = help.lines().take(2).map(str::trim).collect();
@@ -282,6 +284,42 @@ fn invalid_files_in_foreign_formats_are_refused_with_the_cause() {
     check("c.json", b"{\"profiles\": []}", "without `traceEvents`");
     check("d.json", b"{\"traceEvents\": [{\"ph\":", "no valid Chrome or Kineto trace");
     check("e.dctx", b"", "it is empty");
+}
+
+#[test]
+fn a_timeline_is_of_traces_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = |rank: u32, begin: u32| {
+        let kernel = format!(
+            r#"{{"ph":"X","cat":"kernel","name":"ncclKernel","pid":0,"tid":7,"ts":{begin},"dur":{},"args":{{"device":0,"stream":7}}}}"#,
+            90 - begin
+        );
+        format!(r#"{{"traceEvents":[{kernel}],"distributedInfo":{{"rank":{rank},"world_size":3}}}}"#)
+    };
+    let ranks = folder.path().join("ranks");
+    fs::create_dir(&ranks).unwrap();
+    fs::write(ranks.join("a.json"), trace(0, 10)).unwrap();
+    fs::write(ranks.join("b.json"), trace(1, 60)).unwrap();
+    let said = expect_code(0, &["timeline", text(&ranks)]);
+    assert!(
+        said.contains("no trace of 1 rank: 2") && said.contains("Collectives: whom the others wait for"),
+        "{said}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&expect_code(0, &["timeline", text(&ranks), "--format", "json"])).unwrap();
+    assert_eq!(json["stragglers"]["collectives"][0]["latest_rank"], 1);
+    assert_eq!(json["devices"][0]["communication_ns"], 80_000);
+    // The same files are one profile.
+    assert!(expect_code(0, &["report", text(&ranks), "--metric", "gpu-time"]).contains("rank 1"));
+    fs::write(ranks.join("c.json"), trace(1, 60)).unwrap();
+    assert!(expect_code(2, &["timeline", text(&ranks)]).contains("both of rank 1"));
+    let folded = folder.path().join("x.folded");
+    fs::write(&folded, "a;b 3\n").unwrap();
+    assert!(expect_code(2, &["timeline", text(&folded)]).contains("no events in time"));
+    assert!(
+        expect_code(2, &["timeline", text(&folded), "--steps", "5"])
+            .contains("expected two numbers of steps")
+    );
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod strip;
 mod test;
 mod tidy;
 mod toolchain;
+mod traces;
 mod validators;
 mod vendors;
 mod workloads;
@@ -60,6 +61,8 @@ enum Chore {
     Tidy(tidy::Options),
     /// Feed every parser of foreign bytes with what a fuzzer makes up.
     Fuzz(fuzz::Options),
+    /// Compare what `timeline` says of real traces with plain counting and with HolisticTraceAnalysis.
+    Traces(traces::Options),
     /// Measure the figures the project promises; one JSON line each.
     Bench(bench::Options),
 }
@@ -77,6 +80,7 @@ fn main() {
         Chore::CheckAarch64(options) => aarch64::run(&options),
         Chore::Tidy(options) => tidy::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
+        Chore::Traces(options) => traces::run(&options),
         Chore::Bench(options) => bench::run(&options),
     };
     if let Err(error) = outcome {

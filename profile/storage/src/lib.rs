@@ -46,6 +46,8 @@ pub mod owner;
 mod proto;
 #[cfg(feature = "parquet")]
 pub mod store;
+#[cfg(all(feature = "parquet", feature = "import"))]
+mod traces;
 #[cfg(feature = "parquet")]
 mod version;
 
@@ -57,5 +59,7 @@ pub use note::Note;
 pub use open::{FileFormat, Opened, open};
 #[cfg(feature = "parquet")]
 pub use store::{StoreError, Writer};
+#[cfg(all(feature = "parquet", feature = "import"))]
+pub use traces::open_traces;
 #[cfg(feature = "parquet")]
 pub use version::FormatVersion;

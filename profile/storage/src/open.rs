@@ -60,6 +60,10 @@ pub fn open(path: impl AsRef<Path>) -> Result<Opened, OpenError> {
     if !packed && foreign::is_file(path) {
         return foreign::open(path);
     }
+    #[cfg(feature = "import")]
+    if crate::traces::is_folder_of_traces(path) {
+        return foreign::open_ranks(path);
+    }
     let Stored { profile, version, finished, elapsed, lost } = store::open(path)?;
     let known = FormatVersion::CURRENT;
     let newer = (version > known).then_some(Note::NewerMinor { found: version, known });
@@ -76,8 +80,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Opened, OpenError> {
 /// Other tools' files.
 #[cfg(feature = "import")]
 mod foreign {
-    use std::fs::{self, File};
-    use std::io::{self, Read as _};
+    use std::fs;
     use std::path::Path;
 
     use deepctx_profile::view;
@@ -91,10 +94,16 @@ mod foreign {
     }
 
     pub(super) fn open(path: &Path) -> Result<Opened, OpenError> {
-        let bytes = read(path).map_err(|source| OpenError::Read { path: path.to_owned(), source })?;
+        let bytes =
+            crate::traces::read(path).map_err(|source| OpenError::Read { path: path.to_owned(), source })?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-        let Imported { profile, kind, elapsed } = import::read(&bytes, &name)
+        let imported = import::read(&bytes, &name)
             .map_err(|source| OpenError::Import { path: path.to_owned(), source })?;
+        Ok(opened(imported))
+    }
+
+    fn opened(imported: Imported) -> Opened {
+        let Imported { profile, kind, elapsed } = imported;
         let losses = view::losses(&profile).into_iter();
         let notes = losses.map(|row| Note::NotImported {
             count: row.count,
@@ -102,13 +111,13 @@ mod foreign {
             sentence: row.sentence,
         });
         let notes = notes.collect();
-        Ok(Opened { profile, elapsed, format: FileFormat::Imported(kind), notes })
+        Opened { profile, elapsed, format: FileFormat::Imported(kind), notes }
     }
 
-    fn read(path: &Path) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        // One more than is accepted, so that the importer sees that there is more.
-        File::open(path)?.take(import::BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
+    /// A folder with a trace for each rank: all of them in one profile.
+    pub(super) fn open_ranks(path: &Path) -> Result<Opened, OpenError> {
+        let job = crate::traces::open_traces(&[path.to_owned()])?;
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+        Ok(opened(import::profile_of_job(&job, &name)))
     }
 }

@@ -35,6 +35,7 @@ pub mod screen;
 pub mod selection;
 pub mod step_marker;
 pub mod target;
+pub mod timeline;
 pub mod tui_args;
 pub mod user_rows;
 pub mod view;
@@ -92,6 +93,7 @@ fn run(cli: Cli) -> Result<Done, Failure> {
         Command::View(arguments) => view::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Analyze(arguments) => analyze::run(&arguments),
+        Command::Timeline(arguments) => timeline::run(&arguments),
         Command::Export(arguments) => export::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::ReplayRaw(arguments) => replay_raw::run(&arguments),

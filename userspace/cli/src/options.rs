@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use deepctx_analysis::over_time::Steps;
 use deepctx_storage::export::Format;
 
 use super::capture_args::{CaptureArgs, Probe, TargetArgs, renamed_context, renamed_probes};
@@ -63,6 +64,11 @@ pub enum Command {
         before_help = "  deepctx-bpf analyze run.dctx\n  deepctx-bpf analyze run.dctx --fail-on slow-data-loader:medium"
     )]
     Analyze(AnalyzeArgs),
+    /// Print what a trace tells over time: idle devices, launches, overlap, critical path, late ranks.
+    #[command(
+        before_help = "  deepctx-bpf timeline trace.json.gz\n  deepctx-bpf timeline ranks/ --format json -o timeline.json"
+    )]
+    Timeline(TimelineArgs),
     /// Write a stored profile in another format.
     #[command(
         before_help = "  deepctx-bpf export run.dctx --format html -o run.html\n  deepctx-bpf export run.dctx --format pprof -o run.pb.gz"
@@ -98,6 +104,7 @@ impl Command {
             Command::View(arguments) => &arguments.common,
             Command::Report(arguments) => &arguments.common,
             Command::Analyze(arguments) => &arguments.common,
+            Command::Timeline(arguments) => &arguments.common,
             Command::Export(arguments) => &arguments.common,
             Command::Diff(arguments) => &arguments.common,
             Command::ReplayRaw(arguments) => &arguments.common,
@@ -295,6 +302,39 @@ pub struct AnalyzeArgs {
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,
+}
+
+/// Options of `timeline`.
+#[derive(Debug, Args)]
+pub struct TimelineArgs {
+    /// Traces with events in time (Kineto, rocprofv3's JSON, XPlane): files, or folders with one for each rank.
+    #[arg(required = true, value_name = "TRACE")]
+    pub traces: Vec<PathBuf>,
+    /// Form of the tables.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_TIMELINE_FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+    /// Rows per table of the text.
+    #[arg(long, value_name = "N", env = "DEEPCTX_TIMELINE_LIMIT", default_value_t = 8)]
+    pub limit: usize,
+    /// Only what was launched from the begin of step A to the begin of step B, as `A..B`, `A..` or `..B`.
+    #[arg(long, value_name = "A..B", value_parser = steps)]
+    pub steps: Option<Steps>,
+    /// Where it goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+fn steps(text: &str) -> Result<Steps, String> {
+    let expected = || format!("expected two numbers of steps, as in 5..8, 5.. or ..8, found `{text}`");
+    let (from, until) = text.split_once("..").ok_or_else(expected)?;
+    let number = |text: &str| match text {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| expected()),
+    };
+    Ok(Steps { from: number(from)?, until: number(until)? })
 }
 
 /// Forms of a report.

@@ -6,6 +6,7 @@
 pub(crate) mod accelerators;
 mod comparison;
 mod findings;
+mod over_time;
 mod short;
 mod training;
 
@@ -18,6 +19,7 @@ use crate::losses::Losses;
 
 pub use comparison::write as write_comparison;
 pub use findings::write as write_findings;
+pub use over_time::write as write_over_time;
 pub use short::write;
 
 /// Widest function name in a table; longer ones lose their middle.

@@ -7,17 +7,24 @@
 //! |---|---|---|
 //! | pprof | protobuf that holds samples | those of its sample types that have a counterpart here |
 //! | Kineto and Chrome traces | JSON with `traceEvents` | wall time of nested events; kernels, copies, launches and synchronization by correlation |
+//! | rocprofv3 | JSON with `rocprofiler-sdk-tool` | kernels and copies, and the calls that launched them if they were traced |
+//! | XPlane (JAX, TensorFlow) | protobuf of planes with lines | wall time of host events, kernels by stream |
 //! | `perf script` | a sample's head line, then indented frames | samples; CPU time where the event is a clock |
 //! | folded stacks | `frame;frame 12` | samples |
 //!
-//! Any of them may be gzipped. What a file holds that is not understood is counted as a gap of the stage `decode`, and
+//! Traces have events in time: [`trace`] keeps them, and [`read`] sums the same events by calling context.
+//! Any of the files may be gzipped. What a file holds that is not understood is counted as a gap of the stage `decode`, and
 //! files are bounded after decompression ([`BYTES_MAX`]) and in everything they can make grow.
 
+mod contexts;
+mod events;
 mod folded;
 mod kineto;
 mod perf_script;
 mod pprof;
+mod rocprof;
 mod words;
+mod xplane;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -27,12 +34,20 @@ use flate2::read::MultiGzDecoder;
 
 use deepctx_common::reason::Reason;
 use deepctx_common::reasons;
+use deepctx_profile::frame::Frame;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::profile::{Limits, Meta, Profile};
-use deepctx_profile::units::Nanos;
+use deepctx_profile::trace::{Job, Links};
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::{Nanos, Time};
+
+pub use events::trace;
 
 /// Most bytes of a file, decompressed: a long `perf script` has hundreds of megabytes, a bomb has more.
 pub const BYTES_MAX: usize = 1 << 30;
+/// Events that are read of a trace: an hour of training has some tens of millions, which no viewer opens either. At some
+/// 60 bytes each they take half of what the file itself may take.
+pub(crate) const EVENTS_MAX: usize = 8 << 20;
 /// Bounds of an imported profile.
 const LIMITS: Limits = Limits { nodes: 1 << 24, frames: 1 << 22, string_bytes: 1 << 28 };
 
@@ -41,6 +56,10 @@ reasons! {
     const NOT_UNDERSTOOD = "not-understood", "lines or events of the file are not of its format";
     const ROUNDED = "rounded", "values with decimals were rounded";
     const UNKNOWN_METRIC = "unknown-metric", "sample types have no counterpart here and were left out";
+    const CUT_SHORT = "cut-short", "the file ends in the middle: what stands before is there";
+    const END_BEFORE_BEGIN = "end-before-begin", "events end before they begin and were left out";
+    const TOO_LONG = "too-long", "events last longer than a year and were left out";
+    const OUT_OF_RANGE = "out-of-range", "times before the zero of the clock, or beyond its end, were left out";
     const NEGATIVE = "negative", "values below zero, as differences have, were left out";
     const DANGLING = "dangling", "frames refer to locations that the file does not have";
 }
@@ -48,6 +67,7 @@ reasons! {
 reasons! {
     class Gap, page "formats.md";
     const NO_LAUNCH = "no-launch", "work on a device has no call that launched it";
+    const AMBIGUOUS_ID = "ambiguous-id", "several calls have the id of the work: it is below the latest that began before it";
 }
 
 reasons! {
@@ -63,6 +83,10 @@ pub enum Kind {
     Pprof,
     /// Chrome trace events, as PyTorch's profiler writes them.
     Kineto,
+    /// JSON of AMD's rocprofv3.
+    Rocprof,
+    /// XPlane of XLA's profiler, as JAX and TensorFlow write it.
+    XPlane,
     /// What `perf script` prints.
     PerfScript,
     /// Folded stacks.
@@ -74,6 +98,8 @@ impl fmt::Display for Kind {
         f.pad(match self {
             Kind::Pprof => "pprof profile",
             Kind::Kineto => "Chrome or Kineto trace",
+            Kind::Rocprof => "rocprofv3 trace",
+            Kind::XPlane => "XPlane trace",
             Kind::PerfScript => "output of perf script",
             Kind::Folded => "file of folded stacks",
         })
@@ -107,6 +133,20 @@ pub enum ImportError {
         kind: Kind,
         /// What is wrong, and where.
         because: String,
+    },
+    /// It is of a format that is recognised, and not read.
+    #[error("it is {format}, which is not read: {because}")]
+    NotRead {
+        /// The format.
+        format: &'static str,
+        /// Why, or what is read instead.
+        because: &'static str,
+    },
+    /// It holds sums, where events with times are needed.
+    #[error("a {kind} has no events in time: a timeline needs a Kineto, rocprofv3 or XPlane trace")]
+    NoEvents {
+        /// The format.
+        kind: Kind,
     },
     /// It is larger, or becomes larger, than what is read.
     #[error("it has more than {most} {what}, which is the most that is imported")]
@@ -143,7 +183,13 @@ pub fn read(bytes: &[u8], name: &str) -> Result<Imported, ImportError> {
     let mut profile = Profile::new(meta, LIMITS);
     let elapsed = match kind {
         Kind::Pprof => pprof::read(&bytes, &mut profile)?,
-        Kind::Kineto => kineto::read(&bytes, &mut profile)?,
+        Kind::Kineto | Kind::Rocprof | Kind::XPlane => {
+            let trace = events::of_kind(kind, &bytes)?;
+            if let (Some((first, _)), Some(epoch)) = (trace.span(), trace.clock.epoch_ns) {
+                profile.meta.started = Time::from_nanos(epoch.saturating_add(first.as_nanos()));
+            }
+            contexts::add(&trace, &Links::of(&trace), NodeId::ROOT, &mut profile)
+        }
         Kind::PerfScript => perf_script::read(&bytes, &mut profile),
         Kind::Folded => folded::read(&bytes, &mut profile),
     };
@@ -152,6 +198,20 @@ pub fn read(bytes: &[u8], name: &str) -> Result<Imported, ImportError> {
         return Err(ImportError::Empty { kind, because });
     }
     Ok(Imported { profile, kind, elapsed })
+}
+
+/// The profile of all ranks of a job, each below a frame of its own.
+pub fn profile_of_job(job: &Job, name: &str) -> Imported {
+    let meta = Meta { target: format!("{name} ({} ranks)", job.ranks().len()), ..Meta::default() };
+    let mut profile = Profile::new(meta, LIMITS);
+    let mut elapsed = Nanos(0);
+    for of in job.ranks() {
+        let frame = Frame::Range { name: profile.text(&format!("rank {}", of.rank)) };
+        let frame = profile.frame(frame);
+        let root = profile.tree.child(NodeId::ROOT, frame);
+        elapsed = elapsed.max(contexts::add(&of.trace, &of.links, root, &mut profile));
+    }
+    Imported { profile, kind: Kind::Kineto, elapsed }
 }
 
 /// The bytes, decompressed if they are gzipped.
@@ -180,9 +240,15 @@ fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
     let Some(&first) = words.next() else {
         return unknown("it is empty");
     };
+    if start.starts_with(b"SQLite format 3\0") {
+        return Err(sqlite(bytes));
+    }
     let is_control = |byte: &u8| *byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b);
     if start.iter().any(is_control) {
-        return Ok(Kind::Pprof);
+        return Ok(if xplane::is_one(start) { Kind::XPlane } else { Kind::Pprof });
+    }
+    if first == b'{' && start.windows(ROCPROF.len()).take(256).any(|window| window == ROCPROF) {
+        return Ok(Kind::Rocprof);
     }
     // A folded stack may begin with a bracket as well.
     if matches!((first, words.next()), (b'{', Some(b'"' | b'}')) | (b'[', Some(b'{' | b']'))) {
@@ -201,6 +267,27 @@ fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
         )),
         None => unknown("it has only comments"),
     }
+}
+
+/// The first key of rocprofv3's JSON.
+const ROCPROF: &[u8] = b"\"rocprofiler-sdk-tool\"";
+
+/// Databases: which tool's, by a table that only it has.
+fn sqlite(bytes: &[u8]) -> ImportError {
+    // The schema stands in the first pages.
+    let schema = &bytes[..bytes.len().min(1 << 20)];
+    let has = |table: &[u8]| schema.windows(table.len()).any(|window| window == table);
+    let (format, because) = match () {
+        () if has(b"TARGET_INFO_SESSION_START_TIME") || has(b"CUPTI_ACTIVITY_KIND") => (
+            "an Nsight Systems export in SQLite",
+            "record with PyTorch's profiler (Kineto), which gives the same kernels and calls",
+        ),
+        () if has(b"rocpd_") => {
+            ("a rocpd database of rocprofv3", "write JSON with `rocprofv3 --output-format json`")
+        }
+        () => ("an SQLite database", "nothing of it is known here"),
+    };
+    ImportError::NotRead { format, because }
 }
 
 /// Counts what a file holds that is not understood.

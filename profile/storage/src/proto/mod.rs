@@ -11,3 +11,5 @@ pub(crate) mod otlp;
 #[cfg(feature = "export")]
 pub(crate) mod perfetto;
 pub(crate) mod pprof;
+#[cfg(feature = "import")]
+pub(crate) mod xplane;

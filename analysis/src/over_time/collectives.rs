@@ -1,0 +1,251 @@
+//! Collectives: which rank the others wait for.
+//!
+//! Owns: [`Stragglers`]. Because: a collective ends for all when the last rank has come, so that its length on one rank
+//! says nothing about the network. Does not: match by time; by communicator and ordinal alone.
+//!
+//! Collectives of one communicator are numbered on each rank, and those of one number belong together. Where a trace
+//! names no communicator, the streams of collectives stand for them, in the order of their first use: *inferred*. Ranks
+//! that disagree on names or numbers are not matched, and the reason is given.
+//!
+//! HTA picks the one stream and name whose lengths differ most and calls the ranks that begin its last call late
+//! stragglers. Here every collective counts, and the latest rank of each is the one that all others waited for.
+
+use std::collections::BTreeMap;
+
+use deepctx_profile::trace::{DeviceOp, Job, KernelClass};
+use serde::Serialize;
+
+use super::window::{Steps, Window};
+
+/// Offsets below this are left alone: ranks of one host have one clock, and collectives end within some microseconds.
+const OFFSET_MIN_NS: i64 = 100_000;
+
+/// Which rank the others wait for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Stragglers {
+    /// Each collective that all its ranks have.
+    pub collectives: Vec<Collective>,
+    /// Lateness by rank.
+    pub ranks: Vec<Lateness>,
+    /// Communicators that could not be matched, and why.
+    pub not_matched: Vec<NotMatched>,
+    /// Whether communicators were inferred from streams.
+    pub communicators_inferred: bool,
+}
+
+/// One collective on all its ranks.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Collective {
+    /// The communicator.
+    pub communicator: String,
+    /// Its number in the communicator, from 0.
+    pub ordinal: usize,
+    /// Name of the kernel.
+    pub name: String,
+    /// How many ranks took part.
+    pub ranks: usize,
+    /// The rank that began last.
+    pub latest_rank: u32,
+    /// Time from the first rank's begin to the last one's.
+    pub skew_ns: u64,
+    /// Time that all other ranks together waited for the latest.
+    pub waited_ns: u64,
+    /// From the last begin to the end there: what the exchange itself took.
+    pub transfer_ns: u64,
+    /// Time from the first rank's end to the last one's: what clocks and resolution leave.
+    pub end_spread_ns: u64,
+}
+
+/// How late one rank was.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Lateness {
+    /// The rank.
+    pub rank: u32,
+    /// Collectives in which it was the latest.
+    pub times_latest: usize,
+    /// Time that others waited for it in those.
+    pub waited_for_ns: u64,
+    /// Time that it waited for others.
+    pub waited_ns: u64,
+    /// How far its clock was ahead of the first rank's, by the ends of collectives; taken out of all figures. 0 when it
+    /// was too small to matter.
+    pub clock_offset_ns: i64,
+    /// How far that may be off: the largest difference of a collective's end from it.
+    pub clock_uncertainty_ns: u64,
+}
+
+/// A communicator whose collectives do not match.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NotMatched {
+    /// The communicator.
+    pub communicator: String,
+    /// Why.
+    pub because: String,
+}
+
+/// One rank's part of a collective, on a clock since 1970 where the trace says so.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    name: deepctx_profile::StrId,
+    begin: i64,
+    end: i64,
+}
+
+/// The parts of a communicator, by rank.
+type Communicators = BTreeMap<String, BTreeMap<u32, Vec<Part>>>;
+/// A communicator whose ranks agree, with the parts of each rank.
+type Matched = (String, Vec<(u32, Vec<Part>)>);
+
+pub(super) fn compute(job: &Job, steps: Steps) -> Stragglers {
+    let mut result = Stragglers::default();
+    if job.ranks().len() < 2 {
+        return result;
+    }
+    let mut communicators = Communicators::new();
+    for of in job.ranks() {
+        let window = Window::new(of, steps);
+        result.communicators_inferred |= collect(&window, &mut communicators);
+    }
+    let mut matched: Vec<Matched> = Vec::new();
+    for (communicator, parts) in communicators {
+        match agree(job, &parts) {
+            Ok(()) if parts.len() > 1 => matched.push((communicator, parts.into_iter().collect())),
+            // A group of one waits for nobody.
+            Ok(()) => {}
+            Err(because) => result.not_matched.push(NotMatched { communicator, because }),
+        }
+    }
+    let offsets = offsets(job, &matched);
+    result.ranks = job.ranks().iter().map(|of| lateness(of.rank, &offsets)).collect();
+    for (communicator, parts) in &matched {
+        let count = parts.first().map_or(0, |(_, parts)| parts.len());
+        for ordinal in 0..count {
+            let row = one(job, communicator, ordinal, parts, &offsets, &mut result.ranks);
+            result.collectives.extend(row);
+        }
+    }
+    result
+}
+
+/// Adds the collectives of a rank. Gives whether communicators had to be inferred.
+fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
+    let trace = &window.of.trace;
+    let told: BTreeMap<_, _> =
+        trace.collectives.iter().map(|(_, note)| (note.op, note.communicator)).collect();
+    let mut ops: Vec<_> = window.device().collect();
+    ops.retain(|(_, op)| KernelClass::of(op.kind, window.name(op)) == KernelClass::Communication);
+    ops.sort_by_key(|(id, op)| (op.begin, *id));
+    let mut streams = Vec::new();
+    let mut inferred = false;
+    for (id, op) in ops {
+        let communicator = match told.get(&id) {
+            Some(name) => format!("group {}", trace.name(*name)),
+            None => {
+                inferred = true;
+                if !streams.contains(&op.stream) {
+                    streams.push(op.stream);
+                }
+                let place = streams.iter().position(|stream| *stream == op.stream).unwrap_or(0);
+                format!("stream {} of collectives", place + 1)
+            }
+        };
+        let parts = communicators.entry(communicator).or_default().entry(window.of.rank).or_default();
+        parts.push(part(window, &op));
+    }
+    inferred
+}
+
+fn part(window: &Window<'_>, op: &DeviceOp) -> Part {
+    let epoch = window.of.trace.clock.epoch_ns.unwrap_or(0);
+    let at = |ns: u64| i64::try_from(epoch.saturating_add(ns)).unwrap_or(i64::MAX);
+    Part { name: op.name, begin: at(op.begin.as_nanos()), end: at(op.end().as_nanos()) }
+}
+
+/// Whether all ranks have the same collectives.
+fn agree(job: &Job, parts: &BTreeMap<u32, Vec<Part>>) -> Result<(), String> {
+    let name = |rank: u32, part: &Part| {
+        let of = job.ranks().iter().find(|of| of.rank == rank);
+        of.map_or("", |of| of.trace.name(part.name))
+    };
+    let Some((first, model)) = parts.first_key_value() else { return Ok(()) };
+    for (rank, other) in parts {
+        if other.len() != model.len() {
+            return Err(format!(
+                "rank {first} has {} collectives, rank {rank} has {}",
+                model.len(),
+                other.len()
+            ));
+        }
+        if let Some(at) = model.iter().zip(other).position(|(a, b)| name(*first, a) != name(*rank, b)) {
+            return Err(format!("ranks {first} and {rank} run different kernels as number {at}"));
+        }
+    }
+    Ok(())
+}
+
+/// How far each rank's clock is ahead of the first one's, and how sure that is.
+fn offsets(job: &Job, matched: &[Matched]) -> BTreeMap<u32, (i64, u64)> {
+    let mut differences: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
+    let first = job.ranks().first().map_or(0, |of| of.rank);
+    for (_, parts) in matched {
+        let Some((_, model)) = parts.iter().find(|(rank, _)| *rank == first) else { continue };
+        for (rank, other) in parts {
+            let ends = model.iter().zip(other).map(|(a, b)| b.end.saturating_sub(a.end));
+            differences.entry(*rank).or_default().extend(ends);
+        }
+    }
+    let offset = |mut all: Vec<i64>| {
+        all.sort_unstable();
+        let median = all.get(all.len() / 2).copied().unwrap_or(0);
+        let spread = all.iter().map(|one| one.abs_diff(median)).max().unwrap_or(0);
+        let matters = median.abs() > OFFSET_MIN_NS && median.unsigned_abs() > spread;
+        (if matters { median } else { 0 }, spread)
+    };
+    differences.into_iter().map(|(rank, all)| (rank, offset(all))).collect()
+}
+
+fn lateness(rank: u32, offsets: &BTreeMap<u32, (i64, u64)>) -> Lateness {
+    let (clock_offset_ns, clock_uncertainty_ns) = offsets.get(&rank).copied().unwrap_or((0, 0));
+    Lateness { rank, times_latest: 0, waited_for_ns: 0, waited_ns: 0, clock_offset_ns, clock_uncertainty_ns }
+}
+
+fn one(
+    job: &Job,
+    communicator: &str,
+    ordinal: usize,
+    parts: &[(u32, Vec<Part>)],
+    offsets: &BTreeMap<u32, (i64, u64)>,
+    ranks: &mut [Lateness],
+) -> Option<Collective> {
+    let aligned = |(rank, parts): &(u32, Vec<Part>)| {
+        let (part, offset) = (parts.get(ordinal)?, offsets.get(rank).map_or(0, |(offset, _)| *offset));
+        Some((*rank, Part { begin: part.begin - offset, end: part.end - offset, ..*part }))
+    };
+    let parts: Vec<(u32, Part)> = parts.iter().filter_map(aligned).collect();
+    let (latest_rank, latest) = *parts.iter().max_by_key(|(_, part)| part.begin)?;
+    let waited = |part: &Part| part.end.min(latest.begin).saturating_sub(part.begin).max(0).unsigned_abs();
+    let waited_ns = parts.iter().map(|(_, part)| waited(part)).sum();
+    for row in ranks {
+        if let Some((_, part)) = parts.iter().find(|(rank, _)| *rank == row.rank) {
+            row.waited_ns += waited(part);
+        }
+        if row.rank == latest_rank {
+            row.times_latest += 1;
+            row.waited_for_ns += waited_ns;
+        }
+    }
+    let earliest = parts.iter().map(|(_, part)| part.begin).min()?;
+    let ends = parts.iter().map(|(_, part)| part.end);
+    let trace = &job.ranks().iter().find(|of| of.rank == latest_rank)?.trace;
+    Some(Collective {
+        communicator: communicator.to_owned(),
+        ordinal,
+        name: deepctx_profile::frame::clean(trace.name(latest.name)),
+        ranks: parts.len(),
+        latest_rank,
+        skew_ns: latest.begin.abs_diff(earliest),
+        waited_ns,
+        transfer_ns: latest.end.abs_diff(latest.begin),
+        end_spread_ns: ends.clone().max()?.abs_diff(ends.min()?),
+    })
+}

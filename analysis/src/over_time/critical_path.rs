@@ -1,0 +1,382 @@
+//! Critical path: what the end of a window waited for, back to its begin.
+//!
+//! Owns: [`CriticalPath`]. Because: only what lies on it can make the window shorter. Does not: simulate what would
+//! happen if something were shorter.
+//!
+//! The path is walked backwards from the last end. Where it is at work of a device, that work counts; before its begin
+//! stands what let it begin last: its launch (*launch*), the work before it on its stream, or an event of another
+//! stream (*between-kernels*, or *device-wait* from 30 µs on). Where it is at a thread, the thread counts back to the last call that waited for a
+//! device, and from there that device's work. So every nanosecond of the window belongs to one part, and the parts add
+//! up to the window. HTA takes the longest path of a graph in which waits and gaps have no weight: its length is below
+//! the window (156 of 383 ms for `timesformer-h100`), and parts that nothing hides are not in it.
+
+use std::collections::BTreeMap;
+
+use deepctx_profile::id::Id;
+use deepctx_profile::trace::{Basis, DeviceOp, HostOp, KernelClass, Thread, TraceTime, Waiter};
+use serde::Serialize;
+
+use super::idle::KERNEL_WAIT_NS;
+use super::steps::is_data_loader;
+use super::window::Window;
+
+/// What bounds a part of the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// A thread, outside of calls and data loader.
+    Cpu,
+    /// A thread in the data loader.
+    DataLoader,
+    /// A thread in a call of the runtime or the driver.
+    ApiCall,
+    /// From the begin of a launch to the begin of its work.
+    Launch,
+    /// From the end of work that had to end first to the begin of the next, below 30 µs.
+    BetweenKernels,
+    /// The same from 30 µs on: the device waited for something that the trace does not name.
+    DeviceWait,
+    /// A kernel that computes.
+    Compute,
+    /// A kernel that communicates.
+    Communication,
+    /// A copy or a fill.
+    Memory,
+    /// From the end of work to the return of the call that waited for it.
+    SyncReturn,
+    /// Nothing that the trace knows was going on there.
+    Unknown,
+}
+
+/// The critical path of one rank's window.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CriticalPath {
+    /// The rank.
+    pub rank: u32,
+    /// Length of the window, which is that of the path.
+    pub window_ns: u64,
+    /// The path by what bounds it, the longest first. The parts add up to the window.
+    pub parts: Vec<PathPart>,
+    /// Steps of the path over links that the trace names, or that follow from the order of calls.
+    pub sure_links: u64,
+    /// Steps of the path over links that are guessed.
+    pub inferred_links: u64,
+    /// Work of devices on the path by name, the longest first.
+    pub work: Vec<PathOp>,
+}
+
+/// A part of the path.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PathPart {
+    /// What bounds it.
+    pub bound: Bound,
+    /// Its length.
+    pub time_ns: u64,
+    /// As a share of the window.
+    pub percent: f64,
+}
+
+/// Work on the path.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PathOp {
+    /// Its name.
+    pub name: String,
+    /// How often.
+    pub count: u64,
+    /// Its time on the path.
+    pub time_ns: u64,
+}
+
+/// Work that is named; the rest is in the parts.
+const WORK_ROWS: usize = 10;
+/// Operations that are looked at for one that had ended.
+const LOOK_BACK: usize = 256;
+
+pub(super) fn compute(window: &Window<'_>) -> Option<CriticalPath> {
+    let mut walk = Walk::new(window)?;
+    let window_ns = (walk.end - walk.begin).0;
+    walk.run();
+    let mut parts: Vec<PathPart> = walk
+        .parts
+        .iter()
+        .map(|(&bound, &time_ns)| PathPart {
+            bound,
+            time_ns,
+            percent: time_ns as f64 * 100.0 / window_ns as f64,
+        })
+        .collect();
+    parts.sort_by_key(|part| std::cmp::Reverse(part.time_ns));
+    let mut work: Vec<PathOp> = walk
+        .work
+        .iter()
+        .map(|(name, &(count, time_ns))| PathOp { name: deepctx_profile::frame::clean(name), count, time_ns })
+        .collect();
+    work.sort_by_key(|row| std::cmp::Reverse(row.time_ns));
+    work.truncate(WORK_ROWS);
+    let (sure_links, inferred_links) = (walk.sure, walk.inferred);
+    Some(CriticalPath { rank: window.of.rank, window_ns, parts, sure_links, inferred_links, work })
+}
+
+/// Where the path is.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Host(Id<Thread>),
+    Device(Id<DeviceOp>),
+}
+
+struct Walk<'w> {
+    window: &'w Window<'w>,
+    begin: TraceTime,
+    end: TraceTime,
+    threads: Vec<ThreadTimes>,
+    /// By device operation: its place on its stream, and what ended last of all before it there.
+    before: Vec<(usize, Option<Id<DeviceOp>>)>,
+    parts: BTreeMap<Bound, u64>,
+    work: BTreeMap<&'w str, (u64, u64)>,
+    sure: u64,
+    inferred: u64,
+}
+
+/// What a thread did.
+#[derive(Default)]
+struct ThreadTimes {
+    any: Covered,
+    calls: Covered,
+    loader: Covered,
+    /// Calls that waited for a device: end, begin, what for, and how sure that is. By end.
+    waits: Vec<(TraceTime, TraceTime, Id<DeviceOp>, Basis)>,
+}
+
+/// Merged times, with the length up to each.
+#[derive(Default)]
+struct Covered(Vec<(TraceTime, TraceTime, u64)>);
+
+impl Covered {
+    fn of(times: impl Iterator<Item = (TraceTime, TraceTime)>) -> Self {
+        let mut merged: Vec<(TraceTime, TraceTime, u64)> = Vec::new();
+        // By begin already.
+        for (begin, end) in times {
+            match merged.last_mut() {
+                Some(last) if begin <= last.1 => last.1 = last.1.max(end),
+                _ => merged.push((begin, end, 0)),
+            }
+        }
+        let mut length = 0;
+        for (begin, end, up_to) in &mut merged {
+            *up_to = length;
+            length += (*end - *begin).0;
+        }
+        Covered(merged)
+    }
+
+    fn before(&self, time: TraceTime) -> u64 {
+        let at = self.0.partition_point(|(begin, ..)| *begin < time);
+        let last = at.checked_sub(1).and_then(|at| self.0.get(at));
+        last.map_or(0, |(begin, end, up_to)| up_to + ((*end).min(time) - *begin).0)
+    }
+
+    fn between(&self, from: TraceTime, to: TraceTime) -> u64 {
+        self.before(to).saturating_sub(self.before(from))
+    }
+
+    /// The last one that begins before a time.
+    fn last(&self, time: TraceTime) -> Option<(TraceTime, TraceTime)> {
+        let at = self.0.partition_point(|(begin, ..)| *begin < time).checked_sub(1)?;
+        self.0.get(at).map(|(begin, end, _)| (*begin, *end))
+    }
+}
+
+impl<'w> Walk<'w> {
+    fn new(window: &'w Window<'w>) -> Option<Self> {
+        let (trace, links) = (&window.of.trace, &window.of.links);
+        let host = trace.host.iter().map(|(_, op)| op).filter(|op| window.has(op.begin));
+        let spans =
+            host.map(|op| (op.begin, op.end())).chain(window.device().map(|(_, op)| (op.begin, op.end())));
+        let (begin, end) =
+            spans.reduce(|(a, b), (c, d)| (a.min(c), b.max(d))).filter(|(begin, end)| begin < end)?;
+        let mut before = vec![(0, None); trace.device.len()];
+        for stream in links.streams() {
+            let mut last: Option<(TraceTime, Id<DeviceOp>)> = None;
+            for (place, id) in stream.iter().enumerate() {
+                before[id.index()] = (place, last.map(|(_, id)| id));
+                let Some(op) = trace.device.get(*id) else { continue };
+                last = last.max(Some((op.end(), *id)));
+            }
+        }
+        let threads = links.threads().iter().map(|ops| thread_times(window, ops)).collect();
+        let (parts, work) = (BTreeMap::new(), BTreeMap::new());
+        Some(Walk { window, begin, end, threads, before, parts, work, sure: 0, inferred: 0 })
+    }
+
+    fn device(&self, id: Id<DeviceOp>) -> Option<DeviceOp> {
+        self.window.of.trace.device.get(id)
+    }
+
+    /// Where the window ends: at the work or the thread that ends last.
+    fn last_place(&self) -> Option<Place> {
+        let device = self.window.device().map(|(id, op)| (op.end(), Place::Device(id)));
+        let host = self.window.of.trace.host.iter().filter(|(_, op)| self.window.has(op.begin));
+        let host = host.map(|(_, op)| (op.end(), Place::Host(op.thread)));
+        device.chain(host).max_by_key(|(end, _)| *end).map(|(_, place)| place)
+    }
+
+    fn run(&mut self) {
+        let (mut time, mut place) = (self.end, self.last_place());
+        // Each step goes back in time, or from work to earlier work of the same moment.
+        let mut left = 4 * (self.before.len() + self.window.of.trace.host.len()) + 64;
+        while let Some(at) = place.filter(|_| time > self.begin && left > 0) {
+            left -= 1;
+            let (earlier, next) = match at {
+                Place::Device(id) => self.at_device(id, time),
+                Place::Host(thread) => self.at_host(thread, time),
+            };
+            (time, place) = (earlier.min(time), next);
+        }
+        self.add(Bound::Unknown, self.begin, time);
+    }
+
+    /// Adds a part that ends at `to`, without what is before the window.
+    fn add(&mut self, bound: Bound, from: TraceTime, to: TraceTime) {
+        let length = (to - from.max(self.begin)).0;
+        if length > 0 {
+            *self.parts.entry(bound).or_insert(0) += length;
+        }
+    }
+
+    fn link(&mut self, basis: Basis) {
+        match basis {
+            Basis::Exact | Basis::ByOrder => self.sure += 1,
+            Basis::Inferred => self.inferred += 1,
+        }
+    }
+
+    fn at_device(&mut self, id: Id<DeviceOp>, time: TraceTime) -> (TraceTime, Option<Place>) {
+        let Some(op) = self.device(id) else { return (time, None) };
+        let begin = op.begin.min(time);
+        let name = self.window.of.trace.name(op.name);
+        let bound = match KernelClass::of(op.kind, name) {
+            KernelClass::Compute => Bound::Compute,
+            KernelClass::Communication => Bound::Communication,
+            KernelClass::Memory => Bound::Memory,
+        };
+        self.add(bound, begin, time);
+        let row = self.work.entry(name).or_insert((0, 0));
+        *row = (row.0 + 1, row.1 + (time - begin.max(self.begin)).0);
+        let call =
+            self.window.of.links.launch(id).call().and_then(|call| self.window.of.trace.host.get(call));
+        let before = self.work_before(id, begin);
+        match (call, before) {
+            (Some(call), before) if before.is_none_or(|(end, ..)| call.begin >= end) => {
+                self.add(Bound::Launch, call.begin, begin);
+                self.sure += 1;
+                (call.begin.min(begin), Some(Place::Host(call.thread)))
+            }
+            (_, Some((end, earlier, basis))) => {
+                let is_long = (begin - end).0 >= KERNEL_WAIT_NS;
+                self.add(if is_long { Bound::DeviceWait } else { Bound::BetweenKernels }, end, begin);
+                self.link(basis);
+                (end, Some(Place::Device(earlier)))
+            }
+            (_, None) => (begin, None),
+        }
+    }
+
+    /// What had to end before an operation could begin: of its stream and of what it waited for, the later one.
+    fn work_before(&self, id: Id<DeviceOp>, begin: TraceTime) -> Option<(TraceTime, Id<DeviceOp>, Basis)> {
+        let ended = |id: Id<DeviceOp>| self.device(id).map(|op| op.end()).filter(|end| *end <= begin);
+        let (place, last) = self.before.get(id.index()).copied()?;
+        let on_stream = || {
+            let stream = self.window.of.links.streams().get(self.device(id)?.stream.index())?;
+            // Work of a graph may run at once on what is drawn as one stream.
+            let earlier = stream.get(..place)?.iter().rev().take(LOOK_BACK);
+            earlier.filter_map(|id| Some((ended(*id)?, *id))).max()
+        };
+        let last = last.and_then(|id| Some((ended(id)?, id))).or_else(on_stream);
+        let last = last.map(|(end, id)| (end, id, Basis::ByOrder));
+        let wait = self
+            .window
+            .of
+            .links
+            .device_wait(id)
+            .and_then(|wait| Some((ended(wait.on)?, wait.on, wait.basis)));
+        [last, wait].into_iter().flatten().max_by_key(|(end, ..)| *end)
+    }
+
+    fn at_host(&mut self, thread: Id<Thread>, time: TraceTime) -> (TraceTime, Option<Place>) {
+        let Some(times) = self.threads.get(thread.index()) else { return (time, None) };
+        let active = times.any.last(time);
+        let at = times.waits.partition_point(|(end, ..)| *end <= time).checked_sub(1);
+        let wait = at.and_then(|at| times.waits.get(at)).copied();
+        // The thread was at it since then, unless it waited meanwhile.
+        let since = active.filter(|(_, end)| *end >= time).map_or(time, |(begin, _)| begin);
+        match wait {
+            Some((end, begin, on, basis)) if end > since => {
+                self.thread_parts(thread, end, time);
+                let done = self.device(on).map_or(begin, |op| op.end().min(end));
+                self.add(Bound::SyncReturn, done, end);
+                self.link(basis);
+                (done, Some(Place::Device(on)))
+            }
+            _ if since < time => {
+                self.thread_parts(thread, since, time);
+                self.other_thread(thread, since)
+            }
+            _ => self.other_thread(thread, time),
+        }
+    }
+
+    /// A thread that had nothing to do began when another one gave it work, says a guess: the one that was active then.
+    fn other_thread(&mut self, thread: Id<Thread>, time: TraceTime) -> (TraceTime, Option<Place>) {
+        let others = self.threads.iter().enumerate().filter_map(|(number, times)| {
+            let (begin, end) = times.any.last(time)?;
+            Some((end.min(time), begin, Id::<Thread>::from_number(number as u32)))
+        });
+        // Of those that are active, the one that began last; else the one that ended last.
+        let Some((end, _, other)) = others.max_by_key(|(end, begin, _)| (*end, *begin)) else {
+            return (time, None);
+        };
+        self.add(Bound::Unknown, end, time);
+        self.inferred += u64::from(other != thread);
+        (end, Some(Place::Host(other)))
+    }
+
+    /// Splits the time of a thread.
+    fn thread_parts(&mut self, thread: Id<Thread>, from: TraceTime, to: TraceTime) {
+        let from = from.max(self.begin);
+        let Some(times) = self.threads.get(thread.index()).filter(|_| from < to) else { return };
+        let all = (to - from).0;
+        let calls = times.calls.between(from, to);
+        // Calls within the data loader are calls.
+        let loader = times.loader.between(from, to).min(all - calls);
+        for (bound, length) in
+            [(Bound::ApiCall, calls), (Bound::DataLoader, loader), (Bound::Cpu, all - calls - loader)]
+        {
+            if length > 0 {
+                *self.parts.entry(bound).or_insert(0) += length;
+            }
+        }
+    }
+}
+
+fn thread_times(window: &Window<'_>, ops: &[Id<HostOp>]) -> ThreadTimes {
+    let (trace, links) = (&window.of.trace, &window.of.links);
+    let rows = || ops.iter().filter_map(|id| trace.host.get(*id));
+    let times = |op: HostOp| (op.begin, op.end());
+    let mut waits: Vec<_> = ops
+        .iter()
+        .filter_map(|id| {
+            let (op, wait) = (trace.host.get(*id)?, links.host_wait(*id)?);
+            debug_assert!(matches!(wait.waiter, Waiter::Host(_)));
+            // What had ended before the call did not hold it up.
+            let held_up = trace.device.get(wait.on)?.end() > op.begin && window.has_device(wait.on);
+            held_up.then_some((op.end(), op.begin, wait.on, wait.basis))
+        })
+        .collect();
+    waits.sort_by_key(|(end, begin, ..)| (*end, *begin));
+    ThreadTimes {
+        any: Covered::of(rows().map(times)),
+        calls: Covered::of(rows().filter(|op| op.kind.is_call()).map(times)),
+        loader: Covered::of(rows().filter(|op| is_data_loader(trace.name(op.name))).map(times)),
+        waits,
+    }
+}

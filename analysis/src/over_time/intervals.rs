@@ -1,0 +1,110 @@
+//! Intervals: lengths of unions and of what two sets share.
+//!
+//! Owns: [`Intervals`]. Because: time of work that overlaps counts once, and every table over time needs that. Does
+//! not: know what an interval stands for.
+
+use deepctx_profile::trace::TraceTime;
+
+/// Times, in nanoseconds: sorted, and none touches the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Intervals(Vec<(u64, u64)>);
+
+impl Intervals {
+    /// The union of any intervals.
+    pub(super) fn of(times: impl IntoIterator<Item = (TraceTime, TraceTime)>) -> Self {
+        Self::of_nanos(times.into_iter().map(|(begin, end)| (begin.as_nanos(), end.as_nanos())).collect())
+    }
+
+    fn of_nanos(mut times: Vec<(u64, u64)>) -> Self {
+        times.retain(|(begin, end)| begin < end);
+        times.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for (begin, end) in times {
+            match merged.last_mut() {
+                Some(last) if begin <= last.1 => last.1 = last.1.max(end),
+                _ => merged.push((begin, end)),
+            }
+        }
+        Intervals(merged)
+    }
+
+    /// Their length.
+    pub(super) fn length(&self) -> u64 {
+        self.0.iter().map(|(begin, end)| end - begin).sum()
+    }
+
+    /// What is in both.
+    pub(super) fn and(&self, other: &Self) -> Self {
+        let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let mut both = Vec::new();
+        while let (Some(&&(a_begin, a_end)), Some(&&(b_begin, b_end))) = (a.peek(), b.peek()) {
+            let (begin, end) = (a_begin.max(b_begin), a_end.min(b_end));
+            if begin < end {
+                both.push((begin, end));
+            }
+            if a_end <= b_end {
+                a.next()
+            } else {
+                b.next()
+            };
+        }
+        Intervals(both)
+    }
+
+    /// What is in this one alone.
+    pub(super) fn without(&self, other: &Self) -> Self {
+        let mut left = Vec::new();
+        let mut others = other.0.iter().peekable();
+        for &(begin, end) in &self.0 {
+            let mut from = begin;
+            while let Some(&&(other_begin, other_end)) = others.peek() {
+                if other_begin >= end {
+                    break;
+                }
+                if from < other_begin {
+                    left.push((from, other_begin));
+                }
+                from = from.max(other_end.min(end));
+                if other_end > end {
+                    break;
+                }
+                others.next();
+            }
+            if from < end {
+                left.push((from, end));
+            }
+        }
+        Intervals(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn unions_intersections_and_differences_are_exact() {
+        let of = |times: &[(u64, u64)]| Intervals::of_nanos(times.to_vec());
+        let check = |found: Intervals, expect: &[(u64, u64)]| assert_eq!(found.0, expect);
+        check(of(&[(5, 9), (1, 3), (2, 4), (9, 9)]), &[(1, 4), (5, 9)]);
+        check(of(&[(1, 3), (3, 4)]), &[(1, 4)]);
+        check(of(&[(1, 10)]).and(&of(&[(2, 3), (5, 20)])), &[(2, 3), (5, 10)]);
+        check(of(&[(1, 10)]).without(&of(&[(2, 3), (5, 20)])), &[(1, 2), (3, 5)]);
+        check(of(&[(1, 4), (6, 8)]).without(&of(&[(3, 7)])), &[(1, 3), (7, 8)]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shared_and_what_is_not_is_all(
+            a in prop::collection::vec((0u64..100, 0u64..100), 0..12),
+            b in prop::collection::vec((0u64..100, 0u64..100), 0..12),
+        ) {
+            let (a, b) = (Intervals::of_nanos(a), Intervals::of_nanos(b));
+            prop_assert_eq!(a.and(&b).length() + a.without(&b).length(), a.length());
+            prop_assert_eq!(a.and(&b), b.and(&a));
+            prop_assert_eq!(a.without(&b).and(&b).length(), 0);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Over time: what single events tell that sums cannot.
+//!
+//! Owns: [`OverTime`], the tables of a [`Job`], a file for each. Because: why a device stood still, and which rank was
+//! late, is in the order of events. Does not: read traces, or look into calling contexts.
+//!
+//! Definitions are those of HolisticTraceAnalysis (HTA) 0.5.0 and of Kineto's TensorBoard plug-in, where these are
+//! right; each file says where it differs, and `docs/traces.md` compares both on real traces. All times are whole
+//! nanoseconds and measured, but for what stands on inferred links, which is counted as such.
+
+mod breakdown;
+mod collectives;
+mod copies;
+mod critical_path;
+mod idle;
+mod intervals;
+mod launches;
+mod queues;
+mod steps;
+mod window;
+
+#[cfg(test)]
+mod tests;
+
+use deepctx_profile::frame::clean;
+use deepctx_profile::ledger::Stage;
+use deepctx_profile::trace::{Basis, DeviceKind, HostKind, Job, RankTrace, Trace};
+use serde::Serialize;
+
+use window::Window;
+
+pub use breakdown::DeviceTime;
+pub use collectives::{Collective, Lateness, NotMatched, Stragglers};
+pub use copies::Copies;
+pub use critical_path::{Bound, CriticalPath, PathOp, PathPart};
+pub use idle::Idle;
+pub use launches::Launches;
+pub use queues::Queue;
+pub use steps::StepSplit;
+pub use window::Steps;
+
+/// Version of the serialized form: raised when a field is removed or changes its meaning.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Every table over time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OverTime {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// What each trace holds.
+    pub traces: Vec<TraceSummary>,
+    /// Ranks of the job that have no trace here.
+    pub missing_ranks: Vec<u32>,
+    /// What each device did.
+    pub devices: Vec<DeviceTime>,
+    /// Why each stream had nothing to do.
+    pub idle: Vec<Idle>,
+    /// What it took to bring work to a device.
+    pub launches: Vec<Launches>,
+    /// How much work waited on each stream.
+    pub queues: Vec<Queue>,
+    /// How fast memory was moved.
+    pub copies: Vec<Copies>,
+    /// What each training step spent its time with.
+    pub steps: Vec<StepSplit>,
+    /// The slowest rank of each step.
+    pub slowest: Vec<SlowestRank>,
+    /// What the end of each rank's window waited for.
+    pub critical_paths: Vec<CriticalPath>,
+    /// Which rank the others wait for.
+    pub stragglers: Stragglers,
+}
+
+/// What one trace holds, and how far it can be believed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TraceSummary {
+    /// The rank.
+    pub rank: u32,
+    /// Whether the trace itself says so.
+    pub rank_is_told: bool,
+    /// The file.
+    pub file: String,
+    /// From the first event to the last.
+    pub span_ns: u64,
+    /// The smallest difference of times that the source can express.
+    pub resolution_ns: u64,
+    /// Events on threads.
+    pub host_events: usize,
+    /// Kernels, copies and fills.
+    pub device_events: usize,
+    /// Synchronisations on device rows, which are no work.
+    pub sync_events: usize,
+    /// Allocations and frees.
+    pub memory_events: usize,
+    /// Waits for devices that the trace names.
+    pub exact_waits: usize,
+    /// Waits that follow from the order of calls.
+    pub waits_by_order: usize,
+    /// Waits that are guessed.
+    pub inferred_waits: usize,
+    /// Synchronisations for which nothing was found.
+    pub unlinked_waits: u64,
+    /// Count and time of each kind of events, without any rule: what plain counting over the file gives.
+    pub sums: Vec<KindSum>,
+    /// What was not read, by reason.
+    pub gaps: Vec<GapCount>,
+}
+
+/// Events of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct KindSum {
+    /// The kind.
+    pub kind: &'static str,
+    /// How many.
+    pub count: u64,
+    /// Sum of their lengths.
+    pub time_ns: u64,
+}
+
+/// Events that are not in the tables.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct GapCount {
+    /// Stable name of the reason.
+    pub reason: String,
+    /// The reason in words.
+    pub sentence: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// The slowest rank of a step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SlowestRank {
+    /// Number of the step.
+    pub step: u64,
+    /// Ranks that have the step.
+    pub ranks: usize,
+    /// The rank with the longest one.
+    pub slowest_rank: u32,
+    /// Its length.
+    pub longest_ns: u64,
+    /// Length in the median of ranks.
+    pub median_ns: u64,
+    /// Length on the fastest rank.
+    pub shortest_ns: u64,
+}
+
+impl OverTime {
+    /// Computes every table. Steps bound what counts: see [`Steps`].
+    pub fn compute(job: &Job, of: Steps) -> Self {
+        let windows: Vec<Window<'_>> = job.ranks().iter().map(|rank| Window::new(rank, of)).collect();
+        let steps: Vec<StepSplit> = windows.iter().flat_map(steps::compute).collect();
+        OverTime {
+            schema_version: SCHEMA_VERSION,
+            traces: job.ranks().iter().map(summary).collect(),
+            missing_ranks: job.missing(),
+            devices: windows.iter().flat_map(breakdown::compute).collect(),
+            idle: windows.iter().flat_map(idle::compute).collect(),
+            launches: windows.iter().map(launches::compute).collect(),
+            queues: windows.iter().flat_map(queues::compute).collect(),
+            copies: windows.iter().flat_map(copies::compute).collect(),
+            slowest: if job.ranks().len() > 1 { slowest(&steps) } else { Vec::new() },
+            steps,
+            critical_paths: windows.iter().filter_map(critical_path::compute).collect(),
+            stragglers: collectives::compute(job, of),
+        }
+    }
+}
+
+fn summary(of: &RankTrace) -> TraceSummary {
+    let waits = |basis: Basis| of.links.waits().filter(|wait| wait.basis == basis).count();
+    let gaps = of.trace.ledger.stage(Stage::Decode).gaps.iter();
+    TraceSummary {
+        rank: of.rank,
+        rank_is_told: of.rank_is_told,
+        file: clean(&of.file),
+        span_ns: of.trace.span().map_or(0, |(first, last)| (last - first).0),
+        resolution_ns: of.trace.clock.resolution.0,
+        host_events: of.trace.host.len(),
+        device_events: of.trace.device.len(),
+        sync_events: of.trace.syncs.len(),
+        memory_events: of.trace.memory.len(),
+        exact_waits: waits(Basis::Exact),
+        waits_by_order: waits(Basis::ByOrder),
+        inferred_waits: waits(Basis::Inferred),
+        unlinked_waits: of.links.unlinked_waits(),
+        sums: sums(&of.trace),
+        gaps: gaps
+            .map(|(reason, count)| GapCount {
+                reason: reason.key.to_string(),
+                sentence: reason.sentence.to_string(),
+                count,
+            })
+            .collect(),
+    }
+}
+
+fn sums(trace: &Trace) -> Vec<KindSum> {
+    let mut sums: Vec<KindSum> = Vec::new();
+    let mut add = |kind: &'static str, time_ns: u64| match sums.iter_mut().find(|row| row.kind == kind) {
+        Some(row) => {
+            row.count += 1;
+            row.time_ns = row.time_ns.saturating_add(time_ns);
+        }
+        None => sums.push(KindSum { kind, count: 1, time_ns }),
+    };
+    trace.host.iter().for_each(|(_, op)| add(host_kind(op.kind), op.duration.0));
+    trace.device.iter().for_each(|(_, op)| add(device_kind(op.kind), op.duration.0));
+    trace.syncs.iter().for_each(|(_, sync)| add("synchronisation", sync.duration.0));
+    trace.device_ranges.iter().for_each(|(_, range)| add("device-range", range.duration.0));
+    sums
+}
+
+fn host_kind(kind: HostKind) -> &'static str {
+    match kind {
+        HostKind::Operator => "operator",
+        HostKind::RuntimeCall => "runtime-call",
+        HostKind::DriverCall => "driver-call",
+        HostKind::Python => "python",
+        HostKind::Layer => "layer",
+        HostKind::Annotation => "annotation",
+        HostKind::Step => "step",
+        HostKind::Process => "process",
+        HostKind::Other => "other",
+    }
+}
+
+fn device_kind(kind: DeviceKind) -> &'static str {
+    match kind {
+        DeviceKind::Kernel => "kernel",
+        DeviceKind::Copy => "copy",
+        DeviceKind::Fill => "fill",
+    }
+}
+
+fn slowest(steps: &[StepSplit]) -> Vec<SlowestRank> {
+    let mut numbers: Vec<u64> = steps.iter().map(|row| row.step).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let row = |number: u64| {
+        let mut of_step: Vec<(u64, u32)> =
+            steps.iter().filter(|row| row.step == number).map(|row| (row.host_ns, row.rank)).collect();
+        of_step.sort_unstable();
+        let (longest_ns, slowest_rank) = *of_step.last()?;
+        Some(SlowestRank {
+            step: number,
+            ranks: of_step.len(),
+            slowest_rank,
+            longest_ns,
+            median_ns: of_step[of_step.len() / 2].0,
+            shortest_ns: of_step[0].0,
+        })
+    };
+    numbers.into_iter().filter_map(row).collect()
+}

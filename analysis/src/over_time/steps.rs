@@ -1,0 +1,117 @@
+//! Steps: what each training step spent its time with.
+//!
+//! Owns: [`StepSplit`]. Because: a step has one length, and each nanosecond of it should stand in one column. Does not:
+//! know epochs or batches.
+//!
+//! The split is that of Kineto's TensorBoard plug-in: kinds of events have priorities, and a moment belongs to the kind
+//! that is highest among those that happen then: kernels, copies, fills, communication, calls of the runtime, the data
+//! loader, operators, nothing. A step ends where the next one begins; the last one with its own end or the end of what
+//! it launched, whichever is later.
+
+use deepctx_profile::trace::{DeviceKind, HostKind, KernelClass, TraceTime};
+use serde::Serialize;
+
+use super::intervals::Intervals;
+use super::window::{Step, Window};
+
+/// One step of one rank. All parts add up to the length.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct StepSplit {
+    /// The rank.
+    pub rank: u32,
+    /// Number of the step.
+    pub step: u64,
+    /// From its begin to the begin of the next, or its end on the device.
+    pub length_ns: u64,
+    /// Length of the step on the host.
+    pub host_ns: u64,
+    /// A kernel computes.
+    pub kernel_ns: u64,
+    /// A copy runs.
+    pub copy_ns: u64,
+    /// A fill runs.
+    pub fill_ns: u64,
+    /// A kernel communicates.
+    pub communication_ns: u64,
+    /// A call of the runtime or the driver.
+    pub api_call_ns: u64,
+    /// The data loader.
+    pub data_loader_ns: u64,
+    /// An operator.
+    pub operator_ns: u64,
+    /// Nothing that the trace knows.
+    pub other_ns: u64,
+}
+
+/// Whether a host operation is the data loader, by the names that PyTorch gives it.
+pub(super) fn is_data_loader(name: &str) -> bool {
+    name.starts_with("enumerate(DataLoader)") || name.contains("DataLoaderIter.__next__")
+}
+
+pub(super) fn compute(window: &Window<'_>) -> Vec<StepSplit> {
+    let steps = window.steps();
+    if steps.is_empty() {
+        return Vec::new();
+    }
+    let kinds = by_priority(window);
+    let split = |(place, step): (usize, &Step)| {
+        let end = steps.get(place + 1).map_or_else(|| end_of_last(window, step), |next| next.op.begin);
+        of_step(window.of.rank, step, end, &kinds)
+    };
+    steps.iter().enumerate().map(split).collect()
+}
+
+fn end_of_last(window: &Window<'_>, step: &Step) -> TraceTime {
+    let launched = |id| window.of.links.launch(id).call().and_then(|call| window.of.trace.host.get(call));
+    let of_step =
+        window.device().filter(|(id, _)| launched(*id).is_some_and(|call| call.begin >= step.op.begin));
+    of_step.map(|(_, op)| op.end()).fold(step.op.end(), TraceTime::max)
+}
+
+/// Times of each kind, highest priority first.
+fn by_priority(window: &Window<'_>) -> [Intervals; 7] {
+    let device = |wanted: fn(DeviceKind, KernelClass) -> bool| {
+        let of_kind =
+            window.device().filter(|(_, op)| wanted(op.kind, KernelClass::of(op.kind, window.name(op))));
+        Intervals::of(of_kind.map(|(_, op)| (op.begin, op.end())).collect::<Vec<_>>())
+    };
+    let trace = &window.of.trace;
+    let host = |wanted: &dyn Fn(HostKind, &str) -> bool| {
+        let of_kind = trace.host.iter().filter(|(_, op)| wanted(op.kind, trace.name(op.name)));
+        Intervals::of(of_kind.map(|(_, op)| (op.begin, op.end())))
+    };
+    [
+        device(|kind, class| kind == DeviceKind::Kernel && class == KernelClass::Compute),
+        device(|kind, _| kind == DeviceKind::Copy),
+        device(|kind, _| kind == DeviceKind::Fill),
+        device(|_, class| class == KernelClass::Communication),
+        host(&|kind, _| kind.is_call()),
+        host(&|_, name| is_data_loader(name)),
+        host(&|kind, _| kind == HostKind::Operator),
+    ]
+}
+
+fn of_step(rank: u32, step: &Step, end: TraceTime, kinds: &[Intervals; 7]) -> StepSplit {
+    let mut left = Intervals::of([(step.op.begin, end)]);
+    let length_ns = left.length();
+    let mut parts = [0; 7];
+    for (part, kind) in parts.iter_mut().zip(kinds) {
+        *part = left.and(kind).length();
+        left = left.without(kind);
+    }
+    let [kernel_ns, copy_ns, fill_ns, communication_ns, api_call_ns, data_loader_ns, operator_ns] = parts;
+    StepSplit {
+        rank,
+        step: step.number,
+        length_ns,
+        host_ns: step.op.duration.0,
+        kernel_ns,
+        copy_ns,
+        fill_ns,
+        communication_ns,
+        api_call_ns,
+        data_loader_ns,
+        operator_ns,
+        other_ns: left.length(),
+    }
+}

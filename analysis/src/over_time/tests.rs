@@ -1,0 +1,293 @@
+use deepctx_profile::trace::{Job, Trace, text};
+use proptest::prelude::*;
+
+use super::*;
+
+fn job(traces: &[&str]) -> Job {
+    let parse = |(place, input): (usize, &&str)| (format!("rank{place}.json"), text::parse(input).unwrap());
+    Job::new(traces.iter().enumerate().map(parse).collect()).unwrap()
+}
+
+fn of(input: &str) -> OverTime {
+    OverTime::compute(&job(&[input]), Steps::default())
+}
+
+const TWO_KERNELS: &str = "
+    call main 0..2 cudaLaunchKernel #1
+    call main 3..4 cudaLaunchKernel #2
+    kernel 0/7 10..20 gemm #1
+    kernel 0/7 25..30 gemm #2";
+
+#[test]
+fn idle_compute_and_the_rest_make_the_span() {
+    let check = |input: &str, expect: [u64; 5]| {
+        let row = &of(input).devices[0];
+        let found = [row.span_ns, row.busy_ns, row.idle_ns, row.compute_ns, row.non_compute_ns];
+        assert_eq!(found.map(|ns| ns / 1000), expect, "{input}");
+    };
+    check(TWO_KERNELS, [20, 15, 5, 15, 0]);
+    check("kernel 0/7 0..10 a\n kernel 0/8 5..15 ncclKernel_AllReduce", [15, 15, 0, 10, 5]);
+    check("kernel 0/7 0..10 a\n copy 0/7 10..12 Memcpy DtoH", [12, 12, 0, 10, 2]);
+}
+
+#[test]
+fn a_synchronisation_is_no_work() {
+    // HTA counts it as a kernel: span and busy would be 40 µs.
+    let row = of("kernel 0/7 0..10 a #1\n sync context - 0..40 #2").devices.remove(0);
+    assert_eq!((row.span_ns, row.busy_ns, row.kernels), (10_000, 10_000, 1));
+}
+
+#[test]
+fn kernels_named_like_copies_compute() {
+    // HTA has no class for these names: their time is none at all there.
+    let row = of("kernel 0/7 0..10 BatchMemcpyKernel\n kernel 0/7 10..12 grid_Sync").devices.remove(0);
+    assert_eq!(row.compute_ns, 12_000);
+}
+
+#[test]
+fn overlap_is_a_share_of_communication() {
+    let check = |input: &str, expect: (u64, Option<f64>, u64)| {
+        let row = &of(input).devices[0];
+        assert_eq!((row.overlap_ns, row.overlap_percent, row.exposed_communication_ns), expect, "{input}");
+    };
+    check("kernel 0/7 0..10 a\n kernel 0/8 5..25 ncclKernel_AllReduce", (5_000, Some(25.0), 15_000));
+    check("kernel 0/7 0..10 a", (0, None, 0));
+}
+
+#[test]
+fn gaps_of_a_stream_have_causes() {
+    let check = |input: &str, expect: [u64; 4]| {
+        let row = &of(input).idle[0];
+        let found = [row.host_wait_ns, row.kernel_wait_ns, row.other_ns, row.unknown_ns];
+        assert_eq!(found.map(|ns| ns / 1000), expect, "{input}");
+    };
+    check(TWO_KERNELS, [0, 5, 0, 0]);
+    check(
+        "call m 0..1 cudaLaunchKernel #1\n call m 22..23 cudaLaunchKernel #2\n kernel 0/7 5..20 a #1\n kernel 0/7 25..30 b #2",
+        [5, 0, 0, 0],
+    );
+    check(
+        "call m 0..1 cudaLaunchKernel #1\n call m 2..3 cudaLaunchKernel #2\n kernel 0/7 5..20 a #1\n kernel 0/7 60..70 b #2",
+        [0, 0, 40, 0],
+    );
+    // HTA takes the begin of the first event of the trace for a launch that it does not know: "kernel wait".
+    check("op m 0..1 aten::mm\n kernel 0/7 5..20 a #1\n kernel 0/7 25..30 b #2", [0, 0, 0, 5]);
+    // HTA's gap is -5 µs here, since it takes the end of the one kernel before.
+    check("kernel 0/7 0..30 a\n kernel 0/7 5..20 b\n kernel 0/7 25..40 c", [0, 0, 0, 0]);
+}
+
+#[test]
+fn launches_of_every_call_count() {
+    let row = of("
+        call m 0..60 cuLaunchKernelEx #1
+        call m 61..62 hipGraphLaunch #2
+        kernel 0/7 100..110 a #1
+        kernel 0/7 200..210 b #2
+        kernel 0/7 210..212 c #2
+        kernel 0/7 220..221 lost #9")
+    .launches
+    .remove(0);
+    assert_eq!((row.launches, row.shared_call, row.without_call, row.call_ns), (3, 2, 1, 61_000));
+    assert_eq!((row.long_calls, row.short_operations, row.long_delays), (1, 1, 2));
+    assert_eq!((row.delay_max_ns, row.delay_median_ns), (148_000, 138_000));
+}
+
+#[test]
+fn a_queue_is_never_below_nothing() {
+    let check = |input: &str, expect: (u64, u64, u64)| {
+        let row = &of(input).queues[0];
+        assert_eq!((row.changes, row.max, row.without_launch), expect, "{input}");
+    };
+    check(TWO_KERNELS, (4, 2, 0));
+    check("kernel 0/7 0..1 a #1\n kernel 0/7 2..3 b #2", (0, 0, 2));
+    // Clocks disagree: the kernel begins before its call.
+    check("call m 5..6 cudaLaunchKernel #1\n kernel 0/7 4..9 a #1", (2, 1, 0));
+    check("call m 0..1 cudaGraphLaunch #1\n kernel 0/7 4..9 a #1\n kernel 0/7 9..12 b #1", (4, 2, 0));
+}
+
+#[test]
+fn bandwidth_is_bytes_by_time() {
+    let row = of("copy 0/7 0..10 Memcpy HtoD 4000B\n copy 0/8 5..15 Memcpy HtoD 6000B").copies.remove(0);
+    assert_eq!((row.count, row.bytes, row.time_ns, row.union_ns), (2, 10_000, 20_000, 15_000));
+    assert_eq!(row.gb_per_second, Some(0.5));
+}
+
+#[test]
+fn parts_of_a_step_go_by_priority() {
+    let steps = of("
+        step m 0..50 ProfilerStep#1
+        step m 50..90 ProfilerStep#2
+        op m 0..10 enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__
+        op m 12..40 aten::mm
+        call m 20..22 cudaLaunchKernel #1
+        call m 60..62 cudaLaunchKernel #2
+        kernel 0/7 30..60 gemm #1
+        kernel 0/7 70..95 gemm #2")
+    .steps;
+    let row = &steps[0];
+    let parts =
+        [row.kernel_ns, row.api_call_ns, row.data_loader_ns, row.operator_ns, row.other_ns, row.length_ns];
+    assert_eq!(parts.map(|ns| ns / 1000), [20, 2, 10, 16, 2, 50]);
+    assert_eq!((steps[1].length_ns, steps[1].kernel_ns), (45_000, 35_000));
+}
+
+#[test]
+fn steps_choose_what_they_launched() {
+    let input = "
+        step m 0..10 ProfilerStep#1
+        step m 10..20 ProfilerStep#2
+        call m 1..2 cudaLaunchKernel #1
+        call m 11..12 cudaLaunchKernel #2
+        kernel 0/7 11..15 first #1
+        kernel 0/7 15..22 second #2
+        kernel 0/7 30..32 lost #9";
+    let check = |from, until, expect: &[u64]| {
+        let found = OverTime::compute(&job(&[input]), Steps { from, until });
+        assert_eq!(found.devices.iter().map(|row| row.busy_ns / 1000).collect::<Vec<_>>(), expect);
+    };
+    check(None, None, &[13]);
+    check(None, Some(2), &[4]);
+    check(Some(2), None, &[7]);
+    check(Some(7), None, &[]);
+}
+
+fn path(input: &str) -> Vec<(Bound, u64)> {
+    let path = of(input).critical_paths.remove(0);
+    path.parts.iter().map(|part| (part.bound, part.time_ns / 1000)).collect()
+}
+
+#[test]
+fn a_path_goes_back_to_what_was_waited_for() {
+    let check = |input: &str, expect: &[(Bound, u64)]| assert_eq!(path(input), expect, "{input}");
+    // The second kernel was queued in time: it waited for the first one, which waited for its launch.
+    check(TWO_KERNELS, &[(Bound::Compute, 15), (Bound::Launch, 10), (Bound::BetweenKernels, 5)]);
+    // It waited longer than it takes to begin: the trace does not say for what.
+    check(
+        "call main 0..2 cudaLaunchKernel #1\n call main 3..4 cudaLaunchKernel #2
+         kernel 0/7 10..20 gemm #1\n kernel 0/7 80..90 gemm #2",
+        &[(Bound::DeviceWait, 60), (Bound::Compute, 20), (Bound::Launch, 10)],
+    );
+    // The host waits for the device, and goes on.
+    check(
+        "op m 0..100 aten::mm
+         call m 10..12 cudaLaunchKernel #1
+         call m 13..60 cudaStreamSynchronize #2
+         kernel 0/7 20..50 gemm #1
+         sync stream 0/7 14..58 #2",
+        &[(Bound::Cpu, 50), (Bound::Compute, 30), (Bound::Launch, 10), (Bound::SyncReturn, 10)],
+    );
+    // What had ended before the call did not hold it up.
+    check(
+        "op m 0..100 aten::mm
+         call m 10..12 cudaLaunchKernel #1
+         call m 60..65 cudaStreamSynchronize #2
+         kernel 0/7 20..50 gemm #1",
+        &[(Bound::Cpu, 93), (Bound::ApiCall, 7)],
+    );
+}
+
+#[test]
+fn a_path_crosses_streams_by_events() {
+    let input = "
+        call m 0..1 cudaLaunchKernel #1
+        call m 2..3 cudaEventRecord #2
+        call m 4..5 cudaStreamWaitEvent #3
+        call m 6..7 cudaLaunchKernel #4
+        kernel 0/7 8..40 ncclKernel_AllReduce #1
+        kernel 0/8 42..50 gemm #4
+        sync wait 0/8 7..7 #3 record=2 on=0/7";
+    let expect =
+        [(Bound::Communication, 32), (Bound::Launch, 8), (Bound::Compute, 8), (Bound::BetweenKernels, 2)];
+    assert_eq!(path(input), expect);
+}
+
+#[test]
+fn the_latest_rank_is_whom_others_wait_for() {
+    let rank = |number, begin| {
+        format!(
+            "rank {number} of 3\n step m 0..{begin} ProfilerStep#1\n kernel 0/9 {begin}..50 ncclKernel_AllReduce"
+        )
+    };
+    let traces = [rank(0, 10), rank(1, 40), rank(2, 30)];
+    let found = OverTime::compute(&job(&traces.each_ref().map(String::as_str)), Steps::default());
+    let collective = &found.stragglers.collectives[0];
+    assert_eq!((collective.latest_rank, collective.skew_ns, collective.waited_ns), (1, 30_000, 40_000));
+    assert_eq!((collective.transfer_ns, collective.end_spread_ns), (10_000, 0));
+    assert!(found.stragglers.communicators_inferred && found.missing_ranks.is_empty());
+    assert_eq!((found.slowest[0].slowest_rank, found.slowest[0].longest_ns), (1, 40_000));
+}
+
+#[test]
+fn clocks_an_hour_apart_are_aligned_by_ends() {
+    let late = |by: u64| {
+        let kernel =
+            |begin: u64, end: u64| format!("kernel 0/9 {}..{} ncclKernel_AllReduce\n", begin + by, end + by);
+        [kernel(10, 50), kernel(60, 90), kernel(100, 120)].concat()
+    };
+    let other = late(3_600_000_000).replace("3600000010", "3600000030");
+    let found = OverTime::compute(&job(&[&late(0), &other]), Steps::default()).stragglers;
+    assert_eq!(found.ranks[1].clock_offset_ns, 3_600_000_000_000);
+    assert_eq!((found.collectives[0].latest_rank, found.collectives[0].waited_ns), (1, 20_000));
+}
+
+#[test]
+fn ranks_that_disagree_are_not_matched() {
+    let check = |other: &str, because: &str| {
+        let found =
+            OverTime::compute(&job(&["kernel 0/9 0..5 ncclKernel_AllReduce", other]), Steps::default());
+        assert!(found.stragglers.collectives.is_empty());
+        assert_eq!(found.stragglers.not_matched[0].because, because);
+    };
+    check(
+        "kernel 0/9 0..5 ncclKernel_AllReduce\n kernel 0/9 6..7 ncclKernel_AllReduce",
+        "rank 0 has 1 collectives, rank 1 has 2",
+    );
+    check("kernel 0/9 0..5 ncclKernel_AllGather", "ranks 0 and 1 run different kernels as number 0");
+}
+
+/// Any trace of a few threads and streams.
+fn any_trace() -> impl Strategy<Value = String> {
+    let event = (0u8..8, 0u8..3, 0u64..200, 0u64..60, 0u64..6).prop_map(|(kind, lane, begin, length, id)| {
+        let end = begin + length;
+        match kind {
+            0 => format!("op t{lane} {begin}..{end} aten::mm"),
+            1 => format!("call t{lane} {begin}..{end} cudaLaunchKernel #{id}"),
+            2 => format!("call t{lane} {begin}..{end} cudaDeviceSynchronize #{id}"),
+            3 => format!("call t{lane} {begin}..{end} cudaStreamWaitEvent #{id}"),
+            4 => format!("copy 0/{lane} {begin}..{end} Memcpy #{id} 8B"),
+            5 => format!("kernel 0/{lane} {begin}..{end} ncclKernel #{id}"),
+            6 => format!("sync wait 0/{lane} {begin}..{end} #{id} record={} on=0/0", id / 2),
+            _ => format!("kernel 0/{lane} {begin}..{end} gemm #{id}"),
+        }
+    });
+    prop::collection::vec(event, 1..30).prop_map(|events| events.join("\n"))
+}
+
+proptest! {
+    #[test]
+    fn every_nanosecond_has_one_place(input in any_trace()) {
+        let found = of(&input);
+        for path in &found.critical_paths {
+            prop_assert_eq!(path.parts.iter().map(|part| part.time_ns).sum::<u64>(), path.window_ns);
+        }
+        for row in &found.devices {
+            prop_assert_eq!(row.idle_ns + row.compute_ns + row.non_compute_ns, row.span_ns);
+            prop_assert!(row.overlap_ns + row.exposed_communication_ns <= row.communication_ns);
+        }
+        let _: Trace = text::parse(&input).unwrap();
+    }
+
+    #[test]
+    fn gaps_and_work_of_a_stream_make_its_span(input in any_trace()) {
+        let trace = text::parse(&input).unwrap();
+        for row in of(&input).idle {
+            let of_stream = trace.device.iter().map(|(_, op)| op);
+            let of_stream: Vec<_> =
+                of_stream.filter(|op| trace.streams()[op.stream.index()].stream == row.stream).collect();
+            let busy = intervals::Intervals::of(of_stream.iter().map(|op| (op.begin, op.end()))).length();
+            let first = of_stream.iter().map(|op| op.begin).min().unwrap();
+            let last = of_stream.iter().map(|op| op.end()).max().unwrap();
+            prop_assert_eq!(row.total_ns() + busy, (last - first).0);
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Text of the tables over time.
+//!
+//! Owns: their columns, and which rows a screen has room for. Because: a trace of eight ranks has hundreds of rows, and
+//! a person reads twenty. Does not: compute; JSON has every row.
+
+use std::io::{self, Write};
+
+use deepctx_profile::units::{Bytes, Nanos};
+
+use super::{counted, without_middle};
+use crate::over_time::{Bound, CriticalPath, OverTime, StepSplit, Stragglers, TraceSummary};
+
+/// Widest name of a kernel.
+const NAME_WIDTH: usize = 60;
+
+/// Smallest part of a critical path that is named, in percent, and most of them: a line has room for so many.
+const SHARE_MIN: f64 = 0.5;
+const PARTS: usize = 5;
+/// Rows of tables with many rows for each rank, where there are several ranks: a screen should show who is late.
+const ROWS_OF_JOB: usize = 3;
+
+/// Writes every table that has rows, cut to `rows` each.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    head(tables, rows, out)?;
+    devices(tables, rows, out)?;
+    stragglers(tables, rows, out)?;
+    critical_paths(&tables.critical_paths, rows, out)?;
+    let few = if tables.traces.len() > 1 { rows.min(ROWS_OF_JOB) } else { rows };
+    idle(tables, few, out)?;
+    launches(tables, few, out)?;
+    copies(tables, few, out)?;
+    steps(&tables.steps, few, out)?;
+    out.flush()
+}
+
+fn head(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    for of in tables.traces.iter().take(rows) {
+        let guessed = if of.rank_is_told { "" } else { " (not in the trace)" };
+        writeln!(
+            out,
+            "rank {}{guessed}  {}  {} in {}, times to {}",
+            of.rank,
+            of.file,
+            counted((of.host_events + of.device_events) as u64, "event"),
+            Nanos(of.span_ns),
+            Nanos(of.resolution_ns),
+        )?;
+        if tables.traces.len() > 1 && of.gaps.is_empty() {
+            continue;
+        }
+        let waits = (of.exact_waits + of.waits_by_order, of.inferred_waits, of.unlinked_waits);
+        if waits != (0, 0, 0) {
+            writeln!(
+                out,
+                "        waits: {} certain, {} guessed, {} for nothing known",
+                waits.0, waits.1, waits.2
+            )?;
+        }
+        for gap in &of.gaps {
+            writeln!(out, "        {} {}: {}", gap.count, gap.reason, gap.sentence)?;
+        }
+    }
+    more(tables.traces.len(), rows, "rank", out)?;
+    if let [_, _, ..] = tables.traces[..] {
+        let waits = |count: fn(&TraceSummary) -> u64| tables.traces.iter().map(count).sum::<u64>();
+        let certain = waits(|of| (of.exact_waits + of.waits_by_order) as u64);
+        let (guessed, unlinked) = (waits(|of| of.inferred_waits as u64), waits(|of| of.unlinked_waits));
+        writeln!(
+            out,
+            "waits of all ranks: {certain} certain, {guessed} guessed, {unlinked} for nothing known"
+        )?;
+    }
+    match tables.missing_ranks.as_slice() {
+        [] => Ok(()),
+        missing => {
+            let named: Vec<String> = missing.iter().take(16).map(u32::to_string).collect();
+            writeln!(out, "no trace of {}: {}", counted(missing.len() as u64, "rank"), named.join(", "))
+        }
+    }
+}
+
+fn devices(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    if tables.devices.is_empty() {
+        return writeln!(out, "\nDevices\n  the trace has no work of a device");
+    }
+    writeln!(
+        out,
+        "\nDevices\n  rank device     span   idle  compute   comm  memory  comm overlapped  kernels"
+    )?;
+    for row in tables.devices.iter().take(rows) {
+        let share = |part: u64| format!("{:5.1}%", part as f64 * 100.0 / row.span_ns.max(1) as f64);
+        let overlap = row.overlap_percent.map_or_else(|| "–".to_owned(), |percent| format!("{percent:.1}%"));
+        writeln!(
+            out,
+            "  {:>4} {:>6} {:>8} {}   {} {}  {} {overlap:>16} {:>8}",
+            row.rank,
+            row.device,
+            Nanos(row.span_ns).to_string(),
+            share(row.idle_ns),
+            share(row.compute_ns),
+            share(row.communication_ns),
+            share(row.memory_ns),
+            row.kernels,
+        )?;
+    }
+    more(tables.devices.len(), rows, "device", out)
+}
+
+fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    if paths.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nCritical path: what the end of the window waited for, back to its begin")?;
+    for path in paths.iter().take(rows) {
+        let shown = path.parts.iter().filter(|part| part.percent >= SHARE_MIN).take(PARTS);
+        let mut parts: Vec<String> =
+            shown.clone().map(|part| format!("{} {:.1}%", bound(part.bound), part.percent)).collect();
+        let rest = 100.0 - shown.map(|part| part.percent).sum::<f64>();
+        if rest >= 0.05 {
+            parts.push(format!("rest {rest:.1}%"));
+        }
+        writeln!(
+            out,
+            "  rank {:<3} {:>8}  {}",
+            path.rank,
+            Nanos(path.window_ns).to_string(),
+            parts.join(", ")
+        )?;
+        // On many ranks, JSON has it of each.
+        if path.inferred_links > 0 && paths.len() == 1 {
+            let links = path.inferred_links + path.sure_links;
+            writeln!(out, "                     {} of {links} links are guessed", path.inferred_links)?;
+        }
+        let names = if paths.len() > 1 { 0 } else { 3 };
+        for row in path.work.iter().take(names) {
+            let (time, name) = (Nanos(row.time_ns).to_string(), without_middle(&row.name, NAME_WIDTH));
+            writeln!(out, "           {time:>8}  {} × {name}", row.count)?;
+        }
+    }
+    more(paths.len(), rows, "rank", out)
+}
+
+fn bound(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Cpu => "CPU",
+        Bound::DataLoader => "data loader",
+        Bound::ApiCall => "API calls",
+        Bound::Launch => "launch to begin",
+        Bound::BetweenKernels => "between kernels",
+        Bound::DeviceWait => "unnamed waits of the device",
+        Bound::Compute => "compute",
+        Bound::Communication => "communication",
+        Bound::Memory => "copies",
+        Bound::SyncReturn => "return from waits",
+        Bound::Unknown => "unknown",
+    }
+}
+
+fn idle(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    if tables.idle.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nIdle streams, by what ended the gap")?;
+    writeln!(
+        out,
+        "  rank device stream  late launch  kernel wait     other   unknown  operations  queue, most"
+    )?;
+    let mut all: Vec<_> = tables.idle.iter().collect();
+    all.sort_by_key(|row| (row.rank, std::cmp::Reverse(row.operations)));
+    for row in all.iter().take(rows) {
+        let queue = tables
+            .queues
+            .iter()
+            .find(|queue| (queue.rank, queue.device, queue.stream) == (row.rank, row.device, row.stream));
+        let queue = queue.map_or_else(String::new, |queue| format!("{:.1}, {}", queue.mean, queue.max));
+        let stream = row.stream.map_or_else(|| "–".to_owned(), |stream| stream.to_string());
+        let [host, kernel, other, unknown] =
+            [row.host_wait_ns, row.kernel_wait_ns, row.other_ns, row.unknown_ns]
+                .map(|ns| Nanos(ns).to_string());
+        let (rank, device, count) = (row.rank, row.device, row.operations);
+        let gaps = format!("{host:>11}  {kernel:>11} {other:>9} {unknown:>9}");
+        writeln!(out, "  {rank:>4} {device:>6} {stream:>6}  {gaps}  {count:>10} {queue:>12}")?;
+    }
+    more(tables.idle.len(), rows, "stream", out)
+}
+
+fn launches(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    if tables.launches.iter().all(|row| row.launches + row.before_trace + row.without_call == 0) {
+        return Ok(());
+    }
+    writeln!(out, "\nLaunches")?;
+    writeln!(
+        out,
+        "  rank     count  delay, median      most  > 100 µs  calls > 50 µs  shorter than call  no call"
+    )?;
+    for row in tables.launches.iter().take(rows) {
+        let [median, most] = [row.delay_median_ns, row.delay_max_ns].map(|ns| Nanos(ns).to_string());
+        let without = row.without_call + row.before_trace;
+        writeln!(
+            out,
+            "  {:>4}  {:>8}  {median:>13} {most:>9}  {:>8}  {:>13}  {:>17}  {without:>7}",
+            row.rank, row.launches, row.long_delays, row.long_calls, row.short_operations,
+        )?;
+    }
+    more(tables.launches.len(), rows, "rank", out)
+}
+
+fn copies(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    if tables.copies.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nCopies and fills\n  rank     count      bytes      time       GB/s  what")?;
+    let mut all: Vec<_> = tables.copies.iter().collect();
+    all.sort_by_key(|row| std::cmp::Reverse(row.time_ns));
+    for row in all.iter().take(rows) {
+        let speed = row.gb_per_second.map_or_else(|| "–".to_owned(), |speed| format!("{speed:.3}"));
+        let (bytes, time) = (Bytes(row.bytes).to_string(), Nanos(row.time_ns).to_string());
+        let name = without_middle(&row.name, NAME_WIDTH);
+        writeln!(out, "  {:>4}  {:>8} {bytes:>10} {time:>9} {speed:>10}  {name}", row.rank, row.count)?;
+    }
+    more(all.len(), rows, "row", out)
+}
+
+fn steps(steps: &[StepSplit], rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    if steps.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nSteps, by what was going on")?;
+    writeln!(out, "  rank   step    length  kernel    copy    comm   calls  loader  operators  nothing")?;
+    for row in steps.iter().take(rows) {
+        let share = |part: u64| format!("{:5.1}%", part as f64 * 100.0 / row.length_ns.max(1) as f64);
+        writeln!(
+            out,
+            "  {:>4} {:>6}  {:>8}  {}  {}  {}  {}  {}     {}   {}",
+            row.rank,
+            row.step,
+            Nanos(row.length_ns).to_string(),
+            share(row.kernel_ns),
+            share(row.copy_ns + row.fill_ns),
+            share(row.communication_ns),
+            share(row.api_call_ns),
+            share(row.data_loader_ns),
+            share(row.operator_ns),
+            share(row.other_ns),
+        )?;
+    }
+    more(steps.len(), rows, "step", out)
+}
+
+fn stragglers(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    let Stragglers { collectives, ranks, not_matched, communicators_inferred } = &tables.stragglers;
+    for row in tables.slowest.iter().take(rows) {
+        let [longest, median] = [row.longest_ns, row.median_ns].map(Nanos);
+        let (step, rank) = (row.step, row.slowest_rank);
+        writeln!(
+            out,
+            "\nStep {step}: rank {rank} takes longest on the host, {longest} (median of ranks {median})"
+        )?;
+    }
+    if ranks.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nCollectives: whom the others wait for")?;
+    if *communicators_inferred {
+        writeln!(
+            out,
+            "  the traces name no communicator: the streams of collectives stand for them (guessed)"
+        )?;
+    }
+    for row in not_matched.iter().take(rows) {
+        writeln!(out, "  {}: not matched: {}", row.communicator, row.because)?;
+    }
+    writeln!(out, "  rank  latest in  others waited  it waited  clock offset")?;
+    for row in ranks.iter().take(rows) {
+        let [others, own] = [row.waited_for_ns, row.waited_ns].map(|ns| Nanos(ns).to_string());
+        let sign = if row.clock_offset_ns < 0 { "-" } else { "" };
+        let (offset, uncertain) =
+            (Nanos(row.clock_offset_ns.unsigned_abs()), Nanos(row.clock_uncertainty_ns));
+        let (rank, times) = (row.rank, row.times_latest);
+        writeln!(out, "  {rank:>4}  {times:>9}  {others:>13}  {own:>9}  {sign}{offset} ± {uncertain}")?;
+    }
+    let mut all: Vec<_> = collectives.iter().collect();
+    all.sort_by_key(|row| std::cmp::Reverse(row.waited_ns));
+    writeln!(out, "      skew  transfer  latest  collective")?;
+    for row in all.iter().take(rows.min(ROWS_OF_JOB)) {
+        let [skew, transfer] = [row.skew_ns, row.transfer_ns].map(|ns| Nanos(ns).to_string());
+        let name = without_middle(&row.name, NAME_WIDTH);
+        writeln!(out, "  {skew:>8}  {transfer:>8}  {:>6}  #{} {name}", row.latest_rank, row.ordinal)?;
+    }
+    more(all.len(), rows.min(ROWS_OF_JOB), "collective", out)
+}
+
+fn more(all: usize, rows: usize, thing: &str, out: &mut dyn Write) -> io::Result<()> {
+    match all.saturating_sub(rows) {
+        0 => Ok(()),
+        hidden => writeln!(out, "  … {} more", counted(hidden as u64, thing)),
+    }
+}

@@ -1,0 +1,232 @@
+//! Events of a trace: one row each, in tables by what they are.
+//!
+//! Owns: the rows and their tables. Because: a kernel has a stream and bytes, a call has a thread and a status, and a
+//! synchronisation that a tool draws on a device's row is neither. Does not: say what belongs together: see
+//! [`Links`](super::Links).
+
+use super::columns::columns;
+use super::{Duration, TraceTime};
+use crate::id::Id;
+use crate::strings::StrId;
+use crate::tree::NodeId;
+use crate::units::Bytes;
+
+/// A thread of the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Thread {
+    /// Its process: a number, or words where a tool writes words.
+    pub process: StrId,
+    /// Itself.
+    pub thread: StrId,
+}
+
+/// A stream of a device: work on it runs in the order of its launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Stream {
+    /// Number of the device, as the tool counts them.
+    pub device: u32,
+    /// Number of the stream; `None` when the tool names none.
+    pub stream: Option<u64>,
+}
+
+/// What a host operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HostKind {
+    /// A framework's operator (`aten::mm`).
+    Operator,
+    /// A call of the runtime's API (`cudaLaunchKernel`, `hipMemcpyAsync`).
+    RuntimeCall,
+    /// A call of the driver's API (`cuLaunchKernel`).
+    DriverCall,
+    /// A Python function.
+    Python,
+    /// A layer of a model.
+    Layer,
+    /// A range that the program names.
+    Annotation,
+    /// A training step, with its number in the name (`ProfilerStep#7`).
+    Step,
+    /// The whole process, as exports of this project draw it.
+    Process,
+    /// Anything else.
+    Other,
+}
+
+impl HostKind {
+    /// Whether it is a call of an accelerator's API.
+    pub fn is_call(self) -> bool {
+        matches!(self, HostKind::RuntimeCall | HostKind::DriverCall)
+    }
+}
+
+/// What a call returned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// The trace does not say.
+    #[default]
+    Unknown,
+    /// The API's own number; 0 is success.
+    Returned(i32),
+}
+
+/// What a device operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceKind {
+    /// A kernel.
+    Kernel,
+    /// A copy of memory.
+    Copy,
+    /// A fill of memory.
+    Fill,
+}
+
+/// What a synchronisation waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SyncKind {
+    /// The host waits for a stream.
+    Stream,
+    /// The host waits for an event.
+    Event,
+    /// The host waits for everything of a context or a device.
+    Context,
+    /// A stream waits for an event; the host goes on.
+    StreamWait,
+}
+
+columns! {
+    /// Something that a thread did.
+    pub struct HostOp in HostOps {
+        /// The thread.
+        pub thread: Id<Thread>,
+        /// What it is.
+        pub kind: HostKind,
+        /// Begin.
+        pub begin: TraceTime,
+        /// Length.
+        pub duration: Duration,
+        /// Its name.
+        pub name: StrId,
+        /// Number that connects a call with what it launched; 0 for none.
+        pub correlation: u64,
+        /// What it returned.
+        pub status: Status,
+        /// Calling context; the root while unknown.
+        pub context: NodeId,
+    }
+}
+
+columns! {
+    /// Something that a device did.
+    pub struct DeviceOp in DeviceOps {
+        /// The stream.
+        pub stream: Id<Stream>,
+        /// What it is.
+        pub kind: DeviceKind,
+        /// Begin.
+        pub begin: TraceTime,
+        /// Length.
+        pub duration: Duration,
+        /// Its name.
+        pub name: StrId,
+        /// Number that connects it with the call that launched it; 0 for none. All work of a launched graph has the
+        /// same.
+        pub correlation: u64,
+        /// Bytes copied or filled; 0 when unknown.
+        pub bytes: Bytes,
+        /// Node of the graph that it belongs to; 0 for none.
+        pub graph_node: u64,
+    }
+}
+
+columns! {
+    /// A synchronisation as a tool draws it on a device's row: a statement about a call, never work of the device.
+    pub struct Sync in Syncs {
+        /// What is waited for.
+        pub kind: SyncKind,
+        /// The stream that waits or is waited for; `None` when it is the host that waits for an event or a context.
+        pub stream: Option<Id<Stream>>,
+        /// Begin.
+        pub begin: TraceTime,
+        /// Length.
+        pub duration: Duration,
+        /// Number of the call.
+        pub correlation: u64,
+        /// Number of the call that recorded the event; `None` when the tool does not say.
+        pub record: Option<u64>,
+        /// The stream that the event was recorded on; `None` when the tool does not say.
+        pub recorded_on: Option<Id<Stream>>,
+    }
+}
+
+columns! {
+    /// What a tool says about a collective operation, beside the kernel that runs it.
+    pub struct CollectiveNote in CollectiveNotes {
+        /// The kernel.
+        pub op: Id<DeviceOp>,
+        /// Name of the operation (`allreduce`).
+        pub operation: StrId,
+        /// The group of ranks that takes part.
+        pub communicator: StrId,
+        /// Ranks in the group; 0 when unknown.
+        pub group_size: u32,
+        /// Elements that go in.
+        pub elements_in: u64,
+        /// Type of the elements.
+        pub element: StrId,
+    }
+}
+
+columns! {
+    /// An allocation or a free of tensor memory.
+    pub struct MemoryEvent in MemoryEvents {
+        /// The thread.
+        pub thread: Id<Thread>,
+        /// When.
+        pub at: TraceTime,
+        /// The device; `None` for host memory.
+        pub device: Option<u32>,
+        /// Address; 0 when unknown.
+        pub address: u64,
+        /// Bytes more; less than zero for a free.
+        pub bytes: i64,
+        /// Bytes that are allocated afterwards; `None` when the tool does not say.
+        pub allocated: Option<Bytes>,
+        /// Bytes that the allocator holds afterwards; `None` when the tool does not say.
+        pub reserved: Option<Bytes>,
+    }
+}
+
+columns! {
+    /// A range of the program, as a tool projects it onto the device's rows.
+    pub struct DeviceRange in DeviceRanges {
+        /// The stream.
+        pub stream: Id<Stream>,
+        /// Begin.
+        pub begin: TraceTime,
+        /// Length.
+        pub duration: Duration,
+        /// Its name.
+        pub name: StrId,
+    }
+}
+
+impl HostOp {
+    /// The end.
+    pub fn end(&self) -> TraceTime {
+        self.begin + self.duration
+    }
+}
+
+impl DeviceOp {
+    /// The end.
+    pub fn end(&self) -> TraceTime {
+        self.begin + self.duration
+    }
+}
+
+impl Sync {
+    /// The end.
+    pub fn end(&self) -> TraceTime {
+        self.begin + self.duration
+    }
+}

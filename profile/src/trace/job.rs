@@ -1,0 +1,118 @@
+//! Jobs: the traces of many ranks.
+//!
+//! Owns: [`Job`], and which trace is which rank's. Because: a rank that waits for another can only be seen beside it.
+//! Does not: align clocks or compare ranks; analyses do.
+
+use super::{Links, Trace};
+
+/// One rank's trace.
+#[derive(Clone, Debug)]
+pub struct RankTrace {
+    /// The rank: what the trace says, or else what its file's name says, or else its place in the list.
+    pub rank: u32,
+    /// Whether the trace itself says so.
+    pub rank_is_told: bool,
+    /// Name of the file.
+    pub file: String,
+    /// The trace.
+    pub trace: Trace,
+    /// What belongs together in it.
+    pub links: Links,
+}
+
+/// The traces of a job, by rank.
+#[derive(Clone, Debug, Default)]
+pub struct Job {
+    ranks: Vec<RankTrace>,
+    world_size: Option<u32>,
+}
+
+/// Two traces claim one rank.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{first}` and `{second}` are both of rank {rank}, where each rank has one trace")]
+pub struct SameRank {
+    /// The rank.
+    pub rank: u32,
+    /// A file.
+    pub first: String,
+    /// Another one.
+    pub second: String,
+}
+
+impl Job {
+    /// The job of these traces, with the names of their files.
+    ///
+    /// # Errors
+    /// Two of them say that they are of the same rank.
+    pub fn new(traces: Vec<(String, Trace)>) -> Result<Self, SameRank> {
+        let mut ranks: Vec<RankTrace> = Vec::new();
+        for (place, (file, trace)) in traces.into_iter().enumerate() {
+            let rank = trace.rank.rank.or_else(|| number_in(&file)).unwrap_or(place as u32);
+            let links = Links::of(&trace);
+            ranks.push(RankTrace { rank, rank_is_told: trace.rank.rank.is_some(), file, trace, links });
+        }
+        ranks.sort_by_key(|of| of.rank);
+        if let Some([a, b]) = ranks.array_windows::<2>().find(|[a, b]| a.rank == b.rank) {
+            return Err(SameRank { rank: a.rank, first: a.file.clone(), second: b.file.clone() });
+        }
+        let world_size = ranks.iter().filter_map(|of| of.trace.rank.world_size).max();
+        Ok(Job { ranks, world_size })
+    }
+
+    /// The traces, by rank.
+    pub fn ranks(&self) -> &[RankTrace] {
+        &self.ranks
+    }
+
+    /// Ranks of the job, when a trace says so.
+    pub fn world_size(&self) -> Option<u32> {
+        self.world_size
+    }
+
+    /// Ranks of the job that have no trace here. Empty while nobody says how many there are.
+    pub fn missing(&self) -> Vec<u32> {
+        let there = |rank: &u32| !self.ranks.iter().any(|of| of.rank == *rank);
+        // Of a larger job, nobody lists what is missing.
+        (0..self.world_size.unwrap_or(0).min(1 << 16)).filter(there).collect()
+    }
+}
+
+/// The number behind `rank` or `worker` in a file's name.
+fn number_in(file: &str) -> Option<u32> {
+    let lower = file.to_ascii_lowercase();
+    let rest = ["rank", "worker"].iter().find_map(|word| Some(&lower[lower.find(word)? + word.len()..]))?;
+    let digits = rest.trim_start_matches(['_', '-', '.']);
+    let end = digits.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::RankInfo;
+
+    fn trace(rank: Option<u32>, world_size: Option<u32>) -> Trace {
+        Trace { rank: RankInfo { rank, world_size }, ..Trace::new() }
+    }
+
+    #[test]
+    fn ranks_come_from_traces_then_names_then_places() {
+        let check = |files: &[(&str, Option<u32>)], expect: &[u32]| {
+            let traces = files.iter().map(|(name, rank)| ((*name).to_owned(), trace(*rank, None))).collect();
+            let found: Vec<u32> = Job::new(traces).unwrap().ranks().iter().map(|of| of.rank).collect();
+            assert_eq!(found, expect, "{files:?}");
+        };
+        check(&[("a.json", Some(3)), ("b.json", Some(1))], &[1, 3]);
+        check(&[("rank7.json.gz", None), ("worker_2.json", None)], &[2, 7]);
+        check(&[("x.json", None)], &[0]);
+    }
+
+    #[test]
+    fn a_missing_rank_is_named_and_a_double_one_refused() {
+        let two =
+            |a, b| vec![("a".to_owned(), trace(Some(a), Some(4))), ("b".to_owned(), trace(Some(b), None))];
+        assert_eq!(Job::new(two(0, 2)).unwrap().missing(), [1, 3]);
+        let error = Job::new(two(1, 1)).unwrap_err();
+        assert_eq!(error.to_string(), "`a` and `b` are both of rank 1, where each rank has one trace");
+    }
+}

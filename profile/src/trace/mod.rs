@@ -1,0 +1,191 @@
+//! Traces: every event at its time, as another tool or a recorder of this project saw it.
+//!
+//! Owns: the tables of one process's trace ([`Trace`]), what belongs together in them ([`Links`]), and the traces of
+//! the ranks of one job ([`Job`]). Because: a calling context tree has sums; why a device stood still at a moment, or
+//! which rank was late, only single events can tell. It is a module of this crate and no crate of its own, since events
+//! share strings, units and nodes with the tree, and whoever reads a trace wants the profile as well.
+//! Does not: read or write files, know a format, or compute figures (`deepctx-analysis` does).
+//!
+//! Times are whole nanoseconds of one clock, [`clock::Traced`]. Formats that write microseconds, with or without
+//! decimals, lose nothing; [`ClockInfo::resolution`] says what the source was able to tell.
+
+mod columns;
+mod event;
+mod job;
+mod link;
+mod name;
+#[cfg(any(test, feature = "testing"))]
+pub mod text;
+
+use rustc_hash::FxHashMap;
+
+use crate::id::Id;
+use crate::ledger::Ledger;
+use crate::strings::{StrId, Strings};
+use crate::units::{Nanos, Time, clock};
+
+pub use event::{
+    CollectiveNote, CollectiveNotes, DeviceKind, DeviceOp, DeviceOps, DeviceRange, DeviceRanges, HostKind,
+    HostOp, HostOps, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread,
+};
+pub use job::{Job, RankTrace};
+pub use link::{Basis, Launch, Links, Wait, Waiter};
+pub use name::{Call, KernelClass};
+
+/// A point in time of a trace.
+pub type TraceTime = Time<clock::Traced>;
+/// A length of time of a trace.
+pub type Duration = Nanos;
+
+/// Most bytes of names: a trace of millions of events has some thousands of distinct ones.
+const NAMES_MAX: usize = 1 << 28;
+
+/// The clock of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockInfo {
+    /// Nanoseconds from 1970 UTC to the clock's zero; `None` when the trace does not say.
+    pub epoch_ns: Option<u64>,
+    /// How far `epoch_ns` may be off; `None` when nobody measured it.
+    pub uncertainty: Option<Nanos>,
+    /// The smallest difference that the source can express: 1 µs for whole microseconds.
+    pub resolution: Nanos,
+}
+
+impl Default for ClockInfo {
+    fn default() -> Self {
+        ClockInfo { epoch_ns: None, uncertainty: None, resolution: Nanos(1) }
+    }
+}
+
+/// Which process of a distributed job a trace is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RankInfo {
+    /// Its rank; `None` when the trace does not say.
+    pub rank: Option<u32>,
+    /// Ranks of the job; `None` when the trace does not say.
+    pub world_size: Option<u32>,
+}
+
+/// The trace of one process.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// Names.
+    pub strings: Strings,
+    /// The clock of every time in it.
+    pub clock: ClockInfo,
+    /// Which process of a job it is of.
+    pub rank: RankInfo,
+    /// What threads did.
+    pub host: HostOps,
+    /// What devices did.
+    pub device: DeviceOps,
+    /// Synchronisations that the tool draws on a device's rows.
+    pub syncs: Syncs,
+    /// What the tool says about collectives.
+    pub collectives: CollectiveNotes,
+    /// Allocations and frees.
+    pub memory: MemoryEvents,
+    /// Ranges of the program on device rows.
+    pub device_ranges: DeviceRanges,
+    /// What the source holds that is not in here, by reason.
+    pub ledger: Ledger,
+    threads: Lanes<Thread>,
+    streams: Lanes<Stream>,
+}
+
+/// Threads or streams, each once.
+#[derive(Clone, Debug)]
+struct Lanes<L> {
+    lanes: Vec<L>,
+    ids: FxHashMap<L, Id<L>>,
+}
+
+impl<L> Default for Lanes<L> {
+    fn default() -> Self {
+        Lanes { lanes: Vec::new(), ids: FxHashMap::default() }
+    }
+}
+
+impl<L: Copy + Eq + std::hash::Hash> Lanes<L> {
+    fn id(&mut self, lane: L) -> Id<L> {
+        *self.ids.entry(lane).or_insert_with(|| {
+            self.lanes.push(lane);
+            Id::from_number(self.lanes.len() as u32 - 1)
+        })
+    }
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Trace {
+    /// An empty trace.
+    pub fn new() -> Self {
+        Trace {
+            strings: Strings::new(NAMES_MAX),
+            clock: ClockInfo::default(),
+            rank: RankInfo::default(),
+            host: HostOps::default(),
+            device: DeviceOps::default(),
+            syncs: Syncs::default(),
+            collectives: CollectiveNotes::default(),
+            memory: MemoryEvents::default(),
+            device_ranges: DeviceRanges::default(),
+            ledger: Ledger::default(),
+            threads: Lanes::default(),
+            streams: Lanes::default(),
+        }
+    }
+
+    /// The handle of a name.
+    pub fn text(&mut self, text: &str) -> StrId {
+        self.strings.intern(text)
+    }
+
+    /// The name of a handle.
+    pub fn name(&self, id: StrId) -> &str {
+        self.strings.get(id)
+    }
+
+    /// The handle of a thread.
+    pub fn thread(&mut self, process: &str, thread: &str) -> Id<Thread> {
+        let (process, thread) = (self.text(process), self.text(thread));
+        self.threads.id(Thread { process, thread })
+    }
+
+    /// The handle of a stream.
+    pub fn stream(&mut self, device: u32, stream: Option<u64>) -> Id<Stream> {
+        self.streams.id(Stream { device, stream })
+    }
+
+    /// Every thread, in the order of their handles.
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads.lanes
+    }
+
+    /// Every stream, in the order of their handles.
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams.lanes
+    }
+
+    /// First begin and last end of everything; `None` for an empty trace.
+    pub fn span(&self) -> Option<(TraceTime, TraceTime)> {
+        let host = self.host.iter().map(|(_, op)| (op.begin, op.end()));
+        let device = self.device.iter().map(|(_, op)| (op.begin, op.end()));
+        let memory = self.memory.iter().map(|(_, event)| (event.at, event.at));
+        host.chain(device).chain(memory).reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+    }
+
+    /// How many events there are.
+    pub fn len(&self) -> usize {
+        self.host.len() + self.device.len() + self.syncs.len() + self.memory.len() + self.device_ranges.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,0 +1,119 @@
+//! What the names of kernels and calls say.
+//!
+//! Owns: [`KernelClass`] and [`Call`]. Because: traces say in words only which kernel communicates and which call
+//! waits, and every analysis must read the words alike. Does not: know a trace.
+
+use super::event::DeviceKind;
+
+/// What a device operation is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum KernelClass {
+    /// Computes.
+    Compute,
+    /// Exchanges data with other devices: NCCL, RCCL, MSCCL, NVSHMEM.
+    Communication,
+    /// Copies or fills memory.
+    Memory,
+}
+
+/// Beginnings of the names of kernels that communicate. HTA knows `^nccl.*Kernel` alone, which misses RCCL's names.
+const COMMUNICATION: [&str; 5] = ["nccl", "rccl", "msccl", "void nvshmem", "nvshmem"];
+
+impl KernelClass {
+    /// The class of an operation. What a tool lists as a copy or a fill is memory, whatever its name; what it lists as
+    /// a kernel never is.
+    pub fn of(kind: DeviceKind, name: &str) -> Self {
+        let communicates = || COMMUNICATION.iter().any(|prefix| starts_with(name, prefix));
+        match kind {
+            DeviceKind::Copy | DeviceKind::Fill => KernelClass::Memory,
+            DeviceKind::Kernel if communicates() => KernelClass::Communication,
+            DeviceKind::Kernel => KernelClass::Compute,
+        }
+    }
+}
+
+fn starts_with(name: &str, prefix: &str) -> bool {
+    name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+/// What a call of an accelerator's API does to the order of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Call {
+    /// Queues work: a kernel, a copy, a fill or a graph.
+    Launch,
+    /// Waits for a stream.
+    StreamSync,
+    /// Waits for an event.
+    EventSync,
+    /// Waits for the device.
+    DeviceSync,
+    /// Records an event in a stream.
+    EventRecord,
+    /// Lets a stream wait for an event.
+    StreamWait,
+    /// Anything else.
+    Other,
+}
+
+impl Call {
+    /// What a call of this name does, in CUDA's and HIP's runtime and driver.
+    pub fn of(name: &str) -> Self {
+        let Some(rest) = ["cuda", "hip", "cu"].iter().find_map(|prefix| name.strip_prefix(prefix)) else {
+            return Call::Other;
+        };
+        match rest {
+            _ if rest.starts_with("StreamSynchronize") => Call::StreamSync,
+            _ if rest.starts_with("EventSynchronize") => Call::EventSync,
+            _ if rest.starts_with("DeviceSynchronize") || rest.starts_with("CtxSynchronize") => {
+                Call::DeviceSync
+            }
+            _ if rest.starts_with("EventRecord") => Call::EventRecord,
+            _ if rest.starts_with("StreamWaitEvent") => Call::StreamWait,
+            _ if rest.contains("Launch") || rest.starts_with("Memcpy") || rest.starts_with("Memset") => {
+                Call::Launch
+            }
+            _ => Call::Other,
+        }
+    }
+
+    /// Whether the host waits in it for a device.
+    pub fn waits(self) -> bool {
+        matches!(self, Call::StreamSync | Call::EventSync | Call::DeviceSync)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_what_kernels_are_for() {
+        let check = |kind, name: &str, expect| assert_eq!(KernelClass::of(kind, name), expect, "{name}");
+        check(DeviceKind::Kernel, "ncclKernel_AllReduce_RING_LL", KernelClass::Communication);
+        check(DeviceKind::Kernel, "ncclDevKernel_AllGather_RING_LL(args)", KernelClass::Communication);
+        check(DeviceKind::Kernel, "void at::native::vectorized_elementwise_kernel<4>", KernelClass::Compute);
+        check(DeviceKind::Copy, "Memcpy HtoD (Pageable -> Device)", KernelClass::Memory);
+        check(DeviceKind::Fill, "anything", KernelClass::Memory);
+        // HTA puts both into none of its classes.
+        check(DeviceKind::Kernel, "BatchMemcpyKernel", KernelClass::Compute);
+        check(DeviceKind::Kernel, "void grid_Sync<float>", KernelClass::Compute);
+        check(DeviceKind::Kernel, "é", KernelClass::Compute);
+    }
+
+    #[test]
+    fn names_tell_what_calls_do() {
+        let check = |name: &str, expect| assert_eq!(Call::of(name), expect, "{name}");
+        check("cudaLaunchKernelExC", Call::Launch);
+        check("hipExtModuleLaunchKernel", Call::Launch);
+        check("cuLaunchKernelEx", Call::Launch);
+        check("cudaGraphLaunch", Call::Launch);
+        check("hipMemcpyWithStream", Call::Launch);
+        check("cudaStreamSynchronize", Call::StreamSync);
+        check("hipDeviceSynchronize", Call::DeviceSync);
+        check("cudaEventSynchronize", Call::EventSync);
+        check("cudaEventRecordWithFlags", Call::EventRecord);
+        check("cudaStreamWaitEvent", Call::StreamWait);
+        check("cudaEventQuery", Call::Other);
+        check("aten::mm", Call::Other);
+    }
+}

@@ -1,0 +1,117 @@
+//! Traces as text, for tests: a line for each event.
+//!
+//! Owns: [`parse`]. Because: a test of an analysis is read more often than written, and a trace of six events should
+//! take six lines. Does not: read files of users.
+//!
+//! ```text
+//! rank 1 of 8
+//! step   main 0..100 ProfilerStep#1        times are microseconds, with decimals if need be
+//! op     main 5..50  aten::mm
+//! call   main 6..8   cudaLaunchKernel #1   #: correlation
+//! kernel 0/7  10..20 gemm #1               device/stream
+//! copy   0/7  20..30 Memcpy HtoD #2 4096B
+//! sync wait 0/8 21..21 #3 record=2 on=0/7  also: sync stream 0/8, sync event -, sync context -
+//! ```
+
+use super::{
+    DeviceKind, DeviceOp, Duration, HostKind, HostOp, RankInfo, Status, Sync, SyncKind, Trace, TraceTime,
+};
+use crate::tree::NodeId;
+use crate::units::Bytes;
+
+/// A line that is no event.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no event of a trace: `{0}`")]
+pub struct BadEvent(String);
+
+/// Makes a trace of its lines.
+///
+/// # Errors
+/// A line is none of the forms above.
+pub fn parse(text: &str) -> Result<Trace, BadEvent> {
+    let mut trace = Trace::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        event(&mut trace, line).ok_or_else(|| BadEvent(line.to_owned()))?;
+    }
+    Ok(trace)
+}
+
+fn event(trace: &mut Trace, line: &str) -> Option<()> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let host = |kind| Some((kind, words.get(1)?, words.get(2)?, &words[3..]));
+    let (kind, thread, times, rest) = match *words.first()? {
+        "rank" => {
+            trace.rank = RankInfo { rank: words[1].parse().ok(), world_size: words.get(3)?.parse().ok() };
+            return Some(());
+        }
+        "sync" => return sync(trace, &words),
+        "kernel" => return device(trace, DeviceKind::Kernel, &words),
+        "copy" => return device(trace, DeviceKind::Copy, &words),
+        "fill" => return device(trace, DeviceKind::Fill, &words),
+        "step" => host(HostKind::Step)?,
+        "op" => host(HostKind::Operator)?,
+        "call" => host(HostKind::RuntimeCall)?,
+        "range" => host(HostKind::Annotation)?,
+        _ => return None,
+    };
+    let (begin, duration) = span(times)?;
+    let (name, thread) = (trace.text(&name(rest)), trace.thread("1", thread));
+    let (correlation, status) = (number(rest, "#").unwrap_or(0), Status::Unknown);
+    let op = HostOp { thread, kind, begin, duration, name, correlation, status, context: NodeId::ROOT };
+    trace.host.push(op).map(drop)
+}
+
+fn device(trace: &mut Trace, kind: DeviceKind, words: &[&str]) -> Option<()> {
+    let (stream, rest) = (lane(trace, words.get(1)?)?, words.get(3..)?);
+    let (begin, duration) = span(words.get(2)?)?;
+    let bytes = rest.iter().find_map(|word| word.strip_suffix('B')?.parse().ok()).unwrap_or(0);
+    let name = trace.text(&name(rest));
+    let correlation = number(rest, "#").unwrap_or(0);
+    let op =
+        DeviceOp { stream, kind, begin, duration, name, correlation, bytes: Bytes(bytes), graph_node: 0 };
+    trace.device.push(op).map(drop)
+}
+
+fn sync(trace: &mut Trace, words: &[&str]) -> Option<()> {
+    let kind = match *words.get(1)? {
+        "stream" => SyncKind::Stream,
+        "event" => SyncKind::Event,
+        "context" => SyncKind::Context,
+        "wait" => SyncKind::StreamWait,
+        _ => return None,
+    };
+    let stream = match *words.get(2)? {
+        "-" => None,
+        other => Some(lane(trace, other)?),
+    };
+    let (begin, duration) = span(words.get(3)?)?;
+    let rest = &words[4..];
+    let on = rest.iter().find_map(|word| word.strip_prefix("on="));
+    let recorded_on = on.and_then(|lane_of| lane(trace, lane_of));
+    let (correlation, record) = (number(rest, "#").unwrap_or(0), number(rest, "record="));
+    trace.syncs.push(Sync { kind, stream, begin, duration, correlation, record, recorded_on }).map(drop)
+}
+
+fn lane(trace: &mut Trace, text: &str) -> Option<crate::id::Id<super::Stream>> {
+    let (device, stream) = text.split_once('/')?;
+    Some(trace.stream(device.parse().ok()?, Some(stream.parse().ok()?)))
+}
+
+fn span(text: &str) -> Option<(TraceTime, Duration)> {
+    let (begin, end) = text.split_once("..")?;
+    let nanos = |micros: &str| micros.parse::<f64>().ok().map(|micros| (micros * 1000.0).round() as u64);
+    let (begin, end) = (TraceTime::from_nanos(nanos(begin)?), TraceTime::from_nanos(nanos(end)?));
+    Some((begin, end - begin))
+}
+
+fn name(words: &[&str]) -> String {
+    let is_name = |word: &&&str| {
+        !(word.starts_with('#')
+            || word.ends_with('B') && word.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    words.iter().filter(is_name).copied().collect::<Vec<_>>().join(" ")
+}
+
+fn number(words: &[&str], prefix: &str) -> Option<u64> {
+    words.iter().find_map(|word| word.strip_prefix(prefix)?.parse().ok())
+}

@@ -1,0 +1,276 @@
+//! Calling contexts of a trace: its events as sums in a tree.
+//!
+//! Owns: [`add`]. Because: flame graphs, reports and comparisons are by calling context, and must say of a trace what
+//! its events say: both come from one parse. Does not: parse anything.
+//!
+//! Host operations that lie within each other on a thread are a stack; what one does not spend in others is its wall
+//! time. Work on a device hangs below the call that launched it: kernels with their time, their number and the delay
+//! from the launch, copies and fills with their time and bytes. Without a launch it hangs below a node that says so.
+//! Synchronisations on device rows are no time at all: the calls that wait have theirs.
+
+use rustc_hash::FxHashMap;
+
+use deepctx_profile::frame::{Frame, Origin};
+use deepctx_profile::id::Id;
+use deepctx_profile::intern::StrId;
+use deepctx_profile::ledger::Stage;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::trace::{Call, DeviceKind, HostKind, HostOp, Launch, Links, MemoryEvent, Thread, Trace};
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::Nanos;
+
+use super::{AMBIGUOUS_ID, NO_LAUNCH, gap, words};
+
+/// Operations within each other.
+const DEPTH_MAX: usize = 16 * 1024;
+
+/// Adds what a trace holds to a profile, below `root`. Gives the length of the trace.
+pub(super) fn add(trace: &Trace, links: &Links, root: NodeId, profile: &mut Profile) -> Nanos {
+    for (reason, n) in trace.ledger.stage(Stage::Decode).gaps.iter() {
+        profile.ledger.gap(Stage::Decode, reason.clone(), n);
+    }
+    let mut builder = Builder {
+        trace,
+        profile,
+        root,
+        frames: FxHashMap::default(),
+        launches: FxHashMap::default(),
+        allocations: Vec::new(),
+    };
+    let memory = builder.memory_by_thread();
+    for (thread, ops) in links.threads().iter().enumerate() {
+        let events = memory.get(thread).map_or(&[][..], |events| events);
+        builder.thread(Id::from_number(thread as u32), ops, events);
+    }
+    builder.tensors();
+    builder.device(links);
+    trace.span().map_or(Nanos(0), |(first, last)| last - first)
+}
+
+struct Builder<'a> {
+    trace: &'a Trace,
+    profile: &'a mut Profile,
+    root: NodeId,
+    /// Names repeat a thousandfold, and telling what one is takes a look at its shape.
+    frames: FxHashMap<(HostKind, StrId), Frame>,
+    /// Where each call stands, and when it began.
+    launches: FxHashMap<Id<HostOp>, (NodeId, u64)>,
+    /// Where tensors were allocated.
+    allocations: Vec<(MemoryEvent, NodeId)>,
+}
+
+/// An operation that has begun.
+struct Open {
+    node: NodeId,
+    op: HostOp,
+    end: u64,
+    /// Time in operations within it.
+    inner: u64,
+    /// Time in ranges within it.
+    ranges: u64,
+}
+
+impl Builder<'_> {
+    fn memory_by_thread(&self) -> Vec<Vec<MemoryEvent>> {
+        let mut by_thread = vec![Vec::new(); self.trace.threads().len()];
+        for (_, event) in self.trace.memory.iter() {
+            by_thread[event.thread.index()].push(event);
+        }
+        by_thread.iter_mut().for_each(|events| events.sort_by_key(|event| event.at));
+        by_thread
+    }
+
+    /// The stacks of one thread.
+    fn thread(&mut self, thread: Id<Thread>, ops: &[Id<HostOp>], memory: &[MemoryEvent]) {
+        if ops.is_empty() && memory.is_empty() {
+            return;
+        }
+        let root = self.process(thread);
+        let mut memory = memory.iter().peekable();
+        let mut open: Vec<Open> = Vec::new();
+        for id in ops {
+            let Some(op) = self.trace.host.get(*id) else { continue };
+            let begin = op.begin.as_nanos();
+            while let Some(event) = memory.next_if(|event| event.at < op.begin) {
+                self.allocation(root, &mut open, event);
+            }
+            self.close_until(&mut open, begin);
+            let mut end = op.end().as_nanos();
+            if let Some(above) = open.last_mut() {
+                // Rounded times may stick out by a nanosecond.
+                end = end.min(above.end);
+                above.inner = above.inner.saturating_add(end - begin);
+            }
+            if open.len() >= DEPTH_MAX {
+                continue;
+            }
+            let frame = self.frame(&op);
+            let frame = self.profile.frame(frame);
+            let above = open.last().map_or(root, |above| above.node);
+            let is_root = self.profile.tree.node(root).frame == frame;
+            let node = if is_root { above } else { self.profile.tree.child(above, frame) };
+            if op.kind.is_call() {
+                self.launches.insert(*id, (node, begin));
+            }
+            open.push(Open { node, op, end, inner: 0, ranges: 0 });
+        }
+        for event in memory {
+            self.allocation(root, &mut open, event);
+        }
+        self.close_until(&mut open, u64::MAX);
+    }
+
+    fn close_until(&mut self, open: &mut Vec<Open>, time: u64) {
+        while let Some(closed) = open.pop_if(|above| above.end <= time) {
+            let ranges = self.close(&closed);
+            if let Some(above) = open.last_mut() {
+                above.ranges = above.ranges.saturating_add(ranges);
+            }
+        }
+    }
+
+    /// Adds what an operation took. Gives its time in ranges.
+    fn close(&mut self, closed: &Open) -> u64 {
+        let tree = &mut self.profile.tree;
+        let length = closed.end.saturating_sub(closed.op.begin.as_nanos());
+        let own = length.saturating_sub(closed.inner);
+        if own > 0 {
+            tree.add(closed.node, Metric::WallTime, own);
+        }
+        match closed.op.kind {
+            HostKind::RuntimeCall | HostKind::DriverCall => {
+                let name = self.trace.name(closed.op.name);
+                match Call::of(name) {
+                    _ if name.contains("Launch") => tree.add(closed.node, Metric::LaunchTime, length),
+                    call if call.waits() => tree.add(closed.node, Metric::SyncTime, length),
+                    _ => {}
+                }
+                closed.ranges
+            }
+            HostKind::Annotation | HostKind::Step => {
+                tree.add(closed.node, Metric::RangeTime, length.saturating_sub(closed.ranges));
+                if closed.op.kind == HostKind::Step {
+                    tree.add(closed.node, Metric::StepTime, length);
+                }
+                length
+            }
+            _ => closed.ranges,
+        }
+    }
+
+    /// Notes an allocation or a free in the operation that asked for it.
+    fn allocation(&mut self, root: NodeId, open: &mut Vec<Open>, event: &MemoryEvent) {
+        self.close_until(open, event.at.as_nanos());
+        let node = open.last().map_or(root, |above| above.node);
+        self.allocations.push((*event, node));
+    }
+
+    /// Bytes of tensors by who allocated them, whichever thread frees them. The first schema has no addresses: nobody
+    /// knows what its frees give back.
+    fn tensors(&mut self) {
+        let mut allocations = std::mem::take(&mut self.allocations);
+        allocations.sort_by_key(|(event, _)| event.at);
+        let mut live: FxHashMap<(Option<u32>, u64), (NodeId, u64)> = FxHashMap::default();
+        for (event, node) in allocations {
+            let (bytes, place) = (event.bytes.unsigned_abs(), (event.device, event.address));
+            if event.bytes >= 0 {
+                self.profile.tree.add(node, Metric::TensorBytes, bytes);
+                if event.address != 0 {
+                    live.insert(place, (node, bytes));
+                }
+            } else if let Some((node, bytes)) = live.remove(&place) {
+                self.profile.tree.add(node, Metric::TensorReturnedBytes, bytes);
+            }
+        }
+    }
+
+    /// The node of a thread's process.
+    fn process(&mut self, thread: Id<Thread>) -> NodeId {
+        let Some(thread) = self.trace.threads().get(thread.index()) else { return self.root };
+        let pid = self.trace.name(thread.process);
+        let frame = match pid.parse::<u32>() {
+            Ok(pid) => Frame::Process { comm: self.profile.text("process"), pid },
+            Err(_) => Frame::Unresolved { reason: self.profile.text(pid), origin: Origin::Native },
+        };
+        let frame = self.profile.frame(frame);
+        self.profile.tree.child(self.root, frame)
+    }
+
+    fn frame(&mut self, op: &HostOp) -> Frame {
+        if let Some(frame) = self.frames.get(&(op.kind, op.name)) {
+            return *frame;
+        }
+        let (name, profile) = (self.trace.name(op.name), &mut *self.profile);
+        let frame = match op.kind {
+            HostKind::RuntimeCall | HostKind::DriverCall => Frame::GpuApi { name: profile.text(name) },
+            HostKind::Python => match words::python(profile, name) {
+                Some(frame) => frame,
+                None => words::of_python(profile, name, "", None, None),
+            },
+            HostKind::Layer => words::layer(profile, name),
+            HostKind::Operator => Frame::Operator { name: profile.text(name) },
+            HostKind::Annotation => Frame::Range { name: profile.text(name) },
+            // All steps are one context: their number would make as many trees.
+            HostKind::Step => Frame::Range { name: profile.text(name.split('#').next().unwrap_or(name)) },
+            HostKind::Process => words::process(profile, name).unwrap_or_else(|| words::frame(profile, name)),
+            HostKind::Other => words::frame(profile, name),
+        };
+        self.frames.insert((op.kind, op.name), frame);
+        frame
+    }
+
+    /// Work on devices, below the calls that launched it.
+    fn device(&mut self, links: &Links) {
+        let (mut lost, mut ambiguous) = (0, 0);
+        for (id, op) in self.trace.device.iter() {
+            let launch = links.launch(id);
+            ambiguous += u64::from(matches!(launch, Launch::Ambiguous(_)));
+            let found = launch.call().and_then(|call| self.launches.get(&call).copied());
+            let (above, launched) = found.map_or_else(
+                || {
+                    lost += 1;
+                    (self.without_launch(), None)
+                },
+                |(node, begin)| (node, Some(begin)),
+            );
+            let above = self.stream(above, op.stream);
+            let frame = Frame::GpuKernel { name: self.profile.text(self.trace.name(op.name)) };
+            let frame = self.profile.frame(frame);
+            let tree = &mut self.profile.tree;
+            let node = tree.child(above, frame);
+            match op.kind {
+                DeviceKind::Kernel => {
+                    tree.add(node, Metric::GpuTime, op.duration.0);
+                    tree.add(node, Metric::Kernels, 1);
+                    if let Some(delay) = launched.and_then(|begin| op.begin.as_nanos().checked_sub(begin)) {
+                        tree.add(node, Metric::LaunchDelay, delay);
+                    }
+                }
+                DeviceKind::Copy | DeviceKind::Fill => {
+                    tree.add(node, Metric::CopyTime, op.duration.0);
+                    tree.add(node, Metric::CopyBytes, op.bytes.0);
+                }
+            }
+        }
+        gap(self.profile, NO_LAUNCH, lost);
+        gap(self.profile, AMBIGUOUS_ID, ambiguous);
+    }
+
+    fn without_launch(&mut self) -> NodeId {
+        let reason = self.profile.text(NO_LAUNCH.key);
+        let frame = self.profile.frame(Frame::Unresolved { reason, origin: Origin::Gpu });
+        self.profile.tree.child(self.root, frame)
+    }
+
+    fn stream(&mut self, above: NodeId, stream: Id<deepctx_profile::trace::Stream>) -> NodeId {
+        let Some(of) = self.trace.streams().get(stream.index()) else { return above };
+        let frame = Frame::Stream {
+            device: of.device,
+            stream: of.stream.and_then(|number| u32::try_from(number).ok()),
+            name: StrId::EMPTY,
+        };
+        let frame = self.profile.frame(frame);
+        self.profile.tree.child(above, frame)
+    }
+}

@@ -1,0 +1,246 @@
+use std::fmt::Write as _;
+
+use super::super::read;
+use super::*;
+use deepctx_profile::ledger::Stage;
+use deepctx_profile::trace::{Status, SyncKind};
+use deepctx_profile::units::Nanos;
+use deepctx_profile::view;
+
+/// Each event of a trace as a line, then what was not read.
+fn shown(trace: &Trace) -> String {
+    let mut out = String::new();
+    let span = |begin: deepctx_profile::trace::TraceTime, length: Nanos| {
+        format!("{}+{}", begin.as_nanos(), length.0)
+    };
+    for (_, op) in trace.host.iter() {
+        assert_eq!(op.status, Status::Unknown);
+        let thread = trace.threads()[op.thread.index()];
+        let (process, thread) = (trace.name(thread.process), trace.name(thread.thread));
+        let (time, name, id) = (span(op.begin, op.duration), trace.name(op.name), op.correlation);
+        writeln!(out, "{:?} {process}/{thread} {time} {name} #{id}", op.kind).unwrap();
+    }
+    let lane = |id: deepctx_profile::id::Id<deepctx_profile::trace::Stream>| {
+        let of = trace.streams()[id.index()];
+        format!("{}/{}", of.device, of.stream.map_or_else(|| "-".to_owned(), |stream| stream.to_string()))
+    };
+    for (_, op) in trace.device.iter() {
+        let (time, name, id) = (span(op.begin, op.duration), trace.name(op.name), op.correlation);
+        writeln!(out, "{:?} {} {time} {name} #{id} {} B", op.kind, lane(op.stream), op.bytes.0).unwrap();
+    }
+    for (_, sync) in trace.syncs.iter() {
+        let (stream, on) = (sync.stream.map(lane), sync.recorded_on.map(lane));
+        writeln!(out, "{:?} {stream:?} #{} record {:?} on {on:?}", sync.kind, sync.correlation, sync.record)
+            .unwrap();
+    }
+    for (_, event) in trace.memory.iter() {
+        writeln!(out, "memory {} {:?} {:+} B", event.at.as_nanos(), event.device, event.bytes).unwrap();
+    }
+    for (_, note) in trace.collectives.iter() {
+        let (operation, group) = (trace.name(note.operation), trace.name(note.communicator));
+        writeln!(
+            out,
+            "{operation} of group {group}, {} ranks, {} elements",
+            note.group_size, note.elements_in
+        )
+        .unwrap();
+    }
+    for (reason, n) in trace.ledger.stage(Stage::Decode).gaps.iter() {
+        writeln!(out, "{n} {}", reason.key).unwrap();
+    }
+    out
+}
+
+fn check(events: &str, expect: &[&str]) {
+    let document = format!("{{\"traceEvents\":[{events}]}}");
+    let (trace, _) = trace(document.as_bytes()).unwrap();
+    assert_eq!(shown(&trace).lines().collect::<Vec<_>>(), expect, "{events}");
+}
+
+#[test]
+fn every_schema_gives_the_same_events() {
+    check(
+        r#"{"ph":"X","cat":"Operator","name":"aten::mm","pid":7,"tid":"7","ts":1623142623460111,"dur":25},
+           {"ph":"X","cat":"Operator","name":"ProfilerStep#5","pid":7,"tid":"7","ts":1623142623460100,"dur":90},
+           {"ph":"X","cat":"Runtime","name":"cudaLaunchKernel","pid":7,"tid":"7","ts":1623142623460112,"dur":2,"args":{"correlation":3}},
+           {"ph":"X","cat":"Kernel","name":"gemm","pid":0,"tid":"stream 7","ts":1623142623460120,"dur":8,"args":{"device":0,"stream":7,"correlation":3}},
+           {"ph":"X","cat":"Memset","name":"Memset (Device)","pid":0,"tid":"stream 7","ts":1623142623460130,"dur":1,"args":{"device":0,"stream":7,"bytes":16}},
+           {"ph":"i","name":"[memory]","pid":7,"tid":7,"ts":1623142623460121,"args":{"Device Type":0,"Device Id":-1,"Bytes":-4}}"#,
+        &[
+            "Operator 7/7 1623142623460111000+25000 aten::mm #0",
+            "Step 7/7 1623142623460100000+90000 ProfilerStep#5 #0",
+            "RuntimeCall 7/7 1623142623460112000+2000 cudaLaunchKernel #3",
+            "Kernel 0/7 1623142623460120000+8000 gemm #3 0 B",
+            "Fill 0/7 1623142623460130000+1000 Memset (Device) #0 16 B",
+            "memory 1623142623460121000 None -4 B",
+        ],
+    );
+    check(
+        r#"{"ph":"X","cat":"cuda_driver","name":"cuLaunchKernelEx","pid":7,"tid":7,"ts":1365627862757.064,"dur":1.6,"args":{"correlation":16}},
+           {"ph":"X","cat":"kernel","name":"ncclDevKernel","pid":0,"tid":7,"ts":1365627862759.5,"dur":2.08,"args":{"device":1,"stream":9,"correlation":16,"Collective name":"_allgather_base","Process Group Name":"3","Group size":8,"In msg nelems":25136,"dtype":"BFloat16"}},
+           {"ph":"i","cat":"cpu_instant_event","name":"[memory]","pid":7,"tid":7,"ts":1.5,"args":{"Device Type":1,"Device Id":1,"Bytes":512,"Addr":9}}"#,
+        &[
+            "DriverCall 7/7 1365627862757064+1600 cuLaunchKernelEx #16",
+            "Kernel 1/9 1365627862759500+2080 ncclDevKernel #16 0 B",
+            "memory 1500 Some(1) +512 B",
+            "_allgather_base of group 3, 8 ranks, 25136 elements",
+        ],
+    );
+}
+
+#[test]
+fn synchronisations_are_told_apart_from_work() {
+    check(
+        r#"{"ph":"X","cat":"cuda_sync","name":"Stream Wait Event","pid":0,"tid":20,"ts":1,"dur":3,"args":{"wait_on_stream":7,"wait_on_cuda_event_record_corr_id":5169,"stream":20,"correlation":5170,"device":0}},
+           {"ph":"X","cat":"cuda_sync","name":"Context Sync","pid":0,"tid":-1,"ts":1,"dur":9,"args":{"stream":4294967295,"correlation":225,"device":0}},
+           {"ph":"X","cat":"cuda_sync","name":"Event Sync","pid":0,"tid":-1,"ts":1,"dur":9,"args":{"stream":-1,"correlation":226,"device":0}}"#,
+        &[
+            "StreamWait Some(\"0/20\") #5170 record Some(5169) on Some(\"0/7\")",
+            "Context None #225 record None on None",
+            "Event None #226 record None on None",
+        ],
+    );
+    assert_ne!(SyncKind::Stream, SyncKind::Context);
+}
+
+#[test]
+fn odd_events_are_left_out_and_counted() {
+    let odd =
+        |ts: &str, dur: &str| format!(r#"{{"ph":"X","name":"a","pid":1,"tid":1,"ts":{ts},"dur":{dur}}}"#);
+    let good = odd("1", "2");
+    let kept = "Other 1/1 1000+2000 a #0";
+    check(&[good.clone(), odd("5", "-1")].join(","), &[kept, "1 end-before-begin"]);
+    check(&[good.clone(), odd("5", "1e16")].join(","), &[kept, "1 too-long"]);
+    check(&[good.clone(), odd("-5", "1")].join(","), &[kept, "1 out-of-range"]);
+    check(&[good.clone(), odd("\"soon\"", "1")].join(","), &[kept, "1 not-understood"]);
+    check(&[good, odd("1e300", "null")].join(","), &[kept, "1 not-understood"]);
+}
+
+#[test]
+fn a_trace_without_its_end_is_read_up_to_there() {
+    let whole =
+        r#"{"traceEvents":[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2},{"ph":"X","name":"b"}]}"#;
+    let (trace, kind) = trace(&whole.as_bytes()[..whole.len() - 12]).unwrap();
+    assert_eq!((shown(&trace).as_str(), kind), ("Other 1/1 1000+2000 a #0\n1 cut-short\n", Kind::Kineto));
+}
+
+#[test]
+fn a_name_in_no_encoding_spoils_nothing_else() {
+    let document =
+        b"{\"traceEvents\":[{\"ph\":\"X\",\"name\":\"a\xff\",\"pid\":1,\"tid\":1,\"ts\":1,\"dur\":2}]}";
+    let (trace, _) = trace(document).unwrap();
+    assert_eq!(shown(&trace), "Other 1/1 1000+2000 a\u{fffd} #0\n");
+}
+
+#[test]
+fn ranks_and_clocks_are_told() {
+    let check = |rest: &str, expect: (Option<u32>, Option<u32>, Option<u64>, u64)| {
+        let document = format!(
+            r#"{{"traceEvents":[{{"ph":"X","name":"a","pid":1,"tid":1,"ts":1623142623460111,"dur":2}}]{rest}}}"#
+        );
+        let (trace, _) = trace(document.as_bytes()).unwrap();
+        let clock = trace.clock;
+        let found = (trace.rank.rank, trace.rank.world_size, clock.epoch_ns, clock.resolution.0);
+        assert_eq!(found, expect, "{rest}");
+    };
+    check("", (None, None, Some(0), 1000));
+    check(
+        r#","distributedInfo":{"backend":"nccl","rank":3,"world_size":8}"#,
+        (Some(3), Some(8), Some(0), 1000),
+    );
+    check(
+        r#","baseTimeNanoseconds":1767189312000000000"#,
+        (None, None, Some(1_767_189_312_000_000_000), 1000),
+    );
+}
+
+#[test]
+fn formats_without_events_are_refused_by_name() {
+    let check = |bytes: &[u8], expect: &str| assert_eq!(trace(bytes).unwrap_err().to_string(), expect);
+    check(
+        b"a;b 3\n",
+        "a file of folded stacks has no events in time: a timeline needs a Kineto, rocprofv3 or XPlane trace",
+    );
+    check(
+        b"SQLite format 3\0 CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL",
+        "it is an Nsight Systems export in SQLite, which is not read: \
+         record with PyTorch's profiler (Kineto), which gives the same kernels and calls",
+    );
+    check(b"SQLite format 3\0", "it is an SQLite database, which is not read: nothing of it is known here");
+}
+
+#[test]
+fn rocprofv3_dispatches_are_joined_with_their_calls() {
+    let document = br#"{"rocprofiler-sdk-tool":[{"metadata":{"pid":9},
+        "agents":[{"id":{"handle":1},"type":1},{"id":{"handle":5},"type":2},{"id":{"handle":6},"type":2}],
+        "kernel_symbols":[{"kernel_id":8,"formatted_kernel_name":"gemm"}],
+        "strings":{"buffer_records":[{"kind":"NONE","operations":["hipLaunchKernel"]}]},
+        "buffer_records":{
+          "kernel_dispatch":[
+            {"kind":11,"operation":2,"thread_id":3,"correlation_id":{"internal":7},"start_timestamp":100,"end_timestamp":140,
+             "dispatch_info":{"agent_id":{"handle":6},"queue_id":{"handle":2},"kernel_id":8},"stream_id":{"handle":4}},
+            {"kind":11,"operation":2,"thread_id":3,"correlation_id":{"internal":9},"start_timestamp":150,"end_timestamp":140,
+             "dispatch_info":{"agent_id":{"handle":6},"kernel_id":8}}],
+          "hip_api":[{"kind":0,"operation":0,"thread_id":3,"correlation_id":{"internal":7},"start_timestamp":80,"end_timestamp":90}]}}]}"#;
+    let (trace, kind) = trace(document).unwrap();
+    assert_eq!(kind, Kind::Rocprof);
+    let expect =
+        "RuntimeCall 9/3 80+10 hipLaunchKernel #7\nKernel 1/4 100+40 gemm #7 0 B\n1 end-before-begin\n";
+    assert_eq!(shown(&trace), expect);
+}
+
+#[test]
+fn xplane_lines_become_streams_and_threads() {
+    use crate::proto::xplane::{XEvent, XEventMetadata, XLine, XPlane, XSpace, XStat, XStatMetadata};
+    use prost::Message as _;
+
+    let plane = |name: &str, line: &str, event: &str, offset_ps: i64| XPlane {
+        name: name.to_owned(),
+        lines: vec![XLine {
+            id: 1,
+            name: line.to_owned(),
+            timestamp_ns: 1_000,
+            events: vec![XEvent {
+                metadata_id: 4,
+                offset_ps,
+                duration_ps: 2_000,
+                stats: vec![XStat { metadata_id: 6, unsigned: Some(18), signed: None }],
+            }],
+        }],
+        event_metadata: [(4, XEventMetadata { name: event.to_owned() })].into(),
+        stat_metadata: [(6, XStatMetadata { name: "correlation_id".to_owned() })].into(),
+    };
+    let host = plane("/host:CPU", "main", "hipModuleLaunchKernel", 0);
+    let device = plane("/device:GPU:2", "Stream #17(Kernel)", "gemm", 500_400);
+    let derived = plane("/device:GPU:2", "XLA Ops", "fusion", 0);
+    let bytes = XSpace { planes: vec![host, device, derived] }.encode_to_vec();
+    let (trace, kind) = trace(&bytes).unwrap();
+    assert_eq!(kind, Kind::XPlane);
+    let expect = "RuntimeCall /host:CPU/main 1000+2 hipModuleLaunchKernel #18\nKernel 2/17 1500+2 gemm #18 0 B\n1 rounded\n";
+    assert_eq!(shown(&trace), expect);
+}
+
+#[test]
+fn first_schema_kernels_are_device_time_and_waits_are_none() {
+    let document = br#"{"traceEvents":[
+        {"ph":"X","cat":"Operator","name":"ProfilerStep#5","pid":7,"tid":"7","ts":100,"dur":90},
+        {"ph":"X","cat":"Operator","name":"aten::mm","pid":7,"tid":"7","ts":110,"dur":20},
+        {"ph":"X","cat":"Runtime","name":"cudaLaunchKernel","pid":7,"tid":"7","ts":112,"dur":2,"args":{"correlation":3}},
+        {"ph":"i","name":"[memory]","pid":7,"tid":7,"ts":115,"args":{"Device Type":1,"Device Id":0,"Bytes":64,"Addr":1}},
+        {"ph":"i","name":"[memory]","pid":7,"tid":7,"ts":150,"args":{"Device Type":1,"Device Id":0,"Bytes":-64,"Addr":1}},
+        {"ph":"X","cat":"Kernel","name":"gemm","pid":0,"tid":"stream 7","ts":120,"dur":8,"args":{"device":0,"stream":7,"correlation":3}},
+        {"ph":"X","cat":"cuda_sync","name":"Context Sync","pid":0,"tid":-1,"ts":1,"dur":900,"args":{"stream":-1,"correlation":9,"device":0}}
+    ]}"#;
+    let imported = read(document, "x").unwrap();
+    let expect = "\
+all
+  process-7
+    [range] ProfilerStep  wall-time=70000 range-time=90000 step-time=90000
+      aten::mm  wall-time=18000 tensor-bytes=64 tensor-returned-bytes=64
+        cudaLaunchKernel  wall-time=2000 launch-time=2000
+          [device 0, stream 7]
+            [gpu] gemm  gpu-time=8000 kernels=1 launch-delay=8000
+";
+    assert_eq!(deepctx_profile::text::tree(&imported.profile), expect);
+    assert!(view::losses(&imported.profile).is_empty());
+}

@@ -1,0 +1,121 @@
+//! The JSON document around the events: an object with `traceEvents`, or the list itself.
+//!
+//! Owns: the order of reading, which is one pass with one event in memory. Because: a trace of a minute has gigabytes.
+//! Does not: look into events.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::event::{Loose, RawEvent, Text};
+
+/// Who takes what the document holds.
+pub(super) trait Take {
+    /// An event.
+    fn event(&mut self, event: RawEvent<'_>) -> Result<(), &'static str>;
+    /// The list of events begins.
+    fn found(&mut self);
+    /// Nanoseconds from 1970 UTC to the zero of the times.
+    fn base(&mut self, base: Option<u64>);
+    /// Rank, and ranks of the job.
+    fn distributed(&mut self, rank: Option<u64>, world_size: Option<u64>);
+}
+
+pub(super) struct Document<'t, T>(pub(super) &'t mut T);
+
+impl<'de, T: Take> DeserializeSeed<'de> for Document<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de, T: Take> Visitor<'de> for Document<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("trace events")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            match &*key.0 {
+                "traceEvents" => map.next_value_seed(Events(&mut *self.0))?,
+                "baseTimeNanoseconds" => self.0.base(map.next_value::<Loose<'de>>()?.number()),
+                "distributedInfo" => map.next_value_seed(Distributed(&mut *self.0))?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<(), A::Error> {
+        Events(self.0).visit_seq(seq)
+    }
+}
+
+struct Events<'t, T>(&'t mut T);
+
+impl<'de, T: Take> DeserializeSeed<'de> for Events<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de, T: Take> Visitor<'de> for Events<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of trace events")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        self.0.found();
+        while let Some(event) = seq.next_element::<RawEvent<'de>>()? {
+            self.0.event(event).map_err(serde::de::Error::custom)?;
+        }
+        Ok(())
+    }
+}
+
+struct Distributed<'t, T>(&'t mut T);
+
+impl<'de, T: Take> DeserializeSeed<'de> for Distributed<'_, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de, T: Take> Visitor<'de> for Distributed<'_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("rank and world size")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let (mut rank, mut world_size) = (None, None);
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            let value = match &*key.0 {
+                "rank" => &mut rank,
+                "world_size" => &mut world_size,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            *value = map.next_value::<Loose<'de>>()?.number();
+        }
+        self.0.distributed(rank, world_size);
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}

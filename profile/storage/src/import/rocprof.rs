@@ -1,0 +1,244 @@
+//! rocprofv3's JSON to a trace.
+//!
+//! Owns: [`read`]. Because: it is what AMD's own profiler writes of dispatches, copies and calls. Does not: read its
+//! counters, samples or OTF2 and Perfetto output.
+//!
+//! Times are nanoseconds since the boot of the machine. `correlation_id.internal` connects a dispatch with its call,
+//! where `--hip-trace` or `--hsa-trace` recorded the call.
+
+use rustc_hash::FxHashMap;
+use serde::Deserialize;
+
+use deepctx_common::reason::Reason;
+use deepctx_profile::id::Id;
+use deepctx_profile::ledger::Stage;
+use deepctx_profile::trace::{
+    ClockInfo, DeviceKind, DeviceOp, Duration, HostKind, HostOp, Status, Stream, Trace, TraceTime,
+};
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::{Bytes, Nanos};
+
+use super::{END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD};
+
+pub(super) fn read(bytes: &[u8]) -> Result<Trace, ImportError> {
+    let document: Document = serde_json::from_slice(bytes)
+        .map_err(|error| ImportError::damaged(Kind::Rocprof, error.to_string()))?;
+    let mut reader = Reader { trace: Trace::new() };
+    reader.trace.clock = ClockInfo { epoch_ns: None, uncertainty: None, resolution: Nanos(1) };
+    for process in &document.processes {
+        let of = &process.buffer_records;
+        let events = of.kernel_dispatch.len() + of.memory_copy.len() + of.hip_api.len() + of.hsa_api.len();
+        if events > EVENTS_MAX - reader.trace.len().min(EVENTS_MAX) {
+            return Err(ImportError::TooLarge { most: EVENTS_MAX, what: "events of a trace" });
+        }
+        reader.process(process);
+    }
+    Ok(reader.trace)
+}
+
+struct Reader {
+    trace: Trace,
+}
+
+impl Reader {
+    fn gap(&mut self, reason: &'static Reason) {
+        self.trace.ledger.gap(Stage::Decode, reason, 1);
+    }
+
+    fn span(&mut self, begin: u64, end: u64) -> Option<(TraceTime, Duration)> {
+        let Some(length) = end.checked_sub(begin) else {
+            self.gap(END_BEFORE_BEGIN);
+            return None;
+        };
+        Some((TraceTime::from_nanos(begin), Nanos(length)))
+    }
+
+    fn process(&mut self, process: &Process) {
+        let names: FxHashMap<u64, &str> = process
+            .kernel_symbols
+            .iter()
+            .map(|symbol| (symbol.kernel_id, &*symbol.formatted_kernel_name))
+            .collect();
+        let gpus = process.agents.iter().filter(|agent| agent.kind == AGENT_GPU);
+        let devices: FxHashMap<u64, u32> =
+            gpus.zip(0..).map(|(agent, number)| (agent.id.handle, number)).collect();
+        for dispatch in &process.buffer_records.kernel_dispatch {
+            let info = &dispatch.dispatch_info;
+            let name = names.get(&info.kernel_id).copied();
+            let stream = dispatch.stream_id.as_ref().or(info.queue_id.as_ref()).map(|id| id.handle);
+            let stream = self.stream(&devices, info.agent_id.handle, stream);
+            // Without its symbol, a kernel still took its time.
+            let name = name.map_or_else(|| format!("[kernel {}]", info.kernel_id), str::to_owned);
+            self.device(DeviceKind::Kernel, stream, &name, &dispatch.record, 0);
+        }
+        for copy in &process.buffer_records.memory_copy {
+            let name = process.operation(copy.record.kind, copy.record.operation).unwrap_or("Memcpy");
+            let agent = [&copy.dst_agent_id, &copy.src_agent_id];
+            let agent = agent.into_iter().flatten().find(|agent| devices.contains_key(&agent.handle));
+            let stream = copy.stream_id.as_ref().map(|id| id.handle);
+            let stream = self.stream(&devices, agent.map_or(0, |agent| agent.handle), stream);
+            self.device(DeviceKind::Copy, stream, name, &copy.record, copy.bytes);
+        }
+        let pid = process.metadata.pid.to_string();
+        for call in process.buffer_records.hip_api.iter().chain(&process.buffer_records.hsa_api) {
+            let Some(name) = process.operation(call.kind, call.operation) else {
+                self.gap(NOT_UNDERSTOOD);
+                continue;
+            };
+            self.call(&pid, name, call);
+        }
+    }
+
+    fn stream(&mut self, devices: &FxHashMap<u64, u32>, agent: u64, stream: Option<u64>) -> Id<Stream> {
+        self.trace.stream(devices.get(&agent).copied().unwrap_or(0), stream)
+    }
+
+    fn device(&mut self, kind: DeviceKind, stream: Id<Stream>, name: &str, record: &Record, bytes: u64) {
+        let Some((begin, duration)) = self.span(record.start_timestamp, record.end_timestamp) else { return };
+        let (name, correlation) = (self.trace.text(name), record.correlation_id.internal);
+        let op =
+            DeviceOp { stream, kind, begin, duration, name, correlation, bytes: Bytes(bytes), graph_node: 0 };
+        if self.trace.device.push(op).is_none() {
+            self.gap(NOT_UNDERSTOOD);
+        }
+    }
+
+    fn call(&mut self, pid: &str, name: &str, record: &Record) {
+        let Some((begin, duration)) = self.span(record.start_timestamp, record.end_timestamp) else { return };
+        let thread = self.trace.thread(pid, &record.thread_id.to_string());
+        let op = HostOp {
+            thread,
+            kind: HostKind::RuntimeCall,
+            begin,
+            duration,
+            name: self.trace.text(name),
+            correlation: record.correlation_id.internal,
+            status: Status::Unknown,
+            context: NodeId::ROOT,
+        };
+        if self.trace.host.push(op).is_none() {
+            self.gap(NOT_UNDERSTOOD);
+        }
+    }
+}
+
+/// `ROCPROFILER_AGENT_TYPE_GPU`.
+const AGENT_GPU: u32 = 2;
+
+#[derive(Deserialize)]
+struct Document {
+    #[serde(rename = "rocprofiler-sdk-tool")]
+    processes: Vec<Process>,
+}
+
+#[derive(Deserialize)]
+struct Process {
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
+    agents: Vec<Agent>,
+    #[serde(default)]
+    kernel_symbols: Vec<Symbol>,
+    #[serde(default)]
+    strings: Names,
+    #[serde(default)]
+    buffer_records: Records,
+}
+
+impl Process {
+    /// The name of an operation of a kind of records.
+    fn operation(&self, kind: usize, operation: usize) -> Option<&str> {
+        self.strings.buffer_records.get(kind)?.operations.get(operation).map(String::as_str)
+    }
+}
+
+#[derive(Default, Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    pid: u64,
+}
+
+#[derive(Deserialize)]
+struct Agent {
+    id: Handle,
+    #[serde(rename = "type")]
+    kind: u32,
+}
+
+#[derive(Deserialize)]
+struct Symbol {
+    kernel_id: u64,
+    #[serde(default)]
+    formatted_kernel_name: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Names {
+    #[serde(default)]
+    buffer_records: Vec<KindNames>,
+}
+
+#[derive(Deserialize)]
+struct KindNames {
+    #[serde(default)]
+    operations: Vec<String>,
+}
+
+// No event has a default: each takes as many bytes of the file as it takes here, so that the file bounds them.
+#[derive(Default, Deserialize)]
+struct Records {
+    #[serde(default)]
+    kernel_dispatch: Vec<Dispatch>,
+    #[serde(default)]
+    memory_copy: Vec<MemoryCopy>,
+    #[serde(default)]
+    hip_api: Vec<Record>,
+    #[serde(default)]
+    hsa_api: Vec<Record>,
+}
+
+#[derive(Deserialize)]
+struct Record {
+    kind: usize,
+    operation: usize,
+    thread_id: u64,
+    correlation_id: Correlation,
+    start_timestamp: u64,
+    end_timestamp: u64,
+}
+
+#[derive(Deserialize)]
+struct Correlation {
+    internal: u64,
+}
+
+#[derive(Deserialize)]
+struct Handle {
+    handle: u64,
+}
+
+#[derive(Deserialize)]
+struct Dispatch {
+    #[serde(flatten)]
+    record: Record,
+    dispatch_info: DispatchInfo,
+    stream_id: Option<Handle>,
+}
+
+#[derive(Deserialize)]
+struct DispatchInfo {
+    agent_id: Handle,
+    queue_id: Option<Handle>,
+    kernel_id: u64,
+}
+
+#[derive(Deserialize)]
+struct MemoryCopy {
+    #[serde(flatten)]
+    record: Record,
+    src_agent_id: Option<Handle>,
+    dst_agent_id: Option<Handle>,
+    stream_id: Option<Handle>,
+    #[serde(default)]
+    bytes: u64,
+}

@@ -1,0 +1,150 @@
+//! XPlane, as XLA's profiler writes it for JAX and TensorFlow, to a trace.
+//!
+//! Owns: [`read`], and recognising the format. Because: JAX has no other trace of its own. Does not: read lines that
+//! are derived from others (`XLA Ops`, `XLA Modules`, `Steps`), which repeat their time.
+//!
+//! A plane `/device:GPU:N` has a line for each stream and kind of work; other planes with lines are threads of the
+//! host. `correlation_id` connects them. Times are picoseconds from the begin of a line.
+
+use prost::Message as _;
+
+use deepctx_common::reason::Reason;
+use deepctx_profile::ledger::Stage;
+use deepctx_profile::trace::{
+    Call, ClockInfo, DeviceKind, DeviceOp, Duration, HostKind, HostOp, Status, Trace, TraceTime,
+};
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::{Bytes, Nanos};
+
+use super::{END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, OUT_OF_RANGE, ROUNDED};
+use crate::proto::xplane::{XEvent, XLine, XPlane, XSpace};
+
+/// Whether a protobuf message begins as an `XSpace` does: with a plane, whose second field is its name. What pprof
+/// begins with, a sample type, has only numbers.
+pub(super) fn is_one(start: &[u8]) -> bool {
+    let [0x0a, rest @ ..] = start else { return false };
+    let Some((length, rest)) = varint(rest) else { return false };
+    let plane = &rest[..rest.len().min(usize::try_from(length).unwrap_or(usize::MAX))];
+    match plane {
+        [0x12, rest @ ..] => is_name(rest),
+        [0x08, rest @ ..] => varint(rest).is_some_and(|(_, rest)| match rest {
+            [0x12, rest @ ..] => is_name(rest),
+            _ => false,
+        }),
+        _ => false,
+    }
+}
+
+/// Names of planes are paths.
+fn is_name(bytes: &[u8]) -> bool {
+    varint(bytes).is_some_and(|(length, rest)| length > 0 && rest.first() == Some(&b'/'))
+}
+
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let end = bytes.iter().take(10).position(|byte| byte & 0x80 == 0)?;
+    let value = bytes[..=end].iter().rev().fold(0u64, |value, byte| value << 7 | u64::from(byte & 0x7f));
+    Some((value, &bytes[end + 1..]))
+}
+
+pub(super) fn read(bytes: &[u8]) -> Result<Trace, ImportError> {
+    let space =
+        XSpace::decode(bytes).map_err(|error| ImportError::damaged(Kind::XPlane, error.to_string()))?;
+    let events: usize =
+        space.planes.iter().flat_map(|plane| &plane.lines).map(|line| line.events.len()).sum();
+    if events > EVENTS_MAX {
+        return Err(ImportError::TooLarge { most: EVENTS_MAX, what: "events of a trace" });
+    }
+    let mut reader = Reader { trace: Trace::new() };
+    reader.trace.clock = ClockInfo { epoch_ns: None, uncertainty: None, resolution: Nanos(1) };
+    for plane in &space.planes {
+        for line in &plane.lines {
+            match device_of(&plane.name) {
+                Some(device) => reader.stream(device, plane, line),
+                None => reader.thread(plane, line),
+            }
+        }
+    }
+    Ok(reader.trace)
+}
+
+fn device_of(plane: &str) -> Option<u32> {
+    plane.strip_prefix("/device:GPU:")?.split(' ').next()?.parse().ok()
+}
+
+struct Reader {
+    trace: Trace,
+}
+
+impl Reader {
+    fn gap(&mut self, reason: &'static Reason) {
+        self.trace.ledger.gap(Stage::Decode, reason, 1);
+    }
+
+    /// A line of a device: `Stream #17(Kernel)`.
+    fn stream(&mut self, device: u32, plane: &XPlane, line: &XLine) {
+        let Some(rest) = line.name.strip_prefix("Stream #") else { return };
+        let (number, kind) = rest.split_once('(').unwrap_or((rest, ""));
+        let stream = self.trace.stream(device, number.parse().ok());
+        for event in &line.events {
+            let Some((begin, duration)) = self.span(line, event) else { continue };
+            let name = name(plane, event);
+            let kind = match kind {
+                _ if name.starts_with("MemcpyD") || name.starts_with("MemcpyH") => DeviceKind::Copy,
+                _ if kind.starts_with("Memcpy") => DeviceKind::Copy,
+                _ if kind.starts_with("Memset") => DeviceKind::Fill,
+                _ => DeviceKind::Kernel,
+            };
+            let (name, correlation) = (self.trace.text(name), correlation(plane, event));
+            let op =
+                DeviceOp { stream, kind, begin, duration, name, correlation, bytes: Bytes(0), graph_node: 0 };
+            if self.trace.device.push(op).is_none() {
+                self.gap(NOT_UNDERSTOOD);
+            }
+        }
+    }
+
+    fn thread(&mut self, plane: &XPlane, line: &XLine) {
+        let thread = if line.name.is_empty() { line.id.to_string() } else { line.name.clone() };
+        let thread = self.trace.thread(&plane.name, &thread);
+        for event in &line.events {
+            let Some((begin, duration)) = self.span(line, event) else { continue };
+            let name = name(plane, event);
+            let correlation = correlation(plane, event);
+            let is_call = correlation != 0 || Call::of(name) != Call::Other;
+            let kind = if is_call { HostKind::RuntimeCall } else { HostKind::Other };
+            let (name, status, context) = (self.trace.text(name), Status::Unknown, NodeId::ROOT);
+            let op = HostOp { thread, kind, begin, duration, name, correlation, status, context };
+            if self.trace.host.push(op).is_none() {
+                self.gap(NOT_UNDERSTOOD);
+            }
+        }
+    }
+
+    fn span(&mut self, line: &XLine, event: &XEvent) -> Option<(TraceTime, Duration)> {
+        if event.duration_ps < 0 {
+            self.gap(END_BEFORE_BEGIN);
+            return None;
+        }
+        let begin = i128::from(line.timestamp_ns) * 1000 + i128::from(event.offset_ps);
+        let Ok(begin_ns) = u64::try_from((begin + 500).div_euclid(1000)) else {
+            self.gap(OUT_OF_RANGE);
+            return None;
+        };
+        if begin % 1000 != 0 || event.duration_ps % 1000 != 0 {
+            self.gap(ROUNDED);
+        }
+        Some((TraceTime::from_nanos(begin_ns), Nanos((event.duration_ps as u64).saturating_add(500) / 1000)))
+    }
+}
+
+fn name<'p>(plane: &'p XPlane, event: &XEvent) -> &'p str {
+    plane.event_metadata.get(&event.metadata_id).map_or("[no name]", |of| &of.name)
+}
+
+fn correlation(plane: &XPlane, event: &XEvent) -> u64 {
+    let is_it = |id: i64| plane.stat_metadata.get(&id).is_some_and(|of| of.name == "correlation_id");
+    let stat = event.stats.iter().find(|stat| is_it(stat.metadata_id));
+    let value =
+        stat.and_then(|stat| stat.unsigned.or(stat.signed.and_then(|value| u64::try_from(value).ok())));
+    value.unwrap_or(0)
+}

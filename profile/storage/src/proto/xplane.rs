@@ -1,0 +1,77 @@
+//! `tensorflow.profiler.XSpace`, the format of XLA's profiler.
+//!
+//! Owns: its messages, as far as they are read. Because: see the folder. Does not: know what a line or a statistic
+//! means.
+
+use prost::Message;
+
+/// Everything that one host recorded.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct XSpace {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) planes: Vec<XPlane>,
+}
+
+/// A device, or the host.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct XPlane {
+    #[prost(string, tag = "2")]
+    pub(crate) name: String,
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) lines: Vec<XLine>,
+    #[prost(btree_map = "int64, message", tag = "4")]
+    pub(crate) event_metadata: std::collections::BTreeMap<i64, XEventMetadata>,
+    #[prost(btree_map = "int64, message", tag = "5")]
+    pub(crate) stat_metadata: std::collections::BTreeMap<i64, XStatMetadata>,
+}
+
+/// A thread, or a stream.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct XLine {
+    #[prost(int64, tag = "1")]
+    pub(crate) id: i64,
+    #[prost(string, tag = "2")]
+    pub(crate) name: String,
+    #[prost(int64, tag = "3")]
+    pub(crate) timestamp_ns: i64,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) events: Vec<XEvent>,
+}
+
+/// An event, from the begin of its line on.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct XEvent {
+    #[prost(int64, tag = "1")]
+    pub(crate) metadata_id: i64,
+    #[prost(int64, tag = "2")]
+    pub(crate) offset_ps: i64,
+    #[prost(int64, tag = "3")]
+    pub(crate) duration_ps: i64,
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) stats: Vec<XStat>,
+}
+
+/// A statistic: of its values, one is set.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct XStat {
+    #[prost(int64, tag = "1")]
+    pub(crate) metadata_id: i64,
+    #[prost(uint64, optional, tag = "3")]
+    pub(crate) unsigned: Option<u64>,
+    #[prost(int64, optional, tag = "4")]
+    pub(crate) signed: Option<i64>,
+}
+
+/// The name of an event.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct XEventMetadata {
+    #[prost(string, tag = "2")]
+    pub(crate) name: String,
+}
+
+/// The name of a statistic.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct XStatMetadata {
+    #[prost(string, tag = "2")]
+    pub(crate) name: String,
+}

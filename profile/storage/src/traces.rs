@@ -1,0 +1,104 @@
+//! Traces from disk: files of other tools with events in time, one for each rank of a job.
+//!
+//! Owns: [`open_traces`], and which files of a folder are traces. Because: tools write one file for each rank, and
+//! whoever looks for a straggler has a folder of them. Does not: know a format; [`import`](crate::import) does.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use deepctx_profile::trace::{Job, Trace};
+
+use crate::error::OpenError;
+use crate::import::{self, ImportError};
+
+/// Ends of the names of traces: a folder of them may hold other files, too.
+const NAMES: [&str; 4] = [".json", ".json.gz", ".xplane.pb", ".xplane.pb.gz"];
+/// Most files of a folder: the largest jobs have some tens of thousands of ranks, of which nobody traces all.
+const FILES_MAX: usize = 4096;
+
+/// Opens traces as one job. A path is a file, or a folder with a file for each rank.
+///
+/// # Errors
+/// One of them is no trace with events, is damaged, or two are of the same rank.
+pub fn open_traces(paths: &[PathBuf]) -> Result<Job, OpenError> {
+    let mut traces: Vec<(String, Trace)> = Vec::new();
+    let mut left = import::EVENTS_MAX;
+    for file in files(paths)? {
+        let trace = open_one(&file)?;
+        left = left.checked_sub(trace.len()).ok_or_else(|| OpenError::Import {
+            path: file.clone(),
+            source: ImportError::TooLarge { most: import::EVENTS_MAX, what: "events of a job" },
+        })?;
+        traces.push((name(&file), trace));
+    }
+    let first = || paths.first().cloned().unwrap_or_default();
+    Job::new(traces).map_err(|because| OpenError::NotAProfile { path: first(), because: because.to_string() })
+}
+
+/// Whether a folder is no profile of ours and holds traces.
+pub(crate) fn is_folder_of_traces(path: &Path) -> bool {
+    path.is_dir()
+        && !path.join("manifest.json").exists()
+        && in_folder(path).is_ok_and(|files| !files.is_empty())
+}
+
+/// Reads a file, up to one byte more than is accepted, so that the importer sees that there is more.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(import::BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn open_one(path: &Path) -> Result<Trace, OpenError> {
+    let bytes = read(path).map_err(|source| OpenError::Read { path: path.to_owned(), source })?;
+    let (trace, _) =
+        import::trace(&bytes).map_err(|source| OpenError::Import { path: path.to_owned(), source })?;
+    Ok(trace)
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, OpenError> {
+    let mut all = Vec::new();
+    for path in paths {
+        if !path.exists() {
+            return Err(OpenError::NotFound { path: path.clone() });
+        }
+        if !path.is_dir() {
+            all.push(path.clone());
+            continue;
+        }
+        let found = in_folder(path).map_err(|source| OpenError::Read { path: path.clone(), source })?;
+        let because = match found.len() {
+            0 => "the folder holds no trace (*.json, *.json.gz, *.xplane.pb)".to_owned(),
+            _ if path.join("manifest.json").exists() => {
+                "a profile has no events in time: a timeline needs a Kineto, rocprofv3 or XPlane trace"
+                    .to_owned()
+            }
+            more if more > FILES_MAX => {
+                format!("the folder holds {more} traces, and {FILES_MAX} are read at most")
+            }
+            _ => {
+                all.extend(found);
+                continue;
+            }
+        };
+        return Err(OpenError::NotAProfile { path: path.clone(), because });
+    }
+    Ok(all)
+}
+
+fn in_folder(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path)?.take(16 * FILES_MAX) {
+        let path = entry?.path();
+        if NAMES.iter().any(|end| name(&path).ends_with(end)) && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}

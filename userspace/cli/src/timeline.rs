@@ -1,0 +1,25 @@
+//! `timeline`: what single events of a trace tell.
+//!
+//! Owns: the choice of the form. Because: traces have events, which no other command shows, and several files are one
+//! job. Does not: read or compute anything; `storage` and `analysis` do.
+
+use deepctx_analysis::{OverTime, render};
+
+use super::failure::{Done, Failure, open_failure};
+use super::options::{TextOrJson, TimelineArgs};
+use super::output;
+
+/// Runs it.
+///
+/// # Errors
+/// A file is no trace, or the output could not be written.
+pub fn run(arguments: &TimelineArgs) -> Result<Done, Failure> {
+    output::refuse_existing_output(&arguments.output)?;
+    let job = deepctx_storage::open_traces(&arguments.traces).map_err(|error| open_failure(&error))?;
+    let tables = OverTime::compute(&job, arguments.steps.unwrap_or_default());
+    output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
+        TextOrJson::Text => render::text::write_over_time(&tables, arguments.limit, out),
+        TextOrJson::Json => render::json::write(&tables, out),
+    })?;
+    Ok(Done::Fully)
+}
