@@ -15,6 +15,7 @@
 
 mod address;
 mod arch;
+mod cpu_clock;
 pub mod elf;
 pub mod maps;
 mod memory;
@@ -28,6 +29,7 @@ mod version;
 
 pub use address::{Avma, FileOffset, KernelAddr, Lookup, Svma};
 pub use arch::Arch;
+pub use cpu_clock::thread_cpu_time;
 pub use memory::{ProcessMemory, user_file_reads};
 pub use read_error::ReadError;
 pub use reason::NoSymbol;

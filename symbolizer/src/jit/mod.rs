@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use deepctx_address_space::maps::{self, Mapping};
 use deepctx_address_space::time_account::{Terms, TimeAccounts};
-use deepctx_address_space::{Avma, NoSymbol, ProcessStatus};
+use deepctx_address_space::{Avma, NoSymbol, ProcessStatus, thread_cpu_time};
 use rustc_hash::FxHashMap;
 
 pub use dump::{Dump, DumpEvent, DumpHeader, parse_dump_header, parse_jitdump, parse_records};
@@ -356,12 +356,13 @@ impl Jit {
     /// Reads what was added to the files of a process.
     fn read(&mut self, pid: u32) {
         let mut process = self.take_process(pid);
-        let (user, began) = (process.user(), Instant::now());
-        process.is_late = !self.accounts.allows(user, began);
+        let user = process.user();
+        process.is_late = !self.accounts.allows(user, Instant::now());
         if !process.is_late {
+            let began = thread_cpu_time();
             self.read_sources(pid, &mut process);
-            let now = Instant::now();
-            self.accounts.charge(user, now - began, now);
+            // Waiting for memory of the process is charged by its reader.
+            self.accounts.charge(user, thread_cpu_time().saturating_sub(began), Instant::now());
         }
         self.processes.insert(pid, process);
     }

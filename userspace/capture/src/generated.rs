@@ -14,7 +14,7 @@ use deepctx_symbolizer::memory::{ProcessMemory, TargetMemory};
 use deepctx_symbolizer::time_account::{Terms, TimeAccounts};
 use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_symbolizer::unwind_rows::derived::entries_of_generated_code;
-use deepctx_symbolizer::{Arch, ProcessStatus};
+use deepctx_symbolizer::{Arch, ProcessStatus, thread_cpu_time};
 use rustc_hash::FxHasher;
 
 use super::no_executable::NoExecutable;
@@ -89,8 +89,7 @@ impl Generated {
         process: &Surroundings,
         is_loaded: impl FnOnce(ExecutableId) -> bool,
     ) -> Found {
-        let began = Instant::now();
-        if !self.accounts.allows(process.user, began) {
+        if !self.accounts.allows(process.user, Instant::now()) {
             if self.accounts.is_first_refusal(process.user) {
                 tracing::warn!(
                     user = process.user,
@@ -99,9 +98,10 @@ impl Generated {
             }
             return Found::Known(Err(NoExecutable::OverBudget));
         }
+        let began = thread_cpu_time();
         let found = self.look(pid, mapping, process, is_loaded);
-        let now = Instant::now();
-        self.accounts.charge(process.user, now - began, now);
+        // Waiting for memory of the process is charged by its reader.
+        self.accounts.charge(process.user, thread_cpu_time().saturating_sub(began), Instant::now());
         found
     }
 

@@ -126,11 +126,12 @@ fn durations(ranges: &Ranges) -> String {
     ranges.rows.first().map_or_else(String::new, |row| {
         let [mean, most] = [row.mean_ns as u64, row.max_ns].map(Nanos);
         let name = without_middle(&row.name, 40);
-        format!(
-            "{name}: {}, mean {mean}, longest {most}, at {}",
-            row.count,
-            without_start(&row.entered_at, 40)
-        )
+        // A trace has no line for the steps that its tool marked.
+        let at = match row.entered_at.as_str() {
+            "" => String::new(),
+            at => format!(", at {}", without_start(at, 40)),
+        };
+        format!("{name}: {}, mean {mean}, longest {most}{at}", row.count)
     })
 }
 
