@@ -71,10 +71,10 @@ fuzz_target!(|data: &[u8]| {
         }
         _ => {
             for image in fatbin::images(data) {
-                if image.unpacked_bytes() < 1 << 24
-                    && let Ok(unpacked) = image.unpack()
+                if image.decompressed_bytes() < 1 << 24
+                    && let Ok(decompressed) = image.decompress()
                 {
-                    _ = cubin::read(&unpacked);
+                    _ = cubin::read(&decompressed);
                 }
             }
         }

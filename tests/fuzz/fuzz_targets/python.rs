@@ -5,7 +5,7 @@
 use deepctx_common::python::{PythonProcess, thread_state};
 use deepctx_symbolizer::python::code::read_code;
 use deepctx_symbolizer::memory::{ReadError, TargetMemory};
-use deepctx_symbolizer::python::modules::Modules;
+use deepctx_symbolizer::python::modules::{CalledModule, Modules};
 use deepctx_symbolizer::python::{all_layouts, debug_offsets};
 use deepctx_walk::memory::Memory;
 use deepctx_walk::python::{Buffers, chain, read_frame, thread_state as state_of};
@@ -46,9 +46,11 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = code.lines.line_at(u32::from(*version) * 2);
     }
     let _ = debug_offsets::compare(&input, BEGIN, layout);
-    let (mut modules, called) = (Modules::default(), [(BEGIN + 64, BEGIN), (BEGIN, BEGIN + 128)]);
-    modules.called(&input, layout, 1, &called, true);
-    modules.compare(&input, layout, u64::MAX / 2);
+    let called = [(BEGIN + 64, BEGIN), (BEGIN, BEGIN + 128)];
+    let called = called.map(|(object, of_type)| CalledModule { object, of_type });
+    let mut modules = Modules::default();
+    modules.record_calls(&input, layout, 1, &called, true);
+    modules.revalidate(&input, layout, u64::MAX / 2);
     let _ = modules.layer(called[0]);
     let process = PythonProcess {
         bound_kind: thread_state::SECOND_LEVEL,
