@@ -68,13 +68,17 @@ fn hottest(facts: &Facts<'_>, values: &Values<'_>, metric: Metric, limit: &str) 
         (share.at_least_percent() > values.get(limit)).then(|| {
             let name = facts.label(frame);
             let is_it = |node| is_in(node) && facts.profile().tree.node(node).frame == frame;
-            let own = facts.places(metric, By::Line, is_it, whole.value);
+            let itself = facts.place(frame, &part, whole.value);
+            // A Python function is its own line.
+            let lines = facts.places(metric, By::Line, is_it, whole.value).into_iter();
+            let lines = lines.filter(|line| line.name != itself.name);
+            let places = std::iter::once(itself.clone()).chain(lines).collect();
             Draft {
                 title: format!("{name} takes {} of {metric} by itself", written(share.percent())),
                 metric: metric.name(),
                 share_percent: share.percent(),
                 gain: Gain::Unknown { because: "how much faster this work could be done is not known" },
-                places: std::iter::once(facts.place(frame, &part, whole.value)).chain(own).collect(),
+                places,
                 evidence: vec![Figure::measured("own share", share.percent(), "percent")],
                 advice: "Look at its callers and its lines: `report --all`, or the flame graph of `view`.",
                 datapoints: whole.count,
