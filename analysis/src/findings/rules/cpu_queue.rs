@@ -2,10 +2,9 @@
 
 use deepctx_profile::metric::Metric;
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time, no_waits};
+use super::{By, Facts, Outcome, Rule, ShareCheck, Values, share_of_runnable};
 use crate::findings::facts::Class;
 use crate::findings::rule::Parameter;
-use crate::findings::share::Share;
 
 pub(super) const RULE: Rule = Rule {
     id: "cpu-queue",
@@ -20,15 +19,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    if facts.host().is_none() {
-        return no_host_time();
-    }
-    if !facts.has(Metric::OffCpuTime) {
-        return no_waits();
-    }
-    let waits = facts.share(Metric::OffCpuTime, Class::CpuQueue).part;
-    let whole = facts.share(Metric::CpuTime, Class::CpuQueue).whole;
-    let share = Share { part: Default::default(), whole, sampled: true, exact: [waits, waits] };
+    let share = match share_of_runnable(facts, Class::CpuQueue) {
+        Ok(share) => share,
+        Err(missing) => return missing,
+    };
     ShareCheck {
         metric: Metric::OffCpuTime,
         share,

@@ -42,7 +42,7 @@ mod tests;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
 
-use super::facts::{By, Facts, SAMPLES_MIN};
+use super::facts::{By, Class, Facts, SAMPLES_MIN};
 use super::finding::{Figure, Finding, Gain, Place, Severity};
 use super::rule::{Outcome, Rule, Values};
 use super::share::Share;
@@ -166,6 +166,20 @@ impl ShareCheck<'_> {
         };
         Outcome::Findings(vec![draft.finding(values)])
     }
+}
+
+/// Time off the CPU of a class as a share of the time in which threads run or could run: idle threads wait for other
+/// things. The outcome where the profile lacks either.
+fn share_of_runnable(facts: &Facts<'_>, class: Class) -> Result<Share, Outcome> {
+    if facts.host().is_none() {
+        return Err(no_host_time());
+    }
+    if !facts.has(Metric::OffCpuTime) {
+        return Err(no_waits());
+    }
+    let waits = facts.share(Metric::OffCpuTime, class).part;
+    let whole = facts.share(Metric::CpuTime, class).whole;
+    Ok(Share { part: Default::default(), whole, sampled: true, exact: [waits, waits] })
 }
 
 /// The outcome for a share of too few samples.
