@@ -14,6 +14,8 @@ use crate::support::{
 const FRAMES_RECORDED: usize = 500;
 /// Most captures of one process.
 const CAPTURES_MAX: u32 = 10;
+/// The root of the main thread, which may still be announcing the others: it is none of those that stay in place.
+const MAIN_THREAD: &str = "python_chains.py:<module>:";
 /// Of so many samples one may say that frames are missing; it must not show wrong ones.
 const LABELLED_AT_MOST: u64 = 200;
 
@@ -79,6 +81,9 @@ fn compare<'e>(
 ) {
     if labelled(frames) {
         seen.labelled += count;
+        return;
+    }
+    if frames.first().is_some_and(|root| root.starts_with(MAIN_THREAD)) {
         return;
     }
     let stack = frames.join(";");
