@@ -37,6 +37,7 @@ fn rsp(offset: i32) -> Rule {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of inputs and what is expected of them")]
 fn the_caller_is_found_by_every_form_of_rule() {
     let bp = leaf(0).bp;
     check("a leaf that pushed nothing", leaf(0), rsp(8), &[CALLER], Ok((CALLER, 1, Some(bp))));

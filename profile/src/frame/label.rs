@@ -264,6 +264,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of inputs and what is expected of them")]
     fn frames_have_the_texts_of_the_table() {
         let mut strings = Strings::new(usize::MAX);
         let mut s = |text: &str| strings.intern(text);

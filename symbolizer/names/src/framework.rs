@@ -236,6 +236,7 @@ mod tests {
 
     /// Names from stacks of PyTorch 2.15 and jaxlib 0.12.
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table of inputs and what is expected of them")]
     fn functions_of_frameworks_have_the_meaning_of_their_names() {
         let entry = |name: &'static str| Meaning::Entry(Cow::Borrowed(name));
         let inner = |name: &'static str| Meaning::Inner(Cow::Borrowed(name));

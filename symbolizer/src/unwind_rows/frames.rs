@@ -196,9 +196,13 @@ where
     S: UnwindSection<Bytes<'d>>,
     S::Offset: From<usize>,
 {
-    fn frame(&mut self, offset: usize, out: &mut Slice) -> Result<(), NoTable> {
-        let Source { section, bases, image, limits } = self.source;
-        let Self { cies, machine, interner, .. } = self;
+    /// Parses the description of a frame, with what its CIE says of all its frames.
+    fn description(
+        &mut self,
+        offset: usize,
+    ) -> gimli::Result<(gimli::FrameDescriptionEntry<Bytes<'d>>, Option<Cie>)> {
+        let Source { section, bases, image, .. } = self.source;
+        let Self { cies, machine, .. } = self;
         let mut parts = None;
         let fde = section.fde_from_offset(bases, S::Offset::from(offset), |section, bases, at| {
             let parsed = match cies.entry(gimli::UnwindOffset::into(at)) {
@@ -217,11 +221,17 @@ where
             let (cie, of_cie) = parsed.as_ref().ok_or(gimli::Error::NoUnwindInfoForAddress)?;
             parts = *of_cie;
             Ok(cie.clone())
-        });
-        let Ok(fde) = fde else {
+        })?;
+        Ok((fde, parts))
+    }
+
+    fn frame(&mut self, offset: usize, out: &mut Slice) -> Result<(), NoTable> {
+        let Ok((fde, parts)) = self.description(offset) else {
             out.stats.add(Count::BadFrames, 1);
             return Ok(());
         };
+        let Source { section, bases, image, limits } = self.source;
+        let Self { machine, interner, .. } = self;
         let begin = fde.initial_address();
         if fde.len() == 0 {
             out.stats.add(Count::EmptyFrames, 1);

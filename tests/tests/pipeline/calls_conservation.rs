@@ -93,6 +93,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 /// The lines of what happens, by their times, and lines that have none.
+#[expect(clippy::too_many_lines, reason = "one match with an arm for each kind of input")]
 fn lines(all: &[Happens]) -> Vec<(u64, String)> {
     let mut lines = Vec::new();
     let stacks = [": ! f main", ": ! g main", "flags=limited", ""];

@@ -70,6 +70,7 @@ impl Calls {
     }
 
     /// Takes a line; gives the probe that it needs, when it is new. `None` when it is no such line.
+    #[expect(clippy::too_many_lines, reason = "one match with an arm for each line of the notation")]
     pub(super) fn line(
         &mut self,
         batch: &mut Vec<u8>,

@@ -103,6 +103,7 @@ fn of_framework(short: &str) -> Option<String> {
 }
 
 /// Reads a page.
+#[expect(clippy::too_many_lines, reason = "one match with an arm for each line of the notation")]
 pub(crate) fn steps(page: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     let mut batch = Vec::new();

@@ -71,10 +71,7 @@ impl Capture {
     pub fn start(config: CaptureConfig) -> Result<Self, CaptureError> {
         // Targets first: a mistyped pid should not be answered by a missing privilege. Children come later.
         let named = targets::find(&config.targets, false)?;
-        let missing = doctor::missing_capabilities();
-        if !missing.is_empty() {
-            return Err(CaptureError::NotPrivileged { capabilities: missing });
-        }
+        require_capabilities()?;
         raise_open_files();
 
         let began_ns = monotonic_ns();
@@ -267,6 +264,13 @@ fn start_probes(
     let probes = Probes::start(setup, supervisor)
         .map_err(|source| CaptureError::Io { what: "the thread of the probes", source })?;
     Ok((probes, SiteCounts { map: Arc::new(loaded.map(map::SITE_COUNTS)?), sites }))
+}
+
+fn require_capabilities() -> Result<(), CaptureError> {
+    match doctor::missing_capabilities() {
+        missing if missing.is_empty() => Ok(()),
+        capabilities => Err(CaptureError::NotPrivileged { capabilities }),
+    }
 }
 
 /// Lets this process open as many files as it may: one for each CPU, shard and library that is named, where the usual

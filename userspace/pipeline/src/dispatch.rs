@@ -44,11 +44,8 @@ impl<S: Symbols> Pipeline<S> {
         let space = self.symbols.space(pid, time_ns);
         let Self { stages, stacks, resolve, profile, accounts, config, .. } = self;
         let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, profile);
-        let await_chain = if self.coroutines_seen {
-            self.symbols.await_chain(pid, time_ns, &mut python_seen::coroutines(&sample))
-        } else {
-            None
-        };
+        let chain = || self.symbols.await_chain(pid, time_ns, &mut python_seen::coroutines(&sample));
+        let await_chain = self.coroutines_seen.then(chain).flatten();
         // Which scopes a stack is in is known once all calls before it are.
         let must_wait = self.calls_wait && stages.follows_calls();
         let mut key = StackKey::new(thread, space, &sample, await_chain);
@@ -56,10 +53,10 @@ impl<S: Symbols> Pipeline<S> {
             key.scopes = stages.scopes(&sample.fixed);
         }
         let hash = key.hash(sample.words);
-        match wait_of(&sample) {
-            Some(wait) => stages.set.off_cpu.began(wait, pid),
-            None if config.off_cpu => stages.set.off_cpu.runs(sample.fixed.tid, time_ns),
-            None => {}
+        if let Some(wait) = wait_of(&sample) {
+            stages.set.off_cpu.began(wait, pid);
+        } else if config.off_cpu {
+            stages.set.off_cpu.runs(sample.fixed.tid, time_ns);
         }
         let cached = if must_wait { None } else { stacks.get(hash, &key, sample.words) };
         let path = match cached {

@@ -87,6 +87,7 @@ fn stack(which: u64, words: &mut Vec<u64>) {
 }
 
 /// All batches of a run, made beforehand so that only the pipeline is timed.
+#[expect(clippy::too_many_lines, reason = "records written out field by field")]
 fn batches(samples: u64, distinct: u64, launches: bool) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let mut activities = Vec::new();

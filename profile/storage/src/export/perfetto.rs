@@ -11,7 +11,7 @@ use prost::Message as _;
 use rustc_hash::FxHashMap;
 
 use super::course::counters;
-use super::devices::{Devices, Event, Launch, Line};
+use super::devices::{Devices, Event, Launch, LaunchSite, Line};
 use super::outline::{Lane, Layout, Outline};
 use super::{Source, kind_name};
 use crate::proto::perfetto::{
@@ -177,7 +177,18 @@ impl Writer<'_, '_> {
     /// What devices did, at its times: a track for each stream, and one beside each thread for its launches.
     fn devices(&mut self) -> io::Result<()> {
         let devices = Devices::of(self.source.profile);
-        let mut tracks: FxHashMap<Line, u64> = FxHashMap::default();
+        let tracks = self.streams(&devices)?;
+        self.launches(&devices)?;
+        for (number, event) in (1u64..).zip(&devices.events) {
+            let track_uuid = tracks.get(&event.line).copied().unwrap_or_default();
+            self.activity(track_uuid, number, event, devices.place(&event.activity))?;
+        }
+        Ok(())
+    }
+
+    /// A track for each stream, below that of its device.
+    fn streams(&mut self, devices: &Devices) -> io::Result<FxHashMap<Line, u64>> {
+        let mut tracks = FxHashMap::default();
         let mut device = None;
         for line in devices.lines() {
             let parent_uuid = match device {
@@ -191,6 +202,11 @@ impl Writer<'_, '_> {
             let uuid = self.track(format!("stream {} of process {}", line.stream, line.pid), parent_uuid)?;
             tracks.insert(line, uuid);
         }
+        Ok(tracks)
+    }
+
+    /// Each launch, on a track beside its thread, with flows to what it launched.
+    fn launches(&mut self, devices: &Devices) -> io::Result<()> {
         let mut threads: FxHashMap<(u32, u32), u64> = FxHashMap::default();
         for Launch { at, events } in &devices.launches {
             let Some(first) = events.first().and_then(|first| devices.events.get(*first as usize)) else {
@@ -215,42 +231,49 @@ impl Writer<'_, '_> {
             let event = TrackEvent { kind, track_uuid, name, flow_ids, ..TrackEvent::default() };
             self.event(at.0, event)?;
         }
-        for (number, Event { line, activity }) in (1u64..).zip(&devices.events) {
-            let place = devices.place(activity);
-            let track_uuid = tracks.get(line).copied().unwrap_or_default();
-            let arguments = [
-                ("correlation", u64::from(activity.correlation)),
-                ("context", u64::from(activity.context)),
-                ("bytes", activity.bytes),
-            ];
-            let annotation = |(name, value): (&str, u64)| DebugAnnotation {
-                name: Some(name.to_owned()),
-                uint_value: Some(value),
-                ..DebugAnnotation::default()
-            };
-            let mut debug_annotations: Vec<_> =
-                arguments.into_iter().filter(|(_, value)| *value > 0).map(annotation).collect();
-            if !place.caller.is_empty() {
-                debug_annotations.push(DebugAnnotation {
-                    name: Some("called by".to_owned()),
-                    string_value: Some(place.caller.clone()),
-                    ..DebugAnnotation::default()
-                });
-            }
-            let terminating_flow_ids = activity.launched.map(|_| number).into_iter().collect();
-            let begin = TrackEvent {
-                kind: SLICE_BEGIN,
-                track_uuid,
-                name: Some(place.name.clone()),
-                debug_annotations,
-                terminating_flow_ids,
-                ..TrackEvent::default()
-            };
-            self.event(activity.start.0, begin)?;
-            let end = TrackEvent { kind: SLICE_END, track_uuid, ..TrackEvent::default() };
-            self.event(activity.end.0, end)?;
-        }
         Ok(())
+    }
+
+    /// What a device did once: the activity with this number, from 1.
+    fn activity(
+        &mut self,
+        track_uuid: u64,
+        number: u64,
+        event: &Event,
+        place: &LaunchSite,
+    ) -> io::Result<()> {
+        let activity = &event.activity;
+        let arguments = [
+            ("correlation", u64::from(activity.correlation)),
+            ("context", u64::from(activity.context)),
+            ("bytes", activity.bytes),
+        ];
+        let annotation = |(name, value): (&str, u64)| DebugAnnotation {
+            name: Some(name.to_owned()),
+            uint_value: Some(value),
+            ..DebugAnnotation::default()
+        };
+        let mut debug_annotations: Vec<_> =
+            arguments.into_iter().filter(|(_, value)| *value > 0).map(annotation).collect();
+        if !place.caller.is_empty() {
+            debug_annotations.push(DebugAnnotation {
+                name: Some("called by".to_owned()),
+                string_value: Some(place.caller.clone()),
+                ..DebugAnnotation::default()
+            });
+        }
+        let terminating_flow_ids = activity.launched.map(|_| number).into_iter().collect();
+        let begin = TrackEvent {
+            kind: SLICE_BEGIN,
+            track_uuid,
+            name: Some(place.name.clone()),
+            debug_annotations,
+            terminating_flow_ids,
+            ..TrackEvent::default()
+        };
+        self.event(activity.start.0, begin)?;
+        let end = TrackEvent { kind: SLICE_END, track_uuid, ..TrackEvent::default() };
+        self.event(activity.end.0, end)
     }
 
     /// A track beside those of the contexts.

@@ -126,6 +126,7 @@ fn origin_name(origin: Origin) -> &'static str {
 }
 
 /// A row of `frames`. A kind that this version does not know becomes an unresolved frame.
+#[expect(clippy::too_many_lines, reason = "one match with an arm for each kind of frame")]
 pub(super) fn frame(row: &Row<'_>, strings: &mut Strings) -> Option<(u32, Frame)> {
     let mut text = |column| strings.intern(row.text(column).unwrap_or(""));
     let line = |column| row.u32(column).and_then(NonZeroU32::new);

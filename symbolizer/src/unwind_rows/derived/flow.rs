@@ -303,13 +303,7 @@ impl GraphBuilder<'_> {
                 return Err(Failure::TooLarge);
             }
             let end = at + instruction.len() as u32;
-            self.map[at as usize] |= byte::FIRST;
-            for flags in &mut self.map[at as usize + 1..end as usize] {
-                if *flags != 0 {
-                    return Err(Failure::Overlapping);
-                }
-                *flags = byte::INNER;
-            }
+            self.claim(at, end)?;
             let before = self.graph.ops.len();
             let ops = &mut self.graph.ops;
             self.lowering.lower(&instruction, |op| ops.push(PlacedOp { end, op }));
@@ -334,6 +328,18 @@ impl GraphBuilder<'_> {
         }
         if at > first {
             self.runs.push((first, at, falls));
+        }
+        Ok(())
+    }
+
+    /// Marks the bytes of an instruction, which belong to no other one.
+    fn claim(&mut self, at: u32, end: u32) -> Result<(), Failure> {
+        self.map[at as usize] |= byte::FIRST;
+        for flags in &mut self.map[at as usize + 1..end as usize] {
+            if *flags != 0 {
+                return Err(Failure::Overlapping);
+            }
+            *flags = byte::INNER;
         }
         Ok(())
     }

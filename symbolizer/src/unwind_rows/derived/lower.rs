@@ -112,6 +112,7 @@ impl Lowering {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one match with an arm for each form of instruction")]
     fn straight(&mut self, instruction: &Instruction, emit: &mut impl FnMut(Op)) {
         let clobber = |register: Register| Op::Clobber { mask: 1 << register };
         let to = match instruction.op0_kind() {

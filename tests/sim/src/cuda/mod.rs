@@ -111,6 +111,7 @@ pub(crate) const fn copy_kind(from: Place, to: Place) -> u32 {
 }
 
 /// What becomes of finished work: a line in the log, and a record for those who want it.
+#[expect(clippy::too_many_lines, reason = "one match with an arm for each kind of work")]
 pub(crate) fn tell(done: &Finished) {
     let (start_ns, end_ns) = (done.start_ns + clock_offset_ns(), done.end_ns + clock_offset_ns());
     log::write(done, start_ns, end_ns);

@@ -33,24 +33,17 @@ impl ReportedTensors {
     pub(super) fn of(arguments: impl Iterator<Item = (Role, Option<u64>)>) -> Self {
         let mut tensors = Self::default();
         let mut reading = Reading::default();
-        let mut lists: [Vec<Option<u64>>; 3] = Default::default();
+        let [mut stride, mut padding, mut dilation]: [Vec<Option<u64>>; 3] = Default::default();
         let mut transposed = None;
         for (role, value) in arguments {
-            let list = match role {
+            match role {
                 Role::TensorThere => {
                     tensors.take(std::mem::take(&mut reading));
                     reading.kind = Kind::Optional(value);
-                    continue;
                 }
                 Role::ListLength => {
                     tensors.take(std::mem::take(&mut reading));
-                    let length = value.filter(|length| *length <= LIST_MAX);
-                    tensors.unknown += usize::from(length.is_none());
-                    tensors.operands.push(match length {
-                        Some(length) => Operand::List(length, Vec::new()),
-                        None => Operand::Unknown,
-                    });
-                    continue;
+                    tensors.list(value);
                 }
                 Role::TensorRank | Role::ItemRank => {
                     let begun = matches!(reading.kind, Kind::Optional(_)) && reading.rank.is_none();
@@ -59,35 +52,24 @@ impl ReportedTensors {
                         reading.kind = if role == Role::ItemRank { Kind::Item } else { Kind::Needed };
                     }
                     reading.rank = Some(value);
-                    continue;
                 }
                 Role::TensorType | Role::TensorTypeOld => {
                     let old = role == Role::TensorTypeOld;
                     reading.element = value.and_then(|number| Element::of_torch(number, old));
-                    continue;
                 }
-                Role::TensorSize => {
-                    reading.sizes.push(value);
-                    continue;
-                }
-                Role::TensorStride => {
-                    reading.strides.push(value);
-                    continue;
-                }
-                Role::Stride => 0,
-                Role::Padding => 1,
-                Role::Dilation => 2,
-                Role::Transposed => {
-                    transposed = value;
-                    continue;
-                }
-                _ => continue,
-            };
-            lists[list].push(value);
+                Role::TensorSize => reading.sizes.push(value),
+                Role::TensorStride => reading.strides.push(value),
+                Role::Stride => stride.push(value),
+                Role::Padding => padding.push(value),
+                Role::Dilation => dilation.push(value),
+                Role::Transposed => transposed = value,
+                _ => {}
+            }
         }
         tensors.take(reading);
         let rank = tensors.needed.first().and_then(Option::as_ref).map_or(0, |tensor| tensor.sizes().len());
-        let [stride, padding, dilation] = lists.map(|list| numbers(&list, rank.saturating_sub(2)));
+        let of_rank = |list: &[_]| numbers(list, rank.saturating_sub(2));
+        let [stride, padding, dilation] = [of_rank(&stride), of_rank(&padding), of_rank(&dilation)];
         if let (Some(stride), Some(padding), Some(dilation)) = (stride, padding, dilation) {
             // Those of one kind have no such parameter.
             let transposed = transposed.unwrap_or(0);
@@ -99,6 +81,16 @@ impl ReportedTensors {
             });
         }
         tensors
+    }
+
+    /// Takes in the length of a list, whose items follow.
+    fn list(&mut self, length: Option<u64>) {
+        let length = length.filter(|length| *length <= LIST_MAX);
+        self.unknown += usize::from(length.is_none());
+        self.operands.push(match length {
+            Some(length) => Operand::List(length, Vec::new()),
+            None => Operand::Unknown,
+        });
     }
 
     /// Takes in what was read of one tensor.
