@@ -19,7 +19,7 @@ use object::{LittleEndian, elf};
 use crate::unwind_rows::{NoTable, ReadAt, UnwindTable};
 
 /// Largest file: it takes address space for its whole size, not memory.
-const FILE_BYTES_MAX: u64 = 64 << 30;
+pub(crate) const FILE_BYTES_MAX: u64 = 64 << 30;
 /// Most bytes read of one file. The largest call frame section seen has 18 MB.
 const READ_BYTES_MAX: u64 = 1 << 30;
 /// Bytes read at the start of a file: its headers.

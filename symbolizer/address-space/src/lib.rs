@@ -26,6 +26,7 @@ mod served;
 mod status;
 pub mod time_account;
 mod version;
+pub mod worker;
 
 pub use address::{Avma, FileOffset, KernelAddr, Lookup, Svma};
 pub use arch::Arch;

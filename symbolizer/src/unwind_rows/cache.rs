@@ -8,7 +8,7 @@
 //! never see an incomplete file. A corrupt file is removed, counted, and built again.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -19,6 +19,7 @@ use deepctx_address_space::FileVersion;
 use rustix::fs::OFlags;
 
 use super::UnwindTable;
+use super::builder::BuiltTable;
 pub use super::stored::{BLOCK_BYTES, BlockChecksum, SUM_AT, StoredTable, checksum, decode, encode};
 
 /// Suffix of a table.
@@ -143,9 +144,16 @@ impl Cache {
 
     /// Stores a table atomically; removes the least recently used tables when the bound is exceeded.
     pub fn store(&self, key: &Key, table: &UnwindTable) -> io::Result<()> {
-        self.write(key, table).inspect_err(|_| {
-            self.counters.failed.fetch_add(1, Ordering::Relaxed);
-        })
+        let bytes = encode(table);
+        self.write(key, bytes.len() as u64, &mut bytes.as_slice())
+    }
+
+    /// As [`Self::store`]. Whether its rows are whole shows when it is read.
+    pub fn store_built(&self, key: &Key, table: &BuiltTable) -> io::Result<()> {
+        match table {
+            BuiltTable::Here(table) => self.store(key, table),
+            BuiltTable::Sealed(table) => self.write(key, table.length(), &mut table.bytes()),
+        }
     }
 
     /// The counters since the cache was opened.
@@ -176,9 +184,14 @@ impl Cache {
         Ok(file)
     }
 
-    fn write(&self, key: &Key, table: &UnwindTable) -> io::Result<()> {
-        let bytes = encode(table);
-        if bytes.len() as u64 > self.max_bytes {
+    fn write(&self, key: &Key, length: u64, bytes: &mut impl Read) -> io::Result<()> {
+        self.try_write(key, length, bytes).inspect_err(|_| {
+            self.counters.failed.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    fn try_write(&self, key: &Key, length: u64, bytes: &mut impl Read) -> io::Result<()> {
+        if length > self.max_bytes {
             return Err(io::Error::other("a table larger than the cache"));
         }
         static WRITTEN: AtomicU64 = AtomicU64::new(0);
@@ -186,16 +199,15 @@ impl Cache {
         let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
         let temporary = self.directory.join(format!("{TEMPORARY}{}-{number}-{now:x}", std::process::id()));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        let written = file
-            .write_all(&bytes)
-            .and_then(|()| fs::rename(&temporary, self.directory.join(key.file_name())));
+        let written = io::copy(bytes, &mut file)
+            .and_then(|_| fs::rename(&temporary, self.directory.join(key.file_name())));
         if let Err(error) = written {
             let _ = fs::remove_file(&temporary);
             return Err(error);
         }
         let mut total = self.total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Counted at the first write and when the bound is exceeded; other processes count their own writes.
-        *total = match total.map(|total| total + bytes.len() as u64) {
+        *total = match total.map(|total| total + length) {
             Some(total) if total <= self.max_bytes => Some(total),
             _ => Some(self.evict()?),
         };

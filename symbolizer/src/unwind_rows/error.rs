@@ -39,6 +39,12 @@ pub enum NoTable {
     TooManyPages(usize),
     /// More different rules than [`Limits::rules`].
     TooManyRules(usize),
+    /// Building it took longer than any file may take.
+    TookTooLong,
+    /// The process that builds tables ended over this file, twice.
+    BuilderEnded,
+    /// The process that builds tables cannot be started.
+    NoBuilder,
 }
 
 impl NoTable {
@@ -56,6 +62,10 @@ impl NoTable {
             Self::TooManyRows(_) => "table-too-many-rows", "more rows than are accepted";
             Self::TooManyPages(_) => "table-too-many-pages", "the text spans more pages than are accepted";
             Self::TooManyRules(_) => "table-too-many-rules", "more different rules than are accepted";
+            Self::TookTooLong => "table-took-too-long", "building the table took more than 30 s, and was given up";
+            Self::BuilderEnded => "table-builder-ended", "the process that builds tables ended over this file, or gave none";
+            Self::NoBuilder => "table-no-builder", "the process that builds tables could not be started",
+                helps "see what keeps the profiler from starting its own file (/proc/self/exe)";
         }
     }
 }

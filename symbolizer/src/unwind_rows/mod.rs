@@ -13,6 +13,7 @@
 //! a table has a reason ([`NoTable`]).
 
 mod assemble;
+pub mod builder;
 pub mod cache;
 pub mod derived;
 mod elf;
@@ -43,6 +44,7 @@ pub use uncovered::ReadAt;
 
 use elf::{FrameSection, Image};
 use frames::Source;
+use stored::StoredTable;
 use uncovered::UncoveredCode;
 
 /// Bytes as gimli reads them: all machines of [`Arch`] are little-endian.

@@ -10,7 +10,7 @@
 //! ```
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt as _;
 
 use crc32fast::Hasher;
@@ -40,6 +40,20 @@ const MAX_PAGE_BLOCKS: u16 = ((1 << 16) / ROWS_PER_BLOCK) as u16;
 pub struct StoredTable {
     file: File,
     header: Header,
+}
+
+/// A file from its first byte on, wherever its own position is.
+struct FileBytes<'f> {
+    file: &'f File,
+    at: u64,
+}
+
+impl Read for FileBytes<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(into, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
 }
 
 /// The file except for the rows.
@@ -96,6 +110,16 @@ impl StoredTable {
     /// Rules, as [`UnwindTable::rules`].
     pub fn rules(&self) -> &[Rule] {
         &self.header.rules
+    }
+
+    /// Bytes of the whole file.
+    pub(super) fn length(&self) -> u64 {
+        self.header.bytes as u64 + u64::from(self.header.blocks) * BLOCK_BYTES as u64
+    }
+
+    /// All bytes of the file, from the first.
+    pub(super) fn bytes(&self) -> impl Read {
+        FileBytes { file: &self.file, at: 0 }
     }
 
     /// Reads as many blocks as fit into `into`, from the block `first` on. `None`: they cannot be read or are corrupt.

@@ -11,10 +11,9 @@ use std::os::unix::fs::MetadataExt as _;
 use deepctx_common::unwind::executable_flag;
 use deepctx_symbolizer::elf::ElfFacts;
 use deepctx_symbolizer::maps::{self, Backing, Mapping};
-use deepctx_symbolizer::sparse::SparseFile;
-use deepctx_symbolizer::unwind_rows::UnwindTable;
+use deepctx_symbolizer::unwind_rows::builder;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
-use deepctx_symbolizer::{FileOffset, FileVersion, NoSymbol};
+use deepctx_symbolizer::{FileOffset, FileVersion, NoSymbol, ProcessStatus};
 use rayon::prelude::*;
 
 use super::generated::{Found as FoundCode, Generated, Surroundings};
@@ -158,7 +157,7 @@ impl Executables {
         let table = match self.generated.find(pid, mapping, surroundings, |id| tables.has(id)) {
             FoundCode::Known(table) => table,
             FoundCode::New(hash, table) => {
-                let placed = place(tables, &Table::Built(table), 0, now_ns);
+                let placed = place(tables, &table, 0, now_ns);
                 self.generated.placed(pid, mapping, hash, placed.clone());
                 placed
             }
@@ -178,9 +177,13 @@ impl Executables {
             Ok(bytes) => bytes,
             Err(reason) => return Located { bias: 0, table: Err(NoExecutable::File(reason)) },
         };
-        let table = UnwindTable::from_elf(&bytes).map_err(NoExecutable::Table);
-        let table =
-            table.and_then(|t| place(tables, &Table::Built(Box::new(t)), executable_flag::VDSO, now_ns));
+        // The kernel's own bytes, unless the process mapped others in their place.
+        let table = builder::build_image(
+            &bytes,
+            ProcessStatus::read(pid).map_or(u32::MAX, |status| status.real_user),
+        )
+        .map_err(NoExecutable::from);
+        let table = table.and_then(|t| place(tables, &t.into(), executable_flag::VDSO, now_ns));
         // Linked at 0 since 2014 (`vdso.lds.S`); the image is mapped as a whole.
         let svma = 0;
         if let Ok(id) = table {
@@ -232,14 +235,13 @@ fn find(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<Found> {
 }
 
 fn built(file: &File, cache: Option<(&Cache, &Key)>) -> Result<Table, NoExecutable> {
-    let image = SparseFile::frames_of(file).map_err(NoExecutable::File)?;
-    let table = image.unwind_table().map_err(NoExecutable::Table)?;
+    let table = builder::build(file)?;
     if let Some((cache, stored_as)) = cache
-        && let Err(error) = cache.store(stored_as, &table)
+        && let Err(error) = cache.store_built(stored_as, &table)
     {
         tracing::debug!(%error, "unwind table not cached");
     }
-    Ok(Table::Built(Box::new(table)))
+    Ok(table.into())
 }
 
 fn place(tables: &mut Tables, table: &Table, flags: u32, now_ns: u64) -> Result<ExecutableId, NoExecutable> {

@@ -12,12 +12,13 @@ use deepctx_symbolizer::generated::{GeneratedCode, frame_runs};
 use deepctx_symbolizer::maps::{self, Backing, Keep, Mapping};
 use deepctx_symbolizer::memory::{ProcessMemory, TargetMemory};
 use deepctx_symbolizer::time_account::{Terms, TimeAccounts};
-use deepctx_symbolizer::unwind_rows::UnwindTable;
+use deepctx_symbolizer::unwind_rows::builder;
 use deepctx_symbolizer::unwind_rows::derived::entries_of_generated_code;
 use deepctx_symbolizer::{Arch, ProcessStatus, thread_cpu_time};
 use rustc_hash::FxHasher;
 
 use super::no_executable::NoExecutable;
+use super::rows::Table;
 use super::tables::ExecutableId;
 
 /// Largest mapping of generated code that is read; oneDNN's was 8 MB. Reading and decoding it takes 0.7 s at worst.
@@ -44,7 +45,7 @@ pub(super) enum Found {
     /// Its table is loaded, or there is none.
     Known(Result<ExecutableId, NoExecutable>),
     /// A table that is not loaded yet, and the hash of what it was made from.
-    New(u64, Box<UnwindTable>),
+    New(u64, Table),
 }
 
 /// A process with generated code.
@@ -127,10 +128,10 @@ impl Generated {
         let table = if code.frames.is_empty() && code.functions.is_empty() {
             Err(NoExecutable::Generated)
         } else {
-            UnwindTable::from_elf(&code.to_elf()).map_err(NoExecutable::Table)
+            builder::build_image(&code.to_elf(), process.user).map(Table::from).map_err(NoExecutable::from)
         };
         match table {
-            Ok(table) => Found::New(hash, Box::new(table)),
+            Ok(table) => Found::New(hash, table),
             Err(reason) => {
                 // Looked at once more, it would say the same again.
                 self.placed(pid, mapping, hash, Err(reason.clone()));

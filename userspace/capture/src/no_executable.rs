@@ -8,6 +8,7 @@ use std::fmt;
 use deepctx_common::reasons;
 use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::unwind_rows::NoTable;
+use deepctx_symbolizer::unwind_rows::builder::NotBuilt;
 
 /// Why an executable has no table.
 #[derive(Clone, Debug)]
@@ -22,6 +23,15 @@ pub(crate) enum NoExecutable {
     OverBudget,
     /// There was no room for its table.
     Room(String),
+}
+
+impl From<NotBuilt> for NoExecutable {
+    fn from(reason: NotBuilt) -> Self {
+        match reason {
+            NotBuilt::File(reason) => Self::File(reason),
+            NotBuilt::Table(reason) => Self::Table(reason),
+        }
+    }
 }
 
 impl NoExecutable {

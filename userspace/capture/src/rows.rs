@@ -12,6 +12,7 @@ use deepctx_common::Plain as _;
 use deepctx_common::config::map;
 use deepctx_common::unwind::{BLOCKS_PER_SHARD, Page, RowBlock, Rule, SHARDS_MAX};
 use deepctx_symbolizer::unwind_rows::UnwindTable;
+use deepctx_symbolizer::unwind_rows::builder::BuiltTable;
 use deepctx_symbolizer::unwind_rows::cache::{BlockChecksum, StoredTable};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use rayon::prelude::*;
@@ -27,6 +28,15 @@ pub(crate) enum Table {
     Built(Box<UnwindTable>),
     /// In a file.
     Stored(Box<StoredTable>),
+}
+
+impl From<BuiltTable> for Table {
+    fn from(table: BuiltTable) -> Self {
+        match table {
+            BuiltTable::Here(table) => Self::Built(table),
+            BuiltTable::Sealed(table) => Self::Stored(table),
+        }
+    }
 }
 
 impl Table {

@@ -20,7 +20,6 @@ pub mod fail_on;
 pub mod failure;
 pub mod files;
 pub mod live;
-pub mod memory_reader;
 pub mod open;
 pub mod options;
 pub mod output;
@@ -39,6 +38,7 @@ pub mod timeline;
 pub mod tui_args;
 pub mod user_rows;
 pub mod view;
+pub mod workers;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -55,8 +55,8 @@ use progress::Progress;
 /// Runs the program: parses, acts, says what went wrong, gives the exit code.
 pub fn main(arguments: Vec<OsString>) -> ExitCode {
     // Before anything else: it gives up its privileges while it has one thread and has opened nothing.
-    if memory_reader::is_asked_for(&arguments) {
-        return memory_reader::run();
+    if let Some(serve) = workers::asked_for(&arguments) {
+        return workers::run(serve);
     }
     let cli = match parse(arguments) {
         Ok(cli) => cli,

@@ -20,7 +20,7 @@ use super::options::LiveArgs;
 use super::progress::Progress;
 use super::record::done;
 use super::run::{Ended, Until, meta, start_capture, start_session, until_end};
-use super::{memory_reader, screen, selection, target, view};
+use super::{screen, selection, target, view, workers};
 use deepctx_capture::Capture;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_session::{LiveSnapshots, Session, Sink, SnapshotSink};
@@ -38,7 +38,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
     if !arguments.once {
         screen::require_terminal()?;
     }
-    memory_reader::install();
+    workers::install();
     let target = target::of_live(arguments)?;
     let request = arguments.tui.request(
         selection::selection(&arguments.selection, selection::measured(target.config.clock)),

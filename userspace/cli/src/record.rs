@@ -18,7 +18,7 @@ use super::options::RecordArgs;
 use super::progress::Progress;
 use super::run::{Ended, Until, meta, start_capture, start_session, until_end};
 use super::target::{self, Target};
-use super::{collector, memory_reader, output};
+use super::{collector, output, workers};
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::{Capture, Targets};
 use deepctx_session::{RawSink, Session, Sink, StoreSink};
@@ -41,7 +41,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
     if let Some(raw) = &arguments.capture.raw {
         output::refuse_existing_file(raw, arguments.force)?;
     }
-    memory_reader::install();
+    workers::install();
     let waiting = start_command(arguments)?;
     let mut target = target::of_record(arguments)?;
     target.config.targets.extend(waiting.as_ref().map(|waiting| Targets::Pids(vec![waiting.pid()])));

@@ -14,9 +14,8 @@
 //!
 //! Without [`install`] everything is read directly: what uses this as a library has no program to start as the reader.
 
-mod pool;
+mod ask;
 mod protocol;
-mod sandbox;
 mod serve;
 mod suspects;
 
@@ -32,14 +31,19 @@ use deepctx_common::reason::Reason;
 
 use crate::read_error::ReadError;
 use crate::status::{ProcessStatus, start_ticks};
-pub use pool::Launch;
-use pool::{NoAnswer, Pool};
+use crate::worker::{Author, Launch, NoAnswer, Pool, Terms};
+use ask::ask;
 use protocol::{PIECE_BYTES, Request};
 pub use serve::serve;
 use suspects::{Identity, Suspects, is_charged};
 
 /// Longest wait for an answer. A page of a slow disk takes a tenth of it.
 pub const DEADLINE: Duration = Duration::from_millis(250);
+/// Who reads: the pipeline, the scan with its helpers, and the two that look for device code. Each of the others may
+/// take [`ask::PATIENCE`].
+const TERMS: Terms = Terms { workers_max: 4, answer_max: DEADLINE, wait_max: Duration::from_secs(10) };
+/// What is read is not looked at: nobody's bytes do anything to a reader.
+const AUTHOR: Author = Author::user(0);
 /// Readers that do not end: from this many on, only what has answered before is read.
 const STUCK_MAX: usize = 8;
 /// From this many on, nothing is read.
@@ -78,7 +82,7 @@ impl Subject {
 /// first one at once, on a thread of its own. Only the first call counts.
 pub fn install(launch: Launch) {
     let door = Door {
-        pool: Pool::new(launch),
+        pool: Pool::new(launch, TERMS),
         suspects: Mutex::default(),
         suspicion: AtomicBool::new(false),
         silent: AtomicU64::new(0),
@@ -88,7 +92,7 @@ pub fn install(launch: Launch) {
         // Without a thread the first read starts it.
         let _ = std::thread::Builder::new()
             .name("reader".into())
-            .spawn(|| DOOR.get().map(|door| door.pool.warm()));
+            .spawn(|| DOOR.get().map(|door| door.pool.warm(AUTHOR)));
     }
 }
 
@@ -217,7 +221,7 @@ impl Door {
         })?;
         let request = Request { position, length: into.len() };
         let began = Instant::now();
-        match self.pool.ask(request, file.as_fd(), into) {
+        match self.pool.ask(AUTHOR, |reader| ask(reader, request, file.as_fd(), into)) {
             Ok(answer) => {
                 let waited = Duration::from_micros(answer.microseconds.into());
                 if is_charged(waited) {
@@ -235,7 +239,7 @@ impl Door {
                 self.silent.fetch_add(u64::from(is_new), Ordering::Relaxed);
                 Err(ReadError::NoAnswer)
             }
-            Err(NoAnswer::NoReader) => Err(ReadError::NoReader),
+            Err(NoAnswer::Ended | NoAnswer::NoWorker) => Err(ReadError::NoReader),
         }
     }
 

@@ -1,28 +1,18 @@
 //! Protocol: what the profiler and its reader say to each other.
 //!
-//! Owns: the bytes of a request and of an answer, and the descriptor that goes with each request. Because: both sides
-//! must agree, and a reader that keeps nothing between two requests can be replaced at any moment. Does not: wait for
-//! anything longer than the socket does.
+//! Owns: the bytes of a request and of an answer. Because: both sides
+//! must agree, and a reader that keeps nothing between two requests can be replaced at any moment. Does not: send or
+//! wait.
 //!
 //! ```text
 //! request  position u64 (MAX: read on from where the file is), length u32, with the file to read
 //! answer   error u32 (0: none), length u32, time spent in reading u32 (microseconds), then the bytes
 //! ```
 
-use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
-
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
-};
-
 /// Most bytes of one answer.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
 /// Bytes of a request.
-const REQUEST_BYTES: usize = 12;
+pub(super) const REQUEST_BYTES: usize = 12;
 /// Bytes before those that were read.
 pub(super) const ANSWER_BYTES: usize = 12;
 
@@ -47,14 +37,14 @@ pub(super) struct Answer {
 }
 
 impl Request {
-    fn encode(self) -> [u8; REQUEST_BYTES] {
+    pub(super) fn encode(self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
         bytes[..8].copy_from_slice(&self.position.unwrap_or(u64::MAX).to_le_bytes());
         bytes[8..].copy_from_slice(&(self.length as u32).to_le_bytes());
         bytes
     }
 
-    fn decode(bytes: [u8; REQUEST_BYTES]) -> Self {
+    pub(super) fn decode(bytes: [u8; REQUEST_BYTES]) -> Self {
         let [a, b, c, d, e, f, g, h, length @ ..] = bytes;
         let position = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
         let length = (u32::from_le_bytes(length) as usize).min(PIECE_BYTES);
@@ -78,56 +68,16 @@ impl Answer {
     }
 }
 
-/// Sends a request with the file that it is about.
-pub(super) fn send(socket: impl AsFd, request: Request, file: BorrowedFd<'_>) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = [file];
-    control.push(SendAncillaryMessage::ScmRights(&files));
-    let bytes = request.encode();
-    let sent = sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
-    if sent == REQUEST_BYTES { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
-}
-
-/// Receives a request; `None` when there will be none any more.
-pub(super) fn receive(socket: impl AsFd) -> io::Result<Option<(Request, File)>> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut bytes = [0; REQUEST_BYTES];
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
-    if received.bytes == 0 {
-        return Ok(None);
-    }
-    let file = control.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
-        _ => None,
-    });
-    match file {
-        Some(file) if received.bytes == REQUEST_BYTES => Ok(Some((Request::decode(bytes), file.into()))),
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixStream;
-
     use super::*;
 
     #[test]
-    fn a_request_arrives_with_its_file() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let file = File::open("/proc/self/status").unwrap();
+    fn a_request_is_decoded_as_it_was_encoded() {
         for position in [Some(0), Some(0x7fff_0000_1000), None] {
             let request = Request { position, length: 77 };
-            send(&ours, request, file.as_fd()).unwrap();
-            let (received, its) = receive(&theirs).unwrap().unwrap();
-            assert_eq!(received, request);
-            assert!(its.metadata().is_ok());
+            assert_eq!(Request::decode(request.encode()), request);
         }
-        drop(ours);
-        assert!(receive(&theirs).unwrap().is_none());
     }
 
     #[test]

@@ -14,38 +14,31 @@ use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use rustix::process::{Gid, Resource, Rlimit, Uid, setrlimit};
-use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs, set_thread_groups,
-    set_thread_res_gid, set_thread_res_uid,
-};
+use super::protocol::{ANSWER_BYTES, Answer, PIECE_BYTES, REQUEST_BYTES, Request};
+use crate::worker::{self, Bounds};
 
-use super::protocol::{ANSWER_BYTES, Answer, PIECE_BYTES, Request, receive};
-use super::sandbox;
-
-/// The user `nobody`.
-const NOBODY: u32 = 65_534;
-/// Files it may have open: its own three, and one that it reads.
-const FILES_MAX: u64 = 16;
-/// Memory it may have: its own file is mapped, and it needs one buffer.
-const MEMORY_MAX: u64 = 1 << 30;
+/// Files: its own three, and one that it reads. Memory: its own file is mapped, and it needs one buffer.
+const BOUNDS: Bounds = Bounds { files: 16, memory: 1 << 30, written: 0 };
 
 /// Answers requests on standard input, which is a socket, until it is closed. Nothing else may run in this process.
 ///
 /// # Errors
 /// The privileges cannot be given up, or the socket fails.
 pub fn serve() -> io::Result<()> {
-    give_up_privileges()?;
+    worker::give_up_privileges(&BOUNDS)?;
+    worker::limit_threads()?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     // A second wall. A kernel without seccomp, or a container that forbids it, has the first.
-    let _ = sandbox::enter();
+    let _ = worker::enter(false);
+    worker::ready(&socket)?;
     answer_all(&socket)
 }
 
 /// Answers requests until the socket is closed.
 pub(super) fn answer_all(socket: &UnixStream) -> io::Result<()> {
     let mut buffer = vec![0; ANSWER_BYTES + PIECE_BYTES];
-    while let Some((request, file)) = receive(socket)? {
+    while let Some((request, [file])) = worker::receive::<REQUEST_BYTES, 1>(socket)? {
+        let request = Request::decode(request);
         let began = Instant::now();
         let read = read(&file, request, &mut buffer[ANSWER_BYTES..]);
         let microseconds = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
@@ -77,25 +70,4 @@ fn read(mut file: &File, request: Request, buffer: &mut [u8]) -> io::Result<usiz
             read => return Ok(done + read?),
         }
     }
-}
-
-fn give_up_privileges() -> io::Result<()> {
-    set_no_new_privs(true)?;
-    for (resource, most) in
-        [(Resource::Core, 0), (Resource::Nofile, FILES_MAX), (Resource::As, MEMORY_MAX), (Resource::Nproc, 0)]
-    {
-        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
-    }
-    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
-    // Whoever may not do this is nobody much; and where the user does not exist (a user namespace), the capabilities
-    // are what counts.
-    let _ = set_thread_groups(&[]);
-    let _ = set_thread_res_gid(group, group, group);
-    let _ = set_thread_res_uid(user, user, user);
-    let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    if !capabilities(None)?.permitted.is_empty() {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    Ok(())
 }

@@ -1,0 +1,56 @@
+//! Asking a reader: one request, one answer.
+//!
+//! Owns: how long an answer is waited for. Because: a reader that waits for a CPU is only slow, one that waits for a
+//! page may wait for ever. Does not: start readers, or replace them ([`crate::worker::Pool`]).
+
+use std::io::{self, IoSliceMut, Read as _};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use super::protocol::{ANSWER_BYTES, Answer, Request};
+use crate::worker::{Failed, Worker, send};
+
+/// Longest wait for a reader that has work but no CPU. A process that waits for a page is not running.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Has a reader read. An answer with its bytes in `into`.
+pub(super) fn ask(
+    reader: &Worker,
+    request: Request,
+    file: BorrowedFd<'_>,
+    into: &mut [u8],
+) -> Result<Answer, Failed> {
+    let mut socket = reader.socket();
+    send(socket, &request.encode(), &[file]).map_err(|_| Failed::Ended)?;
+    let into = into.get_mut(..request.length).ok_or(Failed::Ended)?;
+    let began = Instant::now();
+    let mut header = [0; ANSWER_BYTES];
+    let mut received: usize = 0;
+    loop {
+        let done = received.checked_sub(ANSWER_BYTES);
+        let answer = Answer::decode(header);
+        let length = answer.length as usize;
+        if done == Some(length) {
+            return Ok(answer);
+        }
+        let read = match done {
+            Some(done) => socket.read(into.get_mut(done..length).ok_or(Failed::Ended)?),
+            // Usually all comes together.
+            None => {
+                let parts = &mut [IoSliceMut::new(&mut header[received..]), IoSliceMut::new(into)];
+                socket.read_vectored(parts)
+            }
+        };
+        match read {
+            Ok(0) => return Err(Failed::Ended),
+            Ok(read) => received += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if began.elapsed() >= PATIENCE || !reader.is_running() {
+                    return Err(Failed::Silent);
+                }
+            }
+            Err(_) => return Err(Failed::Ended),
+        }
+    }
+}

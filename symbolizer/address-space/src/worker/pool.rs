@@ -1,0 +1,413 @@
+//! Pool: worker processes, and what becomes of one that does not answer.
+//!
+//! Owns: starting workers, the deadline of a request, and those that were given up. Because: nothing ends a process
+//! that waits within the kernel, so it is left behind and another takes its place. Does not: know what is asked for, or
+//! judge whose fault silence is.
+
+use std::fmt;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::version::FileVersion;
+
+/// How a worker is started; its standard input is set by the pool.
+pub type Launch = fn() -> Command;
+
+/// Whose bytes a worker handles. Who takes a worker over gets no other author's bytes, and answers for no other's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Author {
+    user: u32,
+    /// A file system on which a user may be whoever they like.
+    file_system: Option<u64>,
+    /// Others than the user may write it.
+    shared: bool,
+}
+
+impl Author {
+    /// Memory of this user's processes.
+    pub const fn user(user: u32) -> Self {
+        Self { user, file_system: None, shared: false }
+    }
+
+    /// Whoever has a say in the content of a file.
+    pub fn of(version: &FileVersion) -> Self {
+        let FileVersion { owner, device, foreign, writable_by_others, .. } = *version;
+        Self { user: owner, file_system: foreign.then_some(device), shared: writable_by_others }
+    }
+}
+
+/// What a worker says once it is about to wait for requests.
+const READY: u8 = b'!';
+/// Longest wait for that. Its program may come from a slow disk, which is nobody's fault.
+const START_MAX: Duration = Duration::from_secs(10);
+
+/// Tells the pool that this worker is about to wait for requests.
+///
+/// # Errors
+/// The socket's.
+pub fn ready(mut socket: &UnixStream) -> io::Result<()> {
+    socket.write_all(&[READY])
+}
+
+/// How patient a pool is.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Most workers at a time.
+    pub workers_max: usize,
+    /// Longest wait for some part of an answer, before [`Worker::is_running`] is asked or the worker is given up.
+    pub answer_max: Duration,
+    /// Longest wait for one of the workers.
+    pub wait_max: Duration,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// It takes too long. The worker was given up.
+    Silent,
+    /// The worker ended; so did the next one.
+    Ended,
+    /// There is no worker.
+    NoWorker,
+}
+
+/// Why a worker gave no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// It takes too long.
+    Silent,
+    /// It ended, or answers what is none.
+    Ended,
+}
+
+/// All workers of one kind.
+pub struct Pool {
+    launch: Launch,
+    terms: Terms,
+    state: Mutex<State>,
+    free: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    idle: Vec<Worker>,
+    /// Workers that are idle or at work.
+    live: usize,
+    /// Workers that were killed and may still wait within the kernel.
+    stuck: Vec<Child>,
+}
+
+/// One worker.
+#[derive(Debug)]
+pub struct Worker {
+    child: Child,
+    socket: UnixStream,
+    author: Author,
+}
+
+impl Pool {
+    /// Without workers; the first request starts one.
+    pub fn new(launch: Launch, terms: Terms) -> Self {
+        Self { launch, terms, state: Mutex::default(), free: Condvar::new() }
+    }
+
+    /// Workers that were given up and have not ended since.
+    pub fn stuck(&self) -> usize {
+        let mut state = self.lock();
+        state.stuck.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+        state.stuck.len()
+    }
+
+    /// Starts a worker for this author if there is none.
+    pub fn warm(&self, author: Author) {
+        if let Some(worker) = self.take(author) {
+            self.put(worker);
+        }
+    }
+
+    /// Has a worker answer: `ask` sends the request and receives the answer.
+    ///
+    /// # Errors
+    /// [`NoAnswer`].
+    pub fn ask<T>(
+        &self,
+        author: Author,
+        mut ask: impl FnMut(&Worker) -> Result<T, Failed>,
+    ) -> Result<T, NoAnswer> {
+        // One that ended meanwhile (out of memory) is replaced, once.
+        for _ in 0..2 {
+            let worker = self.take(author).ok_or(NoAnswer::NoWorker)?;
+            match ask(&worker) {
+                Ok(answer) => {
+                    self.put(worker);
+                    return Ok(answer);
+                }
+                Err(Failed::Silent) => {
+                    self.give_up(worker);
+                    return Err(NoAnswer::Silent);
+                }
+                Err(Failed::Ended) => self.give_up(worker),
+            }
+        }
+        Err(NoAnswer::Ended)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, author: Author) -> Option<Worker> {
+        let mut state = self.lock();
+        let deadline = Instant::now() + self.terms.wait_max;
+        loop {
+            if let Some(at) = state.idle.iter().position(|worker| worker.author == author) {
+                return Some(state.idle.swap_remove(at));
+            }
+            // Another author's makes room.
+            if state.live >= self.terms.workers_max
+                && let Some(worker) = state.idle.pop()
+            {
+                state.live -= 1;
+                worker.end();
+            }
+            if state.live < self.terms.workers_max {
+                break;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            state = self.free.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.live += 1;
+        drop(state);
+        let worker = Worker::start(self.launch, author, self.terms.answer_max).ok();
+        if worker.is_none() {
+            self.lock().live -= 1;
+            self.free.notify_one();
+        }
+        worker
+    }
+
+    fn put(&self, worker: Worker) {
+        self.lock().idle.push(worker);
+        self.free.notify_one();
+    }
+
+    fn give_up(&self, worker: Worker) {
+        let Worker { mut child, socket, .. } = worker;
+        // It may have ended, which is what is wanted.
+        let _ = child.kill();
+        drop(socket);
+        let mut state = self.lock();
+        state.live -= 1;
+        state.stuck.push(child);
+        self.free.notify_one();
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("launch", &self.launch).finish_non_exhaustive()
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.idle.drain(..).for_each(Worker::end);
+    }
+}
+
+impl Worker {
+    fn start(launch: Launch, author: Author, answer_max: Duration) -> io::Result<Self> {
+        let (socket, theirs) = UnixStream::pair()?;
+        let mut command = launch();
+        command
+            .env_clear()
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        // Ctrl-C in a terminal goes to a group: the profiler still needs answers when it finishes.
+        command.process_group(0);
+        let mut worker = Self { child: command.spawn()?, socket, author };
+        // The other end is the worker's alone from here on, so that its end shows.
+        drop(command);
+        if let Err(error) = worker.wait_until_ready(answer_max) {
+            // It may have ended; if it has not, it ends now.
+            let _ = worker.child.kill();
+            worker.end();
+            return Err(error);
+        }
+        Ok(worker)
+    }
+
+    /// A worker that waits for its own program must not look like one that waits for somebody's memory.
+    fn wait_until_ready(&mut self, answer_max: Duration) -> io::Result<()> {
+        self.socket.set_read_timeout(Some(START_MAX))?;
+        let mut said = [0];
+        self.socket.read_exact(&mut said)?;
+        self.socket.set_read_timeout(Some(answer_max))?;
+        if said == [READY] { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+
+    /// Where requests are sent and answers received. A read gives [`io::ErrorKind::WouldBlock`] after
+    /// [`Terms::answer_max`].
+    pub fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    /// Whether it has a CPU, or waits for one only.
+    pub fn is_running(&self) -> bool {
+        is_running(self.child.id())
+    }
+
+    /// One that is idle ends when its socket closes.
+    fn end(self) {
+        let Self { mut child, socket, .. } = self;
+        drop(socket);
+        let _ = child.wait();
+    }
+}
+
+/// Whether a process has a CPU, or waits for one only.
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let name_end = stat.iter().rposition(|byte| *byte == b')').unwrap_or(0);
+    stat.get(name_end..).is_some_and(|rest| rest.starts_with(b") R"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    const TERMS: Terms =
+        Terms { workers_max: 2, answer_max: Duration::from_millis(100), wait_max: Duration::from_secs(1) };
+
+    fn script(text: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", text]);
+        command
+    }
+
+    /// Neither answers nor ends.
+    fn mute() -> Command {
+        script("printf ! >&0; exec sleep 1000")
+    }
+
+    /// Answers with what it is sent.
+    fn echo() -> Command {
+        script("printf ! >&0; exec cat >&0")
+    }
+
+    /// Ends over every request.
+    fn fragile() -> Command {
+        script("printf ! >&0; exec head -c 1 >/dev/null")
+    }
+
+    /// Takes longer to start than any answer may take.
+    fn slow_to_start() -> Command {
+        script("sleep 0.3; printf ! >&0; exec cat >&0")
+    }
+
+    fn ends_at_once() -> Command {
+        Command::new("/bin/true")
+    }
+
+    fn missing() -> Command {
+        Command::new("/nonexistent")
+    }
+
+    /// Asks for one byte back; gives the worker's process.
+    fn ask(pool: &Pool, author: Author) -> Result<u32, NoAnswer> {
+        pool.ask(author, |worker| {
+            worker.socket().write_all(b"?").map_err(|_| Failed::Ended)?;
+            match worker.socket().read(&mut [0]) {
+                Ok(1) => Ok(worker.child.id()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Err(Failed::Silent),
+                _ => Err(Failed::Ended),
+            }
+        })
+    }
+
+    #[test]
+    fn a_silent_worker_is_given_up_and_replaced() {
+        let pool = Pool::new(mute, TERMS);
+        for _ in 0..2 {
+            assert_eq!(ask(&pool, Author::user(0)), Err(NoAnswer::Silent));
+        }
+        // It is killed; nothing keeps these from ending.
+        while pool.stuck() > 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(pool.lock().live, 0);
+    }
+
+    #[test]
+    fn without_a_worker_there_is_no_answer() {
+        for (launch, expect) in [
+            (fragile as Launch, NoAnswer::Ended),
+            (ends_at_once, NoAnswer::NoWorker),
+            (missing, NoAnswer::NoWorker),
+        ] {
+            let pool = Pool::new(launch, TERMS);
+            assert_eq!(ask(&pool, Author::user(0)), Err(expect));
+            assert_eq!(pool.lock().live, 0);
+        }
+    }
+
+    #[test]
+    fn starting_is_not_silence() {
+        let pool = Pool::new(slow_to_start, TERMS);
+        assert!(ask(&pool, Author::user(0)).is_ok());
+    }
+
+    #[test]
+    fn a_worker_serves_one_author_only() {
+        let pool = Pool::new(echo, TERMS);
+        let root = ask(&pool, Author::user(0)).unwrap();
+        assert_eq!(ask(&pool, Author::user(0)), Ok(root), "it is used again");
+        let user = ask(&pool, Author::user(7)).unwrap();
+        assert_ne!(user, root);
+        // Both places are taken: one of the idle workers goes.
+        let other = ask(&pool, Author::user(8)).unwrap();
+        assert!(other != user && other != root && pool.lock().live == 2);
+    }
+
+    #[test]
+    fn authors_differ_where_somebody_else_has_a_say() {
+        let file = tempfile::tempfile().unwrap();
+        let own =
+            FileVersion { foreign: false, writable_by_others: false, ..FileVersion::of(&file).unwrap() };
+        assert_eq!(Author::of(&own), Author::user(own.owner));
+        let others = [
+            FileVersion { owner: own.owner + 1, ..own },
+            FileVersion { foreign: true, ..own },
+            FileVersion { foreign: true, device: own.device + 1, ..own },
+            FileVersion { writable_by_others: true, ..own },
+        ];
+        for (at, other) in others.iter().enumerate() {
+            assert_ne!(Author::of(other), Author::of(&own));
+            assert!(others[..at].iter().all(|earlier| Author::of(earlier) != Author::of(other)));
+        }
+        assert_eq!(Author::of(&FileVersion { device: own.device + 1, ..own }), Author::of(&own));
+    }
+
+    #[test]
+    fn a_process_that_sleeps_is_not_running() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        // It runs until it sleeps.
+        while is_running(child.id()) {
+            std::thread::yield_now();
+        }
+        assert!(is_running(std::process::id()) || !is_running(u32::MAX));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,136 @@
+//! Builder: unwind tables are made by a process that has nothing to lose.
+//!
+//! Owns: the door to that process, and what it may answer. Because: whoever owns a file that is mapped somewhere chose
+//! every byte of it, and a capture of the whole machine reads them all as root. Does not: choose files, keep tables on
+//! disk, or bound what one user's files may cost.
+//!
+//! ```text
+//!  this process, privileged            the builder: nobody, no capability, two files at a time
+//!  open the ELF file ─┐
+//!  an empty file ─────┴──descriptors──▶ read frames, build, write the table
+//!        30 s at most ◀────────done, or why not
+//!  seal the table, check all of it; a builder serves the files of one author
+//! ```
+//!
+//! Without [`install`] tables are built here: what uses this as a library has no program to start as the builder.
+
+mod answer;
+mod serve;
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use deepctx_address_space::worker::{Author, Failed, Launch, NoAnswer, Pool, Terms, Worker, send};
+use deepctx_address_space::{FileVersion, NoSymbol};
+use rustix::fs::{MemfdFlags, SealFlags};
+
+pub use serve::serve;
+
+use super::{NoTable, StoredTable, UnwindTable};
+use crate::sparse::SparseFile;
+use answer::{ANSWER_BYTES, Answer, REQUEST};
+
+/// Longest wait for a table. The largest library of PyTorch takes a second.
+const TERMS: Terms =
+    Terms { workers_max: 4, answer_max: Duration::from_secs(30), wait_max: Duration::from_secs(60) };
+
+static BUILDERS: OnceLock<Pool> = OnceLock::new();
+
+/// A table, wherever it was built.
+#[derive(Debug)]
+pub enum BuiltTable {
+    /// By this process.
+    Here(Box<UnwindTable>),
+    /// By a builder, in memory that nobody can change any more. Its rows are checked as they are read.
+    Sealed(Box<StoredTable>),
+}
+
+/// Why there is no table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotBuilt {
+    /// The file cannot be read.
+    File(NoSymbol),
+    /// It has none.
+    Table(NoTable),
+}
+
+/// From now on, tables are built by processes that `launch` starts and that call [`serve`]. Only the first call counts.
+pub fn install(launch: Launch) {
+    BUILDERS.get_or_init(|| Pool::new(launch, TERMS));
+}
+
+/// The table of an ELF file.
+///
+/// # Errors
+/// [`NotBuilt`].
+pub fn build(file: &File) -> Result<BuiltTable, NotBuilt> {
+    let version = FileVersion::of(file).map_err(|error| NotBuilt::File(NoSymbol::from_io(&error)))?;
+    build_for(file, Author::of(&version))
+}
+
+/// The table of an ELF image in memory, whose bytes this user chose.
+///
+/// # Errors
+/// [`NotBuilt`].
+pub fn build_image(image: &[u8], user: u32) -> Result<BuiltTable, NotBuilt> {
+    if BUILDERS.get().is_none() {
+        return UnwindTable::from_elf(image).map(here).map_err(NotBuilt::Table);
+    }
+    let written = memory_file().and_then(|mut file| file.write_all(image).map(|()| file));
+    build_for(&written.map_err(|_| NotBuilt::Table(NoTable::NoBuilder))?, Author::user(user))
+}
+
+fn build_for(file: &File, author: Author) -> Result<BuiltTable, NotBuilt> {
+    let Some(builders) = BUILDERS.get() else {
+        return table_of(file).map(here);
+    };
+    let answer = builders.ask(author, |builder| ask(builder, file.as_fd()));
+    let (answer, table) = answer.map_err(|error| {
+        NotBuilt::Table(match error {
+            NoAnswer::Silent => NoTable::TookTooLong,
+            NoAnswer::Ended => NoTable::BuilderEnded,
+            NoAnswer::NoWorker => NoTable::NoBuilder,
+        })
+    })?;
+    answer.0?;
+    sealed(table).ok_or(NotBuilt::Table(NoTable::BuilderEnded))
+}
+
+/// The table of an ELF file, built here.
+fn table_of(file: &File) -> Result<UnwindTable, NotBuilt> {
+    SparseFile::frames_of(file).map_err(NotBuilt::File)?.unwind_table().map_err(NotBuilt::Table)
+}
+
+fn here(table: UnwindTable) -> BuiltTable {
+    BuiltTable::Here(Box::new(table))
+}
+
+/// An empty file in memory that can be sealed.
+fn memory_file() -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    Ok(rustix::fs::memfd_create("unwind-table", flags)?.into())
+}
+
+/// One request, one answer, with the file that the table was written to.
+fn ask(builder: &Worker, file: BorrowedFd<'_>) -> Result<(Answer, File), Failed> {
+    let table = memory_file().map_err(|_| Failed::Ended)?;
+    let mut socket = builder.socket();
+    send(socket, &REQUEST, &[file, table.as_fd()]).map_err(|_| Failed::Ended)?;
+    let mut bytes = [0; ANSWER_BYTES];
+    match socket.read_exact(&mut bytes) {
+        Ok(()) => Ok((Answer::decode(bytes).ok_or(Failed::Ended)?, table)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Failed::Silent),
+        Err(_) => Err(Failed::Ended),
+    }
+}
+
+/// A table that its builder cannot change any more. `None`: it can, or there is none.
+fn sealed(table: File) -> Option<BuiltTable> {
+    let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
+    // Refused while the builder has it mapped.
+    rustix::fs::fcntl_add_seals(&table, seals).ok()?;
+    Some(BuiltTable::Sealed(Box::new(StoredTable::open(table).ok()??)))
+}

@@ -1,0 +1,49 @@
+//! Workers: this program, started once more by itself.
+//!
+//! Owns: how workers are started and recognised. Because: only another process can be left behind when it never ends,
+//! or give up what this one needs. Does not: the work ([`deepctx_symbolizer::memory::reader`],
+//! [`deepctx_symbolizer::unwind_rows::builder`]).
+
+use std::ffi::OsString;
+use std::io;
+use std::process::{Command, ExitCode};
+
+use deepctx_symbolizer::memory::reader;
+use deepctx_symbolizer::unwind_rows::builder;
+
+use super::failure::COULD_NOT_RUN;
+
+/// The arguments that ask for a worker. No sub-commands: users have no use for them.
+const MEMORY_READER: &str = "memory-reader";
+const TABLE_BUILDER: &str = "table-builder";
+
+/// What a worker does until the profiler that started it ends.
+pub type Serve = fn() -> io::Result<()>;
+
+/// The worker that these arguments ask for.
+pub fn asked_for(arguments: &[OsString]) -> Option<Serve> {
+    let [_, argument] = arguments else { return None };
+    match argument.to_str()? {
+        MEMORY_READER => Some(reader::serve),
+        TABLE_BUILDER => Some(builder::serve),
+        _ => None,
+    }
+}
+
+/// Serves until the profiler that started it ends.
+pub fn run(serve: Serve) -> ExitCode {
+    // Nobody reads what it says. The profiler reports that it has no worker.
+    if serve().is_ok() { ExitCode::SUCCESS } else { ExitCode::from(COULD_NOT_RUN) }
+}
+
+/// From now on, memory of other processes is read, and unwind tables are built, by processes of their own.
+pub fn install() {
+    reader::install(|| worker(MEMORY_READER));
+    builder::install(|| worker(TABLE_BUILDER));
+}
+
+fn worker(argument: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg(argument);
+    command
+}
