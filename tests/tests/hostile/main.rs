@@ -13,6 +13,7 @@ mod generated_code;
 mod least_privilege;
 mod owners;
 mod planted_links;
+mod table_builder;
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader};
