@@ -69,7 +69,8 @@ impl Phase {
     }
 }
 
-/// The phase of every node, by its number.
+/// The phase of every node, by its number. [`Phase::Evaluation`], for which any program may have a name, is none in a
+/// profile without another one.
 pub fn phases(profile: &Profile) -> Vec<Phase> {
     // Frames are far fewer than nodes.
     let mut of_frame: Vec<Option<Phase>> = vec![None; profile.frames.len()];
@@ -83,6 +84,11 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
             None => Phase::Other,
         };
         phases[number] = phases[node.parent.index()].max(own);
+    }
+    // Web servers validate too.
+    let trains = |phase: &Phase| !matches!(phase, Phase::Other | Phase::Evaluation);
+    if !of_frame.iter().flatten().any(trains) {
+        phases.fill(Phase::Other);
     }
     phases
 }
@@ -234,7 +240,11 @@ mod tests {
     fn the_functions_of_frameworks_tell_the_phase() {
         for (stack, expect) in [
             ("y /a/train.py:main", Phase::Other),
-            ("y /a/train.py:evaluate / n f", Phase::Evaluation),
+            (
+                "y /a/train.py:evaluate / y /v/torch/nn/modules/module.py:Module.__call__._call_impl",
+                Phase::Evaluation,
+            ),
+            ("y /v/h11/_util.py:validate / n f", Phase::Other),
             ("y /v/torch/nn/modules/module.py:Module._call_impl / o aten::addmm", Phase::Forward),
             ("y /v/torch/nn/modules/module.py:Module.state_dict", Phase::Other),
             ("y /v/torch/optim/sgd.py:SGD.step / o aten::add_.Tensor", Phase::Optimizer),

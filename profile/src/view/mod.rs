@@ -17,7 +17,7 @@ mod viewer;
 pub use losses::losses;
 pub use mark::Mark;
 pub use merged_tree::{BoxLabel, LabelId, MergedTree};
-pub use stack_filter::only;
+pub use stack_filter::{has_matches, only};
 pub use viewer::Viewer;
 
 pub use crate::request::{BadPattern, Part, Pattern, Request, Resolution};

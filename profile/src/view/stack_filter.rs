@@ -56,6 +56,16 @@ impl StackFilter {
     }
 }
 
+/// Whether any stack with values matches a pattern, with the lines of functions or without.
+pub fn has_matches(profile: &Profile, pattern: &Pattern) -> bool {
+    [false, true].into_iter().any(|lines| {
+        let mut filter = StackFilter::new(pattern, lines);
+        filter.refresh(profile);
+        let metrics = Metric::ALL.iter();
+        metrics.flat_map(|metric| profile.tree.cells(*metric)).any(|(node, _)| filter.passes(node))
+    })
+}
+
 /// A profile with only the contexts that match a pattern; texts are matched with lines or without. It has no
 /// timeline: that is by thread and has no stacks.
 pub fn only(profile: &Profile, pattern: &Pattern, lines: bool) -> Profile {
@@ -143,6 +153,19 @@ mod tests {
         check("f:4$", false, 0);
         check("m.py:f$", false, 11);
         check("^all$", false, 0);
+    }
+
+    #[test]
+    fn a_match_needs_a_stack_with_values() {
+        let profile = profile("y m.py:f:3 / n g 10");
+        let check = |pattern: &str, expect| {
+            assert_eq!(has_matches(&profile, &Pattern::new(pattern).unwrap()), expect, "{pattern}");
+        };
+        check("m.py:f$", true);
+        check("m.py:f:3$", true);
+        check("!h", true);
+        check("h", false);
+        check("!g", false);
     }
 
     #[test]

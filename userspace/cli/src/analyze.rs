@@ -26,6 +26,7 @@ pub fn run(arguments: &AnalyzeArgs) -> Result<Done, Failure> {
     let settings = settings(arguments)?;
     let opened = open::open(&arguments.profile)?;
     let shown = selection::selection_of(&arguments.selection, &[&opened.profile])?;
+    selection::require_matches(&arguments.selection, &[&opened.profile])?;
     let filter = arguments.selection.filter.clone();
     let selection = Selection { filter, ..Selection::of(shown.metric) };
     let subset = Subset::new(&opened.profile, &Selection { shown, ..selection });

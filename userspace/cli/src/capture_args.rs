@@ -21,7 +21,7 @@ use super::step_marker;
 #[command(next_help_heading = "Target")]
 pub struct TargetArgs {
     /// Process to profile, by its id in this pid namespace; repeat it for several.
-    #[arg(short, long, value_name = "N", env = "DEEPCTX_PID", value_delimiter = ',')]
+    #[arg(short, long, value_name = "N", env = "DEEPCTX_PID", value_delimiter = ',', value_parser = process_id)]
     pub pid: Vec<u32>,
     /// Every process of this name (as in /proc/PID/comm).
     #[arg(long, value_name = "NAME", env = "DEEPCTX_COMM", value_delimiter = ',')]
@@ -210,3 +210,8 @@ macro_rules! displayed_by_value_name {
     )* };
 }
 displayed_by_value_name!(Context, Probe);
+
+/// A process id; a name is not one, but there is an option for it.
+fn process_id(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| format!("not a process id; --comm {text} selects processes by name"))
+}

@@ -78,10 +78,10 @@ impl Waiting {
         drop(self.go);
         match self.spawned.join() {
             Ok(Ok(child)) => Ok(child),
-            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Err(Failure::new(format_args!(
-                "{name}: expected a program to start, found none of that name"
-            ))
-            .hint("check the spelling, or give its path")),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {
+                Err(Failure::new(format_args!("command not found: {name}"))
+                    .hint("check the spelling, or give its path"))
+            }
             Ok(Err(error)) => Err(Failure::io(&name, &error)),
             Err(_) => Err(Failure::new(format_args!("{name}: could not be started"))),
         }

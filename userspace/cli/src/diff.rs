@@ -17,6 +17,7 @@ pub fn run(arguments: &DiffArgs) -> Result<Done, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     let [before, after] = [open::open(&arguments.before)?.profile, open::open(&arguments.after)?.profile];
     let selection = selection::selection_of(&arguments.selection, &[&after, &before])?;
+    selection::require_matches(&arguments.selection, &[&after, &before])?;
     let [before, after] =
         [before, after].map(|profile| selection::filtered(profile, &arguments.selection, false));
     let comparison = diff::compare(&before, &after, &selection);

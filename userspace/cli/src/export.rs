@@ -32,6 +32,7 @@ pub fn run(arguments: &ExportArgs) -> Result<Done, Failure> {
         group_by: selection::group_by(&arguments.group_by),
         ..selection::selection_of(&arguments.selection, &[&opened.profile])?
     };
+    selection::require_matches(&arguments.selection, &[&opened.profile])?;
     let profile = selection::filtered(opened.profile, &arguments.selection, arguments.lines);
     let source = Source { profile: &profile, selection, elapsed: opened.elapsed };
     output::write(&to.output, to.force, |out| arguments.format.write(&source, out))?;

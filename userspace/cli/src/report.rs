@@ -18,6 +18,7 @@ pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
     let opened = open::open(&arguments.profile)?;
     let mut shown = selection::selection_of(&arguments.selection, &[&opened.profile])?;
     shown.group_by = selection::group_by(&arguments.group_by);
+    selection::require_matches(&arguments.selection, &[&opened.profile])?;
     let filter = arguments.selection.filter.clone();
     let subset = Subset::new(&opened.profile, &Selection { shown, filter, rows: arguments.limit });
     let report = Report::compute(&subset, opened.elapsed);

@@ -90,6 +90,21 @@ fn no_such_metric(asked: Metric, known: Vec<Metric>) -> Failure {
     }
 }
 
+/// Refuses a filter that lets no stack of any profile through: an empty answer would look like a healthy program.
+///
+/// # Errors
+/// It does not.
+pub fn require_matches(options: &SelectionArgs, profiles: &[&Profile]) -> Result<(), Failure> {
+    match &options.filter {
+        Some(pattern) if !profiles.iter().any(|profile| view::has_matches(profile, pattern)) => {
+            Err(Failure::new(format_args!("--filter {}: no stack matches", pattern.text())).hint(
+                "it is a regular expression for one frame; `deepctx-bpf report --all FILE` lists functions",
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What the timer of a capture measures.
 pub fn measured(clock: Clock) -> Metric {
     match clock {

@@ -146,7 +146,7 @@ fn description(target: &TargetArgs, command: Option<&str>) -> Result<String, Fai
 /// A process in words, if it is one.
 fn describe(pid: u32) -> Result<String, Failure> {
     let no_such = || {
-        Failure::new(format_args!("no process {pid}: expected the id of a running process"))
+        Failure::new(format_args!("no process with pid {pid}"))
             .hint("list them with `ps -e`, or name it with --comm NAME")
     };
     let status = fs::read_to_string(format!("/proc/{pid}/status")).map_err(|_| no_such())?;
