@@ -126,6 +126,8 @@ pub mod map {
     pub const PYTHON_LAYOUTS: &str = "PYTHON_LAYOUTS";
     /// Hash: pid → [`crate::python::Called`].
     pub const CALLED: &str = "CALLED";
+    /// Per-CPU array: scratch memory of the programs.
+    pub const SCRATCH: &str = "SCRATCH";
     /// Array: cookie of a probe → [`crate::call::Site`].
     pub const SITES: &str = "SITES";
     /// Array: site → calls, u64.

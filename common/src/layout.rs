@@ -10,6 +10,7 @@ use crate::process::{Blocked, Process, Target};
 use crate::python::{Called, PythonLayout, PythonProcess};
 use crate::record::{KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX, Wake};
 use crate::samples::{Cubin, Sample};
+use crate::thread::{Thread, ThreadFields};
 use crate::unwind::{
     BLOCK_SEARCH_STEPS, BLOCKS_PER_SHARD, Executable, MAPPING_SEARCH_STEPS, Mapping, PAGE_SHIFT, Page,
     ROWS_PER_BLOCK, RowBlock, Rule,
@@ -36,6 +37,9 @@ const _: () = {
     assert!(size_of::<Cubin>() == 24);
     assert!(size_of::<Device>() == 168 && offset_of!(Device, memory) == 32 && offset_of!(Device, name) == 72);
     assert!(size_of::<Blocked>() == 24);
+    assert!(size_of::<Thread>() == 1432 && offset_of!(Thread, switches) == 24);
+    assert!(offset_of!(Thread, system_call) == 88 && offset_of!(Thread, kernel) == 416);
+    assert!(size_of::<ThreadFields>() == 32);
     assert!(size_of::<Rule>() == 16);
     assert!(offset_of!(Rule, fp) == 1 && offset_of!(Rule, ra) == 2 && offset_of!(Rule, detail) == 3);
     assert!(offset_of!(Rule, cfa_offset) == 4 && offset_of!(Rule, fp_offset) == 8);

@@ -21,6 +21,7 @@ pub mod python;
 pub mod reason;
 pub mod record;
 pub mod samples;
+pub mod thread;
 pub mod unwind;
 
 pub use plain::Plain;

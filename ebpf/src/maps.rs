@@ -7,6 +7,7 @@ use deepctx_common::config::Config;
 use deepctx_common::end::Counter;
 use deepctx_common::process::{BLOCKED_MAX, Blocked, Process, Target};
 use deepctx_common::python::{CALLED_MAX, Called, LAYOUTS_MAX, PythonLayout};
+use deepctx_common::thread::ThreadFields;
 use deepctx_common::unwind::{
     BLOCKS_PER_SHARD, EXECUTABLES_MAX, Executable, MAPPINGS_MAX, Mapping, PAGES_MAX, PROCESSES_MAX, Page,
     RULES_MAX, RowBlock, Rule, SHARDS_MAX,
@@ -61,6 +62,27 @@ pub static CONFIG: Config = Config {
 pub fn config() -> &'static Config {
     // SAFETY: CONFIG is an initialised static; volatile only keeps its declared value from being folded in.
     unsafe { &*core::hint::black_box(&raw const CONFIG) }
+}
+
+/// Where the kernel keeps what only the iterator over tasks reads; in a section of its own for the same reason.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".rodata.threads")]
+pub static THREAD_FIELDS: ThreadFields = ThreadFields {
+    on_cpu: 0,
+    exit_state: 0,
+    voluntary_switches: 0,
+    involuntary_switches: 0,
+    arrived: 0,
+    ran: 0,
+    ran_before: 0,
+    reserved: 0,
+};
+
+/// The fields, read as [`config`] is.
+#[inline(always)]
+pub fn thread_fields() -> &'static ThreadFields {
+    // SAFETY: as of CONFIG.
+    unsafe { &*core::hint::black_box(&raw const THREAD_FIELDS) }
 }
 
 /// Records on their way out. The loader sets the real size from the number of CPUs and the frequency.

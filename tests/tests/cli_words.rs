@@ -38,9 +38,10 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn every_help_opens_with_two_commands_that_can_be_pasted() {
-    for command in
-        ["", "live", "record", "view", "report", "analyze", "timeline", "export", "diff", "doctor", "probes"]
-    {
+    for command in [
+        "", "live", "record", "dump", "view", "report", "analyze", "timeline", "export", "diff", "doctor",
+        "probes",
+    ] {
         let arguments: Vec<&str> = [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
         let help = expect_code(0, &arguments);
         let examples: Vec<&str> = help.lines().take(2).map(str::trim).collect();

@@ -88,6 +88,13 @@ pub fn in_system_call(regs: &UserRegs) -> bool {
     regs.system_call != NO_SYSTEM_CALL
 }
 
+/// Number and arguments of the system call that the thread is in: the first is kept aside, since x0 takes the result.
+#[inline(always)]
+pub fn system_call(regs: &UserRegs) -> (u64, [u64; 6]) {
+    let r = &regs.user.regs;
+    (regs.system_call as u64, [regs.orig_x0, r[1], r[2], r[3], r[4], r[5]])
+}
+
 /// What the registers are of.
 #[inline(always)]
 pub fn mode(regs: &UserRegs) -> Mode {

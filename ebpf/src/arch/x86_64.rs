@@ -70,6 +70,12 @@ pub fn in_system_call(regs: &UserRegs) -> bool {
     regs.orig_rax as i64 != -1
 }
 
+/// Number and arguments of the system call that the thread is in.
+#[inline(always)]
+pub fn system_call(regs: &UserRegs) -> (u64, [u64; 6]) {
+    (regs.orig_rax, [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9])
+}
+
 /// What the registers are of: `__USER_CS` is 0x33, `__USER32_CS` 0x23 (arch/x86/include/asm/segment.h).
 #[inline(always)]
 pub fn mode(regs: &UserRegs) -> Mode {

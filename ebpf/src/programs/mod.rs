@@ -6,5 +6,6 @@ mod off_cpu;
 mod process;
 mod sample;
 mod state;
+mod threads;
 
 pub use state::{Bucket, InFlight, Launched, Limiter};

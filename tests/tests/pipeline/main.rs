@@ -19,5 +19,6 @@ mod pipeline_support;
 mod ranges;
 mod replay;
 mod samples;
+mod stacks;
 mod stages;
 mod xla;

@@ -5,6 +5,7 @@
 
 mod await_chains;
 mod capture;
+mod dump;
 mod headers;
 mod hostile;
 mod layers;

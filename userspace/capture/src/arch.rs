@@ -3,7 +3,9 @@
 //! Owns: the compiled kernel programs of that machine, where its kernel keeps a thread pointer, how long its addresses
 //! are. Because: everything else here is the same on all of them. Does not: load the programs.
 
+use deepctx_common::thread::Thread;
 use deepctx_symbolizer::Arch;
+use deepctx_walk::unwind_row::Registers;
 
 /// What differs between machines.
 pub(super) struct Machine {
@@ -57,6 +59,35 @@ pub(super) fn address_bits() -> u32 {
 /// Bits of addresses up to the power of two above `address`.
 fn bits_of(address: u64) -> u32 {
     u64::BITS - address.leading_zeros()
+}
+
+/// The registers with which a thread left user mode, where a walk begins.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn registers(thread: &Thread) -> Registers {
+    use deepctx_walk::unwind_row::x86_64::dwarf;
+    let mut general = [0; dwarf::COUNT];
+    general.copy_from_slice(&thread.general[..dwarf::COUNT]);
+    let bp = general[dwarf::RBP];
+    Registers { pc: thread.pc, sp: thread.sp, bp, general, exact: 1, bp_known: 1 }
+}
+
+/// The registers with which a thread left user mode, where a walk begins.
+#[cfg(target_arch = "aarch64")]
+pub(super) fn registers(thread: &Thread) -> Registers {
+    use deepctx_walk::unwind_row::aarch64::{address_mask, dwarf};
+    let mut general = [0; dwarf::COUNT];
+    general.copy_from_slice(&thread.general[..dwarf::COUNT]);
+    Registers {
+        pc: thread.pc,
+        sp: thread.sp,
+        fp: general[dwarf::FP],
+        general,
+        address_mask: address_mask(address_bits()),
+        exact: 1,
+        fp_known: 1,
+        sp_known: 1,
+        reserved: 0,
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::ffi::OsStr;
 
 use deepctx_common::config::Config;
+use deepctx_common::thread::ThreadFields;
 use libbpf_rs::btf::types::{Composite, Enum, MemberAttr};
 use libbpf_rs::btf::{Btf, BtfType, HasSize as _, TypeId};
 
@@ -35,7 +36,29 @@ pub(crate) struct Facts {
 /// Sets every kernel offset of `config` from the running kernel's BTF.
 pub(crate) fn fill(config: &mut Config) -> Result<Facts, OffsetsError> {
     let btf = Btf::from_vmlinux().map_err(OffsetsError::NoBtf)?;
-    let offset = |path: &'static str| find(&btf, path).ok_or(OffsetsError::NoField(path));
+    fill_from(&btf, config)?;
+    Ok(Facts { uprobe_multi: has_uprobe_multi(&btf) })
+}
+
+/// The same, and what the iterator over threads reads beside it. A field that a kernel lacks stays 0.
+pub(crate) fn fill_with_threads(config: &mut Config) -> Result<ThreadFields, OffsetsError> {
+    let btf = Btf::from_vmlinux().map_err(OffsetsError::NoBtf)?;
+    fill_from(&btf, config)?;
+    let offset = |path| find(&btf, path).unwrap_or(0);
+    Ok(ThreadFields {
+        on_cpu: offset("task_struct.on_cpu"),
+        exit_state: offset("task_struct.exit_state"),
+        voluntary_switches: offset("task_struct.nvcsw"),
+        involuntary_switches: offset("task_struct.nivcsw"),
+        arrived: offset("task_struct.sched_info.last_arrival"),
+        ran: offset("task_struct.se.sum_exec_runtime"),
+        ran_before: offset("task_struct.se.prev_sum_exec_runtime"),
+        reserved: 0,
+    })
+}
+
+fn fill_from(btf: &Btf<'_>, config: &mut Config) -> Result<(), OffsetsError> {
+    let offset = |path: &'static str| find(btf, path).ok_or(OffsetsError::NoField(path));
     config.task_thread_pointer = offset(HERE.thread_pointer)?;
     // Renamed in 5.14, when it also became an u32; on little-endian machines its low half stands where it did.
     config.task_state = offset("task_struct.__state").or_else(|_| offset("task_struct.state"))?;
@@ -57,8 +80,8 @@ pub(crate) fn fill(config: &mut Config) -> Result<Facts, OffsetsError> {
         .and_then(|t| Composite::try_from(t).ok())
         .map(|c| c.size() as u32)
         .ok_or(OffsetsError::NoField("upid"))?;
-    fill_displaced(&btf, config);
-    Ok(Facts { uprobe_multi: has_uprobe_multi(&btf) })
+    fill_displaced(btf, config);
+    Ok(())
 }
 
 /// Where the kernel keeps what its probes displaced. A kernel that does not say is not asked: stacks below functions

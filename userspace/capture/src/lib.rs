@@ -55,6 +55,7 @@ mod column;
 pub mod config;
 pub mod cost;
 pub mod doctor;
+pub mod dump;
 mod duty_cycle;
 mod error;
 mod executables;

@@ -4,11 +4,12 @@
 //! value goes. Does not: read events (`rings`), decide what to sample (`targets`) or fill tables (`tables`).
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd as _, AsRawFd as _, IntoRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, OwnedFd};
 use std::sync::Mutex;
 
 use deepctx_common::Plain as _;
 use deepctx_common::config::{CONFIG_SECTION, Config, map};
+use deepctx_common::thread::{THREAD_FIELDS_SECTION, THREADS_PROGRAM, ThreadFields};
 use libbpf_rs::{
     Link, MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramAttachType,
     ProgramMut, set_print,
@@ -65,6 +66,15 @@ pub(crate) struct ProbePrograms {
     pub message: OwnedFd,
 }
 
+/// The iterator over threads, by itself: no other program is loaded, and of the maps only those that it uses are made.
+pub(crate) struct IteratorProgram {
+    object: Object,
+    fd: OwnedFd,
+}
+
+/// Maps that it uses, beside the read-only ones.
+const ITERATOR_MAPS: [&str; 2] = [map::TARGETS, map::SCRATCH];
+
 static LOG: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn keep_log(level: PrintLevel, text: String) {
@@ -89,17 +99,14 @@ impl Loaded {
     /// that follow threads off their CPUs only if they are wanted, those of probes not at all
     /// ([`Loaded::probe_object`]).
     pub(crate) fn new(config: Config, ring_bytes: u32, off_cpu: bool) -> Result<Self, LoadError> {
-        if let Ok(mut log) = LOG.lock() {
-            log.clear();
-        }
-        set_print(Some((PrintLevel::Info, keep_log)));
+        begin_log();
         let mut open = open()?;
-        configure(&mut open, &config)?;
+        configure(&mut open, CONFIG_SECTION, config.as_bytes())?;
         for mut program in open.progs_mut() {
             let name = program.name();
             if name == OsStr::new(OFF_CPU) {
                 program.set_autoload(off_cpu);
-            } else if is_of_probes(name) {
+            } else if is_of_probes(name) || name == OsStr::new(THREADS_PROGRAM) {
                 program.set_autoload(false);
             }
         }
@@ -114,9 +121,7 @@ impl Loaded {
 
     /// A handle of the map with this name; it stays valid when `self` goes.
     pub(crate) fn map(&self, name: &'static str) -> Result<MapHandle, LoadError> {
-        let map = self.object.maps().find(|m| m.name() == OsStr::new(name));
-        let map = map.ok_or(LoadError::Object(name))?;
-        MapHandle::try_from(&map).map_err(|source| kernel_error(name.into(), source))
+        map_of(&self.object, name)
     }
 
     /// Attaches the sampler to a perf event; the link owns the event from then on.
@@ -207,6 +212,42 @@ impl ProbeObject {
     }
 }
 
+impl IteratorProgram {
+    /// Loads it.
+    pub(crate) fn load(config: &Config, fields: &ThreadFields) -> Result<Self, LoadError> {
+        begin_log();
+        let mut open = open()?;
+        configure(&mut open, CONFIG_SECTION, config.as_bytes())?;
+        configure(&mut open, THREAD_FIELDS_SECTION, fields.as_bytes())?;
+        for mut program in open.progs_mut() {
+            let is_wanted = program.name() == OsStr::new(THREADS_PROGRAM);
+            program.set_autoload(is_wanted);
+        }
+        for mut map in open.maps_mut() {
+            let name = map.name();
+            let is_used = ITERATOR_MAPS.iter().any(|used| name == OsStr::new(used))
+                || name.to_string_lossy().starts_with(".rodata");
+            map.set_autocreate(is_used).map_err(|source| kernel_error("a map".into(), source))?;
+        }
+        let object =
+            open.load().map_err(|source| kernel_error("the iterator over threads".into(), source))?;
+        let program = object.progs().find(|program| program.name() == OsStr::new(THREADS_PROGRAM));
+        let fd = program.ok_or(LoadError::Object(THREADS_PROGRAM))?.as_fd().try_clone_to_owned();
+        let fd = fd.map_err(|e| kernel_error(THREADS_PROGRAM.into(), libbpf_rs::Error::from(e)))?;
+        Ok(Self { object, fd })
+    }
+
+    /// The program.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// A handle of one of its maps.
+    pub(crate) fn map(&self, name: &'static str) -> Result<MapHandle, LoadError> {
+        map_of(&self.object, name)
+    }
+}
+
 fn open() -> Result<OpenObject, LoadError> {
     let open = ObjectBuilder::default().open_memory(HERE.object);
     open.map_err(|source| kernel_error("the object".into(), source))
@@ -216,15 +257,27 @@ fn is_of_probes(program: &OsStr) -> bool {
     PROBES.iter().any(|name| program == OsStr::new(name))
 }
 
-/// Writes the configuration into the read-only map of its own.
-fn configure(open: &mut OpenObject, config: &Config) -> Result<(), LoadError> {
+/// Writes a configuration into the read-only map of its own.
+fn configure(open: &mut OpenObject, section: &'static str, bytes: &[u8]) -> Result<(), LoadError> {
     let mut rodata = open
         .maps_mut()
-        .find(|m| m.name() == OsStr::new(CONFIG_SECTION))
+        .find(|m| m.name() == OsStr::new(section))
         .ok_or(LoadError::Object("no configuration section"))?;
-    rodata
-        .set_initial_value(config.as_bytes())
-        .map_err(|_| LoadError::Object("a configuration of another version"))
+    rodata.set_initial_value(bytes).map_err(|_| LoadError::Object("a configuration of another version"))
+}
+
+/// What libbpf says from now on is kept for an error.
+fn begin_log() {
+    if let Ok(mut log) = LOG.lock() {
+        log.clear();
+    }
+    set_print(Some((PrintLevel::Info, keep_log)));
+}
+
+fn map_of(object: &Object, name: &'static str) -> Result<MapHandle, LoadError> {
+    let map = object.maps().find(|m| m.name() == OsStr::new(name));
+    let map = map.ok_or(LoadError::Object(name))?;
+    MapHandle::try_from(&map).map_err(|source| kernel_error(name.into(), source))
 }
 
 fn kernel_error(what: String, source: libbpf_rs::Error) -> LoadError {

@@ -23,7 +23,7 @@ use super::targets::{self, Targets};
 const CALLS_PER_SECOND: u32 = 4_000;
 
 /// Most native frames of one walk.
-const FRAMES_MAX: u32 = 512;
+pub(super) const FRAMES_MAX: u32 = 512;
 
 /// Inode number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const INIT_PIDNS: u64 = 0xEFFF_FFFC;
@@ -77,17 +77,22 @@ fn kernel_config(config: &CaptureConfig) -> Result<(Config, Facts), CaptureError
     kernel.flags = flags.iter().filter(|(on, _)| *on).map(|(_, flag)| flag).sum();
     kernel.stacks_per_second = if config.has_probes() { config.launch_stacks.per_second() } else { 0 };
     let facts = kernel_offsets::fill(&mut kernel)?;
-    let pidns = std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).unwrap_or(INIT_PIDNS);
-    kernel.profiler_pidns = pidns as u32;
-    if pidns == INIT_PIDNS {
-        kernel.flags |= config_flag::INIT_PIDNS;
-    }
+    set_namespace(&mut kernel);
     if let Some(cgroup) = targets::selected_cgroup(&config.targets)? {
         kernel.flags |= config_flag::CGROUP;
         kernel.cgroup_id = cgroup.id;
         kernel.cgroup_level = cgroup.level;
     }
     Ok((kernel, facts))
+}
+
+/// Tells the programs in which pid namespace ids are.
+pub(super) fn set_namespace(kernel: &mut Config) {
+    let pidns = std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).unwrap_or(INIT_PIDNS);
+    kernel.profiler_pidns = pidns as u32;
+    if pidns == INIT_PIDNS {
+        kernel.flags |= config_flag::INIT_PIDNS;
+    }
 }
 
 /// Size of the ring buffer: what all CPUs may write in a second at 1 KiB a sample (60 mixed frames), so that a reader

@@ -158,7 +158,7 @@ const MOVED: [(&str, Probe); 7] = [
 
 /// Reads a source of frames, and answers values that are not sources any more with the option that replaces them.
 #[derive(Clone)]
-struct FrameSources;
+pub(super) struct FrameSources;
 
 impl TypedValueParser for FrameSources {
     type Value = Context;

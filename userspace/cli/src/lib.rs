@@ -13,6 +13,7 @@ pub mod debug_info;
 pub mod destination;
 pub mod diff;
 pub mod doctor;
+pub mod dump;
 pub mod duration;
 pub mod environment;
 pub mod export;
@@ -97,6 +98,7 @@ fn run(cli: Cli) -> Result<Done, Failure> {
         Command::Export(arguments) => export::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::ReplayRaw(arguments) => replay_raw::run(&arguments),
+        Command::Dump(arguments) => dump::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Probes(arguments) => probes::run(&arguments),
     }

@@ -11,13 +11,17 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use deepctx_analysis::over_time::Steps;
 use deepctx_storage::export::Format;
 
-use super::capture_args::{CaptureArgs, Probe, TargetArgs, renamed_context, renamed_probes};
+use super::capture_args::{
+    CaptureArgs, Context, FrameSources, Probe, TargetArgs, renamed_context, renamed_probes,
+};
+use super::debug_info;
 use super::duration;
 use super::fail_on::FailOn;
 use super::sampling::SamplingArgs;
 use super::selection::{GroupBy, SelectionArgs, View};
 use super::tui_args::TuiArgs;
 use deepctx_capture::config::TensorShapes;
+use deepctx_symbolizer::native::DebugInfo;
 
 /// Calling-context profiler: native, kernel and Python stacks of running processes, from eBPF.
 #[derive(Debug, Parser)]
@@ -49,6 +53,11 @@ pub enum Command {
         before_help = "  sudo deepctx-bpf record --pid 4711 --duration 30s -o run.dctx\n  sudo deepctx-bpf record -o run.dctx -- python train.py"
     )]
     Record(RecordArgs),
+    /// Show where every thread of a process is right now and what it waits for, without stopping it.
+    #[command(
+        before_help = "  sudo deepctx-bpf dump --pid 4711\n  sudo deepctx-bpf dump --comm python --format json -o hang.json"
+    )]
+    Dump(DumpArgs),
     /// Look at a stored profile in the terminal.
     #[command(
         before_help = "  deepctx-bpf view run.dctx\n  deepctx-bpf view run.dctx --once --tab callers --view python"
@@ -101,6 +110,7 @@ impl Command {
         match self {
             Command::Live(arguments) => &arguments.common,
             Command::Record(arguments) => &arguments.common,
+            Command::Dump(arguments) => &arguments.common,
             Command::View(arguments) => &arguments.common,
             Command::Report(arguments) => &arguments.common,
             Command::Analyze(arguments) => &arguments.common,
@@ -211,6 +221,34 @@ pub struct RecordArgs {
     /// Command to start and capture with its children, from its first instruction; its exit code is passed on.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<std::ffi::OsString>,
+}
+
+/// Options of `dump`.
+#[derive(Debug, Args)]
+pub struct DumpArgs {
+    /// Whose threads.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Which frames to show.
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', value_parser = FrameSources,
+          default_values_t = [Context::Python, Context::Native, Context::Kernel])]
+    pub context: Vec<Context>,
+    /// Show every thread by itself, also where stacks are equal.
+    #[arg(long, env = "DEEPCTX_DUMP_EACH", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub each: bool,
+    /// Read source lines and inlined calls of native code from debug information, unless a file has more of it than
+    /// this (like 512M or 2G; `off` reads none, which is faster).
+    #[arg(long, value_name = "SIZE|off", env = "DEEPCTX_DEBUG_INFO", default_value = "512M", value_parser = debug_info::parse)]
+    pub debug_info: DebugInfo,
+    /// Form of the dump.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_DUMP_FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+    /// Where it goes.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
 }
 
 /// Options of `view`.

@@ -94,7 +94,7 @@ fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) ->
             Event::CpuClock => Clock::CpuClock,
             Event::Cycles => Clock::Cycles,
         },
-        context: capture.context.iter().map(|context| source(*context)).collect(),
+        context: capture.context.iter().copied().map(frame_source).collect(),
         probe: features(&capture.probe),
         debug_info: Bytes(capture.debug_info.bytes_max),
         off_cpu: capture.off_cpu,
@@ -112,7 +112,8 @@ fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) ->
     Ok(Target { config, description })
 }
 
-fn source(context: Context) -> FrameSource {
+/// A source of frames, as the capture takes it.
+pub fn frame_source(context: Context) -> FrameSource {
     match context {
         Context::Python => FrameSource::Python,
         Context::Native => FrameSource::Native,
@@ -128,6 +129,14 @@ fn probe_rows(capture: &CaptureArgs) -> Result<Vec<UserRow>, Failure> {
         rows.extend(capture.step_marker.iter().filter_map(|marker| step_marker::library_function(marker)));
     }
     Ok(rows)
+}
+
+/// Fails if one of the processes that are named by their ids is none.
+///
+/// # Errors
+/// There is no such process, or it is a thread.
+pub fn check_processes(target: &TargetArgs) -> Result<(), Failure> {
+    target.pid.iter().try_for_each(|pid| describe(*pid).map(drop))
 }
 
 /// The targets in words.

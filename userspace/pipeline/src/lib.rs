@@ -35,6 +35,7 @@ mod scopes;
 mod sites;
 mod stack_cache;
 mod stack_words;
+pub mod stacks;
 mod stage;
 mod stages;
 pub mod symbols;

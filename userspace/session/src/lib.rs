@@ -22,6 +22,7 @@
 
 mod cubins;
 mod device_code;
+pub mod dump;
 mod hottest;
 mod options;
 mod raw;

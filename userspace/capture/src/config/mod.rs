@@ -89,7 +89,7 @@ pub struct CaptureConfig {
 }
 
 /// A source of frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FrameSource {
     /// Python functions.

@@ -1,0 +1,175 @@
+//! Code: the unwind tables of a process, loaded when a walk first comes to their file.
+//!
+//! Owns: which table belongs to an address, and when it is read. Because: of hundreds of libraries, the stacks of a
+//! process that waits touch a handful. Does not: place anything in the kernel, or know threads.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use deepctx_common::end::WalkEnd;
+use deepctx_common::unwind::{self, Rule, executable_flag, rule_kind};
+use deepctx_symbolizer::FileVersion;
+use deepctx_symbolizer::elf::ElfFacts;
+use deepctx_symbolizer::maps::{self, Backing, Mapping};
+use deepctx_symbolizer::sparse::SparseFile;
+use deepctx_symbolizer::unwind_rows::UnwindTable;
+use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
+
+use crate::generated::{Found, Generated, Surroundings};
+
+/// Tables of files, shared by all processes of a dump.
+pub(super) struct Files {
+    cache: Option<Cache>,
+    by_file: HashMap<(u64, u64), Known>,
+    generated: Generated,
+}
+
+/// What a file gave.
+#[derive(Clone)]
+struct Known {
+    facts: Option<ElfFacts>,
+    table: Option<Rc<UnwindTable>>,
+}
+
+impl Files {
+    pub(super) fn new(cache: Option<Cache>) -> Self {
+        Self { cache, by_file: HashMap::new(), generated: Generated::default() }
+    }
+
+    /// The table of a mapping, and what leads from its addresses to those that the file states.
+    fn load(&mut self, pid: u32, mapping: &Mapping) -> (u64, Option<Rc<UnwindTable>>) {
+        match mapping.backing {
+            Backing::Vdso => {
+                let table =
+                    maps::read_vdso(pid, mapping).ok().and_then(|bytes| UnwindTable::from_elf(&bytes).ok());
+                (mapping.begin.0, table.map(Rc::new))
+            }
+            Backing::Anonymous => (0, self.generated(pid, mapping)),
+            _ => {
+                let known = self.of_file(pid, mapping);
+                let segment = known.facts.as_ref().and_then(|facts| facts.segment_at(mapping.offset));
+                let svma = segment.map_or(mapping.offset.0, |segment| segment.svma_of(mapping.offset).0);
+                (mapping.begin.0.wrapping_sub(svma), known.table)
+            }
+        }
+    }
+
+    /// Generated code stands where it was stated.
+    fn generated(&mut self, pid: u32, mapping: &Mapping) -> Option<Rc<UnwindTable>> {
+        let surroundings = Surroundings::read(pid)?;
+        match self.generated.find(pid, mapping, &surroundings, |_| false) {
+            Found::New(_, table) => Some(Rc::from(table)),
+            Found::Known(_) => None,
+        }
+    }
+
+    fn of_file(&mut self, pid: u32, mapping: &Mapping) -> Known {
+        const NOTHING: Known = Known { facts: None, table: None };
+        let Ok(file) = maps::open(pid, mapping) else { return NOTHING };
+        let Ok(version) = FileVersion::of(&file) else { return NOTHING };
+        let cache = self.cache.as_ref();
+        let read = || {
+            let key = Key::of_file(&version);
+            let stored = cache.and_then(|cache| cache.load(&key));
+            let table = stored.or_else(|| {
+                let built = SparseFile::frames_of(&file).ok()?.unwind_table().ok()?;
+                if let Some(Err(error)) = cache.map(|cache| cache.store(&key, &built)) {
+                    tracing::debug!(%error, "unwind table not cached");
+                }
+                Some(built)
+            });
+            Known { facts: ElfFacts::read(&file).ok(), table: table.map(Rc::new) }
+        };
+        self.by_file.entry((version.device, version.inode)).or_insert_with(read).clone()
+    }
+}
+
+/// The executable mappings of a process.
+pub(super) struct Code {
+    pid: u32,
+    mappings: Vec<Mapping>,
+    /// In the same order; `None` until it is asked for.
+    loaded: RefCell<Vec<Option<Loaded>>>,
+    /// Mappings that were asked for while nothing could be loaded.
+    wanted: RefCell<Vec<usize>>,
+    may_load: Cell<bool>,
+}
+
+#[derive(Clone)]
+struct Loaded {
+    mapping: unwind::Mapping,
+    table: Option<Rc<UnwindTable>>,
+}
+
+impl Code {
+    pub(super) fn new(pid: u32, mappings: Vec<Mapping>) -> Self {
+        let loaded = RefCell::new(mappings.iter().map(|_| None).collect());
+        Self { pid, mappings, loaded, wanted: RefCell::default(), may_load: Cell::new(true) }
+    }
+
+    /// Whether tables are loaded when they are asked for, or noted only.
+    pub(super) fn set_may_load(&self, may_load: bool) {
+        self.may_load.set(may_load);
+    }
+
+    /// Loads what was noted. False when nothing was.
+    pub(super) fn load_wanted(&self, files: &mut Files) {
+        for at in self.wanted.take() {
+            self.load(at, files);
+        }
+    }
+
+    pub(super) fn has_wanted(&self) -> bool {
+        !self.wanted.borrow().is_empty()
+    }
+
+    /// The mapping that holds an address, for the walker. Its `executable` is what [`Code::rule`] takes.
+    pub(super) fn mapping(&self, pc: u64, files: &mut Files) -> Result<(unwind::Mapping, bool), WalkEnd> {
+        let after = self.mappings.partition_point(|mapping| mapping.begin.0 <= pc);
+        let at = after.checked_sub(1).ok_or(WalkEnd::NoMapping)?;
+        let mapping = &self.mappings[at];
+        if pc >= mapping.end.0 || mapping.backing == Backing::Uprobes {
+            return Err(WalkEnd::NoMapping);
+        }
+        if self.loaded.borrow()[at].is_none() {
+            if !self.may_load.get() {
+                self.wanted.borrow_mut().push(at);
+                return Err(WalkEnd::NoTable);
+            }
+            self.load(at, files);
+        }
+        let loaded = self.loaded.borrow();
+        let loaded = loaded[at].as_ref().ok_or(WalkEnd::NoTable)?;
+        Ok((loaded.mapping, loaded.table.is_some()))
+    }
+
+    /// The rule at an address that the file of a mapping states.
+    pub(super) fn rule(&self, mapping: &unwind::Mapping, svma: u64) -> Result<Rule, WalkEnd> {
+        let loaded = self.loaded.borrow();
+        let loaded = loaded.get(mapping.executable as usize).and_then(Option::as_ref);
+        let table = loaded.and_then(|loaded| loaded.table.as_ref()).ok_or(WalkEnd::NoTable)?;
+        table.lookup(svma).filter(|rule| rule.cfa != rule_kind::NONE).ok_or(WalkEnd::NoRow)
+    }
+
+    fn load(&self, at: usize, files: &mut Files) {
+        let mapping = &self.mappings[at];
+        let (bias, table) = files.load(self.pid, mapping);
+        let flags = flags(mapping.backing, table.is_some());
+        let (begin, end) = (mapping.begin.0, mapping.end.0);
+        let mapping = unwind::Mapping { begin, end, bias, executable: at as u32, flags };
+        self.loaded.borrow_mut()[at] = Some(Loaded { mapping, table });
+    }
+}
+
+/// How the walker treats a mapping, as in a capture.
+fn flags(backing: Backing, has_table: bool) -> u32 {
+    match backing {
+        Backing::Vdso => executable_flag::VDSO,
+        Backing::Anonymous => executable_flag::ANONYMOUS | executable_flag::FRAME_POINTERS,
+        Backing::File | Backing::DeletedFile | Backing::Memfd if !has_table => {
+            executable_flag::FRAME_POINTERS
+        }
+        _ => 0,
+    }
+}

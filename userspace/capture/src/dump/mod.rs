@@ -1,0 +1,354 @@
+//! Dump: the stack of every thread of some processes, at this moment, without stopping any.
+//!
+//! Owns: the order of a dump: the kernel's side of all threads, their memory, the kernel's side once more. Because:
+//! what is read of a process that goes on is true only if the thread did not run between the first reading and the
+//! last. Does not: name anything; what comes out are records like those of a capture, which the pipeline resolves.
+//!
+//! ```text
+//!  iterator ─▶ threads ─▶ those off their CPU: walk through the reader ─▶ iterator again ─▶ unchanged? a stack
+//!                 │                  ▲──────────── changed: once more ───────────┘
+//!                 └─▶ those on a CPU: take that CPU for some microseconds, then as above
+//! ```
+//! A thread that is not on a CPU left its user registers in the kernel, all of them, whether it sleeps or waits for a
+//! CPU. As long as its count of switches stays the same and it is off the CPU, it did not execute an instruction.
+
+mod borrowed_cpu;
+mod code;
+mod iterator;
+mod pages;
+mod walker;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use deepctx_common::thread::{Thread, thread_flag};
+use deepctx_symbolizer::maps::Maps;
+use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
+
+use self::borrowed_cpu::BorrowedCpu;
+use self::code::Files;
+use self::iterator::ThreadIterator;
+use self::walker::{Target, Walked};
+use super::clock::{log_progress, monotonic_ns};
+use super::config::FrameSource;
+use super::doctor;
+use super::error::CaptureError;
+use super::targets::{self, Targets};
+
+/// Rounds over the threads that changed since the last: most waits are longer than a round takes.
+const ROUNDS_MAX: usize = 4;
+/// Tries for a thread that is on a CPU whenever it is looked at.
+const TRIES_MAX: usize = 10;
+/// Threads for which a CPU is taken: a machine runs as many at a time as it has CPUs.
+const RUNNING_MAX: usize = 1024;
+
+/// What to dump.
+#[derive(Clone, Debug, Default)]
+pub struct DumpConfig {
+    /// Which processes.
+    pub targets: Vec<Targets>,
+    /// Also the processes that they started.
+    pub follow_children: bool,
+    /// Which frames.
+    pub context: Vec<FrameSource>,
+    /// Folder of unwind tables; `None`: all are built anew.
+    pub cache: Option<PathBuf>,
+}
+
+/// The processes that were dumped.
+#[derive(Debug)]
+pub struct RawDump {
+    /// One for each, in the order of their ids.
+    pub processes: Vec<ProcessStacks>,
+    /// From the first reading of the first round to the last of the last.
+    pub took: Duration,
+}
+
+/// A process.
+#[derive(Debug)]
+pub struct ProcessStacks {
+    /// Its id, in the pid namespace of this process.
+    pub pid: u32,
+    /// Its name (`comm`); empty when it ended before it was read.
+    pub name: String,
+    /// Its executable mappings.
+    pub maps: Maps,
+    /// What ended meanwhile.
+    pub gone: Gone,
+    /// Its threads, by id.
+    pub threads: Vec<ThreadStack>,
+}
+
+/// What of a process ended while it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// All of it.
+    Process,
+    /// So many threads.
+    Threads(u64),
+}
+
+/// A thread.
+#[derive(Debug)]
+pub struct ThreadStack {
+    /// What the kernel says of it.
+    pub thread: Thread,
+    /// How long it has been off its CPU, nanoseconds; `None` when the kernel does not say.
+    pub off_cpu_ns: Option<u64>,
+    /// Its stack, if it could be read while the thread stood still.
+    pub stack: Stack,
+}
+
+/// A stack, or why there is none.
+#[derive(Debug)]
+pub enum Stack {
+    /// A record of [`deepctx_common::record::kind::SAMPLE`].
+    Read(Vec<u8>),
+    /// The thread ran between the readings, each time.
+    Moving,
+}
+
+impl Stack {
+    /// The bytes of the record; none of a thread that moves.
+    pub fn record(&self) -> &[u8] {
+        match self {
+            Self::Read(record) => record,
+            Self::Moving => &[],
+        }
+    }
+}
+
+/// Reads the stacks of all threads of the processes that are selected.
+///
+/// # Errors
+/// A process that is not there, a missing privilege, or a kernel that refuses: see [`CaptureError`].
+pub fn dump(config: &DumpConfig) -> Result<RawDump, CaptureError> {
+    let pids = targets::find(&config.targets, config.follow_children)?;
+    let missing = doctor::missing_capabilities();
+    if !missing.is_empty() {
+        return Err(CaptureError::NotPrivileged { capabilities: missing });
+    }
+    let asked_ns = monotonic_ns();
+    let cache = config.cache.as_deref().and_then(|folder| Cache::open(folder, DEFAULT_BYTES).ok());
+    let mut files = Files::new(cache);
+    let iterator = ThreadIterator::load(&pids)?;
+    log_progress(asked_ns, "iterator loaded");
+    let mut targets: BTreeMap<u32, Target> = BTreeMap::new();
+    let mut unopened = Vec::new();
+    for &pid in &pids {
+        match Target::open(pid, &config.context) {
+            Ok(target) => drop(targets.insert(pid, target)),
+            // It was there a moment ago.
+            Err(CaptureError::NoSuchProcess { .. }) => unopened.push(ProcessStacks::ended(pid)),
+            Err(error) => return Err(error),
+        }
+    }
+    log_progress(asked_ns, "processes looked at");
+    let began_ns = monotonic_ns();
+    let found = Dumper { iterator: &iterator, targets: &mut targets, files: &mut files }.run()?;
+    let took = Duration::from_nanos(monotonic_ns().saturating_sub(began_ns));
+    log_progress(asked_ns, "stacks read");
+    let mut processes = grouped(targets, found);
+    processes.append(&mut unopened);
+    processes.sort_by_key(|process| process.pid);
+    Ok(RawDump { processes, took })
+}
+
+struct Dumper<'d> {
+    iterator: &'d ThreadIterator,
+    targets: &'d mut BTreeMap<u32, Target>,
+    files: &'d mut Files,
+}
+
+/// Threads that were read, and those that ended while they were.
+#[derive(Default)]
+struct Found {
+    by_tid: HashMap<u32, ThreadStack>,
+    ended: HashMap<u32, u64>,
+}
+
+impl Dumper<'_> {
+    /// Reads until no thread changes, or often enough.
+    fn run(&mut self) -> Result<Found, CaptureError> {
+        let mut found = Found::default();
+        let mut before = self.iterator.read()?;
+        for _ in 0..ROUNDS_MAX {
+            let pending: Vec<Thread> = before
+                .iter()
+                .filter(|thread| !found.by_tid.contains_key(&thread.tid) && !is_running(thread))
+                .copied()
+                .collect();
+            if pending.is_empty() {
+                break;
+            }
+            self.targets.values_mut().for_each(Target::forget_memory);
+            let walked: Vec<(Thread, Vec<u8>)> =
+                pending.iter().filter_map(|thread| Some((*thread, self.walk(thread)?))).collect();
+            let after = self.iterator.read()?;
+            found.keep_unchanged(walked, &after);
+            before = after;
+        }
+        let rest: Vec<Thread> =
+            before.into_iter().filter(|thread| !found.by_tid.contains_key(&thread.tid)).collect();
+        for (n, thread) in rest.iter().enumerate() {
+            let taken = if n < RUNNING_MAX { self.take(thread)? } else { Some(moving(thread)) };
+            match taken {
+                Some(taken) => drop(found.by_tid.insert(thread.tid, taken)),
+                None => *found.ended.entry(thread.pid).or_default() += 1,
+            }
+        }
+        Ok(found)
+    }
+
+    fn walk(&mut self, thread: &Thread) -> Option<Vec<u8>> {
+        match self.targets.get_mut(&thread.pid)?.walk(thread, self.files) {
+            Walked::Stack(record) => Some(record),
+            Walked::Wanted => None,
+        }
+    }
+
+    /// Takes the CPU of a thread that runs, and reads its stack before it goes on. `None` when it ended.
+    fn take(&mut self, thread: &Thread) -> Result<Option<ThreadStack>, CaptureError> {
+        let Some(target) = self.targets.get_mut(&thread.pid) else { return Ok(None) };
+        let mut last = *thread;
+        for _ in 0..TRIES_MAX {
+            target.forget_memory();
+            let taken = BorrowedCpu::of_thread(thread.pid, thread.tid);
+            target.read_directly(taken.is_some());
+            let before = self.iterator.read_thread(thread.pid, thread.tid)?;
+            let walked =
+                before.filter(|thread| !is_running(thread)).map(|thread| target.walk(&thread, self.files));
+            let after = self.iterator.read_thread(thread.pid, thread.tid)?;
+            drop(taken);
+            target.read_directly(false);
+            let (Some(before), Some(after)) = (before, after) else { return Ok(None) };
+            last = after;
+            match walked {
+                Some(Walked::Stack(record)) if is_same(&before, &after) => {
+                    // It has no CPU only because this thread took it.
+                    let runs = if before.state == 0 { thread_flag::ON_CPU } else { 0 };
+                    let thread = Thread { flags: before.flags | runs, ..before };
+                    return Ok(Some(ThreadStack::of(thread, Stack::Read(record))));
+                }
+                // Loading them takes too long while others wait for the CPU.
+                Some(Walked::Wanted) => target.load_wanted(self.files),
+                _ => {}
+            }
+        }
+        Ok(Some(moving(&last)))
+    }
+}
+
+impl Found {
+    /// Keeps the stacks of threads that are as they were.
+    fn keep_unchanged(&mut self, walked: Vec<(Thread, Vec<u8>)>, after: &[Thread]) {
+        let now: HashMap<u32, &Thread> = after.iter().map(|thread| (thread.tid, thread)).collect();
+        for (thread, record) in walked {
+            match now.get(&thread.tid) {
+                Some(now) if is_same(&thread, now) => {
+                    self.by_tid.insert(thread.tid, ThreadStack::of(thread, Stack::Read(record)));
+                }
+                Some(_) => {}
+                None => *self.ended.entry(thread.pid).or_default() += 1,
+            }
+        }
+    }
+}
+
+impl ThreadStack {
+    /// The iterator has put the times on one clock.
+    fn of(thread: Thread, stack: Stack) -> Self {
+        let left_ns = thread.arrived_ns.saturating_add(thread.ran_ns);
+        let off_cpu_ns = (thread.arrived_ns != 0).then(|| thread.time_ns.saturating_sub(left_ns));
+        Self { thread, off_cpu_ns, stack }
+    }
+}
+
+impl ProcessStacks {
+    fn ended(pid: u32) -> Self {
+        let (maps, threads) = (Maps::default(), Vec::new());
+        Self { pid, name: String::new(), maps, gone: Gone::Process, threads }
+    }
+}
+
+fn moving(thread: &Thread) -> ThreadStack {
+    ThreadStack::of(*thread, Stack::Moving)
+}
+
+fn is_running(thread: &Thread) -> bool {
+    thread.flags & thread_flag::ON_CPU != 0
+}
+
+/// Whether a thread did not run between two readings. One that was woken and has no CPU yet is where it was.
+fn is_same(before: &Thread, after: &Thread) -> bool {
+    !is_running(before) && !is_running(after) && before.pid == after.pid && before.switches == after.switches
+}
+
+fn grouped(targets: BTreeMap<u32, Target>, mut found: Found) -> Vec<ProcessStacks> {
+    let of = |(pid, target): (u32, Target)| {
+        let gone = Gone::Threads(found.ended.remove(&pid).unwrap_or_default());
+        let name = target.name().to_owned();
+        ProcessStacks { pid, name, maps: target.into_maps(), gone, threads: Vec::new() }
+    };
+    let mut processes: BTreeMap<u32, ProcessStacks> =
+        targets.into_iter().map(of).map(|process| (process.pid, process)).collect();
+    for thread in found.by_tid.into_values() {
+        if let Some(process) = processes.get_mut(&thread.thread.pid) {
+            process.threads.push(thread);
+        }
+    }
+    let mut processes: Vec<ProcessStacks> = processes.into_values().collect();
+    for process in &mut processes {
+        process.threads.sort_by_key(|thread| thread.thread.tid);
+        if process.threads.is_empty() {
+            process.gone = Gone::Process;
+        }
+    }
+    processes
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_common::Plain as _;
+
+    use super::*;
+
+    fn thread(flags: u32, switches: u64) -> Thread {
+        let zeros = Thread::read_from(&[0; size_of::<Thread>()]);
+        Thread { tid: 7, flags, switches, ..zeros.unwrap() }
+    }
+
+    #[test]
+    fn a_stack_counts_only_if_its_thread_stood_still() {
+        let check = |before: (u32, u64), after: (u32, u64), expect: bool| {
+            let (before, after) = (thread(before.0, before.1), thread(after.0, after.1));
+            let mut found = Found::default();
+            found.keep_unchanged(vec![(before, Vec::new())], &[after]);
+            assert_eq!(found.by_tid.contains_key(&7), expect, "{before:?} {after:?}");
+            assert!(found.ended.is_empty());
+        };
+        check((0, 5), (0, 5), true);
+        check((0, 5), (0, 6), false);
+        check((0, 5), (thread_flag::ON_CPU, 5), false);
+        check((thread_flag::ON_CPU, 5), (0, 5), false);
+    }
+
+    #[test]
+    fn a_thread_that_ended_is_counted() {
+        let mut found = Found::default();
+        found.keep_unchanged(vec![(thread(0, 1), Vec::new())], &[]);
+        assert!(found.by_tid.is_empty() && found.ended.values().sum::<u64>() == 1);
+    }
+
+    #[test]
+    fn time_off_the_cpu_begins_when_the_thread_left_it() {
+        let check = |arrived_ns, ran_ns, expect| {
+            let thread = Thread { time_ns: 1000, arrived_ns, ran_ns, ..thread(0, 0) };
+            assert_eq!(ThreadStack::of(thread, Stack::Moving).off_cpu_ns, expect);
+        };
+        check(100, 300, Some(600));
+        check(0, 300, None);
+        check(900, 300, Some(0));
+    }
+}
