@@ -157,7 +157,7 @@ impl Executables {
         let table = match self.generated.find(pid, mapping, surroundings, |id| tables.has(id)) {
             FoundCode::Known(table) => table,
             FoundCode::New(hash, table) => {
-                let placed = place(tables, &table, 0, now_ns);
+                let placed = place(tables, &table.into(), 0, now_ns);
                 self.generated.placed(pid, mapping, hash, placed.clone());
                 placed
             }

@@ -12,13 +12,12 @@ use deepctx_symbolizer::generated::{GeneratedCode, frame_runs};
 use deepctx_symbolizer::maps::{self, Backing, Keep, Mapping};
 use deepctx_symbolizer::memory::{ProcessMemory, TargetMemory};
 use deepctx_symbolizer::time_account::{Terms, TimeAccounts};
-use deepctx_symbolizer::unwind_rows::builder;
+use deepctx_symbolizer::unwind_rows::builder::{self, BuiltTable};
 use deepctx_symbolizer::unwind_rows::derived::entries_of_generated_code;
 use deepctx_symbolizer::{Arch, ProcessStatus, thread_cpu_time};
 use rustc_hash::FxHasher;
 
 use super::no_executable::NoExecutable;
-use super::rows::Table;
 use super::tables::ExecutableId;
 
 /// Largest mapping of generated code that is read; oneDNN's was 8 MB. Reading and decoding it takes 0.7 s at worst.
@@ -45,7 +44,7 @@ pub(super) enum Found {
     /// Its table is loaded, or there is none.
     Known(Result<ExecutableId, NoExecutable>),
     /// A table that is not loaded yet, and the hash of what it was made from.
-    New(u64, Table),
+    New(u64, BuiltTable),
 }
 
 /// A process with generated code.
@@ -128,7 +127,7 @@ impl Generated {
         let table = if code.frames.is_empty() && code.functions.is_empty() {
             Err(NoExecutable::Generated)
         } else {
-            builder::build_image(&code.to_elf(), process.user).map(Table::from).map_err(NoExecutable::from)
+            builder::build_image(&code.to_elf(), process.user).map_err(NoExecutable::from)
         };
         match table {
             Ok(table) => Found::New(hash, table),

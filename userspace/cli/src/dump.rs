@@ -13,7 +13,7 @@ use deepctx_session::dump::{Dump, DumpedFrame, DumpedProcess, DumpedThread, Fram
 use super::capture_args::TargetArgs;
 use super::failure::{COULD_NOT_RUN, Done, Failure};
 use super::options::{DumpArgs, TextOrJson};
-use super::{memory_reader, output, target};
+use super::{output, target, workers};
 
 /// Runs it. The exit code is 2 when none of the processes was there any more.
 ///
@@ -21,7 +21,7 @@ use super::{memory_reader, output, target};
 /// A target is not there, a privilege is missing, or the output could not be written.
 pub fn run(arguments: &DumpArgs) -> Result<Done, Failure> {
     output::refuse_existing_output(&arguments.output)?;
-    memory_reader::install();
+    workers::install();
     let config = DumpConfig {
         targets: targets(&arguments.target)?,
         follow_children: !arguments.target.no_children,

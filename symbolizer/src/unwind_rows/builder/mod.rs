@@ -48,6 +48,16 @@ pub enum BuiltTable {
     Sealed(Box<StoredTable>),
 }
 
+impl BuiltTable {
+    /// The table with all of its rows; `None` when they are not what a table may hold.
+    pub fn into_table(self) -> Option<UnwindTable> {
+        match self {
+            Self::Here(table) => Some(*table),
+            Self::Sealed(table) => table.into_table(),
+        }
+    }
+}
+
 /// Why there is no table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotBuilt {

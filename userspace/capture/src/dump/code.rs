@@ -9,12 +9,12 @@ use std::rc::Rc;
 
 use deepctx_common::end::WalkEnd;
 use deepctx_common::unwind::{self, Rule, executable_flag, rule_kind};
-use deepctx_symbolizer::FileVersion;
 use deepctx_symbolizer::elf::ElfFacts;
 use deepctx_symbolizer::maps::{self, Backing, Mapping};
-use deepctx_symbolizer::sparse::SparseFile;
 use deepctx_symbolizer::unwind_rows::UnwindTable;
+use deepctx_symbolizer::unwind_rows::builder;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
+use deepctx_symbolizer::{FileVersion, ProcessStatus};
 
 use crate::generated::{Found, Generated, Surroundings};
 
@@ -40,11 +40,7 @@ impl Files {
     /// The table of a mapping, and what leads from its addresses to those that the file states.
     fn load(&mut self, pid: u32, mapping: &Mapping) -> (u64, Option<Rc<UnwindTable>>) {
         match mapping.backing {
-            Backing::Vdso => {
-                let table =
-                    maps::read_vdso(pid, mapping).ok().and_then(|bytes| UnwindTable::from_elf(&bytes).ok());
-                (mapping.begin.0, table.map(Rc::new))
-            }
+            Backing::Vdso => (mapping.begin.0, vdso(pid, mapping).map(Rc::new)),
             Backing::Anonymous => (0, self.generated(pid, mapping)),
             _ => {
                 let known = self.of_file(pid, mapping);
@@ -59,7 +55,7 @@ impl Files {
     fn generated(&mut self, pid: u32, mapping: &Mapping) -> Option<Rc<UnwindTable>> {
         let surroundings = Surroundings::read(pid)?;
         match self.generated.find(pid, mapping, &surroundings, |_| false) {
-            Found::New(_, table) => Some(Rc::from(table)),
+            Found::New(_, table) => table.into_table().map(Rc::new),
             Found::Known(_) => None,
         }
     }
@@ -73,7 +69,7 @@ impl Files {
             let key = Key::of_file(&version);
             let stored = cache.and_then(|cache| cache.load(&key));
             let table = stored.or_else(|| {
-                let built = SparseFile::frames_of(&file).ok()?.unwind_table().ok()?;
+                let built = builder::build(&file).ok()?.into_table()?;
                 if let Some(Err(error)) = cache.map(|cache| cache.store(&key, &built)) {
                     tracing::debug!(%error, "unwind table not cached");
                 }
@@ -83,6 +79,13 @@ impl Files {
         };
         self.by_file.entry((version.device, version.inode)).or_insert_with(read).clone()
     }
+}
+
+/// The table of the vdso, whose bytes are the kernel's unless the process mapped others in their place.
+fn vdso(pid: u32, mapping: &Mapping) -> Option<UnwindTable> {
+    let bytes = maps::read_vdso(pid, mapping).ok()?;
+    let user = ProcessStatus::read(pid).map_or(u32::MAX, |status| status.real_user);
+    builder::build_image(&bytes, user).ok()?.into_table()
 }
 
 /// The executable mappings of a process.
