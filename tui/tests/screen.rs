@@ -300,7 +300,7 @@ fn a_search_selects_the_hottest_match_then_the_next() {
 #[test]
 fn the_table_finds_its_function_in_the_flame_graph() {
     check("4 Down Enter", "at::native::sum_kernel", "all");
-    check("4s Down Down Down Enter", "train.py:<module>", "all");
+    check("4s Down Down Down Enter", "train.py:epoch", "all");
     check("4 Enter", "mkl_blas_avx512_sgemm_kernel", "all");
 }
 

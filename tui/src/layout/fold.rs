@@ -103,7 +103,10 @@ fn foldable(tree: &FlameTree, first: u32, keep: &impl Fn(&FlameNode) -> bool) ->
     let mut at = first;
     loop {
         let node = &tree.nodes[at as usize];
-        if keep(node) || matches!(node.kind, FrameKind::Root | FrameKind::Process | FrameKind::Thread) {
+        if at == 0
+            || keep(node)
+            || matches!(node.kind, FrameKind::Root | FrameKind::Process | FrameKind::Thread)
+        {
             break;
         }
         let Some(next) = same(tree, at, whole) else { break };

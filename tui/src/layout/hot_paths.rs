@@ -20,7 +20,9 @@ pub(crate) struct HotPath {
     pub(crate) depth: usize,
     /// Its nodes, the outermost first; never empty.
     pub(crate) nodes: Vec<u32>,
-    /// Names of its frames: the last, and those before it that say most.
+    /// The node that names it: the last one that says what the program does, or where the time is spent.
+    pub(crate) named: u32,
+    /// Name of that node, and of those before it that say most.
     pub(crate) label: String,
 }
 
@@ -58,7 +60,9 @@ pub(crate) fn hot_paths(tree: &FlameTree, rows: usize) -> Vec<HotPath> {
         let depth = within.map_or(0, |path| found[path].depth + 1);
         let place = found.len();
         within.map_or(&mut outermost, |path| &mut below[path]).push(place);
-        let path = HotPath { depth, label: label(tree, &nodes, alone), nodes };
+        let named = named(tree, &nodes);
+        let label = label(tree, &nodes[..=named], alone);
+        let path = HotPath { depth, named: nodes[named], label, nodes };
         open.extend(worth(path.last()).map(|child| (value(child), Reverse(child), Some(place))));
         found.push(path);
         below.push(Vec::new());
@@ -70,6 +74,15 @@ pub(crate) fn hot_paths(tree: &FlameTree, rows: usize) -> Vec<HotPath> {
         order.push(place);
     }
     order.into_iter().map(|place| found[place].clone()).collect()
+}
+
+/// Place of the node that names a chain: what hands on its time without saying anything does not.
+fn named(tree: &FlameTree, nodes: &[u32]) -> usize {
+    let last = nodes.len() - 1;
+    let frame = |at: usize| &tree.nodes[nodes[at] as usize];
+    let spends = frame(last).exclusive > frame(last).inclusive / 2;
+    let telling = (0..last).rev().find(|&at| tells(&frame(at)));
+    telling.filter(|_| !spends && !tells(&frame(last))).unwrap_or(last)
 }
 
 /// `alone`: there is one process, which need not be named.
@@ -85,8 +98,27 @@ fn label(tree: &FlameTree, nodes: &[u32], alone: bool) -> String {
         parts.push("…");
     }
     parts.extend(telling[from..].iter().map(|frame| frame.label.as_str()));
-    parts.push(&last.label);
+    let last =
+        if last.kind == FrameKind::Native { without_arguments(&last.label) } else { last.label.clone() };
+    parts.push(&last);
     parts.join(" → ")
+}
+
+/// A C++ name without arguments, template parameters and type: `at::native::add`.
+fn without_arguments(name: &str) -> String {
+    let name = name.replace("operator()", "operator").replace("(anonymous namespace)::", "");
+    let mut depth = 0usize;
+    let mut bare = String::new();
+    for character in name.chars() {
+        match character {
+            '<' | '(' => depth += 1,
+            '>' | ')' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => bare.push(character),
+            _ => {}
+        }
+    }
+    let bare = bare.trim_end_matches(" const").rsplit(' ').next().unwrap_or_default();
+    if bare.is_empty() { name } else { bare.to_owned() }
 }
 
 #[cfg(test)]
@@ -129,6 +161,23 @@ mod tests {
         check(TRAINING, 3, &expect[..3]);
         check(TRAINING, 0, &[]);
         check("", 5, &[]);
+    }
+
+    #[test]
+    fn a_path_is_named_by_what_says_most() {
+        let stacks =
+            "P a-1 / y t.py:f:1 / n slot_tp_call / n x 6\nP a-1 / y t.py:f:1 / n slot_tp_call / n y 4";
+        check(stacks, 10, &["t.py:f 10", "  x 6", "  y 4"]);
+    }
+
+    #[test]
+    fn names_of_functions_have_no_arguments() {
+        let check = |name: &str, expect: &str| assert_eq!(without_arguments(name), expect);
+        check("gomp_barrier_wait_end", "gomp_barrier_wait_end");
+        check("void at::native::add<float, 4>(at::Tensor const&, long) const", "at::native::add");
+        check("torch::Node::operator()(std::vector<at::Tensor, int>&&)", "torch::Node::operator");
+        check("(anonymous namespace)::work(int)", "work");
+        check("<unknown>", "<unknown>");
     }
 
     #[test]

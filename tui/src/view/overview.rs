@@ -151,7 +151,7 @@ fn context(model: &Model, path: &HotPath, theme: &Theme, pen: &mut Pen<'_>) {
     let (value, whole) = (path.value(tree), model.whole());
     pen.write(&format!("{:>SHARE$} ", text::percent(value, whole)), theme.strong());
     let share = if whole == 0 { 0.0 } else { value as f64 / whole as f64 };
-    let kind = tree.nodes.get(path.last() as usize).map_or(FrameKind::Root, |node| node.kind);
+    let kind = tree.nodes.get(path.named as usize).map_or(FrameKind::Root, |node| node.kind);
     pen.write(&format!("{:BAR$} ", text::bar(share, BAR)), theme.bar(FrameKind::Thread, "cpu-time"));
     pen.skip(2 * path.depth);
     pen.write(&letter(kind).to_string(), theme.mark(kind));
