@@ -37,7 +37,7 @@ screens! {
 /// What `findings` shows of a profile, given as text.
 fn findings_of(stacks: &str) -> Program {
     let mut program = Program::empty(100, 20);
-    let mut profile = deepctx_profile::text::parse(stacks).unwrap();
+    let Ok(mut profile) = deepctx_profile::text::parse(stacks) else { panic!("bad stacks: {stacks}") };
     let cells: Vec<_> =
         profile.tree.cells(Metric::CpuTime).map(|(node, cell)| (node, cell.sum / 1_000_000)).collect();
     for (node, samples) in cells {

@@ -184,7 +184,7 @@ mod tests {
             elapsed: Duration::from_secs(seconds),
         };
         let request = Request { part: Part::Overview, ..Request::of(Metric::Samples) };
-        let mut concluded_at = |snapshots: &mut LiveSnapshots| {
+        let concluded_at = |snapshots: &mut LiveSnapshots| {
             let snapshot = snapshots.latest(&request)?;
             let Extra::Overview(overview) = &snapshot.extra else { return None };
             Some(overview.conclusions.as_ref()?.at.0 / 1_000_000_000)
