@@ -144,15 +144,15 @@ mod tests {
         let snapshot = answer(&profile(SERVER), &Request { part: Part::Callers, ..CPU });
         expect![[r#"
             all 0/92 Root 
-              app.py:main 0/7 Python app.py:1
-                web-1 7/7 Process 
               encode 0/80 Native /l/j.so
-                app.py:get 0/30 Python app.py:1
-                  app.py:main 0/30 Python app.py:1
-                    web-1 30/30 Process 
                 app.py:put 0/50 Python app.py:1
                   app.py:main 0/50 Python app.py:1
                     web-1 50/50 Process 
+                app.py:get 0/30 Python app.py:1
+                  app.py:main 0/30 Python app.py:1
+                    web-1 30/30 Process 
+              app.py:main 0/7 Python app.py:1
+                web-1 7/7 Process 
               write 0/5 Native /l/c.so
                 app.py:put 0/5 Python app.py:1
                   app.py:put 0/5 Python app.py:1
