@@ -134,7 +134,7 @@ mod tests {
         let cells: Vec<_> =
             profile.tree.cells(Metric::CpuTime).map(|(node, cell)| (node, cell.sum / MILLISECOND)).collect();
         for (node, samples) in cells {
-            (0..samples).for_each(|_| _ = profile.tree.add(node, Metric::Samples, 1));
+            (0..samples).for_each(|_| profile.tree.add(node, Metric::Samples, 1));
         }
         profile
     }

@@ -390,12 +390,13 @@ mod tests {
                     prop_assert_eq!(node.inclusive, node.exclusive + below);
                     let child = |child: &u32| &tree.nodes[*child as usize];
                     let children = || node.children.iter().map(child);
-                    prop_assert!(if std::ptr::eq(tree, &raw const snapshot.flame) {
+                    let percent = |child: &FlameNode| child.inclusive * 100 / since.max(1);
+                    let in_order = if std::ptr::eq(tree, &raw const snapshot.flame) {
                         children().is_sorted_by_key(|child| &child.label)
                     } else {
-                        let percent = |child: &FlameNode| child.inclusive * 100 / since.max(1);
                         children().is_sorted_by_key(|child| std::cmp::Reverse(percent(child)))
-                    });
+                    };
+                    prop_assert!(in_order);
                 }
             }
             // Stacks that match and stacks that do not are all stacks.
