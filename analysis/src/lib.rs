@@ -31,6 +31,7 @@ mod read_a_profile {}
 
 pub mod compilation;
 pub mod compiled;
+pub mod conclusions;
 pub mod contexts;
 pub mod devices;
 pub mod diff;
@@ -52,6 +53,7 @@ mod selection;
 mod table;
 
 pub use amount::Amount;
+pub use conclusions::conclude;
 pub use contexts::Contexts;
 pub use diff::Comparison;
 pub use findings::Findings;

@@ -4,6 +4,7 @@
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::phase::{Phase, phases};
+use deepctx_profile::profile::Profile;
 use serde::Serialize;
 
 use crate::Subset;
@@ -52,7 +53,11 @@ pub struct PhaseValue {
 impl Phases {
     /// Sums up the phases.
     pub fn compute(subset: &Subset<'_>) -> Self {
-        let profile = subset.profile();
+        Self::of_profile(subset.profile())
+    }
+
+    /// Sums up the phases of a whole profile.
+    pub(crate) fn of_profile(profile: &Profile) -> Self {
         let of_node = phases(profile);
         if of_node.iter().all(|phase| *phase == Phase::Other) {
             return Phases::default();

@@ -40,6 +40,15 @@ impl Tier {
             Tier::Collected => "T2 collected",
         }
     }
+
+    /// How far times of devices can be believed, in words.
+    pub const fn times(self) -> &'static str {
+        match self {
+            Tier::Observed => "bounds only",
+            Tier::Borrowed => "from the program's own profiler",
+            Tier::Collected => "measured (CUPTI)",
+        }
+    }
 }
 
 impl fmt::Display for Tier {

@@ -23,9 +23,11 @@
 //!
 //! Modules from the bottom up: [`units`], [`id`], [`strings`], [`frame`], [`intern`], [`metric`], [`tree`],
 //! [`timeline`], [`device`], [`activity`], [`memory`], [`ledger`], [`profile`]; then [`selection`] and [`context`];
-//! then [`request`], [`snapshot`] and [`view`]. [`trace`] holds single events, beside all this.
+//! then [`request`], [`conclusions`], [`snapshot`] and
+//! [`view`]. [`trace`] holds single events, beside all this.
 
 pub mod activity;
+pub mod conclusions;
 pub mod context;
 pub mod device;
 pub mod device_lines;

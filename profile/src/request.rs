@@ -40,6 +40,8 @@ pub enum Part {
     /// Nothing.
     #[default]
     Flame,
+    /// What is concluded from the profile, and its hottest functions, operators and layers.
+    Overview,
     /// Functions with their callers below them.
     Callers,
     /// The table of functions.

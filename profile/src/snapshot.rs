@@ -1,18 +1,22 @@
 //! Snapshot: all that a screen needs, as plain data cut from a profile at one moment.
 //!
 //! Owns: [`Snapshot`] with its trees, table rows, timeline, source lines and header figures; and [`Snapshots`], where
-//! a screen gets them from. Because: views must never hold on to the profile that a capture is growing, and a running
+//! a screen gets them from. Conclusions are rows of their own ([`crate::conclusions`]). Because: views must never hold on to the profile that a capture is growing, and a running
 //! capture, a stored file and a test must look the same to them. Does not: know terminals, clocks or the capture.
 
 use std::sync::Arc;
 
 use deepctx_common::reasons;
 
+use crate::conclusions::Conclusions;
 pub use crate::frame::FrameKind;
 pub use crate::ledger::LossRow;
-pub use crate::metric::Unit;
+pub use crate::metric::{Metric, Unit};
 use crate::request::Request;
 use crate::units::{Bytes, Nanos};
+
+/// A device that worked for less than one part in so many of the capture was not busy.
+const BUSY: u64 = 10;
 
 /// A profile at one moment, merged by label for one metric and one choice of context.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,8 +31,8 @@ pub struct Snapshot {
     pub extra: Extra,
     /// What values since a mark are compared with.
     pub since: Option<Since>,
-    /// Metrics that the profile has values of, by name.
-    pub metrics: Vec<&'static str>,
+    /// Metrics that the profile has values of, each with its sum.
+    pub metrics: Vec<MetricTotal>,
     /// Records by stage, in the order of the stages; unused ones left out.
     pub stages: Vec<StageRow>,
     /// Device work of each process; empty when none used a device.
@@ -43,6 +47,8 @@ pub enum Extra {
     /// Nothing.
     #[default]
     None,
+    /// The first screen.
+    Overview(Overview),
     /// Bottom-up tree: below the root the functions, below each of them its callers.
     Callers(FlameTree),
     /// The table of functions.
@@ -51,6 +57,28 @@ pub enum Extra {
     Timeline(Timeline),
     /// The lines of one source file.
     Source(SourceLines),
+}
+
+/// A metric that the profile has values of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricTotal {
+    /// The metric.
+    pub metric: Metric,
+    /// Its sum over the whole profile.
+    pub total: u64,
+}
+
+/// What the first screen shows beside the flame graph.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overview {
+    /// What is concluded from the whole profile, whatever is selected; `None` until it was analysed.
+    pub conclusions: Option<Arc<Conclusions>>,
+    /// Functions, hottest first by exclusive value.
+    pub functions: Vec<TableRow>,
+    /// Operators of frameworks: without operators within them, and with them; largest first by the former.
+    pub operators: Vec<TableRow>,
+    /// Layers of models, likewise; largest first by the latter.
+    pub layers: Vec<TableRow>,
 }
 
 /// The values before a mark, with which those since are compared.
@@ -81,12 +109,10 @@ pub struct Header {
     pub samples_per_second: f64,
     /// Samples lost so far, all reasons.
     pub lost: u64,
-    /// Share of samples whose native stack is complete to the thread's start, 0..=1; `None` before the first one.
+    /// Share of stacks without a gap in their native part, 0..=1; `None` before the first one.
     pub complete_share: Option<f64>,
-    /// CPU time of the profiler itself, as a share of one CPU.
-    pub own_cpu_share: f64,
-    /// Memory of the profiler itself: resident set plus locked maps.
-    pub own_memory: Bytes,
+    /// What the profiler itself costs; `None` for a stored profile, which does not say.
+    pub overhead: Option<Overhead>,
     /// Name of the metric shown (`cpu-time`), as in the command line.
     pub metric: &'static str,
     /// Unit of the metric.
@@ -95,7 +121,17 @@ pub struct Header {
     pub notice: Option<String>,
 }
 
-/// A flame graph's tree: nodes in an arena, children sorted by label so that boxes keep their place while live.
+/// What the profiler itself costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Overhead {
+    /// CPU time, as a share of one CPU.
+    pub cpu_share: f64,
+    /// Memory: resident set plus locked maps.
+    pub memory: Bytes,
+}
+
+/// A flame graph's tree: nodes in an arena, children by label, so that boxes keep their place while
+/// live; those of the bottom-up tree by value, largest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlameTree {
     /// Nodes; index 0 is the root. A parent always precedes its children.
@@ -121,7 +157,7 @@ pub struct FlameNode {
     pub source: Option<SourcePlace>,
     /// Index of the parent; 0 for the root itself.
     pub parent: u32,
-    /// Indices of the children, sorted by label.
+    /// Indices of the children, in their order.
     pub children: Vec<u32>,
 }
 
@@ -227,6 +263,23 @@ pub struct LineRow {
     pub inclusive: u64,
 }
 
+impl Snapshot {
+    /// The metric to open with when a device was busy: CPU time tells little of a program that waits for it.
+    pub fn device_metric(&self) -> Option<Metric> {
+        let busy = |it: &&MetricTotal| {
+            it.metric == Metric::GpuTime && it.total > 0 && it.total >= self.header.elapsed.0 / BUSY
+        };
+        self.metrics.iter().find(busy).map(|it| it.metric)
+    }
+
+    /// Adds what is concluded from the whole profile, where it is shown.
+    pub fn conclude(&mut self, conclusions: Arc<Conclusions>) {
+        if let Extra::Overview(overview) = &mut self.extra {
+            overview.conclusions = Some(conclusions);
+        }
+    }
+}
+
 /// Records of one stage: what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StageRow {
@@ -247,7 +300,7 @@ pub struct StageRow {
 pub struct DeviceRow {
     /// The process (`python3-4711`).
     pub process: String,
-    /// Where the times come from (`T2 collected`).
+    /// Where the times come from (`measured (CUPTI)`).
     pub tier: &'static str,
     /// A note about the collector or its absence; empty for none.
     pub note: String,

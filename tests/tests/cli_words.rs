@@ -244,9 +244,13 @@ fn every_tab_of_a_stored_profile_can_be_printed() {
     check(&["--tab", "table"], &["self", "total", "m.py:step"]);
     check(&["--tab", "time", "--group-by", "thread"], &["mean", "# app-7", "~ app/8"]);
     check(&["--tab", "source", "--source", "m.py"], &["no text: there is no such file", "31.2%  3"]);
-    check(&["--tab", "losses"], &["received", "no-row"]);
-    check(&["--filter", "^f$"], &["filter ^f$ 62.5%", "N main"]);
-    check(&["--filter", "!^f$", "--lines", "--fold-recursion"], &["37.5%", "m.py:step:3", "lines+folded"]);
+    check(&["--tab", "health"], &["received", "in flight", "no-row"]);
+    check(&[], &["no rule has its input yet; hottest: f 62.5%", "Where CPU time goes", "m.py:step"]);
+    let flame = ["--tab", "flame", "--filter"];
+    check(&[&flame[..], &["^f$"]].concat(), &["filter ^f$ 62.5%", "N main"]);
+    let folded = [&flame[..], &["!^f$", "--lines", "--fold-recursion"]].concat();
+    check(&folded, &["37.5%", "m.py:step:3", "by line, recursion collapsed"]);
+    assert!(show(&["--ascii", "--tab", "flame"]).is_ascii());
     assert_eq!(show(&["--size", "40x6"]).lines().map(|line| line.chars().count()).max(), Some(40));
     let wrong = expect_code(2, &["view", text(&profile), "--once", "--filter", "("]);
     assert!(wrong.contains("unclosed group"), "{wrong}");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use deepctx_profile::snapshot::{Snapshot, Snapshots, SourcePlace, SourceText};
 use deepctx_profile::view::{Part, Request};
-use deepctx_tui::{Options, Palette, RenderOptions, Tab, render_once, run, term};
+use deepctx_tui::{Options, Palette, RenderOptions, Signs, Tab, render_once, run, term};
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;
@@ -33,7 +33,8 @@ impl Snapshots for Growing {
 /// The request of each tab.
 fn part(tab: Tab) -> Part {
     match tab {
-        Tab::Flame | Tab::Losses => Part::Flame,
+        Tab::Overview => Part::Overview,
+        Tab::Flame | Tab::Health => Part::Flame,
         Tab::Callers => Part::Callers,
         Tab::Table => Part::Table,
         Tab::Timeline => Part::Timeline,
@@ -52,7 +53,15 @@ fn main() -> io::Result<()> {
             let request = Request { part: part(tab), ..request() };
             let snapshot = training.snapshot(&request);
             let (width, height) = (number(1, 100), number(2, 24));
-            let still = RenderOptions { width, height, tab, request, text: Some(text()), palette };
+            let still = RenderOptions {
+                width,
+                height,
+                tab,
+                request,
+                text: Some(text()),
+                palette,
+                signs: Signs::Unicode,
+            };
             println!("{}", render_once(&snapshot, &still));
         }
         return Ok(());

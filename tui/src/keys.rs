@@ -34,6 +34,8 @@ pub enum Action {
     NextTab,
     /// Previous tab.
     PreviousTab,
+    /// Overview.
+    ShowOverview,
     /// Flame graph.
     ShowFlame,
     /// Bottom-up tree.
@@ -44,8 +46,8 @@ pub enum Action {
     ShowTimeline,
     /// Source file.
     ShowSource,
-    /// Losses and own cost.
-    ShowLosses,
+    /// Losses, gaps and own cost.
+    ShowHealth,
     /// Source file of the selection.
     OpenSource,
     /// Next column to sort by.
@@ -64,8 +66,10 @@ pub enum Action {
     ToggleLines,
     /// Whether repeated sequences of calls are folded.
     ToggleRecursion,
-    /// Next metric.
-    NextMetric,
+    /// Whether chains of boxes with the same value are folded.
+    ToggleTrunk,
+    /// Open or close the menu of metrics.
+    ChooseMetric,
     /// Set a mark: compare values since with those before.
     SetMark,
     /// Switch between values since the mark and all values.
@@ -86,7 +90,7 @@ pub enum Action {
     PreviousMatch,
     /// Open or close the help.
     Help,
-    /// Close what is open: prompt, help, search, zoom.
+    /// Close what is open: prompt, help, search, zoom, filter.
     Escape,
     /// Accept what was typed.
     Accept,
@@ -94,6 +98,8 @@ pub enum Action {
     Erase,
     /// Delete everything typed.
     EraseAll,
+    /// Give the terminal back to the shell until the job is continued.
+    Suspend,
     /// Quit.
     Quit,
     /// Quit and save the profile.
@@ -107,6 +113,8 @@ pub enum Action {
 pub enum Scope {
     /// In every view, unless something is open on top of it.
     Views,
+    /// In the overview.
+    Overview,
     /// In the flame graph and the tree of callers.
     Graph,
     /// In the table.
@@ -117,6 +125,8 @@ pub enum Scope {
     Source,
     /// While typing a search or a filter.
     Typing,
+    /// While the menu of metrics is open.
+    Metrics,
     /// While the help is open.
     Help,
     /// While the program prompts to save.
@@ -125,13 +135,15 @@ pub enum Scope {
 
 impl Scope {
     /// Scopes in the order of the help.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Views,
+        Self::Overview,
         Self::Graph,
         Self::Table,
         Self::Timeline,
         Self::Source,
         Self::Typing,
+        Self::Metrics,
         Self::Help,
         Self::ConfirmQuit,
     ];
@@ -141,11 +153,13 @@ impl Scope {
     pub fn title(self) -> &'static str {
         match self {
             Self::Views => "Everywhere",
+            Self::Overview => "Overview",
             Self::Graph => "Flame graph and callers",
             Self::Table => "Table",
             Self::Timeline => "Time",
             Self::Source => "Source",
             Self::Typing => "While typing a search or a filter",
+            Self::Metrics => "In the menu of metrics",
             Self::Help => "In this help",
             Self::ConfirmQuit => "At the prompt to save",
         }
@@ -223,6 +237,16 @@ const ENTER: Key = key(KeyCode::Enter);
 pub const BINDINGS: &[Binding] = &[
     bind(Scope::Views, &[letter('q'), control('c')], Action::Quit, "quit", "quit"),
     bind(Scope::Views, &[letter('?'), key(KeyCode::F(1))], Action::Help, "this help", "help"),
+    bind(Scope::Views, &[letter('m')], Action::ChooseMetric, "choose the metric", "metric"),
+    bind(
+        Scope::Views,
+        &[letter('v')],
+        Action::NextView,
+        "frames: full, Python + operators, native",
+        "frames",
+    ),
+    bind(Scope::Views, &[letter('/')], Action::Search, "search function names", "search"),
+    bind(Scope::Views, &[letter('f')], Action::Filter, "filter stacks by regex (!regex excludes)", "filter"),
     bind(
         Scope::Views,
         &[letter(' '), letter('p')],
@@ -230,44 +254,35 @@ pub const BINDINGS: &[Binding] = &[
         "pause or resume updates; the capture continues",
         "pause",
     ),
-    bind(Scope::Views, &[letter('/')], Action::Search, "search function names", "search"),
-    bind(Scope::Views, &[key(KeyCode::Tab)], Action::NextTab, "next tab", "next"),
+    bind(Scope::Views, &[key(KeyCode::Tab)], Action::NextTab, "next tab", ""),
     bind(Scope::Views, &[key(KeyCode::BackTab)], Action::PreviousTab, "previous tab", ""),
-    bind(Scope::Views, &[letter('1')], Action::ShowFlame, "flame graph", ""),
+    bind(Scope::Views, &[letter('1')], Action::ShowOverview, "overview: findings, phases, hottest code", ""),
+    bind(Scope::Views, &[letter('2')], Action::ShowFlame, "flame graph", ""),
     bind(
         Scope::Views,
-        &[letter('2')],
+        &[letter('3')],
         Action::ShowCallers,
         "callers: functions with their callers below",
         "",
     ),
-    bind(Scope::Views, &[letter('3')], Action::ShowTable, "table of functions", ""),
-    bind(Scope::Views, &[letter('4')], Action::ShowTimeline, "processes and threads over time", ""),
-    bind(Scope::Views, &[letter('5')], Action::ShowSource, "source file with the cost of each line", ""),
-    bind(Scope::Views, &[letter('6')], Action::ShowLosses, "losses and profiler overhead", ""),
-    bind(Scope::Views, &[letter('o')], Action::OpenSource, "open the source of the selection", ""),
-    bind(Scope::Views, &[letter('n')], Action::NextMatch, "next match or line, hottest first", ""),
-    bind(Scope::Views, &[letter('N')], Action::PreviousMatch, "previous match", ""),
+    bind(Scope::Views, &[letter('4')], Action::ShowTable, "table of functions", ""),
+    bind(Scope::Views, &[letter('5')], Action::ShowTimeline, "processes and threads over time", ""),
+    bind(Scope::Views, &[letter('6')], Action::ShowSource, "source file with the cost of each line", ""),
+    bind(Scope::Views, &[letter('7')], Action::ShowHealth, "health: losses, gaps, profiler overhead", ""),
     bind(
         Scope::Views,
-        &[letter('f')],
-        Action::Filter,
-        "count only stacks that match a regex (!regex: that do not)",
-        "filter",
-    ),
-    bind(Scope::Views, &[letter('F')], Action::DropFilter, "clear the filter", ""),
-    bind(Scope::Views, &[letter('v')], Action::NextView, "languages: full, python, native", "view"),
-    bind(Scope::Views, &[letter('t')], Action::NextGroup, "group by process, thread, device, stream", ""),
-    bind(Scope::Views, &[letter('i')], Action::ToggleInterpreter, "show the interpreter's own frames", ""),
-    bind(Scope::Views, &[letter('L')], Action::ToggleLines, "split frames by source line", ""),
-    bind(
-        Scope::Views,
-        &[letter('r')],
-        Action::ToggleRecursion,
-        "fold recursion: repeated calls become one",
+        &[letter('o')],
+        Action::OpenSource,
+        "open the source of the selection, or of its nearest caller",
         "",
     ),
-    bind(Scope::Views, &[letter('m')], Action::NextMetric, "next metric", ""),
+    bind(Scope::Views, &[letter('n')], Action::NextMatch, "next match or line, hottest first", ""),
+    bind(Scope::Views, &[letter('N')], Action::PreviousMatch, "previous match", ""),
+    bind(Scope::Views, &[letter('F')], Action::DropFilter, "clear the filter", ""),
+    bind(Scope::Views, &[letter('t')], Action::NextGroup, "group by process, thread, device, stream", ""),
+    bind(Scope::Views, &[letter('i')], Action::ToggleInterpreter, "show the interpreter's own frames", ""),
+    bind(Scope::Views, &[letter('L')], Action::ToggleLines, "split by source line", ""),
+    bind(Scope::Views, &[letter('r')], Action::ToggleRecursion, "collapse recursion", ""),
     bind(
         Scope::Views,
         &[letter('M')],
@@ -275,24 +290,25 @@ pub const BINDINGS: &[Binding] = &[
         "set a mark: compare values since with those before",
         "mark",
     ),
-    bind(Scope::Views, &[letter('d')], Action::ToggleDifference, "values since the mark, or all values", ""),
+    bind(Scope::Views, &[letter('d')], Action::ToggleDifference, "toggle: since mark / all", ""),
     bind(Scope::Views, &[letter('D')], Action::DropMark, "clear the mark", ""),
     bind(
         Scope::Views,
         &[letter('P')],
         Action::Pin,
-        "pin the selected function: its figures stay visible",
+        "pin the selected function: keep its numbers visible",
         "",
     ),
-    bind(Scope::Views, &[ESCAPE], Action::Escape, "clear the search, then the zoom", ""),
-    bind(Scope::Views, &[key(KeyCode::Up), letter('k')], Action::Up, "box, row or line above", ""),
+    bind(Scope::Views, &[ESCAPE], Action::Escape, "clear the search, then the zoom, then the filter", ""),
     bind(
         Scope::Views,
-        &[key(KeyCode::Down), letter('j')],
-        Action::Down,
-        "widest box below; row or line below",
+        &[control('z')],
+        Action::Suspend,
+        "suspend: fg continues; records are lost meanwhile",
         "",
     ),
+    bind(Scope::Views, &[key(KeyCode::Up), letter('k')], Action::Up, "move up", ""),
+    bind(Scope::Views, &[key(KeyCode::Down), letter('j')], Action::Down, "move down (widest child)", ""),
     bind(Scope::Views, &[key(KeyCode::PageUp), control('b')], Action::PageUp, "up by a screen", ""),
     bind(Scope::Views, &[key(KeyCode::PageDown), control('f')], Action::PageDown, "down by a screen", ""),
     bind(Scope::Views, &[key(KeyCode::Home), letter('g')], Action::First, "to the top", ""),
@@ -302,6 +318,13 @@ pub const BINDINGS: &[Binding] = &[
         Action::Last,
         "follow the widest boxes to the leaf; last row",
         "",
+    ),
+    bind(
+        Scope::Overview,
+        &[ENTER],
+        Action::Enter,
+        "show the finding or the code in the flame graph (or click it twice)",
+        "show",
     ),
     bind(Scope::Graph, &[key(KeyCode::Left), letter('h')], Action::Left, "box to the left", ""),
     bind(Scope::Graph, &[key(KeyCode::Right), letter('l')], Action::Right, "box to the right", ""),
@@ -314,14 +337,21 @@ pub const BINDINGS: &[Binding] = &[
     ),
     bind(
         Scope::Graph,
+        &[letter('z')],
+        Action::ToggleTrunk,
+        "unfold or fold chains of calls with the same value",
+        "trunk",
+    ),
+    bind(
+        Scope::Graph,
         &[key(KeyCode::Backspace), letter('-')],
         Action::ZoomOut,
         "zoom out by a frame (or right click)",
         "",
     ),
-    bind(Scope::Graph, &[letter('0')], Action::ZoomReset, "show everything", "all"),
+    bind(Scope::Graph, &[letter('0')], Action::ZoomReset, "show everything", ""),
     bind(Scope::Table, &[letter('s')], Action::Sort, "sort by the next column (or click it)", "sort"),
-    bind(Scope::Table, &[letter('S')], Action::Reverse, "reverse the sort order", ""),
+    bind(Scope::Table, &[letter('S')], Action::Reverse, "reverse order", ""),
     bind(Scope::Table, &[ENTER], Action::Enter, "find the function in the flame graph", "find"),
     bind(Scope::Timeline, &[key(KeyCode::Left), letter('h')], Action::Left, "earlier", ""),
     bind(Scope::Timeline, &[key(KeyCode::Right), letter('l')], Action::Right, "later", ""),
@@ -340,6 +370,11 @@ pub const BINDINGS: &[Binding] = &[
     bind(Scope::Typing, &[ESCAPE, control('c')], Action::Escape, "cancel", "cancel"),
     bind(Scope::Typing, &[key(KeyCode::Backspace)], Action::Erase, "delete a character", ""),
     bind(Scope::Typing, &[control('u')], Action::EraseAll, "delete all", ""),
+    bind(Scope::Metrics, &[key(KeyCode::Up), letter('k')], Action::Up, "metric above", ""),
+    bind(Scope::Metrics, &[key(KeyCode::Down), letter('j'), letter('m')], Action::Down, "metric below", ""),
+    bind(Scope::Metrics, &[ENTER], Action::Accept, "show this metric", "show"),
+    bind(Scope::Metrics, &[ESCAPE, letter('q')], Action::Escape, "cancel", "cancel"),
+    bind(Scope::Metrics, &[control('c')], Action::Quit, "quit", ""),
     bind(
         Scope::Help,
         &[ESCAPE, letter('?'), letter('q'), key(KeyCode::F(1))],
@@ -392,10 +427,12 @@ mod tests {
     fn views_do_not_shadow_global_keys() {
         let everywhere: HashSet<Key> =
             BINDINGS.iter().filter(|it| it.scope == Scope::Views).flat_map(|it| it.keys).copied().collect();
-        for binding in BINDINGS
-            .iter()
-            .filter(|it| matches!(it.scope, Scope::Graph | Scope::Table | Scope::Timeline | Scope::Source))
-        {
+        for binding in BINDINGS.iter().filter(|it| {
+            matches!(
+                it.scope,
+                Scope::Overview | Scope::Graph | Scope::Table | Scope::Timeline | Scope::Source
+            )
+        }) {
             for key in binding.keys {
                 assert!(!everywhere.contains(key), "{} in {:?}", key.name(), binding.scope);
             }

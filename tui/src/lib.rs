@@ -22,8 +22,8 @@
 //! assert!(text.contains("aten::addmm"));
 //! ```
 //!
-//! Modules depend on each other in one direction: `tree` and `layout` (geometry), `page` (pages of text), `state`
-//! (where the user is in each tab), `model`, then `app` (updates) and `view` (drawing), then the event loop `run`.
+//! Modules depend on each other in one direction: `tree` and `layout` (geometry), `state` (where the user is in each
+//! tab), `model`, `page` (pages of text), then `app` (updates) and `view` (drawing), then the event loop `run`.
 
 mod app;
 mod difference;
@@ -48,5 +48,5 @@ pub use model::{Model, Setup};
 pub use render::{RenderOptions, render_once};
 pub use run::{Options, Outcome, message, run};
 pub use tab::Tab;
-pub use theme::{Palette, Theme};
+pub use theme::{Palette, Signs, Theme};
 pub use view::draw;

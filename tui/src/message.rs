@@ -41,6 +41,8 @@ pub enum Effects {
     Redraw,
     /// Fetch from the source, since the request has changed; and draw.
     Fetch,
+    /// Give the terminal back and stop until the shell continues the job; then draw.
+    Suspend,
     /// Quit.
     Quit {
         /// Whether to save the profile.

@@ -7,16 +7,20 @@ use std::sync::Arc;
 
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::request::{Part, Request};
+use deepctx_profile::selection::View;
 use deepctx_profile::snapshot::{
-    Extra, FlameTree, LineRow, Snapshot, SourceLines, SourcePlace, SourceText, Table, TableRow, Timeline,
+    Extra, FlameNode, FlameTree, LineRow, MetricTotal, Overview, Snapshot, SourceLines, SourcePlace,
+    SourceText, Table, TableRow, Timeline,
 };
 use ratatui::layout::Rect;
 
 use crate::keys::Scope;
 use crate::layout::areas::Areas;
-use crate::layout::boxes::FlameLayout;
+use crate::layout::boxes::{self, FlameLayout};
+use crate::layout::fold::{Folded, Growth};
 use crate::layout::table::Columns;
 use crate::state::graph::GraphState;
+use crate::state::overview::OverviewState;
 use crate::state::pin::Pin;
 use crate::state::prompt::{Prompt, Purpose};
 use crate::state::search::Search;
@@ -36,6 +40,8 @@ pub(crate) enum Mode {
     Typing(Prompt),
     /// The help, scrolled down by some lines.
     Help(usize),
+    /// The menu of metrics, with the one that is chosen.
+    Metrics(usize),
     /// The prompt whether to save.
     ConfirmQuit,
 }
@@ -49,17 +55,25 @@ pub struct Setup {
     pub tab: Tab,
     /// Whether quitting prompts to save the profile.
     pub can_save: bool,
+    /// Whether to show the time of a device once it was busy; not when a metric was asked for.
+    pub follows_device: bool,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { request: Request::of(Metric::CpuTime), tab: Tab::Flame, can_save: false }
+        Self {
+            request: Request::of(Metric::CpuTime),
+            tab: Tab::default(),
+            can_save: false,
+            follows_device: false,
+        }
     }
 }
 
 /// The latest snapshot with the part of each tab: shown until a newer one arrives.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts {
+    pub(crate) overview: Option<Arc<Snapshot>>,
     pub(crate) callers: Option<Arc<Snapshot>>,
     pub(crate) table: Option<Arc<Snapshot>>,
     pub(crate) timeline: Option<Arc<Snapshot>>,
@@ -82,12 +96,17 @@ pub struct Model {
     pub(crate) paused: bool,
     /// The request changed and its first snapshot has not arrived yet.
     pub(crate) pending: bool,
+    pub(crate) overview: OverviewState,
     pub(crate) flame: GraphState,
     pub(crate) callers: GraphState,
+    /// The boxes of the tree of this tab.
+    pub(crate) folded: Folded,
+    /// Whether chains of boxes are folded.
+    pub(crate) folds: bool,
     pub(crate) table: TableState,
     pub(crate) timeline: TimelineState,
     pub(crate) source: SourceState,
-    pub(crate) losses_scroll: usize,
+    pub(crate) health_scroll: usize,
     pub(crate) search: Option<Search>,
     pub(crate) pin: Option<Pin>,
     /// Response to the latest key when nothing else shows it.
@@ -112,12 +131,15 @@ impl Model {
             parts: Parts::default(),
             mode: Mode::Browse,
             paused: false,
+            overview: OverviewState::default(),
             flame: GraphState::default(),
             callers: GraphState::default(),
+            folded: Folded::default(),
+            folds: true,
             table: TableState::default(),
             timeline: TimelineState::default(),
             source: SourceState::default(),
-            losses_scroll: 0,
+            health_scroll: 0,
             search: None,
             pin: None,
             status: None,
@@ -171,12 +193,14 @@ impl Model {
         match (&self.mode, self.tab) {
             (Mode::Typing(_), _) => &[Scope::Typing],
             (Mode::Help(_), _) => &[Scope::Help],
+            (Mode::Metrics(_), _) => &[Scope::Metrics],
             (Mode::ConfirmQuit, _) => &[Scope::ConfirmQuit],
+            (Mode::Browse, Tab::Overview) => &[Scope::Overview, Scope::Views],
             (Mode::Browse, Tab::Flame | Tab::Callers) => &[Scope::Graph, Scope::Views],
             (Mode::Browse, Tab::Table) => &[Scope::Table, Scope::Views],
             (Mode::Browse, Tab::Timeline) => &[Scope::Timeline, Scope::Views],
             (Mode::Browse, Tab::Source) => &[Scope::Source, Scope::Views],
-            (Mode::Browse, Tab::Losses) => &[Scope::Views],
+            (Mode::Browse, Tab::Health) => &[Scope::Views],
         }
     }
 
@@ -230,6 +254,42 @@ impl Model {
         if self.tab == Tab::Callers { self.callers_tree() } else { self.flame_tree() }
     }
 
+    /// The boxes of this tab: its tree, with chains folded.
+    pub(crate) fn drawn(&self) -> &FlameTree {
+        &self.folded.tree
+    }
+
+    /// The selected box.
+    pub(crate) fn selected_box(&self) -> u32 {
+        self.folded.box_of(self.graph().selected)
+    }
+
+    /// The box zoomed into.
+    pub(crate) fn zoomed_box(&self) -> u32 {
+        self.folded.box_of(self.graph().zoom)
+    }
+
+    pub(crate) fn select_box(&mut self, place: u32) {
+        self.graph_mut().selected = self.folded.first_of(place);
+    }
+
+    pub(crate) fn zoom_box(&mut self, place: u32) {
+        self.graph_mut().zoom = self.folded.first_of(place);
+    }
+
+    /// Makes the boxes anew: the tree, the search, the pinned function or the wish to fold changed.
+    pub(crate) fn fold(&mut self) {
+        let search = self.search.as_ref().filter(|search| !search.is_empty());
+        // What is looked for is not hidden.
+        let keep = |node: &FlameNode| {
+            search.is_some_and(|search| search.matches(&node.label))
+                || self.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind))
+        };
+        let growth = if self.tab == Tab::Callers { Growth::BottomUp } else { Growth::TopDown };
+        self.folded =
+            if self.folds { Folded::of(self.tree(), growth, keep) } else { Folded::nothing(self.tree()) };
+    }
+
     pub(crate) fn flame_tree(&self) -> &FlameTree {
         self.snapshot.as_ref().map_or(&NO_TREE, |snapshot| &snapshot.flame)
     }
@@ -238,6 +298,13 @@ impl Model {
         match self.parts.callers.as_ref().map(|snapshot| &snapshot.extra) {
             Some(Extra::Callers(tree)) => tree,
             _ => &NO_TREE,
+        }
+    }
+
+    pub(crate) fn overview_data(&self) -> Option<&Overview> {
+        match self.parts.overview.as_ref().map(|snapshot| &snapshot.extra) {
+            Some(Extra::Overview(overview)) => Some(overview),
+            _ => None,
         }
     }
 
@@ -269,7 +336,8 @@ impl Model {
     /// The snapshot that the body of this tab is drawn from.
     pub(crate) fn shown(&self) -> Option<&Arc<Snapshot>> {
         match self.tab {
-            Tab::Flame | Tab::Losses => self.snapshot.as_ref(),
+            Tab::Flame | Tab::Health => self.snapshot.as_ref(),
+            Tab::Overview => self.parts.overview.as_ref(),
             Tab::Callers => self.parts.callers.as_ref(),
             Tab::Table => self.parts.table.as_ref(),
             Tab::Timeline => self.parts.timeline.as_ref(),
@@ -288,9 +356,14 @@ impl Model {
         self.shown().map_or(Unit::Count, |snapshot| snapshot.header.unit)
     }
 
-    /// Number of reasons for losses and gaps.
-    pub(crate) fn loss_count(&self) -> usize {
-        self.snapshot.as_ref().map_or(0, |snapshot| snapshot.losses.len())
+    /// Metrics that the profile has values of.
+    pub(crate) fn metrics(&self) -> &[MetricTotal] {
+        self.snapshot.as_ref().map_or(&[], |snapshot| &snapshot.metrics)
+    }
+
+    /// Whether anything was lost.
+    pub(crate) fn has_losses(&self) -> bool {
+        self.snapshot.as_ref().is_some_and(|snapshot| snapshot.header.lost > 0)
     }
 
     /// The boxes in sight.
@@ -300,8 +373,11 @@ impl Model {
 
     /// The boxes of some rows of the whole graph.
     pub(crate) fn flame_rows(&self, first_row: usize, rows: usize) -> FlameLayout {
-        let GraphState { selected, zoom, .. } = *self.graph();
-        FlameLayout::of(self.tree(), zoom, selected, self.areas().body.width, first_row, rows)
+        let (selected, zoom) = (self.selected_box(), self.zoomed_box());
+        // In the view of Python, what ran without any is the process's own.
+        let hides_frames = self.request.selection.view == View::Python && self.tab != Tab::Callers;
+        let view = boxes::View { tree: self.drawn(), zoom, selected, hides_frames };
+        FlameLayout::of(view, self.areas().body.width, first_row, rows)
     }
 
     /// The columns of the table at a width.
@@ -316,7 +392,7 @@ impl Model {
 
     /// The selected row of the table.
     pub(crate) fn selected_row(&self) -> Option<&TableRow> {
-        let row = self.table.selected.and_then(|at| self.table.order.get(at))?;
+        let row = self.table.order.get(self.table.position())?;
         self.rows().get(*row as usize)
     }
 
@@ -345,6 +421,7 @@ impl Model {
     /// Searches the tree that is shown.
     pub(crate) fn set_search(&mut self, query: &str) {
         self.search = Some(Search::of(query, self.tree()));
+        self.fold();
     }
 
     /// Matches the search against the tree that is shown now.
@@ -357,7 +434,8 @@ impl Model {
     /// Requests what the tab shows.
     pub(crate) fn request_tab(&mut self) {
         self.request.part = match self.tab {
-            Tab::Flame | Tab::Losses => Part::Flame,
+            Tab::Overview => Part::Overview,
+            Tab::Flame | Tab::Health => Part::Flame,
             Tab::Callers => Part::Callers,
             Tab::Table => Part::Table,
             Tab::Timeline => Part::Timeline,
@@ -370,7 +448,7 @@ impl Model {
     /// Why a view is empty.
     pub(crate) fn empty_reason(&self) -> &'static str {
         match &self.request.filter {
-            Some(_) => "no stack matches the filter: F clears it",
+            Some(_) => "no stack matches the filter: Esc clears it",
             None => "no samples yet",
         }
     }

@@ -16,7 +16,7 @@ use crate::app::update;
 use crate::message::Message;
 use crate::model::{Model, Setup};
 use crate::tab::Tab;
-use crate::theme::{Palette, Theme};
+use crate::theme::{Palette, Signs, Theme};
 use crate::view;
 
 /// What [`render_once`] shows.
@@ -34,12 +34,22 @@ pub struct RenderOptions {
     pub text: Option<Arc<SourceText>>,
     /// `Plain` gives text without any escape sequence.
     pub palette: Palette,
+    /// Which characters it may have.
+    pub signs: Signs,
 }
 
 impl Default for RenderOptions {
     fn default() -> Self {
         let request = Request::of(Metric::CpuTime);
-        Self { width: 100, height: 30, tab: Tab::Flame, request, text: None, palette: Palette::Plain }
+        Self {
+            width: 100,
+            height: 30,
+            tab: Tab::Flame,
+            request,
+            text: None,
+            palette: Palette::Plain,
+            signs: Signs::Unicode,
+        }
     }
 }
 
@@ -55,7 +65,7 @@ pub fn render_once(snapshot: &Snapshot, options: &RenderOptions) -> String {
     }
     update(&mut model, Message::Snapshot(Arc::new(snapshot.clone())));
     let mut buffer = Buffer::empty(model.screen);
-    view::draw(&model, &Theme::new(options.palette), &mut buffer);
+    view::draw(&model, &Theme::new(options.palette).with(options.signs), &mut buffer);
     lines(&buffer, options.palette != Palette::Plain)
 }
 

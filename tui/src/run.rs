@@ -22,8 +22,8 @@ use crate::keys;
 use crate::message::{Effects, Message};
 use crate::model::{Model, Setup};
 use crate::tab::Tab;
-use crate::term::{Keyboard, Screen};
-use crate::theme::{Palette, Theme};
+use crate::term::{self, Keyboard, Screen};
+use crate::theme::{Palette, Signs, Theme};
 use crate::view;
 
 /// Events handled before the next drawing: a held key or a pasted text must not starve the screen.
@@ -44,10 +44,14 @@ pub struct Options {
     pub tab: Tab,
     /// Colours.
     pub palette: Palette,
+    /// Characters.
+    pub signs: Signs,
     /// Poll interval of the source while it is live.
     pub refresh: Duration,
     /// Whether quitting prompts to save the profile.
     pub can_save: bool,
+    /// Whether to show the time of a device once it was busy; not when a metric was asked for.
+    pub follows_device: bool,
     /// Set from outside (a signal, the end of the capture) to make the loop return within `refresh` or a second.
     pub stop: Arc<AtomicBool>,
 }
@@ -56,10 +60,12 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             request: Request::of(Metric::CpuTime),
-            tab: Tab::Flame,
+            tab: Tab::default(),
             palette: Palette::detect(|name| std::env::var(name).ok()),
+            signs: Signs::detect(|name| std::env::var(name).ok()),
             refresh: Duration::from_millis(250),
             can_save: false,
+            follows_device: false,
             stop: Arc::default(),
         }
     }
@@ -82,10 +88,12 @@ pub enum Outcome {
 /// # Errors
 /// When the terminal can no longer be read or drawn to.
 pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -> io::Result<Outcome> {
-    let theme = Theme::new(options.palette);
+    let theme = Theme::new(options.palette).with(options.signs);
     let keyboard = Keyboard::open()?;
     let size = screen.size()?;
-    let setup = Setup { request: options.request.clone(), tab: options.tab, can_save: options.can_save };
+    let Options { request, tab, can_save, follows_device, .. } = options;
+    let (tab, can_save, follows_device) = (*tab, *can_save, *follows_device);
+    let setup = Setup { request: request.clone(), tab, can_save, follows_device };
     let mut model = Model::new(setup, size.width, size.height);
     let mut poll = Poll { last: None, due: Instant::now() };
     let mut redraw = true;
@@ -115,6 +123,12 @@ pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -
                 Effects::None => {}
                 Effects::Redraw => redraw = true,
                 Effects::Fetch => (redraw, poll.due) = (true, Instant::now()),
+                Effects::Suspend => {
+                    term::suspend(screen)?;
+                    let size = screen.size()?;
+                    update(&mut model, Message::Resize(size.width, size.height));
+                    redraw = true;
+                }
                 Effects::Quit { save } => return Ok(Outcome::Quit { save }),
             }
         }

@@ -6,8 +6,10 @@
 /// What fills the body of the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tab {
-    /// Flame graph, root at the top.
+    /// Findings, phases and where the time goes.
     #[default]
+    Overview,
+    /// Flame graph, root at the top.
     Flame,
     /// Bottom-up: functions, and below each its callers.
     Callers,
@@ -17,25 +19,26 @@ pub enum Tab {
     Timeline,
     /// A source file with what its lines cost.
     Source,
-    /// Losses and own cost.
-    Losses,
+    /// Losses, gaps and own cost.
+    Health,
 }
 
 impl Tab {
     /// All tabs, left to right.
-    pub const ALL: [Self; 6] =
-        [Self::Flame, Self::Callers, Self::Table, Self::Timeline, Self::Source, Self::Losses];
+    pub const ALL: [Self; 7] =
+        [Self::Overview, Self::Flame, Self::Callers, Self::Table, Self::Timeline, Self::Source, Self::Health];
 
     /// Name on the tab.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
+            Self::Overview => "Overview",
             Self::Flame => "Flame",
             Self::Callers => "Callers",
             Self::Table => "Table",
             Self::Timeline => "Time",
             Self::Source => "Source",
-            Self::Losses => "Losses",
+            Self::Health => "Health",
         }
     }
 

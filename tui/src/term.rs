@@ -21,9 +21,13 @@ use crossterm::{ExecutableCommand, QueueableCommand};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, kill_current_process_group};
 
 /// Whether the terminal is taken over; global, since it must be known without the guard.
 static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// How soon a process stops that was told to.
+const STOPPED_WITHIN: Duration = Duration::from_millis(50);
 
 /// A terminal that draws to standard output. It is never dropped: ratatui's `Drop` shows the cursor, which the guard
 /// does as well, and panics when the terminal and standard error are gone.
@@ -51,14 +55,35 @@ impl Guard {
         TAKEN.store(true, Ordering::SeqCst);
         // From here on an error drops the guard.
         let guard = Self(());
-        let mut out = stdout();
-        out.queue(EnterAlternateScreen)?.queue(EnableMouseCapture)?.queue(Hide)?;
-        // Not `Terminal::clear`: that queries the cursor position, and fails where the response is late (a slow line)
-        // or never arrives (a terminal that is a pipe to something else).
-        out.queue(Clear(ClearType::All))?.flush()?;
-        let screen = Terminal::new(CrosstermBackend::new(stdout()))?;
-        Ok((guard, ManuallyDrop::new(screen)))
+        let screen = open()?;
+        Ok((guard, screen))
     }
+}
+
+/// The screen of a terminal in raw mode, blank.
+fn open() -> io::Result<Screen> {
+    let mut out = stdout();
+    out.queue(EnterAlternateScreen)?.queue(EnableMouseCapture)?.queue(Hide)?;
+    // Not `Terminal::clear`: that queries the cursor position, and fails where the response is late (a slow line) or
+    // never arrives (a terminal that is a pipe to something else).
+    out.queue(Clear(ClearType::All))?.flush()?;
+    Ok(ManuallyDrop::new(Terminal::new(CrosstermBackend::new(stdout()))?))
+}
+
+/// Gives the terminal back and stops the job, as Ctrl-Z does outside of raw mode; when the shell continues it, takes
+/// the terminal again. The whole process group stops, so that `sudo` above this program does as well.
+///
+/// # Errors
+/// When the terminal cannot be set up again.
+pub(crate) fn suspend(screen: &mut Screen) -> io::Result<()> {
+    restore();
+    kill_current_process_group(Signal::TSTP)?;
+    // Another thread may be the one that takes the signal and stops this one.
+    std::thread::sleep(STOPPED_WITHIN);
+    enable_raw_mode()?;
+    TAKEN.store(true, Ordering::SeqCst);
+    *screen = open()?;
+    Ok(())
 }
 
 impl Drop for Guard {

@@ -84,6 +84,16 @@ pub(crate) fn count_digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |digits| digits as usize + 1)
 }
 
+/// A metric in words: `cpu-time` is CPU time.
+pub(crate) fn metric(name: &str) -> String {
+    let word = |word: &str| match word {
+        "cpu" | "gpu" => word.to_ascii_uppercase(),
+        _ => word.to_owned(),
+    };
+    let words: Vec<String> = name.split('-').map(word).collect();
+    words.join(" ")
+}
+
 /// A value of a metric, about seven columns wide at most.
 pub(crate) fn value(unit: Unit, value: u64) -> String {
     match unit {
@@ -168,6 +178,14 @@ pub(crate) fn share(share: f64) -> String {
     }
 }
 
+/// A bar whose length is a share (0..=1) of so many columns, to an eighth of a column.
+pub(crate) fn bar(share: f64, columns: usize) -> String {
+    const PARTS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
+    let eighths = (share * columns as f64 * 8.0).round() as usize;
+    format!("{}{}", "█".repeat(eighths / 8), PARTS[eighths % 8])
+}
+
 /// A number below 1000 with three significant digits.
 fn three_digits(number: f64) -> String {
     match number {
@@ -239,6 +257,27 @@ mod tests {
         check(600_000_000_000, "10m 00s");
         check(36_000_000_000_000, "10h 00m");
         check(u64::MAX, "5124095h 34m");
+    }
+
+    #[test]
+    fn a_bar_is_as_long_as_its_share() {
+        let check = |share: f64, expected: &str| assert_eq!(bar(share, 4), expected);
+        check(0.0, "");
+        check(0.5, "██");
+        check(0.4, "█▋");
+        check(2.0, "████");
+        check(f64::NAN, "");
+    }
+
+    #[test]
+    fn a_metric_reads_as_words() {
+        let check = |name: &str, expected: &str| assert_eq!(metric(name), expected);
+        check("cpu-time", "CPU time");
+        check("gpu-time", "GPU time");
+        check("off-cpu-time", "off CPU time");
+        check("launch-delay", "launch delay");
+        check("stall:wait", "stall:wait");
+        check("", "");
     }
 
     #[test]

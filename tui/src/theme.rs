@@ -42,6 +42,29 @@ impl Palette {
     }
 }
 
+/// Which characters a terminal shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Signs {
+    /// All of Unicode.
+    #[default]
+    Unicode,
+    /// ASCII alone.
+    Ascii,
+}
+
+impl Signs {
+    /// Detects the signs from the environment, as the C library finds its locale: `LC_ALL`, `LC_CTYPE`, `LANG`. The
+    /// kernel's console (`TERM=linux`) has no glyphs for parts of blocks.
+    pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let value = |name| variable(name).unwrap_or_default();
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(value).into_iter().find(|value| !value.is_empty());
+        let locale = locale.unwrap_or_default().to_ascii_lowercase();
+        let is_unicode = locale.contains("utf-8") || locale.contains("utf8");
+        let can = !matches!(value("TERM").as_str(), "dumb" | "linux");
+        if is_unicode && can { Self::Unicode } else { Self::Ascii }
+    }
+}
+
 /// How a box stands out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Emphasis {
@@ -78,13 +101,25 @@ const SELECTED: [u8; 3] = [20, 50, 200];
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Theme {
     palette: Palette,
+    ascii: bool,
 }
 
 impl Theme {
     /// The theme for a palette.
     #[must_use]
     pub fn new(palette: Palette) -> Self {
-        Self { palette }
+        Self { palette, ascii: false }
+    }
+
+    /// The theme with another set of signs.
+    #[must_use]
+    pub fn with(self, signs: Signs) -> Self {
+        Self { ascii: signs == Signs::Ascii, ..self }
+    }
+
+    /// Whether only ASCII may be drawn.
+    pub(crate) fn is_ascii(&self) -> bool {
+        self.ascii
     }
 
     /// Whether letters replace colours.
@@ -184,7 +219,7 @@ impl Theme {
         }
     }
 
-    /// Bars of the timeline.
+    /// Bars of the timeline and of the overview.
     pub(crate) fn bar(&self, kind: FrameKind, metric: &str) -> Style {
         // Between black and white, to be visible on both.
         let (of_sixteen, indexed) = match metric {
@@ -386,6 +421,22 @@ mod tests {
         check(&[("TERM", "vt100")], Palette::Plain);
         check(&[("TERM", "dumb")], Palette::Plain);
         check(&[], Palette::Sixteen);
+    }
+
+    #[test]
+    fn the_locale_decides_on_signs() {
+        let check = |variables: &[(&str, &str)], expected: Signs| {
+            let variable = |name: &str| {
+                variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            };
+            assert_eq!(Signs::detect(variable), expected, "{variables:?}");
+        };
+        check(&[("LANG", "en_US.UTF-8")], Signs::Unicode);
+        check(&[("LANG", "C.utf8"), ("TERM", "xterm")], Signs::Unicode);
+        check(&[("LANG", "en_US.UTF-8"), ("LC_ALL", "C")], Signs::Ascii);
+        check(&[("LC_ALL", ""), ("LC_CTYPE", "C.UTF-8"), ("LANG", "C")], Signs::Unicode);
+        check(&[("LANG", "en_US.UTF-8"), ("TERM", "linux")], Signs::Ascii);
+        check(&[], Signs::Ascii);
     }
 
     #[test]

@@ -5,16 +5,20 @@
 
 use std::sync::Arc;
 
+use deepctx_profile::conclusions::{
+    Conclusions, FindingPlace, FindingRow, PhaseRow, RuleCoverage, Severity, StepFigures,
+};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::snapshot::{
-    Column, Extra, FlameNode, FlameTree, FrameKind, Header, Lane, LineRow, LossRow, NoText, Since, Snapshot,
-    SourceLines, SourcePlace, SourceText, StageRow, Table, TableRow, Timeline, Unit,
+    Column, Extra, FlameNode, FlameTree, FrameKind, Header, Lane, LineRow, LossRow, MetricTotal, NoText,
+    Overhead, Overview, Since, Snapshot, SourceLines, SourcePlace, SourceText, StageRow, Table, TableRow,
+    Timeline, Unit,
 };
 use deepctx_profile::units::{Bytes, Nanos};
 use deepctx_profile::view::{Part, Request};
 use deepctx_tui::keys::{Action, BINDINGS};
 use deepctx_tui::{
-    Effects, Message, Model, Palette, RenderOptions, Setup, Tab, Theme, draw, render_once, update,
+    Effects, Message, Model, Palette, RenderOptions, Setup, Signs, Tab, Theme, draw, render_once, update,
 };
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
@@ -111,16 +115,8 @@ fn unit() -> impl Strategy<Value = Unit> {
     prop::sample::select(vec![Unit::Nanoseconds, Unit::Count, Unit::Bytes])
 }
 
-fn extra() -> impl Strategy<Value = Extra> {
-    let row = (
-        label(),
-        label(),
-        kind(),
-        value(),
-        value(),
-        source(),
-        prop::collection::vec((value(), value()), 0..3),
-    )
+fn table_row() -> impl Strategy<Value = TableRow> {
+    (label(), label(), kind(), value(), value(), source(), prop::collection::vec((value(), value()), 0..3))
         .prop_map(|(label, detail, kind, exclusive, inclusive, source, others)| TableRow {
             label,
             detail,
@@ -129,6 +125,50 @@ fn extra() -> impl Strategy<Value = Extra> {
             inclusive,
             others,
             source,
+        })
+}
+
+fn conclusions() -> impl Strategy<Value = Conclusions> {
+    let place =
+        (label(), any::<f64>()).prop_map(|(label, share)| FindingPlace { name: label.clone(), label, share });
+    let metric = prop::option::of(prop::sample::select(vec![Metric::CpuTime, Metric::GpuTime]));
+    let finding = (label(), any::<f64>(), prop::collection::vec(place, 0..3), metric).prop_map(
+        |(title, share, places, metric)| FindingRow {
+            rule: "rule",
+            severity: if share < 0.5 { Severity::Low } else { Severity::High },
+            gain: title.clone(),
+            evidence: vec![title.clone()],
+            title,
+            share,
+            places,
+            metric,
+            advice: "advice",
+        },
+    );
+    let phase = (value(), any::<f64>()).prop_map(|(time, share)| PhaseRow {
+        name: "forward",
+        time: Nanos(time),
+        share,
+    });
+    let steps = prop::option::of(value().prop_map(|count| StepFigures { count, ..StepFigures::default() }));
+    (prop::collection::vec(finding, 0..9), prop::collection::vec(phase, 0..4), steps, 0usize..40).prop_map(
+        |(findings, phases, steps, unchecked)| Conclusions {
+            at: Nanos(0),
+            findings,
+            rules: RuleCoverage { checked: 3, unchecked, most_helpful: Some(("--off-cpu", unchecked)) },
+            phases,
+            steps,
+        },
+    )
+}
+
+fn extra() -> impl Strategy<Value = Extra> {
+    let row = table_row();
+    let conclusions = prop::option::of(conclusions().prop_map(Arc::new));
+    let rows = || prop::collection::vec(table_row(), 0..5);
+    let overview =
+        (conclusions, rows(), rows(), rows()).prop_map(|(conclusions, functions, operators, layers)| {
+            Overview { conclusions, functions, operators, layers }
         });
     let others = prop::collection::vec(unit().prop_map(|unit| Column { metric: "metric", unit }), 0..3);
     let table = (others, prop::collection::vec(row, 0..30)).prop_map(|(others, rows)| Table { others, rows });
@@ -159,6 +199,7 @@ fn extra() -> impl Strategy<Value = Extra> {
             });
     prop_oneof![
         1 => Just(Extra::None),
+        3 => overview.prop_map(Extra::Overview),
         2 => tree().prop_map(Extra::Callers),
         2 => table.prop_map(Extra::Table),
         2 => timeline.prop_map(Extra::Timeline),
@@ -176,10 +217,9 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
             elapsed: Nanos(elapsed_ns),
             samples,
             lost,
-            own_memory: Bytes(own_memory_bytes),
+            overhead: Some(Overhead { cpu_share: own, memory: Bytes(own_memory_bytes) }),
             samples_per_second: rate,
             complete_share: Some(share),
-            own_cpu_share: own,
             unit: Unit::Bytes,
             ..Header::default()
         },
@@ -207,7 +247,9 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
             unfiltered,
             extra,
             since,
-            metrics: vec!["cpu-time", "samples"],
+            metrics: [(Metric::CpuTime, u64::MAX), (Metric::Samples, 7)]
+                .map(|(metric, total)| MetricTotal { metric, total })
+                .to_vec(),
             stages,
             devices: Vec::new(),
             losses,
@@ -290,7 +332,7 @@ proptest! {
         for tab in Tab::ALL {
             for palette in [Palette::Plain, Palette::True] {
                 let (request, text) = (request.clone(), Some(Arc::clone(&text)));
-                let text = render_once(&snapshot, &RenderOptions { width, height, tab, request, text, palette });
+                let text = render_once(&snapshot, &RenderOptions { width, height, tab, request, text, palette, signs: Signs::Unicode });
                 prop_assert!(text.lines().count() <= usize::from(height));
             }
         }

@@ -3,179 +3,31 @@
 //! Owns: what a user sees in every view and state. Because: a stored screen shows at once what a change did to it.
 //! Does not: inspect the model. Screens are in `golden/`; `UPDATE_EXPECT=1` rewrites them.
 
+#[macro_use]
+mod program;
 mod synthetic;
 
 use std::sync::Arc;
 
-use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{Event, MouseButton, MouseEventKind};
+use deepctx_profile::conclusions::{Conclusions, FindingRow};
 use deepctx_profile::snapshot::{Extra, FlameNode, FlameTree, FrameKind, NoText, Snapshot, SourceText};
 use deepctx_profile::view::{Part, Request, View};
-use deepctx_tui::{
-    Effects, Message, Model, Palette, RenderOptions, Setup, Tab, Theme, draw, message, render_once, update,
-};
+use deepctx_tui::{Effects, Message, Model, Palette, RenderOptions, Setup, Signs, Tab, render_once, update};
 use expect_test::expect_file;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use ratatui::style::Modifier;
 
+use program::Program;
 use synthetic::{Training, request};
 
-/// The program with a terminal of cells, and a run that answers new requests.
-struct Program {
-    model: Model,
-    terminal: Terminal<TestBackend>,
-    effects: Effects,
-    training: Option<Training>,
-    text: Arc<SourceText>,
-}
-
-impl Program {
-    fn new(width: u16, height: u16) -> Self {
-        let mut program = Self::empty(width, height);
-        program.training = Some(Training::at(50));
-        program.fetch();
-        program
-    }
-
-    fn empty(width: u16, height: u16) -> Self {
-        let setup = Setup { request: request(), can_save: true, ..Setup::default() };
-        Self {
-            model: Model::new(setup, width, height),
-            terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),
-            effects: Effects::None,
-            training: None,
-            text: synthetic::text(),
-        }
-    }
-
-    fn show(&mut self, snapshot: Snapshot) {
-        self.effects = update(&mut self.model, Message::Snapshot(Arc::new(snapshot)));
-    }
-
-    /// What the loop does after a new request.
-    fn fetch(&mut self) {
-        if let Some(training) = &mut self.training {
-            let snapshot = training.snapshot(self.model.request());
-            self.show(snapshot);
-        }
-        if self.model.missing_text().is_some() {
-            update(&mut self.model, Message::Text(Arc::clone(&self.text)));
-        }
-    }
-
-    /// The run continues for some refreshes.
-    fn go_on(&mut self, turns: u64) -> &mut Self {
-        if let Some(training) = &mut self.training {
-            training.go_on(turns);
-        }
-        self.fetch();
-        self
-    }
-
-    fn event(&mut self, event: Event) {
-        if let Some(message) = message(&self.model, &event) {
-            self.effects = update(&mut self.model, message);
-            if self.effects == Effects::Fetch {
-                self.fetch();
-                self.effects = Effects::Fetch;
-            }
-        }
-    }
-
-    /// Presses keys: words name keys, everything else is typed letter by letter.
-    fn press(&mut self, keys: &str) -> &mut Self {
-        for word in keys.split(' ').filter(|word| !word.is_empty()) {
-            let (code, modifiers) = match word {
-                "Up" => (KeyCode::Up, KeyModifiers::NONE),
-                "Down" => (KeyCode::Down, KeyModifiers::NONE),
-                "Left" => (KeyCode::Left, KeyModifiers::NONE),
-                "Right" => (KeyCode::Right, KeyModifiers::NONE),
-                "PgDn" => (KeyCode::PageDown, KeyModifiers::NONE),
-                "PgUp" => (KeyCode::PageUp, KeyModifiers::NONE),
-                "Home" => (KeyCode::Home, KeyModifiers::NONE),
-                "End" => (KeyCode::End, KeyModifiers::NONE),
-                "Enter" => (KeyCode::Enter, KeyModifiers::NONE),
-                "Esc" => (KeyCode::Esc, KeyModifiers::NONE),
-                "Tab" => (KeyCode::Tab, KeyModifiers::NONE),
-                "BackTab" => (KeyCode::BackTab, KeyModifiers::SHIFT),
-                "Backspace" => (KeyCode::Backspace, KeyModifiers::NONE),
-                "Space" => (KeyCode::Char(' '), KeyModifiers::NONE),
-                "Ctrl-C" => (KeyCode::Char('c'), KeyModifiers::CONTROL),
-                "Ctrl-U" => (KeyCode::Char('u'), KeyModifiers::CONTROL),
-                text => {
-                    for letter in text.chars() {
-                        self.event(Event::Key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::NONE)));
-                    }
-                    continue;
-                }
-            };
-            self.event(Event::Key(KeyEvent::new(code, modifiers)));
-        }
-        self
-    }
-
-    fn mouse(&mut self, kind: MouseEventKind, column: u16, row: u16) -> &mut Self {
-        self.event(Event::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }));
-        self
-    }
-
-    fn click(&mut self, column: u16, row: u16) -> &mut Self {
-        self.mouse(MouseEventKind::Down(MouseButton::Left), column, row)
-    }
-
-    fn selected(&self) -> String {
-        self.model.selected_path().last().map_or(String::new(), |label| (*label).to_owned())
-    }
-
-    fn zoomed(&self) -> String {
-        self.model.zoomed_path().last().map_or(String::new(), |label| (*label).to_owned())
-    }
-
-    /// The screen as text, and below it where it is reversed or underlined: that is all a terminal without colour has.
-    fn screen(&mut self) -> String {
-        let Self { model, terminal, .. } = self;
-        let theme = Theme::new(Palette::Plain);
-        terminal.draw(|frame| draw(model, &theme, frame.buffer_mut())).unwrap();
-        let buffer = terminal.backend().buffer();
-        let mut text = String::new();
-        let mut marks = String::new();
-        for y in 0..buffer.area.height {
-            let mut line = String::new();
-            let mut open: Option<(u16, Modifier)> = None;
-            for x in 0..=buffer.area.width {
-                let now = (x < buffer.area.width)
-                    .then(|| buffer[(x, y)].modifier & (Modifier::REVERSED | Modifier::UNDERLINED))
-                    .filter(|marks| !marks.is_empty());
-                if open.map(|(_, modifier)| modifier) != now {
-                    if let Some((from, modifier)) = open {
-                        marks += &format!("line {y}, columns {from}..{x}: {modifier:?}\n");
-                    }
-                    open = now.map(|modifier| (x, modifier));
-                }
-                if x < buffer.area.width {
-                    line.push_str(buffer[(x, y)].symbol());
-                }
-            }
-            text += line.trim_end();
-            text.push('\n');
-        }
-        format!("{text}{:─<40}\n{marks}", "")
-    }
-}
-
-macro_rules! screens {
-    ($($name:ident: $width:literal x $height:literal, $keys:literal;)*) => {$(
-        #[test]
-        fn $name() {
-            let mut program = Program::new($width, $height);
-            program.press($keys);
-            expect_file![concat!("golden/", stringify!($name), ".txt")].assert_eq(&program.screen());
-        }
-    )*};
-}
-
 screens! {
+    Program::new;
     flame_80x24: 80 x 24, "";
+    flame_unfolded_80x24: 80 x 24, "z";
+    flame_python_80x24: 80 x 24, "v";
+    metrics_80x24: 80 x 24, "m Down";
+    metrics_20x5: 20 x 5, "m Down";
     flame_120x40: 120 x 40, "";
     flame_20x5: 20 x 5, "";
     flame_selected_80x24: 80 x 24, "Down Down Down Down Down Down Down Down";
@@ -193,31 +45,31 @@ screens! {
     flame_folded_80x24: 80 x 24, "r/_find_and_load Enter";
     flame_pinned_80x24: 80 x 24, "/sgemm_kernel Enter P Esc Home";
     flame_pinned_filtered_20x5: 20 x 5, "fsgemm Enter P";
-    callers_80x24: 80 x 24, "2";
-    callers_120x40: 120 x 40, "2";
-    callers_20x5: 20 x 5, "2";
-    callers_zoomed_80x24: 80 x 24, "2 Down Enter Down Down";
-    table_80x24: 80 x 24, "3";
-    table_120x40: 120 x 40, "3";
-    table_20x5: 20 x 5, "3";
-    table_by_total_selected_80x24: 80 x 24, "3s Down Down Down";
-    table_by_other_metric_80x24: 80 x 24, "3ss";
-    table_reversed_80x24: 80 x 24, "3S";
-    table_found_80x24: 80 x 24, "3/mkl Enter n";
-    timeline_80x24: 80 x 24, "4";
-    timeline_120x40: 120 x 40, "4";
-    timeline_20x5: 20 x 5, "4";
-    timeline_selected_80x24: 80 x 24, "4 Down Left Left Left";
-    timeline_zoomed_80x24: 80 x 24, "4 Down Left Left Left Enter Enter";
-    timeline_processes_80x24: 80 x 24, "4t";
+    callers_80x24: 80 x 24, "3";
+    callers_120x40: 120 x 40, "3";
+    callers_20x5: 20 x 5, "3";
+    callers_zoomed_80x24: 80 x 24, "3 Down Enter Down Down";
+    table_80x24: 80 x 24, "4";
+    table_120x40: 120 x 40, "4";
+    table_20x5: 20 x 5, "4";
+    table_by_total_selected_80x24: 80 x 24, "4s Down Down Down";
+    table_by_other_metric_80x24: 80 x 24, "4ss";
+    table_reversed_80x24: 80 x 24, "4S";
+    table_found_80x24: 80 x 24, "4/mkl Enter n";
+    timeline_80x24: 80 x 24, "5";
+    timeline_120x40: 120 x 40, "5";
+    timeline_20x5: 20 x 5, "5";
+    timeline_selected_80x24: 80 x 24, "5 Down Left Left Left";
+    timeline_zoomed_80x24: 80 x 24, "5 Down Left Left Left Enter Enter";
+    timeline_processes_80x24: 80 x 24, "5t";
     source_80x24: 80 x 24, "/step Enter o";
     source_120x40: 120 x 40, "/step Enter o";
     source_20x5: 20 x 5, "/step Enter o";
     source_hottest_80x24: 80 x 24, "/step Enter o n";
-    source_not_chosen_80x24: 80 x 24, "5";
-    losses_80x24: 80 x 24, "6";
-    losses_120x40: 120 x 40, "6";
-    losses_20x5: 20 x 5, "6";
+    source_not_chosen_80x24: 80 x 24, "6";
+    health_80x24: 80 x 24, "7";
+    health_120x40: 120 x 40, "7";
+    health_20x5: 20 x 5, "7";
     help_80x24: 80 x 24, "?";
     help_end_80x24: 80 x 24, "? PgDn PgDn PgDn PgDn PgDn";
     help_120x40: 120 x 40, "?";
@@ -236,7 +88,7 @@ fn a_mark_shows_changes_in_the_flame_graph() {
     expect_file!["golden/since_80x24.txt"].assert_eq(&program.screen());
     program.press("d");
     expect_file!["golden/since_off_80x24.txt"].assert_eq(&program.screen());
-    program.press("d 2");
+    program.press("d 3");
     expect_file!["golden/since_callers_80x24.txt"].assert_eq(&program.screen());
     program.press("D");
     assert_eq!(program.model.request().mark, 0);
@@ -284,14 +136,16 @@ fn each_tab_asks_for_what_it_shows() {
         program.press(keys);
         assert_eq!(program.model.request().part, expected, "after {keys}");
     };
-    check("2", Part::Callers);
-    check("3", Part::Table);
-    check("4", Part::Timeline);
-    check("5", Part::Flame);
+    check("1", Part::Overview);
+    check("3", Part::Callers);
+    check("4", Part::Table);
+    check("5", Part::Timeline);
     check("6", Part::Flame);
-    check("1/step Enter o", Part::Source("/srv/train.py".into()));
+    check("7", Part::Flame);
+    check("2/step Enter o", Part::Source("/srv/train.py".into()));
     check("BackTab", Part::Timeline);
     check("Tab Tab", Part::Flame);
+    check("Tab", Part::Overview);
 }
 
 #[test]
@@ -326,38 +180,26 @@ fn a_profile_without_samples_is_not_an_empty_screen() {
     expect_file!["golden/no_samples_80x24.txt"].assert_eq(&program.screen());
 }
 
-/// As `screens`, of a run with a device.
-macro_rules! device_pictures {
-    ($($name:ident: $width:literal x $height:literal, $keys:literal;)*) => {$(
-        #[test]
-        fn $name() {
-            let mut program = Program::empty($width, $height);
-            program.training = Some(Training::on_device(50));
-            program.fetch();
-            program.press($keys);
-            expect_file![concat!("golden/", stringify!($name), ".txt")].assert_eq(&program.screen());
-        }
-    )*};
-}
-
-device_pictures! {
-    device_flame_80x24: 80 x 24, "mmm";
-    device_callers_80x24: 80 x 24, "mmm2";
-    device_table_120x40: 120 x 40, "mmm3";
-    device_timeline_80x24: 80 x 24, "4";
-    device_timeline_processes_80x24: 80 x 24, "ttt4 Down Down";
-    device_grouped_80x24: 80 x 24, "mmmt";
-    device_streams_80x24: 80 x 24, "mmmtt";
-    device_losses_80x24: 80 x 24, "6";
-    device_kernels_80x24: 80 x 24, "mmmm";
-    device_filtered_80x24: 80 x 24, "mmmf cutlass Enter";
-    device_source_80x24: 80 x 24, "mmm/step Enter o";
+screens! {
+    Program::on_device;
+    device_flame_80x24: 80 x 24, "m Down Down Down Enter";
+    device_callers_80x24: 80 x 24, "m Down Down Down Enter 3";
+    device_table_120x40: 120 x 40, "m Down Down Down Enter 4";
+    device_timeline_80x24: 80 x 24, "5";
+    device_timeline_processes_80x24: 80 x 24, "ttt5 Down Down";
+    device_grouped_80x24: 80 x 24, "m Down Down Down Enter t";
+    device_streams_80x24: 80 x 24, "m Down Down Down Enter tt";
+    device_health_80x24: 80 x 24, "7";
+    device_kernels_80x24: 80 x 24, "m Down Down Down Down Enter";
+    device_filtered_80x24: 80 x 24, "m Down Down Down Enter f cutlass Enter";
+    device_source_80x24: 80 x 24, "m Down Down Down Enter /step Enter o";
 }
 
 /// The request of each tab.
 fn still(tab: Tab) -> RenderOptions {
     let part = match tab {
-        Tab::Flame | Tab::Losses => Part::Flame,
+        Tab::Overview => Part::Overview,
+        Tab::Flame | Tab::Health => Part::Flame,
         Tab::Callers => Part::Callers,
         Tab::Table => Part::Table,
         Tab::Timeline => Part::Timeline,
@@ -371,6 +213,7 @@ fn still(tab: Tab) -> RenderOptions {
         request,
         text: Some(synthetic::text()),
         palette: Palette::Plain,
+        signs: Signs::Unicode,
     }
 }
 
@@ -456,9 +299,9 @@ fn a_search_selects_the_hottest_match_then_the_next() {
 
 #[test]
 fn the_table_finds_its_function_in_the_flame_graph() {
-    check("3 Down Enter", "mkl_blas_avx512_sgemm_kernel", "all");
-    check("3s Down Down Down Enter", "train.py:<module>", "all");
-    check("3 Enter", "all", "all");
+    check("4 Down Enter", "at::native::sum_kernel", "all");
+    check("4s Down Down Down Enter", "train.py:epoch", "all");
+    check("4 Enter", "mkl_blas_avx512_sgemm_kernel", "all");
 }
 
 #[test]
@@ -530,14 +373,14 @@ fn a_paused_screen_accepts_only_snapshots_of_a_new_request() {
 
 #[test]
 fn every_toggle_of_a_request_returns_to_its_start() {
-    for (key, times) in [("v", 3), ("L", 2), ("t", 2), ("i", 2), ("r", 2), ("m", 3), ("Tab", 6)] {
+    for (key, times) in [("v", 3), ("L", 2), ("t", 2), ("i", 2), ("r", 2), ("Tab", 7)] {
         let mut program = Program::new(80, 24);
         let before = (program.model.request().clone(), program.zoomed());
         for turn in 1..=times {
             program.press(key);
             assert_eq!(program.effects, Effects::Fetch);
             let now = (program.model.request().clone(), program.zoomed());
-            // Two tabs need the flame graph alone.
+            // Several tabs need the flame graph alone.
             if key != "Tab" || turn == times {
                 assert_eq!(now == before, turn == times, "{key} {turn} times");
             }
@@ -564,7 +407,7 @@ fn leaving_asks_whether_to_save() {
     check_effects("? Ctrl-C y", Effects::Quit { save: true });
     check_effects("/q", Effects::Redraw);
     let mut program = Program::new(80, 24);
-    program.model = Model::new(Setup::default(), 80, 24);
+    program.model = Model::new(Setup { tab: Tab::Flame, ..Setup::default() }, 80, 24);
     program.press("q");
     assert_eq!(program.effects, Effects::Quit { save: false }, "nothing to save");
 }
@@ -573,7 +416,7 @@ fn leaving_asks_whether_to_save() {
 fn a_key_without_a_meaning_causes_no_drawing() {
     let mut program = Program::new(80, 24);
     program.effects = Effects::None;
-    program.press("xyz");
+    program.press("xyw");
     program.mouse(MouseEventKind::Moved, 3, 3);
     program.event(Event::FocusGained);
     assert_eq!(program.effects, Effects::None);
@@ -601,7 +444,8 @@ fn a_stack_of_ten_thousand_frames_can_be_navigated() {
     };
     let nodes: Vec<FlameNode> = (0..=10_000).map(node).collect();
     program.show(Snapshot { flame: FlameTree { nodes }, ..Snapshot::default() });
-    program.press("End");
+    assert!(program.screen().contains("… 9999 frames"));
+    program.press("z End");
     assert_eq!(program.selected(), "f10000");
     assert!(program.screen().contains("f10000"));
     program.press("Enter PgUp Up");
@@ -628,6 +472,12 @@ fn names_cannot_speak_to_the_terminal() {
         snapshot.losses[0].sentence = "\x1b[5mblink\r\n".to_owned();
         match &mut snapshot.extra {
             Extra::None => {}
+            Extra::Overview(overview) => {
+                overview.functions.iter_mut().for_each(|row| row.label = evil.to_owned());
+                let finding = FindingRow { title: evil.to_owned(), ..FindingRow::default() };
+                let conclusions = Conclusions { findings: vec![finding], ..Conclusions::default() };
+                overview.conclusions = Some(Arc::new(conclusions));
+            }
             Extra::Callers(tree) => tree.nodes.iter_mut().for_each(|node| node.label = evil.to_owned()),
             Extra::Table(table) => table.rows.iter_mut().for_each(|row| row.detail = evil.to_owned()),
             Extra::Timeline(timeline) => {
@@ -641,7 +491,7 @@ fn names_cannot_speak_to_the_terminal() {
         still.text = Some(Arc::clone(&text));
         let drawn = render_once(&snapshot, &still);
         assert!(!hostile(&drawn), "{drawn:?}");
-        let setup = Setup { request: still.request.clone(), tab, can_save: false };
+        let setup = Setup { request: still.request.clone(), tab, ..Setup::default() };
         program.model = Model::new(setup, 80, 24);
         program.show(snapshot);
         update(&mut program.model, Message::Text(Arc::clone(&text)));

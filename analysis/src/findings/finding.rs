@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use deepctx_profile::units::{Bytes, Nanos};
 use serde::Serialize;
 
 /// What a rule concluded.
@@ -182,6 +183,29 @@ pub struct Figure {
     pub unit: &'static str,
     /// How it is known.
     pub basis: Basis,
+}
+
+impl fmt::Display for Basis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Basis::Measured => "measured",
+            Basis::Bounded => "bounded",
+            Basis::Modelled => "modelled",
+        })
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Figure { name, value, unit, basis } = *self;
+        match unit {
+            "ns" => write!(f, "{name}: {} ({basis})", Nanos(value as u64)),
+            "bytes" => write!(f, "{name}: {} ({basis})", Bytes(value as u64)),
+            "percent" => write!(f, "{name}: {value:.1}% ({basis})"),
+            "ratio" => write!(f, "{name}: {value:.1} ({basis})"),
+            _ => write!(f, "{name}: {value:.0} ({basis})"),
+        }
+    }
 }
 
 impl Figure {

@@ -14,6 +14,7 @@ mod rules;
 mod settings;
 mod share;
 
+use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
 use serde::Serialize;
 
@@ -52,7 +53,12 @@ pub struct Check {
 impl Findings {
     /// Runs the rules. `elapsed` is the length of the capture, zero when unknown.
     pub fn compute(subset: &Subset<'_>, elapsed: Nanos, settings: &Settings) -> Self {
-        let facts = Facts::of(subset.profile(), elapsed);
+        Self::of_profile(subset.profile(), elapsed, settings)
+    }
+
+    /// Runs the rules over a whole profile.
+    pub(crate) fn of_profile(profile: &Profile, elapsed: Nanos, settings: &Settings) -> Self {
+        let facts = Facts::of(profile, elapsed);
         let mut all = Findings::default();
         for rule in settings.rules() {
             let outcome = (rule.check)(&facts, &settings.values(rule));

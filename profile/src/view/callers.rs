@@ -7,6 +7,7 @@
 //! value it started with. Contexts that reach the same node are joined, so a level costs no more than the merged tree
 //! has nodes, and sets that are too small are not followed.
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
@@ -69,7 +70,7 @@ fn callers(merged: &MergedTree, least: u64) -> FlameTree {
     FlameTree { nodes }
 }
 
-/// Makes a box below `below` for each label that the climbers have reached, in the order of the labels.
+/// Makes a box below `below` for each label that the climbers have reached, largest first, then in the order of the labels.
 fn spread(
     merged: &MergedTree,
     climbers: impl Iterator<Item = Climber>,
@@ -93,7 +94,10 @@ fn spread(
     }
     nodes[below as usize].exclusive = ended;
     let mut kept: Vec<_> = by_label.into_iter().filter(|(_, (value, ..))| *value >= least).collect();
-    kept.sort_unstable_by_key(|(label, _)| merged.rank(*label));
+    // By whole percents of everything: boxes with about the same share keep their places while a profile grows.
+    let whole = u128::from(merged.total().max(1));
+    let percent = |value: u64| u128::from(value) * 100 / whole;
+    kept.sort_unstable_by_key(|(label, (value, ..))| (Reverse(percent(*value)), merged.rank(*label)));
     for (_, (value, before, mut climbers)) in kept {
         let place = nodes.len() as u32;
         climbers.sort_unstable_by_key(|climber| climber.node);

@@ -1,9 +1,11 @@
 //! Losses: what became of the records of a profile, as rows.
 //!
-//! Owns: [`losses`], and the rows of the stages. Because: a screen, a report and an export must count the same. Does
+//! Owns: [`losses`], [`complete_share`], and the rows of the stages. Because: a screen, a report and an export must count the same. Does
 //! not: count; see [`crate::ledger`].
 
-use crate::ledger::{Account, LossRow, Stage};
+use deepctx_common::end::WalkEnd;
+
+use crate::ledger::{Account, Ledger, LossRow, Stage};
 use crate::profile::Profile;
 use crate::snapshot::StageRow;
 
@@ -24,4 +26,34 @@ pub fn losses(profile: &Profile) -> Vec<LossRow> {
         ledger.gap(Stage::Attribute, reason, n);
     }
     ledger.rows()
+}
+
+/// Share of stacks without a gap in their native part, 0..=1: a live capture and its stored profile have the same one.
+/// `None` when there are no stacks, or another tool counted them.
+pub fn complete_share(ledger: &Ledger) -> Option<f64> {
+    let stacks = ledger.stage(Stage::Attribute).received;
+    let gaps = &ledger.stage(Stage::Resolve).gaps;
+    let intended = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack, WalkEnd::LeftOut];
+    let gap = WalkEnd::ALL.iter().filter(|end| !intended.contains(end)).map(|end| gaps.count(end.key()));
+    (stacks > 0).then(|| 1.0 - gap.sum::<u64>().min(stacks) as f64 / stacks as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stack_counts_once_in_the_complete_share() {
+        let check = |stacks: u64, gaps: &[(WalkEnd, u64)], expect: Option<f64>| {
+            let mut ledger = Ledger::default();
+            ledger.stage_mut(Stage::Attribute).pass(stacks);
+            gaps.iter().for_each(|(end, n)| ledger.gap(Stage::Resolve, end.reason(), *n));
+            assert_eq!(complete_share(&ledger), expect);
+        };
+        check(0, &[], None);
+        check(200, &[], Some(1.0));
+        check(200, &[(WalkEnd::NoRow, 30), (WalkEnd::TooManyFrames, 20)], Some(0.75));
+        check(200, &[(WalkEnd::LeftOut, 50)], Some(1.0));
+        check(10, &[(WalkEnd::NoRow, 30)], Some(0.0));
+    }
 }

@@ -9,12 +9,13 @@ pub mod lanes;
 mod losses;
 mod mark;
 mod merged_tree;
+mod overview;
 mod source_lines;
 mod stack_filter;
 mod table;
 mod viewer;
 
-pub use losses::losses;
+pub use losses::{complete_share, losses};
 pub use mark::Mark;
 pub use merged_tree::{BoxLabel, LabelId, MergedTree};
 pub use stack_filter::{has_matches, only};

@@ -7,14 +7,14 @@ use super::lanes::lanes;
 use super::losses::{losses, stages};
 use super::mark::Mark;
 use super::merged_tree::{MergedTree, RefreshScope};
+use super::overview::overview;
 use super::source_lines::source_lines;
 use crate::activity::GpuProcess;
 use crate::device_lines::device_lines;
 use crate::frame::clean;
-use crate::metric::Metric;
 use crate::profile::Profile;
 use crate::request::{Part, Request, Resolution};
-use crate::snapshot::{DeviceRow, Extra, Header, Since, Snapshot};
+use crate::snapshot::{DeviceRow, Extra, Header, MetricTotal, Since, Snapshot};
 
 /// Makes the snapshots of one screen from one profile.
 #[derive(Clone, Debug, Default)]
@@ -57,8 +57,10 @@ impl Viewer {
             }
         };
         tree.refresh_part(profile, RefreshScope { filter: request.filter.as_ref(), since });
+        let total = |metric| MetricTotal { metric, total: profile.tree.total(metric).sum };
         let extra = match &request.part {
             Part::Flame => Extra::None,
+            Part::Overview => Extra::Overview(overview(tree)),
             Part::Callers => Extra::Callers(tree.callers(resolution)),
             Part::Table => Extra::Table(tree.full_table(profile, resolution, since)),
             Part::Timeline => Extra::Timeline(lanes(profile, &request.selection, header.elapsed)),
@@ -77,7 +79,7 @@ impl Viewer {
                 count_before: tree.counts.0,
                 count_since: tree.counts.1,
             }),
-            metrics: profile.tree.metrics().map(Metric::name).collect(),
+            metrics: profile.tree.metrics().map(total).collect(),
             stages: stages(profile),
             devices: devices(profile),
             losses: losses(profile),
@@ -94,7 +96,7 @@ fn devices(profile: &Profile) -> Vec<DeviceRow> {
     let processes = profile.gpu.processes.iter().filter(|process| process.is_used());
     let row = |process: &GpuProcess| DeviceRow {
         process: format!("process {}", process.pid),
-        tier: process.tier.label(),
+        tier: process.tier.times(),
         note: clean(&process.note),
         lines: device_lines(process),
     };
@@ -109,9 +111,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::metric::Metric;
     use crate::request::Pattern;
     use crate::selection::{GroupBy, Selection, View};
-    use crate::snapshot::FlameTree;
+    use crate::snapshot::{FlameNode, FlameTree};
     use crate::testing::{grow, profile, selections, show, stacks};
     use crate::tree::NodeId;
     use crate::units::Nanos;
@@ -141,15 +144,15 @@ mod tests {
         let snapshot = answer(&profile(SERVER), &Request { part: Part::Callers, ..CPU });
         expect![[r#"
             all 0/92 Root 
-              app.py:main 0/7 Python app.py:1
-                web-1 7/7 Process 
               encode 0/80 Native /l/j.so
-                app.py:get 0/30 Python app.py:1
-                  app.py:main 0/30 Python app.py:1
-                    web-1 30/30 Process 
                 app.py:put 0/50 Python app.py:1
                   app.py:main 0/50 Python app.py:1
                     web-1 50/50 Process 
+                app.py:get 0/30 Python app.py:1
+                  app.py:main 0/30 Python app.py:1
+                    web-1 30/30 Process 
+              app.py:main 0/7 Python app.py:1
+                web-1 7/7 Process 
               write 0/5 Native /l/c.so
                 app.py:put 0/5 Python app.py:1
                   app.py:put 0/5 Python app.py:1
@@ -312,7 +315,8 @@ mod tests {
         let Extra::Table(table) = snapshot.extra else { panic!("no table") };
         assert_eq!(table.others.iter().map(|it| it.metric).collect::<Vec<_>>(), ["off-cpu-time"]);
         assert_eq!((table.rows[0].exclusive, &table.rows[0].others[..]), (10, &[(3, 3)][..]));
-        assert_eq!(snapshot.metrics, ["cpu-time", "off-cpu-time"]);
+        let metrics: Vec<_> = snapshot.metrics.iter().map(|it| (it.metric.name(), it.total)).collect();
+        assert_eq!(metrics, [("cpu-time", 10), ("off-cpu-time", 3)]);
     }
 
     #[test]
@@ -384,9 +388,15 @@ mod tests {
                     prop_assert!(place == 0 || (node.parent as usize) < place);
                     let below: u64 = node.children.iter().map(|&child| tree.nodes[child as usize].inclusive).sum();
                     prop_assert_eq!(node.inclusive, node.exclusive + below);
-                    let labels: Vec<_> =
-                        node.children.iter().map(|&child| &tree.nodes[child as usize].label).collect();
-                    prop_assert!(labels.is_sorted());
+                    let child = |child: &u32| &tree.nodes[*child as usize];
+                    let children = || node.children.iter().map(child);
+                    let percent = |child: &FlameNode| child.inclusive * 100 / since.max(1);
+                    let in_order = if std::ptr::eq(tree, &raw const snapshot.flame) {
+                        children().is_sorted_by_key(|child| &child.label)
+                    } else {
+                        children().is_sorted_by_key(|child| std::cmp::Reverse(percent(child)))
+                    };
+                    prop_assert!(in_order);
                 }
             }
             // Stacks that match and stacks that do not are all stacks.

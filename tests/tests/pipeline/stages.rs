@@ -325,7 +325,7 @@ fn off_cpu_wait_lasts_until_the_thread_runs_again() {
 fn a_wait_is_no_sample_and_its_records_add_up() {
     let mut pipeline = run("10 block 7/7 app f! main\n25 wake 7/7 app since 10\n30 sample 7/7 app f! main");
     assert_eq!(pipeline.accounts().samples(), 1);
-    assert_eq!(pipeline.accounts().walked_and_complete(), (2, 2));
+    assert_eq!(pipeline.accounts().stacks_and_complete(), (2, 2));
     let profile = pipeline.profile();
     assert_eq!(profile.tree.total(Metric::Samples).sum, 1);
     let resolve = profile.ledger.stage(Stage::Resolve);

@@ -3,19 +3,20 @@
 //! Owns: the dispatch of actions; each view moves its own state. Because: one list shows what the program can do.
 //! Does not: know keys.
 
-use deepctx_profile::metric::Metric;
 use deepctx_profile::selection::{GroupBy, View};
 use deepctx_profile::snapshot::SourcePlace;
 
 use super::bounds::keep_in_range;
-use super::{graph, matches, pin, prompt, source, table, timeline};
+use super::{graph, matches, metrics, overview, pin, prompt, source, table, timeline};
 use crate::keys::Action;
 use crate::message::Effects;
 use crate::model::{Mode, Model};
 use crate::tab::Tab;
+use crate::tree::children;
 
 pub(super) fn act(model: &mut Model, action: Action) -> Effects {
     match action {
+        Action::Suspend => return Effects::Suspend,
         Action::Quit if model.setup.can_save => model.mode = Mode::ConfirmQuit,
         Action::Quit | Action::QuitDropping => return Effects::Quit { save: false },
         Action::QuitSaving => return Effects::Quit { save: true },
@@ -25,19 +26,25 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
         Action::Pause => model.paused = !model.paused,
         Action::NextTab => model.tab = model.tab.step(1),
         Action::PreviousTab => model.tab = model.tab.step(Tab::ALL.len() - 1),
+        Action::ShowOverview => model.tab = Tab::Overview,
         Action::ShowFlame => model.tab = Tab::Flame,
         Action::ShowCallers => model.tab = Tab::Callers,
         Action::ShowTable => model.tab = Tab::Table,
         Action::ShowTimeline => model.tab = Tab::Timeline,
         Action::ShowSource => model.tab = Tab::Source,
-        Action::ShowLosses => model.tab = Tab::Losses,
+        Action::ShowHealth => model.tab = Tab::Health,
         Action::OpenSource => open_source(model),
         Action::NextView
         | Action::NextGroup
         | Action::ToggleInterpreter
         | Action::ToggleLines
-        | Action::ToggleRecursion
-        | Action::NextMetric => change_selection(model, action),
+        | Action::ToggleRecursion => change_selection(model, action),
+        Action::ChooseMetric => metrics::open(model),
+        Action::ToggleTrunk => {
+            model.folds = !model.folds;
+            model.fold();
+            graph::keep_visible(model);
+        }
         Action::SetMark | Action::ToggleDifference | Action::DropMark => change_mark(model, action),
         Action::Pin => pin::toggle(model),
         Action::Search => prompt::begin_search(model),
@@ -45,7 +52,10 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
         Action::DropFilter => model.request.filter = None,
         Action::Erase => prompt::erase(model),
         Action::EraseAll => prompt::erase_all(model),
-        Action::Accept => prompt::accept(model),
+        Action::Accept => match model.mode {
+            Mode::Metrics(at) => metrics::accept(model, at),
+            _ => prompt::accept(model),
+        },
         Action::NextMatch => matches::next(model, true),
         Action::PreviousMatch => matches::next(model, false),
         Action::Sort => table::sort_by_next(model),
@@ -87,7 +97,6 @@ fn change_selection(model: &mut Model, action: Action) {
         Action::ToggleInterpreter => selection.interpreter = !selection.interpreter,
         Action::ToggleLines => selection.lines = !selection.lines,
         Action::ToggleRecursion => model.request.fold_recursion = !model.request.fold_recursion,
-        Action::NextMetric => next_metric(model),
         _ => {}
     }
 }
@@ -111,38 +120,50 @@ fn change_mark(model: &mut Model, action: Action) {
     }
 }
 
-fn next_metric(model: &mut Model) {
-    let known = model.snapshot.as_ref().map_or(&[][..], |snapshot| &snapshot.metrics);
-    let metrics: Vec<Metric> = known.iter().filter_map(|name| name.parse().ok()).collect();
-    let at = metrics.iter().position(|metric| *metric == model.request.selection.metric);
-    let next = at.map_or(0, |at| at + 1) % metrics.len().max(1);
-    match metrics.get(next) {
-        Some(&metric) if metric != model.request.selection.metric => model.request.selection.metric = metric,
-        _ => model.status = Some("this profile has one metric"),
-    }
-}
-
 fn escape(model: &mut Model) {
     match std::mem::take(&mut model.mode) {
         Mode::Typing(prompt) => prompt::cancel(model, prompt),
-        Mode::Help(_) | Mode::ConfirmQuit => {}
-        Mode::Browse => {
-            if model.search.take().is_none() {
-                graph::navigate(model, Action::ZoomReset);
-            }
-        }
+        Mode::Help(_) | Mode::Metrics(_) | Mode::ConfirmQuit => {}
+        Mode::Browse => clear(model),
+    }
+}
+
+/// Clears the last thing that narrows the screen: the search, else the zoom, else the filter.
+fn clear(model: &mut Model) {
+    if model.search.take().is_some() {
+        model.fold();
+    } else if is_zoomed(model) {
+        navigate(model, Action::ZoomReset);
+    } else {
+        model.request.filter = None;
+    }
+}
+
+fn is_zoomed(model: &Model) -> bool {
+    match model.tab {
+        Tab::Flame | Tab::Callers => model.zoomed_box() != 0,
+        Tab::Timeline => model.timeline.zoom > 0 || model.timeline.at.is_some(),
+        Tab::Overview | Tab::Table | Tab::Source | Tab::Health => false,
     }
 }
 
 /// Opens the source of the selection.
 fn open_source(model: &mut Model) {
+    let nearest = "no line is known of this: its nearest caller with one";
     let place: Option<SourcePlace> = match model.tab {
         Tab::Flame | Tab::Callers => {
-            model.tree().nodes.get(model.graph().selected as usize).and_then(|node| node.source.clone())
+            let innermost = model.folded.last_of(model.selected_box());
+            let found = source_of(model, innermost);
+            model.status = found.as_ref().is_some_and(|(_, own)| !own).then_some(nearest);
+            found.map(|(place, _)| place)
         }
-        Tab::Table => model.selected_row().and_then(|row| row.source.clone()),
+        Tab::Table => {
+            let row = model.selected_row().cloned();
+            row.and_then(|row| row.source.or_else(|| caller_of(model, &row.label, nearest)))
+        }
+        Tab::Overview => overview::source(model),
         Tab::Source => return,
-        Tab::Timeline | Tab::Losses => {
+        Tab::Timeline | Tab::Health => {
             model.status = Some("select a function in the flame graph or the table first");
             return;
         }
@@ -152,8 +173,32 @@ fn open_source(model: &mut Model) {
             source::open(model, place);
             model.tab = Tab::Source;
         }
-        None => model.status = Some("no source line is known for this"),
+        None => model.status = Some("no source line is known for this or its callers"),
     }
+}
+
+/// The source of a node of this tab's tree or of its nearest caller. Callers stand below a node of the bottom-up tree.
+fn source_of(model: &Model, node: u32) -> Option<(SourcePlace, bool)> {
+    if model.tab != Tab::Callers {
+        return graph::nearest_source(model.tree(), node);
+    }
+    let mut at = Some(node);
+    while let Some(place) = at {
+        if let Some(source) = model.tree().nodes.get(place as usize)?.source.clone() {
+            return Some((source, place == node));
+        }
+        let callers = children(model.tree(), place);
+        at = callers.max_by_key(|(_, caller)| caller.inclusive).map(|(caller, _)| caller);
+    }
+    None
+}
+
+/// The line that calls a function most, by the flame graph.
+fn caller_of(model: &mut Model, label: &str, status: &'static str) -> Option<SourcePlace> {
+    let node = graph::hottest(model, label)?;
+    let place = graph::nearest_source(model.flame_tree(), node).map(|(place, _)| place);
+    model.status = place.is_some().then_some(status);
+    place
 }
 
 fn navigate(model: &mut Model, action: Action) {
@@ -161,17 +206,21 @@ fn navigate(model: &mut Model, action: Action) {
         scroll(line, action, usize::from(model.screen.height));
         return;
     }
+    if let Mode::Metrics(_) = model.mode {
+        return metrics::navigate(model, action);
+    }
     if model.mode != Mode::Browse {
         return;
     }
     match model.tab {
+        Tab::Overview => overview::navigate(model, action),
         Tab::Flame | Tab::Callers => graph::navigate(model, action),
         Tab::Table => table::navigate(model, action),
         Tab::Timeline => timeline::navigate(model, action),
         Tab::Source => source::navigate(model, action),
-        Tab::Losses => {
+        Tab::Health => {
             let page = usize::from(model.areas().body.height);
-            scroll(&mut model.losses_scroll, action, page);
+            scroll(&mut model.health_scroll, action, page);
         }
     }
 }

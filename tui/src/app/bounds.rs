@@ -2,23 +2,27 @@
 //!
 //! Owns: [`keep_in_range`], [`keep_visible`]. Because: content and screen change under the user. Does not: navigate.
 
-use super::{graph, source, table, timeline};
+use super::{graph, overview, source, table, timeline};
 use crate::model::{Mode, Model};
 use crate::page;
 
 /// Clamps what may point past its end after the content or the screen changed.
 pub(super) fn keep_in_range(model: &mut Model) {
+    overview::keep_in_range(model);
     graph::keep_in_range(model);
     table::keep_in_range(model);
     timeline::keep_in_range(model);
     source::keep_in_range(model);
-    let lines = model.snapshot.as_deref().map_or(0, |snapshot| page::losses::lines(snapshot).len());
-    model.losses_scroll =
-        model.losses_scroll.min(lines.saturating_sub(usize::from(model.areas().body.height)));
+    let lines = model.snapshot.as_deref().map_or(0, |snapshot| page::health::lines(snapshot).len());
+    model.health_scroll =
+        model.health_scroll.min(lines.saturating_sub(usize::from(model.areas().body.height)));
     let lines = page::help::lines().len();
     let height = usize::from(page::help::area(model.screen).height);
-    if let Mode::Help(line) = &mut model.mode {
-        *line = (*line).min(lines.saturating_sub(height));
+    let metrics = model.metrics().len();
+    match &mut model.mode {
+        Mode::Help(line) => *line = (*line).min(lines.saturating_sub(height)),
+        Mode::Metrics(at) => *at = (*at).min(metrics.saturating_sub(1)),
+        Mode::Browse | Mode::Typing(_) | Mode::ConfirmQuit => {}
     }
 }
 

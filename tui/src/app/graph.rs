@@ -1,14 +1,13 @@
 //! Graph: how the selection, zoom and scroll of the flame graph and of the tree of callers move.
 //!
-//! Owns: navigation and clicks among boxes. Because: keys must select boxes that are visible. Does not: place boxes;
-//! see [`crate::layout::boxes`].
+//! Owns: navigation and clicks among boxes. Because: keys must select boxes that are visible, and a folded chain is one
+//! box. Does not: place boxes; see [`crate::layout::boxes`].
 
-use deepctx_profile::snapshot::FlameTree;
+use deepctx_profile::snapshot::{FlameTree, SourcePlace};
 
 use crate::keys::Action;
 use crate::layout::boxes::{Content, FlameBox, FlameLayout};
 use crate::model::Model;
-use crate::state::graph::GraphState;
 use crate::tree::{children, parent, path};
 
 /// Rows of ancestors that stay visible above the box zoomed into.
@@ -31,14 +30,14 @@ fn height(model: &Model) -> usize {
 
 /// Row and place of the selection's box, or of the nearest ancestor that has one.
 fn visible_box(model: &Model) -> (usize, usize, FlameLayout, u32) {
-    let mut node = model.graph().selected;
+    let mut node = model.selected_box();
     loop {
-        let row = row_of(model.tree(), node);
+        let row = row_of(model.drawn(), node);
         let layout = model.flame_rows(row, 1);
         if let Some((row, place)) = layout.find(node) {
             return (row, place, layout, node);
         }
-        match parent(model.tree(), node) {
+        match parent(model.drawn(), node) {
             Some(above) => node = above,
             None => return (0, 0, layout, 0),
         }
@@ -46,25 +45,25 @@ fn visible_box(model: &Model) -> (usize, usize, FlameLayout, u32) {
 }
 
 pub(crate) fn navigate(model: &mut Model, action: Action) {
-    if model.tree().nodes.is_empty() {
+    if model.drawn().nodes.is_empty() {
         return;
     }
     match action {
         Action::Up => {
-            if let Some(above) = parent(model.tree(), model.graph().selected) {
-                model.graph_mut().selected = above;
+            if let Some(above) = parent(model.drawn(), model.selected_box()) {
+                model.select_box(above);
             }
         }
         Action::Down => {
-            let any = children(model.tree(), model.graph().selected).next().is_some();
+            let any = children(model.drawn(), model.selected_box()).next().is_some();
             let narrow = "callees are narrower than a cell here: Enter zooms in";
             model.status = (!descend(model)).then_some(if any { narrow } else { "no callees" });
         }
         Action::Left | Action::Right => sideways(model, action == Action::Right),
         Action::PageUp => {
             for _ in 1..height(model) {
-                if let Some(above) = parent(model.tree(), model.graph().selected) {
-                    model.graph_mut().selected = above;
+                if let Some(above) = parent(model.drawn(), model.selected_box()) {
+                    model.select_box(above);
                 }
             }
         }
@@ -73,18 +72,18 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
                 descend(model);
             }
         }
-        Action::First => model.graph_mut().selected = 0,
+        Action::First => model.select_box(0),
         Action::Last => while descend(model) {},
         Action::Enter => {
-            model.graph_mut().zoom = model.graph().selected;
+            model.zoom_box(model.selected_box());
             show_zoom(model);
         }
         Action::ZoomOut => {
-            if let Some(above) = parent(model.tree(), model.graph().zoom) {
-                model.graph_mut().zoom = above;
+            if let Some(above) = parent(model.drawn(), model.zoomed_box()) {
+                model.zoom_box(above);
             }
         }
-        Action::ZoomReset => model.graph_mut().zoom = 0,
+        Action::ZoomReset => model.zoom_box(0),
         _ => {}
     }
     keep_visible(model);
@@ -93,37 +92,37 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
 
 /// Selects the hottest callee if it is wide enough to be visible; above the zoomed box, the next box towards it.
 fn descend(model: &mut Model) -> bool {
-    let GraphState { selected, zoom, .. } = *model.graph();
-    let tree = model.tree();
+    let (selected, zoom) = (model.selected_box(), model.zoomed_box());
+    let tree = model.drawn();
     if selected < zoom
         && let Some(&next) = path(tree, zoom).iter().find(|&&node| node > selected)
     {
-        model.graph_mut().selected = next;
+        model.select_box(next);
         return true;
     }
     let hottest = children(tree, selected).reduce(|a, b| if b.1.inclusive > a.1.inclusive { b } else { a });
     let Some((next, _)) = hottest else { return false };
     let wide = share_of_zoom(model, next) >= 1;
     if wide {
-        model.graph_mut().selected = next;
+        model.select_box(next);
     }
     wide
 }
 
 /// Columns that a node below the zoomed one has, without the rounding and without the boxes between the two.
 fn share_of_zoom(model: &Model, node: u32) -> u128 {
-    columns(model, model.graph().zoom, node)
+    columns(model, model.zoomed_box(), node)
 }
 
 fn columns(model: &Model, zoom: u32, node: u32) -> u128 {
-    let value = |node: u32| model.tree().nodes.get(node as usize).map_or(0, |it| u128::from(it.inclusive));
+    let value = |node: u32| model.drawn().nodes.get(node as usize).map_or(0, |it| u128::from(it.inclusive));
     let whole = value(zoom).max(1);
     value(node) * u128::from(model.areas().body.width) / whole
 }
 
 fn sideways(model: &mut Model, right: bool) {
     let (row, place, _, node) = visible_box(model);
-    model.graph_mut().selected = node;
+    model.select_box(node);
     let layout = model.flame_rows(row, 1);
     let is_node = |it: &&FlameBox| matches!(it.content, Content::Node(_));
     let boxes = layout.row(row);
@@ -133,27 +132,64 @@ fn sideways(model: &mut Model, right: bool) {
         boxes.iter().take(place).rev().find(is_node)
     };
     match next.map(|it| it.content) {
-        Some(Content::Node(next)) => model.graph_mut().selected = next,
+        Some(Content::Node(next)) => model.select_box(next),
         _ => model.status = Some(if right { "nothing further right" } else { "nothing further left" }),
     }
 }
 
 /// Scrolls so that the zoomed box is near the top, with a few ancestors above it.
 fn show_zoom(model: &mut Model) {
-    let row = row_of(model.tree(), model.graph().zoom);
+    let row = row_of(model.drawn(), model.zoomed_box());
     model.graph_mut().scroll = row.saturating_sub(ANCESTORS_IN_SIGHT.min(height(model) / 3));
 }
 
-/// Selects any node, zooming to the farthest ancestor at which its name can be read.
+/// Shows a node of the snapshot at full width.
+pub(crate) fn zoom_to(model: &mut Model, node: u32) {
+    (model.graph_mut().selected, model.graph_mut().zoom) = (node, node);
+    show_zoom(model);
+    keep_visible(model);
+}
+
+/// Searches for a function and selects its hottest box.
+pub(crate) fn seek(model: &mut Model, label: &str) {
+    model.set_search(label);
+    match hottest(model, label) {
+        Some(node) => reveal(model, node),
+        None => model.status = Some("no box of this: v shows other frames, m other metrics"),
+    }
+}
+
+/// The hottest box of a function: its name as a whole, or as a part.
+pub(crate) fn hottest(model: &Model, label: &str) -> Option<u32> {
+    let tree = model.tree();
+    let by_value = |node: &u32| (tree.nodes[*node as usize].inclusive, std::cmp::Reverse(*node));
+    let all = || (0u32..).zip(&tree.nodes);
+    let exact = all().filter(|(_, node)| node.label == label).map(|(at, _)| at).max_by_key(by_value);
+    let part = || all().filter(|(_, node)| node.label.contains(label)).map(|(at, _)| at).max_by_key(by_value);
+    exact.or_else(part).filter(|_| !label.is_empty())
+}
+
+/// The source of a node, or of its nearest caller that has one; and whether it is the node's own.
+pub(crate) fn nearest_source(tree: &FlameTree, node: u32) -> Option<(SourcePlace, bool)> {
+    let sources = path(tree, node).into_iter().rev();
+    let mut known = sources.filter_map(|at| {
+        let place = tree.nodes.get(at as usize)?.source.clone()?;
+        Some((place, at == node))
+    });
+    known.next()
+}
+
+/// Selects any node of the snapshot, zooming to the farthest ancestor at which its name can be read.
 pub(crate) fn reveal(model: &mut Model, node: u32) {
-    let ancestors = path(model.tree(), node);
+    let node = model.folded.box_of(node);
+    let ancestors = path(model.drawn(), node);
     let width = model.areas().body.width;
-    let in_zoom = ancestors.contains(&model.graph().zoom);
-    model.graph_mut().selected = node;
-    if !in_zoom || columns(model, model.graph().zoom, node) < u128::from(RECOGNIZABLE.min(width)) {
+    let in_zoom = ancestors.contains(&model.zoomed_box());
+    model.select_box(node);
+    if !in_zoom || columns(model, model.zoomed_box(), node) < u128::from(RECOGNIZABLE.min(width)) {
         let readable = u128::from(READABLE.min(width));
         let far = ancestors.iter().copied().find(|&zoom| columns(model, zoom, node) >= readable);
-        model.graph_mut().zoom = far.unwrap_or(node);
+        model.zoom_box(far.unwrap_or(node));
         show_zoom(model);
     }
     keep_visible(model);
@@ -164,12 +200,13 @@ pub(crate) fn click(model: &mut Model, x: u16, y: usize) {
     let row = model.graph().scroll + y;
     let hit = model.flame_layout().at(row, x).map(|it| it.content);
     match hit {
-        Some(Content::Node(node)) if node == model.graph().selected => navigate(model, Action::Enter),
-        Some(Content::Node(node)) => model.graph_mut().selected = node,
+        Some(Content::Node(node)) if node == model.selected_box() => navigate(model, Action::Enter),
+        Some(Content::Node(node)) => model.select_box(node),
         Some(Content::Rest { parent, .. }) => {
-            model.graph_mut().selected = parent;
+            model.select_box(parent);
             model.status = Some("these are narrower than a cell: Enter zooms in");
         }
+        Some(Content::Hidden { .. }) => model.status = Some("native code: v shows it"),
         None => {}
     }
     keep_in_range(model);
@@ -177,7 +214,7 @@ pub(crate) fn click(model: &mut Model, x: u16, y: usize) {
 
 /// Scrolls so that the selected box is visible.
 pub(crate) fn keep_visible(model: &mut Model) {
-    let row = row_of(model.tree(), model.graph().selected);
+    let row = row_of(model.drawn(), model.selected_box());
     let height = height(model);
     let scroll = &mut model.graph_mut().scroll;
     *scroll = (*scroll).clamp((row + 1).saturating_sub(height), row);
@@ -185,15 +222,13 @@ pub(crate) fn keep_visible(model: &mut Model) {
 
 /// Keeps at least one row of boxes visible, and selection and zoom inside the tree and on one line of descent.
 pub(crate) fn keep_in_range(model: &mut Model) {
-    let count = model.tree().nodes.len();
-    let last = u32::try_from(count.saturating_sub(1)).unwrap_or(u32::MAX);
-    model.graph_mut().selected = model.graph().selected.min(last);
-    model.graph_mut().zoom = model.graph().zoom.min(last);
-    let (above, below) = (path(model.tree(), model.graph().zoom), path(model.tree(), model.graph().selected));
-    if !above.contains(&model.graph().selected) && !below.contains(&model.graph().zoom) {
-        let common = above.iter().zip(&below).take_while(|(a, b)| a == b).map(|(a, _)| *a).last();
-        model.graph_mut().zoom = common.unwrap_or(below[0]);
-    }
+    let last = u32::try_from(model.tree().nodes.len().saturating_sub(1)).unwrap_or(u32::MAX);
+    let (selected, zoom) = (model.graph().selected.min(last), model.graph().zoom.min(last));
+    let (above, below) = (path(model.tree(), zoom), path(model.tree(), selected));
+    let apart = !above.contains(&selected) && !below.contains(&zoom);
+    let common = above.iter().zip(&below).take_while(|(a, b)| a == b).map(|(a, _)| *a).last();
+    model.graph_mut().selected = selected;
+    model.graph_mut().zoom = if apart { common.unwrap_or(below[0]) } else { zoom };
     if model.graph().scroll == 0 {
         return;
     }

@@ -25,7 +25,7 @@ pub(super) fn next(model: &mut Model, forward: bool) {
                 table::select(model, position);
             }
         }
-        Tab::Flame | Tab::Callers | Tab::Timeline | Tab::Source | Tab::Losses => {
+        Tab::Overview | Tab::Flame | Tab::Callers | Tab::Timeline | Tab::Source | Tab::Health => {
             let found = search.next(model.graph().selected, forward);
             model.status = found.is_none().then_some("no match");
             if let Some(node) = found {

@@ -4,11 +4,12 @@
 //! boxes and columns are; see [`crate::layout`].
 
 use super::bounds::keep_in_range;
-use super::{actions, graph, source, table, timeline};
+use super::{actions, graph, metrics, overview, source, table, timeline};
 use crate::keys::Action;
 use crate::layout::tabs::tab_at;
 use crate::message::Effects;
 use crate::model::{Mode, Model};
+use crate::page;
 use crate::tab::Tab;
 
 /// Lines that one turn of the mouse wheel moves.
@@ -19,11 +20,12 @@ pub(super) fn click(model: &mut Model, column: u16, row: u16) -> Effects {
     match model.mode {
         Mode::Browse => {}
         Mode::Help(_) => return actions::act(model, Action::Help),
+        Mode::Metrics(chosen) => return click_metric(model, chosen, column, row),
         Mode::Typing(_) | Mode::ConfirmQuit => return Effects::None,
     }
     let areas = model.areas();
     if areas.tabs().is_some_and(|tabs| tabs.y == row) {
-        let Some(tab) = tab_at(column, model.loss_count()) else { return Effects::None };
+        let Some(tab) = tab_at(column, model.has_losses()) else { return Effects::None };
         model.tab = tab;
         keep_in_range(model);
         return Effects::Redraw;
@@ -33,12 +35,25 @@ pub(super) fn click(model: &mut Model, column: u16, row: u16) -> Effects {
     }
     let (x, y) = (column - areas.body.x, usize::from(row - areas.body.y));
     match model.tab {
+        Tab::Overview => overview::click(model, y),
         Tab::Flame | Tab::Callers => graph::click(model, x, y),
         Tab::Table => table::click(model, x, y),
         Tab::Timeline => timeline::click(model, x, y),
         Tab::Source => source::click(model, y),
-        Tab::Losses => return Effects::None,
+        Tab::Health => return Effects::None,
     }
+    Effects::Redraw
+}
+
+/// Shows the metric that was hit; a click beside the menu closes it.
+fn click_metric(model: &mut Model, chosen: usize, column: u16, row: u16) -> Effects {
+    let area = page::metrics::area(page::metrics::page(model.screen, model.metrics().len()));
+    if area.contains((column, row).into()) {
+        metrics::accept(model, page::metrics::first(area, chosen) + usize::from(row - area.y));
+    } else {
+        model.mode = Mode::Browse;
+    }
+    keep_in_range(model);
     Effects::Redraw
 }
 
@@ -52,14 +67,16 @@ pub(super) fn right_click(model: &mut Model) -> Effects {
 pub(super) fn wheel(model: &mut Model, up: bool) -> Effects {
     let step =
         |line: usize| if up { line.saturating_sub(WHEEL_LINES) } else { line.saturating_add(WHEEL_LINES) };
+    let one = if up { Action::Up } else { Action::Down };
     let line = match (&mut model.mode, model.tab) {
         (Mode::Help(line), _) => line,
+        (Mode::Metrics(_), _) | (_, Tab::Overview) => return actions::act(model, one),
         (_, Tab::Flame) => &mut model.flame.scroll,
         (_, Tab::Callers) => &mut model.callers.scroll,
         (_, Tab::Table) => &mut model.table.scroll,
         (_, Tab::Timeline) => &mut model.timeline.scroll,
         (_, Tab::Source) => &mut model.source.scroll,
-        (_, Tab::Losses) => &mut model.losses_scroll,
+        (_, Tab::Health) => &mut model.health_scroll,
     };
     *line = step(*line);
     keep_in_range(model);

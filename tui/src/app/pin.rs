@@ -15,11 +15,11 @@ pub(super) fn toggle(model: &mut Model) {
         Tab::Flame | Tab::Callers => model
             .tree()
             .nodes
-            .get(model.graph().selected as usize)
+            .get(model.folded.last_of(model.selected_box()) as usize)
             .filter(|node| node.kind != FrameKind::Root)
             .map(|node| Pin::new(&node.label, &node.detail, node.kind)),
         Tab::Table => model.selected_row().map(|row| Pin::new(&row.label, &row.detail, row.kind)),
-        Tab::Timeline | Tab::Source | Tab::Losses => None,
+        Tab::Overview | Tab::Timeline | Tab::Source | Tab::Health => None,
     };
     match (selected, model.pin.take()) {
         (None, None) => model.status = Some("select a function first"),
@@ -29,6 +29,7 @@ pub(super) fn toggle(model: &mut Model) {
         }
         _ => {}
     }
+    model.fold();
 }
 
 /// Finds the figures of the pinned function in the flame graph.

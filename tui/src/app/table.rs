@@ -40,11 +40,11 @@ pub(crate) fn reverse(model: &mut Model) {
 pub(crate) fn navigate(model: &mut Model, action: Action) {
     let last = model.table.order.len().saturating_sub(1);
     let page = height(model).saturating_sub(1).max(1);
-    let at = model.table.selected;
-    let from = at.unwrap_or(model.table.scroll);
+    // Who only scrolled goes on from the first row in sight.
+    let from = model.table.selected.unwrap_or(model.table.scroll);
     let to = match action {
         Action::Up => from.saturating_sub(1),
-        Action::Down => at.map_or(from, |at| at + 1),
+        Action::Down => from.saturating_add(1),
         Action::PageUp => from.saturating_sub(page),
         Action::PageDown => from.saturating_add(page),
         Action::First => 0,
@@ -58,14 +58,13 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
 /// Searches the flame graph for the selected function and selects its hottest box.
 fn show_in_flame(model: &mut Model) {
     let Some(label) = model.selected_row().map(|row| row.label.clone()) else {
-        model.status = Some("select a row first");
+        model.status = Some("the table has no rows");
         return;
     };
-    model.set_search(&label);
-    let hottest = model.search.as_ref().and_then(|search| search.next(u32::MAX, true));
-    match hottest {
+    match graph::hottest(model, &label) {
         Some(node) => {
             model.tab = Tab::Flame;
+            model.set_search(&label);
             graph::reveal(model, node);
         }
         None => model.status = Some("not in the flame graph"),

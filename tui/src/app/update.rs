@@ -9,9 +9,10 @@ use deepctx_profile::snapshot::{Extra, Snapshot};
 use ratatui::layout::Rect;
 
 use super::bounds::{keep_in_range, keep_visible};
-use super::{actions, mouse, pin, prompt, source};
+use super::{actions, graph, metrics, mouse, overview, pin, prompt, source};
 use crate::message::{Effects, Message};
 use crate::model::Model;
+use crate::tab::Tab;
 
 /// Changes the model by one message; pure but for the model itself.
 pub fn update(model: &mut Model, message: Message) -> Effects {
@@ -20,11 +21,12 @@ pub fn update(model: &mut Model, message: Message) -> Effects {
     let effects = apply(model, message);
     model.request_tab();
     if model.tab != tab {
+        model.fold();
         model.search_again();
         keep_visible(model);
     }
     match effects {
-        Effects::Quit { .. } => effects,
+        Effects::Quit { .. } | Effects::Suspend => effects,
         _ if model.request != request => {
             model.pending = true;
             Effects::Fetch
@@ -71,6 +73,7 @@ fn take_snapshot(model: &mut Model, snapshot: Arc<Snapshot>) -> Effects {
     model.flame = model.flame.carried_over(model.flame_tree(), &snapshot.flame);
     match &snapshot.extra {
         Extra::None => {}
+        Extra::Overview(after) => overview::take(model, &snapshot, after),
         Extra::Callers(tree) => {
             model.callers = model.callers.carried_over(model.callers_tree(), tree);
             model.parts.callers = Some(Arc::clone(&snapshot));
@@ -90,8 +93,15 @@ fn take_snapshot(model: &mut Model, snapshot: Arc<Snapshot>) -> Effects {
         }
     }
     model.snapshot = Some(snapshot);
-    model.search_again();
     pin::measure(model);
+    model.fold();
+    model.search_again();
     keep_in_range(model);
+    metrics::follow_device(model);
+    if model.tab == Tab::Flame
+        && let Some(sought) = model.overview.sought.take()
+    {
+        graph::seek(model, &sought);
+    }
     Effects::Redraw
 }

@@ -3,7 +3,7 @@
 //! Owns: [`FlameLayout`]. Because: drawing, keys that move the selection and the mouse must agree on it to the cell.
 //! Does not: know styles, labels or the model.
 
-use deepctx_profile::snapshot::FlameTree;
+use deepctx_profile::snapshot::{FlameTree, FrameKind};
 
 use crate::tree::{children, path};
 
@@ -23,6 +23,11 @@ pub(crate) enum Content {
         /// Whether the selection is one of them or below one.
         selected: bool,
     },
+    /// Own value of a process or thread in a view that hides its frames.
+    Hidden {
+        /// The value.
+        value: u64,
+    },
 }
 
 /// A box: columns relative to the body.
@@ -37,6 +42,19 @@ pub(crate) struct FlameBox {
     /// Where it would be without rounding. Callees are placed by it: by the rounded one, every level of a deep stack
     /// would lose up to a column.
     exact: Span,
+}
+
+/// What a graph shows: the tree, and where the user is in it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    /// The boxes.
+    pub(crate) tree: &'a FlameTree,
+    /// The one at full width.
+    pub(crate) zoom: u32,
+    /// The selected one.
+    pub(crate) selected: u32,
+    /// Whether frames are hidden whose value is that of their process then.
+    pub(crate) hides_frames: bool,
 }
 
 /// Columns as fractions.
@@ -61,14 +79,8 @@ pub(crate) struct FlameLayout {
 
 impl FlameLayout {
     /// Lays out rows `first_row..first_row + count` with `zoom` at full width. Visits only boxes of a cell or more.
-    pub(crate) fn of(
-        tree: &FlameTree,
-        zoom: u32,
-        selected: u32,
-        width: u16,
-        first_row: usize,
-        count: usize,
-    ) -> Self {
+    pub(crate) fn of(view: View<'_>, width: u16, first_row: usize, count: usize) -> Self {
+        let View { tree, zoom, selected, hides_frames } = view;
         let mut layout = Self { first_row, ..Self::default() };
         if tree.nodes.is_empty() || width == 0 {
             return layout;
@@ -92,7 +104,7 @@ impl FlameLayout {
             let mut below = Vec::new();
             for upper in &boxes {
                 if let Content::Node(node) = upper.content {
-                    divide(tree, node, upper, &selected, &mut below);
+                    divide(tree, node, upper, &selected, hides_frames, &mut below);
                 }
             }
             row += 1;
@@ -131,7 +143,14 @@ impl FlameLayout {
 
 /// Appends the boxes of a node's children: those of a column or more in their order, then the rest as one box, unless
 /// it rounds to nothing and nothing is free. What remains free on the right is the node's own value.
-fn divide(tree: &FlameTree, node: u32, upper: &FlameBox, selected: &[u32], out: &mut Vec<FlameBox>) {
+fn divide(
+    tree: &FlameTree,
+    node: u32,
+    upper: &FlameBox,
+    selected: &[u32],
+    hides_frames: bool,
+    out: &mut Vec<FlameBox>,
+) {
     let whole = tree.nodes.get(node as usize).map_or(0, |it| it.inclusive);
     if whole == 0 {
         return;
@@ -158,15 +177,26 @@ fn divide(tree: &FlameTree, node: u32, upper: &FlameBox, selected: &[u32], out: 
         rest_count += 1;
         rest_selected |= selected.binary_search(&index).is_ok();
     }
-    let x = column(start);
-    if rest == 0 || x >= right {
-        return;
+    let mut x = column(start);
+    if rest > 0 && x < right {
+        let exact = Span { start, width: rest as f64 * scale };
+        let end = column(start + exact.width).max(x + 1);
+        let value = u64::try_from(rest).unwrap_or(u64::MAX);
+        let content = Content::Rest { parent: node, count: rest_count, value, selected: rest_selected };
+        out.push(FlameBox { x, width: end - x, content, exact });
+        x = end;
     }
-    let exact = Span { start, width: rest as f64 * scale };
-    let end = column(start + exact.width).max(x + 1);
-    let value = u64::try_from(rest).unwrap_or(u64::MAX);
-    let content = Content::Rest { parent: node, count: rest_count, value, selected: rest_selected };
-    out.push(FlameBox { x, width: end - x, content, exact });
+    let own = tree.nodes.get(node as usize).filter(|it| hides_frames && is_target(it.kind));
+    if let Some(value) = own.map(|it| it.exclusive).filter(|value| *value as f64 * scale >= 1.0 && x < right)
+    {
+        let exact = Span { start: f64::from(x), width: f64::from(right - x) };
+        out.push(FlameBox { x, width: right - x, content: Content::Hidden { value }, exact });
+    }
+}
+
+/// Whether a frame is a process or a thread, which have no code of their own.
+fn is_target(kind: FrameKind) -> bool {
+    matches!(kind, FrameKind::Process | FrameKind::Thread)
 }
 
 #[cfg(test)]
@@ -192,12 +222,24 @@ mod tests {
         tree
     }
 
+    fn lay_out(
+        tree: &FlameTree,
+        zoom: u32,
+        selected: u32,
+        width: u16,
+        first_row: usize,
+        count: usize,
+    ) -> FlameLayout {
+        FlameLayout::of(View { tree, zoom, selected, hides_frames: false }, width, first_row, count)
+    }
+
     /// Boxes as `first column + columns: content`.
     fn check(nodes: &[(u32, u64)], width: u16, row: usize, expected: &str) {
-        let layout = FlameLayout::of(&tree(nodes), 0, 0, width, 0, 100);
+        let layout = lay_out(&tree(nodes), 0, 0, width, 0, 100);
         let boxes = layout.row(row).iter().map(|it| match it.content {
             Content::Node(node) => format!("{}+{}: {node}", it.x, it.width),
             Content::Rest { count, value, .. } => format!("{}+{}: {count} more, {value}", it.x, it.width),
+            Content::Hidden { value } => format!("{}+{}: hidden, {value}", it.x, it.width),
         });
         assert_eq!(boxes.collect::<Vec<_>>().join(" | "), expected);
     }
@@ -224,6 +266,24 @@ mod tests {
     }
 
     #[test]
+    fn own_time_of_a_process_is_a_box_where_frames_are_hidden() {
+        let mut tree = tree(&[(0, 60), (1, 40)]);
+        let check = |tree: &FlameTree, hides_frames, expect: &[(u16, u16, u64)]| {
+            let view = View { tree, zoom: 0, selected: 0, hides_frames };
+            let layout = FlameLayout::of(view, 10, 2, 1);
+            let hidden = layout.row(2).iter().filter_map(|it| match it.content {
+                Content::Hidden { value } => Some((it.x, it.width, value)),
+                _ => None,
+            });
+            assert_eq!(hidden.collect::<Vec<_>>(), expect);
+        };
+        check(&tree, true, &[]);
+        tree.nodes[1].kind = FrameKind::Process;
+        check(&tree, true, &[(4, 6, 60)]);
+        check(&tree, false, &[]);
+    }
+
+    #[test]
     fn a_deep_stack_keeps_its_width() {
         let deep: Vec<(u32, u64)> = (0..99).map(|index| (index, 1)).collect();
         check(&deep, 10, 50, "0+5: 50");
@@ -233,7 +293,7 @@ mod tests {
     fn children_stay_inside_their_parents_box() {
         let mut tree = tree(&[(0, 5), (0, 5)]);
         tree.nodes[0].inclusive = 1;
-        let layout = FlameLayout::of(&tree, 0, 0, 10, 0, 10);
+        let layout = lay_out(&tree, 0, 0, 10, 0, 10);
         assert_eq!(layout.row(1).iter().map(|it| it.width).sum::<u16>(), 10);
     }
 
@@ -242,7 +302,7 @@ mod tests {
         let mut tree = tree(&[(0, 1), (1, 1)]);
         tree.nodes[2].children = vec![1, 2, 0, 77];
         tree.nodes[1].parent = 2;
-        assert_eq!(FlameLayout::of(&tree, 2, 1, 10, 0, 50).rows.len(), 2);
+        assert_eq!(lay_out(&tree, 2, 1, 10, 0, 50).rows.len(), 2);
         assert_eq!(path(&tree, 2), [1, 2]);
     }
 
@@ -250,11 +310,11 @@ mod tests {
     fn hidden_rows_are_left_out_but_counted() {
         let deep: Vec<(u32, u64)> = (0..50).map(|index| (index, u64::from(index == 49))).collect();
         let tree = tree(&deep);
-        let layout = FlameLayout::of(&tree, 0, 0, 10, 20, 5);
+        let layout = lay_out(&tree, 0, 0, 10, 20, 5);
         assert_eq!((layout.first_row, layout.rows.len(), layout.more_below), (20, 5, true));
         assert_eq!(layout.find(22), Some((22, 0)));
         assert_eq!(layout.find(19), None);
-        let zoomed = FlameLayout::of(&tree, 40, 0, 10, 38, 30);
+        let zoomed = lay_out(&tree, 40, 0, 10, 38, 30);
         assert_eq!((zoomed.zoom_row, zoomed.rows.len(), zoomed.more_below), (40, 13, false));
     }
 
@@ -266,7 +326,7 @@ mod tests {
         ) {
             let tree = tree(&nodes);
             let count = tree.nodes.len() as u32;
-            let layout = FlameLayout::of(&tree, zoom % count, selected % count, width, first, rows);
+            let layout = lay_out(&tree, zoom % count, selected % count, width, first, rows);
             prop_assert!(layout.rows.len() <= rows);
             for (upper, boxes) in std::iter::once(None).chain(layout.rows.iter().map(Some)).zip(&layout.rows) {
                 let mut end = 0;
@@ -288,12 +348,13 @@ mod tests {
             let tree = tree(&values.iter().map(|&value| (0, value)).collect::<Vec<_>>());
             let whole = values.iter().sum::<u64>();
             let wide = values.iter().filter(|&&value| value * u64::from(width) > whole).count();
-            let layout = FlameLayout::of(&tree, 0, 0, width, 1, 1);
+            let layout = lay_out(&tree, 0, 0, width, 1, 1);
             let (mut boxes, mut counted, mut value) = (0, 0, 0);
             for it in layout.row(1) {
                 match it.content {
                     Content::Node(node) => (boxes, value) = (boxes + 1, value + tree.nodes[node as usize].inclusive),
                     Content::Rest { count, value: rest, .. } => (counted, value) = (count, value + rest),
+                    Content::Hidden { .. } => {}
                 }
             }
             prop_assert!(boxes >= wide);

@@ -5,6 +5,8 @@
 
 pub(crate) mod areas;
 pub(crate) mod boxes;
+pub(crate) mod fold;
+pub(crate) mod hot_paths;
 pub(crate) mod table;
 pub(crate) mod tabs;
 pub(crate) mod timeline;

@@ -4,6 +4,7 @@
 //! screen. Does not: know the model that holds them.
 
 pub(crate) mod graph;
+pub(crate) mod overview;
 pub(crate) mod pin;
 pub(crate) mod prompt;
 pub(crate) mod search;

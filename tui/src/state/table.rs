@@ -34,6 +34,11 @@ pub(crate) struct TableState {
 }
 
 impl TableState {
+    /// The selected position: the first one until the user moves.
+    pub(crate) fn position(&self) -> usize {
+        self.selected.unwrap_or(0)
+    }
+
     /// Sorts again; the selection stays on its function.
     pub(crate) fn sort_by(&mut self, sort: SortKey, reversed: bool, rows: &[TableRow]) {
         let selected = self.selected.and_then(|at| self.order.get(at)).copied();

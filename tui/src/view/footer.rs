@@ -7,7 +7,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::pen::Pen;
-use super::{graph, prompt, source, timeline};
+use super::{graph, overview, prompt, source, timeline};
 use crate::keys::BINDINGS;
 use crate::model::{Mode, Model};
 use crate::state::prompt::Purpose;
@@ -28,7 +28,7 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
     let searched = model.search.as_ref().filter(|search| model.is_searching() || !search.is_empty());
     match (&model.mode, searched, model.status) {
         (Mode::ConfirmQuit, ..) => {
-            pen.write("Save the profile?", theme.strong());
+            pen.write("Save this capture?", theme.strong());
             pen.skip(2);
             hints(model, theme, &mut pen);
         }
@@ -78,7 +78,7 @@ struct Selected<'a> {
 fn selection(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     match model.tab {
         Tab::Flame | Tab::Callers => {
-            if let Some(node) = model.tree().nodes.get(model.graph().selected as usize) {
+            if let Some(node) = model.drawn().nodes.get(model.selected_box() as usize) {
                 let (label, detail) = (node.label.as_str(), node.detail.as_str());
                 let (exclusive, inclusive) = (node.exclusive, node.inclusive);
                 figures(model, &Selected { label, detail, exclusive, inclusive }, theme, area, buffer);
@@ -98,6 +98,13 @@ fn selection(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
                 figures(model, &selected, theme, area, buffer);
             }
         }
+        Tab::Overview => {
+            if let Some(text) = overview::selection(model) {
+                let mut pen = Pen::new(buffer, area, 0);
+                pen.skip(1);
+                pen.write(&text, theme.strong());
+            }
+        }
         Tab::Timeline => {
             if let Some((label, what)) = timeline::selection(model) {
                 let mut pen = Pen::new(buffer, area, 0);
@@ -107,7 +114,7 @@ fn selection(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
                 pen.write(&what, Style::new());
             }
         }
-        Tab::Losses => {}
+        Tab::Health => {}
     }
 }
 

@@ -3,7 +3,7 @@
 //! Owns: what is written in a box. Because: its position is computed in `layout`, for keys and mouse too. Does not:
 //! read nodes that have no box.
 
-use deepctx_profile::snapshot::{FlameNode, FrameKind};
+use deepctx_profile::snapshot::FrameKind;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -21,6 +21,9 @@ const EDGE: &str = "▏";
 
 /// Fills a box behind its name where there is no colour.
 const LINE: &str = "─";
+
+/// Fills what stands for hidden frames.
+const HATCH: &str = "╱";
 
 /// Before the name of a pinned function.
 const PIN: &str = "◆";
@@ -68,14 +71,14 @@ fn draw_box(model: &Model, theme: &Theme, it: &FlameBox, above: bool, place: Rec
     let searching = model.search.as_ref().filter(|search| !search.is_empty());
     match it.content {
         Content::Node(index) => {
-            let Some(node) = model.tree().nodes.get(index as usize) else { return };
+            let Some(node) = model.drawn().nodes.get(index as usize) else { return };
             let emphasis = match searching {
                 Some(search) if search.matches(&node.label) => Emphasis::Match,
                 Some(_) => Emphasis::Faded,
                 None if above => Emphasis::Faded,
                 None => Emphasis::None,
             };
-            let selected = model.interactive && index == model.graph().selected;
+            let selected = model.interactive && index == model.selected_box();
             let mut share = text::percent(node.inclusive, model.whole());
             let since = model.shown().and_then(|snapshot| snapshot.since);
             let style = match since {
@@ -87,36 +90,71 @@ fn draw_box(model: &Model, theme: &Theme, it: &FlameBox, above: bool, place: Rec
                 None => theme.frame(node.kind, &node.label, emphasis, selected),
             };
             let pinned = model.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind));
-            fill(&label(node, theme, emphasis, pinned), &share, style, theme, place, buffer);
+            let room = usize::from(place.width).saturating_sub(2);
+            let name = layer_within(model, index, room).unwrap_or_else(|| node.label.clone());
+            fill(&label(&name, node.kind, theme, emphasis, pinned), &share, style, theme, place, buffer);
         }
         Content::Rest { count, value, selected, .. } => {
             let emphasis = if searching.is_some() { Emphasis::Faded } else { Emphasis::None };
             let style = theme.frame(FrameKind::Root, "", emphasis, selected && model.interactive);
             let share = text::percent(value, model.whole());
-            fill(&format!("…{count} more"), &share, style, theme, place, buffer);
+            fill(&format!("{count} smaller"), &share, style, theme, place, buffer);
+        }
+        Content::Hidden { value } => {
+            hatch(&text::percent(value, model.whole()), theme, place, buffer);
         }
     }
 }
 
+/// Fills an area that stands for frames that this view hides; says so as far as there is room.
+fn hatch(share: &str, theme: &Theme, place: Rect, buffer: &mut Buffer) {
+    let labels = [
+        format!(" no Python frames {share}: v shows native code "),
+        format!(" no Python {share} "),
+        String::new(),
+    ];
+    let mut pen = Pen::new(buffer, place, 0);
+    let label = labels.iter().find(|label| text::width(label) <= pen.room()).map_or("", String::as_str);
+    let room = pen.room() - text::width(label);
+    pen.write(&HATCH.repeat(room / 2), theme.quiet());
+    pen.write(label, theme.quiet());
+    pen.write(&HATCH.repeat(room - room / 2), theme.quiet());
+}
+
 /// Name with its letter where there is no colour, and a star where it matches and there is no colour either. A pinned
 /// function has a sign in every palette.
-fn label(node: &FlameNode, theme: &Theme, emphasis: Emphasis, pinned: bool) -> String {
+fn label(text: &str, kind: FrameKind, theme: &Theme, emphasis: Emphasis, pinned: bool) -> String {
     let mut name = String::from(if pinned { PIN } else { "" });
-    name.extend(node.label.chars().take(usize::from(u16::MAX)));
-    if !theme.uses_letters() || node.kind == FrameKind::Root {
+    name.extend(text.chars().take(usize::from(u16::MAX)));
+    if !theme.uses_letters() || kind == FrameKind::Root {
         return name;
     }
     let star = if emphasis == Emphasis::Match { "*" } else { "" };
-    format!("{}{star} {name}", letter(node.kind))
+    format!("{}{star} {name}", letter(kind))
+}
+
+/// The name of a layer that has too little room, without what it shares with the layer that it is in.
+fn layer_within(model: &Model, place: u32, room: usize) -> Option<String> {
+    let nodes = &model.drawn().nodes;
+    let node = nodes.get(place as usize).filter(|node| node.kind == FrameKind::Layer)?;
+    if text::width(&node.label) <= room {
+        return None;
+    }
+    let around = path(model.drawn(), place);
+    let mut layers = around.iter().rev().skip(1).filter_map(|&at| nodes.get(at as usize));
+    let outer = layers.find(|node| node.kind == FrameKind::Layer)?;
+    let shared = outer.label.split(" (").next().unwrap_or_default();
+    let rest = node.label.strip_prefix(shared).filter(|rest| rest.starts_with('.'))?;
+    Some(format!("…{rest}"))
 }
 
 /// Fills a box: edge, name, and its share of the whole when there is room for both.
-fn fill(name: &str, share: &str, style: Style, theme: &Theme, place: Rect, buffer: &mut Buffer) {
+pub(super) fn fill(name: &str, share: &str, style: Style, theme: &Theme, place: Rect, buffer: &mut Buffer) {
     buffer.set_style(place, style);
     buffer.set_string(place.x, place.y, EDGE, theme.edge(style));
     let mut pen = Pen::new(buffer, Rect { x: place.x + 1, width: place.width - 1, ..place }, 0);
     let share_width = text::width(share) + 2;
-    let beside = pen.room() >= share_width + NAME_BESIDE_SHARE;
+    let beside = !share.is_empty() && pen.room() >= share_width + NAME_BESIDE_SHARE;
     let for_name = if beside { pen.room() - share_width } else { pen.room() };
     // One column of a name is useless, and an ellipsis there looks like a name.
     if for_name >= 2 {
@@ -139,8 +177,8 @@ fn fill(name: &str, share: &str, style: Style, theme: &Theme, place: Rect, buffe
 
 /// Boxes from the root to the selected node, for the footer: the nearest first.
 pub(crate) fn above(model: &Model) -> String {
-    let tree = model.tree();
-    let mut ancestors = path(tree, model.graph().selected);
+    let tree = model.drawn();
+    let mut ancestors = path(tree, model.selected_box());
     ancestors.pop();
     let names = ancestors.iter().rev().take(8).filter_map(|&node| tree.nodes.get(node as usize));
     names.map(|node| node.label.as_str()).collect::<Vec<_>>().join(" ← ")

@@ -18,6 +18,9 @@ use crate::tab::Tab;
 use crate::text;
 use crate::theme::Theme;
 
+/// Columns of a notice.
+const NOTICE: usize = 60;
+
 pub(crate) fn draw(model: &Model, theme: &Theme, areas: Areas, buffer: &mut Buffer) {
     let area = areas.header;
     if area.height == 0 {
@@ -44,13 +47,13 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
     let mut right = Vec::new();
     if let Some(header) = header {
         if short && header.lost > 0 {
-            let text = format!(" lost {} ", text::count(header.lost));
+            let text = format!(" {} lost ", text::count(header.lost));
             right.push(Piece { text, style: theme.alarm(), rank: 0 });
         }
-        right.push(Piece { text: header.metric.to_owned(), style: plain, rank: 3 });
+        right.push(Piece { text: text::metric(header.metric), style: plain, rank: 2 });
         let options = options(model);
         if !options.is_empty() {
-            right.push(Piece { text: options, style: plain, rank: 2 });
+            right.push(Piece { text: options, style: plain, rank: 3 });
         }
         right.push(Piece { text: format!("{} Hz", header.frequency_hz), style: plain, rank: 4 });
         right.push(Piece { text: text::clock(header.elapsed), style: plain, rank: 3 });
@@ -60,7 +63,7 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
             (true, _) => (" PAUSED ", theme.chosen()),
             (false, true) if model.pending && model.snapshot.is_some() => ("…", theme.strong()),
             (false, true) => ("live", theme.strong()),
-            (false, false) => ("ended", theme.strong()),
+            (false, false) => ("recorded", theme.strong()),
         };
         right.push(Piece { text: state.to_owned(), style, rank: 1 });
     }
@@ -82,15 +85,16 @@ fn title(model: &Model, theme: &Theme, area: Rect, short: bool, buffer: &mut Buf
 fn options(model: &Model) -> String {
     let selection = &model.request.selection;
     let parts = [
-        (selection.view != View::Full, selection.view.name()),
-        (selection.lines, "lines"),
-        (selection.group_by == GroupBy::Thread, "threads"),
-        (selection.group_by == GroupBy::Device, "devices"),
-        (selection.group_by == GroupBy::Stream, "streams"),
+        (selection.view == View::Python, "Python + operators"),
+        (selection.view == View::Native, "native"),
+        (selection.lines, "by line"),
+        (selection.group_by == GroupBy::Thread, "by thread"),
+        (selection.group_by == GroupBy::Device, "by device"),
+        (selection.group_by == GroupBy::Stream, "by stream"),
         (selection.interpreter, "interpreter"),
-        (model.request.fold_recursion, "folded"),
+        (model.request.fold_recursion, "recursion collapsed"),
     ];
-    parts.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect::<Vec<_>>().join("+")
+    parts.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
 fn figures(header: &Header, theme: &Theme) -> Vec<Piece> {
@@ -103,9 +107,14 @@ fn figures(header: &Header, theme: &Theme) -> Vec<Piece> {
     if let Some(share) = header.complete_share {
         pieces.push(Piece { text: format!("complete {}", text::share(share)), style: plain, rank: 2 });
     }
-    let own =
-        format!("own {:.1}% CPU {}", finite(header.own_cpu_share) * 100.0, text::bytes(header.own_memory));
-    pieces.push(Piece { text: own, style: plain, rank: 3 });
+    if let Some(cost) = header.overhead {
+        let cpu = finite(cost.cpu_share) * 100.0;
+        let text = format!("profiler: {cpu:.1}% CPU, {}", text::bytes(cost.memory));
+        pieces.push(Piece { text, style: plain, rank: 3 });
+    }
+    if let Some(notice) = &header.notice {
+        pieces.push(Piece { text: text::cut(notice, NOTICE), style: theme.notice(), rank: 1 });
+    }
     pieces
 }
 
@@ -114,16 +123,16 @@ fn devices(snapshot: &Snapshot) -> Option<Piece> {
     let mut tiers: Vec<_> = snapshot.devices.iter().map(|device| device.tier).collect();
     tiers.sort_unstable();
     tiers.dedup();
-    let text = format!("gpu {}", tiers.join(", "));
+    let text = format!("GPU times: {}", tiers.join(", "));
     (!tiers.is_empty()).then(|| Piece { text, style: Style::new(), rank: 4 })
 }
 
 fn lost(header: &Header, theme: &Theme) -> Piece {
     if header.lost == 0 {
-        return Piece { text: "lost 0".to_owned(), style: Style::new(), rank: 0 };
+        return Piece { text: "0 lost".to_owned(), style: Style::new(), rank: 0 };
     }
     let all = header.samples.saturating_add(header.lost);
-    let text = format!(" lost {} ({}) ", text::count(header.lost), text::percent(header.lost, all));
+    let text = format!(" {} lost ({}) ", text::count(header.lost), text::percent(header.lost, all));
     Piece { text, style: theme.alarm(), rank: 0 }
 }
 
@@ -136,11 +145,6 @@ fn draw_tabs(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let mut pen = Pen::new(buffer, area, 0);
     for tab in Tab::ALL {
         let style = if tab == model.tab { theme.chosen() } else { Style::new() };
-        pen.write(&tabs::title(tab, model.loss_count()), style);
+        pen.write(&tabs::title(tab, model.has_losses()), style);
     }
-    pen.skip(2);
-    let notice = model.snapshot.as_ref().and_then(|snapshot| snapshot.header.notice.as_deref());
-    let notice = text::cut(notice.unwrap_or_default(), pen.room().saturating_sub(1));
-    pen.align_right(text::width(&notice) + 1);
-    pen.write(&notice, theme.notice());
 }

@@ -4,11 +4,14 @@
 //! else can be compared with a stored one. Does not: change the model, know the terminal, or decide where things are;
 //! see `layout`.
 
+mod ascii;
 mod footer;
 mod graph;
 mod header;
+mod health;
 mod help;
-mod losses;
+mod metrics;
+mod overview;
 mod pen;
 mod pieces;
 mod prompt;

@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::pen::put;
-use super::{footer, graph, header, help, losses, source, strip, table, timeline};
+use super::{ascii, footer, graph, header, health, help, metrics, overview, source, strip, table, timeline};
 use crate::model::{Mode, Model};
 use crate::tab::Tab;
 use crate::theme::Theme;
@@ -33,8 +33,13 @@ fn draw_all(model: &Model, theme: &Theme, buffer: &mut Buffer) {
     strip::draw(model, theme, areas.strip, buffer);
     body(model, theme, areas.body, buffer);
     footer::draw(model, theme, areas.footer, buffer);
-    if let Mode::Help(first) = model.mode {
-        help::draw(theme, model.screen, first, buffer);
+    match model.mode {
+        Mode::Help(first) => help::draw(theme, model.screen, first, buffer),
+        Mode::Metrics(chosen) => metrics::draw(model, theme, chosen, buffer),
+        Mode::Browse | Mode::Typing(_) | Mode::ConfirmQuit => {}
+    }
+    if theme.is_ascii() {
+        ascii::replace(buffer);
     }
 }
 
@@ -44,13 +49,14 @@ fn body(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     };
     match model.tab {
         Tab::Source => return source::draw(model, theme, area, buffer),
-        Tab::Losses => return losses::draw(model, snapshot, theme, area, buffer),
+        Tab::Health => return health::draw(model, snapshot, theme, area, buffer),
         _ => {}
     }
     if model.shown().is_none() {
         return put(buffer, area, 0, "loading …", theme.quiet());
     }
     match (model.tab, model.timeline_data()) {
+        (Tab::Overview, _) => overview::draw(model, theme, area, buffer),
         (Tab::Table, _) => table::draw(model, theme, area, buffer),
         (Tab::Timeline, Some(timeline)) => timeline::draw(model, timeline, theme, area, buffer),
         _ => graph::draw(model, theme, area, buffer),

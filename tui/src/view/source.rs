@@ -22,7 +22,7 @@ const BOTH: u16 = 50;
 
 pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let Some(place) = &model.source.place else {
-        let text = "no file is open: select a function in another view, o opens its source";
+        let text = "No source open. Select a function in any tab and press o.";
         put(buffer, area, 0, text, theme.quiet());
         return;
     };

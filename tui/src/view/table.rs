@@ -31,7 +31,7 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
             break;
         };
         let found = search.is_some_and(|search: &Search| search.matches(&row.label));
-        let selected = model.interactive && model.table.selected == Some(position);
+        let selected = model.interactive && model.table.position() == position;
         draw_row(model, row, theme, &columns, found, Pen::new(buffer, rows, line));
         if selected {
             buffer.set_style(Rect { y: rows.y + line, height: 1, ..rows }, theme.chosen());
@@ -65,7 +65,7 @@ fn titles(model: &Model, theme: &Theme, columns: &Columns, area: Rect, buffer: &
     let others = columns.others.iter().map(|&key| {
         let (word, number) = match key {
             SortKey::Exclusive(number) => ("self", number),
-            SortKey::Inclusive(number) => ("all", number),
+            SortKey::Inclusive(number) => ("total", number),
             SortKey::Label => ("", 0),
         };
         (format!("{} {word}", metric(model, number).0.trim_end_matches("-time")), key, OTHER)

@@ -6,14 +6,15 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use deepctx_analysis::conclude;
 use deepctx_profile::activity::{GpuProcess, Join, Tier};
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
-use deepctx_profile::snapshot::{Header, Snapshot, SourceText};
+use deepctx_profile::snapshot::{Header, Overhead, Snapshot, SourceText};
 use deepctx_profile::units::{Bytes, Nanos};
-use deepctx_profile::view::{GroupBy, Request, Resolution, Selection, Viewer};
+use deepctx_profile::view::{GroupBy, Part, Request, Resolution, Selection, Viewer};
 use deepctx_profile::{FrameId, NodeId, StrId};
 
 /// Paths with the weight at their end; the letter before each frame is its kind. Python functions have their line.
@@ -234,13 +235,17 @@ impl Training {
             samples_per_second: 396.2,
             lost: self.profile.ledger.lost(),
             complete_share: Some(0.9993),
-            own_cpu_share: 0.0082,
-            own_memory: Bytes(43 << 20),
+            overhead: Some(Overhead { cpu_share: 0.0082, memory: Bytes(43 << 20) }),
             metric: request.selection.metric.name(),
             unit: request.selection.metric.unit(),
             notice: (turn % 20 < 8).then(|| "symbolizing libtorch_cpu.so …".to_owned()),
         };
-        self.viewer.snapshot(&self.profile, request, header, Resolution::default())
+        let elapsed = header.elapsed;
+        let mut snapshot = self.viewer.snapshot(&self.profile, request, header, Resolution::default());
+        if request.part == Part::Overview {
+            snapshot.conclude(Arc::new(conclude(&self.profile, elapsed)));
+        }
+        snapshot
     }
 }
 

@@ -46,7 +46,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
     );
     let mut capture = start_capture(&target)?;
     let meta = meta(&target);
-    let (sink, snapshots) = SnapshotSink::pair();
+    let (sink, snapshots) = SnapshotSink::pair(deepctx_analysis::conclude);
     let sinks: Vec<Box<dyn Sink>> = if arguments.once { Vec::new() } else { vec![Box::new(sink)] };
     let session = start_session(&mut capture, &target.config, &arguments.target.pid, meta.clone(), sinks)?;
     let ended = if arguments.once {
@@ -78,11 +78,13 @@ fn watch(
     let (left, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let files = Files::start(places(meta)).map_err(|error| Failure::io("the files' thread", &error))?;
     let mut snapshots = WithFiles { pictures: snapshots, files };
-    let tab = arguments.tui.tab();
+    let (tab, signs) = (arguments.tui.tab(), arguments.tui.signs());
+    let follows_device = arguments.selection.metric.is_none();
     let for_screen = (Arc::clone(&left), Arc::clone(&stop));
     let drawing = std::thread::Builder::new().name("screen".into()).spawn(move || {
         let (left, stop) = for_screen;
-        let options = Screen { request, tab, can_save: true, stop, ..Screen::default() };
+        let options =
+            Screen { request, tab, signs, can_save: true, follows_device, stop, ..Screen::default() };
         let outcome = screen::show(&mut snapshots, &options);
         left.store(true, Ordering::Relaxed);
         outcome

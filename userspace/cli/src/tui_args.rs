@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use deepctx_profile::view::{Part, Pattern, Request, Selection};
-use deepctx_tui::Tab;
+use deepctx_tui::{Signs, Tab};
 
 use super::selection::{self, GroupBy};
 
@@ -18,7 +18,7 @@ use super::selection::{self, GroupBy};
 #[command(next_help_heading = "Terminal view")]
 pub struct TuiArgs {
     /// What to open.
-    #[arg(long, value_name = "TAB", env = "DEEPCTX_TAB", default_value = "flame")]
+    #[arg(long, value_name = "TAB", env = "DEEPCTX_TAB", default_value = "overview")]
     pub tab: TabName,
     /// What stands at the root of each stack.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
@@ -32,6 +32,9 @@ pub struct TuiArgs {
     /// Source file for the tab `source`, as its process names it.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_SOURCE")]
     pub source: Option<PathBuf>,
+    /// Draw with ASCII characters only; without it: where the locale is not UTF-8.
+    #[arg(long, env = "DEEPCTX_ASCII", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub ascii: bool,
     /// Size of the still picture (--once) in columns and lines.
     #[arg(long, value_name = "WxH", env = "DEEPCTX_SIZE", value_parser = size)]
     pub size: Option<(u16, u16)>,
@@ -40,8 +43,10 @@ pub struct TuiArgs {
 /// A tab of the terminal view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TabName {
-    /// Flame graph, callers above callees.
+    /// Findings, phases, and where the time goes.
     #[default]
+    Overview,
+    /// Flame graph, callers above callees.
     Flame,
     /// Bottom-up: functions, and below each its callers.
     Callers,
@@ -51,27 +56,35 @@ pub enum TabName {
     Time,
     /// A source file with what its lines cost.
     Source,
-    /// Losses and own cost.
-    Losses,
+    /// Losses, gaps and own cost.
+    #[value(alias = "losses")]
+    Health,
 }
 
 impl TuiArgs {
     /// The tab that opens.
     pub fn tab(&self) -> Tab {
         match self.tab {
+            TabName::Overview => Tab::Overview,
             TabName::Flame => Tab::Flame,
             TabName::Callers => Tab::Callers,
             TabName::Table => Tab::Table,
             TabName::Time => Tab::Timeline,
             TabName::Source => Tab::Source,
-            TabName::Losses => Tab::Losses,
+            TabName::Health => Tab::Health,
         }
+    }
+
+    /// The characters of a view on a terminal.
+    pub fn signs(&self) -> Signs {
+        if self.ascii { Signs::Ascii } else { Signs::detect(|name| std::env::var(name).ok()) }
     }
 
     /// What is asked for, of what `selection` says.
     pub fn request(&self, selection: Selection, filter: Option<Pattern>) -> Request {
         let group_by = selection::group_by(&self.group_by);
         let part = match (self.tab, &self.source) {
+            (TabName::Overview, _) => Part::Overview,
             (TabName::Callers, _) => Part::Callers,
             (TabName::Table, _) => Part::Table,
             (TabName::Time, _) => Part::Timeline,

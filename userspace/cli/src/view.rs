@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use deepctx_common::end::WalkEnd;
-use deepctx_profile::ledger::{Ledger, Stage};
+use deepctx_analysis::conclude;
+use deepctx_profile::conclusions::Conclusions;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::snapshot::{Header, Snapshot, Snapshots};
-use deepctx_profile::view::{Request, Resolution, Viewer};
+use deepctx_profile::view::{Part, Request, Resolution, Viewer, complete_share};
 use deepctx_storage::Opened;
 use deepctx_tui::Options;
 
@@ -31,13 +31,19 @@ const RESOLUTION: Resolution = Resolution { least_share: 1e-5, rows: 10_000 };
 /// It could not be opened or drawn.
 pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
     let opened = open::open(&arguments.profile)?;
-    let request = arguments.tui.request(
+    let mut request = arguments.tui.request(
         selection::selection_of(&arguments.selection, &[&opened.profile])?,
         arguments.selection.filter.clone(),
     );
     let places = Places { running: false, began_ns: opened.profile.meta.started.as_nanos() };
+    let follows_device = arguments.selection.metric.is_none();
     if arguments.once {
-        let snapshot = stored_snapshot(&opened, &mut Viewer::new(), &request);
+        let mut snapshots = StaticSnapshots::default();
+        let mut snapshot = snapshots.stored(&opened, &request);
+        if let Some(metric) = snapshot.device_metric().filter(|_| follows_device) {
+            request.selection.metric = metric;
+            snapshot = snapshots.stored(&opened, &request);
+        }
         screen::print(&snapshot, request, &arguments.tui, places)?;
         return Ok(Done::Fully);
     }
@@ -45,19 +51,46 @@ pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
     let stop = screen::stop_at_signals()?;
     let files = Files::start(places).map_err(|error| Failure::io("the files' thread", &error))?;
     let snapshots = Stored::new(opened).map_err(|error| Failure::io("the thread for snapshots", &error))?;
-    let options = Options { request, tab: arguments.tui.tab(), stop, ..Options::default() };
+    let options = Options {
+        request,
+        tab: arguments.tui.tab(),
+        signs: arguments.tui.signs(),
+        follows_device,
+        stop,
+        ..Options::default()
+    };
     screen::show(&mut WithFiles { pictures: snapshots, files }, &options)?;
     Ok(Done::Fully)
 }
 
 /// A snapshot of a whole profile.
 pub fn snapshot(profile: &Profile, header: Header, request: &Request) -> Snapshot {
-    Viewer::new().snapshot(profile, request, header, RESOLUTION)
+    StaticSnapshots::default().of(profile, header, request)
 }
 
-fn stored_snapshot(opened: &Opened, viewer: &mut Viewer, request: &Request) -> Snapshot {
-    let header = stored_header(&opened.profile, opened.elapsed.0, request.selection.metric);
-    viewer.snapshot(&opened.profile, request, header, RESOLUTION)
+/// Snapshots of a profile that does not change.
+#[derive(Default)]
+struct StaticSnapshots {
+    viewer: Viewer,
+    /// Drawn once: they do not depend on the request.
+    conclusions: Option<Arc<Conclusions>>,
+}
+
+impl StaticSnapshots {
+    fn of(&mut self, profile: &Profile, header: Header, request: &Request) -> Snapshot {
+        let elapsed = header.elapsed;
+        let mut snapshot = self.viewer.snapshot(profile, request, header, RESOLUTION);
+        if request.part == Part::Overview {
+            let drawn = self.conclusions.get_or_insert_with(|| Arc::new(conclude(profile, elapsed)));
+            snapshot.conclude(Arc::clone(drawn));
+        }
+        snapshot
+    }
+
+    fn stored(&mut self, opened: &Opened, request: &Request) -> Snapshot {
+        let header = stored_header(&opened.profile, opened.elapsed.0, request.selection.metric);
+        self.of(&opened.profile, header, request)
+    }
 }
 
 fn stored_header(profile: &Profile, elapsed_ns: u64, metric: Metric) -> Header {
@@ -67,18 +100,12 @@ fn stored_header(profile: &Profile, elapsed_ns: u64, metric: Metric) -> Header {
         samples,
         samples_per_second: if seconds > 0.0 { samples as f64 / seconds } else { 0.0 },
         lost: profile.ledger.lost(),
-        complete_share: complete_share(&profile.ledger, samples),
+        complete_share: complete_share(&profile.ledger),
         ..Status::default()
     };
-    status.header(&profile.meta, Duration::from_nanos(elapsed_ns), metric)
-}
-
-/// Share of stacks that reach the start of their thread, as far as the ledger knows.
-fn complete_share(ledger: &Ledger, samples: u64) -> Option<f64> {
-    let gaps = &ledger.stage(Stage::Resolve).gaps;
-    let not_failed = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack, WalkEnd::LeftOut];
-    let failed = WalkEnd::ALL.iter().filter(|end| !not_failed.contains(end)).map(|end| gaps.count(end.key()));
-    (samples > 0).then(|| 1.0 - failed.sum::<u64>() as f64 / samples as f64)
+    let header = status.header(&profile.meta, Duration::from_nanos(elapsed_ns), metric);
+    // What the capture cost is not stored.
+    Header { overhead: None, ..header }
 }
 
 /// Snapshots of a stored profile.
@@ -94,10 +121,10 @@ impl Stored {
         let (requests, received) = unbounded::<Request>();
         let (answer, answers) = bounded(1);
         std::thread::Builder::new().name("snapshots".into()).spawn(move || {
-            let mut viewer = Viewer::new();
+            let mut snapshots = StaticSnapshots::default();
             while let Ok(first) = received.recv() {
                 let request = received.try_iter().last().unwrap_or(first);
-                let snapshot = Arc::new(stored_snapshot(&opened, &mut viewer, &request));
+                let snapshot = Arc::new(snapshots.stored(&opened, &request));
                 if answer.send((request, snapshot)).is_err() {
                     return;
                 }

@@ -196,14 +196,12 @@ impl Accounts {
         self.first_complete_ns
     }
 
-    /// Of the samples whose user stack was walked: how many, and how many of them to the thread's start, as far as
-    /// was asked.
-    pub fn walked_and_complete(&self) -> (u64, u64) {
-        let none =
-            self.native_ends[WalkEnd::NotWalked as usize] + self.native_ends[WalkEnd::NoUserStack as usize];
-        let as_asked =
-            self.native_ends[WalkEnd::Complete as usize] + self.native_ends[WalkEnd::LeftOut as usize];
-        (self.samples + self.blocks + self.calls - none, as_asked)
+    /// How many stacks there are, and how many of them have no gap in their native part. The ledger gives the same
+    /// share (`complete_share`).
+    pub fn stacks_and_complete(&self) -> (u64, u64) {
+        let intended = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack, WalkEnd::LeftOut];
+        let complete = intended.iter().map(|end| self.native_ends[*end as usize]).sum();
+        (self.samples + self.blocks + self.calls, complete)
     }
 
     /// Writes everything to the ledger, replacing what was there of these stages. `waiting`: records between `order`

@@ -11,7 +11,7 @@ use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::symbols::Symbols;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Meta;
-use deepctx_profile::snapshot::Header;
+use deepctx_profile::snapshot::{Header, Overhead};
 use deepctx_profile::units::{Bytes, Nanos};
 
 /// Notices kept. The first ones are kept, because later ones tend to follow from them.
@@ -34,7 +34,7 @@ pub struct Status {
     pub lost: u64,
     /// Lost records as a share of all; `None` before the first.
     pub lost_share: Option<f64>,
-    /// Share of walked stacks that reach the start of their thread; `None` before the first.
+    /// Share of stacks without a gap in their native part; `None` before the first.
     pub complete_share: Option<f64>,
     /// Time of the first stack that reaches the start of its thread; `CLOCK_MONOTONIC`, nanoseconds.
     pub first_complete_ns: Option<u64>,
@@ -65,8 +65,7 @@ impl Status {
             samples_per_second: self.samples_per_second,
             lost: self.lost,
             complete_share: self.complete_share,
-            own_cpu_share: self.own_cpu_share,
-            own_memory: Bytes(self.own_memory_bytes),
+            overhead: Some(Overhead { cpu_share: self.own_cpu_share, memory: Bytes(self.own_memory_bytes) }),
             metric: metric.name(),
             unit: metric.unit(),
             notice: self
@@ -92,10 +91,10 @@ impl Status {
     /// Takes over the counters of a pipeline, except those that its ledger holds.
     pub(crate) fn count<S: Symbols>(&mut self, pipeline: &Pipeline<S>) {
         let accounts = pipeline.accounts();
-        let (walked, complete) = accounts.walked_and_complete();
+        let (stacks, complete) = accounts.stacks_and_complete();
         self.samples = accounts.samples();
         self.launches = pipeline.launches();
-        self.complete_share = (walked > 0).then(|| complete as f64 / walked as f64);
+        self.complete_share = (stacks > 0).then(|| complete as f64 / stacks as f64);
         self.first_complete_ns = accounts.first_complete_ns();
     }
 }

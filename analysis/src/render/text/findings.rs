@@ -6,10 +6,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use deepctx_profile::units::{Bytes, Nanos};
-
 use super::{NAME_WIDTH, counted, without_middle};
-use crate::findings::{Basis, Figure, Finding, Findings, Gain, Place};
+use crate::findings::{Finding, Findings, Gain, Place};
 
 /// Findings at the top of a report.
 const TOP: usize = 5;
@@ -74,7 +72,7 @@ fn one(number: usize, finding: &Finding, out: &mut dyn Write) -> io::Result<()> 
     }
     for (number, figure) in finding.evidence.iter().enumerate() {
         let title = if number == 0 { "evidence" } else { "" };
-        writeln!(out, "   {title:9}  {}", evidence(figure))?;
+        writeln!(out, "   {title:9}  {figure}")?;
     }
     let (violations, datapoints) = (finding.violations, finding.datapoints);
     writeln!(out, "              {violations} of {} affected", counted(datapoints, "value"))?;
@@ -91,22 +89,6 @@ fn where_it_is(place: &Place) -> String {
     let line =
         format!("{:>6}  {name}  {}", percent(place.share_percent), super::without_start(&place.at, 44));
     line.trim_end().to_owned()
-}
-
-fn evidence(figure: &Figure) -> String {
-    let value = match figure.unit {
-        "ns" => Nanos(figure.value as u64).to_string(),
-        "bytes" => Bytes(figure.value as u64).to_string(),
-        "percent" => percent(figure.value),
-        "ratio" => format!("{:.1}", figure.value),
-        _ => format!("{:.0}", figure.value),
-    };
-    let basis = match figure.basis {
-        Basis::Measured => "measured",
-        Basis::Bounded => "bounded",
-        Basis::Modelled => "modelled",
-    };
-    format!("{}: {value} ({basis})", figure.name)
 }
 
 fn not_checked(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {

@@ -19,7 +19,7 @@ use deepctx_storage::store::StoreError;
 use deepctx_symbolizer::maps::Maps;
 
 pub use raw::RawSink;
-pub use snapshots::{LiveSnapshots, SnapshotSink};
+pub use snapshots::{Conclude, LiveSnapshots, SnapshotSink};
 pub use store::StoreSink;
 
 use crate::status::Status;

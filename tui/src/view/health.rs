@@ -1,7 +1,7 @@
-//! Losses: what is missing or has a gap, why, and what profiling costs.
+//! Health: what is missing or has a gap, why, and what profiling costs.
 //!
 //! Owns: the columns of the page. Because: counts of losses must line up to be compared. Does not: choose the lines;
-//! see [`crate::page::losses`].
+//! see [`crate::page::health`].
 
 use deepctx_profile::snapshot::{LossRow, Snapshot};
 use ratatui::buffer::Buffer;
@@ -10,12 +10,12 @@ use ratatui::style::Style;
 
 use super::pen::Pen;
 use crate::model::Model;
-use crate::page::losses::{LossLine, Tone, lines};
+use crate::page::health::{HealthLine, Tone, lines};
 use crate::text;
 use crate::theme::Theme;
 
 /// Columns of a number of records.
-const STAGE: usize = 14;
+const STAGE: usize = 13;
 
 pub(crate) fn draw(model: &Model, snapshot: &Snapshot, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let lines = lines(snapshot);
@@ -23,22 +23,23 @@ pub(crate) fn draw(model: &Model, snapshot: &Snapshot, theme: &Theme, area: Rect
         snapshot.losses.iter().map(|row| text::width(&text::cut(of(row), most))).max().unwrap_or(0)
     };
     let (stage, reason) = (widest(|row| &row.stage, 12), widest(|row| &row.reason, 24));
-    for (line, content) in (0..area.height).zip(lines.iter().skip(model.losses_scroll)) {
+    for (line, content) in (0..area.height).zip(lines.iter().skip(model.health_scroll)) {
         let mut pen = Pen::new(buffer, area, line);
         pen.skip(1);
         match content {
-            LossLine::Blank => {}
-            LossLine::Title(title) => pen.write(title, theme.strong()),
-            LossLine::Text(text, tone) => {
+            HealthLine::Blank => {}
+            HealthLine::Title(title) => pen.write(title, theme.strong()),
+            HealthLine::Text(text, tone) => {
                 pen.skip(1);
                 pen.write(text, style_of(*tone, theme));
             }
-            LossLine::Stages => {
-                let titles = ["received", "kept", "merged", "lost"].map(|title| format!("{title:>STAGE$}"));
+            HealthLine::Stages => {
+                let titles = ["received", "kept", "merged", "lost", "in flight"]
+                    .map(|title| format!("{title:>STAGE$}"));
                 pen.skip(1);
                 pen.write(&format!("{:10}{}", "", titles.concat()), theme.quiet());
             }
-            LossLine::Stage(row) => {
+            HealthLine::Stage(row) => {
                 let style = if row.dropped > 0 { theme.alarm() } else { Style::new() };
                 pen.skip(1);
                 pen.write(&format!("{:10}", row.stage), theme.quiet());
@@ -46,8 +47,11 @@ pub(crate) fn draw(model: &Model, snapshot: &Snapshot, theme: &Theme, area: Rect
                     pen.write(&format!("{:>STAGE$}", text::count(number)), Style::new());
                 }
                 pen.write(&format!("{:>STAGE$}", text::count(row.dropped)), style);
+                let done = row.kept.saturating_add(row.merged).saturating_add(row.dropped);
+                let in_flight = row.received.saturating_sub(done);
+                pen.write(&format!("{:>STAGE$}", text::count(in_flight)), Style::new());
             }
-            LossLine::Row(row) => {
+            HealthLine::Row(row) => {
                 let style = if row.lost { theme.alarm() } else { Style::new() };
                 pen.write(&format!("{:>11}", text::count(row.count)), style);
                 pen.skip(2);

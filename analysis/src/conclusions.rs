@@ -1,0 +1,191 @@
+//! Conclusions: findings, phases and steps of a whole profile, as the rows of a screen.
+//!
+//! Owns: [`conclude`]. Because: a screen over a growing profile shows the same conclusions as `analyze`, and may know no
+//! rule. Does not: decide how often they are drawn; who has a clock does.
+
+use std::collections::BTreeMap;
+
+use deepctx_profile::conclusions::{
+    Conclusions, FindingPlace, FindingRow, PhaseRow, RuleCoverage, Severity, StepFigures,
+};
+use deepctx_profile::metric::{Cell, Metric};
+use deepctx_profile::phase::Phase;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::Nanos;
+
+use crate::findings::{self, Finding, Findings, Gain, Place, Settings};
+use crate::phases::Phases;
+
+/// Draws conclusions from a profile `elapsed` after its capture began; zero when unknown.
+///
+/// It walks all contexts a few times; what that costs is in docs/view.md.
+pub fn conclude(profile: &Profile, elapsed: Nanos) -> Conclusions {
+    let found = Findings::of_profile(profile, elapsed, &Settings::default());
+    Conclusions {
+        at: elapsed,
+        rules: coverage(&found),
+        findings: found.findings.into_iter().map(|finding| row(profile, finding)).collect(),
+        phases: training_phases(profile),
+        steps: steps(profile),
+    }
+}
+
+fn row(profile: &Profile, finding: Finding) -> FindingRow {
+    let gain = match finding.gain {
+        Gain::Bounded { at_most_percent, because } => {
+            format!("at most {at_most_percent:.1}% of {} (bounded: {because})", finding.metric)
+        }
+        Gain::Unknown { because } => format!("not known: {because}"),
+    };
+    FindingRow {
+        rule: finding.rule,
+        severity: match finding.severity {
+            findings::Severity::Low => Severity::Low,
+            findings::Severity::Medium => Severity::Medium,
+            findings::Severity::High => Severity::High,
+        },
+        share: finding.share_percent / 100.0,
+        places: finding.places.into_iter().map(|place| place_of(profile, place)).collect(),
+        metric: finding.metric.parse().ok(),
+        gain,
+        evidence: finding.evidence.iter().map(ToString::to_string).collect(),
+        title: finding.title,
+        advice: finding.advice,
+    }
+}
+
+fn place_of(profile: &Profile, place: Place) -> FindingPlace {
+    let strings = &profile.strings;
+    // The context may end below the place: at the kernel that the line launched.
+    let stack = profile.tree.stack(NodeId::from_number(place.context));
+    let frames = stack.iter().rev().map(|frame| profile.frames.get(*frame));
+    let label = { frames }.find(|frame| frame.label(strings, true) == place.name);
+    FindingPlace {
+        label: label.map_or_else(|| place.name.clone(), |frame| frame.label(strings, false)),
+        name: place.name,
+        share: place.share_percent / 100.0,
+    }
+}
+
+fn coverage(found: &Findings) -> RuleCoverage {
+    let mut by_option: BTreeMap<&'static str, usize> = BTreeMap::new();
+    for options in found.checks.iter().filter_map(|check| check.record_with) {
+        *by_option.entry(options).or_default() += 1;
+    }
+    RuleCoverage {
+        checked: found.checked(),
+        unchecked: found.checks.len() - found.checked(),
+        most_helpful: by_option.into_iter().max_by_key(|(_, rules)| *rules),
+    }
+}
+
+/// The parts of a step in their order; what belongs to no part comes last.
+const ORDER: [Phase; 10] = [
+    Phase::Loading,
+    Phase::LoadingWorker,
+    Phase::Forward,
+    Phase::Backward,
+    Phase::Communication,
+    Phase::Optimizer,
+    Phase::Evaluation,
+    Phase::Checkpoint,
+    Phase::Compilation,
+    Phase::Other,
+];
+
+/// Phases by CPU time, in the order of a step. A web server may have a function called `validate`: there are phases only in
+/// programs that have a forward and a backward pass.
+fn training_phases(profile: &Profile) -> Vec<PhaseRow> {
+    let mut rows: Vec<PhaseRow> = Phases::of_profile(profile)
+        .rows
+        .iter()
+        .filter_map(|row| {
+            let value = row.values.iter().find(|value| value.metric == Metric::CpuTime.name())?;
+            let (time, share) = (Nanos(value.value.value), value.share_percent / 100.0);
+            Some(PhaseRow { name: row.phase, time, share })
+        })
+        .filter(|row| row.time.0 > 0)
+        .collect();
+    rows.sort_by_key(|row| ORDER.iter().position(|phase| phase.name() == row.name));
+    let has = |phase: Phase| rows.iter().any(|row| row.name == phase.name());
+    if has(Phase::Forward) && has(Phase::Backward) { rows } else { Vec::new() }
+}
+
+/// Steps at the place that has most of them: several optimizers end several steps at a time.
+fn steps(profile: &Profile) -> Option<StepFigures> {
+    let cell = profile.tree.cells(Metric::StepTime).map(|(_, cell)| cell).max_by_key(|cell| cell.count)?;
+    let Cell { count, min, max, .. } = *cell;
+    let mean = Nanos(cell.mean().unwrap_or(0.0) as u64);
+    Some(StepFigures { count, mean, least: Nanos(min), most: Nanos(max) })
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::text;
+
+    use super::*;
+
+    const MILLISECOND: u64 = 1_000_000;
+
+    /// A profile whose values are samples of a millisecond each.
+    fn sampled(lines: &str) -> Profile {
+        let mut profile = text::parse(lines).unwrap();
+        let cells: Vec<_> =
+            profile.tree.cells(Metric::CpuTime).map(|(node, cell)| (node, cell.sum / MILLISECOND)).collect();
+        for (node, samples) in cells {
+            (0..samples).for_each(|_| profile.tree.add(node, Metric::Samples, 1));
+        }
+        profile
+    }
+
+    #[test]
+    fn a_finding_names_the_boxes_that_it_is_about() {
+        let profile = sampled(
+            "P python3-7 / y /a/t.py:step:30 / n gomp_team_barrier_wait_end@libgomp.so 400000000
+             P python3-7 / y /a/t.py:step:31 / n work@libmkl.so 600000000",
+        );
+        let found = conclude(&profile, Nanos(1_000_000_000));
+        let spin = found.findings.iter().find(|finding| finding.rule == "spinning-threads").unwrap();
+        assert_eq!((spin.severity, spin.metric), (Severity::High, Some(Metric::CpuTime)));
+        let place = &spin.places[0];
+        assert_eq!((place.name.as_str(), place.label.as_str()), ("t.py:step:30", "t.py:step"));
+        assert!((spin.share - 0.4).abs() < 1e-9 && spin.gain.starts_with("at most 40.0% of cpu-time"));
+        assert!(spin.evidence[0].contains("40.0% (measured)"), "{:?}", spin.evidence);
+    }
+
+    #[test]
+    fn rules_without_input_are_counted_with_the_option_that_helps_most() {
+        let found = conclude(&sampled("P a-1 / n f 200000000"), Nanos(1));
+        assert!(found.rules.checked > 0 && found.rules.unchecked > 0);
+        let (options, rules) = found.rules.most_helpful.unwrap();
+        assert!(options.starts_with("--") && rules > 1, "{options} helps {rules}");
+    }
+
+    #[test]
+    fn only_a_training_has_phases() {
+        let check = |lines: &str, expect: &[(&str, u64)]| {
+            let phases = conclude(&text::parse(lines).unwrap(), Nanos(1)).phases;
+            let rows: Vec<_> = phases.iter().map(|row| (row.name, row.time.0)).collect();
+            assert_eq!(rows, expect);
+        };
+        let server = "P a-1 / y /v/h11/_util.py:validate 100";
+        check(server, &[]);
+        let forward = "P a-1 / y /v/torch/nn/modules/module.py:Module._call_impl 300";
+        check(forward, &[]);
+        let both = format!("{forward}\nP a-1 / y /v/torch/_tensor.py:Tensor.backward 200\n{server}");
+        check(&both, &[("forward", 300), ("backward", 200), ("evaluation", 100)]);
+    }
+
+    #[test]
+    fn steps_are_those_of_the_place_with_most() {
+        let mut profile = text::parse("P a-1 / r D.step 1\nP a-1 / r G.step 1").unwrap();
+        assert_eq!(conclude(&profile, Nanos(1)).steps, None);
+        let nodes: Vec<_> = profile.tree.cells(Metric::CpuTime).map(|(node, _)| node).collect();
+        for (node, times) in nodes.into_iter().zip([&[20, 40][..], &[10]]) {
+            times.iter().for_each(|time| profile.tree.add(node, Metric::StepTime, *time));
+        }
+        let expect = StepFigures { count: 2, mean: Nanos(30), least: Nanos(20), most: Nanos(40) };
+        assert_eq!(conclude(&profile, Nanos(1)).steps, Some(expect));
+    }
+}

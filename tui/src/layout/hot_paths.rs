@@ -1,0 +1,188 @@
+//! Hot paths: the few contexts with most of the time, as an indented list.
+//!
+//! Owns: [`hot_paths`]. Because: a screen of twenty rows should hold twenty things that differ: calls that hand on all
+//! of their time are one row. Does not: draw, or know how wide a row is.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind};
+
+use super::fold::{own_children, same, tells};
+
+/// Frames that a row names before its last.
+const NAMED_BEFORE: usize = 2;
+
+/// A chain of calls that hand on nearly all of their value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HotPath {
+    /// Paths that it is within.
+    pub(crate) depth: usize,
+    /// Its nodes, the outermost first; never empty.
+    pub(crate) nodes: Vec<u32>,
+    /// The node that names it: the last one that says what the program does, or where the time is spent.
+    pub(crate) named: u32,
+    /// Name of that node, and of those before it that say most.
+    pub(crate) label: String,
+}
+
+impl HotPath {
+    /// The node that the path leads to.
+    pub(crate) fn last(&self) -> u32 {
+        self.nodes.last().copied().unwrap_or(0)
+    }
+
+    /// Value of the path.
+    pub(crate) fn value(&self, tree: &FlameTree) -> u64 {
+        let first = self.nodes.first().and_then(|&first| tree.nodes.get(first as usize));
+        first.map_or(0, |first| first.inclusive)
+    }
+}
+
+/// The `rows` hottest paths of a tree, each below the path that it is within, the hottest first; none with less than
+/// a percent of everything.
+pub(crate) fn hot_paths(tree: &FlameTree, rows: usize) -> Vec<HotPath> {
+    let value = |node: u32| tree.nodes[node as usize].inclusive;
+    let Some(root) = tree.nodes.first() else { return Vec::new() };
+    let least = (root.inclusive / 100).max(1);
+    // By value; the smaller number is the outer one of equals.
+    let mut open: BinaryHeap<(u64, Reverse<u32>, Option<usize>)> = BinaryHeap::new();
+    let worth = |parent: u32| own_children(tree, parent).filter(|&child| value(child) >= least);
+    let processes: Vec<u32> = own_children(tree, 0).collect();
+    // A row with all there is would say nothing.
+    let alone = matches!(processes[..], [one] if tree.nodes[one as usize].kind == FrameKind::Process);
+    let top = if alone { processes[0] } else { 0 };
+    open.extend(worth(top).map(|child| (value(child), Reverse(child), None)));
+    let (mut found, mut below): (Vec<HotPath>, Vec<Vec<usize>>) = (Vec::new(), Vec::new());
+    let mut outermost = Vec::new();
+    while let Some((whole, Reverse(first), within)) = open.pop().filter(|_| found.len() < rows) {
+        let nodes: Vec<u32> = std::iter::successors(Some(first), |&at| same(tree, at, whole)).collect();
+        let depth = within.map_or(0, |path| found[path].depth + 1);
+        let place = found.len();
+        within.map_or(&mut outermost, |path| &mut below[path]).push(place);
+        let named = named(tree, &nodes);
+        let label = label(tree, &nodes[..=named], alone);
+        let path = HotPath { depth, named: nodes[named], label, nodes };
+        open.extend(worth(path.last()).map(|child| (value(child), Reverse(child), Some(place))));
+        found.push(path);
+        below.push(Vec::new());
+    }
+    let mut order = Vec::with_capacity(found.len());
+    let mut stack: Vec<usize> = outermost.into_iter().rev().collect();
+    while let Some(place) = stack.pop() {
+        stack.extend(below[place].iter().rev());
+        order.push(place);
+    }
+    order.into_iter().map(|place| found[place].clone()).collect()
+}
+
+/// Place of the node that names a chain: what hands on its time without saying anything does not.
+fn named(tree: &FlameTree, nodes: &[u32]) -> usize {
+    let last = nodes.len() - 1;
+    let frame = |at: usize| &tree.nodes[nodes[at] as usize];
+    let spends = frame(last).exclusive > frame(last).inclusive / 2;
+    let telling = (0..last).rev().find(|&at| tells(&frame(at)));
+    telling.filter(|_| !spends && !tells(&frame(last))).unwrap_or(last)
+}
+
+/// `alone`: there is one process, which need not be named.
+fn label(tree: &FlameTree, nodes: &[u32], alone: bool) -> String {
+    let frames: Vec<&FlameNode> = nodes.iter().map(|&node| &tree.nodes[node as usize]).collect();
+    let Some((last, before)) = frames.split_last() else { return String::new() };
+    let is_process = |frame: &&FlameNode| matches!(frame.kind, FrameKind::Process | FrameKind::Thread);
+    let process = before.first().filter(|frame| is_process(frame) && !alone);
+    let telling: Vec<&FlameNode> = before.iter().copied().filter(tells).collect();
+    let from = telling.len().saturating_sub(NAMED_BEFORE);
+    let mut parts: Vec<&str> = process.map(|frame| frame.label.as_str()).into_iter().collect();
+    if before.len() > telling.len() - from + parts.len() {
+        parts.push("…");
+    }
+    parts.extend(telling[from..].iter().map(|frame| frame.label.as_str()));
+    let last =
+        if last.kind == FrameKind::Native { without_arguments(&last.label) } else { last.label.clone() };
+    parts.push(&last);
+    parts.join(" → ")
+}
+
+/// A C++ name without arguments, template parameters and type: `at::native::add`.
+fn without_arguments(name: &str) -> String {
+    let name = name.replace("operator()", "operator").replace("(anonymous namespace)::", "");
+    let mut depth = 0usize;
+    let mut bare = String::new();
+    for character in name.chars() {
+        match character {
+            '<' | '(' => depth += 1,
+            '>' | ')' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => bare.push(character),
+            _ => {}
+        }
+    }
+    let bare = bare.trim_end_matches(" const").rsplit(' ').next().unwrap_or_default();
+    if bare.is_empty() { name } else { bare.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::request::{Request, Resolution};
+    use deepctx_profile::snapshot::Header;
+    use deepctx_profile::{Metric, Viewer, text};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(stacks: &str, rows: usize, expect: &[&str]) {
+        let profile = text::parse(stacks).unwrap();
+        let request = Request::of(Metric::CpuTime);
+        let flame =
+            Viewer::new().snapshot(&profile, &request, Header::default(), Resolution::default()).flame;
+        let lines: Vec<String> = hot_paths(&flame, rows)
+            .iter()
+            .map(|path| format!("{}{} {}", "  ".repeat(path.depth), path.label, path.value(&flame)))
+            .collect();
+        assert_eq!(lines, expect);
+    }
+
+    const TRAINING: &str = "
+        P a-1 / n _start / n main / y t.py:main:1 / y t.py:step:2 / o aten::mm / n sgemm 500
+        P a-1 / n _start / n main / y t.py:main:1 / y t.py:step:2 / o aten::add 300
+        P a-1 / n _start / n main / y t.py:main:1 / y d.py:load:2 / n read 195
+        P a-1 / n exit 5";
+
+    #[test]
+    fn rows_differ_from_the_row_they_are_within() {
+        let expect = [
+            "… → t.py:main 995",
+            "  t.py:step 800",
+            "    aten::mm → sgemm 500",
+            "    aten::add 300",
+            "  d.py:load → read 195",
+        ];
+        check(TRAINING, 10, &expect);
+        check(TRAINING, 3, &expect[..3]);
+        check(TRAINING, 0, &[]);
+        check("", 5, &[]);
+    }
+
+    #[test]
+    fn a_path_is_named_by_what_says_most() {
+        let stacks =
+            "P a-1 / y t.py:f:1 / n slot_tp_call / n x 6\nP a-1 / y t.py:f:1 / n slot_tp_call / n y 4";
+        check(stacks, 10, &["t.py:f 10", "  x 6", "  y 4"]);
+    }
+
+    #[test]
+    fn names_of_functions_have_no_arguments() {
+        let check = |name: &str, expect: &str| assert_eq!(without_arguments(name), expect);
+        check("gomp_barrier_wait_end", "gomp_barrier_wait_end");
+        check("void at::native::add<float, 4>(at::Tensor const&, long) const", "at::native::add");
+        check("torch::Node::operator()(std::vector<at::Tensor, int>&&)", "torch::Node::operator");
+        check("(anonymous namespace)::work(int)", "work");
+        check("<unknown>", "<unknown>");
+    }
+
+    #[test]
+    fn one_of_several_processes_is_named() {
+        let stacks = "P a-1 / n _start / n f / n g 60\nP b-2 / n h 40";
+        check(stacks, 10, &["a-1 → … → g 60", "b-2 → h 40"]);
+    }
+}

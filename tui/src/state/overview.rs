@@ -1,0 +1,56 @@
+//! Overview state: which row is chosen.
+//!
+//! Owns: [`OverviewState`], and how the choice follows its finding. Because: findings change places while a capture
+//! runs. Does not: know the rows of a screen; see [`crate::page::overview`].
+
+use deepctx_profile::conclusions::FindingRow;
+
+/// Where the user is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OverviewState {
+    /// Chosen row: findings first, then contexts.
+    pub(crate) chosen: usize,
+    /// Function to be shown in the flame graph once the snapshot of its metric is there.
+    pub(crate) sought: Option<String>,
+}
+
+impl OverviewState {
+    /// Finds the chosen finding among newer ones. The first row stays chosen until the user moves.
+    pub(crate) fn carry_over(&mut self, before: &[FindingRow], after: &[FindingRow]) {
+        let key = |row: &FindingRow| (row.rule, row.places.first().map(|place| place.label.clone()));
+        match before.get(self.chosen) {
+            Some(old) if self.chosen > 0 => {
+                let same = after.iter().position(|row| key(row) == key(old));
+                self.chosen = same.unwrap_or(0);
+            }
+            // Contexts stand below the findings.
+            None if !before.is_empty() || self.chosen > 0 => {
+                self.chosen = (self.chosen + after.len()).saturating_sub(before.len());
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_follows_its_row() {
+        let rows = |rules: &[&'static str]| -> Vec<FindingRow> {
+            rules.iter().map(|rule| FindingRow { rule, ..FindingRow::default() }).collect()
+        };
+        let check = |before: &[&'static str], chosen, after: &[&'static str], expect| {
+            let mut state = OverviewState { chosen, sought: None };
+            state.carry_over(&rows(before), &rows(after));
+            assert_eq!(state.chosen, expect);
+        };
+        check(&["a", "b"], 1, &["b", "a", "c"], 0);
+        check(&["a", "b"], 0, &["b", "a"], 0);
+        check(&["a", "b"], 1, &["a"], 0);
+        check(&["a"], 3, &["a", "b"], 4);
+        check(&["a", "b"], 3, &[], 1);
+        check(&[], 0, &["a"], 0);
+    }
+}

@@ -1,0 +1,193 @@
+//! Overview: findings, phases, hottest contexts and tables as cells.
+//!
+//! Owns: the columns of the page. Because: shares must line up to be compared. Does not: choose the lines; see
+//! [`crate::page::overview`].
+
+use deepctx_profile::conclusions::{FindingRow, PhaseRow, Severity, StepFigures};
+use deepctx_profile::snapshot::{FrameKind, TableRow};
+use deepctx_profile::units::Nanos;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::graph::fill;
+use super::pen::Pen;
+use crate::layout::hot_paths::HotPath;
+use crate::model::Model;
+use crate::page::overview::{OverviewLine, page};
+use crate::text;
+use crate::theme::{Emphasis, Theme, letter};
+
+/// Columns of a share.
+const SHARE: usize = 7;
+/// Columns of a bar.
+const BAR: usize = 12;
+/// Columns of the tables beside the contexts.
+const BESIDE: u16 = 56;
+/// Columns of a finding's place, where there is room for it.
+const PLACE: usize = 36;
+/// Columns from which on a finding has its place beside it.
+const WITH_PLACE: u16 = 100;
+/// Columns of the word before a detail.
+const WORD: usize = 10;
+
+pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    let page = page(model);
+    for (y, (line, target)) in (0..area.height).zip(&page.lines) {
+        let beside = !page.beside.is_empty() && usize::from(y) >= page.beside_from;
+        let width = if beside { area.width.saturating_sub(BESIDE + 2) } else { area.width };
+        let place = Rect { y: area.y + y, height: 1, width, ..area };
+        draw_line(model, line, theme, place, buffer);
+        if model.interactive && *target == Some(model.overview.chosen) {
+            buffer.set_style(place, theme.chosen());
+        }
+    }
+    let from = u16::try_from(page.beside_from).unwrap_or(u16::MAX).min(area.height);
+    for (y, line) in (from..area.height).zip(&page.beside) {
+        let x = area.right().saturating_sub(BESIDE).max(area.x);
+        let place = Rect { x, y: area.y + y, height: 1, width: area.right() - x };
+        draw_line(model, line, theme, place, buffer);
+    }
+}
+
+fn draw_line(model: &Model, line: &OverviewLine<'_>, theme: &Theme, place: Rect, buffer: &mut Buffer) {
+    if let OverviewLine::Phases(phases, steps) = line {
+        return bar_of_phases(phases, *steps, theme, place, buffer);
+    }
+    let mut pen = Pen::new(buffer, place, 0);
+    match line {
+        OverviewLine::Title(title) => heading(title, theme, &mut pen),
+        OverviewLine::Note(note) => {
+            pen.skip(1);
+            pen.write(note, theme.quiet());
+        }
+        OverviewLine::Finding(row) => finding(row, theme, place.width, &mut pen),
+        OverviewLine::Detail(word, text) => {
+            pen.skip(3);
+            pen.write(&format!("{word:WORD$}"), theme.quiet());
+            pen.write(text, Style::new());
+        }
+        OverviewLine::Path(path) => context(model, path, theme, &mut pen),
+        OverviewLine::Table(title) => {
+            let columns = format!("{:>SHARE$}{:>SHARE$} ", "self", "total");
+            let room = pen.room().saturating_sub(columns.len());
+            heading(
+                &text::cut(title, room),
+                theme,
+                &mut Pen::new(buffer, Rect { width: room as u16, ..place }, 0),
+            );
+            let mut pen = Pen::new(buffer, place, 0);
+            pen.align_right(columns.len());
+            pen.write(&columns, theme.quiet());
+        }
+        OverviewLine::Row(row) => table_row(model, row, theme, &mut pen),
+        OverviewLine::Phases(..) => {}
+    }
+}
+
+/// A title with a line behind it.
+fn heading(title: &str, theme: &Theme, pen: &mut Pen<'_>) {
+    pen.write("─ ", theme.quiet());
+    pen.write(title, theme.strong());
+    pen.skip(1);
+    pen.write(&"─".repeat(pen.room()), theme.quiet());
+}
+
+fn finding(row: &FindingRow, theme: &Theme, width: u16, pen: &mut Pen<'_>) {
+    let (sign, style) = match row.severity {
+        Severity::High => ('▲', theme.alarm()),
+        Severity::Medium => ('▲', theme.notice()),
+        Severity::Low => ('·', Style::new()),
+    };
+    pen.skip(1);
+    pen.write(&sign.to_string(), style);
+    pen.write(&format!("{:>SHARE$} ", text::share(row.share)), theme.strong());
+    // A finding about one place names it in its sentence.
+    let place = row.places.iter().map(|place| place.name.as_str()).find(|name| !row.title.contains(name));
+    match place.filter(|_| width >= WITH_PLACE) {
+        Some(place) => {
+            let place = text::cut_left(place, PLACE);
+            let room = pen.room().saturating_sub(text::width(&place) + 2);
+            pen.write(&text::cut(&row.title, room), Style::new());
+            pen.align_right(text::width(&place) + 1);
+            pen.write(&place, theme.quiet());
+        }
+        None => pen.write(&row.title, Style::new()),
+    }
+}
+
+/// Phases side by side, each as wide as its share.
+fn bar_of_phases(
+    phases: &[PhaseRow],
+    steps: Option<StepFigures>,
+    theme: &Theme,
+    place: Rect,
+    buffer: &mut Buffer,
+) {
+    let whole: f64 = phases.iter().map(|phase| phase.share).sum();
+    if whole <= 0.0 {
+        return;
+    }
+    let column = |share: f64| place.x + (share / whole * f64::from(place.width)).round() as u16;
+    let mut start = 0.0;
+    for phase in phases {
+        let (from, to) = (column(start), column(start + phase.share).min(place.right()));
+        start += phase.share;
+        if from >= to {
+            continue;
+        }
+        let figure = match steps {
+            Some(steps) if steps.count > 0 => text::duration(Nanos(phase.time.0 / steps.count)),
+            _ => text::share(phase.share),
+        };
+        let style = theme.frame(FrameKind::Layer, phase.name, Emphasis::None, false);
+        let label = format!("{} {figure}", phase.name);
+        fill(&label, "", style, theme, Rect { x: from, width: to - from, ..place }, buffer);
+    }
+}
+
+fn context(model: &Model, path: &HotPath, theme: &Theme, pen: &mut Pen<'_>) {
+    let tree = model.flame_tree();
+    let (value, whole) = (path.value(tree), model.whole());
+    pen.write(&format!("{:>SHARE$} ", text::percent(value, whole)), theme.strong());
+    let share = if whole == 0 { 0.0 } else { value as f64 / whole as f64 };
+    let kind = tree.nodes.get(path.named as usize).map_or(FrameKind::Root, |node| node.kind);
+    pen.write(&format!("{:BAR$} ", text::bar(share, BAR)), theme.bar(FrameKind::Thread, "cpu-time"));
+    pen.skip(2 * path.depth);
+    pen.write(&letter(kind).to_string(), theme.mark(kind));
+    pen.skip(1);
+    // The end of a path is where it leads.
+    pen.write(&text::cut_left(&path.label, pen.room().saturating_sub(1)), Style::new());
+}
+
+fn table_row(model: &Model, row: &TableRow, theme: &Theme, pen: &mut Pen<'_>) {
+    let shares = [row.exclusive, row.inclusive].map(|value| text::percent(value, model.whole()));
+    pen.skip(1);
+    pen.write(&letter(row.kind).to_string(), theme.mark(row.kind));
+    pen.skip(1);
+    pen.write(&text::cut(&row.label, pen.room().saturating_sub(2 * SHARE + 2)), Style::new());
+    pen.align_right(2 * SHARE + 1);
+    for share in shares {
+        pen.write(&format!("{share:>SHARE$}"), Style::new());
+    }
+}
+
+/// The chosen row in words, for the footer.
+pub(crate) fn selection(model: &Model) -> Option<String> {
+    use crate::page::overview::Target;
+
+    let page = page(model);
+    match page.targets.get(model.overview.chosen)? {
+        Target::Finding(at) => {
+            let conclusions = model.overview_data()?.conclusions.as_deref()?;
+            conclusions.findings.get(*at).map(|finding| finding.title.clone())
+        }
+        Target::Node(node) => {
+            let node = model.flame_tree().nodes.get(*node as usize)?;
+            let figures = [node.inclusive, node.exclusive].map(|value| {
+                format!("{} {}", text::value(model.unit(), value), text::percent(value, model.whole()))
+            });
+            Some(format!("{}  total {} · self {}  {}", node.label, figures[0], figures[1], node.detail))
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Overview, findings, metrics and what else answers before a question is asked.
+//!
+//! Owns: what a user sees first, and where Enter leads. Because: the first screen decides whether the others are read.
+//! Does not: inspect the model. Screens are in `golden/`; `UPDATE_EXPECT=1` rewrites them.
+
+#[macro_use]
+mod program;
+mod synthetic;
+
+use std::sync::Arc;
+
+use deepctx_profile::metric::Metric;
+use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind, Header, Snapshot};
+use deepctx_profile::units::Nanos;
+use deepctx_profile::view::{Part, Request, Resolution, Viewer};
+use deepctx_tui::{Effects, RenderOptions, Signs, Tab, render_once};
+use expect_test::expect_file;
+
+use program::Program;
+use synthetic::{Training, request};
+
+screens! {
+    Program::new;
+    overview_80x24: 80 x 24, "1";
+    overview_120x40: 120 x 40, "1";
+    overview_160x48: 160 x 48, "1";
+    overview_20x5: 20 x 5, "1";
+    overview_context_chosen_80x24: 80 x 24, "1 Down Down Down";
+    overview_filtered_80x24: 80 x 24, "1fload Enter";
+}
+
+screens! {
+    Program::on_device;
+    device_overview_120x40: 120 x 40, "1";
+}
+
+/// What `findings` shows of a profile, given as text.
+fn findings_of(stacks: &str) -> Program {
+    let mut program = Program::empty(100, 20);
+    let Ok(mut profile) = deepctx_profile::text::parse(stacks) else { panic!("bad stacks: {stacks}") };
+    let cells: Vec<_> =
+        profile.tree.cells(Metric::CpuTime).map(|(node, cell)| (node, cell.sum / 1_000_000)).collect();
+    for (node, samples) in cells {
+        (0..samples).for_each(|_| profile.tree.add(node, Metric::Samples, 1));
+    }
+    program.press("1");
+    let header = Header { metric: "cpu-time", ..Header::default() };
+    let request = program.model.request();
+    let mut snapshot = Viewer::new().snapshot(&profile, request, header, Resolution::default());
+    snapshot.conclude(Arc::new(deepctx_analysis::conclude(&profile, Nanos(1_000_000_000))));
+    program.show(snapshot);
+    program
+}
+
+#[test]
+fn a_profile_without_findings_says_so() {
+    let stacks = (0..10).map(|n| format!("P a-1 / n f{n} {}", 20_000_000 + n)).collect::<Vec<_>>().join("\n");
+    let screen = findings_of(&stacks).screen();
+    assert!(screen.contains("nothing stands out, by "), "{screen}");
+    assert!(screen.contains("hottest: f9 10.0%") && screen.contains("rules lack their input: "), "{screen}");
+    assert!(findings_of("P a-1 / n f 5").screen().contains("; hottest: f 100%"));
+}
+
+#[test]
+fn a_training_has_its_phases_side_by_side() {
+    let screen = findings_of(
+        "P a-1 / y t.py:step:1 / y /v/torch/nn/modules/module.py:Module._call_impl / n f 500000000
+         P a-1 / y t.py:step:2 / y /v/torch/_tensor.py:Tensor.backward / n g 300000000
+         P a-1 / y t.py:step:3 / y /v/torch/optim/sgd.py:SGD.step / n h 200000000",
+    )
+    .screen();
+    assert!(screen.contains("Phases, share of CPU time (--probe ranges records the steps)"), "{screen}");
+    let bar = screen.lines().find(|line| line.contains("forward 50.0%")).unwrap();
+    assert!(bar.contains("backward 30.0%") && bar.contains("optimizer 20.0%"), "{bar}");
+    assert_eq!(bar.char_indices().filter(|(_, sign)| *sign == '▏').count(), 3);
+}
+
+#[test]
+fn enter_on_a_finding_shows_its_place_in_the_flame_graph() {
+    let mut program = findings_of(
+        "P a-1 / n _start / n main / y t.py:f:1 / y t.py:step:30 / n gomp_team_barrier_wait_end 600000000
+         P a-1 / n _start / n main / y t.py:f:1 / y t.py:load:9 / n read 400000000",
+    );
+    assert!(
+        program.screen().contains("▲  60.0% 60% of cpu-time is threads spinning"),
+        "{}",
+        program.screen()
+    );
+    program.press("Enter");
+    assert_eq!((program.model.tab(), program.selected().as_str()), (Tab::Flame, "t.py:step"));
+    assert!(program.screen().contains("/t.py:step"), "it is searched for");
+}
+
+#[test]
+fn enter_on_a_context_zooms_the_flame_graph() {
+    let mut program = Program::new(80, 24);
+    program.press("1 End Enter");
+    assert_eq!(program.model.tab(), Tab::Flame);
+    assert_eq!(program.selected(), program.zoomed());
+}
+
+#[test]
+fn a_finding_of_another_metric_switches_to_it() {
+    let mut program = Program::empty(120, 40);
+    program.training = Some(Training::on_device(50));
+    program.fetch();
+    program.press("1");
+    assert_eq!(program.model.request().selection.metric, Metric::CpuTime);
+    let screen = program.screen();
+    let mut findings = screen.lines().filter(|line| line.starts_with(" ▲") || line.starts_with(" ·"));
+    let at = findings.position(|line| line.contains("of gpu-time"));
+    program.press(&"Down ".repeat(at.unwrap()));
+    program.press("Enter");
+    assert_eq!(program.model.request().selection.metric, Metric::GpuTime, "{screen}");
+    assert!(program.selected().contains("cutlass"), "{}", program.selected());
+}
+
+#[test]
+fn escape_clears_search_then_zoom_then_filter() {
+    let mut program = Program::new(80, 24);
+    program.press("fpython Enter Down Down Enter /sgemm Enter");
+    let state = |program: &Program| (program.zoomed(), program.model.request().filter.is_some());
+    program.press("Esc");
+    assert!(!program.screen().contains("/sgemm"));
+    let (zoomed, filtered) = state(&program);
+    assert!(zoomed != "all" && filtered);
+    program.press("Esc");
+    assert_eq!(state(&program), ("all".to_owned(), true));
+    program.press("Esc");
+    assert_eq!(state(&program), ("all".to_owned(), false));
+}
+
+#[test]
+fn control_z_gives_the_terminal_back() {
+    let mut program = Program::new(80, 24);
+    program.press("Ctrl-Z");
+    assert_eq!(program.effects, Effects::Suspend);
+    program.press("m");
+    assert!(program.screen().contains("Metrics"), "keys mean what they meant before");
+}
+
+#[test]
+fn the_menu_chooses_a_metric() {
+    let mut program = Program::new(80, 24);
+    let metric = |program: &Program| program.model.request().selection.metric;
+    program.press("m Down Esc");
+    assert_eq!(metric(&program), Metric::CpuTime);
+    program.press("m Down Enter");
+    let chosen = metric(&program);
+    assert_ne!(chosen, Metric::CpuTime);
+    program.press("m Up Enter");
+    assert_eq!(metric(&program), Metric::CpuTime);
+    program.press("m Up Enter");
+    assert_ne!(metric(&program), Metric::CpuTime, "around the end");
+}
+
+#[test]
+fn the_source_of_native_code_is_that_of_its_caller() {
+    let mut program = Program::new(80, 24);
+    program.press("/sgemm_kernel Enter o");
+    assert_eq!(program.model.request().part, Part::Source("/srv/train.py".into()));
+    assert!(program.screen().contains("no line is known of this: its nearest caller with one"));
+    program.press("4o");
+    assert_eq!(program.model.request().part, Part::Source("/srv/train.py".into()), "row 1 is selected");
+}
+
+#[test]
+fn a_layer_without_room_leaves_out_what_it_shares() {
+    let mut program = Program::empty(50, 12);
+    let label = |label: &str| FlameNode {
+        label: label.to_owned(),
+        kind: FrameKind::Layer,
+        inclusive: 10,
+        ..FlameNode::default()
+    };
+    let outer = FlameNode { children: vec![1, 2], inclusive: 20, ..label("GPT2LMHeadModel.h.1 (GPT2Block)") };
+    let nodes = vec![
+        outer,
+        label("GPT2LMHeadModel.h.1.attn (GPT2Attention)"),
+        label("GPT2LMHeadModel.h.1.mlp (GPT2MLP)"),
+    ];
+    program.show(Snapshot { flame: FlameTree { nodes }, ..Snapshot::default() });
+    let screen = program.screen();
+    assert!(screen.contains("….attn (GPT") && screen.contains("….mlp (GPT2MLP)"), "{screen}");
+}
+
+#[test]
+fn a_recording_has_no_figures_of_its_overhead() {
+    let mut program = Program::empty(100, 30);
+    let mut snapshot = Training::at(50).snapshot(&request());
+    snapshot.header.overhead = None;
+    program.show(snapshot);
+    assert!(!program.screen().contains("profiler:"));
+    program.press("7");
+    assert!(program.screen().contains("not known: profiles do not store it"));
+}
+
+#[test]
+fn a_terminal_without_unicode_gets_ascii() {
+    let mut training = Training::on_device(50);
+    for tab in Tab::ALL {
+        let part = match tab {
+            Tab::Overview => Part::Overview,
+            Tab::Flame | Tab::Health | Tab::Source => Part::Flame,
+            Tab::Callers => Part::Callers,
+            Tab::Table => Part::Table,
+            Tab::Timeline => Part::Timeline,
+        };
+        let request = Request { part, ..request() };
+        let still = RenderOptions { signs: Signs::Ascii, tab, request, ..RenderOptions::default() };
+        let text = render_once(&training.snapshot(&still.request), &still);
+        assert!(text.is_ascii() && text.lines().count() > 3, "{text}");
+    }
+}
