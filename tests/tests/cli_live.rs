@@ -76,7 +76,7 @@ fn a_command_that_cannot_start_leaves_no_profile() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().join("run.dctx");
     let said = expect_code(2, &["record", "-o", output.to_str().unwrap(), "--", "no-such-program-here"]);
-    assert!(said.contains("no-such-program-here: expected a program"), "{said}");
+    assert!(said.contains("command not found: no-such-program-here"), "{said}");
     assert!(!output.exists());
 }
 

@@ -144,7 +144,7 @@ fn an_error_is_one_line_and_a_hint() {
         );
         assert!(lines[0].contains(error) && lines[1].contains(hint), "{said}");
     };
-    check(&["record", "--pid", "4194305", "-o", "/tmp/none.dctx"], "no process 4194305", "ps -e");
+    check(&["record", "--pid", "4194305", "-o", "/tmp/none.dctx"], "no process with pid 4194305", "ps -e");
     check(&["record", "-o", "-"], "expected a file name", "export");
     check(&["record", "-o", "/no/such/folder/run.dctx"], "/no/such/folder: expected a folder", "-o");
     check(&["--pid", "1"], "needs a terminal", "--once");
@@ -245,7 +245,7 @@ fn every_tab_of_a_stored_profile_can_be_printed() {
     check(&["--tab", "time", "--group-by", "thread"], &["mean", "# app-7", "~ app/8"]);
     check(&["--tab", "source", "--source", "m.py"], &["no text: there is no such file", "31.2%  3"]);
     check(&["--tab", "health"], &["received", "in flight", "no-row"]);
-    check(&[], &["no rule has its input yet; hottest: f 62.5%", "Where CPU time goes", "m.py:step"]);
+    check(&[], &["nothing stands out, by 1 rule; hottest: f 62.5%", "Where CPU time goes", "m.py:step"]);
     let flame = ["--tab", "flame", "--filter"];
     check(&[&flame[..], &["^f$"]].concat(), &["filter ^f$ 62.5%", "N main"]);
     let folded = [&flame[..], &["!^f$", "--lines", "--fold-recursion"]].concat();

@@ -152,7 +152,7 @@ mod tests {
     fn a_command_that_does_not_exist_is_named() {
         let failure =
             Waiting::start(&words(&["no-such-program-here"]), Vec::new(), None).unwrap().go().unwrap_err();
-        assert!(failure.to_string().contains("no-such-program-here: expected a program"), "{failure}");
+        assert!(failure.to_string().contains("command not found: no-such-program-here"), "{failure}");
     }
 
     #[test]
