@@ -1,6 +1,5 @@
 //! Starting targets, capturing, and samples as tests want to read them.
 
-use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -12,6 +11,7 @@ use deepctx_capture::{Capture, CaptureConfig, Message, Targets};
 use deepctx_common::Plain as _;
 use deepctx_common::end::{Counter, PythonEnd, WalkEnd};
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind, word};
+use deepctx_pipeline::decode::Sequences;
 use deepctx_symbolizer::native::DebugInfo;
 use deepctx_symbolizer::{Avma, Lookup, Symbolizer};
 
@@ -146,7 +146,7 @@ pub(crate) struct Captured {
     /// Records missing by the gaps in each CPU's numbers.
     pub(crate) gaps: u64,
     pub(crate) records: u64,
-    last: HashMap<u16, u64>,
+    sequences: Sequences,
 }
 
 impl Captured {
@@ -154,9 +154,7 @@ impl Captured {
         let mut rest = batch;
         while let Some(header) = RecordHeader::read_from(rest) {
             self.records += 1;
-            let before = self.last.insert(header.cpu, header.sequence).unwrap_or(0);
-            assert!(header.sequence > before, "numbers of one CPU only grow");
-            self.gaps += header.sequence - before - 1;
+            self.sequences.saw(header.cpu, header.sequence);
             if header.kind == kind::SAMPLE {
                 let fixed = StackSample::read_from(rest).unwrap();
                 let words: Vec<u64> = rest[size_of::<StackSample>()..header.size as usize]
@@ -172,6 +170,7 @@ impl Captured {
             rest = &rest[header.size as usize..];
         }
         assert!(rest.is_empty(), "a batch holds whole records");
+        self.gaps = self.sequences.missing();
     }
 
     /// Stops the capture and reads until it has reported everything.

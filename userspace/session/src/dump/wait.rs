@@ -117,6 +117,8 @@ const USES: &[(&str, FutexUse)] = &[
     ("PyEval_RestoreThread", FutexUse::Gil),
     ("PyThread_acquire_lock_timed", FutexUse::PythonLock),
     ("PyParkingLot_Park", FutexUse::PythonLock),
+    // Only called by the one before, which stripped builds of 3.13 and later leave without a name.
+    ("PySemaphore_Wait", FutexUse::PythonLock),
     ("gomp_barrier_wait", FutexUse::OpenMp),
     ("gomp_team_barrier_wait", FutexUse::OpenMp),
     ("gomp_thread_start", FutexUse::OpenMp),
