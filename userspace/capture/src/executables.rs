@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use deepctx_common::unwind::executable_flag;
 use deepctx_symbolizer::elf::ElfFacts;
 use deepctx_symbolizer::maps::{self, Backing, Mapping};
-use deepctx_symbolizer::unwind_rows::builder;
+use deepctx_symbolizer::unwind_rows::builder::{self, BuiltTable};
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
 use deepctx_symbolizer::{FileOffset, FileVersion, NoSymbol, ProcessStatus};
 use rayon::prelude::*;
@@ -109,7 +109,7 @@ impl Executables {
                         cache.discard(stored_as);
                     }
                     let file = wanted.get(&key).ok_or(NoExecutable::File(NoSymbol::ModuleMissing))?;
-                    place(tables, &built(file, cache.zip(stored_as.as_ref()))?, 0, now_ns)
+                    place(tables, &built(file, cache.zip(stored_as.as_ref()))?.into(), 0, now_ns)
                 }
                 Some(placed) => placed.map_err(|error| NoExecutable::Room(error.to_string())),
                 None => Err(NoExecutable::File(NoSymbol::ModuleMissing)),
@@ -173,17 +173,8 @@ impl Executables {
         {
             return Located { bias: bias(svma), table: Ok(id) };
         }
-        let bytes = match maps::read_vdso(pid, mapping) {
-            Ok(bytes) => bytes,
-            Err(reason) => return Located { bias: 0, table: Err(NoExecutable::File(reason)) },
-        };
-        // The kernel's own bytes, unless the process mapped others in their place.
-        let table = builder::build_image(
-            &bytes,
-            ProcessStatus::read(pid).map_or(u32::MAX, |status| status.real_user),
-        )
-        .map_err(NoExecutable::from);
-        let table = table.and_then(|t| place(tables, &t.into(), executable_flag::VDSO, now_ns));
+        let table = vdso_table(pid, mapping)
+            .and_then(|table| place(tables, &table.into(), executable_flag::VDSO, now_ns));
         // Linked at 0 since 2014 (`vdso.lds.S`); the image is mapped as a whole.
         let svma = 0;
         if let Ok(id) = table {
@@ -229,19 +220,27 @@ fn find(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<Found> {
     let stored = cache.zip(stored_as.as_ref()).and_then(|(cache, stored_as)| cache.open_table(stored_as));
     let table = match stored {
         Some(table) => Ok(Table::Stored(Box::new(table))),
-        None => built(file, cache.zip(stored_as.as_ref())),
+        None => built(file, cache.zip(stored_as.as_ref())).map(Table::from),
     };
     Some(Found { key, facts, table, stored_as })
 }
 
-fn built(file: &File, cache: Option<(&Cache, &Key)>) -> Result<Table, NoExecutable> {
+/// The table of the vdso, whose bytes are the kernel's unless the process mapped others in their place.
+pub(crate) fn vdso_table(pid: u32, mapping: &Mapping) -> Result<BuiltTable, NoExecutable> {
+    let bytes = maps::read_vdso(pid, mapping).map_err(NoExecutable::File)?;
+    let user = ProcessStatus::read(pid).map_or(u32::MAX, |status| status.real_user);
+    Ok(builder::build_image(&bytes, user)?)
+}
+
+/// Builds the table of a file, and stores it for the next time.
+pub(crate) fn built(file: &File, cache: Option<(&Cache, &Key)>) -> Result<BuiltTable, NoExecutable> {
     let table = builder::build(file)?;
     if let Some((cache, stored_as)) = cache
         && let Err(error) = cache.store_built(stored_as, &table)
     {
         tracing::debug!(%error, "unwind table not cached");
     }
-    Ok(table.into())
+    Ok(table)
 }
 
 fn place(tables: &mut Tables, table: &Table, flags: u32, now_ns: u64) -> Result<ExecutableId, NoExecutable> {

@@ -326,7 +326,7 @@ fn walked_mappings(pid: u32, maps: &Maps, located: &[Located]) -> (Vec<unwind::M
 }
 
 /// How the walker treats a mapping: without rows it follows frame pointers where generated or hand-made code may be.
-fn flags(backing: Backing, has_table: bool) -> u32 {
+pub(crate) fn flags(backing: Backing, has_table: bool) -> u32 {
     match backing {
         Backing::Vdso => executable_flag::VDSO,
         Backing::Anonymous => executable_flag::ANONYMOUS | executable_flag::FRAME_POINTERS,

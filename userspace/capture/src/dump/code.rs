@@ -8,15 +8,17 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use deepctx_common::end::WalkEnd;
-use deepctx_common::unwind::{self, Rule, executable_flag, rule_kind};
+use deepctx_common::unwind::{self, Rule, rule_kind};
+use deepctx_symbolizer::FileVersion;
 use deepctx_symbolizer::elf::ElfFacts;
 use deepctx_symbolizer::maps::{self, Backing, Mapping};
 use deepctx_symbolizer::unwind_rows::UnwindTable;
-use deepctx_symbolizer::unwind_rows::builder;
+use deepctx_symbolizer::unwind_rows::builder::BuiltTable;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
-use deepctx_symbolizer::{FileVersion, ProcessStatus};
 
+use crate::executables::{built, vdso_table};
 use crate::generated::{Found, Generated, Surroundings};
+use crate::processes::flags;
 
 /// Tables of files, shared by all processes of a dump.
 pub(super) struct Files {
@@ -40,7 +42,10 @@ impl Files {
     /// The table of a mapping, and what leads from its addresses to those that the file states.
     fn load(&mut self, pid: u32, mapping: &Mapping) -> (u64, Option<Rc<UnwindTable>>) {
         match mapping.backing {
-            Backing::Vdso => (mapping.begin.0, vdso(pid, mapping).map(Rc::new)),
+            Backing::Vdso => {
+                let table = vdso_table(pid, mapping).ok().and_then(BuiltTable::into_table);
+                (mapping.begin.0, table.map(Rc::new))
+            }
             Backing::Anonymous => (0, self.generated(pid, mapping)),
             _ => {
                 let known = self.of_file(pid, mapping);
@@ -68,24 +73,11 @@ impl Files {
         let read = || {
             let key = Key::of_file(&version);
             let stored = cache.and_then(|cache| cache.load(&key));
-            let table = stored.or_else(|| {
-                let built = builder::build(&file).ok()?.into_table()?;
-                if let Some(Err(error)) = cache.map(|cache| cache.store(&key, &built)) {
-                    tracing::debug!(%error, "unwind table not cached");
-                }
-                Some(built)
-            });
+            let table = stored.or_else(|| built(&file, cache.map(|cache| (cache, &key))).ok()?.into_table());
             Known { facts: ElfFacts::read(&file).ok(), table: table.map(Rc::new) }
         };
         self.by_file.entry((version.device, version.inode)).or_insert_with(read).clone()
     }
-}
-
-/// The table of the vdso, whose bytes are the kernel's unless the process mapped others in their place.
-fn vdso(pid: u32, mapping: &Mapping) -> Option<UnwindTable> {
-    let bytes = maps::read_vdso(pid, mapping).ok()?;
-    let user = ProcessStatus::read(pid).map_or(u32::MAX, |status| status.real_user);
-    builder::build_image(&bytes, user).ok()?.into_table()
 }
 
 /// The executable mappings of a process.
@@ -162,17 +154,5 @@ impl Code {
         let (begin, end) = (mapping.begin.0, mapping.end.0);
         let mapping = unwind::Mapping { begin, end, bias, executable: at as u32, flags };
         self.loaded.borrow_mut()[at] = Some(Loaded { mapping, table });
-    }
-}
-
-/// How the walker treats a mapping, as in a capture.
-fn flags(backing: Backing, has_table: bool) -> u32 {
-    match backing {
-        Backing::Vdso => executable_flag::VDSO,
-        Backing::Anonymous => executable_flag::ANONYMOUS | executable_flag::FRAME_POINTERS,
-        Backing::File | Backing::DeletedFile | Backing::Memfd if !has_table => {
-            executable_flag::FRAME_POINTERS
-        }
-        _ => 0,
     }
 }
