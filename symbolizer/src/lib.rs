@@ -22,7 +22,8 @@ pub mod unwind_rows;
 mod variable;
 
 pub use deepctx_address_space::{
-    Arch, Avma, FileOffset, FileVersion, KernelAddr, Lookup, NoSymbol, ProcessStatus, Svma, thread_cpu_time,
+    Arch, Avma, FileKey, FileOffset, FileVersion, KernelAddr, Lookup, NoSymbol, ProcessStatus, Svma,
+    thread_cpu_time,
 };
 pub use deepctx_address_space::{elf, maps, time_account};
 pub use symbolizer::{CodeLocation, Counters, ProcessMappings, Symbolizer};

@@ -35,4 +35,4 @@ pub use memory::{ProcessMemory, user_file_reads};
 pub use read_error::ReadError;
 pub use reason::NoSymbol;
 pub use status::{ProcessStatus, start_ticks};
-pub use version::FileVersion;
+pub use version::{FileKey, FileVersion};

@@ -1,14 +1,16 @@
 //! The mappings of a process, and the files behind them.
 //!
-//! Owns: the parser of `/proc/PID/maps` (pure), opening the file of a mapping, reading the vdso. Because: the path in
-//! a maps line is only a name. The file may be deleted, replaced, nameless or in another mount namespace, and only
-//! the kernel knows which one is mapped. Does not: keep history, or read the content of files ([`crate::elf`]).
+//! Owns: the parser of `/proc/PID/maps` (pure), opening the file of a mapping, the image of the vdso. Because: the
+//! path in a maps line is only a name. The file may be deleted, replaced, nameless or in another mount namespace, and
+//! only the kernel knows which one is mapped. Does not: keep history, or read the content of files ([`crate::elf`]).
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use crate::address::{Avma, FileOffset};
 use crate::read_error::ReadError;
@@ -329,27 +331,25 @@ pub fn open_path(path: &Path) -> Result<File, NoSymbol> {
     served::open_below_root(std::process::id(), path)
 }
 
-/// Reads the vdso of a process: an ELF file that exists only in memory.
+/// The image of the vdso, an ELF file that exists only in memory: the copy of this process, which the kernel gave to all
+/// 64-bit programs of this boot. That of another process is not read, because a process may write to its own.
 ///
 /// # Errors
-/// [`NoSymbol::PermissionDenied`] without ptrace access, [`NoSymbol::ProcessGone`], [`NoSymbol::TooLarge`].
-pub fn read_vdso(pid: u32, mapping: &Mapping) -> Result<Vec<u8>, NoSymbol> {
-    if mapping.len() > VDSO_BYTES_MAX {
-        return Err(NoSymbol::TooLarge);
-    }
-    let denied_or_gone = |e: io::Error| match e.kind() {
-        io::ErrorKind::PermissionDenied => NoSymbol::PermissionDenied,
-        _ => NoSymbol::ProcessGone,
+/// [`NoSymbol::SpecialMapping`] when `mapping` is not of this size, as in a 32-bit program, or when this process has none.
+pub fn vdso(mapping: &Mapping) -> Result<&'static [u8], NoSymbol> {
+    static IMAGE: OnceLock<Option<Vec<u8>>> = OnceLock::new();
+    let image = IMAGE.get_or_init(|| own_vdso().ok().flatten()).as_deref();
+    image.filter(|image| image.len() as u64 == mapping.len()).ok_or(NoSymbol::SpecialMapping)
+}
+
+fn own_vdso() -> io::Result<Option<Vec<u8>>> {
+    let maps = parse(&std::fs::read("/proc/self/maps")?, Keep::Executable);
+    let Some(found) = maps.mappings.iter().find(|mapping| mapping.backing == Backing::Vdso) else {
+        return Ok(None);
     };
-    let memory = File::open(format!("/proc/{pid}/mem")).map_err(denied_or_gone)?;
-    let mut bytes = vec![0; usize::try_from(mapping.len()).map_err(|_| NoSymbol::TooLarge)?];
-    // The kernel's own pages: whoever answered before does so for these.
-    match reader::read_memory(&Subject::of(pid), &memory, mapping.begin.0, &mut bytes, true) {
-        Ok(()) => Ok(bytes),
-        Err(ReadError::Denied) => Err(NoSymbol::PermissionDenied),
-        Err(ReadError::NoAnswer | ReadError::Refused) => Err(NoSymbol::ProcessSilent),
-        Err(_) => Err(NoSymbol::ProcessGone),
-    }
+    let mut bytes = vec![0; usize::try_from(found.len().min(VDSO_BYTES_MAX)).unwrap_or_default()];
+    File::open("/proc/self/mem")?.read_exact_at(&mut bytes, found.begin.0)?;
+    Ok(Some(bytes))
 }
 
 #[cfg(test)]
@@ -489,7 +489,9 @@ mod tests {
         assert!(open(std::process::id(), own).is_ok());
         assert!(open_path(own.path()).is_ok() && open_path(&map_files_path(std::process::id(), own)).is_ok());
         let vdso = maps.mappings.iter().find(|m| m.backing == Backing::Vdso).unwrap();
-        assert_eq!(read_vdso(std::process::id(), vdso).unwrap()[..4], *b"\x7fELF");
+        assert_eq!(super::vdso(vdso).unwrap()[..4], *b"\x7fELF");
+        let other = Mapping { end: Avma(vdso.end.0 + 4096), ..vdso.clone() };
+        assert_eq!(super::vdso(&other), Err(NoSymbol::SpecialMapping));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The version of a file: by whom its bytes were written, and since when they are the same.
 //!
-//! Owns: [`FileVersion`]. Because: a build-id is whatever its author wrote, so what was learnt of one file must not be
-//! used for another one, not even in a later run. Does not: read the file; the kernel keeps all of this.
+//! Owns: [`FileVersion`], [`FileKey`]. Because: a build-id is whatever its author wrote, so what was learnt of one file
+//! must not be used for another one, not even in a later run. Does not: read the file; the kernel keeps all of this.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
@@ -36,6 +36,24 @@ pub struct FileVersion {
     pub writable_by_others: bool,
     /// Its file system may be a user's, and all of this what a user wants it to be.
     pub foreign: bool,
+}
+
+/// What metadata say of the version of a file: enough to tell apart what is mapped while a capture goes on. What is kept
+/// longer, or shared between users, needs a [`FileVersion`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileKey {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl FileKey {
+    /// Of a file with these metadata.
+    pub fn of(meta: &Metadata) -> Self {
+        let modified = (meta.mtime(), meta.mtime_nsec());
+        Self { device: meta.dev(), inode: meta.ino(), size: meta.len(), modified }
+    }
 }
 
 impl FileVersion {

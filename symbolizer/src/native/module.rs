@@ -5,15 +5,14 @@
 //! needed. Does not: read symbols.
 
 use std::collections::VecDeque;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use deepctx_address_space::elf::{ElfFacts, ModuleId};
 use deepctx_address_space::maps::{self, Backing, Mapping};
-use deepctx_address_space::{FileVersion, NoSymbol, Svma};
+use deepctx_address_space::{FileKey, FileVersion, NoSymbol, Svma};
 use rustc_hash::FxHashMap;
 use rustix::fs::MemfdFlags;
 
@@ -36,22 +35,6 @@ impl ModuleHandle {
     /// Index in the table, from 0 without gaps.
     pub const fn index(self) -> usize {
         self.0 as usize
-    }
-}
-
-/// The version of a file, as the file system knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct FileKey {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-}
-
-impl FileKey {
-    fn of(meta: &Metadata) -> Self {
-        let modified = (meta.mtime(), meta.mtime_nsec());
-        Self { device: meta.dev(), inode: meta.ino(), size: meta.len(), modified }
     }
 }
 
@@ -118,8 +101,8 @@ pub struct Modules {
     /// By identity, size and the one user who wrote the file.
     by_id: FxHashMap<(ModuleId, u64, u32), ModuleHandle>,
     refused: Bounded<FileKey, NoSymbol>,
-    /// The last vdso: nearly all processes have the same.
-    vdso: Option<(Vec<u8>, ModuleHandle)>,
+    /// All processes have the same.
+    vdso: Option<ModuleHandle>,
     /// Modules with an open file, oldest first.
     open: VecDeque<ModuleHandle>,
     counters: ModuleCounters,
@@ -151,7 +134,7 @@ impl Modules {
     /// The reason why the mapping has no usable file.
     pub fn open_mapping(&mut self, pid: u32, mapping: &Mapping) -> Result<(ModuleHandle, u64), NoSymbol> {
         let found = match mapping.backing {
-            Backing::Vdso => self.open_vdso(pid, mapping),
+            Backing::Vdso => self.open_vdso(mapping),
             _ => self.open_file(pid, mapping),
         };
         let module = found.inspect_err(|_| self.counters.refused += 1)?;
@@ -176,18 +159,18 @@ impl Modules {
     }
 
     /// The vdso has no file: its bytes are copied to a file in memory, so that all modules are read alike.
-    fn open_vdso(&mut self, pid: u32, mapping: &Mapping) -> Result<ModuleHandle, NoSymbol> {
-        let bytes = maps::read_vdso(pid, mapping)?;
-        if let Some((_, module)) = self.vdso.as_ref().filter(|(known, _)| *known == bytes) {
-            return Ok(*module);
+    fn open_vdso(&mut self, mapping: &Mapping) -> Result<ModuleHandle, NoSymbol> {
+        let image = maps::vdso(mapping)?;
+        if let Some(module) = self.vdso {
+            return Ok(module);
         }
         let file =
             rustix::fs::memfd_create("vdso", MemfdFlags::CLOEXEC).map_err(|_| NoSymbol::ModuleUnreadable)?;
         let mut file = File::from(file);
-        file.write_all(&bytes).map_err(|e| NoSymbol::from_io(&e))?;
+        file.write_all(image).map_err(|e| NoSymbol::from_io(&e))?;
         let key = FileKey::of(&file.metadata().map_err(|e| NoSymbol::from_io(&e))?);
         let module = self.examine(file, key, Path::new("[vdso]"), Vec::new())?;
-        self.vdso = Some((bytes, module));
+        self.vdso = Some(module);
         Ok(module)
     }
 

@@ -6,30 +6,20 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt as _;
 
 use deepctx_common::unwind::executable_flag;
 use deepctx_symbolizer::elf::ElfFacts;
 use deepctx_symbolizer::maps::{self, Backing, Mapping};
-use deepctx_symbolizer::unwind_rows::builder::{self, BuiltTable};
+use deepctx_symbolizer::unwind_rows::UnwindTable;
+use deepctx_symbolizer::unwind_rows::builder::{self, BuiltTable, NotBuilt};
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
-use deepctx_symbolizer::{FileOffset, FileVersion, NoSymbol, ProcessStatus};
+use deepctx_symbolizer::{FileKey, FileOffset, FileVersion, NoSymbol};
 use rayon::prelude::*;
 
 use super::generated::{Found as FoundCode, Generated, Surroundings};
 pub(crate) use super::no_executable::NoExecutable;
 use super::rows::{NotPlaced, Table};
 use super::tables::{ExecutableId, Tables};
-
-/// One version of one file, while the capture goes on; no table is shared by more than that. Between captures there is
-/// more to tell apart, see [`Key::of_file`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct FileKey {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified_ns: i128,
-}
 
 /// A file of which the kernel has the table, or of which it is known why not.
 #[derive(Clone, Debug)]
@@ -41,10 +31,11 @@ struct Known {
 /// Most files that are remembered; beyond it all are forgotten (tables in use stay loaded).
 const KNOWN_MAX: usize = 1 << 16;
 
-/// What is known of files, by identity.
+/// What is known of files. No table is shared by more than one version of one file while the capture goes on; between
+/// captures there is more to tell apart, see [`Key::of_file`].
 pub(crate) struct Executables {
     known: HashMap<FileKey, Known>,
-    vdso: Option<(u64, ExecutableId)>,
+    vdso: Option<ExecutableId>,
     generated: Generated,
     cache: Option<Cache>,
 }
@@ -98,7 +89,7 @@ impl Executables {
         let mut found: Vec<Found> =
             wanted.par_iter().filter_map(|(key, file)| find(*key, file, cache)).collect();
         // The order of placement decides which tables share a shard: keep it the same from run to run.
-        found.sort_by_key(|found| (found.key.device, found.key.inode));
+        found.sort_by_key(|found| found.key);
         let tables_found: Vec<_> =
             found.iter().filter_map(|found| Some((found.table.as_ref().ok()?, 0))).collect();
         let mut placed = tables.add_executables(&tables_found, now_ns).into_iter();
@@ -118,7 +109,7 @@ impl Executables {
         }
         let mut surroundings = None;
         let located = opened.into_iter().zip(mappings).map(|(file, m)| match m.backing {
-            Backing::Vdso => self.vdso(pid, m, tables, now_ns),
+            Backing::Vdso => self.vdso(m, tables, now_ns),
             Backing::Anonymous => {
                 // Read once, and only for a process that has generated code.
                 let all = surroundings.get_or_insert_with(|| Surroundings::read(pid));
@@ -166,21 +157,18 @@ impl Executables {
     }
 
     /// The vdso is one and the same for all 64-bit processes of a boot, and has no file.
-    fn vdso(&mut self, pid: u32, mapping: &Mapping, tables: &mut Tables, now_ns: u64) -> Located {
-        let bias = |svma: u64| mapping.begin.0.wrapping_sub(svma);
-        if let Some((svma, id)) = self.vdso
-            && tables.has(id)
-        {
-            return Located { bias: bias(svma), table: Ok(id) };
-        }
-        let table = vdso_table(pid, mapping)
-            .and_then(|table| place(tables, &table.into(), executable_flag::VDSO, now_ns));
+    fn vdso(&mut self, mapping: &Mapping, tables: &mut Tables, now_ns: u64) -> Located {
         // Linked at 0 since 2014 (`vdso.lds.S`); the image is mapped as a whole.
-        let svma = 0;
-        if let Ok(id) = table {
-            self.vdso = Some((svma, id));
+        let bias = mapping.begin.0;
+        if let Some(id) = self.vdso.filter(|&id| tables.has(id)) {
+            return Located { bias, table: Ok(id) };
         }
-        Located { bias: bias(svma), table }
+        let table = vdso_table(mapping)
+            .and_then(|table| place(tables, &Table::from(table), executable_flag::VDSO, now_ns));
+        if let Ok(id) = table {
+            self.vdso = Some(id);
+        }
+        Located { bias, table }
     }
 
     /// Forgets executables whose tables were freed, and which ones had no room: there is some again.
@@ -207,9 +195,7 @@ impl Executables {
 
 fn open(pid: u32, mapping: &Mapping) -> Result<(FileKey, File), NoSymbol> {
     let file = maps::open(pid, mapping)?;
-    let metadata = file.metadata().map_err(|e| NoSymbol::from_io(&e))?;
-    let modified_ns = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
-    let key = FileKey { device: metadata.dev(), inode: metadata.ino(), size: metadata.len(), modified_ns };
+    let key = FileKey::of(&file.metadata().map_err(|e| NoSymbol::from_io(&e))?);
     Ok((key, file))
 }
 
@@ -225,11 +211,10 @@ fn find(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<Found> {
     Some(Found { key, facts, table, stored_as })
 }
 
-/// The table of the vdso, whose bytes are the kernel's unless the process mapped others in their place.
-pub(crate) fn vdso_table(pid: u32, mapping: &Mapping) -> Result<BuiltTable, NoExecutable> {
-    let bytes = maps::read_vdso(pid, mapping).map_err(NoExecutable::File)?;
-    let user = ProcessStatus::read(pid).map_or(u32::MAX, |status| status.real_user);
-    Ok(builder::build_image(&bytes, user)?)
+/// The table of the vdso. Its bytes are the kernel's, so that no builder is needed.
+pub(crate) fn vdso_table(mapping: &Mapping) -> Result<UnwindTable, NoExecutable> {
+    let image = maps::vdso(mapping).map_err(NoExecutable::File)?;
+    Ok(UnwindTable::from_elf(image).map_err(NotBuilt::Table)?)
 }
 
 /// Builds the table of a file, and stores it for the next time.

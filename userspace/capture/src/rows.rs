@@ -39,6 +39,12 @@ impl From<BuiltTable> for Table {
     }
 }
 
+impl From<UnwindTable> for Table {
+    fn from(table: UnwindTable) -> Self {
+        Self::Built(Box::new(table))
+    }
+}
+
 impl Table {
     /// Stated address of the first page.
     pub(crate) fn first_page(&self) -> u32 {

@@ -13,7 +13,6 @@ use deepctx_symbolizer::FileVersion;
 use deepctx_symbolizer::elf::ElfFacts;
 use deepctx_symbolizer::maps::{self, Backing, Mapping};
 use deepctx_symbolizer::unwind_rows::UnwindTable;
-use deepctx_symbolizer::unwind_rows::builder::BuiltTable;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
 
 use crate::executables::{built, vdso_table};
@@ -43,7 +42,7 @@ impl Files {
     fn load(&mut self, pid: u32, mapping: &Mapping) -> (u64, Option<Rc<UnwindTable>>) {
         match mapping.backing {
             Backing::Vdso => {
-                let table = vdso_table(pid, mapping).ok().and_then(BuiltTable::into_table);
+                let table = vdso_table(mapping).ok();
                 (mapping.begin.0, table.map(Rc::new))
             }
             Backing::Anonymous => (0, self.generated(pid, mapping)),
