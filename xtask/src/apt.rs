@@ -5,6 +5,7 @@
 
 use crate::{archive, sh};
 use anyhow::{Result, bail};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -58,5 +59,18 @@ impl Apt {
     /// Fetches the lists.
     pub(crate) fn update(&self) -> Result<()> {
         sh::run(self.command("apt-get").args(["update", "-qq"]))
+    }
+
+    /// Fetches packages and unpacks them into a folder, one over the other.
+    pub(crate) fn unpack(&self, packages: &[impl AsRef<OsStr>], into: &Path) -> Result<()> {
+        let downloads = self.folder.join("downloads");
+        fs::create_dir_all(&downloads)?;
+        fs::create_dir_all(into)?;
+        let mut download = self.command("apt-get");
+        sh::run(download.args(["download", "-qq"]).args(packages).current_dir(&downloads))?;
+        for archive in sh::files_below(&downloads, ".deb") {
+            sh::output(Command::new("dpkg-deb").arg("--extract").arg(archive).arg(into))?;
+        }
+        Ok(fs::remove_dir_all(&downloads)?)
     }
 }

@@ -209,20 +209,11 @@ impl Suite {
         );
         let apt = Apt::of(&folder.join("apt").join(self.name), "deb", self.name)?;
         apt.update()?;
-        let downloads = apt.folder.join("downloads");
-        fs::create_dir_all(&downloads)?;
-        let mut download = apt.command("apt-get");
-        download.args(["download", "-qq"]).args(&packages).current_dir(&downloads);
-        sh::run(&mut download)?;
         // What an earlier recipe left would be mixed in.
         if root.exists() {
             fs::remove_dir_all(&root)?;
         }
-        fs::create_dir_all(&root)?;
-        for package in fs::read_dir(&downloads)? {
-            sh::output(Command::new("dpkg-deb").arg("--extract").arg(package?.path()).arg(&root))?;
-        }
-        fs::remove_dir_all(&downloads)?;
+        apt.unpack(&packages, &root)?;
         fs::write(done, recipe)?;
         Ok(root)
     }

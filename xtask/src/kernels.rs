@@ -112,14 +112,7 @@ impl Kernel {
                 .cmp(&(numbers(version(b)), b.starts_with("linux-binary")))
         });
         let package = newest.with_context(|| format!("Debian {} has no such kernel", self.suite))?;
-        let downloads = apt.folder.join("downloads");
-        fs::create_dir_all(&downloads)?;
-        sh::run(apt.command("apt-get").args(["download", "-qq", package]).current_dir(&downloads))?;
-        fs::create_dir_all(&root)?;
-        for archive in fs::read_dir(&downloads)? {
-            sh::output(Command::new("dpkg-deb").arg("--extract").arg(archive?.path()).arg(&root))?;
-        }
-        fs::remove_dir_all(&downloads)?;
+        apt.unpack(&[package], &root)?;
         image_below(&root).with_context(|| format!("{package} holds no kernel image"))
     }
 }

@@ -10,6 +10,7 @@ mod bench;
 mod btf;
 mod demo;
 mod dialogue;
+mod dist;
 mod ebpf;
 mod fuzz;
 mod gpu;
@@ -59,6 +60,8 @@ enum Chore {
     CheckAarch64(aarch64::Options),
     /// Check what compilers do not: dependencies, module headers, safety arguments, sizes, circles of files.
     Tidy(tidy::Options),
+    /// Build what is handed out: an archive, a Debian package and a Python wheel, for any Linux since glibc 2.31.
+    Dist(dist::Options),
     /// Feed every parser of foreign bytes with what a fuzzer makes up.
     Fuzz(fuzz::Options),
     /// Compare what `timeline` says of real traces with plain counting and with HolisticTraceAnalysis.
@@ -79,6 +82,7 @@ fn main() {
         Chore::GpuCheck(options) => gpu::run(&options),
         Chore::CheckAarch64(options) => aarch64::run(&options),
         Chore::Tidy(options) => tidy::run(&options),
+        Chore::Dist(options) => dist::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Traces(options) => traces::run(&options),
         Chore::Bench(options) => bench::run(&options),

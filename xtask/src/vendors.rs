@@ -77,11 +77,6 @@ fn from_python(folder: &Path, packages: &[&str]) -> Result<()> {
 fn from_debian(folder: &Path, (suite, packages): (&str, &[&str]), name: &str) -> Result<()> {
     let apt = Apt::of(&folder.join("apt"), "deb", suite)?;
     apt.update()?;
-    let downloads = apt.folder.join("downloads");
-    fs::create_dir_all(&downloads)?;
-    sh::run(apt.command("apt-get").args(["download", "-qq"]).args(packages).current_dir(&downloads))?;
-    for archive in sh::files_below(&downloads, ".deb") {
-        sh::run(sh::command("dpkg").arg("-x").arg(archive).arg(folder.join(name)))?;
-    }
+    apt.unpack(packages, &folder.join(name))?;
     Ok(fs::remove_dir_all(apt.folder)?)
 }

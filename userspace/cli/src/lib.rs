@@ -21,6 +21,7 @@ pub mod fail_on;
 pub mod failure;
 pub mod files;
 pub mod live;
+pub mod manual;
 pub mod open;
 pub mod options;
 pub mod output;
@@ -101,6 +102,8 @@ fn run(cli: Cli) -> Result<Done, Failure> {
         Command::Dump(arguments) => dump::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Probes(arguments) => probes::run(&arguments),
+        Command::Completions(arguments) => manual::completions(&arguments),
+        Command::ManualPages(arguments) => manual::manual_pages(&arguments),
     }
 }
 

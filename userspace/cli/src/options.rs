@@ -17,6 +17,7 @@ use super::capture_args::{
 use super::debug_info;
 use super::duration;
 use super::fail_on::FailOn;
+use super::manual::{CompletionsArgs, ManualPagesArgs};
 use super::sampling::SamplingArgs;
 use super::selection::{GroupBy, SelectionArgs, View};
 use super::tui_args::TuiArgs;
@@ -102,6 +103,17 @@ pub enum Command {
         before_help = "  sudo deepctx-bpf probes --pid 4711\n  deepctx-bpf probes --library /usr/lib/x86_64-linux-gnu/libcuda.so.1 --format json"
     )]
     Probes(ProbesArgs),
+    /// Print a script that completes options in a shell.
+    #[command(
+        before_help = "  deepctx-bpf completions bash > ~/.local/share/bash-completion/completions/deepctx-bpf\n  deepctx-bpf completions fish > ~/.config/fish/completions/deepctx-bpf.fish"
+    )]
+    Completions(CompletionsArgs),
+    /// Print the manual pages as one JSON object: name of a file to its text.
+    #[command(
+        hide = true,
+        before_help = "  deepctx-bpf manual-pages > pages.json\n  deepctx-bpf manual-pages | jq -r '.[\"deepctx-bpf.1\"]' | man -l -"
+    )]
+    ManualPages(ManualPagesArgs),
 }
 
 impl Command {
@@ -120,6 +132,8 @@ impl Command {
             Command::ReplayRaw(arguments) => &arguments.common,
             Command::Doctor(arguments) => &arguments.common,
             Command::Probes(arguments) => &arguments.common,
+            Command::Completions(arguments) => &arguments.common,
+            Command::ManualPages(arguments) => &arguments.common,
         }
     }
 }

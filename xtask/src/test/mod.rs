@@ -4,17 +4,17 @@
 //! check with the same words, and a skipped test must not look like a passed one. Does not: contain tests.
 //!
 //! All test programs are compiled once, for the whole workspace, by the linter where that is wanted too, and then run
-//! in two rows side by side: those of the frameworks after what is only compiled, all others in the order of their
-//! groups. An integration test file belongs to the group that begins its name (`live_native.rs` to `live`); all others
-//! are `unit`. Programs of the privileged groups run as root. A test that cannot run here prints a line
-//! `skipped: REASON`, which is a failure where `CI` is `true`; only `skipped, no GPU: REASON` is excused there.
+//! in two rows side by side: those of the frameworks and the emulated kernels after what is only compiled, all others
+//! in the order of their groups. An integration test file belongs to the group that begins its name (`live_native.rs`
+//! to `live`); all others are `unit`. Programs of the privileged groups run as root. A test that cannot run here prints
+//! a line `skipped: REASON`, which is a failure where `CI` is `true`; only `skipped, no GPU: REASON` is excused there.
 
 mod ended;
 mod outcome;
 mod program;
 mod surroundings;
 
-use crate::{aarch64, ebpf, fuzz, kernels, setup, sh, sim, tidy, toolchain};
+use crate::{aarch64, dist, ebpf, fuzz, kernels, setup, sh, sim, tidy, toolchain};
 use anyhow::{Context, Result};
 use std::path::Path;
 
@@ -74,6 +74,7 @@ const GROUPS: &[Group] = &[
     as_root("jax"),
     as_root("chaos"),
     as_root("hostile"),
+    group("packages"),
     group("kernels"),
     group("ebpf"),
     group("aarch64"),
@@ -110,6 +111,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             let mut outcomes = compiled_only.unwrap_or_else(resume);
             if let Some((built, surroundings)) = &compiled {
                 outcomes.extend(frameworks(built, surroundings, options));
+                // Guests of an emulator, apart from all that the others look at.
+                if options.wants("kernels") {
+                    outcomes.push(other_kernels(built.product.as_deref()));
+                }
             }
             outcomes
         });
@@ -231,8 +236,8 @@ fn others(built: &Built, surroundings: &Surroundings, options: &Options) -> Vec<
     if options.wants("gpu") {
         outcomes.push(list_of_gpu_checks(product));
     }
-    if options.wants("kernels") {
-        outcomes.push(other_kernels(product));
+    if options.wants("packages") {
+        outcomes.push(check("packages", || dist::of_product(product.context("the product was not built")?)));
     }
     outcomes
 }

@@ -1,0 +1,113 @@
+//! Manual: what a package installs beside the program, made from the options themselves.
+//!
+//! Owns: manual pages, and completions of shells. Because: a page that is written by hand tells of options that are
+//! gone. Does not: know where a package puts them.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+
+use clap::{Args, CommandFactory as _, ValueEnum};
+use clap_complete as generator;
+use clap_mangen::Man;
+
+use super::failure::{Done, Failure};
+use super::options::{Cli, CommonArgs};
+
+/// Options of `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell.
+    pub shell: Shell,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// A shell that completes options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    /// GNU Bash.
+    Bash,
+    /// Z shell.
+    Zsh,
+    /// fish.
+    Fish,
+}
+
+impl From<Shell> for generator::Shell {
+    fn from(shell: Shell) -> Self {
+        match shell {
+            Shell::Bash => Self::Bash,
+            Shell::Zsh => Self::Zsh,
+            Shell::Fish => Self::Fish,
+        }
+    }
+}
+
+/// Options of `manual-pages`.
+#[derive(Debug, Args)]
+pub struct ManualPagesArgs {
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// Prints the completions for a shell.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn completions(arguments: &CompletionsArgs) -> Result<Done, Failure> {
+    let mut script = Vec::new();
+    let shell = generator::Shell::from(arguments.shell);
+    generator::generate(shell, &mut Cli::command(), "deepctx-bpf", &mut script);
+    print(&script)
+}
+
+/// Prints a page for the program and one for each sub-command.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub fn manual_pages(_arguments: &ManualPagesArgs) -> Result<Done, Failure> {
+    let pages = pages().and_then(|pages| Ok(serde_json::to_vec(&pages)?));
+    print(&pages.map_err(|error| Failure::io("manual pages", &error))?)
+}
+
+fn print(text: &[u8]) -> Result<Done, Failure> {
+    let printed = io::stdout().lock().write_all(text);
+    printed.map_err(|error| Failure::io("standard output", &error)).map(|()| Done::Fully)
+}
+
+/// The pages by the names of their files.
+fn pages() -> io::Result<BTreeMap<String, String>> {
+    let mut program = Cli::command();
+    program.build();
+    let shown =
+        program.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help");
+    let commands = shown.map(|command| {
+        let name = format!("{}-{}", program.get_name(), command.get_name());
+        command.clone().name(name.clone()).bin_name(name)
+    });
+    std::iter::once(program.clone())
+        .chain(commands)
+        .map(|command| {
+            let name = format!("{}.1", command.get_name());
+            let mut page = Vec::new();
+            Man::new(command).manual("deepctx-bpf").render(&mut page)?;
+            Ok((name, String::from_utf8(page).map_err(io::Error::other)?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shown_command_has_a_page_with_its_options() {
+        let pages = pages().unwrap();
+        let expected = Cli::command().get_subcommands().filter(|command| !command.is_hide_set()).count() + 1;
+        assert_eq!(pages.len(), expected);
+        assert!(pages["deepctx-bpf.1"].contains("deepctx\\-bpf\\-record(1)"));
+        assert!(pages["deepctx-bpf-record.1"].contains("\\-\\-off\\-cpu"));
+    }
+}

@@ -1,0 +1,124 @@
+//! The check: each package, unpacked or installed where nothing else is, runs and holds what it should.
+//!
+//! Owns: what must be true of a package. Because: a package that lacks a file is noticed by those who install it, once.
+//! Does not: test the program; the same one has passed its tests.
+
+use super::archive::Effort;
+use super::build::Product;
+use super::tree::{COLLECTOR, NAME, PROGRAM};
+use super::{Packages, pack};
+use crate::sh;
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Packs a program twice and checks the packages: for tests.
+pub(crate) fn of_product(program: &Path) -> Result<()> {
+    let product = Product::given(program);
+    let folder = sh::target_dir().join("dist-check");
+    let packages = pack(&product, &std::path::absolute(folder.join("one"))?, Effort::Least)?;
+    let again = pack(&product, &std::path::absolute(folder.join("two"))?, Effort::Least)?;
+    let sums = |packages: &Packages| fs::read_to_string(&packages.about[2]);
+    let (first, second) = (sums(&packages)?, sums(&again)?);
+    ensure!(first == second, "packed twice, the bytes differ:\n{first}\nand\n{second}");
+    check(&packages)
+}
+
+/// Checks the packages.
+pub(super) fn check(packages: &Packages) -> Result<()> {
+    sh::step("check the packages", "each one, where nothing else is installed");
+    let folder = packages.archive.with_file_name("check");
+    match fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    fs::create_dir_all(&folder)?;
+    archive(packages, &folder).context("the archive")?;
+    deb(packages, &folder).context("the Debian package")?;
+    wheel(packages, &folder).context("the wheel")?;
+    sh::output(
+        sh::command("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(folder_of(packages)?),
+    )?;
+    Ok(fs::remove_dir_all(&folder)?)
+}
+
+fn folder_of(packages: &Packages) -> Result<&Path> {
+    packages.archive.parent().context("a package without a folder")
+}
+
+fn archive(packages: &Packages, folder: &Path) -> Result<()> {
+    sh::output(sh::command("tar").arg("-xf").arg(&packages.archive).arg("-C").arg(folder))?;
+    let stem = packages.archive.file_name().unwrap_or_default().to_string_lossy().replace(".tar.xz", "");
+    installed(&folder.join(stem))
+}
+
+fn deb(packages: &Packages, folder: &Path) -> Result<()> {
+    let root = folder.join("deb");
+    sh::output(sh::command("dpkg-deb").arg("--extract").arg(&packages.deb).arg(&root))?;
+    installed(&root.join("usr"))?;
+    let listed = sh::output(sh::command("dpkg-deb").arg("--contents").arg(&packages.deb))?;
+    let foreign = listed.lines().find(|line| !line.contains(" root/root "));
+    ensure!(foreign.is_none(), "not root's: {}", foreign.unwrap_or_default());
+    if sh::which("lintian").is_some() {
+        sh::run(sh::command("lintian").args(["--fail-on", "error,warning"]).arg(&packages.deb))?;
+    }
+    Ok(())
+}
+
+fn wheel(packages: &Packages, folder: &Path) -> Result<()> {
+    let environment = folder.join("venv");
+    sh::output(sh::command("python3").args(["-m", "venv"]).arg(&environment))?;
+    let python = || Command::new(environment.join("bin/python"));
+    let pip = |arguments: &[&str]| {
+        let mut command = python();
+        command.args(["-m", "pip", "--quiet", "--disable-pip-version-check"]).args(arguments);
+        command
+    };
+    sh::output(pip(&["install", "--no-index"]).arg(&packages.wheel))?;
+    installed(&environment)?;
+    let said = sh::output(python().args(["-m", "deepctx_bpf", "--version"]))?;
+    ensure!(said.starts_with("deepctx-bpf "), "`python -m deepctx_bpf --version` says {said}");
+    sh::output(&mut pip(&["uninstall", "--yes", NAME]))?;
+    let left = sh::files_below(&environment, "").into_iter().find(|path| is_ours(path));
+    ensure!(left.is_none(), "pip leaves {}", left.unwrap_or_default().display());
+    Ok(())
+}
+
+fn is_ours(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().contains("deepctx"))
+}
+
+/// What must be true below any prefix.
+pub(super) fn installed(prefix: &Path) -> Result<()> {
+    let program = prefix.join(PROGRAM);
+    let said = sh::output(Command::new(&program).arg("--version"))?;
+    ensure!(said.starts_with("deepctx-bpf "), "`{} --version` says {said}", program.display());
+    ensure!(prefix.join(COLLECTOR).is_file(), "no {COLLECTOR}");
+    let pages: Vec<PathBuf> = sh::files_below(&prefix.join("share/man/man1"), ".1.gz");
+    ensure!(pages.iter().any(|page| page.ends_with("deepctx-bpf-record.1.gz")), "manual pages: {pages:?}");
+    let script = prefix.join("share/bash-completion/completions/deepctx-bpf");
+    let complete = "source \"$1\"; COMP_WORDS=(deepctx-bpf rec); COMP_CWORD=1; _deepctx__bpf deepctx-bpf rec deepctx-bpf; echo \"${COMPREPLY[*]}\"";
+    let found = sh::output(Command::new("bash").args(["-c", complete, "bash"]).arg(&script))?;
+    ensure!(found == "record", "bash completes `deepctx-bpf rec` to {found:?}");
+    captures(&program)
+}
+
+/// It captures, with what it carries: the kernel programs, its workers, the collector's place.
+fn captures(program: &Path) -> Result<()> {
+    let folder = std::env::temp_dir().join(format!("deepctx-dist-{}", std::process::id()));
+    let profile = folder.join("run.dctx");
+    fs::create_dir_all(&folder)?;
+    let mut record = sh::as_root(program, &[]);
+    record.args(["record", "--gpu-activity", "--force", "-o"]).arg(&profile);
+    let counted = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+    let recorded = sh::output(record.args(["--", "sh", "-c", counted]));
+    let report = recorded.and_then(|_| {
+        sh::output(sh::as_root(program, &[]).args(["report", "--format", "json"]).arg(&profile))
+    });
+    sh::output(sh::as_root("rm", &[]).arg("-r").arg(&folder))?;
+    let report: serde_json::Value = serde_json::from_str(&report?)?;
+    let samples = report.to_string();
+    ensure!(samples.contains("sh"), "the report knows nothing of what was recorded");
+    Ok(())
+}

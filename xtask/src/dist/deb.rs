@@ -1,0 +1,127 @@
+//! The Debian package.
+//!
+//! Owns: its control files. Because: `dpkg` must know what the program needs, and remove all of it again. Does not:
+//! start or enable anything when it is installed.
+
+use super::archive::Effort;
+use super::epoch;
+use super::needs::Needs;
+use super::tree::{NAME, Tree, compress, put};
+use crate::sh;
+use anyhow::{Context, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Packages with the libraries that a program may be linked with beside the C library's.
+const LIBRARIES: [(&str, &str); 3] =
+    [("libelf.so.1", "libelf1"), ("liblzma.so.5", "liblzma5"), ("libz.so.1", "zlib1g")];
+/// Lines of `copyright`; the licences themselves are long, and Debian has one of them.
+const COPYRIGHT: &str = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: deepctx-bpf
+
+Files: *
+Copyright: the authors of deepctx-bpf
+License: MIT or Apache-2.0
+
+License: Apache-2.0
+ On Debian systems the full text is in /usr/share/common-licenses/Apache-2.0.
+
+License: MIT
+";
+
+/// Packs the tree below `/usr`.
+pub(super) fn make(
+    tree: &Tree,
+    needs: &Needs,
+    effort: Effort,
+    parts: &Path,
+    output: &Path,
+) -> Result<PathBuf> {
+    let folder = parts.join("deb");
+    let documents = folder.join("usr/share/doc").join(NAME);
+    sh::output(sh::command("cp").arg("--archive").arg(&tree.root).arg(fs_usr(&folder)?))?;
+    // Where Debian has them: licences in `copyright`, changes under another name.
+    for name in ["LICENSE-APACHE", "LICENSE-MIT", "CHANGELOG.md"] {
+        fs::remove_file(documents.join(name))?;
+    }
+    let licence = fs::read_to_string(sh::root().join("LICENSE-MIT"))?;
+    put(&documents.join("copyright"), &(COPYRIGHT.to_owned() + &as_field(&licence)))?;
+    let changes = documents.join("changelog.Debian");
+    put(&changes, &changelog(&tree.version)?)?;
+    compress(&changes)?;
+    let bytes = size(&folder)?;
+    put(&folder.join("DEBIAN/control"), &control(tree, needs, bytes / 1024)?)?;
+    let sums = sh::output(
+        sh::command("sh")
+            .current_dir(&folder)
+            .args(["-c", "find usr -type f | LC_ALL=C sort | xargs md5sum"]),
+    )?;
+    put(&folder.join("DEBIAN/md5sums"), &(sums + "\n"))?;
+    let name = format!("{NAME}_{}-1_{}.deb", tree.version, needs.debian_architecture());
+    let path = output.join(name);
+    let mut build = sh::command("dpkg-deb");
+    build
+        .args(["--root-owner-group", "-Zxz", &format!("-z{}", effort.level()), "--build"])
+        .arg(&folder)
+        .arg(&path);
+    sh::run(build.env("SOURCE_DATE_EPOCH", epoch()?))?;
+    Ok(path)
+}
+
+/// The folder `usr` of a package, which is not there yet.
+fn fs_usr(folder: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    Ok(folder.join("usr"))
+}
+
+fn control(tree: &Tree, needs: &Needs, kibibytes: u64) -> Result<String> {
+    let mut depends = vec![format!("libc6 (>= {})", needs.glibc)];
+    for library in needs.others() {
+        let package = LIBRARIES.iter().find(|(name, _)| *name == library).map(|(_, package)| *package);
+        depends.push(package.with_context(|| format!("{library}: no package is known for it"))?.to_owned());
+    }
+    if needs.libraries.iter().any(|library| library == "libgcc_s.so.1") {
+        depends.push("libgcc-s1".to_owned());
+    }
+    Ok(format!(
+        "Package: {NAME}\nVersion: {}-1\nArchitecture: {}\nMaintainer: {}\nInstalled-Size: {kibibytes}\n\
+         Depends: {}\nSection: devel\nPriority: optional\n\
+         Description: profiler for deep-learning processes on CPU and GPU\n \
+         Shows where the time of a running process goes, from the Python line through\n \
+         the operator of the framework and the C++ frames to the kernel on the GPU.\n \
+         It attaches from outside by eBPF: nothing in the process is changed.\n",
+        tree.version,
+        needs.debian_architecture(),
+        maintainer(),
+        depends.join(", "),
+    ))
+}
+
+/// Who packs, as Debian's own tools are told.
+fn maintainer() -> String {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let name = variable("DEBFULLNAME").unwrap_or_else(|| "deepctx-bpf maintainers".to_owned());
+    let address = variable("DEBEMAIL").unwrap_or_else(|| "maintainers@deepctx-bpf.invalid".to_owned());
+    format!("{name} <{address}>")
+}
+
+fn changelog(version: &str) -> Result<String> {
+    let date =
+        sh::output(sh::command("date").args(["--utc", "--rfc-email"]).arg(format!("--date=@{}", epoch()?)))?;
+    Ok(format!(
+        "{NAME} ({version}-1) unstable; urgency=medium\n\n  * Release {version}.\n\n -- {}  {date}\n",
+        maintainer()
+    ))
+}
+
+/// Text as a field of a control file has it.
+fn as_field(text: &str) -> String {
+    text.lines()
+        .map(|line| if line.trim().is_empty() { " .\n".to_owned() } else { format!(" {line}\n") })
+        .collect()
+}
+
+fn size(folder: &Path) -> Result<u64> {
+    let files = sh::files_below(folder, "");
+    files.iter().map(|file| Ok(fs::metadata(file)?.len())).sum()
+}

@@ -1,0 +1,126 @@
+//! `cargo xtask dist`: what is handed out, so that nobody needs a compiler: an archive, a Debian package, a wheel.
+//!
+//! Owns: the order of steps, and the folder `target/dist`. Because: whoever compares profilers has a minute, and a
+//! compiler takes ten. Does not: publish anything.
+//!
+//! ```text
+//! build    one program for every distribution since glibc 2.31 (zig links it), or --product FILE
+//! split    debug information apart, linked by name and checksum
+//! tree     what every package holds: bin, lib, manual pages, completions, licences
+//! archive, deb, wheel    the tree in three forms
+//! sums     SHA256SUMS, the list of components (CycloneDX), how it was built
+//! check    each one installed where nothing else is, and run; made twice, the bytes are the same
+//! ```
+
+mod archive;
+mod build;
+mod check;
+mod chroot;
+mod components;
+mod deb;
+mod needs;
+mod tree;
+mod wheel;
+
+use crate::sh;
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+
+pub(crate) use check::of_product;
+
+use archive::Effort;
+use build::Product;
+use needs::Needs;
+use tree::Tree;
+
+/// Options of `cargo xtask dist`.
+#[derive(clap::Args, Default)]
+pub(crate) struct Options {
+    /// Pack this program, with the collector beside it, instead of building one.
+    #[arg(long, value_name = "FILE")]
+    product: Option<PathBuf>,
+    /// Where the packages go.
+    #[arg(long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+    /// Then install each package where nothing else is, and run it.
+    #[arg(long)]
+    check: bool,
+    /// Then install the Debian package on these releases of Debian, each in a folder of its own (needs root).
+    #[arg(long, value_name = "SUITE", num_args = 1.., value_delimiter = ',')]
+    releases: Vec<String>,
+}
+
+/// Runs the chore.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let output = options.output.clone().unwrap_or_else(|| sh::target_dir().join("dist"));
+    let output = std::path::absolute(output)?;
+    let product = match &options.product {
+        Some(program) => Product::given(program),
+        None => build::build()?,
+    };
+    let packages = pack(&product, &output, Effort::Usual)?;
+    if options.check {
+        check::check(&packages)?;
+    }
+    for suite in &options.releases {
+        chroot::check(&packages, suite)?;
+    }
+    for package in packages.all() {
+        let bytes = std::fs::metadata(package)?.len();
+        println!("{:>7.1} MiB  {}", bytes as f64 / f64::from(1 << 20), package.display());
+    }
+    Ok(())
+}
+
+/// What was packed.
+struct Packages {
+    archive: PathBuf,
+    /// Debug information of the program and the collector.
+    debug: PathBuf,
+    deb: PathBuf,
+    wheel: PathBuf,
+    /// Components that were linked in, how it was built, and the sums of all.
+    about: [PathBuf; 3],
+}
+
+impl Packages {
+    fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.archive, &self.debug, &self.deb, &self.wheel].into_iter().chain(&self.about)
+    }
+}
+
+/// Makes all packages of a program. What was in the folder before is gone.
+fn pack(product: &Product, output: &Path, effort: Effort) -> Result<Packages> {
+    sh::step("pack", "an archive, a Debian package and a wheel of the same files");
+    match std::fs::remove_dir_all(output) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let parts = output.join("parts");
+    std::fs::create_dir_all(&parts)?;
+    let needs = Needs::of(&product.program)?;
+    let tree = Tree::make(&product.program, &needs, &parts)?;
+    let archive = archive::make(&tree.root, &tree.stem, effort, output)?;
+    let debug = archive::make(&tree.debug, &format!("{}-debug", tree.stem), effort, output)?;
+    let deb = deb::make(&tree, &needs, effort, &parts, output)?;
+    let wheel = wheel::make(&tree, &needs, &parts, output)?;
+    let components = components::list(&tree, output)?;
+    let built = build::provenance(product, &tree, &needs, output)?;
+    std::fs::remove_dir_all(&parts)?;
+    let sums = output.join("SHA256SUMS");
+    let names = [&archive, &debug, &deb, &wheel, &components, &built];
+    let names = names.map(|path| path.file_name().unwrap_or_default());
+    let text = sh::output(sh::command("sha256sum").current_dir(output).args(names))?;
+    std::fs::write(&sums, text + "\n")?;
+    Ok(Packages { archive, debug, deb, wheel, about: [components, built, sums] })
+}
+
+/// The time that all files of a package have, seconds since 1970: that of the last commit, so that the same sources
+/// give the same bytes.
+fn epoch() -> Result<String> {
+    if let Some(epoch) = std::env::var_os("SOURCE_DATE_EPOCH") {
+        return epoch.into_string().ok().context("SOURCE_DATE_EPOCH is no number");
+    }
+    sh::output(sh::command("git").args(["log", "-1", "--format=%ct"]))
+        .context("no commit to take the time of")
+}

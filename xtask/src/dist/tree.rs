@@ -1,0 +1,117 @@
+//! The tree: what every package holds, in the folders where a system looks for it.
+//!
+//! ```text
+//! bin/deepctx-bpf
+//! lib/deepctx-bpf/libdeepctx_collector.so        found from bin by ../lib/deepctx-bpf
+//! share/man/man1/*.1.gz
+//! share/{bash-completion,fish,zsh}/…
+//! share/doc/deepctx-bpf/…
+//! ```
+//!
+//! Owns: these names. Because: three forms of package must not differ in what they hold. Does not: pack it.
+
+use super::needs::Needs;
+use crate::sh;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// Name of the program, and of folders of its own.
+pub(super) const NAME: &str = "deepctx-bpf";
+/// Loaded by NVIDIA's driver; must lie where the program looks for it.
+pub(super) const COLLECTOR: &str = "lib/deepctx-bpf/libdeepctx_collector.so";
+/// The program.
+pub(super) const PROGRAM: &str = "bin/deepctx-bpf";
+
+/// Shells, and where packages put their completions.
+const SHELLS: [(&str, &str); 3] = [
+    ("bash", "share/bash-completion/completions/deepctx-bpf"),
+    ("fish", "share/fish/vendor_completions.d/deepctx-bpf.fish"),
+    ("zsh", "share/zsh/vendor-completions/_deepctx-bpf"),
+];
+/// Pages that go along.
+const DOCUMENTS: [&str; 5] = ["README.md", "CHANGELOG.md", "SECURITY.md", "LICENSE-APACHE", "LICENSE-MIT"];
+
+/// The files of all packages.
+pub(super) struct Tree {
+    /// The folder.
+    pub(super) root: PathBuf,
+    /// A folder with the debug information of its programs.
+    pub(super) debug: PathBuf,
+    pub(super) version: String,
+    /// Beginning of the names of packages: program, version, machine.
+    pub(super) stem: String,
+}
+
+impl Tree {
+    /// Lays it out below `folder`.
+    pub(super) fn make(product: &Path, needs: &Needs, folder: &Path) -> Result<Self> {
+        let (root, debug) = (folder.join("tree"), folder.join("debug"));
+        let collector = product.with_file_name("libdeepctx_collector.so");
+        let tools = Binutils::of(needs.machine);
+        tools.split(product, &root.join(PROGRAM), &debug, 0o755)?;
+        tools.split(&collector, &root.join(COLLECTOR), &debug, 0o644)?;
+        // Not the stripped one of another machine: this one can be asked.
+        let ask = |arguments: &[&str]| sh::output(sh::command(product).args(arguments));
+        let version = ask(&["--version"])?;
+        let version = version.strip_prefix("deepctx-bpf ").context("it does not say its version")?.to_owned();
+        for (shell, place) in SHELLS {
+            put(&root.join(place), &(ask(&["completions", shell])? + "\n"))?;
+        }
+        let pages: BTreeMap<String, String> = serde_json::from_str(&ask(&["manual-pages"])?)?;
+        for (name, text) in pages {
+            let page = root.join("share/man/man1").join(name);
+            put(&page, &text)?;
+            compress(&page)?;
+        }
+        for name in DOCUMENTS {
+            put(&root.join("share/doc").join(NAME).join(name), &fs::read_to_string(sh::root().join(name))?)?;
+        }
+        let stem = format!("{NAME}-{version}-{}-linux", needs.machine);
+        Ok(Self { root, debug, version, stem })
+    }
+}
+
+/// Writes a file that everybody may read, with the folders on the way.
+pub(super) fn put(path: &Path, text: &str) -> Result<()> {
+    fs::create_dir_all(path.parent().context("a file without a folder")?)?;
+    fs::write(path, text)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644))?;
+    Ok(())
+}
+
+/// Replaces a file by its compressed form, which holds neither its name nor a time.
+pub(super) fn compress(path: &Path) -> Result<()> {
+    sh::output(sh::command("gzip").args(["-9", "--no-name"]).arg(path)).map(drop)
+}
+
+/// The programs that take ELF files of a machine apart.
+struct Binutils {
+    prefix: &'static str,
+}
+
+impl Binutils {
+    fn of(machine: &str) -> Self {
+        let foreign = machine != std::env::consts::ARCH;
+        Self { prefix: if foreign && machine == "aarch64" { "aarch64-linux-gnu-" } else { "" } }
+    }
+
+    /// Puts a program at `to` and its debug information into a folder, each with the way to the other.
+    fn split(&self, from: &Path, to: &Path, debug: &Path, mode: u32) -> Result<()> {
+        let name = from.file_name().context("a program without a name")?;
+        let debug_file = debug.join(format!("{}.debug", name.to_string_lossy()));
+        for folder in [Some(debug), to.parent()].into_iter().flatten() {
+            fs::create_dir_all(folder)?;
+        }
+        let from = std::path::absolute(from)?;
+        let objcopy = || sh::command(format!("{}objcopy", self.prefix));
+        sh::output(objcopy().arg("--only-keep-debug").arg(&from).arg(&debug_file))?;
+        sh::output(sh::command(format!("{}strip", self.prefix)).arg("-o").arg(to).arg(&from))?;
+        sh::output(objcopy().arg("--add-gnu-debuglink").arg(&debug_file).arg(to))?;
+        fs::set_permissions(&debug_file, fs::Permissions::from_mode(0o644))?;
+        fs::set_permissions(to, fs::Permissions::from_mode(mode))?;
+        Ok(())
+    }
+}
