@@ -8,6 +8,7 @@ pub mod capture_args;
 pub mod collector;
 pub mod command;
 mod command_user;
+pub mod common_args;
 pub mod config;
 pub mod debug_info;
 pub mod destination;
@@ -22,6 +23,7 @@ pub mod failure;
 pub mod files;
 pub mod live;
 pub mod manual;
+pub mod manual_args;
 pub mod open;
 pub mod options;
 pub mod output;
@@ -50,8 +52,9 @@ use clap::{CommandFactory, FromArgMatches};
 
 use tracing_subscriber::filter::LevelFilter;
 
+use common_args::{CommonArgs, LogFormat};
 use failure::{COULD_NOT_RUN, Done, Failure};
-use options::{Cli, Command, CommonArgs, LogFormat};
+use options::{Cli, Command};
 use progress::Progress;
 
 /// Runs the program: parses, acts, says what went wrong, gives the exit code.

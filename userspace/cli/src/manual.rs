@@ -6,51 +6,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 
-use clap::{Args, CommandFactory as _, ValueEnum};
+use clap::CommandFactory as _;
 use clap_complete as generator;
 use clap_mangen::Man;
 
 use super::failure::{Done, Failure};
-use super::options::{Cli, CommonArgs};
-
-/// Options of `completions`.
-#[derive(Debug, Args)]
-pub struct CompletionsArgs {
-    /// The shell.
-    pub shell: Shell,
-    /// What every sub-command takes.
-    #[command(flatten)]
-    pub common: CommonArgs,
-}
-
-/// A shell that completes options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Shell {
-    /// GNU Bash.
-    Bash,
-    /// Z shell.
-    Zsh,
-    /// fish.
-    Fish,
-}
-
-impl From<Shell> for generator::Shell {
-    fn from(shell: Shell) -> Self {
-        match shell {
-            Shell::Bash => Self::Bash,
-            Shell::Zsh => Self::Zsh,
-            Shell::Fish => Self::Fish,
-        }
-    }
-}
-
-/// Options of `manual-pages`.
-#[derive(Debug, Args)]
-pub struct ManualPagesArgs {
-    /// What every sub-command takes.
-    #[command(flatten)]
-    pub common: CommonArgs,
-}
+use super::manual_args::{CompletionsArgs, ManualPagesArgs};
+use super::options::Cli;
 
 /// Prints the completions for a shell.
 ///

@@ -14,10 +14,11 @@ use deepctx_storage::export::Format;
 use super::capture_args::{
     CaptureArgs, Context, FrameSources, Probe, TargetArgs, renamed_context, renamed_probes,
 };
+use super::common_args::CommonArgs;
 use super::debug_info;
 use super::duration;
 use super::fail_on::FailOn;
-use super::manual::{CompletionsArgs, ManualPagesArgs};
+use super::manual_args::{CompletionsArgs, ManualPagesArgs};
 use super::sampling::SamplingArgs;
 use super::selection::{GroupBy, SelectionArgs, View};
 use super::tui_args::TuiArgs;
@@ -136,31 +137,6 @@ impl Command {
             Command::ManualPages(arguments) => &arguments.common,
         }
     }
-}
-
-/// What every sub-command takes.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Common")]
-pub struct CommonArgs {
-    /// Log more; repeat it for even more.
-    #[arg(short, long, action = ArgAction::Count, env = "DEEPCTX_VERBOSE")]
-    pub verbose: u8,
-    /// Form of log lines on standard error.
-    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_LOG_FORMAT", default_value = "text")]
-    pub log_format: LogFormat,
-    /// Defaults for options, as TOML (`freq = 49`).
-    #[arg(long, value_name = "FILE", env = "DEEPCTX_CONFIG")]
-    pub config: Option<PathBuf>,
-}
-
-/// Form of log lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    #[default]
-    Text,
-    /// One JSON object per line.
-    Json,
 }
 
 /// Options of `live`.

@@ -66,14 +66,17 @@ pub(super) fn build() -> Result<Product> {
     Ok(Product { program, linker: TOOLS.join(", ") })
 }
 
-/// Flags that keep the folders of this machine out of the program: those of this checkout and of crates.
+/// Flags that keep the folders of this machine out of the program: those of this checkout, of crates and of the
+/// standard library.
 fn remapped() -> Result<String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     let crates = home.context("neither CARGO_HOME nor HOME is set")?.join("registry/src");
     let registries = std::fs::read_dir(&crates).into_iter().flatten().flatten().map(|entry| entry.path());
-    let flags =
-        registries.chain([sh::root()]).map(|folder| format!("--remap-path-prefix={}=", folder.display()));
+    let library = sh::output(sh::command("rustc").args(["--print", "sysroot"]))?;
+    let library = Path::new(&library).join("lib/rustlib/src");
+    let folders = registries.chain([sh::root(), library]);
+    let flags = folders.map(|folder| format!("--remap-path-prefix={}=", folder.display()));
     Ok(flags.collect::<Vec<_>>().join(" "))
 }
 

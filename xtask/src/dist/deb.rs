@@ -15,18 +15,14 @@ use std::path::{Path, PathBuf};
 /// Packages with the libraries that a program may be linked with beside the C library's.
 const LIBRARIES: [(&str, &str); 3] =
     [("libelf.so.1", "libelf1"), ("liblzma.so.5", "liblzma5"), ("libz.so.1", "zlib1g")];
-/// Lines of `copyright`; the licences themselves are long, and Debian has one of them.
-const COPYRIGHT: &str = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
-Upstream-Name: deepctx-bpf
+/// Beginning of `copyright`; of the two licences, Debian has one.
+const COPYRIGHT: &str = "Copyright (c) 2026 the authors of deepctx-bpf
 
-Files: *
-Copyright: the authors of deepctx-bpf
-License: MIT or Apache-2.0
+It is licensed under either of two licences, as you like:
 
-License: Apache-2.0
- On Debian systems the full text is in /usr/share/common-licenses/Apache-2.0.
+- the Apache License, Version 2.0: /usr/share/common-licenses/Apache-2.0
+- the MIT License:
 
-License: MIT
 ";
 
 /// Packs the tree below `/usr`.
@@ -45,7 +41,7 @@ pub(super) fn make(
         fs::remove_file(documents.join(name))?;
     }
     let licence = fs::read_to_string(sh::root().join("LICENSE-MIT"))?;
-    put(&documents.join("copyright"), &(COPYRIGHT.to_owned() + &as_field(&licence)))?;
+    put(&documents.join("copyright"), &(COPYRIGHT.to_owned() + &licence))?;
     let changes = documents.join("changelog.Debian");
     put(&changes, &changelog(&tree.version)?)?;
     compress(&changes)?;
@@ -112,13 +108,6 @@ fn changelog(version: &str) -> Result<String> {
         "{NAME} ({version}-1) unstable; urgency=medium\n\n  * Release {version}.\n\n -- {}  {date}\n",
         maintainer()
     ))
-}
-
-/// Text as a field of a control file has it.
-fn as_field(text: &str) -> String {
-    text.lines()
-        .map(|line| if line.trim().is_empty() { " .\n".to_owned() } else { format!(" {line}\n") })
-        .collect()
 }
 
 fn size(folder: &Path) -> Result<u64> {

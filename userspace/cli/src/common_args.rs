@@ -1,0 +1,33 @@
+//! Options that every sub-command takes.
+//!
+//! Owns: logging, and the file with defaults. Because: each sub-command has them, and a list of sub-commands is no place
+//! for what they share. Does not: act on any of it.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ValueEnum};
+
+/// What every sub-command takes.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Common")]
+pub struct CommonArgs {
+    /// Log more; repeat it for even more.
+    #[arg(short, long, action = ArgAction::Count, env = "DEEPCTX_VERBOSE")]
+    pub verbose: u8,
+    /// Form of log lines on standard error.
+    #[arg(long, value_name = "FORMAT", env = "DEEPCTX_LOG_FORMAT", default_value = "text")]
+    pub log_format: LogFormat,
+    /// Defaults for options, as TOML (`freq = 49`).
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+/// Form of log lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
