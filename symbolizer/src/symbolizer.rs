@@ -313,7 +313,7 @@ impl Symbolizer {
             }
             CodeLocation::Jit(symbol) => {
                 let name = self.jit.name(symbol).ok_or(NoSymbol::JitNotCovered)?;
-                Ok(single(self.strings.intern(name)))
+                Ok(single(self.strings.intern(&deepctx_names::demangle(name))))
             }
             CodeLocation::Kernel(address) => {
                 let symbol = self.kernel.lookup(address, self.now_ns)?;

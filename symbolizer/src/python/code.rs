@@ -87,9 +87,7 @@ impl CodeIdentity {
     /// Whether what runs the code can be awaited, hence be a part of a task of asyncio. A generator (`CO_GENERATOR`
     /// without another of these flags) cannot.
     pub fn is_awaitable(&self) -> bool {
-        self.flags
-            & (code_flag::COROUTINE | code_flag::ITERABLE_COROUTINE | code_flag::ASYNC_GENERATOR)
-            != 0
+        self.flags & (code_flag::COROUTINE | code_flag::ITERABLE_COROUTINE | code_flag::ASYNC_GENERATOR) != 0
     }
 }
 
