@@ -4,10 +4,14 @@
 //! call the same thing by the same name. Does not: decide what to show; that is [`crate::selection`].
 
 mod label;
+mod short;
+mod spinning;
 
 use std::num::NonZeroU32;
 
 pub use label::clean;
+pub use short::short_labels;
+pub use spinning::is_spinning;
 
 use crate::strings::StrId;
 

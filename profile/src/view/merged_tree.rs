@@ -432,9 +432,9 @@ impl MergedTree {
         order
     }
 
-    /// The nodes with the highest exclusive values, with the texts from the root (left out) to them. Equal values are
+    /// The nodes with the highest exclusive values, with the labels from the root (left out) to them. Equal values are
     /// in order of their texts.
-    pub fn hottest(&self, most: usize) -> Vec<(u64, Vec<&str>)> {
+    pub fn hottest(&self, most: usize) -> Vec<(u64, Vec<&BoxLabel>)> {
         let mut nodes: Vec<u32> =
             (0u32..).zip(&self.exclusive).filter(|(_, v)| **v > 0).map(|(n, _)| n).collect();
         let value = |node: &u32| self.exclusive[*node as usize];
@@ -453,10 +453,10 @@ impl MergedTree {
         hottest
     }
 
-    fn path(&self, mut node: u32) -> Vec<&str> {
+    fn path(&self, mut node: u32) -> Vec<&BoxLabel> {
         let mut texts = Vec::new();
         while node != 0 {
-            texts.push(self.label(node).text.as_str());
+            texts.push(self.label(node));
             node = self.shape.parent(node);
         }
         texts.reverse();

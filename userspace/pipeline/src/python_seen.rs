@@ -114,7 +114,10 @@ mod tests {
         check(&[a, detail, b, detail], &[]);
         check(&[a, detail, b, detail, coroutine(1)], &[(1, 0xb0)]);
         check(&[a, detail, native, coroutine(1), b, detail, coroutine(2)], &[(1, 0xa0), (2, 0xb0)]);
-        check(&[coroutine(1), a, detail, word::tagged(word::OBJECT, 3), coroutine(9), coroutine(2)], &[(2, 0xa0)]);
+        check(
+            &[coroutine(1), a, detail, word::tagged(word::OBJECT, 3), coroutine(9), coroutine(2)],
+            &[(2, 0xa0)],
+        );
         check(&[coroutine(1), a], &[]);
     }
 }

@@ -9,7 +9,9 @@
 use deepctx_capture::CalledMap;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_common::reason::Reason;
-use deepctx_pipeline::symbols::{AwaitChainId, CoroutineReference, ModuleReference, Name, NameReceiver, PythonReference};
+use deepctx_pipeline::symbols::{
+    AwaitChainId, CoroutineReference, ModuleReference, Name, NameReceiver, PythonReference,
+};
 use deepctx_symbolizer::maps::Mapping;
 use deepctx_symbolizer::python::{
     CalledModule, Layer, NoInterpreter, NoPythonName, PythonSymbols, locate_process,

@@ -18,8 +18,8 @@ use deepctx_capture::cost::malloc_trim;
 use deepctx_common::record::ProcessEvent;
 use deepctx_pipeline::input::SpaceUpdate;
 use deepctx_pipeline::symbols::{
-    AwaitChainId, CodeAddress, CompiledNames, CompiledStep, CoroutineReference, DeviceKernel, ModuleReference, Name,
-    NameReceiver, PythonReference, SpaceId, Symbols,
+    AwaitChainId, CodeAddress, CompiledNames, CompiledStep, CoroutineReference, DeviceKernel,
+    ModuleReference, Name, NameReceiver, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::threads::text;
 use deepctx_symbolizer::Symbolizer;
