@@ -323,6 +323,11 @@ impl Symbolizer {
         }
     }
 
+    /// Where the functions around addresses of one module begin, see [`Native::function_starts`].
+    pub fn function_starts(&mut self, module: ModuleHandle, addresses: &[Svma]) -> Vec<Option<Svma>> {
+        self.native.function_starts(&mut self.modules, module, addresses)
+    }
+
     /// Names many addresses of one module together, which is faster than one by one.
     pub fn names(&mut self, module: ModuleHandle, addresses: &[Svma]) -> Vec<SymbolResult> {
         self.native.symbolize(&mut self.modules, module, addresses)
