@@ -140,8 +140,9 @@ async def main():
 asyncio.run(main())
 ";
     let Some(profiler) = profiler() else { return };
-    let Some(python) = programs().iter().filter(|python| python.minor >= OLDEST_MINOR).last() else { return };
-    let mut target = Target::start(python, &["-c", PROGRAM]);
+    let newest = programs().into_iter().rfind(|python| python.minor >= OLDEST_MINOR);
+    let Some(python) = newest else { return };
+    let mut target = Target::start(&python, &["-c", PROGRAM]);
     target.lines_until_ready();
     let (mut generators, mut below_a_task, mut labelled) = (0, 0, 0);
     for (frames, count) in captured_with(&profiler, target.pid(), [2, 499], "python", CONTEXT) {
