@@ -13,6 +13,8 @@
 //! | parameters | the same with parameters: what overloads differ by |
 //! | full | the name as it is |
 //!
+//! Kernels of devices begin with all arguments: these say what a kernel computes.
+//!
 //! Each name has the shortest form that no other name of its view has, so two names never read the same.
 
 use std::collections::BTreeMap;
@@ -42,12 +44,15 @@ enum Form {
 pub fn short_labels<'n>(labels: impl IntoIterator<Item = (FrameKind, &'n str)>) -> Vec<String> {
     let (mut names, mut forms) = (Vec::new(), BTreeMap::new());
     for (kind, label) in labels {
-        let is_cpp = matches!(kind, FrameKind::Native | FrameKind::GpuKernel);
+        // Of the kernels of a device, the arguments say what they compute.
+        let form = match kind {
+            FrameKind::Native => Form::Path,
+            FrameKind::GpuKernel => Form::Arguments,
+            _ => Form::Full,
+        };
         names.push(label);
-        forms.insert(
-            label,
-            if is_cpp { (Name::parse(label), Form::Path) } else { (Name::whole(label), Form::Full) },
-        );
+        let name = if form == Form::Full { Name::whole(label) } else { Name::parse(label) };
+        forms.insert(label, (name, form));
     }
     lengthen_until_different(&mut forms);
     names
@@ -361,7 +366,6 @@ mod tests {
         check("void at::native::add<float, 4>(at::Tensor const&, long) const", "at::native::add");
         check("(anonymous namespace)::work(int)", "work");
         check("std::vector<int, std::allocator<int> >::push_back(int const&)", "std::vector::push_back");
-        check("[gpu] void at::kernel<4, float>(int)", "[gpu] at::kernel");
         check("at::add(at::Tensor const&) (Add.cpp:12)", "at::add (Add.cpp:12)");
         check("work::spin(long) [clone .cold]", "work::spin");
     }
@@ -397,6 +401,21 @@ mod tests {
             (FrameKind::Native, "h.0(int)"),
         ];
         assert_eq!(short_labels(labels), ["h.0 (Block)", "a::b(c)", "h.0"]);
+    }
+
+    #[test]
+    fn kernels_keep_their_template_arguments() {
+        let check =
+            |name: &str, expect: &str| assert_eq!(short_labels([(FrameKind::GpuKernel, name)]), [expect]);
+        check(
+            "[gpu] void at::kernel<4, at::Add<float>, std::array<char*, 3ul> >(int)",
+            "[gpu] at::kernel<4, at::Add, std::array>",
+        );
+        check(
+            "[gpu] void cutlass::Kernel<cutlass_80_simt_sgemm_128x64>",
+            "[gpu] cutlass::Kernel<cutlass_80_simt_sgemm_128x64>",
+        );
+        check("[gpu] vector_add", "[gpu] vector_add");
     }
 
     #[test]
