@@ -3,6 +3,7 @@
 //! Owns: [`Contexts`]. Because: a hot function is fixed where it is called from. Does not: shorten stacks; renderers
 //! do.
 
+use deepctx_profile::frame::FrameKind;
 use serde::Serialize;
 
 use crate::amount::{Amount, exclusive, percent};
@@ -21,6 +22,9 @@ pub struct Context {
     pub exclusive_percent: f64,
     /// Its frames, outermost first.
     pub frames: Vec<String>,
+    /// What kind of code each is.
+    #[serde(skip)]
+    pub kinds: Vec<FrameKind>,
 }
 
 impl Contexts {
@@ -31,7 +35,8 @@ impl Contexts {
         let rows = hottest.map(|(value, frames)| Context {
             exclusive: Amount::new(value, unit),
             exclusive_percent: percent(value, total),
-            frames: frames.into_iter().map(str::to_owned).collect(),
+            frames: frames.iter().map(|label| label.text.clone()).collect(),
+            kinds: frames.iter().map(|label| label.kind).collect(),
         });
         Table { rows: rows.collect(), left_out: 0 }
     }

@@ -313,7 +313,7 @@ impl Symbolizer {
             }
             CodeLocation::Jit(symbol) => {
                 let name = self.jit.name(symbol).ok_or(NoSymbol::JitNotCovered)?;
-                Ok(single(self.strings.intern(name)))
+                Ok(single(self.strings.intern(&deepctx_names::demangle(name))))
             }
             CodeLocation::Kernel(address) => {
                 let symbol = self.kernel.lookup(address, self.now_ns)?;
@@ -321,6 +321,11 @@ impl Symbolizer {
             }
             CodeLocation::Unknown(reason) => Err(reason),
         }
+    }
+
+    /// Where the functions around addresses of one module begin, see [`Native::function_starts`].
+    pub fn function_starts(&mut self, module: ModuleHandle, addresses: &[Svma]) -> Vec<Option<Svma>> {
+        self.native.function_starts(&mut self.modules, module, addresses)
     }
 
     /// Names many addresses of one module together, which is faster than one by one.

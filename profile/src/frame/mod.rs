@@ -4,10 +4,14 @@
 //! call the same thing by the same name. Does not: decide what to show; that is [`crate::selection`].
 
 mod label;
+mod short;
+mod spinning;
 
 use std::num::NonZeroU32;
 
 pub use label::clean;
+pub use short::short_labels;
+pub use spinning::is_spinning;
 
 use crate::strings::StrId;
 
@@ -177,6 +181,12 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
+    /// Whether such a frame is, or may be, a call of the program that its callees run for: Python code, a layer or an
+    /// operator.
+    pub(crate) fn names_a_caller(self) -> bool {
+        matches!(self, Self::Python | Self::Layer | Self::Operator | Self::GpuApi | Self::Unresolved)
+    }
+
     /// Every kind, from the root of a stack towards its leaf: the order of legends, and of numbers in files.
     pub const ALL: [FrameKind; 11] = [
         FrameKind::Root,

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::mark::Mark;
 use super::stack_filter::StackFilter;
-use crate::frame::{Frame, FrameKind};
+use crate::frame::{Frame, FrameKind, is_spinning};
 use crate::id::Id;
 use crate::intern::StrId;
 use crate::metric::Metric;
@@ -47,6 +47,9 @@ pub type LabelId = Id<BoxLabel>;
 /// Frames of the longest repeated sequence that is folded: an interpreter calls itself through a handful of functions.
 const CYCLE_MAX: usize = 8;
 
+/// Label of the box with threads that spin for nobody.
+const SPINNING: &str = "[spinning]";
+
 const ROOT: LabelId = LabelId::from_number(0);
 
 /// A calling context tree merged by what a selection shows. It grows with its profile; use a new one for another
@@ -57,6 +60,8 @@ pub struct MergedTree {
     identity: BoxIdentity,
     /// Whether a sequence of boxes that repeats itself becomes one.
     fold_recursion: bool,
+    /// Whether threads that spin for nobody are in a box of their own.
+    spinning_apart: bool,
     labels: Vec<BoxLabel>,
     /// By label: file and line of the first frame that had it.
     sources: Vec<Option<(Arc<str>, u32)>>,
@@ -70,6 +75,10 @@ pub struct MergedTree {
     of_frame: Vec<Option<LabelId>>,
     /// By frame: the label of the device or stream that it puts its context below.
     groups: Vec<Option<LabelId>>,
+    /// By frame: whether it is a loop that waits for other threads.
+    spins: Vec<bool>,
+    /// The label of that box.
+    spinning: Option<LabelId>,
     shape: Trie<BoxLabel>,
     /// By node of the shape: whether an ancestor has the same label.
     recursive: Vec<bool>,
@@ -122,6 +131,7 @@ impl MergedTree {
             selection,
             identity,
             fold_recursion: false,
+            spinning_apart: false,
             sources: vec![None],
             files: FxHashMap::default(),
             processes: vec![0],
@@ -130,6 +140,8 @@ impl MergedTree {
             ranks: vec![0],
             of_frame: Vec::new(),
             groups: Vec::new(),
+            spins: Vec::new(),
+            spinning: None,
             shape: Trie::new(ROOT),
             recursive: vec![false],
             pids: vec![0],
@@ -146,6 +158,13 @@ impl MergedTree {
     #[must_use]
     pub fn folding_recursion(self) -> Self {
         MergedTree { fold_recursion: true, ..self }
+    }
+
+    /// The same, with time that threads spin in a box `[spinning]` below their process or thread, since it is no work.
+    /// What spins below Python code, a layer or an operator stays there: that call waits. So does what may be there.
+    #[must_use]
+    pub fn with_spinning_apart(self) -> Self {
+        MergedTree { spinning_apart: true, ..self }
     }
 
     /// Adds what is new in the profile, which must be the same at each call, and sums its values.
@@ -229,6 +248,12 @@ impl MergedTree {
             self.of_frame.push(shown);
             let group = self.selection.group(&frame).map(|frame| self.label_of(profile, &frame));
             self.groups.push(group);
+            let spins = self.spinning_apart
+                && matches!(frame, Frame::Native { symbol, .. } if is_spinning(profile.strings.get(symbol)));
+            self.spins.push(spins);
+            if spins && self.spinning.is_none() {
+                self.spinning = Some(self.add_spinning_label());
+            }
         }
         if self.ranks.len() < self.labels.len() {
             self.rank_labels();
@@ -274,12 +299,47 @@ impl MergedTree {
         id
     }
 
+    fn add_spinning_label(&mut self) -> LabelId {
+        let (text, detail) =
+            (SPINNING.to_owned(), "waits for other threads without giving up its CPU".to_owned());
+        let label = BoxLabel { text, kind: FrameKind::Kernel, detail };
+        let id = LabelId::from_number(self.labels.len() as u32);
+        self.labels.push(label.clone());
+        self.sources.push(None);
+        self.processes.push(0);
+        self.label_ids.insert(label, id);
+        id
+    }
+
+    /// The box for a thread that spins for nobody, below the process or thread of `parent`; `None` where a call waits.
+    fn spinning_box(&mut self, profile: &Profile, caller: NodeId, parent: u32) -> Option<u32> {
+        let label = self.spinning?;
+        let mut at = caller;
+        while at != NodeId::ROOT {
+            let node = profile.tree.node(at);
+            let spins = self.spins.get(node.frame.index()).copied().unwrap_or(false);
+            if spins || profile.frames.get(node.frame).kind().names_a_caller() {
+                return None;
+            }
+            at = node.parent;
+        }
+        let kind = |tree: &Self, at: u32| tree.labels[tree.shape.key(at).index()].kind;
+        let mut outer = parent;
+        while outer != 0 && !matches!(kind(self, outer), FrameKind::Process | FrameKind::Thread) {
+            outer = self.shape.parent(outer);
+        }
+        Some(self.child(outer, label))
+    }
+
     fn take_nodes(&mut self, profile: &Profile) {
         let tree = &profile.tree;
         for number in self.of_node.len()..tree.len() {
             let node = tree.node(NodeId::from_number(number as u32));
             let parent = self.of_node[node.parent.index()];
             let of = |labels: &[Option<LabelId>]| labels.get(node.frame.index()).copied().flatten();
+            let spins = self.spins.get(node.frame.index()).copied().unwrap_or(false);
+            let apart = if spins { self.spinning_box(profile, node.parent, parent) } else { None };
+            let parent = apart.unwrap_or(parent);
             let place = match (of(&self.groups), of(&self.of_frame)) {
                 (Some(group), _) => self.below(parent, group),
                 (None, Some(label)) => self.child(parent, label),
@@ -432,9 +492,9 @@ impl MergedTree {
         order
     }
 
-    /// The nodes with the highest exclusive values, with the texts from the root (left out) to them. Equal values are
+    /// The nodes with the highest exclusive values, with the labels from the root (left out) to them. Equal values are
     /// in order of their texts.
-    pub fn hottest(&self, most: usize) -> Vec<(u64, Vec<&str>)> {
+    pub fn hottest(&self, most: usize) -> Vec<(u64, Vec<&BoxLabel>)> {
         let mut nodes: Vec<u32> =
             (0u32..).zip(&self.exclusive).filter(|(_, v)| **v > 0).map(|(n, _)| n).collect();
         let value = |node: &u32| self.exclusive[*node as usize];
@@ -453,10 +513,10 @@ impl MergedTree {
         hottest
     }
 
-    fn path(&self, mut node: u32) -> Vec<&str> {
+    fn path(&self, mut node: u32) -> Vec<&BoxLabel> {
         let mut texts = Vec::new();
         while node != 0 {
-            texts.push(self.label(node).text.as_str());
+            texts.push(self.label(node));
             node = self.shape.parent(node);
         }
         texts.reverse();

@@ -154,3 +154,33 @@ proptest! {
         prop_assert_eq!(kept.table(Resolution::default()), new.table(Resolution::default()));
     }
 }
+
+#[test]
+fn threads_that_spin_for_nobody_stand_apart() {
+    let profile = profile(
+        "P a-1 / n clone / n gomp_thread_start / n gomp_team_barrier_wait_end / n do_spin 40
+         P a-1 / n clone / n gomp_thread_start / n work 10
+         P a-1 / y t.py:f:1 / n gomp_team_barrier_wait_end 5
+         P a-1 / ? no-row / n gomp_team_barrier_wait_end 3",
+    );
+    let mut tree = MergedTree::new(CPU).with_spinning_apart();
+    tree.refresh(&profile);
+    expect![[r#"
+        all 0/58 Root 
+          a-1 0/58 Process 
+            [spinning] 0/40 Kernel waits for other threads without giving up its CPU
+              gomp_team_barrier_wait_end 0/40 Native 
+                do_spin 40/40 Native 
+            [unknown: no-row] 0/3 Unresolved 
+              gomp_team_barrier_wait_end 3/3 Native 
+            clone 0/10 Native 
+              gomp_thread_start 0/10 Native 
+                work 10/10 Native 
+            t.py:f 0/5 Python t.py:1
+              gomp_team_barrier_wait_end 5/5 Native 
+    "#]]
+    .assert_eq(&show(&tree.flame(Resolution::default())));
+    let named: Vec<_> =
+        tree.table(Resolution::default()).into_iter().map(|row| (row.label, row.inclusive)).collect();
+    assert!(named.contains(&("gomp_team_barrier_wait_end".to_owned(), 48)), "{named:?}");
+}

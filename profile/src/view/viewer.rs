@@ -51,7 +51,7 @@ impl Viewer {
                 tree
             }
             slot => {
-                let tree = MergedTree::new(request.selection);
+                let tree = MergedTree::new(request.selection).with_spinning_apart();
                 let tree = if request.fold_recursion { tree.folding_recursion() } else { tree };
                 &mut slot.insert((request.fold_recursion, tree)).1
             }

@@ -1,4 +1,4 @@
-//! Demangling of C++ and Rust symbols.
+//! Demangling of C++, Rust and numba symbols.
 //!
 //! Owns: detecting the language of a symbol, and bounds on the output. Because: a mangled C++ name of a hundred bytes
 //! can expand to gigabytes, and symbol tables are foreign input. Does not: know where the name came from.
@@ -6,6 +6,8 @@
 use std::fmt;
 
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
+
+use crate::numba;
 
 /// Longest mangled name that is demangled, and longest result. Names of expression templates in numeric libraries reach
 /// some thousand bytes.
@@ -15,7 +17,11 @@ const DEPTH_MAX: u32 = 96;
 
 /// The readable name of a symbol; the symbol itself, cut to a bounded length, when it is not a mangled name.
 pub fn demangle(symbol: &str) -> String {
-    let readable = (symbol.len() <= NAME_BYTES_MAX).then(|| rust(symbol).or_else(|| cpp(symbol))).flatten();
+    let readable = (symbol.len() <= NAME_BYTES_MAX).then(|| {
+        // What numba makes looks like C++ that does not parse, or parses as something else.
+        rust(symbol).or_else(|| numba::demangle(symbol)).or_else(|| cpp(symbol))
+    });
+    let readable = readable.flatten();
     readable.unwrap_or_else(|| shortened(symbol).to_owned())
 }
 
@@ -79,6 +85,7 @@ mod tests {
             "_ZNSt6vectorIiSaIiEE9push_backERKi",
             "std::vector<int, std::allocator<int> >::push_back(int const&)",
         );
+        check("_ZN8__main__3hotB2v1B4c8tJE5ArrayIdLi1E1C7mutable7alignedE", "__main__.hot");
         check("cuLaunchKernel", "cuLaunchKernel");
         check("i", "i");
         check("_Znot_a_name", "_Znot_a_name");

@@ -17,6 +17,7 @@ mod demangle;
 pub mod framework;
 mod host_stub;
 pub mod inductor;
+mod numba;
 mod torch_module;
 
 pub use demangle::demangle;

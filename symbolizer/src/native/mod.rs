@@ -5,6 +5,7 @@
 //! processes; addresses are those stated in the file.
 
 mod debug_file;
+mod function_start;
 mod module;
 mod nesting;
 mod pages;
@@ -149,6 +150,24 @@ impl Native {
             }
         }
         results.into_iter().map(|result| result.unwrap_or(Err(NoSymbol::ReaderFailed))).collect()
+    }
+
+    /// Where the functions around addresses of one module begin, as far as its call frame information says so. For
+    /// addresses without a name: all of a function are one row then.
+    pub fn function_starts(
+        &self,
+        modules: &mut Modules,
+        module: ModuleHandle,
+        addresses: &[Svma],
+    ) -> Vec<Option<Svma>> {
+        // A section that states a thousand times its size is left alone, as for names.
+        let usable = modules.get(module).is_some_and(|of| !of.facts().sections.inflated);
+        let Some(file) = modules.open(module).ok().filter(|_| usable && !addresses.is_empty()) else {
+            return vec![None; addresses.len()];
+        };
+        let addresses: Vec<u64> = addresses.iter().map(|address| address.0).collect();
+        let starts = function_start::function_starts(&file, &addresses);
+        starts.into_iter().map(|start| start.map(Svma)).collect()
     }
 
     /// The counters so far.

@@ -57,6 +57,16 @@ impl From<TextError> for CodeError {
     }
 }
 
+/// Bits of `co_flags` (`Include/cpython/code.h`; the same from 3.8 to 3.15).
+mod code_flag {
+    /// `CO_COROUTINE`: an `async def`.
+    pub(super) const COROUTINE: u32 = 0x80;
+    /// `CO_ITERABLE_COROUTINE`: a generator that `types.coroutine` made awaitable.
+    pub(super) const ITERABLE_COROUTINE: u32 = 0x100;
+    /// `CO_ASYNC_GENERATOR`: an `async def` with a `yield`.
+    pub(super) const ASYNC_GENERATOR: u32 = 0x200;
+}
+
 /// Distinguishes a code object from another that replaced it in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeIdentity {
@@ -64,11 +74,21 @@ pub struct CodeIdentity {
     pub checksum: u32,
     /// `co_firstlineno`.
     pub first_line: u32,
+    /// `co_flags`.
+    flags: u32,
     address: u64,
     filename: u64,
     name: u64,
     qualname: u64,
     lines: u64,
+}
+
+impl CodeIdentity {
+    /// Whether what runs the code can be awaited, hence be a part of a task of asyncio. A generator (`CO_GENERATOR`
+    /// without another of these flags) cannot.
+    pub fn is_awaitable(&self) -> bool {
+        self.flags & (code_flag::COROUTINE | code_flag::ITERABLE_COROUTINE | code_flag::ASYNC_GENERATOR) != 0
+    }
 }
 
 /// The parts of a code object that name a frame.
@@ -123,6 +143,7 @@ pub fn read_identity(
     Ok(CodeIdentity {
         checksum: code_checksum(&words, kernel.code_identity_words, name_hash),
         first_line,
+        flags: u32_at(user.code_flags),
         address,
         filename: u64_at(user.code_filename),
         name: u64_at(user.code_name),

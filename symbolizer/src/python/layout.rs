@@ -31,6 +31,8 @@ pub struct UserLayout {
     pub object_type: u16,
     /// `PyCodeObject.co_argcount` (i32).
     pub code_argcount: u16,
+    /// `PyCodeObject.co_flags` (i32).
+    pub code_flags: u16,
     /// `PyCodeObject.co_firstlineno` (i32).
     pub code_firstlineno: u16,
     /// `PyCodeObject.co_filename`.
@@ -214,6 +216,7 @@ const CODE_3_13T: CodeIdentity = CodeIdentity { first: 64, words: 6, name: 0 };
 const USER_3_8: UserLayout = UserLayout {
     object_type: 8,
     code_argcount: 16,
+    code_flags: 36,
     code_firstlineno: 40,
     code_filename: 104,
     code_name: 112,
@@ -240,6 +243,7 @@ const USER_3_9: UserLayout = UserLayout { runtime_tss: 584, runtime_running: 568
 const USER_3_10: UserLayout = UserLayout { line_format: LineFormat::Ranges, frame_locals: 352, ..USER_3_9 };
 const USER_3_11: UserLayout = UserLayout {
     code_argcount: 56,
+    code_flags: 48,
     code_firstlineno: 72,
     code_filename: 112,
     code_name: 120,
@@ -269,6 +273,7 @@ const USER_3_13: UserLayout = UserLayout { runtime_tss: 2160, code_first_traceab
 const USER_3_13T: UserLayout = UserLayout {
     object_type: 24,
     code_argcount: 68,
+    code_flags: 64,
     code_firstlineno: 84,
     code_filename: 128,
     code_name: 136,

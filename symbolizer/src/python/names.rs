@@ -226,14 +226,25 @@ impl PythonSymbols {
         checksum: u32,
         instruction: u32,
     ) -> Result<PythonFrame, NoPythonName> {
+        self.requested_code(pid, code, checksum).map(|code| frame_of(&code, instruction))
+    }
+
+    /// Whether what runs the code object at `code` can be awaited; a generator cannot. `checksum` as in
+    /// [`PythonSymbols::frame`].
+    ///
+    /// # Errors
+    /// The reason why the code object is not known; it is counted.
+    pub fn is_awaitable(&mut self, pid: u32, code: u64, checksum: u32) -> Result<bool, NoPythonName> {
+        self.requested_code(pid, code, checksum).map(|code| code.identity.is_awaitable())
+    }
+
+    fn requested_code(&mut self, pid: u32, code: u64, checksum: u32) -> Result<Arc<Code>, NoPythonName> {
         self.counters.requested += 1;
-        match self.code(pid, code, checksum) {
-            Ok(code) => Ok(frame_of(&code, instruction)),
-            Err(reason) => {
-                self.counters.failed[reason as usize] += 1;
-                Err(reason)
-            }
+        let code = self.code(pid, code, checksum);
+        if let Err(reason) = code {
+            self.counters.failed[reason as usize] += 1;
         }
+        code
     }
 
     fn code(&mut self, pid: u32, address: u64, checksum: u32) -> Result<Arc<Code>, NoPythonName> {

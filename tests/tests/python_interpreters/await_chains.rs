@@ -120,3 +120,39 @@ fn task_is_not_named_after_another_that_replaced_it() {
         assert!(compared > 20, "{}: {compared}", python.name);
     }
 }
+
+#[test]
+fn generators_are_no_coroutines_of_tasks() {
+    /// A generator expression in a plain function, called by a task; each is a new object, and soon ended.
+    const PROGRAM: &str = "
+import asyncio
+def total():
+    return sum(n for n in range(20000))
+async def work():
+    while True:
+        total()
+        await asyncio.sleep(0)
+async def main():
+    task = asyncio.create_task(work(), name='worker')
+    await asyncio.sleep(0)
+    print('{\"ready\"', flush=True)
+    await task
+asyncio.run(main())
+";
+    let Some(profiler) = profiler() else { return };
+    let newest = programs().into_iter().rfind(|python| python.minor >= OLDEST_MINOR);
+    let Some(python) = newest else { return };
+    let mut target = Target::start(&python, &["-c", PROGRAM]);
+    target.lines_until_ready();
+    let (mut generators, mut below_a_task, mut labelled) = (0, 0, 0);
+    for (frames, count) in captured_with(&profiler, target.pid(), [2, 499], "python", CONTEXT) {
+        let Some(at) = frames.iter().position(|frame| frame.contains("<genexpr>")) else { continue };
+        generators += count;
+        let before = frames[at - 1].as_str();
+        assert!(!before.starts_with("[unknown: async-"), "{before} above a generator expression");
+        below_a_task += if frames.iter().any(|frame| frame == "[task worker]") { count } else { 0 };
+        labelled += if unknown(&frames) { count } else { 0 };
+    }
+    row(&python.name, "generators within tasks", 1, generators, below_a_task, labelled);
+    assert!(below_a_task * 2 > generators && generators > 20, "{below_a_task} of {generators}");
+}

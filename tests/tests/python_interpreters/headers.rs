@@ -54,7 +54,7 @@ fn stated(layout: &Layout) -> Vec<(String, u64)> {
     let (k, u) = (&layout.kernel, &layout.user);
     let sentinel = k.entry_rule == deepctx_common::python::entry_rule::SENTINEL;
     let bit = |n: u32| 1_u64 << (u32::from(u.str_kind_shift) + n);
-    let fields: [(&str, u16); 30] = [
+    let fields: [(&str, u16); 31] = [
         ("tstate_frame", k.tstate_frame),
         ("cframe_current_frame", k.cframe_current_frame),
         ("tstate_thread_id", k.tstate_thread_id),
@@ -67,6 +67,7 @@ fn stated(layout: &Layout) -> Vec<(String, u64)> {
         ("code_identity", k.code_identity),
         ("code_identity_words", k.code_identity_words),
         ("code_argcount", u.code_argcount),
+        ("code_flags", u.code_flags),
         ("code_firstlineno", u.code_firstlineno),
         ("code_bytecode", k.code_bytecode),
         ("code_tlbc", k.code_tlbc),

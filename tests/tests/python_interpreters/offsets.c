@@ -62,6 +62,7 @@ int main(void) {
 #endif
     FIELD("tstate_thread_id", PyThreadState, thread_id);
     FIELD("code_argcount", PyCodeObject, co_argcount);
+    FIELD("code_flags", PyCodeObject, co_flags);
 #if PY_VERSION_HEX >= 0x030c0000
     WORDS(co_flags, co_version);
 #elif PY_VERSION_HEX >= 0x030b0000

@@ -5,6 +5,7 @@
 //! not: change what is selected, or any value: a folded box has the value of its first frame, and below it is
 //! everything that was below any of its frames.
 
+use deepctx_profile::frame::short_labels;
 use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind};
 
 use crate::tree::children;
@@ -150,7 +151,7 @@ fn names(frames: &[&FlameNode], growth: Growth) -> String {
         Growth::TopDown => (shown.len().saturating_sub(NAMED), shown.len()),
         Growth::BottomUp => (0, shown.len().min(NAMED)),
     };
-    shown[from..to].iter().map(|frame| frame.label.as_str()).collect::<Vec<_>>().join(" → ")
+    short_labels(shown[from..to].iter().map(|frame| (frame.kind, frame.label.as_str()))).join(" → ")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use deepctx_profile::frame::short_labels;
 use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind};
 
 use super::fold::{own_children, same, tells};
@@ -61,11 +62,15 @@ pub(crate) fn hot_paths(tree: &FlameTree, rows: usize) -> Vec<HotPath> {
         let place = found.len();
         within.map_or(&mut outermost, |path| &mut below[path]).push(place);
         let named = named(tree, &nodes);
-        let label = label(tree, &nodes[..=named], alone);
-        let path = HotPath { depth, named: nodes[named], label, nodes };
+        let path = HotPath { depth, named: nodes[named], label: String::new(), nodes };
         open.extend(worth(path.last()).map(|child| (value(child), Reverse(child), Some(place))));
         found.push(path);
         below.push(Vec::new());
+    }
+    let node = |path: &HotPath| &tree.nodes[path.named as usize];
+    let names = short_labels(found.iter().map(node).map(|node| (node.kind, node.label.as_str())));
+    for (path, name) in found.iter_mut().zip(&names) {
+        path.label = label(tree, path, name, alone);
     }
     let mut order = Vec::with_capacity(found.len());
     let mut stack: Vec<usize> = outermost.into_iter().rev().collect();
@@ -85,10 +90,14 @@ fn named(tree: &FlameTree, nodes: &[u32]) -> usize {
     telling.filter(|_| !spends && !tells(&frame(last))).unwrap_or(last)
 }
 
-/// `alone`: there is one process, which need not be named.
-fn label(tree: &FlameTree, nodes: &[u32], alone: bool) -> String {
-    let frames: Vec<&FlameNode> = nodes.iter().map(|&node| &tree.nodes[node as usize]).collect();
-    let Some((last, before)) = frames.split_last() else { return String::new() };
+/// `name` is that of the node that names the path. `alone`: there is one process, which need not be named.
+fn label(tree: &FlameTree, path: &HotPath, name: &str, alone: bool) -> String {
+    let before: Vec<&FlameNode> = path
+        .nodes
+        .iter()
+        .take_while(|&&node| node != path.named)
+        .map(|&node| &tree.nodes[node as usize])
+        .collect();
     let is_process = |frame: &&FlameNode| matches!(frame.kind, FrameKind::Process | FrameKind::Thread);
     let process = before.first().filter(|frame| is_process(frame) && !alone);
     let telling: Vec<&FlameNode> = before.iter().copied().filter(tells).collect();
@@ -98,27 +107,8 @@ fn label(tree: &FlameTree, nodes: &[u32], alone: bool) -> String {
         parts.push("…");
     }
     parts.extend(telling[from..].iter().map(|frame| frame.label.as_str()));
-    let last =
-        if last.kind == FrameKind::Native { without_arguments(&last.label) } else { last.label.clone() };
-    parts.push(&last);
+    parts.push(name);
     parts.join(" → ")
-}
-
-/// A C++ name without arguments, template parameters and type: `at::native::add`.
-fn without_arguments(name: &str) -> String {
-    let name = name.replace("operator()", "operator").replace("(anonymous namespace)::", "");
-    let mut depth = 0usize;
-    let mut bare = String::new();
-    for character in name.chars() {
-        match character {
-            '<' | '(' => depth += 1,
-            '>' | ')' => depth = depth.saturating_sub(1),
-            _ if depth == 0 => bare.push(character),
-            _ => {}
-        }
-    }
-    let bare = bare.trim_end_matches(" const").rsplit(' ').next().unwrap_or_default();
-    if bare.is_empty() { name } else { bare.to_owned() }
 }
 
 #[cfg(test)]
@@ -168,16 +158,6 @@ mod tests {
         let stacks =
             "P a-1 / y t.py:f:1 / n slot_tp_call / n x 6\nP a-1 / y t.py:f:1 / n slot_tp_call / n y 4";
         check(stacks, 10, &["t.py:f 10", "  x 6", "  y 4"]);
-    }
-
-    #[test]
-    fn names_of_functions_have_no_arguments() {
-        let check = |name: &str, expect: &str| assert_eq!(without_arguments(name), expect);
-        check("gomp_barrier_wait_end", "gomp_barrier_wait_end");
-        check("void at::native::add<float, 4>(at::Tensor const&, long) const", "at::native::add");
-        check("torch::Node::operator()(std::vector<at::Tensor, int>&&)", "torch::Node::operator");
-        check("(anonymous namespace)::work(int)", "work");
-        check("<unknown>", "<unknown>");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! smallest screen, and a key must choose a row that is in sight. Does not: draw.
 
 use deepctx_profile::conclusions::{Conclusions, FindingRow, PhaseRow, RuleCoverage, StepFigures};
+use deepctx_profile::frame::short_labels;
 use deepctx_profile::snapshot::{Overview, TableRow};
 
 use crate::layout::hot_paths::{HotPath, hot_paths};
@@ -38,7 +39,8 @@ pub(crate) enum OverviewLine<'a> {
     Path(HotPath),
     /// Heading of [`OverviewLine::Row`].
     Table(&'static str),
-    Row(&'a TableRow),
+    /// A row, and its name, as short as it is unlike the others of the table.
+    Row(&'a TableRow, String),
 }
 
 /// A line, and the number of its target.
@@ -235,7 +237,7 @@ fn contexts<'a>(page: &mut OverviewPage<'a>, model: &'a Model, room: usize) {
         page.beside = side_by_side(&tables, room);
     } else if let Some((title, rows)) = tables.first().filter(|_| below > 1) {
         page.lines.push((OverviewLine::Table(title), None));
-        page.lines.extend(rows.iter().take(below - 1).map(|row| (OverviewLine::Row(row), None)));
+        page.lines.extend(table_rows(&rows[..rows.len().min(below - 1)]).map(|row| (row, None)));
     }
 }
 
@@ -256,6 +258,11 @@ fn tables(model: &Model) -> Vec<(&'static str, &[TableRow])> {
     tables.into_iter().filter(|(_, rows)| !rows.is_empty()).collect()
 }
 
+fn table_rows(rows: &[TableRow]) -> impl Iterator<Item = OverviewLine<'_>> {
+    let names = short_labels(rows.iter().map(|row| (row.kind, row.label.as_str())));
+    rows.iter().zip(names).map(|(row, name)| OverviewLine::Row(row, name))
+}
+
 /// Tables one below the other, each with its part of the room.
 fn side_by_side<'a>(tables: &[(&'static str, &'a [TableRow])], room: usize) -> Vec<OverviewLine<'a>> {
     let mut lines = Vec::new();
@@ -265,7 +272,7 @@ fn side_by_side<'a>(tables: &[(&'static str, &'a [TableRow])], room: usize) -> V
             break;
         }
         lines.push(OverviewLine::Table(title));
-        lines.extend(rows.iter().take(part - 1).map(OverviewLine::Row));
+        lines.extend(table_rows(&rows[..rows.len().min(part - 1)]));
     }
     lines
 }

@@ -3,7 +3,10 @@
 //! Owns: what is written in a box. Because: its position is computed in `layout`, for keys and mouse too. Does not:
 //! read nodes that have no box.
 
-use deepctx_profile::snapshot::FrameKind;
+use std::collections::BTreeMap;
+
+use deepctx_profile::frame::short_labels;
+use deepctx_profile::snapshot::{FlameNode, FrameKind};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -43,11 +46,13 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
         put(buffer, area, 0, model.empty_reason(), theme.quiet());
         return;
     }
+    let names = names(model, layout.rows.iter().take(usize::from(area.height)).flatten());
     for (y, boxes) in (area.y..area.bottom()).zip(&layout.rows) {
         let row = layout.first_row + usize::from(y - area.y);
         for it in boxes {
             let place = Rect { x: area.x + it.x, y, width: it.width, height: 1 };
-            draw_box(model, theme, it, row < layout.zoom_row, place, buffer);
+            let above = row < layout.zoom_row;
+            draw_box(model, theme, it, &names, above, place, buffer);
         }
     }
     if layout.first_row > 0 {
@@ -67,7 +72,28 @@ fn corner(sign: &str, words: &str, y: u16, area: Rect, theme: &Theme, buffer: &m
     pen.write(&text, theme.chosen());
 }
 
-fn draw_box(model: &Model, theme: &Theme, it: &FlameBox, above: bool, place: Rect, buffer: &mut Buffer) {
+/// Short names of the nodes in these boxes: all differ that are on screen together.
+fn names<'b>(model: &Model, boxes: impl Iterator<Item = &'b FlameBox>) -> BTreeMap<u32, String> {
+    let nodes = &model.drawn().nodes;
+    let shown: Vec<(u32, &FlameNode)> = boxes
+        .filter_map(|it| match it.content {
+            Content::Node(index) => Some((index, nodes.get(index as usize)?)),
+            Content::Rest { .. } | Content::Hidden { .. } => None,
+        })
+        .collect();
+    let short = short_labels(shown.iter().map(|(_, node)| (node.kind, node.label.as_str())));
+    shown.into_iter().map(|(index, _)| index).zip(short).collect()
+}
+
+fn draw_box(
+    model: &Model,
+    theme: &Theme,
+    it: &FlameBox,
+    names: &BTreeMap<u32, String>,
+    above: bool,
+    place: Rect,
+    buffer: &mut Buffer,
+) {
     let searching = model.search.as_ref().filter(|search| !search.is_empty());
     match it.content {
         Content::Node(index) => {
@@ -91,7 +117,8 @@ fn draw_box(model: &Model, theme: &Theme, it: &FlameBox, above: bool, place: Rec
             };
             let pinned = model.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind));
             let room = usize::from(place.width).saturating_sub(2);
-            let name = layer_within(model, index, room).unwrap_or_else(|| node.label.clone());
+            let short = || names.get(&index).unwrap_or(&node.label).clone();
+            let name = layer_within(model, index, room).unwrap_or_else(short);
             fill(&label(&name, node.kind, theme, emphasis, pinned), &share, style, theme, place, buffer);
         }
         Content::Rest { count, value, selected, .. } => {

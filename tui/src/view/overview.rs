@@ -80,7 +80,7 @@ fn draw_line(model: &Model, line: &OverviewLine<'_>, theme: &Theme, place: Rect,
             pen.align_right(columns.len());
             pen.write(&columns, theme.quiet());
         }
-        OverviewLine::Row(row) => table_row(model, row, theme, &mut pen),
+        OverviewLine::Row(row, name) => table_row(model, row, name, theme, &mut pen),
         OverviewLine::Phases(..) => {}
     }
 }
@@ -160,12 +160,12 @@ fn context(model: &Model, path: &HotPath, theme: &Theme, pen: &mut Pen<'_>) {
     pen.write(&text::cut_left(&path.label, pen.room().saturating_sub(1)), Style::new());
 }
 
-fn table_row(model: &Model, row: &TableRow, theme: &Theme, pen: &mut Pen<'_>) {
+fn table_row(model: &Model, row: &TableRow, name: &str, theme: &Theme, pen: &mut Pen<'_>) {
     let shares = [row.exclusive, row.inclusive].map(|value| text::percent(value, model.whole()));
     pen.skip(1);
     pen.write(&letter(row.kind).to_string(), theme.mark(row.kind));
     pen.skip(1);
-    pen.write(&text::cut(&row.label, pen.room().saturating_sub(2 * SHARE + 2)), Style::new());
+    pen.write(&text::cut(name, pen.room().saturating_sub(2 * SHARE + 2)), Style::new());
     pen.align_right(2 * SHARE + 1);
     for share in shares {
         pen.write(&format!("{share:>SHARE$}"), Style::new());

@@ -3,6 +3,7 @@
 //! Owns: titles and rows. Because: figures of different metrics stand side by side. Does not: sort, or choose the
 //! columns; see [`crate::layout::table`].
 
+use deepctx_profile::frame::short_labels;
 use deepctx_profile::snapshot::{TableRow, Unit};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -24,15 +25,16 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
         titles(model, theme, &columns, area, buffer);
     }
     let search = model.search.as_ref().filter(|search| !search.is_empty());
-    for line in 0..rows.height {
-        let position = model.table.scroll + usize::from(line);
-        let Some(row) = model.table.order.get(position).and_then(|&row| model.rows().get(row as usize))
-        else {
-            break;
-        };
+    let first = model.table.scroll;
+    let shown = model.table.order.iter().skip(first).take(usize::from(rows.height));
+    let shown: Vec<&TableRow> = shown.map_while(|&row| model.rows().get(row as usize)).collect();
+    let names = short_labels(shown.iter().map(|row| (row.kind, row.label.as_str())));
+    for (line, (row, name)) in (0u16..).zip(shown.into_iter().zip(&names)) {
+        let position = first + usize::from(line);
         let found = search.is_some_and(|search: &Search| search.matches(&row.label));
         let selected = model.interactive && model.table.position() == position;
-        draw_row(model, row, theme, &columns, found, Pen::new(buffer, rows, line));
+        let row = Row { row, name, found };
+        draw_row(model, &row, theme, &columns, Pen::new(buffer, rows, line));
         if selected {
             buffer.set_style(Rect { y: rows.y + line, height: 1, ..rows }, theme.chosen());
         }
@@ -85,7 +87,22 @@ fn titles(model: &Model, theme: &Theme, columns: &Columns, area: Rect, buffer: &
     }
 }
 
-fn draw_row(model: &Model, row: &TableRow, theme: &Theme, columns: &Columns, found: bool, mut pen: Pen<'_>) {
+/// A row as it is drawn.
+struct Row<'a> {
+    row: &'a TableRow,
+    /// Its name, as short as it is unlike the others on screen.
+    name: &'a String,
+    /// It matches the search.
+    found: bool,
+}
+
+fn draw_row(
+    model: &Model,
+    Row { row, name, found }: &Row<'_>,
+    theme: &Theme,
+    columns: &Columns,
+    mut pen: Pen<'_>,
+) {
     let (unit, whole) = (model.unit(), model.whole());
     let plain = Style::new();
     let mut figures = |value: u64| {
@@ -112,10 +129,10 @@ fn draw_row(model: &Model, row: &TableRow, theme: &Theme, columns: &Columns, fou
     pen.write(&letter(row.kind).to_string(), theme.mark(row.kind));
     pen.skip(1);
     let pinned = model.pin.as_ref().is_some_and(|pin| pin.is(&row.label, &row.detail, row.kind));
-    let label = if pinned { &format!("◆{}", row.label) } else { &row.label };
+    let label = if pinned { &format!("◆{name}") } else { *name };
     let name = text::cut(label, pen.room().saturating_sub(columns.location + 1));
     let end = pen.room().saturating_sub(columns.location);
-    pen.write(&name, if found { theme.found() } else { plain });
+    pen.write(&name, if *found { theme.found() } else { plain });
     pen.skip(end.saturating_sub(text::width(&name)));
     if columns.location > 0 {
         pen.write(&row.detail, theme.quiet());

@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 
 use crate::decode::Sample;
 use crate::stack_words::python_reference;
-use crate::symbols::{ModuleReference, PythonReference};
+use crate::symbols::{CoroutineReference, ModuleReference, PythonReference};
 
 /// Functions remembered by [`PythonSeen`]; at the bound all are forgotten and reported again.
 const SEEN_MAX: usize = 1 << 16;
@@ -18,7 +18,7 @@ const SEEN_MAX: usize = 1 << 16;
 pub(crate) struct PythonSeen {
     seen: FxHashSet<(u32, u64, u32)>,
     new: Vec<PythonReference>,
-    coroutines: Vec<u64>,
+    coroutines: Vec<CoroutineReference>,
     modules: Vec<ModuleReference>,
 }
 
@@ -27,8 +27,8 @@ pub(crate) struct PythonSeen {
 pub(crate) struct New<'a> {
     /// Functions that were not met before in its process.
     pub(crate) functions: &'a [PythonReference],
-    /// Frames of coroutines that run, innermost first.
-    pub(crate) coroutines: &'a [u64],
+    /// Coroutines and generators that run, innermost first.
+    pub(crate) coroutines: &'a [CoroutineReference],
     /// Modules that were called, innermost first.
     pub(crate) modules: &'a [ModuleReference],
 }
@@ -45,12 +45,11 @@ impl PythonSeen {
         if self.seen.len() >= SEEN_MAX {
             self.seen.clear();
         }
+        self.coroutines.extend(coroutines(sample));
         let mut words = sample.user.iter();
         while let Some(current) = words.next() {
             let tag = word::tag(current);
-            if tag == word::COROUTINE {
-                self.coroutines.push(current & word::PAYLOAD);
-            } else if tag == word::OBJECT
+            if tag == word::OBJECT
                 && let Some(of_type) = words.next()
             {
                 self.modules.push(ModuleReference { object: current & word::PAYLOAD, of_type });
@@ -72,17 +71,53 @@ impl PythonSeen {
     }
 }
 
-/// The frames of the coroutines of a sample, innermost first.
-pub(crate) fn coroutines<'a>(sample: &'a Sample<'_>) -> impl Iterator<Item = u64> + 'a {
-    let mut words = sample.user.iter();
+/// The coroutines and generators of a sample, innermost first. The walk reports each behind its Python frame.
+pub(crate) fn coroutines<'a>(sample: &'a Sample<'_>) -> impl Iterator<Item = CoroutineReference> + 'a {
+    of_words(sample.user.iter())
+}
+
+fn of_words(mut words: impl Iterator<Item = u64>) -> impl Iterator<Item = CoroutineReference> {
+    let mut function = None;
     std::iter::from_fn(move || {
         loop {
             let current = words.next()?;
+            let payload = current & word::PAYLOAD;
             match word::tag(current) {
-                word::PYTHON | word::OBJECT => drop(words.next()),
-                word::COROUTINE => return Some(current & word::PAYLOAD),
+                word::PYTHON => function = words.next().map(|detail| python_reference(payload, detail)),
+                word::OBJECT => drop(words.next()),
+                word::COROUTINE => {
+                    if let Some(function) = function.take() {
+                        return Some(CoroutineReference { frame: payload, function });
+                    }
+                }
                 _ => {}
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(words: &[u64], expect: &[(u64, u64)]) {
+        let found: Vec<_> = of_words(words.iter().copied()).map(|of| (of.frame, of.function.code)).collect();
+        assert_eq!(found, expect, "{words:x?}");
+    }
+
+    #[test]
+    fn a_coroutine_runs_the_function_reported_before_it() {
+        let python = |code| [word::tagged(word::PYTHON, code), word::python_detail(7, 0)];
+        let ([a, detail], [b, _]) = (python(0xa0), python(0xb0));
+        let coroutine = |frame| word::tagged(word::COROUTINE, frame);
+        let native = word::tagged(word::RETURN, 0x1000);
+        check(&[a, detail, b, detail], &[]);
+        check(&[a, detail, b, detail, coroutine(1)], &[(1, 0xb0)]);
+        check(&[a, detail, native, coroutine(1), b, detail, coroutine(2)], &[(1, 0xa0), (2, 0xb0)]);
+        check(
+            &[coroutine(1), a, detail, word::tagged(word::OBJECT, 3), coroutine(9), coroutine(2)],
+            &[(2, 0xa0)],
+        );
+        check(&[coroutine(1), a], &[]);
+    }
 }

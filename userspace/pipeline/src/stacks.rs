@@ -98,7 +98,7 @@ impl<S: Symbols> Stacks<S> {
 
     fn key(&mut self, sample: &Sample<'_>, time_ns: u64) -> StackKey {
         let pid = sample.fixed.pid;
-        let coroutines: Vec<u64> = python_seen::coroutines(sample).collect();
+        let coroutines: Vec<_> = python_seen::coroutines(sample).collect();
         let mut awaited = None;
         if !coroutines.is_empty() {
             self.symbols.coroutines_seen(pid, time_ns, &coroutines);

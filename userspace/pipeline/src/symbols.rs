@@ -45,6 +45,15 @@ pub struct PythonReference {
     pub instruction: Option<u32>,
 }
 
+/// A frame that outlives its call, as those of coroutines and generators do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CoroutineReference {
+    /// Address of the frame, which lies within the coroutine or generator.
+    pub frame: u64,
+    /// What it runs.
+    pub function: PythonReference,
+}
+
 /// What an address or a Python reference stands for. The fields are those of `deepctx_profile::frame::Frame`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Name<'a> {
@@ -200,16 +209,16 @@ pub trait Symbols: CompiledNames {
     /// Each function of a process is reported once, or a few times.
     fn python_seen(&mut self, _pid: u32, _frames: &[PythonReference]) {}
 
-    /// Coroutines whose frames are at these addresses ran at a time, reported at once, not in time order: which tasks
+    /// These coroutines and generators ran at a time, reported at once, not in time order: which tasks
     /// they are, and who awaits those, can be read while they run.
-    fn coroutines_seen(&mut self, _pid: u32, _time_ns: u64, _frames: &[u64]) {}
+    fn coroutines_seen(&mut self, _pid: u32, _time_ns: u64, _coroutines: &[CoroutineReference]) {}
 
     /// Which of the coroutines that ran, innermost first, is a task's, and who awaited that task at the time.
     fn await_chain(
         &mut self,
         _pid: u32,
         _time_ns: u64,
-        _frames: &mut dyn Iterator<Item = u64>,
+        _coroutines: &mut dyn Iterator<Item = CoroutineReference>,
     ) -> Option<(u64, AwaitChainId)> {
         None
     }

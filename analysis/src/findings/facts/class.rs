@@ -3,7 +3,7 @@
 //! Owns: [`Class`] and the names by which it is recognised. Because: frames are far fewer than contexts, so names are
 //! compared once and rules look at bits. Does not: know shares, thresholds, or phases (`deepctx_profile::phase`).
 
-use deepctx_profile::frame::Frame;
+use deepctx_profile::frame::{Frame, is_spinning};
 use deepctx_profile::strings::Strings;
 
 macro_rules! classes {
@@ -136,16 +136,6 @@ fn of_python(file: &str, function: &str) -> Classes {
 }
 
 fn of_native(symbol: &str) -> Classes {
-    // Barriers of libgomp and libomp, the pool of OpenBLAS, that of Eigen (XLA).
-    const SPIN: [&str; 7] = [
-        "gomp_barrier_wait",
-        "gomp_team_barrier_wait",
-        "__kmp_wait",
-        "__kmp_hyper_barrier",
-        "kmp_flag_64<",
-        "blas_thread_server",
-        "cpu_relax",
-    ];
     const COLLECT: [&str; 6] = [
         "gc_collect_",
         "_PyGC_Collect",
@@ -155,9 +145,8 @@ fn of_native(symbol: &str) -> Classes {
         "collect_generations",
     ];
     let begins = |with: &[&str]| with.iter().any(|begin| symbol.starts_with(begin));
-    let eigen = symbol.contains("ThreadPoolTempl") && symbol.contains("WaitForWork");
     let is = [
-        (Class::Spin, begins(&SPIN) || eigen),
+        (Class::Spin, is_spinning(symbol)),
         (Class::GarbageCollection, begins(&COLLECT)),
         (Class::Transfer, is_transfer(symbol)),
         (Class::GilWait, symbol == "take_gil" || symbol.starts_with("take_gil.")),

@@ -12,9 +12,10 @@ mod training;
 
 use std::io::{self, Write};
 
+use deepctx_profile::frame::short_labels;
+
 use crate::Report;
 use crate::contexts::Context;
-use crate::functions::Function;
 use crate::losses::Losses;
 
 pub use comparison::write as write_comparison;
@@ -80,8 +81,8 @@ fn functions(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     if rows.is_empty() {
         return writeln!(out, "  there are no values of {}", report.overview.metric);
     }
-    let name = |row: &Function| without_middle(&row.function, NAME_WIDTH);
-    let names: Vec<String> = rows.iter().map(name).collect();
+    let short = short_labels(rows.iter().map(|row| (row.kind, row.function.as_str())));
+    let names: Vec<String> = short.iter().map(|name| without_middle(name, NAME_WIDTH)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("function".len());
     writeln!(out, "    self   total  {:width$}  where", "function")?;
     for (row, name) in rows.iter().zip(&names) {
@@ -98,7 +99,9 @@ fn contexts(contexts: &[Context], depth: usize, out: &mut dyn Write) -> io::Resu
     }
     writeln!(out, "\nHottest contexts, innermost call first")?;
     for context in contexts {
-        let mut frames = context.frames.iter().rev();
+        let kinds = context.kinds.iter().copied();
+        let short = short_labels(kinds.zip(context.frames.iter().map(String::as_str)));
+        let mut frames = short.iter().rev();
         let leaf = frames.next().map_or("all", |leaf| leaf);
         let (share, value) = (share(context.exclusive_percent), context.exclusive.to_string());
         writeln!(out, "  {share}  {value:>7}  {}", without_middle(leaf, 2 * NAME_WIDTH))?;

@@ -6,6 +6,7 @@
 
 use std::io::{self, Write};
 
+use deepctx_profile::frame::{FrameKind, short_labels};
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{counted, findings, head, share, without_middle, without_start};
@@ -85,8 +86,9 @@ fn functions(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, "\nHottest functions")?;
     writeln!(out, "    self   total  function")?;
-    for row in rows.iter().take(ROWS) {
-        let Function { function, at, exclusive_percent, inclusive_percent, .. } = row;
+    let short = short_labels(rows.iter().take(ROWS).map(|row| (row.kind, row.function.as_str())));
+    for (row, function) in rows.iter().zip(&short) {
+        let Function { at, exclusive_percent, inclusive_percent, .. } = row;
         let (name, at) = (without_middle(function, 56), without_start(at, 40));
         let line = format!("  {}  {}  {name}  {at}", share(*exclusive_percent), share(*inclusive_percent));
         writeln!(out, "{}", line.trim_end())?;
@@ -98,7 +100,10 @@ fn functions(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 fn lines(report: &Report) -> Vec<(&'static str, String)> {
     let percent =
         |name: &str, percent: f64| format!("{} {}", without_middle(name, 40), share(percent).trim_start());
-    let kernel = |of: &Kernel| format!("{} ×{}", without_middle(&of.kernel, 40), of.launches);
+    let kernel = |(of, name): (&Kernel, &String)| format!("{} ×{}", without_middle(name, 40), of.launches);
+    let kernels = report.kernels.rows.iter().take(TOP);
+    let names = short_labels(kernels.clone().map(|of| (FrameKind::GpuKernel, of.kernel.as_str())));
+    let kernels = kernels.zip(&names).map(kernel).collect::<Vec<_>>().join(", ");
     let peak = |of: &MemoryPool| format!("{} {}", of.pool.device, Bytes(of.pool.peak_bytes));
     let texts = [
         ("Steps", durations(&report.training_steps)),
@@ -110,7 +115,7 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
         ),
         ("Compiling", top(&report.compilations, |of| percent(&of.line, of.total_percent))),
         ("Devices", top(&report.devices, |of| format!("process {}: {}", of.pid, of.tier))),
-        ("Kernels", top(&report.kernels, kernel)),
+        ("Kernels", kernels),
         ("Instructions", top(&report.instructions, |of| percent(&of.kernel, of.samples_percent))),
         ("Peak memory", top(&report.memory, peak)),
     ];

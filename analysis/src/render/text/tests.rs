@@ -58,10 +58,10 @@ fn text_report_shows_where_time_went_and_what_was_lost() {
                        lost-events: Sample less often (--freq), record fewer…unch-stacks 100/s); docs/loss.md explains each reason.
 
             Hottest functions
-                self   total  function                                                  where
-               99.1%   99.1%  gemm                                                      /l/libmkl.so
+                self   total  function                   where
+               99.1%   99.1%  gemm                       /l/libmkl.so
                 0.8%    0.8%  vfs_read_[k]
-                0.1%    0.1%  std::vector<std::pair<std::…>::emplace_back<std::string>
+                0.1%    0.1%  std::vector::emplace_back
 
             Hottest contexts, innermost call first
                99.1%   5.00 s  gemm
@@ -74,7 +74,7 @@ fn text_report_shows_where_time_went_and_what_was_lost() {
                                  train.py:main
                                  _start
                                  python3-7
-                0.1%  7.00 ms  std::vector<std::pair<std::string, std::map<int, std::string>>>::emplace_back<std::string>
+                0.1%  7.00 ms  std::vector::emplace_back
                                  python3-7
 
             Losses and gaps

@@ -15,8 +15,7 @@ use serde_json::json;
 use super::json_text::{field, list, value};
 use super::outline::Outline;
 use super::{Source, kind_name};
-use deepctx_profile::frame::FrameKind;
-use deepctx_profile::frame::clean;
+use deepctx_profile::frame::{FrameKind, clean, short_labels};
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::view::losses;
@@ -147,11 +146,16 @@ fn data(source: &Source<'_>, outline: &Outline<'_>, tabs: &[Tab], out: &mut dyn 
     out.write_all(b",\n\"tabs\":")?;
     list(out, tabs, |out, tab| value(out, tab))?;
     out.write_all(b",\n\"frames\":")?;
-    let frames = outline.contexts.frames.iter().map(|(id, frame)| {
+    let all = || outline.contexts.frames.iter();
+    let short = short_labels(all().map(|(id, frame)| (frame.kind(), outline.frame_label(id))));
+    let frames = all().zip(&short).map(|((id, frame), short)| {
         let place = frame.detail(outline.contexts.strings, source.selection.lines);
-        json!([outline.frame_label(id), kind_name(frame.kind()), place])
+        let full = outline.frame_label(id);
+        // A short name that says no more is not written twice.
+        let short = if short == full { "" } else { short };
+        json!([full, kind_name(frame.kind()), place, short])
     });
-    let joined = json!([JOINED, kind_name(FrameKind::Unresolved), ""]);
+    let joined = json!([JOINED, kind_name(FrameKind::Unresolved), "", ""]);
     list(out, frames.chain([joined]), |out, frame| value(out, &frame))?;
     out.write_all(b",\n")?;
     field(out, "parents", &boxes.parents)?;

@@ -9,7 +9,9 @@
 use deepctx_capture::CalledMap;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_common::reason::Reason;
-use deepctx_pipeline::symbols::{AwaitChainId, ModuleReference, Name, NameReceiver, PythonReference};
+use deepctx_pipeline::symbols::{
+    AwaitChainId, CoroutineReference, ModuleReference, Name, NameReceiver, PythonReference,
+};
 use deepctx_symbolizer::maps::Mapping;
 use deepctx_symbolizer::python::{
     CalledModule, Layer, NoInterpreter, NoPythonName, PythonSymbols, locate_process,
@@ -151,11 +153,15 @@ impl Interpreters {
     }
 
     /// Reads who awaits the coroutines that ran at a time, and those that ran recently.
-    pub(super) fn coroutines_seen(&mut self, pid: u32, time_ns: u64, frames: &[u64]) {
+    pub(super) fn coroutines_seen(&mut self, pid: u32, time_ns: u64, coroutines: &[CoroutineReference]) {
         if self.attach(pid).is_err() {
             return;
         }
-        for &frame in frames {
+        for coroutine in coroutines {
+            if !self.may_be_awaited(pid, coroutine) {
+                continue;
+            }
+            let frame = coroutine.frame;
             if !self.await_chains.was_read_after(pid, frame, time_ns) {
                 self.read_coroutine(pid, frame);
             }
@@ -171,14 +177,24 @@ impl Interpreters {
         &mut self,
         pid: u32,
         time_ns: u64,
-        frames: &mut dyn Iterator<Item = u64>,
+        coroutines: &mut dyn Iterator<Item = CoroutineReference>,
     ) -> Option<(u64, AwaitChainId)> {
-        for frame in frames {
-            if let Some(chain) = self.await_chains.at(pid, frame, time_ns) {
-                return Some((frame, chain));
+        for coroutine in coroutines {
+            if !self.may_be_awaited(pid, &coroutine) {
+                continue;
+            }
+            if let Some(chain) = self.await_chains.at(pid, coroutine.frame, time_ns) {
+                return Some((coroutine.frame, chain));
             }
         }
         None
+    }
+
+    /// Whether this may be a task's coroutine. A generator is none, and shares its memory with coroutines of other
+    /// times, so that readings of that address say nothing of it. What cannot be read may be one.
+    fn may_be_awaited(&mut self, pid: u32, coroutine: &CoroutineReference) -> bool {
+        let PythonReference { code, checksum, .. } = coroutine.function;
+        self.symbols.is_awaitable(pid, code, checksum).unwrap_or(true)
     }
 
     /// Names the parts of await chains, root first.

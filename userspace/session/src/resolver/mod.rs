@@ -18,8 +18,8 @@ use deepctx_capture::cost::malloc_trim;
 use deepctx_common::record::ProcessEvent;
 use deepctx_pipeline::input::SpaceUpdate;
 use deepctx_pipeline::symbols::{
-    AwaitChainId, CodeAddress, CompiledNames, CompiledStep, DeviceKernel, ModuleReference, Name,
-    NameReceiver, PythonReference, SpaceId, Symbols,
+    AwaitChainId, CodeAddress, CompiledNames, CompiledStep, CoroutineReference, DeviceKernel,
+    ModuleReference, Name, NameReceiver, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::threads::text;
 use deepctx_symbolizer::Symbolizer;
@@ -140,17 +140,17 @@ impl Symbols for Resolver {
         self.interpreters.functions_seen(pid, frames);
     }
 
-    fn coroutines_seen(&mut self, pid: u32, time_ns: u64, frames: &[u64]) {
-        self.interpreters.coroutines_seen(pid, time_ns, frames);
+    fn coroutines_seen(&mut self, pid: u32, time_ns: u64, coroutines: &[CoroutineReference]) {
+        self.interpreters.coroutines_seen(pid, time_ns, coroutines);
     }
 
     fn await_chain(
         &mut self,
         pid: u32,
         time_ns: u64,
-        frames: &mut dyn Iterator<Item = u64>,
+        coroutines: &mut dyn Iterator<Item = CoroutineReference>,
     ) -> Option<(u64, AwaitChainId)> {
-        self.interpreters.await_chain(pid, time_ns, frames)
+        self.interpreters.await_chain(pid, time_ns, coroutines)
     }
 
     fn await_chain_parts(&mut self, chains: &[AwaitChainId], answer: &mut NameReceiver<'_>) {

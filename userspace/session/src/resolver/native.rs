@@ -53,10 +53,15 @@ pub(super) fn name_user(
     for (module, questions) in in_modules {
         let stated: Vec<_> = questions.iter().map(|(_, address)| *address).collect();
         let named = symbolizer.names(module, &stated);
+        // All addresses of a function without a name are one frame: its beginning.
+        let unnamed = || stated.iter().zip(&named).filter(|(_, named)| named.is_err()).map(|(at, _)| *at);
+        let starts = symbolizer.function_starts(module, &unnamed().collect::<Vec<_>>());
+        let starts: FxHashMap<_, _> = unnamed().zip(starts).collect();
         let path = symbolizer.modules().get(module).map_or("", |module| module.path()).to_owned();
         for ((n, address), named) in questions.iter().zip(&named) {
             let code = CodeLocation::Native { module, address: *address };
-            let location = Location { module: &path, offset: address.0 };
+            let shown = starts.get(address).copied().flatten().unwrap_or(*address);
+            let location = Location { module: &path, offset: shown.0 };
             let compiled = &mut |symbol: &str| symbolizer.kernel_origin(pid, time_ns, code, symbol);
             later |= answer_native(named, location, compiled, &mut |names| answer(*n, names));
         }

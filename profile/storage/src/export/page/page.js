@@ -98,6 +98,8 @@ function tree(tab) {
 }
 
 function label(of) { return data.frames[of.frame][0]; }
+// What is written on a box; the full name is in its title, and found by a search.
+function shortLabel(of) { return data.frames[of.frame][3] || label(of); }
 function matches(of) { return state.search !== null && state.search.test(label(of)); }
 
 // Value of all stacks that hold a match, each counted once.
@@ -132,7 +134,7 @@ function flame(tab) {
   const width = frame.clientWidth || view.clientWidth || 1000;
   let deepest = 0;
   const put = (of, left, wide, above) => {
-    const box = make("button", label(of), "box");
+    const box = make("button", shortLabel(of), "box");
     box.type = "button";
     box.style.left = left + "px";
     box.style.width = Math.max(wide, 1) + "px";
@@ -215,7 +217,8 @@ function table() {
     const cell = make("td", undefined, "name");
     const dot = make("i");
     dot.style.background = "var(--" + kind + ")";
-    cell.append(dot, name);
+    cell.append(dot, shortLabel(row));
+    cell.title = name;
     line.append(cell, make("td", where, "where"));
     out.append(line);
   }
