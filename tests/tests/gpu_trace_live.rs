@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use deepctx_analysis::OverTime;
 use deepctx_analysis::over_time::Steps;
 use deepctx_profile::trace::{Basis, Call, DeviceKind, Launch, RankTrace, Waiter};
+use deepctx_profile::units::Nanos;
 use simulated::{Capture, Setting};
 
 /// What a device did, by stream and in order: what, nanoseconds, bytes.
@@ -77,7 +78,8 @@ fn every_launch_is_exact(rank: &RankTrace) {
             panic!("{:?}: {op:?}", rank.links.launch(id))
         };
         let call = rank.trace.host.get(call).unwrap();
-        assert!(call.begin <= op.begin, "{call:?} {op:?}");
+        // The device's clock is known to some microseconds.
+        assert!(call.begin <= op.begin + Nanos(100_000), "{call:?} {op:?}");
         assert!(call.duration.0 > 0, "{call:?}");
     }
 }

@@ -343,8 +343,7 @@ mod tests {
         };
         check(Table::Ledger, "stage", &mut Stage::ALL.iter().map(|stage| stage.name()));
         check(Table::Activities, "kind", &mut ActivityKind::ALL.into_iter().map(ActivityKind::name));
-        let kinds = RecordedKind::ALL.into_iter().map(RecordedKind::name);
-        check(Table::Trace, "kind", &mut { kinds });
+        check(Table::Trace, "kind", &mut RecordedKind::ALL.into_iter().map(RecordedKind::name));
         check(Table::Shapes, "what", &mut SHAPE.into_iter());
         check(Table::Frames, "origin", &mut ["native", "python", "kernel", "gpu"].into_iter());
     }
