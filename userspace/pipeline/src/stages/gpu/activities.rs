@@ -13,6 +13,7 @@ use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
+use deepctx_profile::trace::Basis;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
 
@@ -180,7 +181,9 @@ impl Gpu {
             let begin = process.clock.host(Time::from_nanos(activity.start_ns));
             let times = begin.zip(duration(activity)).map(|(at, took)| (at.time.as_nanos(), Nanos(took)));
             let launch = call.zip(launched_ns);
-            recorder.worked(&RecordedWork { pid, node, launch, times }, activity);
+            let exact = process.info.join == Join::Exact;
+            let basis = if exact { Basis::Exact } else { Basis::ByOrder };
+            recorder.worked(&RecordedWork { pid, node, launch, basis, times }, activity);
         }
         if done && let Some(work) = call.and_then(|call| self.work.take(call)) {
             if let Some(process) = self.processes.get_mut(pid) {

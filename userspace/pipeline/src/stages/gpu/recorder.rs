@@ -4,8 +4,9 @@
 //! the tree has sums, and why a device stood still at a moment is in the order of single events. Does not: run unless
 //! a trace was asked for; write anything: whoever drains it does.
 //!
-//! A launch causes its work (exact: the driver's number), the record of an event causes a wait for that event (exact:
-//! the handle), and the last launch into a stream causes what a wait for that stream waits for (by order).
+//! A launch causes its work: exactly by the driver's number, by order where the records of another tool are read. The
+//! record of an event causes a wait for that event (exact: the handle), and the last launch into a stream causes what
+//! a wait for that stream waits for (by order).
 
 use std::collections::BTreeMap;
 
@@ -53,6 +54,8 @@ pub(super) struct RecordedWork {
     pub(super) node: NodeId,
     /// Number of the call that launched it, and when; `None` when that was not seen.
     pub(super) launch: Option<(u64, u64)>,
+    /// How sure it is that this was the launch.
+    pub(super) basis: Basis,
     /// Begin on the host's clock and length; `None` when they are not known.
     pub(super) times: Option<(u64, Nanos)>,
 }
@@ -217,7 +220,7 @@ impl Recorder {
             end: End::After(took),
             node: work.node,
             id: 0,
-            cause: work.launch.map(|(id, _)| Cause { id, basis: Basis::Exact }),
+            cause: work.launch.map(|(id, _)| Cause { id, basis: work.basis }),
             correlation: activity.correlation,
             stream: 0,
             object: 0,
@@ -344,7 +347,8 @@ mod tests {
 
     fn work(launch: u64, begin_ns: u64) -> RecordedWork {
         let launch = Some((launch, STARTED_NS + launch * 10));
-        RecordedWork { pid: 7, node: NodeId::ROOT, launch, times: Some((begin_ns, Nanos(5))) }
+        let times = Some((begin_ns, Nanos(5)));
+        RecordedWork { pid: 7, node: NodeId::ROOT, launch, basis: Basis::Exact, times }
     }
 
     fn kernel() -> Activity {
