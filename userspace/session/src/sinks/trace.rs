@@ -119,6 +119,7 @@ impl TraceSink {
         let gaps = gaps.map(|(lane, of)| Recorded::gap(lane, (of.from, of.to), of.count)).collect();
         let last = RecordedBatch { events: gaps, ..self.held.take().unwrap_or_default() };
         if !last.lanes.is_empty() || !last.events.is_empty() {
+            self.shared.waiting.fetch_add(last.events.len(), Ordering::AcqRel);
             _ = self.orders.send(Order::Write(last));
         }
         account.leave_out(NotTraced::WriterBehind, self.behind);
