@@ -9,11 +9,13 @@
 //! Times are whole nanoseconds of one clock, [`clock::Traced`]. Formats that write microseconds, with or without
 //! decimals, lose nothing; [`ClockInfo::resolution`] says what the source was able to tell.
 
+mod assemble;
 mod columns;
 mod event;
 mod job;
 mod link;
 mod name;
+mod recorded;
 #[cfg(any(test, feature = "testing"))]
 pub mod text;
 
@@ -24,6 +26,7 @@ use crate::ledger::Ledger;
 use crate::strings::{StrId, Strings};
 use crate::units::{Nanos, Time, clock};
 
+pub use assemble::assemble;
 pub use event::{
     CollectiveNote, CollectiveNotes, DeviceKind, DeviceOp, DeviceOps, DeviceRange, DeviceRanges, HostKind,
     HostOp, HostOps, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread,
@@ -31,6 +34,9 @@ pub use event::{
 pub use job::{Job, RankTrace};
 pub use link::{Basis, Launch, Links, Wait, Waiter};
 pub use name::{Call, KernelClass};
+pub use recorded::{
+    CALL_END_MISSING, Cause, End, Lane, NotTraced, Recorded, RecordedAccount, RecordedBatch, RecordedKind,
+};
 
 /// A point in time of a trace.
 pub type TraceTime = Time<clock::Traced>;

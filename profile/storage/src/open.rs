@@ -64,7 +64,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Opened, OpenError> {
     if crate::traces::is_folder_of_traces(path) {
         return foreign::open_ranks(path);
     }
-    let Stored { profile, version, finished, elapsed, lost } = store::open(path)?;
+    let Stored { profile, version, finished, elapsed, lost, .. } = store::open(path)?;
     let known = FormatVersion::CURRENT;
     let newer = (version > known).then_some(Note::NewerMinor { found: version, known });
     let unfinished = (!finished).then_some(Note::NotEndedWell);

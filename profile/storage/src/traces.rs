@@ -1,4 +1,4 @@
-//! Traces from disk: files of other tools with events in time, one for each rank of a job.
+//! Traces from disk: files of other tools with events in time, one for each rank of a job, and our own.
 //!
 //! Owns: [`open_traces`], and which files of a folder are traces. Because: tools write one file for each rank, and
 //! whoever looks for a straggler has a folder of them. Does not: know a format; [`import`](crate::import) does.
@@ -11,26 +11,30 @@ use deepctx_profile::trace::{Job, Trace};
 
 use crate::error::OpenError;
 use crate::import::{self, ImportError};
+use crate::store::{self, Recording};
 
 /// Ends of the names of traces: a folder of them may hold other files, too.
 const NAMES: [&str; 4] = [".json", ".json.gz", ".xplane.pb", ".xplane.pb.gz"];
 /// Most files of a folder: the largest jobs have some tens of thousands of ranks, of which nobody traces all.
 const FILES_MAX: usize = 4096;
 
-/// Opens traces as one job. A path is a file, or a folder with a file for each rank.
+/// Opens traces as one job. A path is a file, a folder with a file for each rank, or a profile that was recorded with
+/// its events.
 ///
 /// # Errors
-/// One of them is no trace with events, is damaged, or two are of the same rank.
+/// One of them is no trace with events (a profile needs `record --trace`), is damaged, or two are of the same rank.
 pub fn open_traces(paths: &[PathBuf]) -> Result<Job, OpenError> {
     let mut traces: Vec<(String, Trace)> = Vec::new();
     let mut left = import::EVENTS_MAX;
     for file in files(paths)? {
-        let trace = open_one(&file)?;
-        left = left.checked_sub(trace.len()).ok_or_else(|| OpenError::Import {
-            path: file.clone(),
-            source: ImportError::TooLarge { most: import::EVENTS_MAX, what: "events of a job" },
-        })?;
-        traces.push((name(&file), trace));
+        let of_file = if is_ours(&file) { open_ours(&file)? } else { vec![(name(&file), open_one(&file)?)] };
+        for (name, trace) in of_file {
+            left = left.checked_sub(trace.len()).ok_or_else(|| OpenError::Import {
+                path: file.clone(),
+                source: ImportError::TooLarge { most: import::EVENTS_MAX, what: "events of a job" },
+            })?;
+            traces.push((name, trace));
+        }
     }
     let first = || paths.first().cloned().unwrap_or_default();
     Job::new(traces).map_err(|because| OpenError::NotAProfile { path: first(), because: because.to_string() })
@@ -57,6 +61,21 @@ fn open_one(path: &Path) -> Result<Trace, OpenError> {
     Ok(trace)
 }
 
+/// Whether it is a profile of ours, as a folder or as one file.
+fn is_ours(path: &Path) -> bool {
+    store::is_packed(path) || path.is_dir()
+}
+
+/// The traces of a capture with `--trace`, one for each process.
+fn open_ours(path: &Path) -> Result<Vec<(String, Trace)>, OpenError> {
+    let Recording { traces } = Recording::open(path)?;
+    if traces.len() == 1 {
+        return Ok(traces.into_iter().map(|(_, trace)| (name(path), trace)).collect());
+    }
+    // Processes of one capture are the ranks of its job, in the order of their ids.
+    Ok(traces.into_iter().map(|(pid, trace)| (format!("process {pid}"), trace)).collect())
+}
+
 fn name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
@@ -67,17 +86,13 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, OpenError> {
         if !path.exists() {
             return Err(OpenError::NotFound { path: path.clone() });
         }
-        if !path.is_dir() {
+        if !path.is_dir() || path.join("manifest.json").exists() {
             all.push(path.clone());
             continue;
         }
         let found = in_folder(path).map_err(|source| OpenError::Read { path: path.clone(), source })?;
         let because = match found.len() {
             0 => "the folder holds no trace (*.json, *.json.gz, *.xplane.pb)".to_owned(),
-            _ if path.join("manifest.json").exists() => {
-                "a profile has no events in time: a timeline needs a Kineto, rocprofv3 or XPlane trace"
-                    .to_owned()
-            }
             more if more > FILES_MAX => {
                 format!("the folder holds {more} traces, and {FILES_MAX} are read at most")
             }

@@ -14,6 +14,7 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::ledger::When;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
+use deepctx_profile::trace::Job;
 
 use crate::cli_support::{can_capture, program};
 
@@ -55,8 +56,10 @@ impl Setting {
 pub(crate) struct Line {
     pub(crate) what: String,
     pub(crate) correlation: u32,
+    pub(crate) stream: u64,
     pub(crate) start: u64,
     pub(crate) end: u64,
+    pub(crate) bytes: u64,
     pub(crate) name: String,
 }
 
@@ -67,6 +70,8 @@ pub(crate) struct Capture {
     /// Samples by kernel, offset and reason, as the device took them; without a kernel, what became of others. Empty
     /// when nobody sampled.
     pub(crate) samples: BTreeMap<(String, u64, String), u64>,
+    /// Single events, if they were recorded.
+    pub(crate) job: Option<Job>,
 }
 
 /// Folder of what was built: `target/debug`.
@@ -190,7 +195,8 @@ pub(crate) fn record_and_wait(
     assert!(status.success(), "{words:?}\n{said}");
     let opened = deepctx_storage::open(&output).unwrap();
     assert!(opened.is_complete(), "{:?}", opened.notes);
-    Some(Capture { profile: opened.profile, account: account(&log), samples: samples_of(&log) })
+    let job = setting.words.contains(&"--trace").then(|| deepctx_storage::open_traces(&[output]).unwrap());
+    Some(Capture { profile: opened.profile, account: account(&log), samples: samples_of(&log), job })
 }
 
 fn samples_of(log: &Path) -> BTreeMap<(String, u64, String), u64> {
@@ -211,8 +217,10 @@ fn account(log: &Path) -> Vec<Line> {
         Line {
             what: fields[0].into(),
             correlation: fields[3].parse().unwrap(),
+            stream: fields[6].parse().unwrap(),
             start: fields[8].parse().unwrap(),
             end: fields[9].parse().unwrap(),
+            bytes: fields[10].parse().unwrap(),
             name: fields[13].into(),
         }
     });
@@ -223,7 +231,7 @@ impl Capture {
     /// What a profile says that still grows.
     pub(crate) fn so_far(profile: &Path) -> Self {
         let profile = deepctx_storage::open(profile).unwrap().profile;
-        Self { profile, account: Vec::new(), samples: BTreeMap::new() }
+        Self { profile, account: Vec::new(), samples: BTreeMap::new(), job: None }
     }
 
     /// What a profile and the device's own account say.
@@ -232,6 +240,7 @@ impl Capture {
             profile: deepctx_storage::open(profile).unwrap().profile,
             account: account(log),
             samples: samples_of(log),
+            job: None,
         }
     }
 

@@ -255,6 +255,7 @@ fn start_probes(
         instruction_samples: config.pc_sampling.is_some(),
         accelerators: config.accelerators,
         request: config.probe_request(),
+        call_returns: config.trace.is_some(),
         operator_stacks: config.operator_stacks.unwrap_or(OPERATOR_STACKS).per_second(),
         libraries: if config.starts_command { probes::installed() } else { Vec::new() },
         pids: pids.to_vec(),

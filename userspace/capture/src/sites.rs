@@ -7,7 +7,7 @@ use deepctx_common::activity::probe;
 use deepctx_common::call::{self, ARGUMENTS_MAX, Fetch, NO_TEXT, fetch_base, site_flag};
 use deepctx_events::{
     AutogradEvent, CollectiveCall, CuptiEvent, Event, GpuCall, GraphCall, OperatorEvent, RangeEvent, Role,
-    TensorEvent,
+    StreamCall, TensorEvent,
 };
 use deepctx_uprobes::abi::{Argument, Location, Register};
 use deepctx_uprobes::{ProbeRequest, ReturnProbe, Site};
@@ -86,6 +86,16 @@ pub(crate) fn of_operator(
         if per_second == 0 || asked.operators && event == Event::Operator(OperatorEvent::Tensors) {
             site.flags &= !site_flag::STACK;
         }
+    }
+    site
+}
+
+/// The same site with its return watched, if a trace of single events has such calls.
+pub(crate) fn with_return(mut site: call::Site, event: Event) -> call::Site {
+    let of_streams = Event::Gpu(GpuCall::Stream(StreamCall::EventRecord));
+    let between_streams = Event::Gpu(GpuCall::Stream(StreamCall::Wait));
+    if is_work(event) || event == of_streams || event == between_streams {
+        site.flags |= site_flag::RETURN;
     }
     site
 }

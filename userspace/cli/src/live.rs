@@ -48,7 +48,8 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
     let meta = meta(&target);
     let (sink, snapshots) = SnapshotSink::pair(deepctx_analysis::conclude);
     let sinks: Vec<Box<dyn Sink>> = if arguments.once { Vec::new() } else { vec![Box::new(sink)] };
-    let session = start_session(&mut capture, &target.config, &arguments.target.pid, meta.clone(), sinks)?;
+    let session =
+        start_session(&mut capture, &target.config, &arguments.target.pid, meta.clone(), sinks, None)?;
     let ended = if arguments.once {
         let until = Until {
             duration: Some(arguments.duration.unwrap_or(ONCE)),

@@ -198,6 +198,10 @@ pub struct RecordArgs {
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,
+    /// Keep single calls of accelerators' libraries, and the work that they launch, for this long from the start:
+    /// `timeline` shows them. Everything else, and all that comes later, is in the sums as ever.
+    #[arg(long, value_name = "TIME", env = "DEEPCTX_TRACE", value_parser = duration::parse)]
+    pub trace: Option<Duration>,
     /// Have the command measure what its NVIDIA devices do: the driver loads the collector (CUDA_INJECTION64_PATH).
     /// Without it device times are bounded, not measured, unless the program collects them itself.
     #[arg(long, env = "DEEPCTX_GPU_ACTIVITY", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), requires = "command")]

@@ -16,12 +16,13 @@ use super::destination::Destination;
 use super::failure::{Done, Failure};
 use super::options::RecordArgs;
 use super::progress::Progress;
-use super::run::{Ended, Until, meta, start_capture, start_session, until_end};
+use super::run::{Ended, Until, meta, start_capture, start_session, until_end, window};
 use super::target::{self, Target};
 use super::{collector, output, workers};
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::{Capture, Targets};
-use deepctx_session::{RawSink, Session, Sink, StoreSink};
+use deepctx_session::{RawSink, Session, Sink, StoreSink, TraceSink};
+use deepctx_storage::store::TraceWriter;
 
 /// Longest that a command waits for probes in installed libraries: they take a few milliseconds each.
 const PROBES_LONGEST: Duration = Duration::from_secs(2);
@@ -105,10 +106,17 @@ fn start_storing(
     let raw = raw.map(|path| raw_sink(path, arguments.force)).transpose()?;
     let writer = destination.create(&meta)?;
     let folder = writer.folder();
+    let trace = window(&target.config).map(|window| trace_sink(Arc::clone(&folder), window)).transpose()?;
     let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(StoreSink::new(writer, arguments.flush))];
     sinks.extend(raw);
-    let session = start_session(capture, &target.config, &arguments.target.pid, meta, sinks)?;
+    let session = start_session(capture, &target.config, &arguments.target.pid, meta, sinks, trace)?;
     Ok((session, folder))
+}
+
+/// Single events, in the folder of the profile.
+fn trace_sink(folder: Arc<Folder>, window: Nanos) -> Result<TraceSink, Failure> {
+    let writer = TraceWriter::create(folder, window).map_err(|error| Failure::new(&error))?;
+    TraceSink::new(writer).map_err(|error| Failure::io("the thread of the trace", &error))
 }
 
 /// A raw copy of the capture in a new file.
@@ -134,6 +142,10 @@ fn summarize(output: &Path, ended: &Ended) {
     ));
     if let Some(turns) = ended.finished.profile.ledger.watched_in_turns() {
         progress.say(turns);
+    }
+    if let Some(traced) = &status.traced {
+        let (kept, lost) = (Count(traced.kept), Count(traced.lost()));
+        progress.say(&format!("trace: {kept} events, {lost} lost; `deepctx-bpf timeline` shows them"));
     }
     if status.samples == 0 {
         progress.say("note: no samples were taken: the targets used no CPU time, or none of them is running");

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use deepctx_profile::profile::Meta;
-use deepctx_profile::units::Time;
+use deepctx_profile::units::{Nanos, Time};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::command::exit_code;
@@ -25,7 +25,7 @@ use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::cpu_time;
 use deepctx_capture::{Capture, CaptureConfig};
 use deepctx_pipeline::Config;
-use deepctx_session::{Finished, HottestOperators, Options, ProgressWatch, Session, Sink, Status};
+use deepctx_session::{Finished, HottestOperators, Options, ProgressWatch, Session, Sink, Status, TraceSink};
 use deepctx_symbolizer::native::DebugInfo;
 
 /// Interval at which everything is polled that has no event of its own.
@@ -60,7 +60,7 @@ pub struct Until {
     pub stop_screen: Option<Arc<AtomicBool>>,
 }
 
-/// Starts the session of a capture, as the options say. `sinks` consume its results.
+/// Starts the session of a capture, as the options say. `sinks` consume its results, `trace` its single events.
 ///
 /// # Errors
 /// The pipeline's thread cannot be started.
@@ -70,11 +70,13 @@ pub fn start_session(
     named: &[u32],
     meta: Meta,
     sinks: Vec<Box<dyn Sink>>,
+    trace: Option<TraceSink>,
 ) -> Result<Session, Failure> {
     let config = Config {
         off_cpu: how.off_cpu,
         timer: selection::measured(how.clock),
         step_markers: step_marker::ranges(&how.step_markers),
+        trace: trace.is_some().then(|| window(how)).flatten(),
         ..Config::default()
     };
     let options = Options {
@@ -85,9 +87,15 @@ pub fn start_session(
         layers: capture.called(),
         hottest: how.hottest().and_then(|most| Some(HottestOperators::new(most, capture.tensor_requests()?))),
         sinks,
+        trace,
     };
     Session::start(capture.messages(), options)
         .map_err(|error| Failure::io("the thread of the pipeline", &error))
+}
+
+/// How long single events are recorded.
+pub fn window(how: &CaptureConfig) -> Option<Nanos> {
+    how.trace.map(|window| Nanos(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX)))
 }
 
 /// How a capture ended.

@@ -50,6 +50,7 @@ pub fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
         pc_sampling_mode: arguments.sampling.sampling_mode(),
         duration: arguments.duration,
         flush: arguments.flush,
+        trace: arguments.trace,
         user: arguments.user.clone(),
         starts_command: command.is_some(),
         ..config

@@ -5,6 +5,7 @@
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Limits;
+use deepctx_profile::units::Nanos;
 
 use crate::stages::{gpu, ranges};
 
@@ -29,6 +30,8 @@ pub struct Config {
     pub launches: usize,
     /// How the names of ranges begin that end a training step.
     pub step_markers: Vec<String>,
+    /// How long after the start of the capture single events are recorded; `None`: not at all.
+    pub trace: Option<Nanos>,
 }
 
 impl Default for Config {
@@ -45,6 +48,7 @@ impl Default for Config {
             off_cpu: false,
             launches: gpu::LAUNCHES,
             step_markers: vec![ranges::STEP_MARKER.to_owned()],
+            trace: None,
         }
     }
 }

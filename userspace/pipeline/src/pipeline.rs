@@ -10,6 +10,7 @@ use deepctx_common::end::PythonEnd;
 use deepctx_common::reason::Reason;
 use deepctx_common::record::ProcessEvent;
 use deepctx_profile::profile::{Meta, Profile};
+use deepctx_profile::trace::{RecordedAccount, RecordedBatch};
 use deepctx_profile::tree::NodeId;
 
 use crate::account::Accounts;
@@ -23,6 +24,7 @@ use crate::resolve::Resolve;
 use crate::stack_cache::{CachedStack, StackCache, StackKey};
 use crate::stage::{ProcessChange, ProcessChangeKind};
 use crate::stages::Stages;
+use crate::stages::gpu::Recorder;
 use crate::symbols::Symbols;
 use crate::threads::Threads;
 
@@ -82,6 +84,10 @@ impl<S: Symbols> Pipeline<S> {
     /// A pipeline that has seen nothing.
     pub fn new(symbols: S, meta: Meta, config: Config) -> Self {
         let limits = config.limits;
+        let mut stages = Stages::new(&config);
+        if let Some(window) = config.trace {
+            stages.set.gpu.record(Recorder::new(meta.started_monotonic.as_nanos(), window));
+        }
         Self {
             symbols,
             arena: RecordArena::default(),
@@ -95,7 +101,7 @@ impl<S: Symbols> Pipeline<S> {
             coroutines_seen: false,
             unresolved: Vec::new(),
             calls_wait: false,
-            stages: Stages::new(&config),
+            stages,
             accounts: Accounts::default(),
             profile: Profile::new(meta, limits),
             config,
@@ -174,6 +180,16 @@ impl<S: Symbols> Pipeline<S> {
     /// Those who know names.
     pub fn symbols(&mut self) -> &mut S {
         &mut self.symbols
+    }
+
+    /// Single events that were recorded since the last time; `None` when there are none.
+    pub fn recorded(&mut self) -> Option<RecordedBatch> {
+        self.stages.set.gpu.recorder()?.take()
+    }
+
+    /// What became of single events so far; `None` when they are not recorded.
+    pub fn recorded_account(&mut self) -> Option<RecordedAccount> {
+        self.stages.set.gpu.recorder().map(|recorder| recorder.account())
     }
 
     /// Launches of kernels and graphs so far.

@@ -41,7 +41,9 @@ pub use options::{Finished, Options};
 pub use raw::{RawError, RawReader, RawWriter};
 pub use replay::{Replayed, replay};
 pub use session::{PipelinePanicked, ProgressWatch, Session};
-pub use sinks::{Conclude, LiveSnapshots, RawSink, Sink, SinkError, SnapshotSink, State, StoreSink};
+pub use sinks::{
+    Conclude, LiveSnapshots, RawSink, Sink, SinkError, SnapshotSink, State, StoreSink, TraceSink,
+};
 pub use status::Status;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -13,7 +13,7 @@ use deepctx_profile::profile::{Meta, Profile};
 use deepctx_symbolizer::native::DebugInfo;
 
 use crate::hottest::HottestOperators;
-use crate::sinks::Sink;
+use crate::sinks::{Sink, TraceSink};
 use crate::status::Status;
 
 /// Records of different CPUs are at most this far apart in one ring. Walking the deepest stack takes less than a
@@ -38,6 +38,8 @@ pub struct Options {
     pub hottest: Option<HottestOperators>,
     /// Consumers of the input and of the profile. They are called in this order and finished in reverse order.
     pub sinks: Vec<Box<dyn Sink>>,
+    /// Takes single events, where [`Config::trace`] asks for them.
+    pub trace: Option<TraceSink>,
 }
 
 /// What a session leaves behind.

@@ -12,6 +12,7 @@ use deepctx_pipeline::symbols::Symbols;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Meta;
 use deepctx_profile::snapshot::{Header, Overhead};
+use deepctx_profile::trace::RecordedAccount;
 use deepctx_profile::units::{Bytes, Nanos};
 
 /// Notices kept. The first ones are kept, because later ones tend to follow from them.
@@ -48,6 +49,8 @@ pub struct Status {
     pub notices: Vec<String>,
     /// Why a sink failed last: the store or the raw copy could not be written. The capture goes on in memory.
     pub write_error: Option<String>,
+    /// What became of single events; `None` until the trace is written, or without one.
+    pub traced: Option<RecordedAccount>,
     /// CPU time of the profiler as a share of one CPU, over the last second or so.
     pub own_cpu_share: f64,
     /// Memory of the profiler, bytes.

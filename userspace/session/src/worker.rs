@@ -23,7 +23,7 @@ use crate::hottest::HottestOperators;
 use crate::lock;
 use crate::options::{Finished, Options, SKEW_NS, Shared};
 use crate::resolver::Resolver;
-use crate::sinks::{Sink, SinkError, State};
+use crate::sinks::{Sink, SinkError, State, TraceSink};
 use crate::status::{Rates, Status};
 
 /// Interval at which the pipeline is advanced: long enough that unknown addresses are resolved together, short enough
@@ -47,6 +47,7 @@ pub(crate) struct Worker {
     started: Instant,
     named: Vec<u32>,
     sinks: Vec<Box<dyn Sink>>,
+    trace: Option<TraceSink>,
     device_code: DeviceCode,
     hottest: Option<HottestOperators>,
     /// Published to whoever asks with [`Worker::publish`].
@@ -68,6 +69,7 @@ impl Worker {
             started: now,
             named: options.named,
             sinks: options.sinks,
+            trace: options.trace,
             device_code: DeviceCode::default(),
             hottest: options.hottest,
             status: Status::default(),
@@ -157,6 +159,7 @@ impl Worker {
         // While messages wait, the clock says nothing about which records have arrived.
         let quiet = if idle { monotonic_ns().saturating_sub(IDLE_NS) } else { 0 };
         self.pipeline.advance(newest.max(quiet));
+        self.hand_on_events();
         self.recover_names();
         self.choose_hottest();
         self.feed_lines(Duration::ZERO);
@@ -171,11 +174,40 @@ impl Worker {
         }
         self.feed_lines(LINES_GRACE);
         self.pipeline.finish();
+        self.finish_trace();
         self.report_unseen_markers();
         self.measure();
         self.sinks.reverse();
         self.call_sinks(<dyn Sink>::on_finish);
         Finished { profile: self.pipeline.into_profile(), status: self.status }
+    }
+
+    /// Hands single events to the sink that takes them.
+    fn hand_on_events(&mut self) {
+        let Some(trace) = &mut self.trace else { return };
+        if let Some(batch) = self.pipeline.recorded() {
+            trace.take(batch);
+        }
+        if let Some(error) = trace.error() {
+            self.status.write_error = Some(format!("the trace: {error}"));
+        }
+    }
+
+    /// Waits until all single events are on disk, and says what is missing.
+    fn finish_trace(&mut self) {
+        self.hand_on_events();
+        let Some(trace) = self.trace.take() else { return };
+        let (account, error) = trace.finish(self.pipeline.recorded_account().unwrap_or_default());
+        if let Some(error) = error {
+            self.status.write_error = Some(format!("the trace: {error}"));
+        }
+        if account.lost() > 0 {
+            let (lost, received) = (account.lost(), account.received);
+            self.notice(format!(
+                "the trace lacks {lost} of {received} events; the rows `gap` in it say where and when"
+            ));
+        }
+        self.status.traced = Some(account);
     }
 
     /// Searches for names of kernels that were launched without one, and feeds those that were found.

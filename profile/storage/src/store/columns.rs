@@ -14,6 +14,8 @@ pub(super) enum Table {
     Shapes,
     Ledger,
     Executables,
+    Trace,
+    TraceLanes,
 }
 
 /// A column of a table.
@@ -180,9 +182,67 @@ const EXECUTABLES: &[Column] = &[
     column("size", U64, "bytes"),
 ];
 
+const TRACE: &[Column] = &[
+    column(
+        "kind",
+        Text,
+        "of `record --trace`, one event of the window. Calls: `launch` `transfer` `record` `stream-wait` `stream-sync` \
+         `event-sync` `context-sync`; work of devices: `kernel` `copy` `fill` `graph`; `gap`: events of this lane and \
+         time were lost",
+    ),
+    column("lane", U32, "row of `trace-lanes`"),
+    column("start_ns", U64, "since the capture began").near(),
+    column("duration_ns", U64, "0 when the end is not known"),
+    column("end", Text, "`known` `return-lost` `not-returned`"),
+    column("node", U32, "calling context").near(),
+    column("id", U64, "number of a call; 0 for everything else").near(),
+    column(
+        "cause",
+        U64,
+        "`id` of the launch of work, of the record that a wait for an event waits for, of the last launch before a wait \
+         for a stream; 0 for none",
+    )
+    .near(),
+    column("cause_kind", Text, "`exact` `by-order` `inferred` `none`"),
+    column("correlation", U32, "of work: the driver's number of its call; 0 for none").near(),
+    column("stream", U64, "of a call: handle of its stream; 1 the default stream, 2 the thread's own, 0 none"),
+    column("object", U64, "of a call: handle of its event or launchable graph; 0 for none"),
+    column(
+        "position",
+        U64,
+        "of a call: launches and records in its stream up to and with it; of a gap: events that were lost",
+    )
+    .near(),
+    column("bytes", U64, "copied or filled by work"),
+    column("graph_node", U64, "of work: node of the graph; 0 for none"),
+];
+
+const TRACE_LANES: &[Column] = &[
+    column("lane", U32, "number of the lane").near(),
+    column("pid", U32, "process"),
+    column("tid", U32, "of a lane of calls: the thread").or_none(),
+    column("device", U32, "of a lane of work: number of the device in the process").or_none(),
+    column("context", U32, "of a lane of work: context of the device").or_none(),
+    column("stream", U32, "of a lane of work: stream of the context").or_none(),
+];
+
 impl Table {
-    /// In the order in which they can be read: each refers only to earlier ones.
-    pub(super) const ALL: [Table; 8] = [
+    /// Every table.
+    pub(super) const ALL: [Table; 10] = [
+        Table::Frames,
+        Table::Nodes,
+        Table::Values,
+        Table::Timeline,
+        Table::Activities,
+        Table::Shapes,
+        Table::Ledger,
+        Table::Executables,
+        Table::Trace,
+        Table::TraceLanes,
+    ];
+
+    /// Those that the manifest lists, in the order in which they can be read: each refers only to earlier ones.
+    pub(super) const OF_PROFILE: [Table; 8] = [
         Table::Frames,
         Table::Nodes,
         Table::Values,
@@ -203,6 +263,8 @@ impl Table {
             Table::Shapes => "shapes",
             Table::Ledger => "ledger",
             Table::Executables => "executables",
+            Table::Trace => "trace",
+            Table::TraceLanes => "trace-lanes",
         }
     }
 
@@ -216,6 +278,8 @@ impl Table {
             Table::Shapes => SHAPES,
             Table::Ledger => LEDGER,
             Table::Executables => EXECUTABLES,
+            Table::Trace => TRACE,
+            Table::TraceLanes => TRACE_LANES,
         }
     }
 }
@@ -231,6 +295,7 @@ mod tests {
     use super::*;
     use deepctx_profile::activity::ActivityKind;
     use deepctx_profile::ledger::Stage;
+    use deepctx_profile::trace::RecordedKind;
 
     const BEGIN: &str = "<!-- columns: begin -->\n";
     const END: &str = "<!-- columns: end -->";
@@ -278,6 +343,7 @@ mod tests {
         };
         check(Table::Ledger, "stage", &mut Stage::ALL.iter().map(|stage| stage.name()));
         check(Table::Activities, "kind", &mut ActivityKind::ALL.into_iter().map(ActivityKind::name));
+        check(Table::Trace, "kind", &mut RecordedKind::ALL.into_iter().map(RecordedKind::name));
         check(Table::Shapes, "what", &mut SHAPE.into_iter());
         check(Table::Frames, "origin", &mut ["native", "python", "kernel", "gpu"].into_iter());
     }

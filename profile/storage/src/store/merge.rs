@@ -82,9 +82,13 @@ pub(super) fn merge(
         Table::Values => encode(table, Sorted::new(inputs)?.map(count)),
         Table::Timeline => encode(table, iter::once(timeline(inputs, window_ns)).map(count)),
         Table::Shapes => encode(table, iter::once(shapes(inputs)).map(count)),
-        Table::Frames | Table::Nodes | Table::Activities | Table::Ledger | Table::Executables => {
-            encode(table, one_after_the_other(inputs).map(count))
-        }
+        Table::Frames
+        | Table::Nodes
+        | Table::Activities
+        | Table::Ledger
+        | Table::Executables
+        | Table::Trace
+        | Table::TraceLanes => encode(table, one_after_the_other(inputs).map(count)),
     }?;
     Ok((rows, bytes))
 }
@@ -361,7 +365,7 @@ mod tests {
             .filter(|name| name != "manifest.json")
             .collect();
         // Seven of each level, and nothing that no manifest lists.
-        assert!(names.len() <= Table::ALL.len() * 2 * FAN_IN, "{names:?}");
+        assert!(names.len() <= Table::OF_PROFILE.len() * 2 * FAN_IN, "{names:?}");
         assert!(names.iter().all(|name| name.ends_with(".parquet")), "{names:?}");
     }
 

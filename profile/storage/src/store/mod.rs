@@ -18,6 +18,7 @@
 //!     executables-000000.parquet
 //!     frames-000001.parquet        the next flush: what is new since the one before
 //!     …
+//!     trace.json, trace-*.parquet  only with `record --trace`: see `trace`
 //! ```
 //!
 //! A flush writes each table's new rows to a temporary name, syncs, renames, and then replaces the manifest in the
@@ -58,16 +59,22 @@ mod pack;
 mod place;
 mod read;
 mod reason;
+#[cfg(feature = "import")]
+mod recording;
 mod schema;
 mod table;
+mod trace;
 mod write;
 
 pub use error::StoreError;
 pub use pack::{pack, write as write_packed};
 pub use place::{Found, is_packed};
+pub use trace::{TraceGaps, TraceReader, TraceWriter};
 pub use write::{Delta, Due, Merged, Writer};
 
 pub(crate) use read::{LostSegment, Stored, open};
+#[cfg(feature = "import")]
+pub(crate) use recording::Recording;
 
 #[cfg(test)]
 mod tests;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::manifest::Manifest;
 use super::place::{BLOCK, MANIFEST, Place, padding};
+use super::trace::{LIST, List};
 use super::{StoreError, write};
 use crate::error::OpenError;
 use crate::folder::Folder;
@@ -21,7 +22,10 @@ use deepctx_profile::units::{Nanos, Time};
 /// The folder is no profile, or one of its files cannot be read or written.
 pub fn pack(folder: &Arc<Folder>, out: &mut dyn Write) -> Result<(), StoreError> {
     let found = Manifest::read(&Place::Folder(Arc::clone(folder)))?;
-    let names = [MANIFEST].into_iter().chain(found.segments.iter().map(|s| s.file.as_str()));
+    let trace = List::read(&Place::Folder(Arc::clone(folder)))?;
+    let of_trace = trace.iter().flat_map(|list| [LIST].into_iter().chain(list.files()));
+    let of_profile = [MANIFEST].into_iter().chain(found.segments.iter().map(|s| s.file.as_str()));
+    let names = of_profile.chain(of_trace);
     for name in names {
         let failed = |source| OpenError::Read { path: folder.path().join(name), source };
         let bytes = folder.read(name, u64::MAX).map_err(failed)?;

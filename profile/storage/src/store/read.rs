@@ -53,6 +53,8 @@ pub(crate) struct Stored {
     pub(crate) elapsed: Nanos,
     /// Files that could not be read.
     pub(crate) lost: Vec<LostSegment>,
+    /// Contexts by their number on disk.
+    pub(crate) nodes: FxHashMap<u32, NodeId>,
 }
 
 #[cfg(test)]
@@ -104,7 +106,7 @@ fn read(place: &Place, manifest: Manifest) -> Stored {
         lost: Vec::new(),
     };
     reader.profile.gpu.activities = Activities::new(ACTIVITIES_MAX);
-    for table in Table::ALL {
+    for table in Table::OF_PROFILE {
         let segments: Vec<&Segment> = manifest.segments.iter().filter(|s| s.table == table.name()).collect();
         if table == Table::Ledger {
             reader.ledger(&segments);
@@ -120,7 +122,7 @@ fn read(place: &Place, manifest: Manifest) -> Stored {
     gpu.processes = manifest.gpu;
     gpu.processes.truncate(PROCESSES_MAX);
     gpu.activities.leave_out(manifest.activities_left_out);
-    let Reader { mut profile, lost, .. } = reader;
+    let Reader { mut profile, lost, nodes, .. } = reader;
     profile.memory = manifest.memory;
     profile.memory.truncate(POOLS_MAX);
     profile.gpu = gpu;
@@ -130,7 +132,7 @@ fn read(place: &Place, manifest: Manifest) -> Stored {
     if !manifest.complete {
         profile.ledger.gap(Stage::Store, NOT_FINISHED, 1);
     }
-    Stored { profile, version, finished: manifest.complete, elapsed: Nanos(manifest.end_ns), lost }
+    Stored { profile, version, finished: manifest.complete, elapsed: Nanos(manifest.end_ns), lost, nodes }
 }
 
 struct Reader<'a> {
@@ -179,6 +181,8 @@ impl Reader<'_> {
                 Table::Executables => schema::executable(&row).map(|e| self.profile.executables.push(e)),
                 // Read above, and as a whole by `Reader::ledger`.
                 Table::Nodes | Table::Ledger => Some(()),
+                // Listed elsewhere, and read by `trace`.
+                Table::Trace | Table::TraceLanes => Some(()),
             }
             .ok_or_else(|| format!("row {} makes no sense", row.number()))?;
         }

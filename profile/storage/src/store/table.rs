@@ -32,7 +32,7 @@ const TEXT_BYTES_MAX: usize = 1 << 30;
 
 /// How a table is described within its files.
 fn schema(table: Table) -> Result<TypePtr, ParquetError> {
-    static SCHEMAS: LazyLock<[Result<TypePtr, String>; 8]> = LazyLock::new(|| {
+    static SCHEMAS: LazyLock<[Result<TypePtr, String>; Table::ALL.len()]> = LazyLock::new(|| {
         Table::ALL.map(|table| {
             let fields = table.columns().iter().map(|column| field(column).map(Arc::new));
             let fields = fields.collect::<Result<_, ParquetError>>();
@@ -63,8 +63,10 @@ fn field(column: &Column) -> Result<Type, ParquetError> {
 }
 
 fn properties(table: Table) -> Result<WriterProperties, ParquetError> {
+    // Events are most of a recording's bytes: a third less for twice the time, on a thread that waits for the disk.
+    let level = if table == Table::Trace { 3 } else { 1 };
     let mut properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(level)?))
         .set_statistics_enabled(EnabledStatistics::Chunk);
     for column in table.columns() {
         let encoding = match column.encode {

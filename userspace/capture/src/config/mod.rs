@@ -49,6 +49,9 @@ pub struct CaptureConfig {
     pub launch_stacks: StackRate,
     /// Operators that get a stack; `None`: [`OPERATOR_STACKS`] where native frames are recorded, else none.
     pub operator_stacks: Option<StackRate>,
+    /// How long, from the start, single calls and the work that they launch are kept; `None`: not at all.
+    #[serde(with = "seconds::optional")]
+    pub trace: Option<Duration>,
     /// PyTorch operators whose tensors are recorded.
     pub shapes: Vec<TensorShapes>,
     /// File of probe rows that the user wrote.
@@ -161,6 +164,7 @@ impl Default for CaptureConfig {
             step_markers: vec![deepctx_pipeline::STEP_MARKER.to_owned()],
             launch_stacks: StackRate::All,
             operator_stacks: None,
+            trace: None,
             shapes: Vec::new(),
             probe_file: None,
             probe_rows: Vec::new(),
@@ -269,6 +273,7 @@ mod tests {
             probe_budget: "2.5%".parse().ok(),
             pc_sampling: Some(SamplingPeriod::Log2Cycles(12)),
             duration: Some(Duration::from_millis(1500)),
+            trace: Some(Duration::from_secs(10)),
             ..CaptureConfig::default()
         };
         let text = serde_json::to_string(&config).unwrap();

@@ -18,6 +18,8 @@ pub(super) struct SiteOptions<'a> {
     pub(super) request: &'a ProbeRequest,
     /// Operators that get a stack, per second.
     pub(super) operator_stacks: u32,
+    /// Single events are recorded, so calls that work or waits begin with need their ends.
+    pub(super) call_returns: bool,
     /// Collectors give calls their ids.
     pub(super) correlate: bool,
     /// Read the records of other collections in the file's processes.
@@ -53,6 +55,9 @@ impl FilePoints {
             let (mut kernel, info) = sites::describe(index, site);
             if options.correlate {
                 kernel = sites::with_correlation(kernel, info.event);
+            }
+            if options.call_returns {
+                kernel = sites::with_return(kernel, info.event);
             }
             kernel = sites::of_operator(kernel, info.event, options.request, options.operator_stacks);
             if !table.write(index, &kernel) {

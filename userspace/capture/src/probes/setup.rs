@@ -38,6 +38,8 @@ pub(in super::super) struct Setup {
     pub(in super::super) request: ProbeRequest,
     /// Operators that get a stack, per second: 0 for none.
     pub(in super::super) operator_stacks: u32,
+    /// Watch the returns of all calls that give devices work or wait for them.
+    pub(in super::super) call_returns: bool,
     /// Libraries to probe before any process has mapped them.
     pub(in super::super) libraries: Vec<Library>,
     /// Processes to scan first.

@@ -45,6 +45,7 @@ pub(super) struct ProbeWorker {
     planner: Planner,
     request: ProbeRequest,
     operator_stacks: u32,
+    call_returns: bool,
     other_collections: bool,
     instruction_samples: bool,
     sites: SiteTable,
@@ -92,6 +93,7 @@ impl ProbeWorker {
             planner,
             request: setup.request,
             operator_stacks: setup.operator_stacks,
+            call_returns: setup.call_returns,
             other_collections: setup.other_collections,
             instruction_samples: setup.instruction_samples,
             sites: SiteTable::new(setup.sites, setup.sites_used),
@@ -299,6 +301,7 @@ impl ProbeWorker {
         let options = SiteOptions {
             request: &self.request,
             operator_stacks: self.operator_stacks,
+            call_returns: self.call_returns,
             correlate: self.counters.collectors > 0,
             other_collections: self.other_collections && !self.is_collected(planned),
             duty_cycle: self.duty_cycle.is_some(),

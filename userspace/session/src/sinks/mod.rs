@@ -1,12 +1,13 @@
 //! Sinks: where the input and the profile of a session go.
 //!
 //! Owns: the [`Sink`] trait, its errors, and three sinks: the [store](StoreSink), the [raw copy](RawSink) and the
-//! [snapshots for a screen](SnapshotSink). Because: the session must not know who consumes its results, so that another
+//! [snapshots for a screen](SnapshotSink); and the [sink of single events](TraceSink), which sees nothing else. Because: the session must not know who consumes its results, so that another
 //! consumer is one more implementation. Does not: decide which sinks a session has; its caller does.
 
 mod raw;
 mod snapshots;
 mod store;
+mod trace;
 
 use std::fmt::Debug;
 use std::io;
@@ -21,6 +22,7 @@ use deepctx_symbolizer::maps::Maps;
 pub use raw::RawSink;
 pub use snapshots::{Conclude, LiveSnapshots, SnapshotSink};
 pub use store::StoreSink;
+pub use trace::TraceSink;
 
 use crate::status::Status;
 

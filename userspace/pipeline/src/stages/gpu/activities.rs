@@ -13,6 +13,7 @@ use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
+use deepctx_profile::trace::Basis;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
 
@@ -22,6 +23,7 @@ use super::graphs::Recorded;
 use super::kernels::{kernel_frame, named_kernel, recorded_below};
 use super::names::{Named, REPORTED_MAX};
 use super::process::Process;
+use super::recorder::RecordedWork;
 use super::work::{Work, WorkKind};
 use super::{EXPIRY_NS, Gpu};
 
@@ -175,6 +177,14 @@ impl Gpu {
         }
         let at = Ran { node, process_node, launched_ns };
         process.enter_times(&at, activity, &mut self.counts, profile);
+        if let Some(recorder) = &mut self.recorder {
+            let begin = process.clock.host(Time::from_nanos(activity.start_ns));
+            let times = begin.zip(duration(activity)).map(|(at, took)| (at.time.as_nanos(), Nanos(took)));
+            let launch = call.zip(launched_ns);
+            let exact = process.info.join == Join::Exact;
+            let basis = if exact { Basis::Exact } else { Basis::ByOrder };
+            recorder.worked(&RecordedWork { pid, node, launch, basis, times }, activity);
+        }
         if done && let Some(work) = call.and_then(|call| self.work.take(call)) {
             if let Some(process) = self.processes.get_mut(pid) {
                 process.samples.done(work.correlation, node);

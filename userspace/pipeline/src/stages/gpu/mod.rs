@@ -26,6 +26,7 @@ mod names;
 mod origin_requests;
 mod origins;
 mod process;
+mod recorder;
 mod samples;
 mod sites;
 mod streams;
@@ -53,6 +54,7 @@ use counts::{Counts, Gap};
 use names::Named;
 use origins::Question;
 use process::Process;
+pub(crate) use recorder::Recorder;
 use sites::Sites;
 use window::Window;
 use work::Work;
@@ -87,6 +89,8 @@ pub(crate) struct Gpu {
     /// From when on calls are not watched any more, nanoseconds.
     calls_end_ns: Option<u64>,
     counts: Counts,
+    /// Records single events while a trace was asked for.
+    recorder: Option<Box<Recorder>>,
 }
 
 /// A call, with the context that it was made in.
@@ -150,7 +154,18 @@ impl Gpu {
             lines_ahead: Vec::new(),
             calls_end_ns: None,
             counts: Counts::default(),
+            recorder: None,
         }
+    }
+
+    /// Records single events from now on.
+    pub(crate) fn record(&mut self, recorder: Recorder) {
+        self.recorder = Some(Box::new(recorder));
+    }
+
+    /// The recorder of single events; `None` when no trace was asked for.
+    pub(crate) fn recorder(&mut self) -> Option<&mut Recorder> {
+        self.recorder.as_deref_mut()
     }
 
     /// Calls are not watched any more from this time on: what devices begin later belongs to calls that nobody saw.
@@ -200,6 +215,9 @@ impl Gpu {
             return;
         }
         self.settle(pid, u64::MAX, profile);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.finish(Some(pid));
+        }
         for work in self.work.take_if(|work| work.pid == pid) {
             self.expire_work(work, Gap::LaunchWithoutActivity, profile);
         }
@@ -337,6 +355,9 @@ impl Stage for Gpu {
             self.never_returned(pending, now_ns, profile);
         }
         self.processes.by_pid.values_mut().for_each(|process| process.streams.close());
+        if let Some(recorder) = &mut self.recorder {
+            recorder.finish(None);
+        }
     }
 
     /// Writes what is known of processes to the profile, and what is missing to the account of the stage, where what

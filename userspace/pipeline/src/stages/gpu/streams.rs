@@ -38,6 +38,11 @@ impl StreamKey {
             handle => Self { handle, tid: 0 },
         }
     }
+
+    /// Its handle, and the thread whose default stream it is, else 0.
+    pub(super) fn parts(self) -> (u64, u32) {
+        (self.handle, self.tid)
+    }
 }
 
 /// Where a stream was when something happened: launches put into it by then.

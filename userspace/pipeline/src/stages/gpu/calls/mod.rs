@@ -35,6 +35,7 @@ use deepctx_profile::profile::Profile;
 use super::borrowed;
 use super::counts::{Counts, Gap, Unmatched};
 use super::process::Process;
+use super::recorder::{self, RecordedCall, Recorder};
 use super::{CallAt, Gpu};
 use api_call::ApiCall;
 use pending::Returned;
@@ -49,7 +50,7 @@ impl Gpu {
             self.counts.gap(Gap::SiteUnknown, 1);
             return;
         };
-        let Self { sites, processes, ended, counts, .. } = self;
+        let Self { sites, processes, ended, counts, recorder, .. } = self;
         let Some(process) = processes.get_or_make(at.pid, at.time_ns, ended) else {
             counts.gap(Gap::StateFull, 1);
             return;
@@ -60,7 +61,12 @@ impl Gpu {
         let given = sites.given(&at.arguments);
         let mut call = ApiCall::new(at, site, given, sites.symbol(number), sites.returns(number));
         let outcome = match event {
-            Event::Gpu(gpu) => process.gpu_call(gpu, &mut call, counts, profile),
+            Event::Gpu(gpu) => {
+                if let Some(recorder) = recorder {
+                    process.record_call(gpu, &mut call, recorder, counts, profile);
+                }
+                process.gpu_call(gpu, &mut call, counts, profile)
+            }
             Event::Cupti(cupti) => {
                 let kernels = given.get(Role::Kind).is_some_and(borrowed::tells_kernels);
                 return self.cupti_call(cupti, kernels, at.pid, profile);
@@ -117,6 +123,9 @@ impl Gpu {
     /// A call returned.
     pub(crate) fn returned(&mut self, record: &Return, profile: &mut Profile) {
         self.sites.returned(record.site);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.returned(record.call, record.header.time_ns);
+        }
         let Some(pending) = self.pending.take(record.call) else {
             match Event::from_number(record.event) {
                 Some(Event::Gpu(call)) if needs_return(call) => {
@@ -144,6 +153,30 @@ impl Gpu {
 }
 
 impl Process {
+    /// Records a call that gives work or waits, before it changes what is known of its stream.
+    fn record_call(
+        &self,
+        gpu: GpuCall,
+        call: &mut ApiCall<'_>,
+        recorder: &mut Recorder,
+        counts: &mut Counts,
+        profile: &mut Profile,
+    ) {
+        let Some(kind) = recorder::kind_of(gpu).filter(|_| recorder.is_open(call.at.time_ns)) else { return };
+        let stream = call.target(self).stream;
+        recorder.called(&RecordedCall {
+            kind,
+            number: call.at.number,
+            time_ns: call.at.time_ns,
+            pid: call.at.pid,
+            tid: call.at.tid,
+            node: call.node(counts, profile),
+            stream,
+            object: recorder::object_role(kind).and_then(|role| call.given.get(role)).unwrap_or(0),
+            is_captured: self.streams.capture(stream).is_some(),
+        });
+    }
+
     fn gpu_call(
         &mut self,
         gpu: GpuCall,

@@ -1,0 +1,361 @@
+//! Assembly: the recorded events of a capture, as the trace of each process.
+//!
+//! Owns: [`assemble`]. Because: analyses read traces of any tool, which know calls, work and synchronisations by their
+//! correlation ids, while a recording has numbers of calls, handles of streams and contexts of a tree. Does not: read
+//! files, or guess: a handle is a stream because work of a launch into it ran there.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use super::event::{DeviceKind, DeviceOp, HostKind, HostOp, Status, Stream, Sync, SyncKind};
+use super::recorded::{CALL_END_MISSING, End, Lane, NotTraced, Recorded, RecordedKind};
+use super::{Trace, TraceTime};
+use crate::frame::Frame;
+use crate::id::Id;
+use crate::ledger::Stage;
+use crate::profile::Profile;
+use crate::strings::StrId;
+use crate::tree::NodeId;
+use crate::units::{Bytes, Nanos};
+
+/// The handle that means the default stream of the calling thread.
+const PER_THREAD: u64 = 2;
+
+/// The traces of the processes of a recording, by process id. `profile` has the contexts that events refer to.
+///
+/// An event whose lane is missing is counted in the ledger of the first trace as unreadable.
+pub fn assemble(
+    profile: &Profile,
+    lanes: &[Lane],
+    events: impl IntoIterator<Item = Recorded>,
+) -> Vec<(u32, Trace)> {
+    let shared = shared_streams(lanes);
+    let mut processes: BTreeMap<u32, Assembly> = BTreeMap::new();
+    let mut without_lane = 0;
+    for event in events {
+        match lanes.get(event.lane as usize) {
+            Some(&lane @ (Lane::Thread { pid, .. } | Lane::Stream { pid, .. })) => {
+                processes.entry(pid).or_default().take(profile, lane, &shared, &event);
+            }
+            None => without_lane += 1,
+        }
+    }
+    let mut traces: Vec<_> = processes.into_iter().map(|(pid, of)| (pid, of.finish())).collect();
+    if let Some((_, first)) = traces.first_mut() {
+        first.ledger.dropped(Stage::Store, NotTraced::Unreadable.reason(), without_lane);
+    }
+    traces
+}
+
+/// Streams of a process and device that have the same number in several contexts.
+fn shared_streams(lanes: &[Lane]) -> FxHashMap<(u32, u32, u32), bool> {
+    let mut contexts: FxHashMap<(u32, u32, u32), (u32, bool)> = FxHashMap::default();
+    for lane in lanes {
+        if let Lane::Stream { pid, device, context, stream } = *lane {
+            let (first, several) = contexts.entry((pid, device, stream)).or_insert((context, false));
+            *several |= *first != context;
+        }
+    }
+    contexts.into_iter().map(|(key, (_, several))| (key, several)).collect()
+}
+
+/// A stream as calls name it: its handle, and the thread if it is that thread's own.
+type Handle = (u64, u32);
+
+/// The trace of one process that is being made.
+#[derive(Default)]
+struct Assembly {
+    trace: Trace,
+    names: FxHashMap<NodeId, StrId>,
+    /// Calls that give a stream work: when, into which, and their numbers.
+    launches: Vec<(Handle, TraceTime, u64)>,
+    /// Where the work of a call ran.
+    ran: FxHashMap<u64, Id<Stream>>,
+    /// Where events were recorded, by the number of the call.
+    records: FxHashMap<u64, (Handle, TraceTime)>,
+    syncs: Vec<(Handle, Recorded)>,
+}
+
+impl Assembly {
+    fn take(
+        &mut self,
+        profile: &Profile,
+        lane: Lane,
+        shared: &FxHashMap<(u32, u32, u32), bool>,
+        event: &Recorded,
+    ) {
+        match lane {
+            _ if event.kind == RecordedKind::Gap => {
+                let lost = NotTraced::QueueFull.reason();
+                self.trace.ledger.dropped(Stage::Store, lost, event.position);
+            }
+            Lane::Thread { pid, tid } => self.call(profile, (pid, tid), event),
+            Lane::Stream { pid, device, context, stream } => {
+                let several = shared.get(&(pid, device, stream)).copied().unwrap_or(false);
+                let above = if several { u64::from(context) << 32 } else { 0 };
+                let stream = self.trace.stream(device, Some(above | u64::from(stream)));
+                self.work(profile, stream, event);
+            }
+        }
+    }
+
+    fn call(&mut self, profile: &Profile, (pid, tid): (u32, u32), event: &Recorded) {
+        let handle = (event.stream, if event.stream == PER_THREAD { tid } else { 0 });
+        let begin = TraceTime::from_nanos(event.start.0);
+        match event.kind {
+            RecordedKind::Launch | RecordedKind::Transfer => self.launches.push((handle, begin, event.id)),
+            RecordedKind::Record => _ = self.records.insert(event.id, (handle, begin)),
+            _ => self.syncs.push((handle, *event)),
+        }
+        if !matches!(event.end, End::After(_)) {
+            self.trace.ledger.gap(Stage::Store, CALL_END_MISSING, 1);
+        }
+        let name = self.name(profile, event.node);
+        let kind = match self.trace.name(name) {
+            text if is_driver_call(text) => HostKind::DriverCall,
+            _ => HostKind::RuntimeCall,
+        };
+        let op = HostOp {
+            thread: self.trace.thread(&pid.to_string(), &tid.to_string()),
+            kind,
+            begin,
+            duration: event.end.duration(),
+            name,
+            correlation: event.id,
+            status: Status::Unknown,
+            context: event.node,
+        };
+        let pushed = self.trace.host.push(op).is_some();
+        self.count_pushed(pushed);
+    }
+
+    fn work(&mut self, profile: &Profile, stream: Id<Stream>, event: &Recorded) {
+        let call = event.cause.map_or(0, |cause| cause.id);
+        if call != 0 {
+            self.ran.insert(call, stream);
+        }
+        let op = DeviceOp {
+            stream,
+            kind: match event.kind {
+                RecordedKind::Copy => DeviceKind::Copy,
+                RecordedKind::Fill => DeviceKind::Fill,
+                _ => DeviceKind::Kernel,
+            },
+            begin: TraceTime::from_nanos(event.start.0),
+            duration: event.end.duration(),
+            name: self.name(profile, event.node),
+            correlation: call,
+            bytes: Bytes(event.bytes),
+            graph_node: event.graph_node,
+        };
+        let pushed = self.trace.device.push(op).is_some();
+        self.count_pushed(pushed);
+    }
+
+    /// Counts what a table has no room for.
+    fn count_pushed(&mut self, pushed: bool) {
+        if !pushed {
+            self.trace.ledger.dropped(Stage::Store, NotTraced::QueueFull.reason(), 1);
+        }
+    }
+
+    /// The name of the innermost frame of a context.
+    fn name(&mut self, profile: &Profile, node: NodeId) -> StrId {
+        if let Some(name) = self.names.get(&node) {
+            return *name;
+        }
+        let frame = profile.frames.get(profile.tree.node(node).frame);
+        let name = match frame {
+            Frame::GpuApi { name } | Frame::GpuKernel { name } => {
+                self.trace.strings.intern(profile.strings.get(name))
+            }
+            other => self.trace.strings.intern(&other.label(&profile.strings, false)),
+        };
+        self.names.insert(node, name);
+        name
+    }
+
+    fn finish(mut self) -> Trace {
+        let streams = StreamsByHandle::new(&self.launches, &self.ran);
+        for (handle, event) in std::mem::take(&mut self.syncs) {
+            let begin = TraceTime::from_nanos(event.start.0);
+            let on = || streams.at(handle, begin);
+            let (kind, stream) = match event.kind {
+                RecordedKind::StreamSync => (SyncKind::Stream, on()),
+                RecordedKind::StreamWait => (SyncKind::StreamWait, on()),
+                RecordedKind::EventSync => (SyncKind::Event, None),
+                _ => (SyncKind::Context, None),
+            };
+            if kind == SyncKind::Stream && stream.is_none() {
+                // Nothing that was seen ran in it: the call waits for no work of this trace.
+                continue;
+            }
+            let record = event.cause.map(|cause| cause.id);
+            let record = record.filter(|_| matches!(kind, SyncKind::Event | SyncKind::StreamWait));
+            let recorded_on =
+                record.and_then(|call| self.records.get(&call)).and_then(|(on, at)| streams.at(*on, *at));
+            let duration = if kind == SyncKind::StreamWait { Nanos(0) } else { event.end.duration() };
+            let correlation = event.id;
+            let sync = Sync { kind, stream, begin, duration, correlation, record, recorded_on };
+            self.trace.syncs.push(sync);
+        }
+        self.trace
+    }
+}
+
+/// Which stream a handle was, over time: a handle of a stream that was destroyed may come again.
+struct StreamsByHandle(FxHashMap<Handle, Vec<(TraceTime, Id<Stream>)>>);
+
+impl StreamsByHandle {
+    fn new(launches: &[(Handle, TraceTime, u64)], ran: &FxHashMap<u64, Id<Stream>>) -> Self {
+        let mut by_handle: FxHashMap<Handle, Vec<(TraceTime, Id<Stream>)>> = FxHashMap::default();
+        for (handle, at, call) in launches {
+            let Some(stream) = ran.get(call) else { continue };
+            by_handle.entry(*handle).or_default().push((*at, *stream));
+        }
+        for list in by_handle.values_mut() {
+            list.sort_unstable();
+            list.dedup_by_key(|(_, stream)| *stream);
+        }
+        Self(by_handle)
+    }
+
+    /// The stream of the last launch before a time, or else of the first one.
+    fn at(&self, handle: Handle, time: TraceTime) -> Option<Id<Stream>> {
+        let list = self.0.get(&handle)?;
+        let before = list.partition_point(|(at, _)| *at <= time);
+        list.get(before.saturating_sub(1)).map(|(_, stream)| *stream)
+    }
+}
+
+/// Calls of the driver are named `cu` and a capital letter.
+fn is_driver_call(name: &str) -> bool {
+    name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recorded::Cause;
+    use super::super::{Basis, Links, Waiter};
+    use super::*;
+    use crate::profile::{Limits, Meta};
+
+    const LANES: [Lane; 4] = [
+        Lane::Thread { pid: 7, tid: 8 },
+        Lane::Stream { pid: 7, device: 0, context: 1, stream: 13 },
+        Lane::Stream { pid: 7, device: 0, context: 1, stream: 14 },
+        Lane::Thread { pid: 9, tid: 9 },
+    ];
+
+    /// `launch 0 10+2 #5 s700 <4 launch`: kind, lane, start and length, number, stream, cause, name.
+    fn event(profile: &mut Profile, line: &str) -> Recorded {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let find = |mark: &str| words[3..].iter().find_map(|word| word.strip_prefix(mark)?.parse().ok());
+        let (start, length) = words[2].split_once('+').unwrap();
+        let name = profile.text(words[words.len() - 1]);
+        let frame = profile.frame(Frame::GpuApi { name });
+        Recorded {
+            kind: RecordedKind::from_name(words[0]).unwrap(),
+            lane: words[1].parse().unwrap(),
+            start: Nanos(start.parse().unwrap()),
+            end: length.parse().map_or(End::NotReturned, |length| End::After(Nanos(length))),
+            node: profile.tree.child(NodeId::ROOT, frame),
+            id: find("#").unwrap_or(0),
+            cause: find("<").map(|id| Cause { id, basis: Basis::Exact }),
+            correlation: 0,
+            stream: find("s").unwrap_or(0),
+            object: 0,
+            position: find("p").unwrap_or(0),
+            bytes: 0,
+            graph_node: 0,
+        }
+    }
+
+    fn assembled(lines: &str) -> Vec<(u32, Trace)> {
+        let mut profile = Profile::new(Meta::default(), Limits::default());
+        let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
+        let events: Vec<Recorded> = lines.map(|line| event(&mut profile, line)).collect();
+        assemble(&profile, &LANES, events)
+    }
+
+    /// Waits of the trace of process 7: who waits for what, and how sure that is.
+    fn check(lines: &str, expect: &[&str]) {
+        let traces = assembled(lines);
+        let trace = &traces[0].1;
+        let links = Links::of(trace);
+        let device = |id| trace.name(trace.device.get(id).unwrap().name);
+        let mut found: Vec<String> = links
+            .waits()
+            .map(|wait| {
+                let waiter = match wait.waiter {
+                    Waiter::Host(call) => trace.name(trace.host.get(call).unwrap().name),
+                    Waiter::Device(op) => device(op),
+                };
+                format!("{waiter} waits for {} {:?}", device(wait.on), wait.basis)
+            })
+            .collect();
+        found.sort();
+        assert_eq!(found, expect, "{lines}");
+    }
+
+    #[test]
+    fn waits_refer_to_the_streams_of_their_handles() {
+        check(
+            "launch 0 10+2 #1 s700 cuLaunchKernel
+             launch 0 14+2 #2 s701 cuLaunchKernel
+             kernel 1 20+10 <1 first
+             kernel 2 20+90 <2 second
+             stream-sync 0 25+6 #3 s700 cuStreamSynchronize",
+            &["cuStreamSynchronize waits for first Exact"],
+        );
+    }
+
+    #[test]
+    fn work_behind_a_stream_wait_waits_for_recorded_work() {
+        check(
+            "launch 0 10+1 #1 s700 cuLaunchKernel
+             record 0 12+1 #2 s700 cuEventRecord
+             launch 0 13+1 #3 s700 cuLaunchKernel
+             stream-wait 0 14+1 #4 s701 <2 cuStreamWaitEvent
+             launch 0 16+1 #5 s701 cuLaunchKernel
+             kernel 1 20+10 <1 recorded
+             kernel 1 30+90 <3 later
+             kernel 2 30+5 <5 behind",
+            &["behind waits for recorded Exact"],
+        );
+    }
+
+    #[test]
+    fn a_handle_that_came_again_is_another_stream() {
+        check(
+            "launch 0 10+1 #1 s700 cuLaunchKernel
+             kernel 1 12+3 <1 old
+             launch 0 20+1 #2 s700 cuLaunchKernel
+             kernel 2 22+3 <2 new
+             stream-sync 0 23+4 #3 s700 cuStreamSynchronize",
+            &["cuStreamSynchronize waits for new Exact"],
+        );
+    }
+
+    #[test]
+    fn each_process_has_its_own_trace() {
+        let traces = assembled("launch 0 1+1 #1 s1 cuLaunchKernel\nlaunch 3 2+1 #2 s1 cudaLaunchKernel");
+        let pids: Vec<u32> = traces.iter().map(|(pid, _)| *pid).collect();
+        assert_eq!(pids, [7, 9]);
+        let kinds = traces.iter().map(|(_, trace)| trace.host.iter().next().unwrap().1.kind);
+        assert_eq!(kinds.collect::<Vec<_>>(), [HostKind::DriverCall, HostKind::RuntimeCall]);
+    }
+
+    #[test]
+    fn what_is_missing_is_counted() {
+        let check = |line: &str, key: &str, count: u64| {
+            let trace = &assembled(&format!("launch 0 1+1 #1 s1 x\n{line}"))[0].1;
+            let store = trace.ledger.stage(Stage::Store);
+            assert_eq!(store.dropped.count(key) + store.gaps.count(key), count, "{line}");
+        };
+        check("gap 0 5+5 p42 lost", NotTraced::QueueFull.reason().key, 42);
+        check("launch 99 5+5 #2 s1 x", NotTraced::Unreadable.reason().key, 1);
+        check("launch 0 5+? #2 s1 x", CALL_END_MISSING.key, 1);
+    }
+}

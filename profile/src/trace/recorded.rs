@@ -1,0 +1,281 @@
+//! Recorded events: single events of a live capture, as its recorder sees them and as they are stored.
+//!
+//! Owns: the row of an event ([`Recorded`]), its lane, what caused it, and why one is missing. Because: calls, work
+//! and waits come from different records, are written as one table, and are read back by whoever asks what caused
+//! what. Does not: know files, or who records.
+//!
+//! Times are nanoseconds since the capture began, on the host's clock.
+
+use deepctx_common::reasons;
+
+use super::Basis;
+use crate::tree::NodeId;
+use crate::units::Nanos;
+
+/// What an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecordedKind {
+    /// A call that launches kernels or a graph.
+    Launch,
+    /// A call that copies, fills or prefetches.
+    Transfer,
+    /// A call that records an event in a stream.
+    Record,
+    /// A call that lets a stream wait for an event; the host goes on.
+    StreamWait,
+    /// A call that waits for a stream.
+    StreamSync,
+    /// A call that waits for an event.
+    EventSync,
+    /// A call that waits for a context or a device.
+    ContextSync,
+    /// A kernel.
+    Kernel,
+    /// A copy by a device.
+    Copy,
+    /// A fill by a device.
+    Fill,
+    /// A whole graph, whose nodes are not reported one by one.
+    Graph,
+    /// Nothing: events of this lane and time were lost. `position` is how many.
+    Gap,
+}
+
+impl RecordedKind {
+    /// Every kind.
+    pub const ALL: [RecordedKind; 12] = [
+        RecordedKind::Launch,
+        RecordedKind::Transfer,
+        RecordedKind::Record,
+        RecordedKind::StreamWait,
+        RecordedKind::StreamSync,
+        RecordedKind::EventSync,
+        RecordedKind::ContextSync,
+        RecordedKind::Kernel,
+        RecordedKind::Copy,
+        RecordedKind::Fill,
+        RecordedKind::Graph,
+        RecordedKind::Gap,
+    ];
+
+    /// Stable name, which is stored.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RecordedKind::Launch => "launch",
+            RecordedKind::Transfer => "transfer",
+            RecordedKind::Record => "record",
+            RecordedKind::StreamWait => "stream-wait",
+            RecordedKind::StreamSync => "stream-sync",
+            RecordedKind::EventSync => "event-sync",
+            RecordedKind::ContextSync => "context-sync",
+            RecordedKind::Kernel => "kernel",
+            RecordedKind::Copy => "copy",
+            RecordedKind::Fill => "fill",
+            RecordedKind::Graph => "graph",
+            RecordedKind::Gap => "gap",
+        }
+    }
+
+    /// The kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Whether a thread did it.
+    pub const fn is_call(self) -> bool {
+        matches!(
+            self,
+            RecordedKind::Launch
+                | RecordedKind::Transfer
+                | RecordedKind::Record
+                | RecordedKind::StreamWait
+                | RecordedKind::StreamSync
+                | RecordedKind::EventSync
+                | RecordedKind::ContextSync
+        )
+    }
+}
+
+/// When an event ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// So long after its begin.
+    After(Nanos),
+    /// Not known: the return of the call was lost or never watched.
+    ReturnLost,
+    /// Not known: the call had not returned when the capture, or its process, ended.
+    NotReturned,
+}
+
+impl End {
+    /// The length; zero where it is not known.
+    pub const fn duration(self) -> Nanos {
+        match self {
+            End::After(duration) => duration,
+            End::ReturnLost | End::NotReturned => Nanos(0),
+        }
+    }
+
+    /// Stable name, which is stored.
+    pub const fn name(self) -> &'static str {
+        match self {
+            End::After(_) => "known",
+            End::ReturnLost => "return-lost",
+            End::NotReturned => "not-returned",
+        }
+    }
+
+    /// The end with this name.
+    pub fn from_name(name: &str, duration: Nanos) -> Option<Self> {
+        [End::After(duration), End::ReturnLost, End::NotReturned].into_iter().find(|end| end.name() == name)
+    }
+}
+
+/// What caused an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cause {
+    /// [`Recorded::id`] of a call: of the launch for work, of the record for a wait for an event, of the last launch
+    /// for a wait for a stream.
+    pub id: u64,
+    /// How sure that is.
+    pub basis: Basis,
+}
+
+/// Where events happen one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lane {
+    /// A thread.
+    Thread {
+        /// Its process.
+        pid: u32,
+        /// Itself.
+        tid: u32,
+    },
+    /// A stream of a device, by the numbers that activities have.
+    Stream {
+        /// The process that it belongs to.
+        pid: u32,
+        /// The device.
+        device: u32,
+        /// The context.
+        context: u32,
+        /// The stream in that context.
+        stream: u32,
+    },
+}
+
+/// One event of a live capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// What it is.
+    pub kind: RecordedKind,
+    /// Number of its lane, in the order in which lanes were met.
+    pub lane: u32,
+    /// Begin.
+    pub start: Nanos,
+    /// End.
+    pub end: End,
+    /// Calling context.
+    pub node: NodeId,
+    /// Number of a call; 0 for everything else.
+    pub id: u64,
+    /// What caused it; `None` when nothing did, or nobody saw it.
+    pub cause: Option<Cause>,
+    /// Of work: the number that the driver gave its call; 0 for none.
+    pub correlation: u32,
+    /// Of a call: handle of its stream, 1 for the default stream, 2 for the thread's own; 0 for none.
+    pub stream: u64,
+    /// Of a call: handle of the event or of the launchable graph; 0 for none.
+    pub object: u64,
+    /// Of a call: work and records that its stream got up to and with it; 0 when it is recorded into a graph. Of a
+    /// gap: events lost.
+    pub position: u64,
+    /// Bytes copied or filled by work; 0 when not known.
+    pub bytes: u64,
+    /// Of work: node of the graph; 0 for none.
+    pub graph_node: u64,
+}
+
+impl Recorded {
+    /// The row that stands for events of a lane that were lost, between two times.
+    pub fn gap(lane: u32, (from, to): (Nanos, Nanos), lost: u64) -> Self {
+        Recorded {
+            kind: RecordedKind::Gap,
+            lane,
+            start: from,
+            end: End::After(Nanos(to.0.saturating_sub(from.0))),
+            node: NodeId::ROOT,
+            id: 0,
+            cause: None,
+            correlation: 0,
+            stream: 0,
+            object: 0,
+            position: lost,
+            bytes: 0,
+            graph_node: 0,
+        }
+    }
+}
+
+/// Events that were recorded since the last time, and the lanes that are new in them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedBatch {
+    /// Lanes, numbered from [`RecordedBatch::first_lane`].
+    pub lanes: Vec<Lane>,
+    /// Number of the first of them.
+    pub first_lane: u32,
+    /// Events, in no order.
+    pub events: Vec<Recorded>,
+}
+
+reasons! {
+    class Loss, page "traces.md";
+    /// Why an event of a live capture is not in its trace.
+    pub enum NotTraced {
+        QueueFull, "trace-queue-full", "events came faster than they were taken from the pipeline";
+        WriterBehind, "trace-writer-behind", "events came faster than the disk took them",
+            helps "a shorter window, or another disk (`-o`)";
+        WithoutTimes, "trace-without-times", "work of a device has no times, or its clock is not known";
+        Unreadable, "trace-unreadable", "events are in a file of the trace that could not be read";
+    }
+}
+
+reasons! {
+    class Gap, page "traces.md";
+    /// The end of a call is missing.
+    pub const CALL_END_MISSING = "trace-call-end-missing",
+        "calls have a begin and no end: their return was lost, or had not come when the capture ended";
+}
+
+/// What became of the events of a recording: received = kept + those that were left out, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordedAccount {
+    /// Events that were seen in the window.
+    pub received: u64,
+    /// Events that were handed on.
+    pub kept: u64,
+    left_out: [u64; NotTraced::ALL.len()],
+}
+
+impl RecordedAccount {
+    /// So many events were seen, and so many of them handed on.
+    pub fn new(received: u64, kept: u64) -> Self {
+        RecordedAccount { received, kept, ..Self::default() }
+    }
+
+    /// Counts events that are not in the trace.
+    pub fn leave_out(&mut self, because: NotTraced, events: u64) {
+        let count = &mut self.left_out[because as usize];
+        *count = count.saturating_add(events);
+    }
+
+    /// Events that are not in the trace for this reason.
+    pub fn left_out(&self, because: NotTraced) -> u64 {
+        self.left_out[because as usize]
+    }
+
+    /// Events that are not in the trace.
+    pub fn lost(&self) -> u64 {
+        self.left_out.iter().fold(0, |sum, count| sum.saturating_add(*count))
+    }
+}

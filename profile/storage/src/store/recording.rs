@@ -1,0 +1,74 @@
+//! Recordings: a profile with a trace, as the traces of its processes.
+//!
+//! Owns: [`Recording`]. Because: names of events are those of the profile's tree, so the two are read together. Does
+//! not: compute anything of them.
+
+use std::path::Path;
+
+use super::place::Place;
+use super::read::{self, Stored};
+use super::reason::{CONTEXT_LOST, NOT_FINISHED};
+use super::trace::{List, TraceGaps, TraceReader};
+use crate::error::OpenError;
+use deepctx_profile::frame::{Frame, Origin};
+use deepctx_profile::ledger::Stage;
+use deepctx_profile::trace::{NotTraced, Recorded, Trace, assemble};
+use deepctx_profile::tree::NodeId;
+
+/// Events that are read into memory at most, as of other tools' traces.
+const EVENTS_MAX: usize = 1 << 23;
+
+/// The traces of a recorded profile.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    /// By process id.
+    pub(crate) traces: Vec<(u32, Trace)>,
+}
+
+impl Recording {
+    /// Opens the profile and reads its events.
+    ///
+    /// # Errors
+    /// It is no profile, has no trace, its list of files is damaged, or its events are more than fit into memory.
+    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
+        let Stored { mut profile, nodes, .. } = read::open(path)?;
+        let not_a_trace = |because: String| OpenError::NotAProfile { path: path.to_owned(), because };
+        let place = Place::at(path)?;
+        let Some(list) = List::read(&place)? else {
+            return Err(not_a_trace(
+                "the profile has no events in time: record it with `--trace 10s`".to_owned(),
+            ));
+        };
+        let mut reader = TraceReader::new(&place, list);
+        let lanes = reader.lanes().to_vec();
+        let reason = profile.strings.intern(CONTEXT_LOST.key);
+        let frame = profile.frames.intern(Frame::Unresolved { reason, origin: Origin::default() });
+        let lost = profile.tree.child(NodeId::ROOT, frame);
+        let mut read = 0;
+        let events = reader.by_ref().take(EVENTS_MAX).map(|event| {
+            read += 1;
+            let node = nodes.get(&event.node.number()).copied().unwrap_or(lost);
+            Recorded { node, ..event }
+        });
+        let mut traces = assemble(&profile, &lanes, events);
+        if read == EVENTS_MAX && reader.next().is_some() {
+            return Err(not_a_trace(format!(
+                "its trace has more than {EVENTS_MAX} events, which are read into memory at once"
+            )));
+        }
+        if let Some((_, first)) = traces.first_mut() {
+            count_gaps(first, reader.gaps());
+        }
+        Ok(Recording { traces })
+    }
+}
+
+/// What the files lack, in the ledger of a trace.
+fn count_gaps(trace: &mut Trace, gaps: &TraceGaps) {
+    let ledger = &mut trace.ledger;
+    for because in [NotTraced::WriterBehind, NotTraced::WithoutTimes] {
+        ledger.dropped(Stage::Store, because.reason(), gaps.left_out.left_out(because));
+    }
+    ledger.dropped(Stage::Store, NotTraced::Unreadable.reason(), gaps.unreadable);
+    ledger.gap(Stage::Store, NOT_FINISHED, u64::from(!gaps.complete));
+}

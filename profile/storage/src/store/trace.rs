@@ -1,0 +1,588 @@
+//! The trace of a live capture on disk: single events, beside the tables of the profile.
+//!
+//! Owns: the files `trace-*.parquet` and their list `trace.json`; [`TraceWriter`], and [`TraceReader`], which merges
+//! them by time. Because: events are a hundred times more than a profile and are written by a thread of their own, so
+//! their list is a file of its own: no flush of the profile waits for it, and no half-written one harms the profile.
+//! Does not: know what an event means, or hold names: events refer to contexts of the profile's tree.
+//!
+//! ```text
+//!   run.dctx/
+//!     trace.json                   what belongs to the trace; replaced as a whole at each flush
+//!     trace-000000.parquet         events, sorted by begin within the file
+//!     trace-lanes-000000.parquet   threads and streams that are new in it
+//! ```
+//!
+//! Whatever stops the program, the trace holds everything up to the last flush that succeeded.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::StoreError;
+use super::batch::{Batch, Row};
+use super::columns::Table;
+use super::manifest::{Segment, put, sync};
+use super::place::Place;
+use super::read::load;
+use super::table::{Batches, encode};
+use crate::error::OpenError;
+use crate::folder::Folder;
+use deepctx_profile::trace::{
+    Basis, Cause, End, Lane, NotTraced, Recorded, RecordedAccount, RecordedBatch, RecordedKind,
+};
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::Nanos;
+
+/// The file that says which others there are.
+pub(super) const LIST: &str = "trace.json";
+const FORMAT: &str = "deepctx-trace";
+/// A newer one is refused: its events would be misread.
+const VERSION: u64 = 1;
+/// An entry takes about 200 bytes: a flush each second for a month.
+const LIST_BYTES_MAX: u64 = 1 << 29;
+/// Lanes that are read: more than any recording has.
+const LANES_MAX: usize = 1 << 20;
+/// Rows of a file that are in memory at once while files are merged: 1 MiB.
+const BATCH_ROWS: usize = 1 << 13;
+
+/// The list of a trace's files.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct List {
+    format: String,
+    version: u64,
+    /// Whether the recording ended well.
+    complete: bool,
+    /// Length of the window from the start of the capture, nanoseconds.
+    window_ns: u64,
+    /// Events that the recorder saw, and what became of them.
+    #[serde(default)]
+    account: Account,
+    segments: Vec<Listed>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Account {
+    received: u64,
+    kept: u64,
+    queue_full: u64,
+    writer_behind: u64,
+    without_times: u64,
+}
+
+/// One of its files.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Listed {
+    #[serde(flatten)]
+    segment: Segment,
+    /// Begin of the first event in it.
+    first_ns: u64,
+}
+
+impl List {
+    /// The list of a trace; `None` when there is no trace.
+    pub(super) fn read(place: &Place) -> Result<Option<List>, OpenError> {
+        let path = || place.path().join(LIST);
+        let bytes = match place.read(LIST, LIST_BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(OpenError::Read { path: path(), source }),
+        };
+        let odd = |because: String| OpenError::NotAProfile { path: path(), because };
+        let list: List =
+            serde_json::from_slice(&bytes).map_err(|error| odd(format!("it is damaged: {error}")))?;
+        if list.format != FORMAT || list.version != VERSION {
+            let (format, version) = (list.format.chars().take(40).collect::<String>(), list.version);
+            return Err(odd(format!(
+                "it has format `{format}` {version}, and this program reads `{FORMAT}` {VERSION}"
+            )));
+        }
+        Ok(Some(list))
+    }
+
+    /// Names of the files.
+    pub(super) fn files(&self) -> impl Iterator<Item = &str> {
+        self.segments.iter().map(|listed| listed.segment.file.as_str())
+    }
+}
+
+/// Writes the events of a capture into the folder of its profile.
+#[derive(Debug)]
+pub struct TraceWriter {
+    folder: Arc<Folder>,
+    list: List,
+    /// Files are numbered by attempt, so that none is ever written twice.
+    attempt: u32,
+}
+
+impl TraceWriter {
+    /// Begins the trace of a window from the start of the capture.
+    ///
+    /// # Errors
+    /// The list could not be written.
+    pub fn create(folder: Arc<Folder>, window: Nanos) -> Result<Self, StoreError> {
+        let list = List {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            complete: false,
+            window_ns: window.0,
+            account: Account::default(),
+            segments: Vec::new(),
+        };
+        let writer = TraceWriter { folder, list, attempt: 0 };
+        writer.put_list(&writer.list)?;
+        Ok(writer)
+    }
+
+    /// Writes events and the lanes that are new in them.
+    ///
+    /// # Errors
+    /// Nothing of them is listed then; what was written before stays.
+    pub fn append(&mut self, batch: &mut RecordedBatch) -> Result<(), StoreError> {
+        batch.events.sort_unstable_by_key(|event| (event.start, event.id));
+        let number = self.attempt;
+        self.attempt = self.attempt.saturating_add(1);
+        let mut list = self.list.clone();
+        let lanes = lane_rows(batch.first_lane, &batch.lanes);
+        let events = event_rows(&batch.events);
+        for (table, rows, first_ns) in [
+            (Table::TraceLanes, lanes, 0),
+            (Table::Trace, events, batch.events.first().map_or(0, |event| event.start.0)),
+        ] {
+            if let Some(segment) = self.put_segment(table, number, rows)? {
+                list.segments.push(Listed { segment, first_ns });
+            }
+        }
+        // The names of the files must last before the list has them.
+        sync(&self.folder)?;
+        self.put_list(&list)?;
+        self.list = list;
+        Ok(())
+    }
+
+    /// Marks the trace as complete, with what became of the events.
+    ///
+    /// # Errors
+    /// The list could not be written; the events are there.
+    pub fn finish(&mut self, account: &RecordedAccount) -> Result<(), StoreError> {
+        self.list.account = Account {
+            received: account.received,
+            kept: account.kept,
+            queue_full: account.left_out(NotTraced::QueueFull),
+            writer_behind: account.left_out(NotTraced::WriterBehind),
+            without_times: account.left_out(NotTraced::WithoutTimes),
+        };
+        self.list.complete = true;
+        self.put_list(&self.list)
+    }
+
+    fn put_segment(&self, table: Table, number: u32, rows: Batch) -> Result<Option<Segment>, StoreError> {
+        let count = rows.rows() as u64;
+        if count == 0 {
+            return Ok(None);
+        }
+        let bytes = encode(table, std::iter::once(Ok(rows)))
+            .map_err(|message| StoreError::Encode { table: table.name(), message })?;
+        let file = format!("{}-{number:06}.parquet", table.name());
+        put(&self.folder, &file, &bytes)?;
+        Ok(Some(Segment {
+            table: table.name().to_owned(),
+            file,
+            rows: count,
+            bytes: bytes.len() as u64,
+            crc32: crc32fast::hash(&bytes),
+            level: 0,
+        }))
+    }
+
+    fn put_list(&self, list: &List) -> Result<(), StoreError> {
+        let bytes = serde_json::to_vec_pretty(list)
+            .map_err(|error| StoreError::Encode { table: LIST, message: error.to_string() })?;
+        put(&self.folder, LIST, &bytes)?;
+        sync(&self.folder)
+    }
+}
+
+/// What a trace on disk lacks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceGaps {
+    /// Events that the recorder could not keep, and why.
+    pub left_out: RecordedAccount,
+    /// Events in files that could not be read.
+    pub unreadable: u64,
+    /// What is wrong with these files, one sentence each.
+    pub damaged: Vec<String>,
+    /// Whether the recording ended well.
+    pub complete: bool,
+}
+
+/// The events of a trace, by begin. Of each file that overlaps the present time some thousand rows are in memory, and
+/// the file as it is on disk.
+pub struct TraceReader<'p> {
+    place: &'p Place,
+    /// Files that were not reached yet, the earliest last.
+    ahead: Vec<Listed>,
+    open: Vec<OpenFile>,
+    /// Begin of the next event of each open file.
+    next: BinaryHeap<Reverse<(u64, usize)>>,
+    lanes: Vec<Lane>,
+    gaps: TraceGaps,
+}
+
+struct OpenFile {
+    batches: Batches,
+    name: String,
+    events: std::vec::IntoIter<Recorded>,
+    left: u64,
+}
+
+impl<'p> TraceReader<'p> {
+    pub(super) fn new(place: &'p Place, list: List) -> Self {
+        let Account { received, kept, queue_full, writer_behind, without_times } = list.account;
+        let mut left_out = RecordedAccount::new(received, kept);
+        left_out.leave_out(NotTraced::QueueFull, queue_full);
+        left_out.leave_out(NotTraced::WriterBehind, writer_behind);
+        left_out.leave_out(NotTraced::WithoutTimes, without_times);
+        let gaps = TraceGaps { left_out, complete: list.complete, ..TraceGaps::default() };
+        let of = |listed: &Listed, table: Table| listed.segment.table == table.name();
+        let (lanes, events): (Vec<_>, Vec<_>) = list
+            .segments
+            .into_iter()
+            .filter(|listed| of(listed, Table::Trace) || of(listed, Table::TraceLanes))
+            .partition(|listed| of(listed, Table::TraceLanes));
+        let mut reader = TraceReader {
+            place,
+            ahead: events,
+            open: Vec::new(),
+            next: BinaryHeap::new(),
+            lanes: Vec::new(),
+            gaps,
+        };
+        reader.ahead.sort_by_key(|listed| Reverse(listed.first_ns));
+        for listed in lanes {
+            let outcome = reader.read_lanes(&listed.segment);
+            reader.note(&listed.segment.file, outcome, 0);
+        }
+        reader
+    }
+
+    /// The lanes that events refer to.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// What the trace lacks; all of it is known once the last event was read.
+    pub fn gaps(&self) -> &TraceGaps {
+        &self.gaps
+    }
+
+    fn note(&mut self, file: &str, outcome: Result<(), String>, events: u64) {
+        if let Err(because) = outcome {
+            let because = deepctx_profile::frame::clean(&because.chars().take(200).collect::<String>());
+            let file = deepctx_profile::frame::clean(&file.chars().take(80).collect::<String>());
+            self.gaps.unreadable = self.gaps.unreadable.saturating_add(events);
+            self.gaps.damaged.push(format!("{file}: {because}"));
+        }
+    }
+
+    fn read_lanes(&mut self, segment: &Segment) -> Result<(), String> {
+        let mut batches =
+            Batches::of(Table::TraceLanes, load(self.place, segment)?, segment.rows, BATCH_ROWS)?;
+        while let Some(batch) = batches.next()? {
+            for row in batch.iter() {
+                let (number, lane) =
+                    lane(&row).ok_or_else(|| format!("row {} makes no sense", row.number()))?;
+                let number = number as usize;
+                if number >= LANES_MAX {
+                    return Err(format!("it has a lane {number}"));
+                }
+                if number >= self.lanes.len() {
+                    // A lane whose file is lost: nothing has this number.
+                    self.lanes.resize(number + 1, LOST_LANE);
+                }
+                self.lanes[number] = lane;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the files that begin before the next event.
+    fn open_due(&mut self) {
+        while let Some(listed) = self.ahead.last() {
+            if self.next.peek().is_some_and(|Reverse((start, _))| *start < listed.first_ns) {
+                return;
+            }
+            let Some(Listed { segment, .. }) = self.ahead.pop() else { return };
+            let batches = load(self.place, &segment)
+                .and_then(|bytes| Batches::of(Table::Trace, bytes, segment.rows, BATCH_ROWS));
+            match batches {
+                Ok(batches) => {
+                    let (name, left) = (segment.file, segment.rows);
+                    self.open.push(OpenFile { batches, name, events: Vec::new().into_iter(), left });
+                    self.refill(self.open.len() - 1);
+                }
+                Err(because) => self.note(&segment.file, Err(because), segment.rows),
+            }
+        }
+    }
+
+    /// Puts the next event of an open file in line, reading on where need be.
+    fn refill(&mut self, at: usize) {
+        let file = &mut self.open[at];
+        if file.events.as_slice().is_empty() {
+            let batch = file.batches.next().and_then(|batch| match batch {
+                Some(batch) => {
+                    let of = |row: Row<'_>| {
+                        event(&row).ok_or_else(|| format!("row {} makes no sense", row.number()))
+                    };
+                    batch.iter().map(of).collect::<Result<Vec<_>, _>>()
+                }
+                None => Ok(Vec::new()),
+            });
+            match batch {
+                Ok(events) => file.events = events.into_iter(),
+                Err(because) => {
+                    let (name, left) = (file.name.clone(), file.left);
+                    return self.note(&name, Err(because), left);
+                }
+            }
+        }
+        if let Some(first) = file.events.as_slice().first() {
+            self.next.push(Reverse((first.start.0, at)));
+        }
+    }
+}
+
+impl Iterator for TraceReader<'_> {
+    type Item = Recorded;
+
+    fn next(&mut self) -> Option<Recorded> {
+        self.open_due();
+        let Reverse((_, at)) = self.next.pop()?;
+        let file = &mut self.open[at];
+        let event = file.events.next()?;
+        file.left = file.left.saturating_sub(1);
+        self.refill(at);
+        Some(event)
+    }
+}
+
+/// Stands for a lane whose row is lost: no event has this process.
+const LOST_LANE: Lane = Lane::Thread { pid: 0, tid: 0 };
+
+fn lane_rows(first: u32, lanes: &[Lane]) -> Batch {
+    let mut batch = Batch::new(Table::TraceLanes);
+    for (number, lane) in (first..).zip(lanes) {
+        let (pid, tid, stream) = match *lane {
+            Lane::Thread { pid, tid } => (pid, Some(tid), None),
+            Lane::Stream { pid, device, context, stream } => (pid, None, Some((device, context, stream))),
+        };
+        batch.push([
+            number.into(),
+            pid.into(),
+            tid.into(),
+            stream.map(|(device, ..)| device).into(),
+            stream.map(|(_, context, _)| context).into(),
+            stream.map(|(.., stream)| stream).into(),
+        ]);
+    }
+    batch
+}
+
+fn lane(row: &Row<'_>) -> Option<(u32, Lane)> {
+    let pid = row.u32("pid")?;
+    let lane = match row.u32("tid") {
+        Some(tid) => Lane::Thread { pid, tid },
+        None => Lane::Stream {
+            pid,
+            device: row.u32("device")?,
+            context: row.u32("context")?,
+            stream: row.u32("stream")?,
+        },
+    };
+    Some((row.u32("lane")?, lane))
+}
+
+fn event_rows(events: &[Recorded]) -> Batch {
+    let mut batch = Batch::new(Table::Trace);
+    for event in events {
+        let basis = event.cause.map(|cause| basis_name(cause.basis));
+        batch.push([
+            event.kind.name().into(),
+            event.lane.into(),
+            event.start.0.into(),
+            event.end.duration().0.into(),
+            event.end.name().into(),
+            event.node.number().into(),
+            event.id.into(),
+            event.cause.map_or(0, |cause| cause.id).into(),
+            basis.unwrap_or("none").into(),
+            event.correlation.into(),
+            event.stream.into(),
+            event.object.into(),
+            event.position.into(),
+            event.bytes.into(),
+            event.graph_node.into(),
+        ]);
+    }
+    batch
+}
+
+fn event(row: &Row<'_>) -> Option<Recorded> {
+    let basis = BASES.into_iter().find(|basis| Some(basis_name(*basis)) == row.text("cause_kind"));
+    let cause = row.u64("cause")?;
+    Some(Recorded {
+        kind: RecordedKind::from_name(row.text("kind")?)?,
+        lane: row.u32("lane")?,
+        start: Nanos(row.u64("start_ns")?),
+        end: End::from_name(row.text("end")?, Nanos(row.u64("duration_ns")?))?,
+        node: NodeId::from_number(row.u32("node")?),
+        id: row.u64("id")?,
+        cause: basis.map(|basis| Cause { id: cause, basis }),
+        correlation: row.u32("correlation")?,
+        stream: row.u64("stream")?,
+        object: row.u64("object")?,
+        position: row.u64("position")?,
+        bytes: row.u64("bytes")?,
+        graph_node: row.u64("graph_node")?,
+    })
+}
+
+const BASES: [Basis; 3] = [Basis::Exact, Basis::ByOrder, Basis::Inferred];
+
+fn basis_name(basis: Basis) -> &'static str {
+    match basis {
+        Basis::Exact => "exact",
+        Basis::ByOrder => "by-order",
+        Basis::Inferred => "inferred",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use deepctx_profile::profile::Meta;
+    use proptest::prelude::*;
+
+    use super::super::Writer;
+    use super::*;
+
+    const LANE: Lane = Lane::Thread { pid: 7, tid: 8 };
+
+    fn event(start: u64, id: u64) -> Recorded {
+        Recorded {
+            kind: RecordedKind::Launch,
+            id,
+            cause: id.is_multiple_of(3).then_some(Cause { id: id / 3, basis: Basis::ByOrder }),
+            end: if id.is_multiple_of(5) { End::NotReturned } else { End::After(Nanos(id)) },
+            stream: u64::MAX - id,
+            node: NodeId::from_number(id as u32),
+            ..Recorded::gap(0, (Nanos(start), Nanos(start)), id)
+        }
+    }
+
+    /// A trace of files with these begins, whose lane stands in the first; `damage` is done to the folder.
+    fn read(
+        files: &[&[u64]],
+        damage: impl FnOnce(&std::path::Path),
+    ) -> (Vec<Recorded>, Vec<Lane>, TraceGaps) {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("run.dctx");
+        let profile = Writer::create(&path, &Meta::default()).unwrap();
+        let mut writer = TraceWriter::create(profile.folder(), Nanos(1000)).unwrap();
+        let (mut lanes, mut id) = (vec![LANE], 0);
+        for starts in files {
+            let mut events: Vec<Recorded> = Vec::new();
+            for start in *starts {
+                id += 1;
+                events.push(event(*start, id));
+            }
+            let lanes = std::mem::take(&mut lanes);
+            writer.append(&mut RecordedBatch { lanes, first_lane: 0, events }).unwrap();
+        }
+        writer.finish(&RecordedAccount::new(id, id)).unwrap();
+        damage(&path);
+        let place = Place::at(&path).unwrap();
+        let mut reader = TraceReader::new(&place, List::read(&place).unwrap().unwrap());
+        let events = reader.by_ref().collect();
+        (events, reader.lanes().to_vec(), reader.gaps().clone())
+    }
+
+    #[test]
+    fn a_damaged_file_is_a_gap_and_the_others_are_read() {
+        let check = |damage: &dyn Fn(&std::path::Path), ids: &[u64], lanes: &[Lane], said: &str| {
+            let (events, found, gaps) = read(&[&[10, 30], &[20, 40]], |path| damage(path));
+            assert_eq!(events.iter().map(|event| event.id).collect::<Vec<_>>(), ids, "{said}");
+            assert_eq!((found.as_slice(), gaps.damaged.join(";").as_str()), (lanes, said));
+            assert_eq!(gaps.unreadable, 4 - ids.len() as u64);
+        };
+        check(&|_| {}, &[1, 3, 2, 4], &[LANE], "");
+        let truncate = |path: &std::path::Path| {
+            let file = path.join("trace-000001.parquet");
+            let bytes = fs::read(&file).unwrap();
+            fs::write(&file, &bytes[..100]).unwrap();
+        };
+        let (.., gaps) = read(&[&[10, 30], &[20, 40]], truncate);
+        assert!(gaps.damaged[0].starts_with("trace-000001.parquet: it has 100 bytes instead of"), "{gaps:?}");
+        assert_eq!(gaps.unreadable, 2);
+        let remove =
+            |name: &'static str| move |path: &std::path::Path| fs::remove_file(path.join(name)).unwrap();
+        let gone = "No such file or directory (os error 2)";
+        check(&remove("trace-000000.parquet"), &[3, 4], &[LANE], &format!("trace-000000.parquet: {gone}"));
+        check(
+            &remove("trace-lanes-000000.parquet"),
+            &[1, 3, 2, 4],
+            &[],
+            &format!("trace-lanes-000000.parquet: {gone}"),
+        );
+    }
+
+    #[test]
+    fn a_damaged_list_is_an_error() {
+        let check = |text: &str, expect: &str| {
+            let temporary = tempfile::tempdir().unwrap();
+            fs::write(temporary.path().join(LIST), text).unwrap();
+            let error = List::read(&Place::at(temporary.path()).unwrap()).unwrap_err();
+            assert!(error.to_string().contains(expect), "{error}");
+        };
+        check("{", "it is damaged: EOF");
+        let list =
+            r#"{"format": "deepctx-trace", "version": 2, "complete": true, "window_ns": 1, "segments": []}"#;
+        check(list, "it has format `deepctx-trace` 2, and this program reads `deepctx-trace` 1");
+    }
+
+    #[test]
+    fn what_was_flushed_is_there_without_an_end() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("run.dctx");
+        let profile = Writer::create(&path, &Meta::default()).unwrap();
+        let mut writer = TraceWriter::create(profile.folder(), Nanos(1000)).unwrap();
+        let events = vec![event(1, 1)];
+        writer.append(&mut RecordedBatch { lanes: vec![LANE], first_lane: 0, events }).unwrap();
+        drop(writer);
+        let place = Place::at(&path).unwrap();
+        let reader = TraceReader::new(&place, List::read(&place).unwrap().unwrap());
+        assert!(!reader.gaps().complete);
+        assert_eq!(reader.collect::<Vec<_>>(), [event(1, 1)]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+        #[test]
+        fn events_come_back_as_written_and_in_order(
+            files in prop::collection::vec(prop::collection::vec(0u64..50, 0..40), 0..5),
+        ) {
+            let slices: Vec<&[u64]> = files.iter().map(Vec::as_slice).collect();
+            let (mut events, _, gaps) = read(&slices, |_| {});
+            prop_assert!(events.is_sorted_by_key(|event| event.start));
+            prop_assert_eq!((gaps.unreadable, gaps.damaged.len()), (0, 0));
+            events.sort_by_key(|event| event.id);
+            let written: Vec<Recorded> =
+                files.concat().into_iter().zip(1..).map(|(start, id)| event(start, id)).collect();
+            prop_assert_eq!(events, written);
+        }
+    }
+}

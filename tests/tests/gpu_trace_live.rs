@@ -1,0 +1,127 @@
+//! Traces of programs on the simulated device, compared event by event with the device's own account.
+//!
+//! Owns: the tests from a call to the stored trace and the tables over it, by the program as a user runs it. Because:
+//! begin, end, stream and cause of each event are promises about all stages together. Does not: look into any stage.
+//! Needs root and BPF.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
+mod cli_support;
+#[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
+mod simulated;
+
+use std::collections::BTreeMap;
+
+use deepctx_analysis::OverTime;
+use deepctx_analysis::over_time::Steps;
+use deepctx_profile::trace::{Basis, Call, DeviceKind, Launch, RankTrace, Waiter};
+use deepctx_profile::units::Nanos;
+use simulated::{Capture, Setting};
+
+/// What a device did, by stream and in order: what, nanoseconds, bytes.
+type ByStream = BTreeMap<u64, Vec<(&'static str, u64, u64)>>;
+
+/// A program of two threads, with graphs, copies and waits, all of whose events are kept.
+fn traced(libraries: &'static str) -> Option<Capture> {
+    let setting = Setting { libraries, collector: true, words: &["--trace", "10m"], ..Setting::default() };
+    let words = "--threads 2 --rate 2000 --launches 500 --graphs --copies --attended";
+    simulated::record(setting, &simulated::launcher()?, &words.split(' ').collect::<Vec<_>>())
+}
+
+fn only_rank(capture: &Capture) -> &RankTrace {
+    let [rank] = capture.job.as_ref().unwrap().ranks() else { panic!("one process was traced") };
+    rank
+}
+
+/// The device's own account.
+fn done(capture: &Capture) -> ByStream {
+    let mut all: BTreeMap<u64, Vec<_>> = BTreeMap::new();
+    for line in &capture.account {
+        let (what, bytes) = match line.what.as_str() {
+            "kernel" => ("kernel", 0),
+            "copy" => ("copy", line.bytes),
+            "fill" => ("fill", line.bytes),
+            _ => continue,
+        };
+        all.entry(line.stream).or_default().push((line.start, (what, line.end - line.start, bytes)));
+    }
+    let in_order = |mut work: Vec<(u64, _)>| {
+        work.sort_unstable();
+        work.into_iter().map(|(_, work)| work).collect()
+    };
+    all.into_iter().map(|(stream, work)| (stream, in_order(work))).collect()
+}
+
+/// The same, as it was recorded.
+fn recorded(rank: &RankTrace) -> ByStream {
+    let mut all = ByStream::new();
+    for (stream, ops) in rank.trace.streams().iter().zip(rank.links.streams()) {
+        let of = ops.iter().map(|id| {
+            let op = rank.trace.device.get(*id).unwrap();
+            match op.kind {
+                DeviceKind::Kernel => ("kernel", op.duration.0, 0),
+                DeviceKind::Copy => ("copy", op.duration.0, op.bytes.0),
+                DeviceKind::Fill => ("fill", op.duration.0, op.bytes.0),
+            }
+        });
+        all.entry(stream.stream.unwrap()).or_default().extend(of);
+    }
+    all
+}
+
+/// All work has one launch, which began before it, and every call has an end.
+fn every_launch_is_exact(rank: &RankTrace) {
+    assert!(rank.trace.ledger.rows().is_empty(), "{:?}", rank.trace.ledger.rows());
+    for (id, op) in rank.trace.device.iter() {
+        let Launch::Exact(call) = rank.links.launch(id) else {
+            panic!("{:?}: {op:?}", rank.links.launch(id))
+        };
+        let call = rank.trace.host.get(call).unwrap();
+        // The device's clock is known to some microseconds.
+        assert!(call.begin <= op.begin + Nanos(100_000), "{call:?} {op:?}");
+        assert!(call.duration.0 > 0, "{call:?}");
+    }
+}
+
+/// Each wait for a stream is for the last work that its thread gave it.
+fn waits_are_for_the_last_work(rank: &RankTrace) {
+    let mut waits = 0;
+    for wait in rank.links.waits() {
+        let Waiter::Host(call) = wait.waiter else { continue };
+        let (call, on) = (rank.trace.host.get(call).unwrap(), rank.trace.device.get(wait.on).unwrap());
+        if Call::of(rank.trace.name(call.name)) == Call::StreamSync {
+            assert_eq!(wait.basis, Basis::Exact);
+            assert!(on.begin <= call.end(), "{call:?} waits for {on:?}");
+            waits += 1;
+        }
+    }
+    assert!(waits > 0, "the program waits for its streams");
+}
+
+#[test]
+fn a_trace_is_the_account_of_the_device() {
+    for libraries in ["cuda12", "cuda13"] {
+        let Some(capture) = traced(libraries) else { return };
+        let rank = only_rank(&capture);
+        assert_eq!(recorded(rank), done(&capture), "{libraries}");
+        every_launch_is_exact(rank);
+        waits_are_for_the_last_work(rank);
+        let launches = rank.trace.host.iter().filter(|(_, op)| rank.trace.name(op.name) == "cuLaunchKernel");
+        // Five hundred of each thread; those that are recorded into a graph are launches, too.
+        assert!(launches.count() >= 1000);
+    }
+}
+
+#[test]
+fn tables_over_time_are_made_of_a_live_trace() {
+    let Some(capture) = traced("cuda13") else { return };
+    let tables = OverTime::compute(capture.job.as_ref().unwrap(), Steps::default());
+    let tables = serde_json::to_value(&tables).unwrap();
+    for table in ["devices", "idle", "launches", "queues", "copies", "critical_paths"] {
+        assert!(
+            tables.get(table).is_some_and(|table| table != &serde_json::Value::Null),
+            "{table}: {tables}"
+        );
+    }
+}

@@ -1,0 +1,248 @@
+//! Trace sink: writes single events to disk while the capture runs.
+//!
+//! Owns: the thread that writes, how many events may wait for it, and the gap that stands for those that may not.
+//! Because: a second of events takes the disk tens of milliseconds, for which the pipeline's thread must not wait; and
+//! what is lost must be missing from its lane and time, not from the whole window. Does not: know the format, see
+//! [`deepctx_storage::store`], or record.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use deepctx_profile::trace::{NotTraced, Recorded, RecordedAccount, RecordedBatch};
+use deepctx_profile::units::Nanos;
+use deepctx_storage::store::TraceWriter;
+
+use crate::lock;
+
+/// Events that may wait for the disk: half a second of a million a second, about 52 MiB.
+const WAITING_MAX: usize = 1 << 19;
+/// Events of one file: about 2 MiB on disk, and 26 MiB while they are encoded.
+const FILE_EVENTS: usize = 1 << 18;
+/// What a crash may lose.
+const FLUSH: Duration = Duration::from_secs(1);
+
+/// Writes single events, on a thread of its own.
+#[derive(Debug)]
+pub struct TraceSink {
+    orders: Sender<Order>,
+    thread: JoinHandle<()>,
+    shared: Arc<Shared>,
+    /// Lanes of batches that were not taken, which later events need.
+    held: Option<RecordedBatch>,
+    /// Events of batches that were not taken, by lane.
+    lost: BTreeMap<u32, Lost>,
+    behind: u64,
+}
+
+/// What the thread is to do.
+#[derive(Debug)]
+enum Order {
+    Write(RecordedBatch),
+    Finish(RecordedAccount),
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Events that wait.
+    waiting: AtomicUsize,
+    /// Events that could not be written.
+    unwritten: AtomicU64,
+    error: Mutex<Option<String>>,
+}
+
+/// Events of one lane that were not taken.
+#[derive(Clone, Copy, Debug)]
+struct Lost {
+    from: Nanos,
+    to: Nanos,
+    count: u64,
+}
+
+impl TraceSink {
+    /// Begins to write through `writer`.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn new(writer: TraceWriter) -> io::Result<Self> {
+        // Bounded by `WAITING_MAX` events, which batches of any size share.
+        let (orders, incoming) = unbounded();
+        let shared = Arc::<Shared>::default();
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("trace".into()).spawn(move || {
+            Files { writer, shared: of_thread, batch: RecordedBatch::default() }.run(&incoming)
+        })?;
+        Ok(Self { orders, thread, shared, held: None, lost: BTreeMap::new(), behind: 0 })
+    }
+
+    /// Takes events to be written; those that find no room become a gap.
+    pub(crate) fn take(&mut self, batch: RecordedBatch) {
+        let mut batch = match self.held.take() {
+            Some(mut held) => {
+                held.lanes.extend(batch.lanes);
+                RecordedBatch { events: batch.events, ..held }
+            }
+            None => batch,
+        };
+        let waiting = self.shared.waiting.load(Ordering::Acquire);
+        if waiting.saturating_add(batch.events.len()) > WAITING_MAX {
+            batch.events.drain(..).for_each(|event| self.lose(&event));
+            self.held = Some(batch);
+            return;
+        }
+        let lost = std::mem::take(&mut self.lost).into_iter();
+        batch.events.extend(lost.map(|(lane, of)| Recorded::gap(lane, (of.from, of.to), of.count)));
+        self.shared.waiting.fetch_add(batch.events.len(), Ordering::AcqRel);
+        // A thread that is gone has left its error.
+        _ = self.orders.send(Order::Write(batch));
+    }
+
+    fn lose(&mut self, event: &Recorded) {
+        self.behind += 1;
+        let end = Nanos(event.start.0.saturating_add(event.end.duration().0));
+        let lost = self.lost.entry(event.lane).or_insert(Lost { from: event.start, to: end, count: 0 });
+        *lost = Lost { from: lost.from.min(event.start), to: lost.to.max(end), count: lost.count + 1 };
+    }
+
+    /// Why events could not be written, if that is so.
+    pub(crate) fn error(&self) -> Option<String> {
+        lock(&self.shared.error).clone()
+    }
+
+    /// Writes what is left, with what became of all events; gives what became of them and the last error.
+    pub(crate) fn finish(mut self, mut account: RecordedAccount) -> (RecordedAccount, Option<String>) {
+        let gaps = std::mem::take(&mut self.lost).into_iter();
+        let gaps = gaps.map(|(lane, of)| Recorded::gap(lane, (of.from, of.to), of.count)).collect();
+        let last = RecordedBatch { events: gaps, ..self.held.take().unwrap_or_default() };
+        if !last.lanes.is_empty() || !last.events.is_empty() {
+            self.shared.waiting.fetch_add(last.events.len(), Ordering::AcqRel);
+            _ = self.orders.send(Order::Write(last));
+        }
+        account.leave_out(NotTraced::WriterBehind, self.behind);
+        account.kept = account.kept.saturating_sub(self.behind);
+        _ = self.orders.send(Order::Finish(account));
+        if self.thread.join().is_err() {
+            lock(&self.shared.error).get_or_insert("its thread stopped because of a defect".to_owned());
+        }
+        move_unwritten(&mut account, &self.shared);
+        (account, lock(&self.shared.error).take())
+    }
+}
+
+/// What could not be written was kept and is not any more.
+fn move_unwritten(account: &mut RecordedAccount, shared: &Shared) {
+    let unwritten = shared.unwritten.load(Ordering::Acquire);
+    account.kept = account.kept.saturating_sub(unwritten);
+    account.leave_out(NotTraced::WriterBehind, unwritten);
+}
+
+/// The thread's side.
+struct Files {
+    writer: TraceWriter,
+    shared: Arc<Shared>,
+    /// What the next file will have.
+    batch: RecordedBatch,
+}
+
+impl Files {
+    fn run(mut self, orders: &Receiver<Order>) {
+        let mut next_flush = Instant::now() + FLUSH;
+        loop {
+            match orders.recv_deadline(next_flush) {
+                Ok(Order::Write(more)) => {
+                    if self.batch.lanes.is_empty() {
+                        self.batch.first_lane = more.first_lane;
+                    }
+                    self.batch.lanes.extend(more.lanes);
+                    self.batch.events.extend(more.events);
+                }
+                Ok(Order::Finish(mut account)) => {
+                    self.flush();
+                    move_unwritten(&mut account, &self.shared);
+                    let finished = self.writer.finish(&account);
+                    return self.note(finished.err().map(|error| error.to_string()));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.flush(),
+            }
+            if self.batch.events.len() >= FILE_EVENTS || Instant::now() >= next_flush {
+                self.flush();
+                next_flush = Instant::now() + FLUSH;
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.batch.events.is_empty() {
+            return;
+        }
+        let events = self.batch.events.len();
+        match self.writer.append(&mut self.batch) {
+            Ok(()) => self.batch.lanes.clear(),
+            Err(error) => {
+                // Lanes are tried again: later events need them.
+                self.shared.unwritten.fetch_add(events as u64, Ordering::AcqRel);
+                self.note(Some(error.to_string()));
+            }
+        }
+        self.batch.events.clear();
+        self.shared.waiting.fetch_sub(events, Ordering::AcqRel);
+    }
+
+    fn note(&self, error: Option<String>) {
+        if let Some(error) = error {
+            *lock(&self.shared.error) = Some(error);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::profile::Meta;
+    use deepctx_profile::trace::{End, Lane, RecordedKind};
+    use deepctx_profile::tree::NodeId;
+    use deepctx_storage::store::Writer;
+
+    use super::*;
+
+    fn event(number: u64) -> Recorded {
+        Recorded {
+            kind: RecordedKind::Launch,
+            end: End::After(Nanos(1)),
+            id: number,
+            node: NodeId::ROOT,
+            ..Recorded::gap(0, (Nanos(number), Nanos(number)), 0)
+        }
+    }
+
+    fn batch(events: u64) -> RecordedBatch {
+        let lanes = vec![Lane::Thread { pid: 7, tid: 8 }];
+        RecordedBatch { lanes, first_lane: 0, events: (0..events).map(event).collect() }
+    }
+
+    #[test]
+    fn events_are_written_or_counted() {
+        let check = |batches: &[u64], kept: u64, behind: u64| {
+            let folder = std::env::temp_dir().join(format!("deepctx-trace-{}-{kept}", std::process::id()));
+            _ = std::fs::remove_dir_all(&folder);
+            let profile = Writer::create(&folder, &Meta::default()).unwrap();
+            let mut sink = TraceSink::new(TraceWriter::create(profile.folder(), Nanos(9)).unwrap()).unwrap();
+            for events in batches {
+                sink.take(batch(*events));
+            }
+            let all = batches.iter().sum();
+            let account = RecordedAccount::new(all, all);
+            let (account, error) = sink.finish(account);
+            std::fs::remove_dir_all(&folder).unwrap();
+            assert_eq!(error, None);
+            assert_eq!((account.kept, account.left_out(NotTraced::WriterBehind)), (kept, behind));
+            assert_eq!(account.received, account.kept + account.lost());
+        };
+        check(&[3], 3, 0);
+        check(&[WAITING_MAX as u64 + 1], 0, WAITING_MAX as u64 + 1);
+    }
+}
