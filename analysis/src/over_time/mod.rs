@@ -11,10 +11,14 @@ mod breakdown;
 mod collectives;
 mod copies;
 mod critical_path;
+mod difference;
 mod idle;
 mod intervals;
 mod launches;
+mod nesting;
+mod operators;
 mod queues;
+mod sequences;
 mod steps;
 mod window;
 
@@ -26,15 +30,19 @@ use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{Basis, DeviceKind, HostKind, Job, RankTrace, Trace};
 use serde::Serialize;
 
+use nesting::Nesting;
 use window::Window;
 
 pub use breakdown::DeviceTime;
 pub use collectives::{Collective, Lateness, NotMatched, Stragglers};
 pub use copies::Copies;
 pub use critical_path::{Bound, CriticalPath, PathOp, PathPart};
+pub use difference::{CountChange, EventChange, EventDifference, EventSide, EventSum};
 pub use idle::Idle;
 pub use launches::Launches;
+pub use operators::{Kernel, Launched, Operator, Operators, Place};
 pub use queues::Queue;
+pub use sequences::{Repeated, Sequence, Sequences};
 pub use steps::StepSplit;
 pub use window::Steps;
 
@@ -64,6 +72,10 @@ pub struct OverTime {
     pub steps: Vec<StepSplit>,
     /// The slowest rank of each step.
     pub slowest: Vec<SlowestRank>,
+    /// What work each operator launched, for each rank.
+    pub operators: Vec<Operators>,
+    /// Work that operators launch in the same order again and again, for each rank.
+    pub sequences: Vec<Sequences>,
     /// What the end of each rank's window waited for.
     pub critical_paths: Vec<CriticalPath>,
     /// Which rank the others wait for.
@@ -148,6 +160,8 @@ impl OverTime {
     /// Computes every table. Steps bound what counts: see [`Steps`].
     pub fn compute(job: &Job, of: Steps) -> Self {
         let windows: Vec<Window<'_>> = job.ranks().iter().map(|rank| Window::new(rank, of)).collect();
+        let nestings: Vec<Nesting> = job.ranks().iter().map(Nesting::of).collect();
+        let nested = || windows.iter().zip(&nestings);
         let steps: Vec<StepSplit> = windows.iter().flat_map(steps::compute).collect();
         OverTime {
             schema_version: SCHEMA_VERSION,
@@ -160,6 +174,8 @@ impl OverTime {
             copies: windows.iter().flat_map(copies::compute).collect(),
             slowest: if job.ranks().len() > 1 { slowest(&steps) } else { Vec::new() },
             steps,
+            operators: nested().map(|(window, nesting)| operators::compute(window, nesting)).collect(),
+            sequences: nested().map(|(window, nesting)| sequences::compute(window, nesting)).collect(),
             critical_paths: windows.iter().filter_map(critical_path::compute).collect(),
             stragglers: collectives::compute(job, of),
         }

@@ -245,6 +245,130 @@ fn ranks_that_disagree_are_not_matched() {
     check("kernel 0/9 0..5 ncclKernel_AllGather", "ranks 0 and 1 run different kernels as number 0");
 }
 
+/// Operators with calls, own operations, own and inclusive device time in µs; the last one is what none launched.
+fn operators(input: &str) -> Vec<(String, u64, u64, u64, u64)> {
+    let found = of(input).operators.remove(0);
+    let row = |row: &Operator| {
+        let own = (row.launched.count, row.launched.device_ns / 1000);
+        (row.name.clone(), row.calls, own.0, own.1, row.device_inclusive_ns / 1000)
+    };
+    let mut rows: Vec<_> = found.rows.iter().map(row).collect();
+    rows.push(("outside".to_owned(), 0, found.outside.count, found.outside.device_ns / 1000, 0));
+    rows
+}
+
+#[test]
+fn work_belongs_to_the_innermost_operator() {
+    let check = |input: &str, expect: &[(&str, u64, u64, u64, u64)]| {
+        let found = operators(input);
+        let found: Vec<_> = found.iter().map(|row| (row.0.as_str(), row.1, row.2, row.3, row.4)).collect();
+        assert_eq!(found, expect, "{input}");
+    };
+    check(
+        "op m 0..50 aten::linear
+         op m 5..40 aten::addmm
+         call m 6..8 cudaLaunchKernel #1
+         call m 45..46 cudaLaunchKernel #2
+         kernel 0/7 10..30 gemm #1
+         kernel 0/7 50..55 bias #2",
+        &[("aten::addmm", 1, 1, 20, 20), ("aten::linear", 1, 1, 5, 25), ("outside", 0, 0, 0, 0)],
+    );
+    // Nobody knows who launched the first one, and the second was launched by no operator.
+    check(
+        "kernel 0/7 0..7 lost #9\n call m 1..2 cudaLaunchKernel #2\n kernel 0/7 8..10 b #2",
+        &[("outside", 0, 2, 9, 0)],
+    );
+    // A call within one of the same name counts once.
+    check(
+        "op m 0..50 f\n op m 5..40 f\n call m 6..8 cudaLaunchKernel #1\n kernel 0/7 10..30 gemm #1",
+        &[("f", 2, 1, 20, 20), ("outside", 0, 0, 0, 0)],
+    );
+    // Another thread's operator is not around the launch.
+    check(
+        "op other 0..50 f\n call m 6..8 cudaLaunchKernel #1\n kernel 0/7 10..30 gemm #1",
+        &[("f", 1, 0, 0, 0), ("outside", 0, 1, 20, 0)],
+    );
+}
+
+#[test]
+fn a_place_is_the_range_around_an_operator() {
+    let found = of("
+        range m 0..60 forward
+        op m 0..50 aten::linear
+        call m 6..8 cudaLaunchKernel #1
+        kernel 0/7 10..30 gemm #1")
+    .operators
+    .remove(0);
+    let places = &found.rows[0].places;
+    assert_eq!((places[0].name.as_str(), places[0].count, places[0].device_ns), ("forward", 1, 20_000));
+}
+
+#[test]
+fn sequences_are_what_one_outermost_call_launches() {
+    let call = |at: u64, id: u64, names: [&str; 3]| {
+        let kernel = |(place, name): (usize, &&str)| {
+            let (from, id) = (at + 20 + 5 * place as u64, id + place as u64);
+            format!(
+                "call m {}..{} cudaLaunchKernel #{id}\n kernel 0/7 {from}..{} {name} #{id}\n",
+                at + place as u64 + 1,
+                at + place as u64 + 2,
+                from + 3
+            )
+        };
+        let kernels: String = names.iter().enumerate().map(kernel).collect();
+        format!("op m {at}..{} norm\n op m {at}..{} aten::mul\n{kernels}", at + 10, at + 9)
+    };
+    let input = [call(0, 1, ["a", "a", "b"]), call(100, 11, ["a", "a", "b"]), call(200, 21, ["b", "a", "a"])];
+    let found = of(&input.concat()).sequences.remove(0);
+    let rows: Vec<_> =
+        found.rows.iter().map(|row| (row.operator.as_str(), row.count, row.device_ns)).collect();
+    assert_eq!(rows, [("norm", 2, 18_000), ("norm", 1, 9_000)]);
+    let parts: Vec<_> = found.rows[0].kernels.iter().map(|part| (part.name.as_str(), part.times)).collect();
+    assert_eq!((parts, found.rows[0].host_ns), (vec![("a", 2), ("b", 1)], 20_000));
+    // Two operations are too few.
+    let short =
+        of("op m 0..9 f\n call m 1..2 cudaGraphLaunch #1\n kernel 0/7 3..4 a #1\n kernel 0/7 5..6 a #1");
+    assert_eq!((short.sequences[0].rows.len(), short.sequences[0].short_calls), (0, 1));
+}
+
+#[test]
+fn a_difference_has_what_is_added_removed_more_or_fewer() {
+    let before = job(&["op m 0..9 f\n kernel 0/7 0..10 a\n kernel 0/7 10..20 a\n kernel 0/7 20..30 b"]);
+    let after = job(&["op m 0..9 f\n kernel 0/7 0..50 a\n kernel 0/7 50..52 c\n copy 0/7 60..61 a"]);
+    let whole = Steps::default();
+    let found = EventDifference::compute((&before, whole), (&after, whole));
+    let rows: Vec<_> = found
+        .rows
+        .iter()
+        .map(|row| (row.kind, row.name.as_str(), row.change, row.time_change_ns()))
+        .collect();
+    let expect = [
+        ("kernel", "a", CountChange::Fewer, 30_000),
+        ("kernel", "b", CountChange::Removed, -10_000),
+        ("kernel", "c", CountChange::Added, 2_000),
+        ("copy", "a", CountChange::Added, 1_000),
+        ("operator", "f", CountChange::Same, 0),
+    ];
+    assert_eq!(rows, expect);
+    assert_eq!((found.before.events, found.after.events), (4, 4));
+}
+
+#[test]
+fn two_step_ranges_of_a_trace_can_be_compared() {
+    let of = job(&["
+        step m 0..10 ProfilerStep#1
+        step m 10..20 ProfilerStep#2
+        call m 1..2 cudaLaunchKernel #1
+        call m 11..12 cudaLaunchKernel #2
+        kernel 0/7 3..5 a #1
+        kernel 0/7 13..19 a #2"]);
+    let steps = |from, until| Steps { from, until };
+    let found = EventDifference::compute((&of, steps(None, Some(2))), (&of, steps(Some(2), None)));
+    let kernel = found.rows.iter().find(|row| row.kind == "kernel").unwrap();
+    assert_eq!((kernel.change, kernel.time_change_ns()), (CountChange::Same, 4_000));
+    assert_eq!((found.before.steps, found.after.steps), (1, 1));
+}
+
 /// Any trace of a few threads and streams.
 fn any_trace() -> impl Strategy<Value = String> {
     let event = (0u8..8, 0u8..3, 0u64..200, 0u64..60, 0u64..6).prop_map(|(kind, lane, begin, length, id)| {
@@ -274,7 +398,20 @@ proptest! {
             prop_assert_eq!(row.idle_ns + row.compute_ns + row.non_compute_ns, row.span_ns);
             prop_assert!(row.overlap_ns + row.exposed_communication_ns <= row.communication_ns);
         }
-        let _: Trace = text::parse(&input).unwrap();
+        let trace: Trace = text::parse(&input).unwrap();
+        let operators = &found.operators[0];
+        let launched = || operators.rows.iter().map(|row| &row.launched).chain([&operators.outside]);
+        prop_assert_eq!(launched().map(|row| row.count).sum::<u64>(), trace.device.len() as u64);
+        let device: u64 = trace.device.iter().map(|(_, op)| op.duration.0).sum();
+        prop_assert_eq!(launched().map(|row| row.device_ns).sum::<u64>(), device);
+    }
+
+    #[test]
+    fn a_difference_from_itself_is_none(input in any_trace()) {
+        let job = job(&[&input]);
+        let found = EventDifference::compute((&job, Steps::default()), (&job, Steps::default()));
+        prop_assert!(found.rows.iter().all(|row| row.before == row.after && row.change == CountChange::Same));
+        prop_assert_eq!(found.rows.iter().map(|row| row.after.count).sum::<u64>(), found.after.events);
     }
 
     #[test]

@@ -5,7 +5,9 @@
 
 pub(crate) mod accelerators;
 mod comparison;
+mod event_difference;
 mod findings;
+mod operators;
 mod over_time;
 mod short;
 mod training;
@@ -18,6 +20,7 @@ use crate::functions::Function;
 use crate::losses::Losses;
 
 pub use comparison::write as write_comparison;
+pub use event_difference::write as write_event_difference;
 pub use findings::write as write_findings;
 pub use over_time::write as write_over_time;
 pub use short::write;

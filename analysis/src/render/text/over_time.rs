@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::{Bytes, Nanos};
 
-use super::{counted, without_middle};
+use super::{counted, operators, without_middle};
 use crate::over_time::{Bound, CriticalPath, OverTime, StepSplit, Stragglers, TraceSummary};
 
 /// Widest name of a kernel.
@@ -31,6 +31,8 @@ pub fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<
     let few = if tables.traces.len() > 1 { rows.min(ROWS_OF_JOB) } else { rows };
     idle(tables, few, out)?;
     launches(tables, few, out)?;
+    operators::write(&tables.operators, few, out)?;
+    operators::sequences(&tables.sequences, few, out)?;
     copies(tables, few, out)?;
     steps(&tables.steps, few, out)?;
     out.flush()
@@ -293,7 +295,7 @@ fn stragglers(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result
     more(all.len(), rows.min(ROWS_OF_JOB), "collective", out)
 }
 
-fn more(all: usize, rows: usize, thing: &str, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn more(all: usize, rows: usize, thing: &str, out: &mut dyn Write) -> io::Result<()> {
     match all.saturating_sub(rows) {
         0 => Ok(()),
         hidden => writeln!(out, "  … {} more", counted(hidden as u64, thing)),
