@@ -214,7 +214,46 @@ fn the_latest_rank_is_whom_others_wait_for() {
     assert_eq!((collective.latest_rank, collective.skew_ns, collective.waited_ns), (1, 30_000, 40_000));
     assert_eq!((collective.transfer_ns, collective.end_spread_ns), (10_000, 0));
     assert!(found.stragglers.communicators_inferred && found.missing_ranks.is_empty());
-    assert_eq!((found.slowest[0].slowest_rank, found.slowest[0].longest_ns), (1, 40_000));
+    assert_eq!((found.slowest[0].slowest_rank, found.slowest[0].own_ns), (1, 40_000));
+    let communicator = &found.communicators[0];
+    let latest = (communicator.latest_rank, communicator.times_latest, communicator.waited_for_ns);
+    assert_eq!((communicator.collectives, latest), (1, (1, 1, 40_000)));
+}
+
+#[test]
+fn who_waits_for_others_is_not_slow() {
+    // Both steps are 100 µs long: rank 1 computes, rank 0 waits for it in the collective.
+    let traces = [
+        "step m 0..100 ProfilerStep#1\n kernel 0/7 0..20 gemm\n kernel 0/9 20..100 ncclKernel_AllReduce",
+        "step m 0..100 ProfilerStep#1\n kernel 0/7 0..90 gemm\n kernel 0/9 90..100 ncclKernel_AllReduce",
+    ];
+    let found = OverTime::compute(&job(&traces), Steps::default());
+    assert_eq!((found.steps[0].communication_ns, found.steps[0].waiting_ns), (80_000, 70_000));
+    let slowest = &found.slowest[0];
+    assert_eq!((slowest.slowest_rank, slowest.own_ns, slowest.least_own_ns), (1, 100_000, 30_000));
+    let uneven = |wanted| found.imbalance.iter().find(|row| row.phase == wanted).unwrap();
+    let compute = uneven(Phase::Compute);
+    assert_eq!((compute.most_rank, compute.most_ns, compute.least_ns), (1, 90_000, 20_000));
+    assert_eq!(uneven(Phase::Transfer).imbalance_percent, Some(0.0));
+    assert_eq!(uneven(Phase::DataLoader).imbalance_percent, None);
+}
+
+#[test]
+fn a_slow_rank_is_slow_by_its_phases() {
+    let rank = |compute: u64| {
+        let last = compute + 10;
+        format!("step m 0..{last} ProfilerStep#1\n kernel 0/7 0..{compute} gemm\n op m {compute}..{last} f")
+    };
+    let traces = [rank(20), rank(30), rank(70)];
+    let found = OverTime::compute(&job(&traces.each_ref().map(String::as_str)), Steps::default());
+    let because = &found.slowest[0].because;
+    let expect = Excess { phase: Phase::Compute, slowest_ns: 70_000, median_ns: 30_000 };
+    assert_eq!((found.slowest[0].slowest_rank, because.as_slice()), (2, [expect].as_slice()));
+    // No collective: clocks are as traced, and nobody checked them.
+    let clocks: Vec<_> =
+        found.stragglers.ranks.iter().map(|row| (row.clock, row.clock_uncertainty_ns)).collect();
+    let unchecked = (ClockBasis::Unchecked, None);
+    assert_eq!(clocks, [(ClockBasis::Reference, Some(0)), unchecked, unchecked]);
 }
 
 #[test]
@@ -227,6 +266,8 @@ fn clocks_an_hour_apart_are_aligned_by_ends() {
     let other = late(3_600_000_000).replace("3600000010", "3600000030");
     let found = OverTime::compute(&job(&[&late(0), &other]), Steps::default()).stragglers;
     assert_eq!(found.ranks[1].clock_offset_ns, 3_600_000_000_000);
+    let clock = (found.ranks[1].clock, found.ranks[1].ends_compared, found.ranks[1].clock_uncertainty_ns);
+    assert_eq!(clock, (ClockBasis::CollectiveEnds, 3, Some(0)));
     assert_eq!((found.collectives[0].latest_rank, found.collectives[0].waited_ns), (1, 20_000));
 }
 

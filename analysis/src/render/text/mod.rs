@@ -9,6 +9,7 @@ mod event_difference;
 mod findings;
 mod operators;
 mod over_time;
+mod ranks;
 mod short;
 mod training;
 
