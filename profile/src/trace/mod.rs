@@ -12,6 +12,8 @@
 mod columns;
 mod event;
 mod job;
+mod lane_builder;
+mod lanes;
 mod link;
 mod name;
 #[cfg(any(test, feature = "testing"))]
@@ -29,6 +31,10 @@ pub use event::{
     HostOp, HostOps, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread,
 };
 pub use job::{Job, RankTrace};
+pub use lanes::{
+    ClassTimes, Event, EventClass, EventFacts, EventLane, EventLanes, LaunchFacts, RangeRow, RangeTables,
+    Segment,
+};
 pub use link::{Basis, Launch, Links, Wait, Waiter};
 pub use name::{Call, KernelClass};
 
