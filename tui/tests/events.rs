@@ -7,7 +7,6 @@
 mod program;
 mod synthetic;
 
-use std::fmt::Write;
 use std::sync::Arc;
 
 use crossterm::event::{MouseButton, MouseEventKind};
@@ -21,28 +20,9 @@ use program::Program;
 
 /// Three steps of a training on one device: kernels, a copy beside them, and gradients that are exchanged.
 fn training() -> Snapshot {
-    let mut input = String::new();
-    let mut id = 0;
-    for step in 0..3u64 {
-        let begin = step * 1000;
-        writeln!(input, "step main {begin}..{} ProfilerStep#{step}", begin + 1000).unwrap();
-        writeln!(input, "op main {begin}..{} enumerate(DataLoader)#__next__", begin + 150).unwrap();
-        for layer in 0..8u64 {
-            let at = begin + 160 + 70 * layer;
-            id += 1;
-            writeln!(input, "op main {at}..{} aten::linear", at + 60).unwrap();
-            writeln!(input, "call main {}..{} cudaLaunchKernel #{id}", at + 20, at + 30).unwrap();
-            writeln!(input, "kernel 0/7 {}..{} sgemm_128x64 #{id}", at + 40, at + 100).unwrap();
-        }
-        let (copy, reduce) = (id + 1, id + 2);
-        id += 2;
-        writeln!(input, "call main {}..{} cudaMemcpyAsync #{copy}", begin + 152, begin + 158).unwrap();
-        writeln!(input, "copy 0/20 {}..{} Memcpy HtoD #{copy} 4096B", begin + 165, begin + 215).unwrap();
-        writeln!(input, "call backward {}..{} cudaLaunchKernel #{reduce}", begin + 700, begin + 705).unwrap();
-        writeln!(input, "kernel 0/8 {}..{} ncclKernel_AllReduce #{reduce}", begin + 740, begin + 960)
-            .unwrap();
-    }
-    let job = Job::new(vec![("trace.json".to_owned(), text::parse(&input).unwrap())]).unwrap();
+    let lines: Vec<String> = (0..3).flat_map(step).collect();
+    let trace = text::parse(&lines.join("\n")).expect("the lines are events");
+    let job = Job::new(vec![("trace.json".to_owned(), trace)]).expect("there is one rank");
     let lanes = EventLanes::new(Arc::new(job), |_| 0);
     let header = Header {
         target: "trace.json".to_owned(),
@@ -51,6 +31,27 @@ fn training() -> Snapshot {
         ..Header::default()
     };
     Snapshot { header, extra: Extra::Events(SharedLanes(Arc::new(lanes))), ..Snapshot::default() }
+}
+
+fn step(step: u64) -> Vec<String> {
+    let (begin, first) = (step * 1000, 1 + step * 10);
+    let (copy, reduce) = (first + 8, first + 9);
+    let at = |from: u64, to: u64| format!("{}..{}", begin + from, begin + to);
+    let mut lines = vec![
+        format!("step main {} ProfilerStep#{step}", at(0, 1000)),
+        format!("op main {} enumerate(DataLoader)#__next__", at(0, 150)),
+        format!("call main {} cudaMemcpyAsync #{copy}", at(152, 158)),
+        format!("copy 0/20 {} Memcpy HtoD #{copy} 4096B", at(165, 215)),
+        format!("call backward {} cudaLaunchKernel #{reduce}", at(700, 705)),
+        format!("kernel 0/8 {} ncclKernel_AllReduce #{reduce}", at(740, 960)),
+    ];
+    for layer in 0..8 {
+        let (id, from) = (first + layer, 160 + 70 * layer);
+        lines.push(format!("op main {} aten::linear", at(from, from + 60)));
+        lines.push(format!("call main {} cudaLaunchKernel #{id}", at(from + 20, from + 30)));
+        lines.push(format!("kernel 0/7 {} sgemm_128x64 #{id}", at(from + 40, from + 100)));
+    }
+    lines
 }
 
 impl Program {

@@ -61,20 +61,8 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
         Action::Sort => table::sort_by_next(model),
         Action::Reverse => table::reverse(model),
         Action::Escape => escape(model),
-        Action::Up
-        | Action::Down
-        | Action::Left
-        | Action::Right
-        | Action::PageUp
-        | Action::PageDown
-        | Action::First
-        | Action::Last
-        | Action::Enter
-        | Action::ZoomOut
-        | Action::ZoomReset
-        | Action::NextEvent
-        | Action::PreviousEvent
-        | Action::SelectRange => navigate(model, action),
+        // All others move within a tab.
+        _ => navigate(model, action),
     }
     keep_in_range(model);
     Effects::Redraw

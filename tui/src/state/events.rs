@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn the_time_in_sight_follows_the_moment() {
         let whole = Nanos(1_000_000);
-        let mut check = |at: u64, expect: u64| {
+        let check = |at: u64, expect: u64| {
             let mut state =
                 EventsState { length: Some(Nanos(10_000)), from: Nanos(50_000), ..EventsState::default() };
             state.go_to(Nanos(at), whole);
