@@ -105,9 +105,6 @@ impl Builder<'_> {
             }
             times[segment.class.place()] += segment.to.saturating_sub(segment.from).0;
         }
-        if segments.len().is_multiple_of(STRIDE) {
-            sums.push(times);
-        }
         let label = format!("{}{label}", self.rank);
         EventLane { label, is_stream, rank: self.place, shift: self.shift, segments, sums }
     }

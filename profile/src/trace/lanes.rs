@@ -287,7 +287,8 @@ impl EventLane {
 
     fn times_before(&self, at: Nanos) -> ClassTimes {
         let number = self.segments.partition_point(|segment| segment.from < at);
-        let stored = number / STRIDE;
+        // The last of them may go on after the moment: stored sums must not hold it.
+        let stored = number.saturating_sub(1) / STRIDE;
         let mut times = self.sums.get(stored).copied().unwrap_or_default();
         for segment in self.segments.get(stored * STRIDE..number).unwrap_or_default() {
             times[segment.class.place()] += segment.to.min(at).saturating_sub(segment.from).0;

@@ -7,8 +7,7 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::Nanos;
 
-use super::over_time::more;
-use super::{counted, without_middle};
+use super::{counted, more, without_middle};
 use crate::over_time::{CountChange, EventChange, EventDifference, EventSide};
 
 /// Widest name.

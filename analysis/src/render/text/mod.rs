@@ -157,6 +157,14 @@ fn counted(n: u64, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
+/// Says how many rows of a table are not shown.
+fn more(all: usize, rows: usize, thing: &str, out: &mut dyn Write) -> io::Result<()> {
+    match all.saturating_sub(rows) {
+        0 => Ok(()),
+        hidden => writeln!(out, "  … {} more", counted(hidden as u64, thing)),
+    }
+}
+
 /// A share, six columns wide.
 fn share(percent: f64) -> String {
     format!("{percent:5.1}%")

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::{Bytes, Nanos};
 
-use super::{counted, operators, ranks, without_middle};
+use super::{counted, more, operators, ranks, without_middle};
 use crate::over_time::{Bound, CriticalPath, OverTime, StepSplit, TraceSummary};
 
 /// Widest name of a kernel.
@@ -250,11 +250,4 @@ fn steps(steps: &[StepSplit], rows: usize, out: &mut dyn Write) -> io::Result<()
         )?;
     }
     more(steps.len(), rows, "step", out)
-}
-
-pub(super) fn more(all: usize, rows: usize, thing: &str, out: &mut dyn Write) -> io::Result<()> {
-    match all.saturating_sub(rows) {
-        0 => Ok(()),
-        hidden => writeln!(out, "  … {} more", counted(hidden as u64, thing)),
-    }
 }

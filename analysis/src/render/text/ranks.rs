@@ -7,8 +7,7 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::Nanos;
 
-use super::over_time::more;
-use super::without_middle;
+use super::{more, without_middle};
 use crate::over_time::{ClockBasis, Lateness, OverTime, Phase, SlowestRank, Stragglers};
 
 /// Widest name of a kernel or a communicator.
