@@ -258,7 +258,11 @@ mod tests {
         }
 
         #[test]
-        fn tables_of_a_range_have_the_time_of_its_lanes(input in any_trace(), from in 0u64..260_000, length in 0u64..99_000) {
+        fn tables_of_a_range_have_the_time_of_its_lanes(
+            input in any_trace(),
+            from in 0u64..260_000,
+            length in 0u64..99_000,
+        ) {
             let found = lanes(&input);
             let (from, to) = (Nanos(from), Nanos(from + length));
             let tables = found.range(from, to);
