@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use deepctx_analysis::OverTime;
-use deepctx_analysis::over_time::Steps;
+use deepctx_analysis::over_time::{ClockBasis, Steps};
 use deepctx_storage::open_traces;
 
 fn tables(name: &str) -> OverTime {
@@ -102,4 +102,60 @@ fn named_events_give_exact_waits() {
     assert!(trace.exact_waits > 0);
     let path = &tables.critical_paths[0];
     assert_eq!(path.parts.iter().map(|part| part.time_ns).sum::<u64>(), path.window_ns);
+}
+
+#[test]
+fn operators_launch_what_plain_counting_finds() {
+    let check = |file: &str, expect: &[(&str, u64, u64)]| {
+        let tables = tables(file);
+        let operators = &tables.operators[0];
+        let rows = operators.rows.iter().filter(|row| row.launched.count > 0);
+        let rows = rows.map(|row| (row.name.as_str(), row.launched.count, row.launched.device_ns));
+        let found: Vec<_> = rows.take(expect.len()).collect();
+        assert_eq!(found, expect, "{file}");
+        let launched = operators.rows.iter().map(|row| row.launched.count).sum::<u64>();
+        assert_eq!(launched + operators.outside.count, tables.traces[0].device_events as u64, "{file}");
+    };
+    check(
+        "alexnet-a100-sync.json.gz",
+        &[
+            ("aten::copy_", 16, 55_503_000),
+            ("aten::cudnn_convolution", 31, 5_375_000),
+            ("aten::addmm", 14, 2_664_000),
+            ("aten::add_", 10, 958_000),
+        ],
+    );
+    check(
+        "dlrm",
+        &[("record_param_comms", 8, 5_798_000), ("aten::mm", 15, 104_000), ("aten::copy_", 32, 79_000)],
+    );
+    check("gpuonly-mi210.json.gz", &[]);
+}
+
+#[test]
+fn a_step_has_a_slowest_rank_with_a_reason() {
+    let tables = tables("dlrm");
+    let slowest = &tables.slowest[0];
+    assert_eq!((tables.slowest.len(), slowest.ranks), (1, 8));
+    for step in &tables.steps {
+        let parts = [
+            step.kernel_ns,
+            step.copy_ns,
+            step.fill_ns,
+            step.communication_ns,
+            step.api_call_ns,
+            step.data_loader_ns,
+            step.operator_ns,
+            step.other_ns,
+        ];
+        assert_eq!(parts.iter().sum::<u64>(), step.length_ns);
+        assert!(step.waiting_ns <= step.communication_ns);
+        assert!(step.length_ns - step.waiting_ns <= slowest.own_ns);
+    }
+    assert!(slowest.because.iter().all(|row| row.slowest_ns > row.median_ns));
+    // All ranks have one clock, and the ends of collectives say so within 7 µs.
+    for rank in &tables.stragglers.ranks[1..] {
+        assert_eq!((rank.clock, rank.clock_offset_ns), (ClockBasis::AsTraced, 0));
+        assert!(rank.clock_uncertainty_ns.is_some_and(|by| by <= 7_000));
+    }
 }

@@ -13,6 +13,7 @@ pub use crate::frame::FrameKind;
 pub use crate::ledger::LossRow;
 pub use crate::metric::{Metric, Unit};
 use crate::request::Request;
+use crate::trace::EventLanes;
 use crate::units::{Bytes, Nanos};
 
 /// A device that worked for less than one part in so many of the capture was not busy.
@@ -55,8 +56,21 @@ pub enum Extra {
     Table(Table),
     /// Values by time of each process and thread.
     Timeline(Timeline),
+    /// Single events by time, where the source is a trace: in place of [`Extra::Timeline`].
+    Events(SharedLanes),
     /// The lines of one source file.
     Source(SourceLines),
+}
+
+/// Lanes of a trace, made once and shared by all snapshots of it.
+#[derive(Clone, Debug)]
+pub struct SharedLanes(pub Arc<EventLanes>);
+
+impl PartialEq for SharedLanes {
+    /// Whether both are the same lanes: a trace does not change while it is looked at.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// A metric that the profile has values of.

@@ -30,6 +30,12 @@ pub enum Action {
     ZoomOut,
     /// Show everything again.
     ZoomReset,
+    /// To the next event of the chosen lane.
+    NextEvent,
+    /// To the event before it.
+    PreviousEvent,
+    /// Begin or end a selection of time.
+    SelectRange,
     /// Next tab.
     NextTab,
     /// Previous tab.
@@ -121,6 +127,8 @@ pub enum Scope {
     Table,
     /// In the timeline.
     Timeline,
+    /// In the timeline of a trace, which has single events.
+    Events,
     /// In a source file.
     Source,
     /// While typing a search or a filter.
@@ -135,12 +143,13 @@ pub enum Scope {
 
 impl Scope {
     /// Scopes in the order of the help.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Views,
         Self::Overview,
         Self::Graph,
         Self::Table,
         Self::Timeline,
+        Self::Events,
         Self::Source,
         Self::Typing,
         Self::Metrics,
@@ -157,6 +166,7 @@ impl Scope {
             Self::Graph => "Flame graph and callers",
             Self::Table => "Table",
             Self::Timeline => "Time",
+            Self::Events => "Time, of a trace",
             Self::Source => "Source",
             Self::Typing => "While typing a search or a filter",
             Self::Metrics => "In the menu of metrics",
@@ -364,6 +374,34 @@ pub const BINDINGS: &[Binding] = &[
         "",
     ),
     bind(Scope::Timeline, &[letter('0')], Action::ZoomReset, "show the whole time", "all"),
+    bind(
+        Scope::Events,
+        &[letter('+'), ENTER],
+        Action::Enter,
+        "zoom in at the cursor (or the wheel)",
+        "zoom in",
+    ),
+    bind(
+        Scope::Events,
+        &[letter('-'), key(KeyCode::Backspace)],
+        Action::ZoomOut,
+        "zoom out (or the wheel)",
+        "zoom out",
+    ),
+    bind(
+        Scope::Events,
+        &[letter(' ')],
+        Action::SelectRange,
+        "begin or end a selection, whose tables show (or drag)",
+        "select",
+    ),
+    bind(Scope::Events, &[letter('n')], Action::NextEvent, "next event of the lane", "next"),
+    bind(Scope::Events, &[letter('N')], Action::PreviousEvent, "event before it", ""),
+    bind(Scope::Events, &[key(KeyCode::Left), letter('h')], Action::Left, "earlier by a column", ""),
+    bind(Scope::Events, &[key(KeyCode::Right), letter('l')], Action::Right, "later by a column", ""),
+    bind(Scope::Events, &[key(KeyCode::Home), letter('g')], Action::First, "to the first event", ""),
+    bind(Scope::Events, &[key(KeyCode::End), letter('G')], Action::Last, "to the end", ""),
+    bind(Scope::Events, &[letter('0')], Action::ZoomReset, "show the whole time", "all"),
     bind(Scope::Source, &[ENTER], Action::NextMatch, "next line with a value, hottest first", "next line"),
     bind(Scope::Source, &[key(KeyCode::Backspace)], Action::ShowFlame, "back to the flame graph", "back"),
     bind(Scope::Typing, &[ENTER], Action::Accept, "go to the hottest match; apply the filter", "go"),
@@ -423,6 +461,7 @@ mod tests {
         }
     }
 
+    // Of a trace, which cannot be paused and has no matches of a search, three keys mean something of their own.
     #[test]
     fn views_do_not_shadow_global_keys() {
         let everywhere: HashSet<Key> =

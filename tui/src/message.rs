@@ -28,8 +28,12 @@ pub enum Message {
     Click(u16, u16),
     /// Right button.
     RightClick,
-    /// Wheel; true is up.
-    Wheel(bool),
+    /// Wheel at a column and row of the screen; true is up.
+    Wheel(bool, u16, u16),
+    /// The pointer moved to a column and row with its left button down.
+    Drag(u16, u16),
+    /// The left button went up.
+    Release,
 }
 
 /// What the event loop has to do after an update.

@@ -12,6 +12,7 @@ use deepctx_profile::snapshot::{
     Extra, FlameNode, FlameTree, LineRow, MetricTotal, Overview, Snapshot, SourceLines, SourcePlace,
     SourceText, Table, TableRow, Timeline,
 };
+use deepctx_profile::trace::EventLanes;
 use ratatui::layout::Rect;
 
 use crate::keys::Scope;
@@ -19,6 +20,7 @@ use crate::layout::areas::Areas;
 use crate::layout::boxes::{self, FlameLayout};
 use crate::layout::fold::{Folded, Growth};
 use crate::layout::table::Columns;
+use crate::state::events::EventsState;
 use crate::state::graph::GraphState;
 use crate::state::overview::OverviewState;
 use crate::state::pin::Pin;
@@ -105,6 +107,7 @@ pub struct Model {
     pub(crate) folds: bool,
     pub(crate) table: TableState,
     pub(crate) timeline: TimelineState,
+    pub(crate) events: EventsState,
     pub(crate) source: SourceState,
     pub(crate) health_scroll: usize,
     pub(crate) search: Option<Search>,
@@ -138,6 +141,7 @@ impl Model {
             folds: true,
             table: TableState::default(),
             timeline: TimelineState::default(),
+            events: EventsState::default(),
             source: SourceState::default(),
             health_scroll: 0,
             search: None,
@@ -198,6 +202,7 @@ impl Model {
             (Mode::Browse, Tab::Overview) => &[Scope::Overview, Scope::Views],
             (Mode::Browse, Tab::Flame | Tab::Callers) => &[Scope::Graph, Scope::Views],
             (Mode::Browse, Tab::Table) => &[Scope::Table, Scope::Views],
+            (Mode::Browse, Tab::Timeline) if self.events_data().is_some() => &[Scope::Events, Scope::Views],
             (Mode::Browse, Tab::Timeline) => &[Scope::Timeline, Scope::Views],
             (Mode::Browse, Tab::Source) => &[Scope::Source, Scope::Views],
             (Mode::Browse, Tab::Health) => &[Scope::Views],
@@ -322,6 +327,14 @@ impl Model {
     pub(crate) fn timeline_data(&self) -> Option<&Timeline> {
         match self.parts.timeline.as_ref().map(|snapshot| &snapshot.extra) {
             Some(Extra::Timeline(timeline)) => Some(timeline),
+            _ => None,
+        }
+    }
+
+    /// The lanes of a trace, where the source has one.
+    pub(crate) fn events_data(&self) -> Option<&EventLanes> {
+        match self.parts.timeline.as_ref().map(|snapshot| &snapshot.extra) {
+            Some(Extra::Events(lanes)) => Some(&lanes.0),
             _ => None,
         }
     }

@@ -186,8 +186,10 @@ pub fn message(model: &Model, event: &Event) -> Option<Message> {
         Event::Mouse(mouse) => match mouse.kind {
             MouseEventKind::Down(MouseButton::Left) => Some(Message::Click(mouse.column, mouse.row)),
             MouseEventKind::Down(MouseButton::Right) => Some(Message::RightClick),
-            MouseEventKind::ScrollUp => Some(Message::Wheel(true)),
-            MouseEventKind::ScrollDown => Some(Message::Wheel(false)),
+            MouseEventKind::Drag(MouseButton::Left) => Some(Message::Drag(mouse.column, mouse.row)),
+            MouseEventKind::Up(MouseButton::Left) => Some(Message::Release),
+            MouseEventKind::ScrollUp => Some(Message::Wheel(true, mouse.column, mouse.row)),
+            MouseEventKind::ScrollDown => Some(Message::Wheel(false, mouse.column, mouse.row)),
             _ => None,
         },
         Event::Resize(width, height) => Some(Message::Resize(*width, *height)),

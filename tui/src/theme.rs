@@ -5,6 +5,7 @@
 //! else keeps the terminal's. Does not: place anything.
 
 use deepctx_profile::snapshot::FrameKind;
+use deepctx_profile::trace::EventClass;
 use ratatui::style::{Color, Modifier, Style};
 
 /// How many colours a terminal has.
@@ -249,6 +250,25 @@ impl Theme {
     /// A kind's letter or name where there is no box: coloured where colours can be read on any background.
     pub(crate) fn mark(&self, kind: FrameKind) -> Style {
         self.frame(kind, "", Emphasis::None, false)
+    }
+
+    /// Bar or name of an event of a trace.
+    pub(crate) fn event(&self, class: EventClass) -> Style {
+        // Between black and white, to be visible on both.
+        let (of_sixteen, indexed) = match class {
+            EventClass::Compute => (Color::Green, 35),
+            EventClass::Communication => (Color::Magenta, 134),
+            EventClass::Memory => (Color::Yellow, 136),
+            EventClass::Call => (Color::Red, 167),
+            EventClass::Operator => (Color::Blue, 33),
+            EventClass::Python => (Color::Cyan, 37),
+            EventClass::Range | EventClass::Other => (Color::DarkGray, 244),
+        };
+        match self.palette {
+            Palette::Plain => Style::new(),
+            Palette::Sixteen => Style::new().fg(of_sixteen),
+            Palette::Indexed | Palette::True => Style::new().fg(Color::Indexed(indexed)),
+        }
     }
 
     /// What matters most on a line.

@@ -12,9 +12,11 @@
 
 use std::collections::BTreeMap;
 
-use deepctx_profile::trace::{DeviceOp, Job, KernelClass};
+use deepctx_profile::trace::{DeviceOp, Job, KernelClass, TraceTime};
+use deepctx_profile::units::Nanos;
 use serde::Serialize;
 
+use super::intervals::Intervals;
 use super::window::{Steps, Window};
 
 /// Offsets below this are left alone: ranks of one host have one clock, and collectives end within some microseconds.
@@ -70,8 +72,50 @@ pub struct Lateness {
     /// How far its clock was ahead of the first rank's, by the ends of collectives; taken out of all figures. 0 when it
     /// was too small to matter.
     pub clock_offset_ns: i64,
-    /// How far that may be off: the largest difference of a collective's end from it.
-    pub clock_uncertainty_ns: u64,
+    /// How far that may be off: the largest difference of a collective's end from it. `None` when there was none to
+    /// compare.
+    pub clock_uncertainty_ns: Option<u64>,
+    /// What the offset stands on.
+    pub clock: ClockBasis,
+    /// Collectives whose ends were compared with the first rank's.
+    pub ends_compared: usize,
+}
+
+/// How the clock of a rank was aligned with the first rank's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockBasis {
+    /// It is the first rank's own.
+    Reference,
+    /// The traces' own clocks stand: ends of collectives agree with them as well as they can.
+    AsTraced,
+    /// By the ends of collectives: measured, with an uncertainty.
+    CollectiveEnds,
+    /// The traces' own clocks, unchecked: the rank has no collective in common with the first one.
+    Unchecked,
+}
+
+/// How far a clock is ahead.
+#[derive(Clone, Copy, Debug)]
+struct Offset {
+    ns: i64,
+    uncertainty_ns: Option<u64>,
+    clock: ClockBasis,
+    compared: usize,
+}
+
+/// What was found, and when each rank waited, on its own clock.
+#[derive(Default)]
+pub(super) struct Matches {
+    pub(super) stragglers: Stragglers,
+    waits: BTreeMap<u32, Vec<(TraceTime, TraceTime)>>,
+}
+
+impl Matches {
+    /// When a rank waited for others.
+    pub(super) fn waits_of(&self, rank: u32) -> Intervals {
+        Intervals::of(self.waits.get(&rank).into_iter().flatten().copied())
+    }
 }
 
 /// A communicator whose collectives do not match.
@@ -89,6 +133,8 @@ struct Part {
     name: deepctx_profile::StrId,
     begin: i64,
     end: i64,
+    /// The begin on the rank's own clock.
+    own: TraceTime,
 }
 
 /// The parts of a communicator, by rank.
@@ -96,11 +142,12 @@ type Communicators = BTreeMap<String, BTreeMap<u32, Vec<Part>>>;
 /// A communicator whose ranks agree, with the parts of each rank.
 type Matched = (String, Vec<(u32, Vec<Part>)>);
 
-pub(super) fn compute(job: &Job, steps: Steps) -> Stragglers {
-    let mut result = Stragglers::default();
+pub(super) fn compute(job: &Job, steps: Steps) -> Matches {
+    let mut found = Matches::default();
     if job.ranks().len() < 2 {
-        return result;
+        return found;
     }
+    let result = &mut found.stragglers;
     let mut communicators = Communicators::new();
     for of in job.ranks() {
         let window = Window::new(of, steps);
@@ -120,11 +167,11 @@ pub(super) fn compute(job: &Job, steps: Steps) -> Stragglers {
     for (communicator, parts) in &matched {
         let count = parts.first().map_or(0, |(_, parts)| parts.len());
         for ordinal in 0..count {
-            let row = one(job, communicator, ordinal, parts, &offsets, &mut result.ranks);
-            result.collectives.extend(row);
+            let row = one(job, communicator, ordinal, parts, &offsets, &mut found);
+            found.stragglers.collectives.extend(row);
         }
     }
-    result
+    found
 }
 
 /// Adds the collectives of a rank. Gives whether communicators had to be inferred.
@@ -158,7 +205,7 @@ fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
 fn part(window: &Window<'_>, op: &DeviceOp) -> Part {
     let epoch = window.of.trace.clock.epoch_ns.unwrap_or(0);
     let at = |ns: u64| i64::try_from(epoch.saturating_add(ns)).unwrap_or(i64::MAX);
-    Part { name: op.name, begin: at(op.begin.as_nanos()), end: at(op.end().as_nanos()) }
+    Part { name: op.name, begin: at(op.begin.as_nanos()), end: at(op.end().as_nanos()), own: op.begin }
 }
 
 /// Whether all ranks have the same collectives.
@@ -184,7 +231,7 @@ fn agree(job: &Job, parts: &BTreeMap<u32, Vec<Part>>) -> Result<(), String> {
 }
 
 /// How far each rank's clock is ahead of the first one's, and how sure that is.
-fn offsets(job: &Job, matched: &[Matched]) -> BTreeMap<u32, (i64, u64)> {
+fn offsets(job: &Job, matched: &[Matched]) -> BTreeMap<u32, Offset> {
     let mut differences: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
     let first = job.ranks().first().map_or(0, |of| of.rank);
     for (_, parts) in matched {
@@ -194,19 +241,42 @@ fn offsets(job: &Job, matched: &[Matched]) -> BTreeMap<u32, (i64, u64)> {
             differences.entry(*rank).or_default().extend(ends);
         }
     }
-    let offset = |mut all: Vec<i64>| {
-        all.sort_unstable();
-        let median = all.get(all.len() / 2).copied().unwrap_or(0);
-        let spread = all.iter().map(|one| one.abs_diff(median)).max().unwrap_or(0);
-        let matters = median.abs() > OFFSET_MIN_NS && median.unsigned_abs() > spread;
-        (if matters { median } else { 0 }, spread)
+    let offset = |rank: u32| match differences.remove(&rank) {
+        _ if rank == first => {
+            Offset { ns: 0, uncertainty_ns: Some(0), clock: ClockBasis::Reference, compared: 0 }
+        }
+        Some(all) if !all.is_empty() => offset_of(all),
+        _ => UNCHECKED,
     };
-    differences.into_iter().map(|(rank, all)| (rank, offset(all))).collect()
+    let ranks: Vec<u32> = job.ranks().iter().map(|of| of.rank).collect();
+    ranks.iter().copied().zip(ranks.iter().copied().map(offset)).collect()
 }
 
-fn lateness(rank: u32, offsets: &BTreeMap<u32, (i64, u64)>) -> Lateness {
-    let (clock_offset_ns, clock_uncertainty_ns) = offsets.get(&rank).copied().unwrap_or((0, 0));
-    Lateness { rank, times_latest: 0, waited_for_ns: 0, waited_ns: 0, clock_offset_ns, clock_uncertainty_ns }
+const UNCHECKED: Offset = Offset { ns: 0, uncertainty_ns: None, clock: ClockBasis::Unchecked, compared: 0 };
+
+/// The median of all differences, where it is more than chance and resolution.
+fn offset_of(mut all: Vec<i64>) -> Offset {
+    all.sort_unstable();
+    let median = all.get(all.len() / 2).copied().unwrap_or(0);
+    let around = |middle: i64| all.iter().map(|one| one.abs_diff(middle)).max().unwrap_or(0);
+    let spread = around(median);
+    let matters = median.abs() > OFFSET_MIN_NS && median.unsigned_abs() > spread;
+    let (ns, clock) = if matters { (median, ClockBasis::CollectiveEnds) } else { (0, ClockBasis::AsTraced) };
+    Offset { ns, uncertainty_ns: Some(around(ns)), clock, compared: all.len() }
+}
+
+fn lateness(rank: u32, offsets: &BTreeMap<u32, Offset>) -> Lateness {
+    let offset = offsets.get(&rank).copied().unwrap_or(UNCHECKED);
+    Lateness {
+        rank,
+        times_latest: 0,
+        waited_for_ns: 0,
+        waited_ns: 0,
+        clock_offset_ns: offset.ns,
+        clock_uncertainty_ns: offset.uncertainty_ns,
+        clock: offset.clock,
+        ends_compared: offset.compared,
+    }
 }
 
 fn one(
@@ -214,18 +284,22 @@ fn one(
     communicator: &str,
     ordinal: usize,
     parts: &[(u32, Vec<Part>)],
-    offsets: &BTreeMap<u32, (i64, u64)>,
-    ranks: &mut [Lateness],
+    offsets: &BTreeMap<u32, Offset>,
+    found: &mut Matches,
 ) -> Option<Collective> {
     let aligned = |(rank, parts): &(u32, Vec<Part>)| {
-        let (part, offset) = (parts.get(ordinal)?, offsets.get(rank).map_or(0, |(offset, _)| *offset));
+        let (part, offset) = (parts.get(ordinal)?, offsets.get(rank).map_or(0, |offset| offset.ns));
         Some((*rank, Part { begin: part.begin - offset, end: part.end - offset, ..*part }))
     };
     let parts: Vec<(u32, Part)> = parts.iter().filter_map(aligned).collect();
     let (latest_rank, latest) = *parts.iter().max_by_key(|(_, part)| part.begin)?;
     let waited = |part: &Part| part.end.min(latest.begin).saturating_sub(part.begin).max(0).unsigned_abs();
     let waited_ns = parts.iter().map(|(_, part)| waited(part)).sum();
-    for row in ranks {
+    for (rank, part) in &parts {
+        let until = part.own + Nanos(waited(part));
+        found.waits.entry(*rank).or_default().push((part.own, until));
+    }
+    for row in &mut found.stragglers.ranks {
         if let Some((_, part)) = parts.iter().find(|(rank, _)| *rank == row.rank) {
             row.waited_ns += waited(part);
         }

@@ -11,10 +11,15 @@ mod breakdown;
 mod collectives;
 mod copies;
 mod critical_path;
+mod difference;
 mod idle;
 mod intervals;
 mod launches;
+mod nesting;
+mod operators;
 mod queues;
+mod ranks;
+mod sequences;
 mod steps;
 mod window;
 
@@ -26,20 +31,25 @@ use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{Basis, DeviceKind, HostKind, Job, RankTrace, Trace};
 use serde::Serialize;
 
+use nesting::Nesting;
 use window::Window;
 
 pub use breakdown::DeviceTime;
-pub use collectives::{Collective, Lateness, NotMatched, Stragglers};
+pub use collectives::{ClockBasis, Collective, Lateness, NotMatched, Stragglers};
 pub use copies::Copies;
 pub use critical_path::{Bound, CriticalPath, PathOp, PathPart};
+pub use difference::{CountChange, EventChange, EventDifference, EventSide, EventSum};
 pub use idle::Idle;
 pub use launches::Launches;
+pub use operators::{Kernel, Launched, Operator, Operators, Place};
 pub use queues::Queue;
+pub use ranks::{CommunicatorSum, Excess, Phase, PhaseImbalance, SlowestRank};
+pub use sequences::{Repeated, Sequence, Sequences};
 pub use steps::StepSplit;
 pub use window::Steps;
 
 /// Version of the serialized form: raised when a field is removed or changes its meaning.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// Every table over time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -62,8 +72,16 @@ pub struct OverTime {
     pub copies: Vec<Copies>,
     /// What each training step spent its time with.
     pub steps: Vec<StepSplit>,
-    /// The slowest rank of each step.
+    /// The slowest rank of each step, and why it is. Empty with one rank.
     pub slowest: Vec<SlowestRank>,
+    /// How unevenly each phase of the steps is spread over ranks. Empty with one rank.
+    pub imbalance: Vec<PhaseImbalance>,
+    /// Collectives by communicator. Empty with one rank.
+    pub communicators: Vec<CommunicatorSum>,
+    /// What work each operator launched, for each rank.
+    pub operators: Vec<Operators>,
+    /// Work that operators launch in the same order again and again, for each rank.
+    pub sequences: Vec<Sequences>,
     /// What the end of each rank's window waited for.
     pub critical_paths: Vec<CriticalPath>,
     /// Which rank the others wait for.
@@ -127,28 +145,15 @@ pub struct GapCount {
     pub count: u64,
 }
 
-/// The slowest rank of a step.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct SlowestRank {
-    /// Number of the step.
-    pub step: u64,
-    /// Ranks that have the step.
-    pub ranks: usize,
-    /// The rank with the longest one.
-    pub slowest_rank: u32,
-    /// Its length.
-    pub longest_ns: u64,
-    /// Length in the median of ranks.
-    pub median_ns: u64,
-    /// Length on the fastest rank.
-    pub shortest_ns: u64,
-}
-
 impl OverTime {
     /// Computes every table. Steps bound what counts: see [`Steps`].
     pub fn compute(job: &Job, of: Steps) -> Self {
         let windows: Vec<Window<'_>> = job.ranks().iter().map(|rank| Window::new(rank, of)).collect();
-        let steps: Vec<StepSplit> = windows.iter().flat_map(steps::compute).collect();
+        let nestings: Vec<Nesting> = job.ranks().iter().map(Nesting::of).collect();
+        let nested = || windows.iter().zip(&nestings);
+        let matches = collectives::compute(job, of);
+        let split = |window: &Window<'_>| steps::compute(window, &matches.waits_of(window.of.rank));
+        let steps: Vec<StepSplit> = windows.iter().flat_map(split).collect();
         OverTime {
             schema_version: SCHEMA_VERSION,
             traces: job.ranks().iter().map(summary).collect(),
@@ -158,12 +163,23 @@ impl OverTime {
             launches: windows.iter().map(launches::compute).collect(),
             queues: windows.iter().flat_map(queues::compute).collect(),
             copies: windows.iter().flat_map(copies::compute).collect(),
-            slowest: if job.ranks().len() > 1 { slowest(&steps) } else { Vec::new() },
+            slowest: ranks::slowest(&steps),
+            imbalance: ranks::imbalance(&steps),
+            communicators: ranks::communicators(&matches.stragglers.collectives),
             steps,
+            operators: nested().map(|(window, nesting)| operators::compute(window, nesting)).collect(),
+            sequences: nested().map(|(window, nesting)| sequences::compute(window, nesting)).collect(),
             critical_paths: windows.iter().filter_map(critical_path::compute).collect(),
-            stragglers: collectives::compute(job, of),
+            stragglers: matches.stragglers,
         }
     }
+}
+
+/// How far the clock of each rank is ahead of the first rank's, as far as ends of collectives tell: see
+/// [`Lateness::clock_offset_ns`].
+pub fn clock_offsets(job: &Job) -> Vec<(u32, i64)> {
+    let found = collectives::compute(job, Steps::default()).stragglers.ranks;
+    found.iter().map(|row| (row.rank, row.clock_offset_ns)).collect()
 }
 
 fn summary(of: &RankTrace) -> TraceSummary {
@@ -230,25 +246,4 @@ fn device_kind(kind: DeviceKind) -> &'static str {
         DeviceKind::Copy => "copy",
         DeviceKind::Fill => "fill",
     }
-}
-
-fn slowest(steps: &[StepSplit]) -> Vec<SlowestRank> {
-    let mut numbers: Vec<u64> = steps.iter().map(|row| row.step).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    let row = |number: u64| {
-        let mut of_step: Vec<(u64, u32)> =
-            steps.iter().filter(|row| row.step == number).map(|row| (row.host_ns, row.rank)).collect();
-        of_step.sort_unstable();
-        let (longest_ns, slowest_rank) = *of_step.last()?;
-        Some(SlowestRank {
-            step: number,
-            ranks: of_step.len(),
-            slowest_rank,
-            longest_ns,
-            median_ns: of_step[of_step.len() / 2].0,
-            shortest_ns: of_step[0].0,
-        })
-    };
-    numbers.into_iter().filter_map(row).collect()
 }

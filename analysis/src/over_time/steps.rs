@@ -6,7 +6,7 @@
 //! The split is that of Kineto's TensorBoard plug-in: kinds of events have priorities, and a moment belongs to the kind
 //! that is highest among those that happen then: kernels, copies, fills, communication, calls of the runtime, the data
 //! loader, operators, nothing. A step ends where the next one begins; the last one with its own end or the end of what
-//! it launched, whichever is later.
+//! it launched, whichever is later. Beyond the plug-in, communication has a part in which another rank had not come.
 
 use deepctx_profile::trace::{DeviceKind, HostKind, KernelClass, TraceTime};
 use serde::Serialize;
@@ -33,6 +33,8 @@ pub struct StepSplit {
     pub fill_ns: u64,
     /// A kernel communicates.
     pub communication_ns: u64,
+    /// Of that, the part in which another rank had not come yet; 0 where no collective could be matched.
+    pub waiting_ns: u64,
     /// A call of the runtime or the driver.
     pub api_call_ns: u64,
     /// The data loader.
@@ -48,7 +50,7 @@ pub(super) fn is_data_loader(name: &str) -> bool {
     name.starts_with("enumerate(DataLoader)") || name.contains("DataLoaderIter.__next__")
 }
 
-pub(super) fn compute(window: &Window<'_>) -> Vec<StepSplit> {
+pub(super) fn compute(window: &Window<'_>, waits: &Intervals) -> Vec<StepSplit> {
     let steps = window.steps();
     if steps.is_empty() {
         return Vec::new();
@@ -56,7 +58,7 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<StepSplit> {
     let kinds = by_priority(window);
     let split = |(place, step): (usize, &Step)| {
         let end = steps.get(place + 1).map_or_else(|| end_of_last(window, step), |next| next.op.begin);
-        of_step(window.of.rank, step, end, &kinds)
+        of_step(window.of.rank, step, end, &kinds, waits)
     };
     steps.iter().enumerate().map(split).collect()
 }
@@ -67,6 +69,9 @@ fn end_of_last(window: &Window<'_>, step: &Step) -> TraceTime {
         window.device().filter(|(id, _)| launched(*id).is_some_and(|call| call.begin >= step.op.begin));
     of_step.map(|(_, op)| op.end()).fold(step.op.end(), TraceTime::max)
 }
+
+/// The place of communication among the kinds.
+const COMMUNICATION: usize = 3;
 
 /// Times of each kind, highest priority first.
 fn by_priority(window: &Window<'_>) -> [Intervals; 7] {
@@ -91,12 +96,16 @@ fn by_priority(window: &Window<'_>) -> [Intervals; 7] {
     ]
 }
 
-fn of_step(rank: u32, step: &Step, end: TraceTime, kinds: &[Intervals; 7]) -> StepSplit {
+fn of_step(rank: u32, step: &Step, end: TraceTime, kinds: &[Intervals; 7], waits: &Intervals) -> StepSplit {
     let mut left = Intervals::of([(step.op.begin, end)]);
     let length_ns = left.length();
-    let mut parts = [0; 7];
-    for (part, kind) in parts.iter_mut().zip(kinds) {
-        *part = left.and(kind).length();
+    let (mut parts, mut waiting_ns) = ([0; 7], 0);
+    for (place, (part, kind)) in parts.iter_mut().zip(kinds).enumerate() {
+        let own = left.and(kind);
+        *part = own.length();
+        if place == COMMUNICATION {
+            waiting_ns = own.and(waits).length();
+        }
         left = left.without(kind);
     }
     let [kernel_ns, copy_ns, fill_ns, communication_ns, api_call_ns, data_loader_ns, operator_ns] = parts;
@@ -109,6 +118,7 @@ fn of_step(rank: u32, step: &Step, end: TraceTime, kinds: &[Intervals; 7]) -> St
         copy_ns,
         fill_ns,
         communication_ns,
+        waiting_ns,
         api_call_ns,
         data_loader_ns,
         operator_ns,

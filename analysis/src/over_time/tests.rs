@@ -214,7 +214,46 @@ fn the_latest_rank_is_whom_others_wait_for() {
     assert_eq!((collective.latest_rank, collective.skew_ns, collective.waited_ns), (1, 30_000, 40_000));
     assert_eq!((collective.transfer_ns, collective.end_spread_ns), (10_000, 0));
     assert!(found.stragglers.communicators_inferred && found.missing_ranks.is_empty());
-    assert_eq!((found.slowest[0].slowest_rank, found.slowest[0].longest_ns), (1, 40_000));
+    assert_eq!((found.slowest[0].slowest_rank, found.slowest[0].own_ns), (1, 40_000));
+    let communicator = &found.communicators[0];
+    let latest = (communicator.latest_rank, communicator.times_latest, communicator.waited_for_ns);
+    assert_eq!((communicator.collectives, latest), (1, (1, 1, 40_000)));
+}
+
+#[test]
+fn who_waits_for_others_is_not_slow() {
+    // Both steps are 100 µs long: rank 1 computes, rank 0 waits for it in the collective.
+    let traces = [
+        "step m 0..100 ProfilerStep#1\n kernel 0/7 0..20 gemm\n kernel 0/9 20..100 ncclKernel_AllReduce",
+        "step m 0..100 ProfilerStep#1\n kernel 0/7 0..90 gemm\n kernel 0/9 90..100 ncclKernel_AllReduce",
+    ];
+    let found = OverTime::compute(&job(&traces), Steps::default());
+    assert_eq!((found.steps[0].communication_ns, found.steps[0].waiting_ns), (80_000, 70_000));
+    let slowest = &found.slowest[0];
+    assert_eq!((slowest.slowest_rank, slowest.own_ns, slowest.least_own_ns), (1, 100_000, 30_000));
+    let uneven = |wanted| found.imbalance.iter().find(|row| row.phase == wanted).unwrap();
+    let compute = uneven(Phase::Compute);
+    assert_eq!((compute.most_rank, compute.most_ns, compute.least_ns), (1, 90_000, 20_000));
+    assert_eq!(uneven(Phase::Transfer).imbalance_percent, Some(0.0));
+    assert_eq!(uneven(Phase::DataLoader).imbalance_percent, None);
+}
+
+#[test]
+fn a_slow_rank_is_slow_by_its_phases() {
+    let rank = |compute: u64| {
+        let last = compute + 10;
+        format!("step m 0..{last} ProfilerStep#1\n kernel 0/7 0..{compute} gemm\n op m {compute}..{last} f")
+    };
+    let traces = [rank(20), rank(30), rank(70)];
+    let found = OverTime::compute(&job(&traces.each_ref().map(String::as_str)), Steps::default());
+    let because = &found.slowest[0].because;
+    let expect = Excess { phase: Phase::Compute, slowest_ns: 70_000, median_ns: 30_000 };
+    assert_eq!((found.slowest[0].slowest_rank, because.as_slice()), (2, [expect].as_slice()));
+    // No collective: clocks are as traced, and nobody checked them.
+    let clocks: Vec<_> =
+        found.stragglers.ranks.iter().map(|row| (row.clock, row.clock_uncertainty_ns)).collect();
+    let unchecked = (ClockBasis::Unchecked, None);
+    assert_eq!(clocks, [(ClockBasis::Reference, Some(0)), unchecked, unchecked]);
 }
 
 #[test]
@@ -227,6 +266,8 @@ fn clocks_an_hour_apart_are_aligned_by_ends() {
     let other = late(3_600_000_000).replace("3600000010", "3600000030");
     let found = OverTime::compute(&job(&[&late(0), &other]), Steps::default()).stragglers;
     assert_eq!(found.ranks[1].clock_offset_ns, 3_600_000_000_000);
+    let clock = (found.ranks[1].clock, found.ranks[1].ends_compared, found.ranks[1].clock_uncertainty_ns);
+    assert_eq!(clock, (ClockBasis::CollectiveEnds, 3, Some(0)));
     assert_eq!((found.collectives[0].latest_rank, found.collectives[0].waited_ns), (1, 20_000));
 }
 
@@ -243,6 +284,130 @@ fn ranks_that_disagree_are_not_matched() {
         "rank 0 has 1 collectives, rank 1 has 2",
     );
     check("kernel 0/9 0..5 ncclKernel_AllGather", "ranks 0 and 1 run different kernels as number 0");
+}
+
+/// Operators with calls, own operations, own and inclusive device time in µs; the last one is what none launched.
+fn operators(input: &str) -> Vec<(String, u64, u64, u64, u64)> {
+    let found = of(input).operators.remove(0);
+    let row = |row: &Operator| {
+        let own = (row.launched.count, row.launched.device_ns / 1000);
+        (row.name.clone(), row.calls, own.0, own.1, row.device_inclusive_ns / 1000)
+    };
+    let mut rows: Vec<_> = found.rows.iter().map(row).collect();
+    rows.push(("outside".to_owned(), 0, found.outside.count, found.outside.device_ns / 1000, 0));
+    rows
+}
+
+#[test]
+fn work_belongs_to_the_innermost_operator() {
+    let check = |input: &str, expect: &[(&str, u64, u64, u64, u64)]| {
+        let found = operators(input);
+        let found: Vec<_> = found.iter().map(|row| (row.0.as_str(), row.1, row.2, row.3, row.4)).collect();
+        assert_eq!(found, expect, "{input}");
+    };
+    check(
+        "op m 0..50 aten::linear
+         op m 5..40 aten::addmm
+         call m 6..8 cudaLaunchKernel #1
+         call m 45..46 cudaLaunchKernel #2
+         kernel 0/7 10..30 gemm #1
+         kernel 0/7 50..55 bias #2",
+        &[("aten::addmm", 1, 1, 20, 20), ("aten::linear", 1, 1, 5, 25), ("outside", 0, 0, 0, 0)],
+    );
+    // Nobody knows who launched the first one, and the second was launched by no operator.
+    check(
+        "kernel 0/7 0..7 lost #9\n call m 1..2 cudaLaunchKernel #2\n kernel 0/7 8..10 b #2",
+        &[("outside", 0, 2, 9, 0)],
+    );
+    // A call within one of the same name counts once.
+    check(
+        "op m 0..50 f\n op m 5..40 f\n call m 6..8 cudaLaunchKernel #1\n kernel 0/7 10..30 gemm #1",
+        &[("f", 2, 1, 20, 20), ("outside", 0, 0, 0, 0)],
+    );
+    // Another thread's operator is not around the launch.
+    check(
+        "op other 0..50 f\n call m 6..8 cudaLaunchKernel #1\n kernel 0/7 10..30 gemm #1",
+        &[("f", 1, 0, 0, 0), ("outside", 0, 1, 20, 0)],
+    );
+}
+
+#[test]
+fn a_place_is_the_range_around_an_operator() {
+    let found = of("
+        range m 0..60 forward
+        op m 0..50 aten::linear
+        call m 6..8 cudaLaunchKernel #1
+        kernel 0/7 10..30 gemm #1")
+    .operators
+    .remove(0);
+    let places = &found.rows[0].places;
+    assert_eq!((places[0].name.as_str(), places[0].count, places[0].device_ns), ("forward", 1, 20_000));
+}
+
+#[test]
+fn sequences_are_what_one_outermost_call_launches() {
+    let call = |at: u64, id: u64, names: [&str; 3]| {
+        let kernel = |(place, name): (usize, &&str)| {
+            let (from, id) = (at + 20 + 5 * place as u64, id + place as u64);
+            format!(
+                "call m {}..{} cudaLaunchKernel #{id}\n kernel 0/7 {from}..{} {name} #{id}\n",
+                at + place as u64 + 1,
+                at + place as u64 + 2,
+                from + 3
+            )
+        };
+        let kernels: String = names.iter().enumerate().map(kernel).collect();
+        format!("op m {at}..{} norm\n op m {at}..{} aten::mul\n{kernels}", at + 10, at + 9)
+    };
+    let input = [call(0, 1, ["a", "a", "b"]), call(100, 11, ["a", "a", "b"]), call(200, 21, ["b", "a", "a"])];
+    let found = of(&input.concat()).sequences.remove(0);
+    let rows: Vec<_> =
+        found.rows.iter().map(|row| (row.operator.as_str(), row.count, row.device_ns)).collect();
+    assert_eq!(rows, [("norm", 2, 18_000), ("norm", 1, 9_000)]);
+    let parts: Vec<_> = found.rows[0].kernels.iter().map(|part| (part.name.as_str(), part.times)).collect();
+    assert_eq!((parts, found.rows[0].host_ns), (vec![("a", 2), ("b", 1)], 20_000));
+    // Two operations are too few.
+    let short =
+        of("op m 0..9 f\n call m 1..2 cudaGraphLaunch #1\n kernel 0/7 3..4 a #1\n kernel 0/7 5..6 a #1");
+    assert_eq!((short.sequences[0].rows.len(), short.sequences[0].short_calls), (0, 1));
+}
+
+#[test]
+fn a_difference_has_what_is_added_removed_more_or_fewer() {
+    let before = job(&["op m 0..9 f\n kernel 0/7 0..10 a\n kernel 0/7 10..20 a\n kernel 0/7 20..30 b"]);
+    let after = job(&["op m 0..9 f\n kernel 0/7 0..50 a\n kernel 0/7 50..52 c\n copy 0/7 60..61 a"]);
+    let whole = Steps::default();
+    let found = EventDifference::compute((&before, whole), (&after, whole));
+    let rows: Vec<_> = found
+        .rows
+        .iter()
+        .map(|row| (row.kind, row.name.as_str(), row.change, row.time_change_ns()))
+        .collect();
+    let expect = [
+        ("kernel", "a", CountChange::Fewer, 30_000),
+        ("kernel", "b", CountChange::Removed, -10_000),
+        ("kernel", "c", CountChange::Added, 2_000),
+        ("copy", "a", CountChange::Added, 1_000),
+        ("operator", "f", CountChange::Same, 0),
+    ];
+    assert_eq!(rows, expect);
+    assert_eq!((found.before.events, found.after.events), (4, 4));
+}
+
+#[test]
+fn two_step_ranges_of_a_trace_can_be_compared() {
+    let of = job(&["
+        step m 0..10 ProfilerStep#1
+        step m 10..20 ProfilerStep#2
+        call m 1..2 cudaLaunchKernel #1
+        call m 11..12 cudaLaunchKernel #2
+        kernel 0/7 3..5 a #1
+        kernel 0/7 13..19 a #2"]);
+    let steps = |from, until| Steps { from, until };
+    let found = EventDifference::compute((&of, steps(None, Some(2))), (&of, steps(Some(2), None)));
+    let kernel = found.rows.iter().find(|row| row.kind == "kernel").unwrap();
+    assert_eq!((kernel.change, kernel.time_change_ns()), (CountChange::Same, 4_000));
+    assert_eq!((found.before.steps, found.after.steps), (1, 1));
 }
 
 /// Any trace of a few threads and streams.
@@ -274,7 +439,20 @@ proptest! {
             prop_assert_eq!(row.idle_ns + row.compute_ns + row.non_compute_ns, row.span_ns);
             prop_assert!(row.overlap_ns + row.exposed_communication_ns <= row.communication_ns);
         }
-        let _: Trace = text::parse(&input).unwrap();
+        let trace: Trace = text::parse(&input).unwrap();
+        let operators = &found.operators[0];
+        let launched = || operators.rows.iter().map(|row| &row.launched).chain([&operators.outside]);
+        prop_assert_eq!(launched().map(|row| row.count).sum::<u64>(), trace.device.len() as u64);
+        let device: u64 = trace.device.iter().map(|(_, op)| op.duration.0).sum();
+        prop_assert_eq!(launched().map(|row| row.device_ns).sum::<u64>(), device);
+    }
+
+    #[test]
+    fn a_difference_from_itself_is_none(input in any_trace()) {
+        let job = job(&[&input]);
+        let found = EventDifference::compute((&job, Steps::default()), (&job, Steps::default()));
+        prop_assert!(found.rows.iter().all(|row| row.before == row.after && row.change == CountChange::Same));
+        prop_assert_eq!(found.rows.iter().map(|row| row.after.count).sum::<u64>(), found.after.events);
     }
 
     #[test]

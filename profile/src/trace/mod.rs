@@ -13,6 +13,8 @@ mod assemble;
 mod columns;
 mod event;
 mod job;
+mod lane_builder;
+mod lanes;
 mod link;
 mod name;
 mod recorded;
@@ -32,6 +34,10 @@ pub use event::{
     HostOp, HostOps, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread,
 };
 pub use job::{Job, RankTrace};
+pub use lanes::{
+    ClassTimes, Event, EventClass, EventFacts, EventLane, EventLanes, LaunchFacts, RangeRow, RangeTables,
+    Segment,
+};
 pub use link::{Basis, Launch, Links, Wait, Waiter};
 pub use name::{Call, KernelClass};
 pub use recorded::{

@@ -7,7 +7,7 @@ use deepctx_profile::selection::{GroupBy, View};
 use deepctx_profile::snapshot::SourcePlace;
 
 use super::bounds::keep_in_range;
-use super::{graph, matches, metrics, overview, pin, prompt, source, table, timeline};
+use super::{events, graph, matches, metrics, overview, pin, prompt, source, table, timeline};
 use crate::keys::Action;
 use crate::message::Effects;
 use crate::model::{Mode, Model};
@@ -61,17 +61,8 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
         Action::Sort => table::sort_by_next(model),
         Action::Reverse => table::reverse(model),
         Action::Escape => escape(model),
-        Action::Up
-        | Action::Down
-        | Action::Left
-        | Action::Right
-        | Action::PageUp
-        | Action::PageDown
-        | Action::First
-        | Action::Last
-        | Action::Enter
-        | Action::ZoomOut
-        | Action::ZoomReset => navigate(model, action),
+        // All others move within a tab.
+        _ => navigate(model, action),
     }
     keep_in_range(model);
     Effects::Redraw
@@ -132,6 +123,8 @@ fn escape(model: &mut Model) {
 fn clear(model: &mut Model) {
     if model.search.take().is_some() {
         model.fold();
+    } else if events::is_shown(model) && events::clear(model) {
+        events::keep_in_range(model);
     } else if is_zoomed(model) {
         navigate(model, Action::ZoomReset);
     } else {
@@ -216,6 +209,7 @@ fn navigate(model: &mut Model, action: Action) {
         Tab::Overview => overview::navigate(model, action),
         Tab::Flame | Tab::Callers => graph::navigate(model, action),
         Tab::Table => table::navigate(model, action),
+        Tab::Timeline if events::is_shown(model) => events::navigate(model, action),
         Tab::Timeline => timeline::navigate(model, action),
         Tab::Source => source::navigate(model, action),
         Tab::Health => {

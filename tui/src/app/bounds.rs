@@ -2,7 +2,7 @@
 //!
 //! Owns: [`keep_in_range`], [`keep_visible`]. Because: content and screen change under the user. Does not: navigate.
 
-use super::{graph, overview, source, table, timeline};
+use super::{events, graph, overview, source, table, timeline};
 use crate::model::{Mode, Model};
 use crate::page;
 
@@ -12,6 +12,7 @@ pub(super) fn keep_in_range(model: &mut Model) {
     graph::keep_in_range(model);
     table::keep_in_range(model);
     timeline::keep_in_range(model);
+    events::keep_in_range(model);
     source::keep_in_range(model);
     let lines = model.snapshot.as_deref().map_or(0, |snapshot| page::health::lines(snapshot).len());
     model.health_scroll =
@@ -31,6 +32,7 @@ pub(super) fn keep_visible(model: &mut Model) {
     graph::keep_visible(model);
     table::keep_visible(model);
     timeline::keep_visible(model);
+    events::keep_visible(model);
     source::keep_visible(model);
     keep_in_range(model);
 }

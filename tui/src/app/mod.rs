@@ -5,6 +5,7 @@
 
 mod actions;
 mod bounds;
+mod events;
 mod graph;
 mod matches;
 mod metrics;

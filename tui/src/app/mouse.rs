@@ -4,7 +4,7 @@
 //! boxes and columns are; see [`crate::layout`].
 
 use super::bounds::keep_in_range;
-use super::{actions, graph, metrics, overview, source, table, timeline};
+use super::{actions, events, graph, metrics, overview, source, table, timeline};
 use crate::keys::Action;
 use crate::layout::tabs::tab_at;
 use crate::message::Effects;
@@ -38,6 +38,7 @@ pub(super) fn click(model: &mut Model, column: u16, row: u16) -> Effects {
         Tab::Overview => overview::click(model, y),
         Tab::Flame | Tab::Callers => graph::click(model, x, y),
         Tab::Table => table::click(model, x, y),
+        Tab::Timeline if events::is_shown(model) => events::click(model, column, row),
         Tab::Timeline => timeline::click(model, x, y),
         Tab::Source => source::click(model, y),
         Tab::Health => return Effects::None,
@@ -64,7 +65,20 @@ pub(super) fn right_click(model: &mut Model) -> Effects {
     Effects::None
 }
 
-pub(super) fn wheel(model: &mut Model, up: bool) -> Effects {
+/// Only a trace is dragged over.
+pub(super) fn drag(model: &mut Model, column: u16) -> Effects {
+    if events::is_shown(model) { events::drag(model, column) } else { Effects::None }
+}
+
+pub(super) fn release(model: &mut Model) -> Effects {
+    if events::is_shown(model) { events::release(model) } else { Effects::None }
+}
+
+pub(super) fn wheel(model: &mut Model, up: bool, column: u16, row: u16) -> Effects {
+    if events::is_shown(model) && model.areas().body.contains((column, row).into()) {
+        events::wheel(model, up, column);
+        return Effects::Redraw;
+    }
     let step =
         |line: usize| if up { line.saturating_sub(WHEEL_LINES) } else { line.saturating_add(WHEEL_LINES) };
     let one = if up { Action::Up } else { Action::Down };

@@ -61,7 +61,9 @@ fn apply(model: &mut Model, message: Message) -> Effects {
         Message::Character(character) => prompt::add(model, character),
         Message::Click(column, row) => mouse::click(model, column, row),
         Message::RightClick => mouse::right_click(model),
-        Message::Wheel(up) => mouse::wheel(model, up),
+        Message::Wheel(up, column, row) => mouse::wheel(model, up, column, row),
+        Message::Drag(column, _) => mouse::drag(model, column),
+        Message::Release => mouse::release(model),
     }
 }
 
@@ -87,6 +89,7 @@ fn take_snapshot(model: &mut Model, snapshot: Arc<Snapshot>) -> Effects {
             model.timeline.carry_over(model.parts.timeline.as_deref(), after);
             model.parts.timeline = Some(Arc::clone(&snapshot));
         }
+        Extra::Events(_) => model.parts.timeline = Some(Arc::clone(&snapshot)),
         Extra::Source(_) => {
             model.parts.source = Some(Arc::clone(&snapshot));
             source::start(model);

@@ -3,6 +3,7 @@
 //! Owns: plain values, and how they find their place again in a newer snapshot. Because: each can be tested without a
 //! screen. Does not: know the model that holds them.
 
+pub(crate) mod events;
 pub(crate) mod graph;
 pub(crate) mod overview;
 pub(crate) mod pin;

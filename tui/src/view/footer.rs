@@ -7,8 +7,8 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::pen::Pen;
-use super::{graph, overview, prompt, source, timeline};
-use crate::keys::BINDINGS;
+use super::{events, graph, overview, prompt, source, timeline};
+use crate::keys::{BINDINGS, Binding, Key, Scope};
 use crate::model::{Mode, Model};
 use crate::state::prompt::Purpose;
 use crate::tab::Tab;
@@ -51,9 +51,16 @@ pub(crate) fn draw(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer
 /// Keys that matter here, as many as fit.
 fn hints(model: &Model, theme: &Theme, pen: &mut Pen<'_>) {
     let scopes = model.scopes();
-    let hinted = scopes
-        .iter()
-        .flat_map(|scope| BINDINGS.iter().filter(move |it| it.scope == *scope && !it.hint.is_empty()));
+    let is_hinted = |scope: &Scope, it: &Binding| it.scope == *scope && !it.hint.is_empty();
+    // A key that means something of its own here does not do what it does elsewhere.
+    let is_shadowed = |place: usize, key: &Key| {
+        let mut before = BINDINGS.iter().filter(|it| scopes[..place].contains(&it.scope));
+        before.any(|it| it.keys.contains(key))
+    };
+    let hinted = scopes.iter().enumerate().flat_map(|(place, scope)| {
+        let of_scope = BINDINGS.iter().filter(move |it| is_hinted(scope, it));
+        of_scope.filter(move |it| !it.keys.first().is_some_and(|key| is_shadowed(place, key)))
+    });
     for binding in hinted {
         let Some(key) = binding.keys.first().map(|key| key.name()) else { continue };
         if pen.room() < text::width(&key) + 1 + text::width(binding.hint) {
@@ -106,7 +113,7 @@ fn selection(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
             }
         }
         Tab::Timeline => {
-            if let Some((label, what)) = timeline::selection(model) {
+            if let Some((label, what)) = timeline::selection(model).or_else(|| events::selection(model)) {
                 let mut pen = Pen::new(buffer, area, 0);
                 pen.skip(1);
                 pen.write(&label, theme.strong());

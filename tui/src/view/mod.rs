@@ -5,6 +5,7 @@
 //! see `layout`.
 
 mod ascii;
+mod events;
 mod footer;
 mod graph;
 mod header;

@@ -7,7 +7,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::pen::put;
-use super::{ascii, footer, graph, header, health, help, metrics, overview, source, strip, table, timeline};
+use super::{
+    ascii, events, footer, graph, header, health, help, metrics, overview, source, strip, table, timeline,
+};
 use crate::model::{Mode, Model};
 use crate::tab::Tab;
 use crate::theme::Theme;
@@ -54,6 +56,9 @@ fn body(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     }
     if model.shown().is_none() {
         return put(buffer, area, 0, "loading …", theme.quiet());
+    }
+    if let (Tab::Timeline, Some(lanes)) = (model.tab, model.events_data()) {
+        return events::draw(model, lanes, theme, area, buffer);
     }
     match (model.tab, model.timeline_data()) {
         (Tab::Overview, _) => overview::draw(model, theme, area, buffer),

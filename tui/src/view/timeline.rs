@@ -19,7 +19,7 @@ use crate::text;
 use crate::theme::{Theme, letter};
 
 /// Bars from nothing to full, by eighths.
-const BARS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+pub(super) const BARS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// Columns of the figure at the right of the name.
 const FIGURE: u16 = 9;
@@ -207,7 +207,7 @@ fn axis(span: TimeSpan, lanes: &[Lane], theme: &Theme, area: Rect, buffer: &mut 
 }
 
 /// The least of 1, 2 or 5 times a power of ten (of a minute beyond one) that leaves a tick twelve columns.
-fn round_distance(length_ns: u64, columns: u64) -> u64 {
+pub(super) fn round_distance(length_ns: u64, columns: u64) -> u64 {
     const SECOND: u64 = 1_000_000_000;
     let least = u128::from(length_ns) * 12 / u128::from(columns.max(1));
     let small = (0..11)
@@ -219,7 +219,7 @@ fn round_distance(length_ns: u64, columns: u64) -> u64 {
 }
 
 /// A time on the axis, as exact as its distance to the next.
-fn tick(at_ns: u64, distance_ns: u64) -> String {
+pub(super) fn tick(at_ns: u64, distance_ns: u64) -> String {
     let seconds = at_ns / 1_000_000_000;
     match distance_ns {
         0..1_000_000_000 => {

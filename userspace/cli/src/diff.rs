@@ -1,11 +1,12 @@
-//! `diff`: what grew and what shrank between two profiles, by function and by calling context.
+//! `diff`: what grew and what shrank between two profiles, by function and by calling context, or by event.
 //!
 //! Owns: the choice of the form. Does not: compare or draw; `analysis` does.
 
+use deepctx_analysis::over_time::EventDifference;
 use deepctx_analysis::{diff, render};
 use deepctx_storage::export::svg;
 
-use super::failure::{Done, Failure};
+use super::failure::{Done, Failure, open_failure};
 use super::options::{DiffArgs, DiffFormat};
 use super::{open, output, selection};
 
@@ -15,6 +16,9 @@ use super::{open, output, selection};
 /// One of the profiles could not be opened, neither has values of the metric, or the output could not be written.
 pub fn run(arguments: &DiffArgs) -> Result<Done, Failure> {
     output::refuse_existing_output(&arguments.output)?;
+    if arguments.events {
+        return events(arguments);
+    }
     let [before, after] = [open::open(&arguments.before)?.profile, open::open(&arguments.after)?.profile];
     let selection = selection::selection_of(&arguments.selection, &[&after, &before])?;
     selection::require_matches(&arguments.selection, &[&after, &before])?;
@@ -25,6 +29,28 @@ pub fn run(arguments: &DiffArgs) -> Result<Done, Failure> {
         DiffFormat::Text => render::text::write_comparison(&comparison.changes(arguments.limit), out),
         DiffFormat::Json => render::json::write(&comparison.changes(arguments.limit), out),
         DiffFormat::Svg => svg::write_difference(&comparison.difference(), out),
+    })?;
+    Ok(Done::Fully)
+}
+
+/// Compares traces event by event.
+fn events(arguments: &DiffArgs) -> Result<Done, Failure> {
+    if arguments.format == DiffFormat::Svg {
+        return Err(Failure::new("--format svg draws calling contexts, and --events compares none")
+            .hint("choose --format text or json"));
+    }
+    let open = |path: &std::path::PathBuf| {
+        deepctx_storage::open_traces(std::slice::from_ref(path)).map_err(|error| open_failure(&error))
+    };
+    let (before, after) = (open(&arguments.before)?, open(&arguments.after)?);
+    let [of_before, of_after] =
+        [arguments.steps_before, arguments.steps_after].map(Option::unwrap_or_default);
+    let difference = EventDifference::compute((&before, of_before), (&after, of_after));
+    output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
+        DiffFormat::Json => render::json::write(&difference, out),
+        DiffFormat::Text | DiffFormat::Svg => {
+            render::text::write_event_difference(&difference, arguments.limit, out)
+        }
     })?;
     Ok(Done::Fully)
 }

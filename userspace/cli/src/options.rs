@@ -87,7 +87,7 @@ pub enum Command {
     Export(ExportArgs),
     /// Compare two stored profiles by calling context.
     #[command(
-        before_help = "  deepctx-bpf diff before.dctx after.dctx\n  deepctx-bpf diff before.dctx after.dctx --format svg -o diff.svg"
+        before_help = "  deepctx-bpf diff before.dctx after.dctx\n  deepctx-bpf diff before.dctx after.dctx --format svg -o diff.svg\n  deepctx-bpf diff --events before.json.gz after.json.gz"
     )]
     Diff(DiffArgs),
     /// Make a profile of a raw capture (`record --raw`).
@@ -424,9 +424,18 @@ pub struct DiffArgs {
     /// Form of the comparison.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_DIFF_FORMAT", default_value = "text")]
     pub format: DiffFormat,
-    /// Functions and contexts to list.
+    /// Functions and contexts to list, or events.
     #[arg(long, value_name = "N", env = "DEEPCTX_DIFF_LIMIT", default_value_t = 20)]
     pub limit: usize,
+    /// Compare two traces event by event: which operators, calls and kernels were added, removed, more or fewer.
+    #[arg(long, conflicts_with_all = ["metric", "filter"])]
+    pub events: bool,
+    /// With --events: only what was launched from the begin of step A to the begin of step B of the first trace.
+    #[arg(long, value_name = "A..B", value_parser = steps, requires = "events")]
+    pub steps_before: Option<Steps>,
+    /// The same for the second trace.
+    #[arg(long, value_name = "A..B", value_parser = steps, requires = "events")]
+    pub steps_after: Option<Steps>,
     /// How to look at it.
     #[command(flatten)]
     pub selection: SelectionArgs,

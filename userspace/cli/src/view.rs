@@ -3,17 +3,19 @@
 //! Owns: making snapshots of a stored profile on a thread of its own. Because: the screen must never wait for one.
 //! Does not: draw.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use deepctx_analysis::conclude;
+use deepctx_analysis::{conclude, over_time};
 use deepctx_profile::conclusions::Conclusions;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::snapshot::{Header, Snapshot, Snapshots};
+use deepctx_profile::snapshot::{Extra, Header, SharedLanes, Snapshot, Snapshots};
+use deepctx_profile::trace::EventLanes;
 use deepctx_profile::view::{Part, Request, Resolution, Viewer, complete_share};
-use deepctx_storage::Opened;
+use deepctx_storage::{FileFormat, Opened};
 use deepctx_tui::Options;
 
 use super::failure::{Done, Failure};
@@ -38,7 +40,7 @@ pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
     let places = Places { running: false, began_ns: opened.profile.meta.started.as_nanos() };
     let follows_device = arguments.selection.metric.is_none();
     if arguments.once {
-        let mut snapshots = StaticSnapshots::default();
+        let mut snapshots = StaticSnapshots::of_file(&arguments.profile, &opened);
         let mut snapshot = snapshots.stored(&opened, &request);
         if let Some(metric) = snapshot.device_metric().filter(|_| follows_device) {
             request.selection.metric = metric;
@@ -50,7 +52,9 @@ pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
     screen::require_terminal()?;
     let stop = screen::stop_at_signals()?;
     let files = Files::start(places).map_err(|error| Failure::io("the files' thread", &error))?;
-    let snapshots = Stored::new(opened).map_err(|error| Failure::io("the thread for snapshots", &error))?;
+    let snapshots = StaticSnapshots::of_file(&arguments.profile, &opened);
+    let snapshots =
+        Stored::new(snapshots, opened).map_err(|error| Failure::io("the thread for snapshots", &error))?;
     let options = Options {
         request,
         tab: arguments.tui.tab(),
@@ -74,15 +78,64 @@ struct StaticSnapshots {
     viewer: Viewer,
     /// Drawn once: they do not depend on the request.
     conclusions: Option<Arc<Conclusions>>,
+    trace: Trace,
+}
+
+/// Single events of a file, for the timeline.
+#[derive(Default)]
+enum Trace {
+    /// The file has none.
+    #[default]
+    None,
+    /// It may have some: nobody looked yet.
+    Unread(PathBuf),
+    /// They were read.
+    Lanes(SharedLanes),
+}
+
+impl Trace {
+    /// The lanes, read when they are first asked for: a trace of many ranks takes seconds.
+    fn lanes(&mut self) -> Option<&SharedLanes> {
+        if let Trace::Unread(path) = self {
+            *self = read_lanes(path).map_or(Trace::None, Trace::Lanes);
+        }
+        match self {
+            Trace::Lanes(lanes) => Some(lanes),
+            Trace::None | Trace::Unread(_) => None,
+        }
+    }
+}
+
+/// A file that is no trace, or one without events, has none: then the timeline shows sums.
+fn read_lanes(path: &Path) -> Option<SharedLanes> {
+    let job = deepctx_storage::open_traces(&[path.to_owned()]).ok()?;
+    let offsets = over_time::clock_offsets(&job);
+    let offset = |rank| offsets.iter().find(|(of, _)| *of == rank).map_or(0, |(_, offset_ns)| *offset_ns);
+    let lanes = EventLanes::new(Arc::new(job), offset);
+    (!lanes.lanes().is_empty()).then(|| SharedLanes(Arc::new(lanes)))
 }
 
 impl StaticSnapshots {
+    /// Of a file that was opened; another tool's may be a trace.
+    fn of_file(path: &Path, opened: &Opened) -> Self {
+        let trace = match opened.format {
+            FileFormat::Imported(_) => Trace::Unread(path.to_owned()),
+            FileFormat::Folder(_) | FileFormat::Packed(_) => Trace::None,
+        };
+        Self { trace, ..Self::default() }
+    }
+
     fn of(&mut self, profile: &Profile, header: Header, request: &Request) -> Snapshot {
         let elapsed = header.elapsed;
         let mut snapshot = self.viewer.snapshot(profile, request, header, RESOLUTION);
         if request.part == Part::Overview {
             let drawn = self.conclusions.get_or_insert_with(|| Arc::new(conclude(profile, elapsed)));
             snapshot.conclude(Arc::clone(drawn));
+        }
+        if request.part == Part::Timeline
+            && let Some(lanes) = self.trace.lanes()
+        {
+            snapshot.extra = Extra::Events(lanes.clone());
         }
         snapshot
     }
@@ -116,12 +169,11 @@ struct Stored {
 }
 
 impl Stored {
-    fn new(opened: Opened) -> std::io::Result<Self> {
+    fn new(mut snapshots: StaticSnapshots, opened: Opened) -> std::io::Result<Self> {
         // One request for each change on the screen. Only the newest is worth an answer.
         let (requests, received) = unbounded::<Request>();
         let (answer, answers) = bounded(1);
         std::thread::Builder::new().name("snapshots".into()).spawn(move || {
-            let mut snapshots = StaticSnapshots::default();
             while let Ok(first) = received.recv() {
                 let request = received.try_iter().last().unwrap_or(first);
                 let snapshot = Arc::new(snapshots.stored(&opened, &request));

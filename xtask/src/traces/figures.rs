@@ -52,8 +52,29 @@ pub(super) fn against_counting(ours: &Value, raw: &Value) -> Vec<String> {
         }
         let launches = rows(ours, "launches").find(|row| only || of_rank(row)).cloned().unwrap_or_default();
         check("launches", number(&launches["launches"]), number(&raw["gpu_events_with_launch"]), 0.0);
+        let operators = rows(ours, "operators").find(|row| only || of_rank(row)).cloned().unwrap_or_default();
+        let kernels = by_kernel(&operators);
+        let all: f64 = kernels.values().map(|(count, _)| count).sum();
+        check("operations by operator", all, number(&raw["gpu_events"]), 0.0);
+        for kernel in rows(raw, "top_kernels") {
+            let name = kernel["name"].as_str().unwrap_or_default();
+            let (count, time_ns) = kernels.get(name).copied().unwrap_or_default();
+            check(&format!("operators' {name}"), count, number(&kernel["count"]), 0.0);
+            check(&format!("time of operators' {name}, µs"), time_ns / 1e3, number(&kernel["sum_us"]), 0.001);
+        }
     }
     wrong
+}
+
+/// Count and nanoseconds of each kernel, over all operators and what none launched.
+fn by_kernel(operators: &Value) -> std::collections::BTreeMap<&str, (f64, f64)> {
+    let mut kernels = std::collections::BTreeMap::new();
+    let owners = rows(operators, "rows").map(|row| &row["launched"]).chain([&operators["outside"]]);
+    for kernel in owners.flat_map(|owner| rows(owner, "kernels")) {
+        let row: &mut (f64, f64) = kernels.entry(kernel["name"].as_str().unwrap_or_default()).or_default();
+        *row = (row.0 + number(&kernel["count"]), row.1 + number(&kernel["device_ns"]));
+    }
+    kernels
 }
 
 /// Our figures of the first rank beside HTA's.

@@ -5,8 +5,11 @@
 
 pub(crate) mod accelerators;
 mod comparison;
+mod event_difference;
 mod findings;
+mod operators;
 mod over_time;
+mod ranks;
 mod short;
 mod training;
 
@@ -19,6 +22,7 @@ use crate::contexts::Context;
 use crate::losses::Losses;
 
 pub use comparison::write as write_comparison;
+pub use event_difference::write as write_event_difference;
 pub use findings::write as write_findings;
 pub use over_time::write as write_over_time;
 pub use short::write;
@@ -154,6 +158,14 @@ fn losses(losses: &Losses, out: &mut dyn Write) -> io::Result<()> {
 
 fn counted(n: u64, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Says how many rows of a table are not shown.
+fn more(all: usize, rows: usize, thing: &str, out: &mut dyn Write) -> io::Result<()> {
+    match all.saturating_sub(rows) {
+        0 => Ok(()),
+        hidden => writeln!(out, "  … {} more", counted(hidden as u64, thing)),
+    }
 }
 
 /// A share, six columns wide.

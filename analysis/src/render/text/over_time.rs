@@ -7,8 +7,8 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::{Bytes, Nanos};
 
-use super::{counted, without_middle};
-use crate::over_time::{Bound, CriticalPath, OverTime, StepSplit, Stragglers, TraceSummary};
+use super::{counted, more, operators, ranks, without_middle};
+use crate::over_time::{Bound, CriticalPath, OverTime, StepSplit, TraceSummary};
 
 /// Widest name of a kernel.
 const NAME_WIDTH: usize = 60;
@@ -26,11 +26,13 @@ const ROWS_OF_JOB: usize = 3;
 pub fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
     head(tables, rows, out)?;
     devices(tables, rows, out)?;
-    stragglers(tables, rows, out)?;
+    ranks::write(tables, rows, out)?;
     critical_paths(&tables.critical_paths, rows, out)?;
     let few = if tables.traces.len() > 1 { rows.min(ROWS_OF_JOB) } else { rows };
     idle(tables, few, out)?;
     launches(tables, few, out)?;
+    operators::write(&tables.operators, few, out)?;
+    operators::sequences(&tables.sequences, few, out)?;
     copies(tables, few, out)?;
     steps(&tables.steps, few, out)?;
     out.flush()
@@ -248,54 +250,4 @@ fn steps(steps: &[StepSplit], rows: usize, out: &mut dyn Write) -> io::Result<()
         )?;
     }
     more(steps.len(), rows, "step", out)
-}
-
-fn stragglers(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
-    let Stragglers { collectives, ranks, not_matched, communicators_inferred } = &tables.stragglers;
-    for row in tables.slowest.iter().take(rows) {
-        let [longest, median] = [row.longest_ns, row.median_ns].map(Nanos);
-        let (step, rank) = (row.step, row.slowest_rank);
-        writeln!(
-            out,
-            "\nStep {step}: rank {rank} takes longest on the host, {longest} (median of ranks {median})"
-        )?;
-    }
-    if ranks.is_empty() {
-        return Ok(());
-    }
-    writeln!(out, "\nCollectives: whom the others wait for")?;
-    if *communicators_inferred {
-        writeln!(
-            out,
-            "  the traces name no communicator: the streams of collectives stand for them (guessed)"
-        )?;
-    }
-    for row in not_matched.iter().take(rows) {
-        writeln!(out, "  {}: not matched: {}", row.communicator, row.because)?;
-    }
-    writeln!(out, "  rank  latest in  others waited  it waited  clock offset")?;
-    for row in ranks.iter().take(rows) {
-        let [others, own] = [row.waited_for_ns, row.waited_ns].map(|ns| Nanos(ns).to_string());
-        let sign = if row.clock_offset_ns < 0 { "-" } else { "" };
-        let (offset, uncertain) =
-            (Nanos(row.clock_offset_ns.unsigned_abs()), Nanos(row.clock_uncertainty_ns));
-        let (rank, times) = (row.rank, row.times_latest);
-        writeln!(out, "  {rank:>4}  {times:>9}  {others:>13}  {own:>9}  {sign}{offset} ± {uncertain}")?;
-    }
-    let mut all: Vec<_> = collectives.iter().collect();
-    all.sort_by_key(|row| std::cmp::Reverse(row.waited_ns));
-    writeln!(out, "      skew  transfer  latest  collective")?;
-    for row in all.iter().take(rows.min(ROWS_OF_JOB)) {
-        let [skew, transfer] = [row.skew_ns, row.transfer_ns].map(|ns| Nanos(ns).to_string());
-        let name = without_middle(&row.name, NAME_WIDTH);
-        writeln!(out, "  {skew:>8}  {transfer:>8}  {:>6}  #{} {name}", row.latest_rank, row.ordinal)?;
-    }
-    more(all.len(), rows.min(ROWS_OF_JOB), "collective", out)
-}
-
-fn more(all: usize, rows: usize, thing: &str, out: &mut dyn Write) -> io::Result<()> {
-    match all.saturating_sub(rows) {
-        0 => Ok(()),
-        hidden => writeln!(out, "  … {} more", counted(hidden as u64, thing)),
-    }
 }

@@ -1,0 +1,230 @@
+//! Ranks: the slowest rank of each step and why, and how evenly work is spread.
+//!
+//! Owns: [`SlowestRank`], [`PhaseImbalance`], [`CommunicatorSum`]. Because: ranks that exchange data end their steps
+//! together, so that the slow one is not the one with the longest step but the one that waited least. Does not: match
+//! collectives or align clocks.
+//!
+//! A rank's *own* time of a step is its length without the time in which it did nothing but wait in a collective for a
+//! rank that had not come yet. The rank with the most of it is the slowest, and it is slow by the phases in which it
+//! spends more than the median rank. Both stand on collectives that were matched: with none, own time is the length.
+//!
+//! What is not here: bubbles of a pipeline and the kind of parallelism of a communicator. Traces name neither stages
+//! nor micro-batches, and a guess from names of kernels would be right for one framework.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::collectives::Collective;
+use super::steps::StepSplit;
+
+/// What a rank does in a part of a step. Each moment of a step is in one phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// A kernel computes.
+    Compute,
+    /// Memory is copied or filled, and nothing computes.
+    Copies,
+    /// Ranks exchange data, and all have come.
+    Transfer,
+    /// A collective waits for a rank that has not come.
+    Waiting,
+    /// The device has nothing to do, and the data loader runs.
+    DataLoader,
+    /// The device has nothing to do, and an operator or a call runs.
+    Host,
+    /// The device has nothing to do, nor has the host that the trace knows.
+    Idle,
+}
+
+/// All phases.
+const PHASES: [Phase; 7] = [
+    Phase::Compute,
+    Phase::Copies,
+    Phase::Transfer,
+    Phase::Waiting,
+    Phase::DataLoader,
+    Phase::Host,
+    Phase::Idle,
+];
+
+impl Phase {
+    /// Its time in a step.
+    fn of(self, step: &StepSplit) -> u64 {
+        match self {
+            Phase::Compute => step.kernel_ns,
+            Phase::Copies => step.copy_ns + step.fill_ns,
+            Phase::Transfer => step.communication_ns.saturating_sub(step.waiting_ns),
+            Phase::Waiting => step.waiting_ns,
+            Phase::DataLoader => step.data_loader_ns,
+            Phase::Host => step.api_call_ns + step.operator_ns,
+            Phase::Idle => step.other_ns,
+        }
+    }
+}
+
+/// The slowest rank of a step.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SlowestRank {
+    /// Number of the step.
+    pub step: u64,
+    /// Ranks that have the step.
+    pub ranks: usize,
+    /// The rank with the most time of its own.
+    pub slowest_rank: u32,
+    /// Its length without waiting for others.
+    pub own_ns: u64,
+    /// The same in the median of ranks.
+    pub median_own_ns: u64,
+    /// The same on the fastest rank.
+    pub least_own_ns: u64,
+    /// Phases in which it spends more than the median rank, the largest difference first.
+    pub because: Vec<Excess>,
+}
+
+/// A phase in which a rank is slower than others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Excess {
+    /// The phase.
+    pub phase: Phase,
+    /// Time of the slowest rank.
+    pub slowest_ns: u64,
+    /// Time in the median of ranks.
+    pub median_ns: u64,
+}
+
+/// One phase over all ranks, of all steps together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PhaseImbalance {
+    /// The phase.
+    pub phase: Phase,
+    /// Mean over ranks.
+    pub mean_ns: f64,
+    /// The rank with the most.
+    pub most_rank: u32,
+    /// Its time.
+    pub most_ns: u64,
+    /// The rank with the least.
+    pub least_rank: u32,
+    /// Its time.
+    pub least_ns: u64,
+    /// How far the most is above the mean, in percent of the mean; `None` while there is nothing.
+    pub imbalance_percent: Option<f64>,
+}
+
+/// Collectives of one communicator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CommunicatorSum {
+    /// The communicator.
+    pub communicator: String,
+    /// Ranks that take part.
+    pub ranks: usize,
+    /// Collectives.
+    pub collectives: usize,
+    /// Time that ranks together waited for the latest ones.
+    pub waited_ns: u64,
+    /// Sum of what the exchanges themselves took.
+    pub transfer_ns: u64,
+    /// The rank that others waited for longest.
+    pub latest_rank: u32,
+    /// Collectives in which it was the latest.
+    pub times_latest: usize,
+    /// Time that others waited for it.
+    pub waited_for_ns: u64,
+}
+
+fn own(step: &StepSplit) -> u64 {
+    step.length_ns.saturating_sub(step.waiting_ns)
+}
+
+/// The upper one of the two in the middle, of numbers in any order.
+fn median(mut of: Vec<u64>) -> u64 {
+    of.sort_unstable();
+    of.get(of.len() / 2).copied().unwrap_or(0)
+}
+
+/// The slowest rank of each step that several ranks have.
+pub(super) fn slowest(steps: &[StepSplit]) -> Vec<SlowestRank> {
+    let mut by_number: BTreeMap<u64, Vec<&StepSplit>> = BTreeMap::new();
+    for step in steps {
+        by_number.entry(step.step).or_default().push(step);
+    }
+    let several = by_number.into_iter().filter(|(_, of)| of.len() > 1);
+    several.filter_map(|(number, of)| slowest_of(number, &of)).collect()
+}
+
+fn slowest_of(number: u64, of: &[&StepSplit]) -> Option<SlowestRank> {
+    let slowest = of.iter().max_by_key(|step| (own(step), std::cmp::Reverse(step.rank)))?;
+    let excess = |phase: Phase| Excess {
+        phase,
+        slowest_ns: phase.of(slowest),
+        median_ns: median(of.iter().map(|step| phase.of(step)).collect()),
+    };
+    let mut because: Vec<Excess> =
+        PHASES.into_iter().filter(|phase| *phase != Phase::Waiting).map(excess).collect();
+    because.retain(|row| row.slowest_ns > row.median_ns);
+    because.sort_by_key(|row| std::cmp::Reverse(row.slowest_ns - row.median_ns));
+    Some(SlowestRank {
+        step: number,
+        ranks: of.len(),
+        slowest_rank: slowest.rank,
+        own_ns: own(slowest),
+        median_own_ns: median(of.iter().map(|step| own(step)).collect()),
+        least_own_ns: of.iter().map(|step| own(step)).min()?,
+        because,
+    })
+}
+
+/// Each phase over ranks; none with fewer than two ranks that have steps.
+pub(super) fn imbalance(steps: &[StepSplit]) -> Vec<PhaseImbalance> {
+    let mut ranks: BTreeMap<u32, [u64; PHASES.len()]> = BTreeMap::new();
+    for step in steps {
+        let sums = ranks.entry(step.rank).or_default();
+        for (sum, phase) in sums.iter_mut().zip(PHASES) {
+            *sum = sum.saturating_add(phase.of(step));
+        }
+    }
+    if ranks.len() < 2 {
+        return Vec::new();
+    }
+    let row = |(place, phase): (usize, Phase)| {
+        let of_ranks = || ranks.iter().map(|(rank, sums)| (sums[place], *rank));
+        let ((most_ns, most_rank), (least_ns, least_rank)) = (of_ranks().max()?, of_ranks().min()?);
+        let mean_ns = of_ranks().map(|(ns, _)| ns as f64).sum::<f64>() / ranks.len() as f64;
+        let imbalance_percent = (mean_ns > 0.0).then(|| (most_ns as f64 / mean_ns - 1.0) * 100.0);
+        Some(PhaseImbalance { phase, mean_ns, most_rank, most_ns, least_rank, least_ns, imbalance_percent })
+    };
+    PHASES.into_iter().enumerate().filter_map(row).collect()
+}
+
+/// Sums of each communicator, most waiting first.
+pub(super) fn communicators(collectives: &[Collective]) -> Vec<CommunicatorSum> {
+    let mut by_name: BTreeMap<&str, Vec<&Collective>> = BTreeMap::new();
+    for collective in collectives {
+        by_name.entry(&collective.communicator).or_default().push(collective);
+    }
+    let mut rows: Vec<CommunicatorSum> =
+        by_name.into_iter().filter_map(|(name, of)| communicator(name, &of)).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.waited_ns));
+    rows
+}
+
+fn communicator(name: &str, of: &[&Collective]) -> Option<CommunicatorSum> {
+    let mut latest: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
+    for collective in of {
+        let row = latest.entry(collective.latest_rank).or_default();
+        *row = (row.0 + collective.waited_ns, row.1 + 1);
+    }
+    let (latest_rank, (waited_for_ns, times_latest)) = latest.into_iter().max_by_key(|(_, row)| *row)?;
+    Some(CommunicatorSum {
+        communicator: name.to_owned(),
+        ranks: of.iter().map(|collective| collective.ranks).max()?,
+        collectives: of.len(),
+        waited_ns: of.iter().map(|collective| collective.waited_ns).sum(),
+        transfer_ns: of.iter().map(|collective| collective.transfer_ns).sum(),
+        latest_rank,
+        times_latest,
+        waited_for_ns,
+    })
+}

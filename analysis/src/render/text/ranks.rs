@@ -1,0 +1,146 @@
+//! Text of many ranks: who is slow, who is waited for, and how far clocks can be believed.
+//!
+//! Owns: the columns of these tables. Because: of eight ranks and a hundred collectives, a person wants one name.
+//! Does not: compute; JSON has every row.
+
+use std::io::{self, Write};
+
+use deepctx_profile::units::Nanos;
+
+use super::{more, without_middle};
+use crate::over_time::{ClockBasis, Lateness, OverTime, Phase, SlowestRank, Stragglers};
+
+/// Widest name of a kernel or a communicator.
+const NAME_WIDTH: usize = 60;
+/// Collectives that are named: the ones with most waiting.
+const COLLECTIVES: usize = 3;
+/// Reasons that are named for a slow rank.
+const REASONS: usize = 3;
+
+/// Writes what is known of ranks beside each other; nothing for one rank.
+///
+/// # Errors
+/// Those of `out`.
+pub(super) fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    slowest(&tables.slowest, rows, out)?;
+    imbalance(tables, out)?;
+    stragglers(&tables.stragglers, rows, out)?;
+    communicators(tables, rows, out)
+}
+
+fn slowest(steps: &[SlowestRank], rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    if steps.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nSlowest rank of each step, by its own time: without waiting for others")?;
+    for row in steps.iter().take(rows) {
+        let [own, median] = [row.own_ns, row.median_own_ns].map(Nanos);
+        let reason = |(phase, more_ns): (Phase, u64)| format!("{} +{}", name(phase), Nanos(more_ns));
+        let reasons = row.because.iter().take(REASONS).map(|of| (of.phase, of.slowest_ns - of.median_ns));
+        let reasons: Vec<String> = reasons.map(reason).collect();
+        let because = match reasons.as_slice() {
+            [] => "no phase is longer than in the median".to_owned(),
+            reasons => format!("by {}", reasons.join(", ")),
+        };
+        writeln!(
+            out,
+            "  step {}: rank {}, {own} (median of {} ranks {median}), {because}",
+            row.step, row.slowest_rank, row.ranks
+        )?;
+    }
+    more(steps.len(), rows, "step", out)
+}
+
+fn name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Compute => "compute",
+        Phase::Copies => "copies",
+        Phase::Transfer => "transfer",
+        Phase::Waiting => "waiting for ranks",
+        Phase::DataLoader => "data loader",
+        Phase::Host => "host",
+        Phase::Idle => "idle",
+    }
+}
+
+fn imbalance(tables: &OverTime, out: &mut dyn Write) -> io::Result<()> {
+    let shown: Vec<_> = tables.imbalance.iter().filter(|row| row.imbalance_percent.is_some()).collect();
+    if shown.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nPhases of the steps over ranks")?;
+    writeln!(out, "      mean           most          least  above mean  phase")?;
+    for row in shown {
+        let [most, least] = [(row.most_ns, row.most_rank), (row.least_ns, row.least_rank)]
+            .map(|(ns, rank)| format!("{} ({rank})", Nanos(ns)));
+        let mean = Nanos(row.mean_ns as u64).to_string();
+        let percent = row.imbalance_percent.unwrap_or(0.0);
+        writeln!(out, "  {mean:>8}  {most:>13}  {least:>13}  {percent:>9.1}%  {}", name(row.phase))?;
+    }
+    Ok(())
+}
+
+fn stragglers(found: &Stragglers, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    let Stragglers { collectives, ranks, not_matched, communicators_inferred } = found;
+    if ranks.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nCollectives: whom the others wait for")?;
+    if *communicators_inferred {
+        writeln!(
+            out,
+            "  the traces name no communicator: the streams of collectives stand for them (guessed)"
+        )?;
+    }
+    for row in not_matched.iter().take(rows) {
+        writeln!(out, "  {}: not matched: {}", row.communicator, row.because)?;
+    }
+    writeln!(out, "  rank  latest in  others waited  it waited  clock offset")?;
+    for row in ranks.iter().take(rows) {
+        let [others, own] = [row.waited_for_ns, row.waited_ns].map(|ns| Nanos(ns).to_string());
+        let (rank, times) = (row.rank, row.times_latest);
+        writeln!(out, "  {rank:>4}  {times:>9}  {others:>13}  {own:>9}  {}", clock(row))?;
+    }
+    more(ranks.len(), rows, "rank", out)?;
+    let mut all: Vec<_> = collectives.iter().collect();
+    all.sort_by_key(|row| std::cmp::Reverse(row.waited_ns));
+    writeln!(out, "      skew  transfer  latest  collective")?;
+    for row in all.iter().take(rows.min(COLLECTIVES)) {
+        let [skew, transfer] = [row.skew_ns, row.transfer_ns].map(|ns| Nanos(ns).to_string());
+        let name = without_middle(&row.name, NAME_WIDTH);
+        writeln!(out, "  {skew:>8}  {transfer:>8}  {:>6}  #{} {name}", row.latest_rank, row.ordinal)?;
+    }
+    more(all.len(), rows.min(COLLECTIVES), "collective", out)
+}
+
+/// What is known of a rank's clock.
+fn clock(row: &Lateness) -> String {
+    let sign = if row.clock_offset_ns < 0 { "-" } else { "" };
+    let offset = Nanos(row.clock_offset_ns.unsigned_abs());
+    match (row.clock, row.clock_uncertainty_ns) {
+        (ClockBasis::Reference, _) => "the others' reference".to_owned(),
+        (ClockBasis::Unchecked, _) | (_, None) => {
+            "unchecked: no collective in common with the first rank".to_owned()
+        }
+        (ClockBasis::AsTraced, Some(by)) => format!("none, ± {}", Nanos(by)),
+        (ClockBasis::CollectiveEnds, Some(by)) => {
+            format!("{sign}{offset} ± {}, by {} ends of collectives", Nanos(by), row.ends_compared)
+        }
+    }
+}
+
+fn communicators(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    // Of one communicator, the table of ranks says all.
+    if tables.communicators.len() < 2 {
+        return Ok(());
+    }
+    writeln!(out, "  ranks  collectives     waited  transfer  latest most  communicator")?;
+    for row in tables.communicators.iter().take(rows) {
+        let [waited, transfer] = [row.waited_ns, row.transfer_ns].map(|ns| Nanos(ns).to_string());
+        let latest = format!("{} ({}×)", row.latest_rank, row.times_latest);
+        let name = without_middle(&row.communicator, NAME_WIDTH);
+        let (ranks, count) = (row.ranks, row.collectives);
+        writeln!(out, "  {ranks:>5}  {count:>11}  {waited:>9}  {transfer:>8}  {latest:>11}  {name}")?;
+    }
+    more(tables.communicators.len(), rows, "communicator", out)
+}

@@ -1,0 +1,348 @@
+//! Lanes: the events of a job as rows over time, to be drawn at any zoom.
+//!
+//! Owns: [`EventLanes`], a row for each thread and stream of each rank, on one clock. Because: a screen has two hundred
+//! columns and a trace has millions of events, so that each picture must cost what the screen costs. Does not: draw, or
+//! align clocks: whoever knows offsets gives them.
+//!
+//! A lane is cut into segments that do not overlap: at each moment stands what began last and has not ended. Sums of
+//! time by class are kept for every [`STRIDE`] segments, so that the time of each class between any two moments takes
+//! one search and at most `STRIDE` steps at each end, whatever the number of events.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::{DeviceKind, DeviceOp, HostKind, HostOp, Job, KernelClass, Launch, RankTrace, TraceTime};
+use crate::id::Id;
+use crate::strings::StrId;
+use crate::units::{Bytes, Nanos};
+
+/// Segments between two stored sums: 64 bytes for each 64 segments of 24 bytes.
+pub(super) const STRIDE: usize = 64;
+
+/// What an event is, as far as a picture tells it apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventClass {
+    /// A kernel that computes.
+    Compute,
+    /// A kernel that communicates.
+    Communication,
+    /// A copy or a fill.
+    Memory,
+    /// A call of an accelerator's API.
+    Call,
+    /// A framework's operator.
+    Operator,
+    /// A Python function.
+    Python,
+    /// A range, layer or step of the program.
+    Range,
+    /// Anything else.
+    Other,
+}
+
+impl EventClass {
+    /// All classes.
+    pub const ALL: [Self; 8] = [
+        Self::Compute,
+        Self::Communication,
+        Self::Memory,
+        Self::Call,
+        Self::Operator,
+        Self::Python,
+        Self::Range,
+        Self::Other,
+    ];
+
+    pub(super) fn of_host(kind: HostKind) -> Self {
+        match kind {
+            HostKind::RuntimeCall | HostKind::DriverCall => Self::Call,
+            HostKind::Operator => Self::Operator,
+            HostKind::Python => Self::Python,
+            HostKind::Annotation | HostKind::Layer | HostKind::Step => Self::Range,
+            HostKind::Process | HostKind::Other => Self::Other,
+        }
+    }
+
+    pub(super) fn of_device(kind: DeviceKind, name: &str) -> Self {
+        match KernelClass::of(kind, name) {
+            KernelClass::Compute => Self::Compute,
+            KernelClass::Communication => Self::Communication,
+            KernelClass::Memory => Self::Memory,
+        }
+    }
+
+    pub(super) fn place(self) -> usize {
+        self as usize
+    }
+}
+
+/// Time of each class, in the order of [`EventClass::ALL`].
+pub type ClassTimes = [u64; EventClass::ALL.len()];
+
+/// An event of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Of a thread.
+    Host(Id<HostOp>),
+    /// Of a stream.
+    Device(Id<DeviceOp>),
+}
+
+/// A part of a lane in which one event stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Begin, since the first event of the job.
+    pub from: Nanos,
+    /// End.
+    pub to: Nanos,
+    /// What the event is.
+    pub class: EventClass,
+    pub(super) event: u32,
+}
+
+/// A thread or a stream.
+#[derive(Clone, Debug)]
+pub struct EventLane {
+    /// What it is (`rank 3 gpu0 stream 7`).
+    pub label: String,
+    /// Whether it is a stream.
+    pub is_stream: bool,
+    /// Place of the rank in the job.
+    pub(super) rank: usize,
+    /// Added to a time of the rank's trace: nanoseconds since the first event of the job.
+    pub(super) shift: i128,
+    pub(super) segments: Vec<Segment>,
+    /// Time of each class before every `STRIDE`th segment.
+    pub(super) sums: Vec<ClassTimes>,
+}
+
+/// One event in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventFacts {
+    /// Its name.
+    pub name: String,
+    /// Its class.
+    pub class: EventClass,
+    /// Begin, since the first event of the job.
+    pub begin: Nanos,
+    /// Length.
+    pub duration: Nanos,
+    /// Bytes of a copy or a fill; 0 for anything else.
+    pub bytes: Bytes,
+    /// What launched it; `None` for a host event, and for work without a known launch.
+    pub launch: Option<LaunchFacts>,
+}
+
+/// What launched an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchFacts {
+    /// The call.
+    pub call: String,
+    /// The thread.
+    pub thread: String,
+    /// From the end of the call to the begin of the work.
+    pub delay: Nanos,
+}
+
+/// Sums of a part of the time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangeTables {
+    /// Begin, since the first event of the job.
+    pub from: Nanos,
+    /// End.
+    pub to: Nanos,
+    /// Work of devices by name, most time first.
+    pub device: Vec<RangeRow>,
+    /// What stood on threads by name, most time first: of nested events the innermost.
+    pub host: Vec<RangeRow>,
+}
+
+/// Events of one name in a part of the time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeRow {
+    /// The name.
+    pub name: String,
+    /// Events of which a part is there.
+    pub count: u64,
+    /// Their time there.
+    pub time: Nanos,
+}
+
+/// The events of a job by lane.
+#[derive(Clone, Debug)]
+pub struct EventLanes {
+    pub(super) job: Arc<Job>,
+    pub(super) length: Nanos,
+    pub(super) lanes: Vec<EventLane>,
+}
+
+impl EventLanes {
+    /// From the first event to the end of the last; never 0.
+    pub fn length(&self) -> Nanos {
+        self.length
+    }
+
+    /// The lanes: of each rank its streams, then its threads, each the busiest first.
+    pub fn lanes(&self) -> &[EventLane] {
+        &self.lanes
+    }
+
+    /// What is known of the event of a segment.
+    pub fn facts(&self, lane: &EventLane, segment: Segment) -> Option<EventFacts> {
+        let of = self.job.ranks().get(lane.rank)?;
+        let name = |name: StrId| crate::frame::clean(of.trace.name(name));
+        match lane.event(segment) {
+            Event::Host(id) => {
+                let op = of.trace.host.get(id)?;
+                let (class, begin) = (EventClass::of_host(op.kind), lane.at(op.begin));
+                let name = name(op.name);
+                Some(EventFacts { name, class, begin, duration: op.duration, bytes: Bytes(0), launch: None })
+            }
+            Event::Device(id) => {
+                let op = of.trace.device.get(id)?;
+                let class = EventClass::of_device(op.kind, of.trace.name(op.name));
+                let (begin, launch) = (lane.at(op.begin), launch(of, of.links.launch(id), &op));
+                let name = name(op.name);
+                Some(EventFacts { name, class, begin, duration: op.duration, bytes: op.bytes, launch })
+            }
+        }
+    }
+
+    /// The name of the event of a segment.
+    pub fn name(&self, lane: &EventLane, segment: Segment) -> &str {
+        let Some(of) = self.job.ranks().get(lane.rank) else { return "" };
+        let name = match lane.event(segment) {
+            Event::Host(id) => of.trace.host.get(id).map(|op| op.name),
+            Event::Device(id) => of.trace.device.get(id).map(|op| op.name),
+        };
+        name.map_or("", |name| of.trace.name(name))
+    }
+
+    /// Sums of a part of the time by name. Takes time in proportion to the events that are there.
+    pub fn range(&self, from: Nanos, to: Nanos) -> RangeTables {
+        let mut sums: [FxHashMap<(usize, StrId), Sum>; 2] = Default::default();
+        for (number, lane) in self.lanes.iter().enumerate() {
+            let Some(of) = self.job.ranks().get(lane.rank) else { continue };
+            for segment in lane.between(from, to) {
+                let name = match lane.event(*segment) {
+                    Event::Host(id) => of.trace.host.get(id).map(|op| op.name),
+                    Event::Device(id) => of.trace.device.get(id).map(|op| op.name),
+                };
+                let Some(name) = name else { continue };
+                let sum = sums[usize::from(lane.is_stream)].entry((lane.rank, name)).or_default();
+                sum.time += (segment.to.min(to)).saturating_sub(segment.from.max(from)).0;
+                // An event that others interrupt has several segments.
+                sum.count += u64::from(sum.last != Some((number, segment.event)));
+                sum.last = Some((number, segment.event));
+            }
+        }
+        let [host, device] = sums.map(|sums| self.rows(sums));
+        RangeTables { from, to, device, host }
+    }
+
+    fn rows(&self, sums: FxHashMap<(usize, StrId), Sum>) -> Vec<RangeRow> {
+        // Handles of names are those of one trace.
+        let mut by_name: FxHashMap<&str, (u64, u64)> = FxHashMap::default();
+        for ((rank, name), sum) in sums {
+            let Some(of) = self.job.ranks().get(rank) else { continue };
+            let row = by_name.entry(of.trace.name(name)).or_default();
+            *row = (row.0 + sum.count, row.1 + sum.time);
+        }
+        let row = |(name, (count, time)): (&str, (u64, u64))| RangeRow {
+            name: crate::frame::clean(name),
+            count,
+            time: Nanos(time),
+        };
+        let mut rows: Vec<RangeRow> = by_name.into_iter().map(row).collect();
+        rows.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.name.cmp(&b.name)));
+        rows
+    }
+}
+
+/// Events of one name, while they are counted.
+#[derive(Default)]
+struct Sum {
+    count: u64,
+    time: u64,
+    last: Option<(usize, u32)>,
+}
+
+fn launch(of: &RankTrace, launch: Launch, op: &DeviceOp) -> Option<LaunchFacts> {
+    let call = of.trace.host.get(launch.call()?)?;
+    let thread = of.trace.threads().get(call.thread.index())?;
+    Some(LaunchFacts {
+        call: crate::frame::clean(of.trace.name(call.name)),
+        thread: crate::frame::clean(of.trace.name(thread.thread)),
+        delay: op.begin - call.end(),
+    })
+}
+
+impl EventLane {
+    /// Time of each class between two moments.
+    pub fn times(&self, from: Nanos, to: Nanos) -> ClassTimes {
+        let (until_from, until_to) = (self.times_before(from), self.times_before(to));
+        std::array::from_fn(|place| until_to[place].saturating_sub(until_from[place]))
+    }
+
+    fn times_before(&self, at: Nanos) -> ClassTimes {
+        let number = self.segments.partition_point(|segment| segment.from < at);
+        // The last of them may go on after the moment: stored sums must not hold it.
+        let stored = number.saturating_sub(1) / STRIDE;
+        let mut times = self.sums.get(stored).copied().unwrap_or_default();
+        for segment in self.segments.get(stored * STRIDE..number).unwrap_or_default() {
+            times[segment.class.place()] += segment.to.min(at).saturating_sub(segment.from).0;
+        }
+        times
+    }
+
+    /// The segment at a moment, or else the nearest one.
+    pub fn nearest(&self, at: Nanos) -> Option<Segment> {
+        let next = self.segments.partition_point(|segment| segment.from <= at);
+        let before = next.checked_sub(1).and_then(|place| self.segments.get(place));
+        let after = self.segments.get(next);
+        match (before, after) {
+            (Some(before), _) if before.to > at => Some(*before),
+            (Some(before), Some(after)) => {
+                let is_nearer = at.saturating_sub(before.to) <= after.from.saturating_sub(at);
+                Some(if is_nearer { *before } else { *after })
+            }
+            (one, other) => one.or(other).copied(),
+        }
+    }
+
+    /// The first segment that begins after a moment.
+    pub fn next(&self, at: Nanos) -> Option<Segment> {
+        self.segments.get(self.segments.partition_point(|segment| segment.from <= at)).copied()
+    }
+
+    /// The last segment that begins before a moment.
+    pub fn previous(&self, at: Nanos) -> Option<Segment> {
+        let place = self.segments.partition_point(|segment| segment.from < at).checked_sub(1)?;
+        self.segments.get(place).copied()
+    }
+
+    /// The segments of which a part is between two moments.
+    pub fn between(&self, from: Nanos, to: Nanos) -> &[Segment] {
+        let first = self.segments.partition_point(|segment| segment.to <= from);
+        let end = self.segments.partition_point(|segment| segment.from < to);
+        self.segments.get(first..end.max(first)).unwrap_or_default()
+    }
+
+    fn event(&self, segment: Segment) -> Event {
+        match self.is_stream {
+            true => Event::Device(Id::from_number(segment.event)),
+            false => Event::Host(Id::from_number(segment.event)),
+        }
+    }
+
+    fn at(&self, time: TraceTime) -> Nanos {
+        at(self.shift, time)
+    }
+}
+
+/// A time of a trace on the clock of the job.
+pub(super) fn at(shift: i128, time: TraceTime) -> Nanos {
+    let at = shift + i128::from(time.as_nanos());
+    Nanos(u64::try_from(at.max(0)).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,250 @@
+//! Events: the threads and streams of a trace over time, and the tables of a selected part.
+//!
+//! Owns: what a column shows of thousands of events, and where one has room for its name. Because: drawing must cost what
+//! the screen costs, however many events there are. Does not: move anything, or add up more than the lanes did.
+//!
+//! A column is a bar as high as the share of its time in which something stood, in the colour of the class that stood
+//! longest. Where a lane has fewer events in sight than columns, those with four columns or more have their name.
+
+use deepctx_profile::trace::{EventClass, EventFacts, EventLane, EventLanes, RangeRow, RangeTables, Segment};
+use deepctx_profile::units::Nanos;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::pen::{Pen, put};
+use super::timeline::{BARS, round_distance, tick};
+use crate::layout::events::EventAreas;
+use crate::layout::timeline::{TimeSpan, name_columns, time_columns};
+use crate::model::Model;
+use crate::text;
+use crate::theme::Theme;
+
+/// Fewest columns of an event with a name.
+const NAMED: u16 = 4;
+/// Fewest columns of a table with shares.
+const SHARES_FROM: u16 = 60;
+/// Columns of the share at the right of a lane's name.
+const SHARE: usize = 6;
+
+pub(crate) fn draw(model: &Model, lanes: &EventLanes, theme: &Theme, body: Rect, buffer: &mut Buffer) {
+    let areas = EventAreas::of(body, model.events.range.is_some());
+    if lanes.lanes().is_empty() {
+        return put(buffer, areas.lanes, 0, "the trace has no events of threads or devices", theme.quiet());
+    }
+    let span = model.events.span(lanes.length());
+    if areas.axis.height > 0 {
+        axis(model, span, theme, areas.axis, buffer);
+    }
+    let columns = time_columns(body.width);
+    let cursor = span.column_of(model.events.at, columns).filter(|_| model.interactive);
+    for line in 0..areas.lanes.height {
+        let place = model.events.scroll + usize::from(line);
+        let Some(lane) = lanes.lanes().get(place) else { break };
+        let row = Rect { y: areas.lanes.y + line, height: 1, ..areas.lanes };
+        let name = Rect { width: name_columns(row.width), ..row };
+        let time = Rect { x: name.right(), width: columns, ..row };
+        title(lane, span, theme, name, buffer);
+        bars(lane, span, theme, time, buffer);
+        names(lanes, lane, span, theme, time, buffer);
+        if model.interactive && place == model.events.lane {
+            buffer.set_style(name, theme.chosen());
+        }
+        if let Some(cursor) = cursor {
+            buffer.set_style(Rect { x: time.x + cursor, width: 1, ..time }, theme.chosen());
+        }
+    }
+    if let Some(range) = model.events.range.as_ref().filter(|_| areas.tables.height > 0) {
+        tables(range, theme, areas.tables, buffer);
+    }
+}
+
+/// A lane's name, and the share of the time in sight in which something stood.
+fn title(lane: &EventLane, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    let busy: u64 = lane.times(span.from, span.from.saturating_add(span.length)).iter().sum();
+    let mut pen = Pen::new(buffer, area, 0);
+    pen.skip(1);
+    let for_name = pen.room().saturating_sub(SHARE + 1);
+    pen.write(&text::cut(&lane.label, for_name), if lane.is_stream { theme.strong() } else { Style::new() });
+    let share = text::percent(busy, span.length.0);
+    pen.align_right(text::width(&share) + 1);
+    pen.write(&share, theme.quiet());
+}
+
+/// The first moment of a column.
+fn edge(span: TimeSpan, column: u16, columns: u16) -> Nanos {
+    let offset = u128::from(span.length.0) * u128::from(column) / u128::from(columns.max(1));
+    span.from.saturating_add(Nanos(u64::try_from(offset).unwrap_or(u64::MAX)))
+}
+
+fn bars(lane: &EventLane, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    for column in 0..area.width {
+        let (from, to) = (edge(span, column, area.width), edge(span, column + 1, area.width));
+        // Less than a nanosecond wide: what stands there counts.
+        let to = to.max(from.saturating_add(Nanos(1)));
+        let times = lane.times(from, to);
+        let busy: u64 = times.iter().sum();
+        let longest = EventClass::ALL.into_iter().zip(times).max_by_key(|(_, time)| *time);
+        let Some((class, _)) = longest.filter(|_| busy > 0) else { continue };
+        let eighths = u128::from(busy) * 8 / u128::from((to.saturating_sub(from)).0.max(1));
+        // What is not nothing shows.
+        let step = usize::try_from(eighths).unwrap_or(8).clamp(1, 8);
+        buffer.set_string(area.x + column, area.y, BARS[step], theme.event(class));
+    }
+}
+
+/// Names of events that are wide enough.
+fn names(
+    lanes: &EventLanes,
+    lane: &EventLane,
+    span: TimeSpan,
+    theme: &Theme,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let end = span.from.saturating_add(span.length);
+    let seen = lane.between(span.from, end);
+    if seen.len() > usize::from(area.width) {
+        return;
+    }
+    for segment in seen {
+        let first = span.column_of(segment.from.max(span.from), area.width).unwrap_or(0);
+        let last = span.column_of(segment.to, area.width).unwrap_or(area.width);
+        if last.saturating_sub(first) >= NAMED {
+            let place = Rect { x: area.x + first, width: last - first, ..area };
+            name(lanes.name(lane, *segment), *segment, theme, place, buffer);
+        }
+    }
+}
+
+fn name(name: &str, segment: Segment, theme: &Theme, place: Rect, buffer: &mut Buffer) {
+    let style = theme.event(segment.class);
+    let shown = deepctx_profile::frame::clean(name);
+    let mut pen = Pen::new(buffer, place, 0);
+    pen.write("▏", style);
+    pen.write(&text::cut(&shown, usize::from(place.width - 1)), style);
+    while pen.room() > 0 {
+        pen.write("─", style);
+    }
+}
+
+/// Times at their columns, and what is selected as a thick line.
+fn axis(model: &Model, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    let (names, columns) = (name_columns(area.width), time_columns(area.width));
+    if columns == 0 {
+        return;
+    }
+    let mut pen = Pen::new(buffer, Rect { width: names, ..area }, 0);
+    pen.skip(1);
+    pen.write(&format!("{} in sight", text::duration(span.length)), theme.quiet());
+    let distance = round_distance(span.length.0, u64::from(columns));
+    let mut at = span.from.0.div_ceil(distance).saturating_mul(distance);
+    let mut free = 0;
+    while at < span.from.saturating_add(span.length).0 {
+        let column = span.column_of(Nanos(at), columns).unwrap_or(columns - 1);
+        let text = format!("│{}", moment(Nanos(at), distance));
+        let width = u16::try_from(text::width(&text)).unwrap_or(u16::MAX);
+        if column >= free && width <= columns - column {
+            let place = Rect { x: area.x + names + column, width: columns - column, height: 1, y: area.y };
+            put(buffer, place, 0, &text, theme.quiet());
+            free = column + width + 1;
+        }
+        at = at.saturating_add(distance);
+    }
+    if let Some((from, to)) = model.events.selected().filter(|(_, to)| *to >= span.from) {
+        let first = span.column_of(from.max(span.from), columns);
+        let last = span.column_of(to, columns).unwrap_or(columns - 1);
+        for column in first.unwrap_or(columns)..=last {
+            buffer.set_string(area.x + names + column, area.y, "━", theme.strong());
+        }
+    }
+}
+
+/// A moment, as exact as its distance to the next one.
+fn moment(at: Nanos, distance_ns: u64) -> String {
+    match distance_ns {
+        0..1_000 => format!("{:.6} ms", at.0 as f64 / 1e6),
+        1_000..1_000_000 => format!("{:.3} ms", at.0 as f64 / 1e6),
+        _ => tick(at.0, distance_ns),
+    }
+}
+
+fn tables(range: &RangeTables, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    let length = range.to.saturating_sub(range.from);
+    let exact = length.0.min(999_999);
+    let (from, to) = (moment(range.from, exact), moment(range.to, exact));
+    let title = format!(" selected: {} from {from} to {to}", text::duration(length));
+    put(buffer, area, 0, &title, theme.strong());
+    let below = Rect { y: area.y + 1, height: area.height - 1, ..area };
+    let half = below.width / 2;
+    let left = Rect { width: half.saturating_sub(1), ..below };
+    let right = Rect { x: below.x + half, width: below.width - half, ..below };
+    table("work of devices", &range.device, length, theme, left, buffer);
+    table("threads, innermost", &range.host, length, theme, right, buffer);
+}
+
+fn table(title: &str, rows: &[RangeRow], length: Nanos, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+    // On a narrow screen, names matter more than shares.
+    let share = |text: &str| if area.width < SHARES_FROM { String::new() } else { format!("  {text:>8}") };
+    put(buffer, area, 0, &format!("     time{}   count  {title}", share("of range")), theme.quiet());
+    let room = area.height.saturating_sub(1);
+    let left_out = rows.len().saturating_sub(usize::from(room));
+    for (line, row) in (1..=room).zip(rows) {
+        if line == room && left_out > 0 {
+            let text = format!("  … {} more names", text::count(left_out as u64 + 1));
+            return put(buffer, area, line, &text, theme.quiet());
+        }
+        let (time, count) = (text::duration(row.time), text::count(row.count));
+        let share = share(&text::percent(row.time.0, length.0));
+        put(buffer, area, line, &format!(" {time:>8}{share}  {count:>6}  {}", row.name), Style::new());
+    }
+    if rows.is_empty() {
+        put(buffer, area, 1, "  nothing", theme.quiet());
+    }
+}
+
+/// The event at the cursor, or else the nearest one of the lane, in words: its name, and what is known of it.
+pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
+    let lanes = model.events_data()?;
+    let lane = lanes.lanes().get(model.events.lane)?;
+    let segment = lane.nearest(model.events.at)?;
+    let facts = lanes.facts(lane, segment)?;
+    let is_there = segment.from <= model.events.at && model.events.at < segment.to;
+    Some((facts.name.clone(), describe(&facts, lane, is_there)))
+}
+
+fn describe(facts: &EventFacts, lane: &EventLane, is_there: bool) -> String {
+    let mut parts = vec![format!("{} at {}", text::duration(facts.duration), moment(facts.begin, 1_000))];
+    if facts.bytes.0 > 0 {
+        parts.push(text::bytes(facts.bytes));
+    }
+    parts.push(lane.label.clone());
+    if !is_there {
+        parts.push("nearest".to_owned());
+    }
+    match &facts.launch {
+        Some(launch) => parts.push(format!(
+            "by {} on {}, {} earlier",
+            launch.call,
+            launch.thread,
+            text::duration(launch.delay)
+        )),
+        None if lane.is_stream => parts.push("its launch is not known".to_owned()),
+        None => {}
+    }
+    parts.join(" · ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_as_exact_as_their_distance() {
+        let check = |at, distance, expect: &str| assert_eq!(moment(Nanos(at), distance), expect);
+        check(1_234_567, 100, "1.234567 ms");
+        check(1_234_567, 1_000, "1.235 ms");
+        check(1_234_567, 1_000_000, "0.001 s");
+        check(61_000_000_000, 1_000_000_000, "1:01");
+    }
+}

@@ -1,0 +1,139 @@
+//! The timeline of a trace: keys, clicks and drags in, screens out.
+//!
+//! Owns: what a user sees of single events at each zoom. Because: a stored screen shows at once what a change did to
+//! it. Does not: inspect the model. Screens are in `golden/`; `UPDATE_EXPECT=1` rewrites them.
+
+#[macro_use]
+mod program;
+mod synthetic;
+
+use std::sync::Arc;
+
+use crossterm::event::{MouseButton, MouseEventKind};
+use deepctx_profile::snapshot::{Extra, Header, SharedLanes, Snapshot};
+use deepctx_profile::trace::{EventLanes, Job, text};
+use deepctx_profile::units::Nanos;
+use deepctx_tui::{RenderOptions, Signs, Tab, render_once};
+use expect_test::expect_file;
+
+use program::Program;
+
+/// Three steps of a training on one device: kernels, a copy beside them, and gradients that are exchanged.
+fn training() -> Snapshot {
+    let lines: Vec<String> = (0..3).flat_map(step).collect();
+    let trace = text::parse(&lines.join("\n")).expect("the lines are events");
+    let job = Job::new(vec![("trace.json".to_owned(), trace)]).expect("there is one rank");
+    let lanes = EventLanes::new(Arc::new(job), |_| 0);
+    let header = Header {
+        target: "trace.json".to_owned(),
+        elapsed: Nanos(3_000_000),
+        metric: "gpu-time",
+        ..Header::default()
+    };
+    Snapshot { header, extra: Extra::Events(SharedLanes(Arc::new(lanes))), ..Snapshot::default() }
+}
+
+fn step(step: u64) -> Vec<String> {
+    let (begin, first) = (step * 1000, 1 + step * 10);
+    let (copy, reduce) = (first + 8, first + 9);
+    let at = |from: u64, to: u64| format!("{}..{}", begin + from, begin + to);
+    let mut lines = vec![
+        format!("step main {} ProfilerStep#{step}", at(0, 1000)),
+        format!("op main {} enumerate(DataLoader)#__next__", at(0, 150)),
+        format!("call main {} cudaMemcpyAsync #{copy}", at(152, 158)),
+        format!("copy 0/20 {} Memcpy HtoD #{copy} 4096B", at(165, 215)),
+        format!("call backward {} cudaLaunchKernel #{reduce}", at(700, 705)),
+        format!("kernel 0/8 {} ncclKernel_AllReduce #{reduce}", at(740, 960)),
+    ];
+    for layer in 0..8 {
+        let (id, from) = (first + layer, 160 + 70 * layer);
+        lines.push(format!("op main {} aten::linear", at(from, from + 60)));
+        lines.push(format!("call main {} cudaLaunchKernel #{id}", at(from + 20, from + 30)));
+        lines.push(format!("kernel 0/7 {} sgemm_128x64 #{id}", at(from + 40, from + 100)));
+    }
+    lines
+}
+
+impl Program {
+    fn trace(width: u16, height: u16) -> Self {
+        let mut program = Self::empty(width, height);
+        program.press("5");
+        program.show(training());
+        program
+    }
+}
+
+screens! {
+    Program::trace;
+    events_80x24: 80 x 24, "";
+    events_160x48: 160 x 48, "";
+    events_20x5: 20 x 5, "";
+    events_zoomed_80x24: 80 x 24, "n +++";
+    events_one_kernel_160x48: 160 x 48, "nn ++++++";
+    events_in_a_gap_80x24: 80 x 24, "n Left ++";
+    events_of_a_thread_80x24: 80 x 24, "Down Down Down nnnn +++";
+    events_selecting_80x24: 80 x 24, "nnn Space Right Right Right Right";
+    events_selected_80x24: 80 x 24, "n Space nnnnnnn Space";
+    events_selected_160x48: 160 x 48, "Space End Space";
+    events_end_80x24: 80 x 24, "++ End";
+}
+
+#[test]
+fn ascii_draws_the_same_lanes() {
+    let options = RenderOptions {
+        width: 80,
+        height: 14,
+        tab: Tab::Timeline,
+        signs: Signs::Ascii,
+        ..RenderOptions::default()
+    };
+    let text = render_once(&training(), &options);
+    assert!(text.is_ascii());
+    expect_file!["golden/events_ascii_80x14.txt"].assert_eq(&text);
+}
+
+#[test]
+fn dragging_selects_as_keys_do() {
+    let mut program = Program::trace(80, 24);
+    let tables = |program: &mut Program| {
+        let screen = program.screen();
+        screen.lines().skip_while(|line| !line.contains("selected:")).take(4).collect::<Vec<_>>().join("\n")
+    };
+    program.click(40, 4).mouse(MouseEventKind::Drag(MouseButton::Left), 60, 4);
+    program.mouse(MouseEventKind::Up(MouseButton::Left), 60, 4);
+    let dragged = tables(&mut program);
+    program.press("Esc");
+    assert_eq!(tables(&mut program), "");
+    program.click(40, 4).mouse(MouseEventKind::Up(MouseButton::Left), 40, 4).press("Space");
+    program.click(60, 4).mouse(MouseEventKind::Up(MouseButton::Left), 60, 4).press("Space");
+    assert!(dragged.contains("sgemm_128x64"), "{dragged}");
+    assert_eq!(tables(&mut program), dragged);
+}
+
+#[test]
+fn the_wheel_zooms_at_the_pointer_and_back() {
+    let mut program = Program::trace(80, 24);
+    program.click(50, 4);
+    let before = program.screen();
+    program.mouse(MouseEventKind::ScrollUp, 50, 4).mouse(MouseEventKind::ScrollUp, 50, 4);
+    assert_ne!(program.screen(), before);
+    program.mouse(MouseEventKind::ScrollDown, 50, 4).mouse(MouseEventKind::ScrollDown, 50, 4);
+    assert_eq!(program.screen(), before);
+}
+
+#[test]
+fn any_zoom_stays_within_the_trace() {
+    let mut program = Program::trace(80, 24);
+    for keys in [
+        "++++++++++++++++++++++++++",
+        "Left Left Left",
+        "End Right",
+        "----",
+        "n N Home Left",
+        "Down Down Down Down Down Down PgDn",
+        "0",
+    ] {
+        program.press(keys);
+        assert!(program.screen().contains("in sight"), "after {keys}");
+    }
+}
