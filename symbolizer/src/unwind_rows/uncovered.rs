@@ -157,11 +157,12 @@ impl UncoveredCode<'_> {
     /// Whether a symbol whose name is in the file range `names` belongs to V8.
     fn is_v8_builtin(&self, names: Option<(u64, u64)>, symbol: &[u8; SYMBOL_BYTES]) -> bool {
         let name = symbol.first_chunk().map_or(0, |name| u64::from(u32::from_le_bytes(*name)));
+        let length = V8_BUILTIN.len() as u64;
         let begins = || {
-            let (begin, bytes) = names.filter(|&(_, bytes)| name < bytes)?;
+            // A name that reaches the end of the table sooner is another.
+            let (begin, _) = names.filter(|&(_, bytes)| name + length <= bytes)?;
             let begin = begin.checked_add(name)?;
-            let end = begin.checked_add(bytes.checked_sub(name)?.min(V8_BUILTIN.len() as u64))?;
-            self.file.read_at(begin..end)
+            self.file.read_at(begin..begin.checked_add(length)?)
         };
         begins().is_some_and(|begins| *begins == *V8_BUILTIN)
     }
