@@ -14,6 +14,7 @@ pub mod jit;
 pub mod kernel;
 pub mod memory;
 pub mod native;
+pub mod pclntab;
 pub mod python;
 pub mod space;
 pub mod sparse;

@@ -22,13 +22,13 @@
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::python::{NO_PYTHON, entry_rule};
 use deepctx_common::record::word;
-use deepctx_common::unwind::{executable_flag, rule_kind};
+use deepctx_common::unwind::executable_flag;
 
 use crate::chain::{hang, other_state, start_python};
 use crate::memory::Memory;
 pub use crate::state::{Flow, PYTHON_FRAMES_MAX, PYTHON_READS_MAX, STEPS_MAX, Tables, Walk, phase};
 pub use crate::words::{WordBuffer, Words};
-use crate::{called, generated, python, short, unwind_row};
+use crate::{called, frame_pointer, generated, python, short, unwind_row};
 
 /// Emits the current native frame and steps to its caller; turns to Python when the frame is an evaluation frame.
 #[inline(always)]
@@ -95,16 +95,15 @@ fn step<E: Memory + Tables>(walk: &mut Walk, env: &E, pc: u64) -> Result<(), Wal
     } else {
         Err(WalkEnd::NoTable)
     };
-    if let Err(end) = found {
-        // Code without rows (JIT, Go, hand-written) usually keeps frame pointers.
-        if end as u32 != WalkEnd::NoRow as u32 || walk.mapping.flags & executable_flag::FRAME_POINTERS == 0 {
-            return Err(end);
+    match found {
+        Ok(()) => {
+            let Walk { registers, rule, .. } = walk;
+            unwind_row::step(registers, rule, env)
         }
-        // The only field that this kind uses.
-        walk.rule.cfa = rule_kind::FRAME_POINTER;
+        // Code without rows (JIT, Go, hand-written, V8's builtins) usually keeps frame pointers.
+        Err(end) if end as u32 == WalkEnd::NoRow as u32 => frame_pointer::step(walk, env),
+        Err(end) => Err(end),
     }
-    let Walk { registers, rule, .. } = walk;
-    unwind_row::step(registers, rule, env)
 }
 
 /// Emits the next Python frame; back to native after the entry frame of a run.

@@ -8,6 +8,7 @@
 
 mod called;
 mod chain;
+mod frame_pointer;
 mod generated;
 pub mod interleave;
 pub mod memory;

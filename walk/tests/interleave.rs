@@ -306,6 +306,31 @@ fn frame_pointers_unwind_code_without_rows_where_permitted() {
     check("no frame pointers here", &generated, false, "!10 gap:no-row | no-row not-python");
 }
 
+#[test]
+fn a_frame_pointer_among_rows_must_prove_itself() {
+    // The frame of the code without rows, and the frame pointer that it saved, further out.
+    let (frame, outer) = (STACK + 0x20, STACK + 0x80);
+    let check = |input: &str, at: u64, saved: u64, caller: u64, expect: &str| {
+        let mut made = world(&[]);
+        made.rules.insert(TEXT, Rule::default());
+        made.rules.insert(TEXT + 0x100, ONE_WORD);
+        made.frame_pointer = at;
+        made.memory.extend([(at, saved), (at + 8, caller), (at + 16, TEXT + 0xf10)]);
+        check(input, &made, false, expect);
+    };
+    let whole = "!10 330 f10 | complete not-python";
+    let refused = "!10 gap:no-row | no-row not-python";
+    check("a chain of frames", frame, outer, TEXT + 0x330, whole);
+    check("at the stack pointer", STACK, outer, TEXT + 0x330, whole);
+    check("not aligned", frame + 4, outer, TEXT + 0x330, refused);
+    check("below the stack pointer", STACK - 0x20, outer, TEXT + 0x330, refused);
+    check("far above the stack pointer", STACK + 0x2_0000, STACK + 0x3_0000, TEXT + 0x330, refused);
+    check("what it saved is not further out", frame, frame, TEXT + 0x330, refused);
+    check("what it saved is not aligned", frame, outer + 1, TEXT + 0x330, refused);
+    check("a return address outside of all code", frame, outer, STACK, refused);
+    check("a return address of zero", frame, outer, 0, refused);
+}
+
 proptest! {
     #[test]
     fn whatever_the_memory_holds_a_walk_ends_within_its_bounds(

@@ -97,7 +97,12 @@ const NEEDS: &[Need] = &[
         Probe::Program("perf"),
         "perf is the peer in benchmarks and an oracle for live stacks",
     ),
-    test_need("golang-go", Probe::Program("go"), "Go's pprof reads the exports in its format"),
+    test_need(
+        "golang-go",
+        Probe::Program("go"),
+        "Go's pprof reads the exports in its format, and stacks of a Go program are tested",
+    ),
+    test_need("nodejs", Probe::Program("node"), "stacks through V8's builtins are tested on it"),
     test_need("chromium", Probe::Program("chromium"), "a browser draws the page of `export --format html`"),
     test_need("npm", Probe::Program("npm"), "other viewers' schemas and command lines are npm packages"),
     test_need(

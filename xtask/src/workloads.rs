@@ -218,6 +218,16 @@ pub(crate) fn triton_python() -> Result<PathBuf> {
     venv("triton", &["triton"])
 }
 
+/// Interpreters with the current `greenlet` below gevent, with the oldest release that is written in C++, and with one
+/// between them.
+pub(crate) fn greenlet_pythons() -> Result<[PathBuf; 3]> {
+    Ok([
+        venv("gevent", &["gevent"])?,
+        venv("greenlet-2", &["greenlet==2.0.2"])?,
+        venv("greenlet-3.0", &["greenlet==3.0.3"])?,
+    ])
+}
+
 /// A jitted training step with jax on the CPU.
 pub(crate) fn jax() -> Result<Workload> {
     let mut command = Command::new(jax_python()?);

@@ -16,6 +16,7 @@ use deepctx_common::unwind::{PAGE_SHIFT, Page, ROWS_PER_BLOCK, RowBlock, row};
 
 use super::frames::{Frame, Slice, pack, unpack};
 use super::rules::{END, Interner, NONE};
+use super::runtimes::Runtimes;
 use super::stats::{BuildStats, Count};
 use super::uncovered::{PADDING_MAX, UncoveredCode};
 use super::{Limits, NoTable, UnwindTable};
@@ -40,6 +41,8 @@ pub(super) struct Slices {
     pub(super) debug_frame: Vec<Slice>,
     /// The entry point of the program and the end of its text segment.
     pub(super) entry: Option<(u64, u64)>,
+    /// What the runtime that the file belongs to says of its functions.
+    pub(super) runtimes: Runtimes,
 }
 
 impl Slices {
@@ -63,6 +66,7 @@ impl Slices {
             pieces = fill(&pieces, &more);
             slices.extend(self.debug_frame);
         }
+        pieces = with_runtimes(self.runtimes, pieces, &mut slices, &mut stats);
         let mut has_frames = !pieces.is_empty();
         if let Some((entry, text_end)) = self.entry.filter(|&(entry, _)| !covers(&pieces, entry)) {
             let end = entry.saturating_add(ENTRY_BYTES).min(text_end);
@@ -112,6 +116,26 @@ impl Slices {
             stats,
         })
     }
+}
+
+/// `pieces` with what runtimes state in their gaps, and with what they mark in their place.
+fn with_runtimes(
+    Runtimes { marked, stated }: Runtimes,
+    mut pieces: Vec<Piece>,
+    slices: &mut Vec<Slice>,
+    stats: &mut BuildStats,
+) -> Vec<Piece> {
+    if let Some(slice) = stated {
+        let stated = cover(std::slice::from_ref(&slice), slices.len(), stats);
+        pieces = fill(&pieces, &stated);
+        slices.push(slice);
+    }
+    if let Some(slice) = marked {
+        let marked = cover(std::slice::from_ref(&slice), slices.len(), stats);
+        pieces = fill(&marked, &pieces);
+        slices.push(slice);
+    }
+    pieces
 }
 
 fn entry_slice(entry: u64, end: u64) -> Slice {

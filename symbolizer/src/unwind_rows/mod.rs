@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! ELF bytes ─elf─▶ sections ─frames─▶ slices of frames ─assemble─▶ UnwindTable ─cache─▶ disk
-//!                               └ program ─ rules      └ uncovered ─ derived
+//!                               └ program ─ rules      ├ uncovered ─ derived
+//!                                                      └ runtimes
 //! ```
 //! Addresses are those stated in the file (SVMA). A vdso image read from memory is an ELF file like any other. All
 //! input is untrusted: every list has a limit ([`Limits`]), defects are counted ([`BuildStats`]), and a file without
@@ -21,6 +22,7 @@ mod error;
 mod frames;
 mod program;
 mod rules;
+mod runtimes;
 mod stats;
 mod stored;
 #[cfg(test)]
@@ -44,6 +46,7 @@ pub use uncovered::ReadAt;
 
 use elf::{FrameSection, Image};
 use frames::Source;
+use runtimes::Runtimes;
 use stored::StoredTable;
 use uncovered::UncoveredCode;
 
@@ -142,6 +145,7 @@ impl UnwindTable {
             slices.debug_frame.extend(of_section);
         }
         slices.entry = image.entry.and_then(|entry| Some((entry, image.text_end(entry)?)));
+        slices.runtimes = Runtimes::read(bytes, file, &image, limits, &mut stats);
         slices.assemble(limits, UncoveredCode::new(bytes, file, &image), stats)
     }
 

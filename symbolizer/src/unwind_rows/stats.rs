@@ -33,6 +33,10 @@ pub enum Count {
     UnreadableSections,
     /// 1 when the entry point has no frame description and is marked as the outermost frame.
     EntryMarked,
+    /// Functions in which a runtime begins a stack of its own.
+    OutermostMarked,
+    /// Rows from the depths that Go keeps of its functions (used or not).
+    GoRows,
     /// Functions without a frame description for which rows were derived.
     DerivedFunctions,
     /// Functions without a frame description for which no row could be derived.
@@ -61,6 +65,8 @@ pub const COUNT_NAMES: [&str; COUNTS] = [
     "truncated sections",
     "unreadable sections",
     "entry point marked",
+    "outermost functions of runtimes marked",
+    "rows of Go's own table",
     "functions derived",
     "functions not derived",
     "rows derived",

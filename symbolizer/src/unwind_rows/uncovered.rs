@@ -31,6 +31,10 @@ const READ_GAP: u64 = 4096;
 /// Most different rules derived for one file: the table of all executables has room for 128 Ki.
 const RULES_MAX: usize = 8192;
 
+/// How names of V8's builtins begin. They take arguments off the stack of whoever calls them and push others, so that depths
+/// found in one say nothing of those behind a call; all keep frame pointers, by which they are walked.
+const V8_BUILTIN: &[u8] = b"Builtins_";
+
 /// Random access to the bytes of a file.
 pub trait ReadAt {
     /// The bytes at `range`; `None` when they cannot be read.
@@ -119,6 +123,7 @@ impl UncoveredCode<'_> {
             let after = gaps.partition_point(|gap| gap.start <= address);
             after.checked_sub(1).and_then(|at| gaps.get(at)).filter(|gap| address < gap.end)
         };
+        let names = sections.get(table.sh_link(LE) as usize).and_then(|names| names.file_range(LE));
         let mut functions = Vec::new();
         for symbol in symbols.as_chunks::<SYMBOL_BYTES>().0 {
             let [_, _, _, _, info, _, section @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = *symbol;
@@ -128,7 +133,9 @@ impl UncoveredCode<'_> {
             }
             let word = |at: usize| symbol[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
             let (value, size) = (word(8), word(16));
-            if let Some(gap) = gap_of(value) {
+            if let Some(gap) = gap_of(value)
+                && !self.is_v8_builtin(names, symbol)
+            {
                 functions.push((value, value.saturating_add(size), gap.end));
             }
         }
@@ -145,6 +152,19 @@ impl UncoveredCode<'_> {
         }
         ranges.dedup();
         Some(ranges)
+    }
+
+    /// Whether a symbol whose name is in the file range `names` belongs to V8.
+    fn is_v8_builtin(&self, names: Option<(u64, u64)>, symbol: &[u8; SYMBOL_BYTES]) -> bool {
+        let name = symbol.first_chunk().map_or(0, |name| u64::from(u32::from_le_bytes(*name)));
+        let length = V8_BUILTIN.len() as u64;
+        let begins = || {
+            // A name that reaches the end of the table sooner is another.
+            let (begin, _) = names.filter(|&(_, bytes)| name + length <= bytes)?;
+            let begin = begin.checked_add(name)?;
+            self.file.read_at(begin..begin.checked_add(length)?)
+        };
+        begins().is_some_and(|begins| *begins == *V8_BUILTIN)
     }
 
     fn derive(&self, functions: &[Range<u64>]) -> Option<Derived> {

@@ -1,10 +1,11 @@
-//! Unwind tables of arbitrary bytes: an ELF file, its call frame sections, a cached table.
+//! Unwind tables of arbitrary bytes: an ELF file, its call frame sections, a cached table, Go's table of functions.
 //!
 //! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": a table must be sorted, look up
 //! its own rows, survive its cache file, and say what gimli's interpreter says of each frame that stands alone.
 #![no_main]
 
 use deepctx_common::unwind::{PAGE_SHIFT, Rule, fp_kind, row, rule_kind};
+use deepctx_symbolizer::pclntab::Pclntab;
 use deepctx_symbolizer::unwind_rows::{Limits, UnwindTable, cache};
 use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, RegisterRule, UnwindSection, X86_64};
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +16,7 @@ const TEXT: (u64, u64) = (0x1000, 0x100_0000);
 
 fuzz_target!(|data: &[u8]| {
     let Some((kind, data)) = data.split_first() else { return };
-    match kind % 5 {
+    match kind % 6 {
         0 => {
             check(data);
         }
@@ -31,7 +32,8 @@ fuzz_target!(|data: &[u8]| {
             let (eh_frame, debug_frame) = data.split_at(data.len() / 2);
             check(&elf(eh_frame, debug_frame));
         }
-        _ => cached(data),
+        4 => cached(data),
+        _ => go(data),
     }
 });
 
@@ -61,6 +63,19 @@ fn check(file: &[u8]) -> Option<UnwindTable> {
     }
     assert_eq!(cache::decode(&cache::encode(&table)).as_ref(), Some(&table));
     Some(table)
+}
+
+/// The parts of each function must lie in it, in order.
+fn go(data: &[u8]) {
+    let Ok(table) = Pclntab::parse(data) else { return };
+    for function in table.functions() {
+        assert!(function.range.start < function.range.end);
+        let mut before = function.range.start;
+        for (range, _) in table.depths(&function) {
+            assert!(range.start == before && range.end <= function.range.end);
+            before = range.end;
+        }
+    }
 }
 
 /// A cached table whose checksum fits.

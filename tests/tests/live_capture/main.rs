@@ -9,4 +9,5 @@ mod native;
 mod overload;
 mod processes;
 mod python;
+mod runtimes;
 mod support;

@@ -141,6 +141,9 @@ impl Program {
         if self.group.name == "jax" {
             variables.extend(surroundings.jax.iter().cloned());
         }
+        if self.group.name == "live" {
+            variables.extend(surroundings.greenlets.iter().cloned());
+        }
         if matches!(self.group.name, "unit" | "gpu") {
             variables.extend(surroundings.vendors.iter().cloned());
         }

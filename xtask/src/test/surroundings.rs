@@ -12,6 +12,8 @@ use crate::{interpreters, kernels, sh, validators, vendors, workloads};
 pub(super) struct Surroundings {
     /// For the tests of Python frames.
     pub(super) interpreters: Vec<sh::Variable>,
+    /// For the tests of live stacks.
+    pub(super) greenlets: Vec<sh::Variable>,
     /// For the tests of exports.
     pub(super) validators: Vec<sh::Variable>,
     /// For the tests of probes.
@@ -51,6 +53,13 @@ impl Surroundings {
         if options.wants("python") {
             outcomes.push(check("interpreters", || {
                 all.interpreters = interpreters::fetch()?.variables()?;
+                Ok(())
+            }));
+        }
+        if options.wants("live") {
+            outcomes.push(check("greenlets", || {
+                let pythons = workloads::greenlet_pythons()?;
+                all.greenlets = vec![("TEST_GREENLET_PYTHONS", std::env::join_paths(pythons)?)];
                 Ok(())
             }));
         }

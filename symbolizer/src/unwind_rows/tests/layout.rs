@@ -8,13 +8,13 @@ use super::{Count, Elf, Section, TEXT, counted, kind_at, rsp};
 use crate::unwind_rows::{ENTRY_BYTES, PADDING_MAX, UnwindTable};
 
 /// A section of frames: start (from [`TEXT`]), length, offset of the CFA.
-fn frames(frames: &[(u64, u64, u64)]) -> Section {
+pub(super) fn frames(frames: &[(u64, u64, u64)]) -> Section {
     let mut section = Section::default();
     add(&mut section, frames);
     section
 }
 
-fn add(section: &mut Section, frames: &[(u64, u64, u64)]) {
+pub(super) fn add(section: &mut Section, frames: &[(u64, u64, u64)]) {
     let cie = section.cie(if section.is_debug { "" } else { "zR" }, &initial());
     for &(begin, length, offset) in frames {
         section.fde(cie, TEXT + begin, length, &def_cfa_offset(offset));

@@ -5,6 +5,7 @@ mod cache;
 mod forms;
 mod hostile;
 mod layout;
+mod runtimes;
 
 use deepctx_address_space::Arch;
 use deepctx_common::unwind::{Rule, fp_kind, rule_kind};
@@ -218,21 +219,24 @@ impl Elf {
         let mut headers = vec![0; 64];
         let mut names = vec![0];
         let mut offsets = Vec::new();
-        let header = |name: usize, kind: u32, flags: u64, address: u64, offset: usize, size: usize| {
-            let words = [flags, address, offset as u64, size as u64, 0, 1, 0];
-            let mut bytes = [(name as u32).to_le_bytes(), kind.to_le_bytes()].concat();
-            bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-            bytes.resize(64, 0);
-            bytes
-        };
+        // The names of dynamic symbols stand in the section behind them.
+        let header =
+            |name: usize, kind: u32, flags: u64, address: u64, offset: usize, size: usize, link: usize| {
+                let words = [flags, address, offset as u64, size as u64, link as u64, 1, 0];
+                let mut bytes = [(name as u32).to_le_bytes(), kind.to_le_bytes()].concat();
+                bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+                bytes.resize(64, 0);
+                bytes
+            };
         for (name, address, flags, bytes) in &self.sections {
-            headers.extend(header(names.len(), 1, *flags, *address, data.len(), bytes.len()));
+            let (kind, link) = if *name == ".dynsym" { (11, offsets.len() + 2) } else { (1, 0) };
+            headers.extend(header(names.len(), kind, *flags, *address, data.len(), bytes.len(), link));
             names.extend(name.as_bytes());
             names.push(0);
             offsets.push(data.len());
             data.extend(bytes);
         }
-        headers.extend(header(0, 3, 0, 0, data.len(), names.len()));
+        headers.extend(header(0, 3, 0, 0, data.len(), names.len(), 0));
         data.extend(names);
         data.resize(data.len().next_multiple_of(8), 0);
 

@@ -77,7 +77,11 @@ fn only_symbols_and_uncovered_code_are_read() {
     let recording = RecordingFile(&bytes, RefCell::default());
     UnwindTable::from_parts(&bytes, &recording).unwrap();
     let lengths: Vec<u64> = recording.1.borrow().iter().map(|range| range.end - range.start).collect();
-    assert_eq!(lengths, [4 * 24, 40, 8], "the symbols, two close functions, one distant function");
+    let expect = [4 * 24, 9, 9, 9, 40, 8];
+    assert_eq!(
+        lengths, expect,
+        "the symbols, how their names begin, two close functions, one distant function"
+    );
 }
 
 #[test]

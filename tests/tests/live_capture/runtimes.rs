@@ -1,0 +1,110 @@
+//! Runtimes that switch stacks by hand, or have code without rows: their stacks are whole, too.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use deepctx_common::end::WalkEnd;
+
+use crate::support::{Captured, Names, Target, can_capture, capture_samples, has_program, options, workload};
+
+/// Samples of one program.
+const SAMPLES: usize = 1000;
+
+/// Samples the program when it is ready; of a thousand stacks `at_most` may be incomplete, those aside that end in one of
+/// `torn`: functions that no description of frames fits while they switch stacks.
+fn check(input: &str, command: &mut Command, at_most: usize, within: &[&str], torn: &[&str]) {
+    let mut target = Target::start(command);
+    target.line();
+    let captured = capture_samples(options(target.pid(), 997), SAMPLES);
+    let pid = target.pid();
+    let mut ends: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
+    let mut names = Names::of(pid);
+    for sample in captured.of(pid) {
+        let end = sample.native_end();
+        if end == WalkEnd::Complete {
+            continue;
+        }
+        let functions = names.functions(sample);
+        // What follows it, if anything, is no function.
+        let last = functions.iter().rev().find(|name| *name != "?");
+        if !last.is_some_and(|last| torn.iter().any(|torn| last.contains(torn))) {
+            let (count, example) = ends.entry(end.key()).or_default();
+            *count += 1;
+            *example = functions;
+        }
+    }
+    let incomplete: usize = ends.values().map(|(count, _)| count).sum();
+    let all = captured.of(pid).count();
+    assert!(
+        incomplete * 1000 <= all * at_most,
+        "{input}: {incomplete} of {all} stacks are incomplete: {ends:#?}"
+    );
+    for function in within {
+        assert!(has_function(&captured, &mut names, pid, function), "{input}: no stack has {function}");
+    }
+}
+
+fn has_function(captured: &Captured, names: &mut Names, pid: u32, wanted: &str) -> bool {
+    captured.of(pid).any(|sample| names.functions(sample).iter().any(|name| name.contains(wanted)))
+}
+
+/// They ask the kernel's vdso on the system stack, without a frame there.
+const GO_CLOCKS: [&str; 3] = ["runtime.nanotime1", "runtime.walltime", "time.now"];
+
+/// Compiles a Go workload. What it takes of the standard library is compiled once.
+fn compile_go(folder: &Path, arguments: &[&str]) -> PathBuf {
+    let program = folder.join("goroutines");
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache");
+    let status = Command::new("go")
+        .args(["build", "-o"])
+        .arg(&program)
+        .args(arguments)
+        .arg(workload("goroutines.go"))
+        .env("GOCACHE", cache)
+        .current_dir(folder)
+        .status()
+        .unwrap();
+    assert!(status.success(), "the Go workload does not compile");
+    program
+}
+
+#[test]
+fn stacks_of_goroutines_are_whole() {
+    if !can_capture() || !has_program("go") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile_go(folder.path(), &[]);
+    check("Go", &mut Command::new(program), 1, &["main.descend", "runtime.goexit"], &GO_CLOCKS);
+    let program = compile_go(folder.path(), &["-ldflags=-s -w"]);
+    // Its clocks have no names: they are set aside once they are in the vdso, which has.
+    check("Go, stripped", &mut Command::new(program), 3, &[], &["clock_gettime"]);
+}
+
+#[test]
+fn stacks_through_builtins_of_v8_are_whole() {
+    if !can_capture() || !has_program("node") {
+        return;
+    }
+    check("Node.js", Command::new("node").arg(workload("builtins.js")), 1, &["node::Start"], &[]);
+}
+
+#[test]
+fn stacks_of_greenlets_end_where_these_begin() {
+    let pythons = std::env::var_os("TEST_GREENLET_PYTHONS").unwrap_or_default();
+    if pythons.is_empty() {
+        assert!(std::env::var_os("CI").is_none(), "this test needs TEST_GREENLET_PYTHONS");
+        eprintln!("skipped: this test needs Pythons with greenlet: `cargo xtask test live`");
+        return;
+    }
+    if !can_capture() {
+        return;
+    }
+    for python in std::env::split_paths(&pythons) {
+        let input = python.display().to_string();
+        let mut command = Command::new(&python);
+        command.arg(workload("greenlets.py"));
+        check(&input, &mut command, 1, &["inner_bootstrap"], &["slp_switch"]);
+    }
+}
