@@ -162,7 +162,7 @@ impl Tables for Own<'_> {
 /// Where the file of a mapping states its first byte to be, and its rows.
 fn table(mapping: &maps::Mapping) -> Option<(u64, UnwindTable)> {
     match mapping.backing {
-        Backing::Vdso => Some((0, UnwindTable::from_elf(&maps::vdso(mapping).ok()?).ok()?)),
+        Backing::Vdso => Some((0, UnwindTable::from_elf(maps::vdso(mapping).ok()?).ok()?)),
         Backing::File => {
             let file = File::open(mapping.path()).ok()?;
             let svma = ElfFacts::read(&file).ok()?.segment_at(mapping.offset)?.svma_of(mapping.offset).0;

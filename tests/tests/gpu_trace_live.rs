@@ -6,7 +6,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
 mod cli_support;
 #[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
 mod simulated;

@@ -4,8 +4,11 @@ use super::*;
 
 const TEXT: u64 = 0x40_1000;
 
-/// A table in the form of Go 1.16, 1.18 or 1.20: entry, name, and pairs of a depth and the bytes for which it holds.
-pub(crate) fn table(magic: u32, text: u64, functions: &[(u64, &str, &[(i64, u32)])]) -> Vec<u8> {
+/// A function to write: entry, name, and pairs of a depth and the bytes for which it holds.
+pub(crate) type FunctionSpec<'a> = (u64, &'a str, &'a [(i64, u32)]);
+
+/// A table in the form of Go 1.16, 1.18 or 1.20.
+pub(crate) fn table(magic: u32, text: u64, functions: &[FunctionSpec<'_>]) -> Vec<u8> {
     let absolute = magic == 0xffff_fffa;
     let width = if absolute { 8 } else { 4 };
     let word = |value: u64| value.to_le_bytes()[..width].to_vec();
@@ -55,7 +58,7 @@ fn varint_into(bytes: &mut Vec<u8>, mut value: u32) {
     bytes.push(value as u8);
 }
 
-const FUNCTIONS: [(u64, &str, &[(i64, u32)]); 3] = [
+const FUNCTIONS: [FunctionSpec<'_>; 3] = [
     (0, "main.main", &[(0, 4), (0x200, 300), (0, 1)]),
     (0x200, "runtime.goexit.abi0", &[(0, 7)]),
     (0x400, "", &[]),
@@ -67,7 +70,7 @@ fn text(bytes: &[u8]) -> Vec<String> {
         Ok(table) => table,
         Err(reason) => return vec![format!("{reason:?}")],
     };
-    let line = |function: Function<'_>| {
+    let line = |function: FunctionSpec<'_>| {
         let depths: Vec<_> = table
             .depths(&function)
             .map(|(range, depth)| format!(" {depth}@{:x}..{:x}", range.start - TEXT, range.end - TEXT))
