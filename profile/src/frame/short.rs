@@ -123,7 +123,7 @@ struct Name<'n> {
     full: &'n str,
     /// What a view puts before a name: `[gpu] `.
     before: &'n str,
-    /// What a view puts behind a name: ` (file.cpp:12)`.
+    /// What a view puts behind a name: ` (file.cpp:12)`, or the offset of an instruction: `+0x20`.
     behind: &'n str,
     parts: Vec<Part<'n>>,
     /// Template arguments of all parts.
@@ -224,8 +224,14 @@ fn author_of_lambda(text: &str, depth: usize) -> Option<&str> {
     }
 }
 
-/// Where the source line begins that a view put behind a name.
+/// Where that begins which a view put behind a name: the offset of an instruction, or the source line.
 fn place_at(text: &str) -> usize {
+    if let Some((name, offset)) = text.rsplit_once("+0x")
+        && !offset.is_empty()
+        && offset.bytes().all(|digit| digit.is_ascii_hexdigit())
+    {
+        return name.len();
+    }
     let place = text.rsplit_once(" (").and_then(|(name, place)| {
         let (_, line) = place.strip_suffix(')')?.rsplit_once(':')?;
         (!line.is_empty() && line.bytes().all(|digit| digit.is_ascii_digit())).then_some(name.len())
@@ -368,6 +374,7 @@ mod tests {
         check("std::vector<int, std::allocator<int> >::push_back(int const&)", "std::vector::push_back");
         check("at::add(at::Tensor const&) (Add.cpp:12)", "at::add (Add.cpp:12)");
         check("work::spin(long) [clone .cold]", "work::spin");
+        check("gemm(float*)+0x20", "gemm+0x20");
     }
 
     #[test]

@@ -70,7 +70,7 @@ fn text(bytes: &[u8]) -> Vec<String> {
         Ok(table) => table,
         Err(reason) => return vec![format!("{reason:?}")],
     };
-    let line = |function: FunctionSpec<'_>| {
+    let line = |function: Function<'_>| {
         let depths: Vec<_> = table
             .depths(&function)
             .map(|(range, depth)| format!(" {depth}@{:x}..{:x}", range.start - TEXT, range.end - TEXT))

@@ -252,7 +252,7 @@ fn instructions_appear_in_every_device_view() {
         let mut out = Vec::new();
         render::text::write_all(&Report::compute(&subset, Nanos(0)), &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.contains("gemm(float*)+0x20"), "{text}");
+        assert!(text.contains("gemm+0x20"), "{text}");
         assert!(text.contains("+0x20  wait 100.0%"), "{text}");
     }
 }

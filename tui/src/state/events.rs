@@ -47,7 +47,8 @@ impl EventsState {
         let length = if closer { span.length.0 / 2 } else { span.length.0.saturating_mul(2) };
         let length = length.clamp(LENGTH_MIN.min(whole.0), whole.0);
         let before = u128::from(self.at.saturating_sub(span.from).0);
-        let before = before * u128::from(length) / u128::from(span.length.0);
+        // Rounded up: a moment at the left edge of its column would otherwise fall into the one before.
+        let before = (before * u128::from(length)).div_ceil(u128::from(span.length.0));
         let before = Nanos(u64::try_from(before).unwrap_or(u64::MAX));
         self.length = (length < whole.0).then_some(Nanos(length));
         self.from = self.at.saturating_sub(before);
