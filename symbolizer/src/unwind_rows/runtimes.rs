@@ -134,7 +134,7 @@ impl Runtimes {
             before = range.end;
             if let Some(rule) = rule_of(function.name) {
                 // The kernel pushes the address of the function itself, which is looked up as a return address.
-                let begin = range.start - u64::from(rule == SIGNAL);
+                let begin = range.start.saturating_sub(u64::from(rule == SIGNAL));
                 marked.push(begin, range.end, rule);
                 stats.add(Count::OutermostMarked, u64::from(rule == END));
             }
