@@ -13,7 +13,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::pen::{Pen, put};
-use super::timeline::{BARS, round_distance, tick};
+use super::timeline::{BARS, tick, times};
 use crate::layout::events::EventAreas;
 use crate::layout::timeline::{TimeSpan, name_columns, time_columns};
 use crate::model::Model;
@@ -137,20 +137,7 @@ fn axis(model: &Model, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut B
     let mut pen = Pen::new(buffer, Rect { width: names, ..area }, 0);
     pen.skip(1);
     pen.write(&format!("{} in sight", text::duration(span.length)), theme.quiet());
-    let distance = round_distance(span.length.0, u64::from(columns));
-    let mut at = span.from.0.div_ceil(distance).saturating_mul(distance);
-    let mut free = 0;
-    while at < span.from.saturating_add(span.length).0 {
-        let column = span.column_of(Nanos(at), columns).unwrap_or(columns - 1);
-        let text = format!("│{}", moment(Nanos(at), distance));
-        let width = u16::try_from(text::width(&text)).unwrap_or(u16::MAX);
-        if column >= free && width <= columns - column {
-            let place = Rect { x: area.x + names + column, width: columns - column, height: 1, y: area.y };
-            put(buffer, place, 0, &text, theme.quiet());
-            free = column + width + 1;
-        }
-        at = at.saturating_add(distance);
-    }
+    times(span, moment, theme, area, buffer);
     if let Some((from, to)) = model.events.selected().filter(|(_, to)| *to >= span.from) {
         let first = span.column_of(from.max(span.from), columns);
         let last = span.column_of(to, columns).unwrap_or(columns - 1);
@@ -161,18 +148,18 @@ fn axis(model: &Model, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut B
 }
 
 /// A moment, as exact as its distance to the next one.
-fn moment(at: Nanos, distance_ns: u64) -> String {
+fn moment(at_ns: u64, distance_ns: u64) -> String {
     match distance_ns {
-        0..1_000 => format!("{:.6} ms", at.0 as f64 / 1e6),
-        1_000..1_000_000 => format!("{:.3} ms", at.0 as f64 / 1e6),
-        _ => tick(at.0, distance_ns),
+        0..1_000 => format!("{:.6} ms", at_ns as f64 / 1e6),
+        1_000..1_000_000 => format!("{:.3} ms", at_ns as f64 / 1e6),
+        _ => tick(at_ns, distance_ns),
     }
 }
 
 fn tables(range: &RangeTables, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let length = range.to.saturating_sub(range.from);
     let exact = length.0.min(999_999);
-    let (from, to) = (moment(range.from, exact), moment(range.to, exact));
+    let (from, to) = (moment(range.from.0, exact), moment(range.to.0, exact));
     let title = format!(" selected: {} from {from} to {to}", text::duration(length));
     put(buffer, area, 0, &title, theme.strong());
     let below = Rect { y: area.y + 1, height: area.height - 1, ..area };
@@ -214,7 +201,7 @@ pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
 }
 
 fn describe(facts: &EventFacts, lane: &EventLane, is_there: bool) -> String {
-    let mut parts = vec![format!("{} at {}", text::duration(facts.duration), moment(facts.begin, 1_000))];
+    let mut parts = vec![format!("{} at {}", text::duration(facts.duration), moment(facts.begin.0, 1_000))];
     if facts.bytes.0 > 0 {
         parts.push(text::bytes(facts.bytes));
     }
@@ -241,7 +228,7 @@ mod tests {
 
     #[test]
     fn moments_are_as_exact_as_their_distance() {
-        let check = |at, distance, expect: &str| assert_eq!(moment(Nanos(at), distance), expect);
+        let check = |at, distance, expect: &str| assert_eq!(moment(at, distance), expect);
         check(1_234_567, 100, "1.234567 ms");
         check(1_234_567, 1_000, "1.235 ms");
         check(1_234_567, 1_000_000, "0.001 s");

@@ -7,6 +7,7 @@
 //! ever had at once; of anything that is no time, the highest value in sight.
 
 use deepctx_profile::snapshot::{FrameKind, Lane, Timeline, Unit};
+use deepctx_profile::units::Nanos;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -177,7 +178,7 @@ fn figures(lanes: &[Lane]) -> String {
     present.map(|(_, name)| name).collect::<Vec<_>>().join("/")
 }
 
-/// The axis: times at their columns, as many as fit, at round distances.
+/// The axis, with what the figures are.
 fn axis(span: TimeSpan, lanes: &[Lane], theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let names = name_columns(area.width);
     let mut pen = Pen::new(buffer, Rect { width: names, ..area }, 0);
@@ -185,17 +186,28 @@ fn axis(span: TimeSpan, lanes: &[Lane], theme: &Theme, area: Rect, buffer: &mut 
     let figures = figures(lanes);
     pen.align_right(text::width(&figures) + 1);
     pen.write(&figures, theme.quiet());
-    let columns = time_columns(area.width);
+    times(span, tick, theme, area, buffer);
+}
+
+/// Times at their columns, as many as fit, at round distances; `written` gives the text of one and its distance to the
+/// next, both in nanoseconds.
+pub(super) fn times(
+    span: TimeSpan,
+    written: impl Fn(u64, u64) -> String,
+    theme: &Theme,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
+    let (names, columns) = (name_columns(area.width), time_columns(area.width));
     if columns == 0 {
         return;
     }
     let distance = round_distance(span.length.0, u64::from(columns));
     let mut at = span.from.0.div_ceil(distance).saturating_mul(distance);
     let mut free = 0;
-    while at < span.from.0.saturating_add(span.length.0) {
-        let offset = u128::from(at - span.from.0) * u128::from(columns) / u128::from(span.length.0);
-        let column = u16::try_from(offset).unwrap_or(u16::MAX).min(columns - 1);
-        let text = format!("│{}", tick(at, distance));
+    while at < span.from.saturating_add(span.length).0 {
+        let column = span.column_of(Nanos(at), columns).unwrap_or(columns - 1);
+        let text = format!("│{}", written(at, distance));
         let width = u16::try_from(text::width(&text)).unwrap_or(u16::MAX);
         if column >= free && width <= columns - column {
             let place = Rect { x: area.x + names + column, width: columns - column, height: 1, y: area.y };
@@ -207,7 +219,7 @@ fn axis(span: TimeSpan, lanes: &[Lane], theme: &Theme, area: Rect, buffer: &mut 
 }
 
 /// The least of 1, 2 or 5 times a power of ten (of a minute beyond one) that leaves a tick twelve columns.
-pub(super) fn round_distance(length_ns: u64, columns: u64) -> u64 {
+fn round_distance(length_ns: u64, columns: u64) -> u64 {
     const SECOND: u64 = 1_000_000_000;
     let least = u128::from(length_ns) * 12 / u128::from(columns.max(1));
     let small = (0..11)
@@ -273,8 +285,6 @@ pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::units::Nanos;
-
     use super::*;
 
     #[test]
