@@ -95,15 +95,18 @@ fn step<E: Memory + Tables>(walk: &mut Walk, env: &E, pc: u64) -> Result<(), Wal
     } else {
         Err(WalkEnd::NoTable)
     };
-    match found {
-        Ok(()) => {
-            let Walk { registers, rule, .. } = walk;
-            unwind_row::step(registers, rule, env)
-        }
+    let by_frame_pointer = match found {
+        Ok(()) => false,
         // Code without rows (JIT, Go, hand-written, V8's builtins) usually keeps frame pointers.
-        Err(end) if end as u32 == WalkEnd::NoRow as u32 => frame_pointer::step(walk, env),
-        Err(end) => Err(end),
-    }
+        Err(end) if end as u32 == WalkEnd::NoRow as u32 => {
+            frame_pointer::begin(walk)?;
+            true
+        }
+        Err(end) => return Err(end),
+    };
+    let Walk { registers, rule, .. } = walk;
+    let stepped = unwind_row::step(registers, rule, env);
+    if by_frame_pointer { frame_pointer::finish(walk, env, stepped) } else { stepped }
 }
 
 /// Emits the next Python frame; back to native after the entry frame of a run.
