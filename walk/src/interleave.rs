@@ -22,7 +22,7 @@
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::python::{NO_PYTHON, entry_rule};
 use deepctx_common::record::word;
-use deepctx_common::unwind::executable_flag;
+use deepctx_common::unwind::{executable_flag, rule_kind};
 
 use crate::chain::{hang, other_state, start_python};
 use crate::memory::Memory;
@@ -95,18 +95,18 @@ fn step<E: Memory + Tables>(walk: &mut Walk, env: &E, pc: u64) -> Result<(), Wal
     } else {
         Err(WalkEnd::NoTable)
     };
-    let by_frame_pointer = match found {
-        Ok(()) => false,
-        // Code without rows (JIT, Go, hand-written, V8's builtins) usually keeps frame pointers.
-        Err(end) if end as u32 == WalkEnd::NoRow as u32 => {
-            frame_pointer::begin(walk)?;
-            true
+    if let Err(end) = found {
+        if end as u32 != WalkEnd::NoRow as u32 {
+            return Err(end);
         }
-        Err(end) => return Err(end),
-    };
+        if walk.mapping.flags & executable_flag::FRAME_POINTERS == 0 {
+            return frame_pointer::step(walk, env);
+        }
+        // Code without rows (JIT, hand-written) usually keeps frame pointers. The only field that this kind uses.
+        walk.rule.cfa = rule_kind::FRAME_POINTER;
+    }
     let Walk { registers, rule, .. } = walk;
-    let stepped = unwind_row::step(registers, rule, env);
-    if by_frame_pointer { frame_pointer::finish(walk, env, stepped) } else { stepped }
+    unwind_row::step(registers, rule, env)
 }
 
 /// Emits the next Python frame; back to native after the entry frame of a run.

@@ -126,10 +126,6 @@ pub struct Walk {
     pub peeked: u64,
     /// The thread state whose chain is walked.
     pub state: u64,
-    /// PC and frame pointer before a step by the frame pointer.
-    pub left_pc: u64,
-    /// See [`Walk::left_pc`].
-    pub left_fp: u64,
     /// PC where the native walk stopped, or in code that was in no known mapping and was left all the same; else 0.
     pub stop_pc: u64,
     /// One of [`phase`].

@@ -71,6 +71,12 @@ impl Registers {
         if self.fp_known != 0 { Some(self.fp) } else { None }
     }
 
+    /// The address in a return address that was read from memory: without its signature.
+    #[inline(always)]
+    pub const fn code_address(&self, word: u64) -> u64 {
+        word & self.address_mask
+    }
+
     /// Makes these the registers of a caller that goes on at `pc`. `fp`: its frame pointer, if that is known.
     #[inline(always)]
     pub fn resume(&mut self, pc: u64, sp: u64, fp: Option<u64>) {
