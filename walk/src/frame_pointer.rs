@@ -21,12 +21,12 @@ const FRAME_BYTES_MAX: u64 = 1 << 16;
 #[inline(always)]
 pub(crate) fn step<E: Memory + Tables>(walk: &mut Walk, env: &E) -> Result<(), WalkEnd> {
     let fp = walk.registers.frame_pointer().unwrap_or(1);
-    if fp % 8 != 0 || fp.wrapping_sub(walk.registers.sp) > FRAME_BYTES_MAX {
+    if !fp.is_multiple_of(8) || fp.wrapping_sub(walk.registers.sp) > FRAME_BYTES_MAX {
         return Err(WalkEnd::NoRow);
     }
     let [outer, word] = env.read_stack(fp).ok_or(WalkEnd::NoRow)?;
     let caller = walk.registers.code_address(word);
-    if outer % 8 != 0 || outer <= fp || caller == 0 {
+    if !outer.is_multiple_of(8) || outer <= fp || caller == 0 {
         return Err(WalkEnd::NoRow);
     }
     // It is looked for in any case, by the next step, and as the address of its call.
