@@ -183,16 +183,21 @@ pub(crate) fn step(what: &str, because: &str) {
     eprintln!("==> {what}\n    because {because}");
 }
 
+/// Removes a folder with all that is in it, if it is there.
+pub(crate) fn remove(folder: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
 /// Makes a folder anew unless it was made for the same list before.
 pub(crate) fn unless_made(folder: &Path, list: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let made: PathBuf = folder.join("made-of");
     if std::fs::read_to_string(&made).is_ok_and(|found| found == list) {
         return Ok(());
     }
-    match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
+    remove(folder)?;
     make(folder)?;
     // Last, so that one that was cut short is made again.
     Ok(std::fs::write(made, list)?)

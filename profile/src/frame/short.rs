@@ -173,10 +173,7 @@ impl<'n> Name<'n> {
         let mut within = false;
         for part in self.parts.iter().filter(|part| part.name != ANONYMOUS) {
             if part.is_lambda() {
-                path.push_str(match (within, numbers) {
-                    (false, _) => " {lambda",
-                    (true, _) => "",
-                });
+                path.push_str(if within { "" } else { " {lambda" });
                 within = true;
                 if let (true, Some((_, number))) = (numbers, part.name.rsplit_once('#')) {
                     path.push('#');

@@ -211,12 +211,10 @@ impl EventLanes {
 
     /// The name of the event of a segment.
     pub fn name(&self, lane: &EventLane, segment: Segment) -> &str {
-        let Some(of) = self.job.ranks().get(lane.rank) else { return "" };
-        let name = match lane.event(segment) {
-            Event::Host(id) => of.trace.host.get(id).map(|op| op.name),
-            Event::Device(id) => of.trace.device.get(id).map(|op| op.name),
-        };
-        name.map_or("", |name| of.trace.name(name))
+        self.job
+            .ranks()
+            .get(lane.rank)
+            .map_or("", |of| lane.name(of, segment).map_or("", |name| of.trace.name(name)))
     }
 
     /// Sums of a part of the time by name. Takes time in proportion to the events that are there.
@@ -225,11 +223,7 @@ impl EventLanes {
         for (number, lane) in self.lanes.iter().enumerate() {
             let Some(of) = self.job.ranks().get(lane.rank) else { continue };
             for segment in lane.between(from, to) {
-                let name = match lane.event(*segment) {
-                    Event::Host(id) => of.trace.host.get(id).map(|op| op.name),
-                    Event::Device(id) => of.trace.device.get(id).map(|op| op.name),
-                };
-                let Some(name) = name else { continue };
+                let Some(name) = lane.name(of, *segment) else { continue };
                 let sum = sums[usize::from(lane.is_stream)].entry((lane.rank, name)).or_default();
                 sum.time += (segment.to.min(to)).saturating_sub(segment.from.max(from)).0;
                 // An event that others interrupt has several segments.
@@ -333,6 +327,14 @@ impl EventLane {
         match self.is_stream {
             true => Event::Device(Id::from_number(segment.event)),
             false => Event::Host(Id::from_number(segment.event)),
+        }
+    }
+
+    /// The name of a segment's event, of the rank that the lane belongs to.
+    fn name(&self, of: &RankTrace, segment: Segment) -> Option<StrId> {
+        match self.event(segment) {
+            Event::Host(id) => of.trace.host.get(id).map(|op| op.name),
+            Event::Device(id) => of.trace.device.get(id).map(|op| op.name),
         }
     }
 

@@ -6,6 +6,8 @@
 //!
 //! Times are nanoseconds since the capture began, on the host's clock.
 
+use std::collections::BTreeMap;
+
 use deepctx_common::reasons;
 
 use super::Basis;
@@ -214,6 +216,34 @@ impl Recorded {
             bytes: 0,
             graph_node: 0,
         }
+    }
+}
+
+/// Events that had no room, by lane, until there is room for the rows that stand for them.
+#[derive(Debug, Default)]
+pub struct RecordedGaps(BTreeMap<u32, Gap>);
+
+#[derive(Debug)]
+struct Gap {
+    from: Nanos,
+    to: Nanos,
+    count: u64,
+}
+
+impl RecordedGaps {
+    /// Adds an event; a row that stands for lost ones adds those.
+    pub fn add(&mut self, event: &Recorded) {
+        let end = event.start.saturating_add(event.end.duration());
+        let gap = self.0.entry(event.lane).or_insert(Gap { from: event.start, to: end, count: 0 });
+        gap.from = gap.from.min(event.start);
+        gap.to = gap.to.max(end);
+        gap.count += if event.kind == RecordedKind::Gap { event.position } else { 1 };
+    }
+
+    /// A row for each lane; then there are none.
+    pub fn take(&mut self) -> impl Iterator<Item = Recorded> + use<> {
+        let gaps = std::mem::take(&mut self.0).into_iter();
+        gaps.map(|(lane, gap)| Recorded::gap(lane, (gap.from, gap.to), gap.count))
     }
 }
 

@@ -29,10 +29,7 @@ pub(crate) fn of_product(program: &Path) -> Result<()> {
 pub(super) fn check(packages: &Packages) -> Result<()> {
     sh::step("check the packages", "each one, where nothing else is installed");
     let folder = packages.archive.with_file_name("check");
-    match fs::remove_dir_all(&folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
+    sh::remove(&folder)?;
     fs::create_dir_all(&folder)?;
     archive(packages, &folder).context("the archive")?;
     deb(packages, &folder).context("the Debian package")?;

@@ -35,7 +35,8 @@ pub(super) fn make(
 ) -> Result<PathBuf> {
     let folder = parts.join("deb");
     let documents = folder.join("usr/share/doc").join(NAME);
-    sh::output(sh::command("cp").arg("--archive").arg(&tree.root).arg(fs_usr(&folder)?))?;
+    fs::create_dir_all(&folder)?;
+    sh::output(sh::command("cp").arg("--archive").arg(&tree.root).arg(folder.join("usr")))?;
     // Where Debian has them: licences in `copyright`, changes under another name.
     for name in ["LICENSE-APACHE", "LICENSE-MIT", "CHANGELOG.md"] {
         fs::remove_file(documents.join(name))?;
@@ -62,12 +63,6 @@ pub(super) fn make(
         .arg(&path);
     sh::run(build.env("SOURCE_DATE_EPOCH", epoch()?))?;
     Ok(path)
-}
-
-/// The folder `usr` of a package, which is not there yet.
-fn fs_usr(folder: &Path) -> Result<PathBuf> {
-    fs::create_dir_all(folder)?;
-    Ok(folder.join("usr"))
 }
 
 fn control(tree: &Tree, needs: &Needs, kibibytes: u64) -> Result<String> {

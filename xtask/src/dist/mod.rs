@@ -92,10 +92,7 @@ impl Packages {
 /// Makes all packages of a program. What was in the folder before is gone.
 fn pack(product: &Product, output: &Path, effort: Effort) -> Result<Packages> {
     sh::step("pack", "an archive, a Debian package and a wheel of the same files");
-    match std::fs::remove_dir_all(output) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
+    sh::remove(output)?;
     let parts = output.join("parts");
     std::fs::create_dir_all(&parts)?;
     let needs = Needs::of(&product.program)?;

@@ -5,7 +5,6 @@
 //! what is lost must be missing from its lane and time, not from the whole window. Does not: know the format, see
 //! [`deepctx_storage::store`], or record.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,8 +12,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use deepctx_profile::trace::{NotTraced, Recorded, RecordedAccount, RecordedBatch};
-use deepctx_profile::units::Nanos;
+use deepctx_profile::trace::{
+    NotTraced, Recorded, RecordedAccount, RecordedBatch, RecordedGaps, RecordedKind,
+};
 use deepctx_storage::store::TraceWriter;
 
 use crate::lock;
@@ -35,7 +35,7 @@ pub struct TraceSink {
     /// Lanes of batches that were not taken, which later events need.
     held: Option<RecordedBatch>,
     /// Events of batches that were not taken, by lane.
-    lost: BTreeMap<u32, Lost>,
+    lost: RecordedGaps,
     behind: u64,
 }
 
@@ -55,14 +55,6 @@ struct Shared {
     error: Mutex<Option<String>>,
 }
 
-/// Events of one lane that were not taken.
-#[derive(Clone, Copy, Debug)]
-struct Lost {
-    from: Nanos,
-    to: Nanos,
-    count: u64,
-}
-
 impl TraceSink {
     /// Begins to write through `writer`.
     ///
@@ -76,7 +68,7 @@ impl TraceSink {
         let thread = std::thread::Builder::new().name("trace".into()).spawn(move || {
             Files { writer, shared: of_thread, batch: RecordedBatch::default() }.run(&incoming)
         })?;
-        Ok(Self { orders, thread, shared, held: None, lost: BTreeMap::new(), behind: 0 })
+        Ok(Self { orders, thread, shared, held: None, lost: RecordedGaps::default(), behind: 0 })
     }
 
     /// Takes events to be written; those that find no room become a gap.
@@ -94,18 +86,16 @@ impl TraceSink {
             self.held = Some(batch);
             return;
         }
-        let lost = std::mem::take(&mut self.lost).into_iter();
-        batch.events.extend(lost.map(|(lane, of)| Recorded::gap(lane, (of.from, of.to), of.count)));
+        batch.events.extend(self.lost.take());
         self.shared.waiting.fetch_add(batch.events.len(), Ordering::AcqRel);
         // A thread that is gone has left its error.
         _ = self.orders.send(Order::Write(batch));
     }
 
     fn lose(&mut self, event: &Recorded) {
-        self.behind += 1;
-        let end = Nanos(event.start.0.saturating_add(event.end.duration().0));
-        let lost = self.lost.entry(event.lane).or_insert(Lost { from: event.start, to: end, count: 0 });
-        *lost = Lost { from: lost.from.min(event.start), to: lost.to.max(end), count: lost.count + 1 };
+        // What a gap stands for is in the account already.
+        self.behind += u64::from(event.kind != RecordedKind::Gap);
+        self.lost.add(event);
     }
 
     /// Why events could not be written, if that is so.
@@ -115,8 +105,7 @@ impl TraceSink {
 
     /// Writes what is left, with what became of all events; gives what became of them and the last error.
     pub(crate) fn finish(mut self, mut account: RecordedAccount) -> (RecordedAccount, Option<String>) {
-        let gaps = std::mem::take(&mut self.lost).into_iter();
-        let gaps = gaps.map(|(lane, of)| Recorded::gap(lane, (of.from, of.to), of.count)).collect();
+        let gaps = self.lost.take().collect();
         let last = RecordedBatch { events: gaps, ..self.held.take().unwrap_or_default() };
         if !last.lanes.is_empty() || !last.events.is_empty() {
             self.shared.waiting.fetch_add(last.events.len(), Ordering::AcqRel);
@@ -203,8 +192,9 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use deepctx_profile::profile::Meta;
-    use deepctx_profile::trace::{End, Lane, RecordedKind};
+    use deepctx_profile::trace::{End, Lane};
     use deepctx_profile::tree::NodeId;
+    use deepctx_profile::units::Nanos;
     use deepctx_storage::store::Writer;
 
     use super::*;

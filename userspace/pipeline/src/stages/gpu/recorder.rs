@@ -8,12 +8,10 @@
 //! record of an event causes a wait for that event (exact: the handle), and the last launch into a stream causes what
 //! a wait for that stream waits for (by order).
 
-use std::collections::BTreeMap;
-
 use deepctx_common::activity::{Activity, kind};
 use deepctx_events::{GpuCall, GraphCall, Role, StreamCall, SyncScope};
 use deepctx_profile::trace::{
-    Basis, Cause, End, Lane, NotTraced, Recorded, RecordedAccount, RecordedBatch, RecordedKind,
+    Basis, Cause, End, Lane, NotTraced, Recorded, RecordedAccount, RecordedBatch, RecordedGaps, RecordedKind,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
@@ -69,14 +67,6 @@ struct Place {
     launch: u64,
 }
 
-/// Events that had no room, by lane.
-#[derive(Clone, Copy, Debug)]
-struct Lost {
-    from: Nanos,
-    to: Nanos,
-    count: u64,
-}
-
 /// Records events of a window that begins with the capture.
 #[derive(Debug)]
 pub(crate) struct Recorder {
@@ -92,7 +82,7 @@ pub(crate) struct Recorder {
     streams: FxHashMap<(u32, StreamKey), Place>,
     /// The call that recorded each event last.
     recorded: FxHashMap<(u32, u64), u64>,
-    lost: BTreeMap<u32, Lost>,
+    lost: RecordedGaps,
     account: RecordedAccount,
 }
 
@@ -109,7 +99,7 @@ impl Recorder {
             lanes_taken: 0,
             streams: FxHashMap::default(),
             recorded: FxHashMap::default(),
-            lost: BTreeMap::new(),
+            lost: RecordedGaps::default(),
             account: RecordedAccount::default(),
         }
     }
@@ -248,9 +238,7 @@ impl Recorder {
 
     /// Takes what was recorded since the last time; `None` when nothing was.
     pub(crate) fn take(&mut self) -> Option<RecordedBatch> {
-        for (lane, lost) in std::mem::take(&mut self.lost) {
-            self.events.push(Recorded::gap(lane, (lost.from, lost.to), lost.count));
-        }
+        self.events.extend(self.lost.take());
         if self.events.is_empty() && self.lanes_taken == self.lanes.len() {
             return None;
         }
@@ -288,11 +276,7 @@ impl Recorder {
             return;
         }
         self.account.leave_out(NotTraced::QueueFull, 1);
-        let end = Nanos(event.start.0.saturating_add(event.end.duration().0));
-        let lost = self.lost.entry(event.lane).or_insert(Lost { from: event.start, to: end, count: 0 });
-        lost.from = lost.from.min(event.start);
-        lost.to = lost.to.max(end);
-        lost.count += 1;
+        self.lost.add(&event);
     }
 }
 
