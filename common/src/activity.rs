@@ -4,8 +4,8 @@
 //! decoder are built apart, and one of them may be older. Does not: know CUPTI's own structures
 //! ([`crate::cupti`]), which change with each version: the collector turns them into these.
 //!
-//! The collector exports one function for each message. It begins with a `nop` and does nothing; a probe on it reads its
-//! arguments (System V: rdi, rsi, rdx). All of them share one counter of listeners, the 16-bit symbol
+//! The collector exports one function for each message. It begins with a `nop` and does nothing; a probe on it reads
+//! its arguments (System V: rdi, rsi, rdx). All of them share one counter of listeners, the 16-bit symbol
 //! [`LISTENERS`], which the kernel raises while a probe is there (`ref_ctr_offset` of uprobes): while it is 0 the
 //! collector asks CUPTI for nothing.
 
@@ -33,14 +33,15 @@ pub mod probe {
     /// A record that another tool's collection handed out, in that CUPTI's own form: the first bytes of the record
     /// follow, then the name that it points to. `values`: bytes of the record, 0, 0.
     pub const BORROWED: u16 = 6;
-    /// `deepctx_collector_node(number, number of the node that it was cloned from, or 0, kind)`: the thread made a node of a
-    /// graph, or cloned one. The numbers are those of [`super::Activity::node`]; `kind` is the driver's `CUgraphNodeType`.
+    /// `deepctx_collector_node(number, number of the node that it was cloned from, or 0, kind)`: the thread made a node
+    /// of a graph, or cloned one. The numbers are those of [`super::Activity::node`]; `kind` is the driver's
+    /// `CUgraphNodeType`.
     pub const NODE: u16 = 7;
-    /// `deepctx_collector_samples(part << 32 | number, address, bytes)`: samples of instructions, and what explains them
-    /// ([`crate::samples`]). It has a counter of listeners of its own: who wants no samples puts no probe there.
+    /// `deepctx_collector_samples(part << 32 | number, address, bytes)`: samples of instructions, and what explains
+    /// them ([`crate::samples`]). It has a counter of listeners of its own: who wants no samples puts no probe there.
     pub const SAMPLES: u16 = 8;
-    /// `deepctx_collector_device(0, address of a [`crate::device::Device`], its bytes)`: a device that the process has. Reported
-    /// when it is known, and again each second.
+    /// `deepctx_collector_device(0, address of a [`crate::device::Device`], its bytes)`: a device that the process has.
+    /// Reported when it is known, and again each second.
     pub const DEVICE: u16 = 9;
 
     /// The symbols, by number, without that of [`SAMPLES`].
@@ -87,7 +88,8 @@ pub mod state {
     pub const SKIPPED: u64 = 6;
     /// Instructions are sampled in another context; the number is [`crate::samples::setting`].
     pub const SAMPLING: u64 = 7;
-    /// Instructions of a context cannot be sampled; the number is CUPTI's error, or 0xfffffffe when functions are missing.
+    /// Instructions of a context cannot be sampled; the number is CUPTI's error, or 0xfffffffe when functions are
+    /// missing.
     pub const SAMPLING_REFUSED: u64 = 8;
     /// Samples that the device dropped since the last time.
     pub const SAMPLES_DROPPED: u64 = 9;
@@ -95,8 +97,8 @@ pub mod state {
     pub const SAMPLES_ELSEWHERE: u64 = 10;
     /// The buffer of samples on the device was full, so often since the last time; what was in it is lost.
     pub const SAMPLES_OVERRUN: u64 = 11;
-    /// Device code of which no copy was kept, since all copies together would be too large: so many images since the last
-    /// time.
+    /// Device code of which no copy was kept, since all copies together would be too large: so many images since the
+    /// last time.
     pub const CUBINS_LEFT: u64 = 12;
 }
 

@@ -14,8 +14,9 @@
 use crate::Plain;
 use crate::record::RecordHeader;
 
-/// Most arguments that are fetched of one call: a launch has ten that matter (grid, block, shared memory, stream, function
-/// and its arguments), a convolution of a framework 26 (type and up to five sizes of two tensors, strides, paddings, …).
+/// Most arguments that are fetched of one call: a launch has ten that matter (grid, block, shared memory, stream,
+/// function and its arguments), a convolution of a framework 26 (type and up to five sizes of two tensors, strides,
+/// paddings, …).
 pub const ARGUMENTS_MAX: usize = 28;
 /// Most sites: every row of the catalogue in some dozen copies of the libraries.
 pub const SITES_MAX: u32 = 1 << 14;
@@ -43,13 +44,13 @@ pub struct Fetch {
     pub offsets: [i16; 2],
 }
 
-/// Values of [`Fetch::base`]: registers by their DWARF number on the machine (x86-64: rax 0, rdx 1, rcx 2, rbx 3, rsi 4,
-/// rdi 5, rbp 6, rsp 7, r8 to r15), [`fetch_base::ENTRY_STACK`] and [`fetch_base::THREAD_LOCAL`].
+/// Values of [`Fetch::base`]: registers by their DWARF number on the machine (x86-64: rax 0, rdx 1, rcx 2, rbx 3, rsi
+/// 4, rdi 5, rbp 6, rsp 7, r8 to r15), [`fetch_base::ENTRY_STACK`] and [`fetch_base::THREAD_LOCAL`].
 pub mod fetch_base {
     /// A variable of the thread: `offsets[0]` counts within the block of thread-local variables of a module, and
-    /// `offsets[1]` is the DWARF number of the register with the address of that module's `tls_index`, as it is before a
-    /// call of `__tls_get_addr` (ELF Handling For Thread-Local Storage, 3.4). A thread that has not used the block yet has
-    /// 0 there.
+    /// `offsets[1]` is the DWARF number of the register with the address of that module's `tls_index`, as it is before
+    /// a call of `__tls_get_addr` (ELF Handling For Thread-Local Storage, 3.4). A thread that has not used the block
+    /// yet has 0 there.
     pub const THREAD_LOCAL: u8 = 0xfe;
     /// The stack pointer as it was at the function's entry.
     pub const ENTRY_STACK: u8 = 0xff;
@@ -197,7 +198,8 @@ pub struct Correlation {
     pub api: u32,
 }
 
-/// What a collector said, or a record that another tool's collection handed out. Followed by `bytes` bytes, padded to 8.
+/// What a collector said, or a record that another tool's collection handed out. Followed by `bytes` bytes, padded to
+/// 8.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Message {

@@ -93,8 +93,8 @@ pub mod config_flag {
     pub const INIT_PIDNS: u32 = 32;
     /// Tell the objects that functions in `CALLED` are called on.
     pub const OBJECTS: u32 = 64;
-    /// Walk native user frames as far as operators are recognized by them: without [`NATIVE`], from the leaf to the first evaluation
-    /// of Python, from which on all Python frames are found without them. Records say so
+    /// Walk native user frames as far as operators are recognized by them: without [`NATIVE`], from the leaf to the
+    /// first evaluation of Python, from which on all Python frames are found without them. Records say so
     /// ([`crate::record::sample_flag::OPERATORS`]).
     pub const OPERATORS: u32 = 128;
 }

@@ -1,10 +1,10 @@
 //! CUPTI's records: which kinds there are, and where their members lie.
 //!
-//! Owns: numbers of kinds, and offsets. Because: the collector reads records of its own, the pipeline those of other tools, and
-//! the kernel program follows a pointer in them; all must look at the same places. Does not: read anything.
+//! Owns: numbers of kinds, and offsets. Because: the collector reads records of its own, the pipeline those of other
+//! tools, and the kernel program follows a pointer in them; all must look at the same places. Does not: read anything.
 //!
-//! Each version of CUPTI appends to its records and keeps what was there, so the members that matter are at the same places from
-//! 11.7 to 13.5. The tests of those who read compare them with the headers. Source: `cupti_activity.h`.
+//! Each version of CUPTI appends to its records and keeps what was there, so the members that matter are at the same
+//! places from 11.7 to 13.5. The tests of those who read compare them with the headers. Source: `cupti_activity.h`.
 
 use crate::activity::kind as ours;
 

@@ -1,8 +1,8 @@
 //! Devices: what is the same of one as long as it is there.
 //!
-//! Owns: the record that the collector writes of each, and where its members lie in CUPTI's. Because: a number of a device means
-//! something within a process only (programs are shown some of a machine's devices, each in an order of their own), while its
-//! UUID is the same everywhere. Does not: read anything.
+//! Owns: the record that the collector writes of each, and where its members lie in CUPTI's. Because: a number of a
+//! device means something within a process only (programs are shown some of a machine's devices, each in an order of
+//! their own), while its UUID is the same everywhere. Does not: read anything.
 //!
 //! They are reported through [`crate::activity::probe::DEVICE`].
 

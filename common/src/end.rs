@@ -1,7 +1,7 @@
 //! Numbered reasons: how a walk ended, why a record was dropped. Append-only; each has a name and a sentence.
 //!
-//! Owns: the numbers that kernel programs put into records and counters. Because: a retired number stays retired, since stored
-//! profiles mention it. Does not: hold the reasons of user space, which stand where they arise.
+//! Owns: the numbers that kernel programs put into records and counters. Because: a retired number stays retired, since
+//! stored profiles mention it. Does not: hold the reasons of user space, which stand where they arise.
 
 use crate::reasons;
 

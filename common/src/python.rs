@@ -42,8 +42,8 @@ pub struct PythonLayout {
     pub code_tag_mask: u8,
     /// Frame → the byte that says who owns it (3.11+), or 0 when coroutines are not walked.
     pub frame_owner: u16,
-    /// `co_name`, in bytes behind `code_identity`, where no version distinguishes code objects (≤ 3.11); else 0. What it says
-    /// then counts too, see [`TEXT_HASH`].
+    /// `co_name`, in bytes behind `code_identity`, where no version distinguishes code objects (≤ 3.11); else 0. What
+    /// it says then counts too, see [`TEXT_HASH`].
     pub code_name: u16,
 }
 
@@ -109,11 +109,11 @@ pub struct PythonProcess {
     pub unset: u32,
     /// How many bytes they take; 0 when there are none.
     pub unset_length: u32,
-    /// Where generated code returns to, from `eval[0][0]` on (it may lie before that): with `entered`, to the function that
-    /// enters it; else to the evaluation loop. 0 when there is no such code.
+    /// Where generated code returns to, from `eval[0][0]` on (it may lie before that): with `entered`, to the function
+    /// that enters it; else to the evaluation loop. 0 when there is no such code.
     pub resume: u32,
-    /// What leads from the address of the sentinel in a frame of the evaluation loop to its frame pointer; not positive,
-    /// to its stack pointer.
+    /// What leads from the address of the sentinel in a frame of the evaluation loop to its frame pointer; not
+    /// positive, to its stack pointer.
     pub resume_base: i32,
 }
 

@@ -1,8 +1,8 @@
 //! Reasons: the one form in which every "no, because …" is declared.
 //!
-//! Owns: [`Reason`], its [`Class`] and the macro [`reasons!`](crate::reasons). Because: users look a key up, so it must be unique
-//! and explained, and `cargo xtask tidy` can see to that if all declarations look alike: it reads them from the sources and writes
-//! the tables of `docs/loss.md`. Does not: count, print, or describe errors.
+//! Owns: [`Reason`], its [`Class`] and the macro [`reasons!`](crate::reasons). Because: users look a key up, so it must
+//! be unique and explained, and `cargo xtask tidy` can see to that if all declarations look alike: it reads them from
+//! the sources and writes the tables of `docs/loss.md`. Does not: count, print, or describe errors.
 
 use core::fmt;
 

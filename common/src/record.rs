@@ -68,8 +68,8 @@ pub struct StackSample {
     /// What this sample stands for, in units of the event (nanoseconds for `cpu-clock`, cycles for cycles); for
     /// [`kind::BLOCK`] when the thread left its CPU, `CLOCK_MONOTONIC` nanoseconds.
     pub period: u64,
-    /// User PC where the native walk stopped; in a whole walk one that was in no known mapping, and that the walk left all
-    /// the same; else 0.
+    /// User PC where the native walk stopped; in a whole walk one that was in no known mapping, and that the walk left
+    /// all the same; else 0.
     pub stop_pc: u64,
     /// Thread name, NUL-padded.
     pub comm: [u8; 16],
@@ -166,11 +166,11 @@ pub mod word {
     /// frame after it, and the rest is the number of a [`crate::end::PythonEnd`]: `Complete` when it has none by
     /// right, `ChainShort` when the innermost evaluations lack theirs and each run belongs that much further out.
     pub const GAP: u64 = 3;
-    /// The Python frame before this one, leaf first, belongs to a coroutine or generator, and the one behind it does not:
-    /// payload is the address of that frame. Only where coroutines are asked for.
+    /// The Python frame before this one, leaf first, belongs to a coroutine or generator, and the one behind it does
+    /// not: payload is the address of that frame. Only where coroutines are asked for.
     pub const COROUTINE: u64 = 4;
-    /// The object that the function was called on whose Python frame is before this, leaf first: payload is its address;
-    /// the next word is the address of its type. Only behind [`crate::python::Called::code`].
+    /// The object that the function was called on whose Python frame is before this, leaf first: payload is its
+    /// address; the next word is the address of its type. Only behind [`crate::python::Called::code`].
     pub const OBJECT: u64 = 5;
     /// Bit of a [`GAP`]'s payload.
     pub const PYTHON_GAP: u64 = 1 << 8;

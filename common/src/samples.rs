@@ -1,11 +1,11 @@
 //! Samples of instructions: where kernels stood on a device, and what they waited for.
 //!
-//! Owns: the records that the collector writes of them, and the variables that say how it samples. Because: the collector, the
-//! kernel program and the decoder are built apart. Does not: know the names of reasons, which differ by architecture: they
-//! are reported.
+//! Owns: the records that the collector writes of them, and the variables that say how it samples. Because: the
+//! collector, the kernel program and the decoder are built apart. Does not: know the names of reasons, which differ by
+//! architecture: they are reported.
 //!
-//! They are reported through [`crate::activity::probe::SAMPLES`], whose first argument is one of [`part`] in the upper half and a
-//! number in the lower.
+//! They are reported through [`crate::activity::probe::SAMPLES`], whose first argument is one of [`part`] in the upper
+//! half and a number in the lower.
 
 use crate::Plain;
 use crate::call::MESSAGE_BYTES_MAX;

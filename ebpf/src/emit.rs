@@ -22,7 +22,8 @@ pub enum Urgency {
 /// Time between two wake-ups of one CPU because the ring fills: its reader needs as long to empty it.
 const WAKE_NS: u64 = 1_000_000;
 
-/// For records that may come faster than a timer can be set for: user space is woken when a quarter of the ring is full.
+/// For records that may come faster than a timer can be set for: user space is woken when a quarter of the ring is
+/// full.
 #[inline(always)]
 pub fn as_it_fills(now: u64) -> Urgency {
     /// `BPF_RB_AVAIL_DATA`, `BPF_RB_RING_SIZE`

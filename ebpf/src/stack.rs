@@ -1,7 +1,7 @@
 //! Stack: from "this thread, here" to a record with its kernel, native and Python stack.
 //!
-//! Owns: the parts that every program that sends a stack goes through. Because: a timer tick and the beginning of a wait
-//! differ in where the registers come from, and in nothing else. Does not: decide who is worth a stack.
+//! Owns: the parts that every program that sends a stack goes through. Because: a timer tick and the beginning of a
+//! wait differ in where the registers come from, and in nothing else. Does not: decide who is worth a stack.
 
 use core::ffi::c_void;
 
@@ -86,8 +86,8 @@ pub fn take_registers(config: &Config, slot: &mut Scratch) -> Result<(), WalkEnd
     Ok(())
 }
 
-/// Walks the user stack, if it was asked for and there are registers to begin with. `flags` are those of the [`Config`], and
-/// what is wanted of this stack beyond them.
+/// Walks the user stack, if it was asked for and there are registers to begin with. `flags` are those of the
+/// [`Config`], and what is wanted of this stack beyond them.
 #[inline(always)]
 pub fn user(
     config: &Config,

@@ -1,8 +1,9 @@
 //! Go's own table of functions (`.gopclntab`), which `strip` leaves in place.
 //!
-//! Owns: the bounds and names of all functions, and the depth of the stack at each of their instructions, as Go 1.16 and later
-//! write them. Because: the runtime itself walks stacks by this table, so it is there, and exact, where a Go program has
-//! neither symbols nor call frame information. Does not: find the table in a file, or know what a function means.
+//! Owns: the bounds and names of all functions, and the depth of the stack at each of their instructions, as Go 1.16
+//! and later write them. Because: the runtime itself walks stacks by this table, so it is there, and exact, where a Go
+//! program has neither symbols nor call frame information. Does not: find the table in a file, or know what a function
+//! means.
 //!
 //! ```text
 //! header ─▶ names, each ended by a zero

@@ -136,7 +136,7 @@ fn only_the_frames_that_were_asked_for_are_there() {
 }
 
 #[test]
-fn a_process_that_is_not_there_is_said_to_be_none() {
+fn a_process_that_is_gone_is_an_error() {
     let said = expect_code(2, &["dump", "--pid", "4194304"]);
     assert!(said.contains("no process with pid 4194304") && said.contains("hint: "), "{said}");
     let said = expect_code(2, &["dump"]);

@@ -1,11 +1,11 @@
-// A program whose kernels are loaded before anybody watches, in each of the ways in which real ones are: by stubs that a
-// compiler made, with device code in a section of the program (CUDA and HIP), and by handles of modules that a compiler made at
-// run time.
+// A program whose kernels are loaded before anybody watches, in each of the ways in which real ones are: by stubs that
+// a compiler made, with device code in a section of the program (CUDA and HIP), and by handles of modules that a
+// compiler made at run time.
 //
 //     gpu_late [--hip]        (compiled with -DFATBIN="PATH" -DCUBIN="PATH")
 //
-// It launches until its standard input ends, or for two minutes, some hundred times a second from each `launch_…` function below. What that function is
-// called is the kernel that must be found below it.
+// It launches until its standard input ends, or for two minutes, some hundred times a second from each `launch_…`
+// function below. What that function is called is the kernel that must be found below it.
 
 #include <dlfcn.h>
 #include <poll.h>
@@ -53,8 +53,8 @@ Handle handles[3];
 
 }  // namespace
 
-// What a compiler makes of `__global__ void gemm(float *, int)` and `__global__ void relu(float *)`: the stub, and the function
-// that the program calls, which has the kernel's name.
+// What a compiler makes of `__global__ void gemm(float *, int)` and `__global__ void relu(float *)`: the stub, and the
+// function that the program calls, which has the kernel's name.
 void gemm(float *a, int n);
 void relu(float *a);
 

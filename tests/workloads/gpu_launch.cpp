@@ -1,13 +1,14 @@
 // Launches kernels, copies, fills and graphs at a fixed rate from several threads, and says how many of each.
 //
-// gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S] [--graphs] [--copies] [--borrow] [--wait | --attended]
+// gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S] [--graphs] [--copies] [--borrow]
+// [--wait | --attended]
 //
 // It needs no CUDA headers and no device: whatever `libcuda.so.1` the linker finds is used. Every launch goes through
 // functions of its own (`launch_0` … `launch_3`, below `step_DEPTH`), so that its stack is known, and starts a kernel
 // that is named after them. `--rate 0` goes as fast as it can. With `--borrow` the program has its own client of CUPTI,
 // as PyTorch's profiler is one, and counts what it gets. With `--wait` it starts when a line comes on standard input,
-// and ends when another does; with `--attended` it starts once somebody watches: a probe was put on cuLaunchKernel, and a
-// collector that was loaded is listened to.
+// and ends when another does; with `--attended` it starts once somebody watches: a probe was put on cuLaunchKernel, and
+// a collector that was loaded is listened to.
 //
 // Prints `ready PID`, once a second `tick LAUNCHES CPU_NS WALL_NS`, and at the end `launched WHAT COUNT` lines.
 

@@ -1,8 +1,8 @@
 // Three libraries whose functions have the names of NVTX's, roctx's and the driver's, and a program that calls them:
 // `-DNVTX`, `-DROCTX` and `-DDRIVER` make the libraries, without them it is the program: `program ROUNDS`.
 //
-// Owns: ranges within ranges of each kind, of two domains that end out of order, and a part of the run that is meant to be
-// profiled. Because: programs name their parts by these functions. Does not: record anything.
+// Owns: ranges within ranges of each kind, of two domains that end out of order, and a part of the run that is meant to
+// be profiled. Because: programs name their parts by these functions. Does not: record anything.
 
 #include <stdint.h>
 #include <stdio.h>

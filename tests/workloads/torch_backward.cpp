@@ -1,9 +1,11 @@
-// A library and a program whose functions have the names, and whose steps have the layout, that PyTorch's have, for what ties
-// its backward pass to its forward pass. `-DLIBRARY` makes the library (`libtorch_cpu.so`), without it the program.
+// A library and a program whose functions have the names, and whose steps have the layout, that PyTorch's have, for
+// what ties its backward pass to its forward pass. `-DLIBRARY` makes the library (`libtorch_cpu.so`), without it the
+// program.
 //
-// Owns: three operators, made on two threads, with their backward passes on the first one; one of them runs operators and a
-// backward pass of its own within its step, as checkpoints do. Because: the real library is half a gigabyte. Does not:
-// compute anything. `-DGARBAGE` makes both for steps that are none. The layout is that of 2.15 (`torch/csrc/autograd/function.h`).
+// Owns: three operators, made on two threads, with their backward passes on the first one; one of them runs operators
+// and a backward pass of its own within its step, as checkpoints do. Because: the real library is half a gigabyte. Does
+// not: compute anything. `-DGARBAGE` makes both for steps that are none. The layout is that of 2.15
+// (`torch/csrc/autograd/function.h`).
 
 #include <atomic>
 #include <condition_variable>

@@ -1,9 +1,9 @@
 // Two libraries and a program whose functions have the names, and whose marks for probes have the form, that PyTorch's
 // allocators have. `-DC10` makes `libc10.so`, `-DC10_CUDA` makes `libc10_cuda.so`, without either it is the program.
 //
-// Owns: memory on the host that is kept and that is freed elsewhere, and on a device blocks of which more is given than asked
-// for, through two ways in with a mark each. Because: the real libraries need half a gigabyte beside them, and a device. Does
-// not: allocate anything: addresses are numbers. Marks are made as `sys/sdt.h` makes them, with a counter.
+// Owns: memory on the host that is kept and that is freed elsewhere, and on a device blocks of which more is given than
+// asked for, through two ways in with a mark each. Because: the real libraries need half a gigabyte beside them, and a
+// device. Does not: allocate anything: addresses are numbers. Marks are made as `sys/sdt.h` makes them, with a counter.
 //
 // Says `ready`, waits for a line on its standard input, does its work once, and waits for another line.
 

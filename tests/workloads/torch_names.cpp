@@ -1,7 +1,7 @@
 // A program whose functions have the names that PyTorch's have, nested as its operators nest, until it is killed.
 //
-// Owns: one chain, linear → addmm → a kernel, and the backward node of it. Because: operators are reported by names, and the
-// library with the real ones is half a gigabyte. Does not: compute anything.
+// Owns: one chain, linear → addmm → a kernel, and the backward node of it. Because: operators are reported by names,
+// and the library with the real ones is half a gigabyte. Does not: compute anything.
 
 #include <cstdio>
 

@@ -1,8 +1,9 @@
-// A library and a program whose functions have the names that PyTorch's have, for named ranges of a program. `-DLIBRARY` makes
-// the library (`libtorch_cpu.so`), without it the program.
+// A library and a program whose functions have the names that PyTorch's have, for named ranges of a program.
+// `-DLIBRARY` makes the library (`libtorch_cpu.so`), without it the program.
 //
-// Owns: ranges within ranges, one that ends in another thread, records that end twice (when their range does, and when they are
-// destroyed), and records without a name. Because: the real library is half a gigabyte. Does not: record anything.
+// Owns: ranges within ranges, one that ends in another thread, records that end twice (when their range does, and when
+// they are destroyed), and records without a name. Because: the real library is half a gigabyte. Does not: record
+// anything.
 
 #include <chrono>
 #include <cstdint>

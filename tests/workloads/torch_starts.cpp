@@ -1,10 +1,10 @@
-// A library and a program whose functions have the names, and whose tensors have the layout, that PyTorch's have, for what tells
-// that an operator begins. `-DLIBRARY` makes the library (`libtorch_cpu.so`), without it the program: `program ROUNDS [BUSY]`, which
-// is busy for so many microseconds after each round.
+// A library and a program whose functions have the names, and whose tensors have the layout, that PyTorch's have, for
+// what tells that an operator begins. `-DLIBRARY` makes the library (`libtorch_cpu.so`), without it the program:
+// `program ROUNDS [BUSY]`, which is busy for so many microseconds after each round.
 //
-// Owns: operators within operators, one that begins deeper on the stack than another that is over, one that is called by a
-// handle, and one that is left by an exception. Because: the real library is half a gigabyte. Does not: compute anything. The
-// layout is that of 2.15 (`c10/core/TensorImpl.h`, `aten/src/ATen/core/dispatch/OperatorEntry.h`).
+// Owns: operators within operators, one that begins deeper on the stack than another that is over, one that is called
+// by a handle, and one that is left by an exception. Because: the real library is half a gigabyte. Does not: compute
+// anything. The layout is that of 2.15 (`c10/core/TensorImpl.h`, `aten/src/ATen/core/dispatch/OperatorEntry.h`).
 //
 // It says `ready`, waits for a line, calls each operator as often as it is reported, and says `done`.
 

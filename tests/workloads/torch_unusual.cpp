@@ -1,8 +1,8 @@
-// A program that loads libraries that look like PyTorch's (`torch_starts.cpp`), and calls them as no sound program does:
-// `program ROUNDS PROCESSES LIBRARY…`.
+// A program that loads libraries that look like PyTorch's (`torch_starts.cpp`), and calls them as no sound program
+// does: `program ROUNDS PROCESSES LIBRARY…`.
 //
-// Owns: several copies in one process, children that are forked and call too, tensors and handles that are garbage. Because: what
-// is read of a process may be anything. Does not: look like PyTorch itself.
+// Owns: several copies in one process, children that are forked and call too, tensors and handles that are garbage.
+// Because: what is read of a process may be anything. Does not: look like PyTorch itself.
 //
 // It says `ready`, waits for a line, forks, and calls two operators of each library as often as it is reported.
 

@@ -1,8 +1,8 @@
 // Threads that wait, each kind for something else: for dumps of all threads of a process.
 //
-// usage: waiting THREADS
-// THREADS threads wait at a barrier that nobody completes; one each for a mutex, a condition, the end of a thread, a pipe,
-// a time; one spins. Prints "ready PID" once all threads wait (/proc says so), and runs until killed.
+// usage: waiting THREADS THREADS threads wait at a barrier that nobody completes; one each for a mutex, a condition,
+// the end of a thread, a pipe, a time; one spins. Prints "ready PID" once all threads wait (/proc says so), and runs
+// until killed.
 #include <atomic>
 #include <condition_variable>
 #include <cstdio>

@@ -1,9 +1,9 @@
-// A library and a program whose functions have the names that XLA's runtime for CPUs has: steps of compiled modules. `-DLIBRARY`
-// makes the library (`libjax_common.so`), without it the program.
+// A library and a program whose functions have the names that XLA's runtime for CPUs has: steps of compiled modules.
+// `-DLIBRARY` makes the library (`libjax_common.so`), without it the program.
 //
-// Owns: steps of one class one after the other, within a loop, within a call that the program gets back, on several threads and at
-// several depths of the stack, and one whose names are none. Because: the real library is a third of a gigabyte. Does
-// not: compute anything: each step works in a function that tells which one it is.
+// Owns: steps of one class one after the other, within a loop, within a call that the program gets back, on several
+// threads and at several depths of the stack, and one whose names are none. Because: the real library is a third of a
+// gigabyte. Does not: compute anything: each step works in a function that tells which one it is.
 
 #include <chrono>
 #include <cstdint>

@@ -1,7 +1,8 @@
 //! What a function was called on.
 //!
-//! Owns: reading the first argument of a Python frame, and the type of that object. Because: layers of models run the same
-//! functions, and only the object distinguishes them. Does not: know which function that is: [`Walk::called`] says.
+//! Owns: reading the first argument of a Python frame, and the type of that object. Because: layers of models run the
+//! same functions, and only the object distinguishes them. Does not: know which function that is: [`Walk::called`]
+//! says.
 
 use deepctx_common::python::LOCAL_TAGS;
 use deepctx_common::record::word;

@@ -1,7 +1,7 @@
 //! Where the Python frames of a thread begin.
 //!
-//! Owns: the way from a thread to the head of its chain of frames. Because: evaluations and generated code ask for it alike.
-//! Does not: read frames.
+//! Owns: the way from a thread to the head of its chain of frames. Because: evaluations and generated code ask for it
+//! alike. Does not: read frames.
 
 use deepctx_common::end::PythonEnd;
 

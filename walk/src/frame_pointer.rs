@@ -1,10 +1,10 @@
-//! The step out of code without rows among functions that have some, such as V8's builtins in the text of Node.js: by the
-//! frame pointer, where that holds what a frame pointer does.
+//! The step out of code without rows among functions that have some, such as V8's builtins in the text of Node.js: by
+//! the frame pointer, where that holds what a frame pointer does.
 //!
 //! Owns: what such a step must show before it is believed. Because: nothing says that code without rows keeps frame
-//! pointers, and in code that does not, the register holds anything. The step must lead to another frame pointer further
-//! out and to executable memory, or the walk ends as if it had not been tried. Does not: find rows, or step in mappings
-//! that are marked as code with frame pointers, where the step is a guess, as it always was.
+//! pointers, and in code that does not, the register holds anything. The step must lead to another frame pointer
+//! further out and to executable memory, or the walk ends as if it had not been tried. Does not: find rows, or step in
+//! mappings that are marked as code with frame pointers, where the step is a guess, as it always was.
 
 use deepctx_common::end::WalkEnd;
 

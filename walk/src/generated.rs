@@ -1,10 +1,10 @@
 //! The step out of code that the interpreter generated.
 //!
-//! Owns: finding the evaluation that called such code. Because: the JIT of CPython 3.14 makes code that neither has unwind
-//! rows nor keeps frame pointers, and the chain of Python frames leads past it. That of 3.15 leaves the frame pointer as
-//! the function set it that enters such code, at every instruction; rows that were derived for it may be of code that
-//! stood there before. Does not: know where an evaluation keeps its sentinel, or the function that enters generated
-//! code its return address: user space reads that off their instructions.
+//! Owns: finding the evaluation that called such code. Because: the JIT of CPython 3.14 makes code that neither has
+//! unwind rows nor keeps frame pointers, and the chain of Python frames leads past it. That of 3.15 leaves the frame
+//! pointer as the function set it that enters such code, at every instruction; rows that were derived for it may be of
+//! code that stood there before. Does not: know where an evaluation keeps its sentinel, or the function that enters
+//! generated code its return address: user space reads that off their instructions.
 
 use deepctx_common::end::WalkEnd;
 
@@ -17,8 +17,8 @@ use crate::words::Words;
 /// Most bytes between the stack pointer of generated code and the evaluation that called it: a few saved registers.
 const GENERATED_FRAME_MAX: u64 = 1 << 12;
 
-/// In generated code. Where it neither has unwind rows nor keeps frame pointers, the sentinel of the evaluation that called
-/// it lies in the native frame of that evaluation, at a place that is always the same.
+/// In generated code. Where it neither has unwind rows nor keeps frame pointers, the sentinel of the evaluation that
+/// called it lies in the native frame of that evaluation, at a place that is always the same.
 #[inline(always)]
 pub(crate) fn step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
     walk.phase = phase::NATIVE;
@@ -69,8 +69,9 @@ pub(crate) fn step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
     Flow::Continue
 }
 
-/// Where generated code leaves the frame pointer alone, it is that of the function that entered it, and the return address
-/// lies at its place below. Code of other generators has something else there, and is walked by what is known of it.
+/// Where generated code leaves the frame pointer alone, it is that of the function that entered it, and the return
+/// address lies at its place below. Code of other generators has something else there, and is walked by what is known
+/// of it.
 #[inline(always)]
 fn to_entering<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
     let python = &walk.process.python;

@@ -4,10 +4,10 @@
 //! kernel verifiers accept at a stable cost, and it lets a Python run and a native frame share one budget.
 //! Does not: loop. The caller steps until [`Flow::Stop`], at most [`STEPS_MAX`] times.
 //!
-//! Python frames come in runs, one for each native frame of the evaluation loop. Which run belongs to which native frame
-//! is recognized by an address: since 3.11 each evaluation keeps a structure on the C stack that its run is hung on, and it
-//! lies within that native frame and no other. So a sample that falls between the call of an evaluation and the
-//! moment at which it hangs its frames on the chain, or between their removal and its return, pairs as it should.
+//! Python frames come in runs, one for each native frame of the evaluation loop. Which run belongs to which native
+//! frame is recognized by an address: since 3.11 each evaluation keeps a structure on the C stack that its run is hung
+//! on, and it lies within that native frame and no other. So a sample that falls between the call of an evaluation and
+//! the moment at which it hangs its frames on the chain, or between their removal and its return, pairs as it should.
 //!
 //! ```text
 //!             ┌─────── pc in the evaluation loop: its word waits ───────┐
@@ -253,8 +253,8 @@ fn end_run<W: Words>(walk: &mut Walk, words: &mut W, at: u64) -> Flow {
     if walk.phase == phase::PYTHON_REST { Flow::Continue } else { leave(walk, words) }
 }
 
-/// The innermost evaluation has not hung its frames on the chain yet, and what is there in their place is left over from
-/// another call: the chain begins behind it.
+/// The innermost evaluation has not hung its frames on the chain yet, and what is there in their place is left over
+/// from another call: the chain begins behind it.
 #[inline(always)]
 fn fall_back<W: Words>(walk: &mut Walk, words: &mut W) -> Flow {
     take_back_run(walk);

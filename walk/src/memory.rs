@@ -27,8 +27,8 @@ pub trait Memory {
         None
     }
 
-    /// Like [`Self::read_u64`], of a structure from which more will be asked for, at higher addresses: an implementer may
-    /// read ahead.
+    /// Like [`Self::read_u64`], of a structure from which more will be asked for, at higher addresses: an implementer
+    /// may read ahead.
     #[inline(always)]
     fn read_ahead(&self, address: u64) -> Option<u64> {
         self.read_u64(address)
@@ -52,8 +52,9 @@ pub trait Memory {
         self.read_array(address).map(|[word]| word)
     }
 
-    /// Like [`Self::read_u64`], of a word that stays as it is for as long as its `holder` lives, which is distinguished from most
-    /// others by this number: an implementer may trust what it read for a small part of the time since it first did.
+    /// Like [`Self::read_u64`], of a word that stays as it is for as long as its `holder` lives, which is distinguished
+    /// from most others by this number: an implementer may trust what it read for a small part of the time since it
+    /// first did.
     #[inline(always)]
     fn read_lasting(&self, address: u64, _holder: u64) -> Option<u64> {
         self.read_u64(address)

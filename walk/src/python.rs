@@ -19,10 +19,10 @@ pub const NO_INSTRUCTION: u32 = u32::MAX;
 
 /// Distinguishes code objects at the same address; changes when the address is reused by another function.
 ///
-/// Over the first `count` of the words at [`PythonLayout::code_identity`]: numbers of arguments and lines, and a version
-/// that no two code objects share (3.12+), or the addresses of its names and tables; these may all be used again, so that
-/// there what its name says is in it, as `name`. Same recipe on both sides: the kernel computes it from the frame, user
-/// space from the object it names.
+/// Over the first `count` of the words at [`PythonLayout::code_identity`]: numbers of arguments and lines, and a
+/// version that no two code objects share (3.12+), or the addresses of its names and tables; these may all be used
+/// again, so that there what its name says is in it, as `name`. Same recipe on both sides: the kernel computes it from
+/// the frame, user space from the object it names.
 #[inline(always)]
 pub const fn code_checksum(words: &[u64; CODE_WORDS], count: u16, name: u64) -> u32 {
     named(parts_sum(words, count), name)
@@ -95,8 +95,8 @@ pub fn bound_state<M: Memory>(memory: &M, thread_pointer: u64, process: &PythonP
     slot_value(memory, thread_pointer, process.bound_kind, process.bound)
 }
 
-/// The `PyThreadState` of the thread: the attached one when there is one that is its own, else the bound one. 0 when the
-/// thread has none.
+/// The `PyThreadState` of the thread: the attached one when there is one that is its own, else the bound one. 0 when
+/// the thread has none.
 #[inline(always)]
 pub fn thread_state<M: Memory>(
     memory: &M,

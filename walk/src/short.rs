@@ -1,9 +1,10 @@
 //! The short walk: native frames for the sake of operators alone.
 //!
-//! Owns: where such a walk leaves native frames, and what it says of those that it leaves out. Because: operators that run now
-//! stand between the leaf and the first evaluation of Python; all Python frames are found from there on by the interpreter's own
-//! chain, and the native frames between and below them (most of a deep stack's) cost a step each to say nothing more.
-//! Does not: leave out what it cannot do without: where the chain is unknown, native frames are walked as ever.
+//! Owns: where such a walk leaves native frames, and what it says of those that it leaves out. Because: operators that
+//! run now stand between the leaf and the first evaluation of Python; all Python frames are found from there on by the
+//! interpreter's own chain, and the native frames between and below them (most of a deep stack's) cost a step each to
+//! say nothing more. Does not: leave out what it cannot do without: where the chain is unknown, native frames are
+//! walked as ever.
 //!
 //! ```text
 //!  native, leaf first                        Python, innermost first

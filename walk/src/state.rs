@@ -1,7 +1,7 @@
 //! The state of a walk.
 //!
-//! Owns: what a walk knows between two steps, where it is in its phases, and what it emits. Because: it is plain data that lives
-//! in a scratch map in the kernel, and each kind of step needs it. Does not: take a step.
+//! Owns: what a walk knows between two steps, where it is in its phases, and what it emits. Because: it is plain data
+//! that lives in a scratch map in the kernel, and each kind of step needs it. Does not: take a step.
 
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::process::Process;

@@ -1,6 +1,7 @@
 //! Where the words of a walk go.
 //!
-//! Owns: the trait, and a plain buffer. Because: in the kernel it is the record itself. Does not: know what a word means.
+//! Owns: the trait, and a plain buffer. Because: in the kernel it is the record itself. Does not: know what a word
+//! means.
 
 /// Where the words of a walk go. Outside [`crate::interleave::Walk`], since in the kernel it is the record itself.
 pub trait Words {

@@ -203,7 +203,8 @@ fn generated_code_is_unwound_through_the_sentinel_of_its_caller() {
     check("no chain to look in", &far, true, "!10 2010 gap:frame-pointer-end | frame-pointer-end complete");
 }
 
-// Where a call puts its return address onto the stack; what it is found by is only read off such machines' instructions.
+// Where a call puts its return address onto the stack; what it is found by is only read off such machines'
+// instructions.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn generated_code_preserving_fp_is_unwound_through_its_entry_function() {

@@ -35,7 +35,8 @@ const DRAW_NS: u64 = 100_000_000;
 const DRAW_EXCESS: u64 = 2;
 
 impl Limiter {
-    /// Draws for one call. Several CPUs may be here at a time: the numbers stay sums, and who replaces the chance is one.
+    /// Draws for one call. Several CPUs may be here at a time: the numbers stay sums, and who replaces the chance is
+    /// one.
     #[inline(always)]
     fn wins(limiter: *mut Self, limit: u32, now: u64) -> bool {
         // SAFETY: a map value, of which only numbers are read and written.
@@ -98,8 +99,8 @@ pub fn call(ctx: ProbeContext) -> u32 {
 #[inline(always)]
 fn take(ctx: &ProbeContext, config: &Config, ids: Ids, index: u32, site: &Site, slot: &mut Scratch) {
     stack::begin(slot, ids, 0, 0);
-    // The time at which it was entered, not that at which its stack was walked. It and the number stay in the record: what
-    // is kept across the walk lies on the stack beside it.
+    // The time at which it was entered, not that at which its stack was walked. It and the number stay in the record:
+    // what is kept across the walk lies on the stack beside it.
     slot.sample.header = emit::header(kind::CALL, 0);
     slot.sample.period = u64::from(slot.sample.header.cpu) << 48 | slot.sample.header.sequence;
     slot.sample.kernel_end = KernelEnd::Complete as u8;
@@ -189,7 +190,8 @@ fn has_stack(config: &Config, site: &Site, now: u64) -> bool {
     draw(own as u32, limit, now) != 0
 }
 
-/// Draws for one call, among those with this limiter; 1 when it gets a stack. Of its own for the reason of [`remember`].
+/// Draws for one call, among those with this limiter; 1 when it gets a stack. Of its own for the reason of
+/// [`remember`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn draw(limiter: u32, limit: u32, now: u64) -> u32 {

@@ -16,8 +16,8 @@ use crate::{arch, maps, task};
 
 /// Most replaced addresses of a thread (`MAX_URETPROBE_DEPTH`).
 const DEPTH_MAX: u32 = 64;
-/// Bytes by which the kernel's own code behind a return (x86-64: three pushes before a system call) may have lowered the
-/// stack pointer of a thread that was interrupted there.
+/// Bytes by which the kernel's own code behind a return (x86-64: three pushes before a system call) may have lowered
+/// the stack pointer of a thread that was interrupted there.
 const TRAMPOLINE_FRAME: u64 = 24;
 /// Bytes of that page that are used: at most the smallest page.
 const PAGE: u64 = 4096;

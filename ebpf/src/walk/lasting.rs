@@ -1,10 +1,10 @@
 //! Words of an interpreter that last, remembered across walks.
 //!
-//! Owns: for how long one is trusted. Because: in CPython up to 3.11 only its name distinguishes a code object from another that
-//! came to lie at the same addresses, and to read a name costs as much as the rest of a frame. What has lasted goes on
-//! lasting: a word is read anew once a 64th of the time has passed for which it is known to stand. A program that makes
-//! functions and drops them is read at every frame; one that keeps them, hardly ever.
-//! Does not: know what a word means.
+//! Owns: for how long one is trusted. Because: in CPython up to 3.11 only its name distinguishes a code object from
+//! another that came to lie at the same addresses, and to read a name costs as much as the rest of a frame. What has
+//! lasted goes on lasting: a word is read anew once a 64th of the time has passed for which it is known to stand. A
+//! program that makes functions and drops them is read at every frame; one that keeps them, hardly ever. Does not: know
+//! what a word means.
 
 use aya_ebpf::helpers::generated::bpf_jiffies64;
 

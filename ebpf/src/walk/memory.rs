@@ -1,8 +1,8 @@
 //! The kernel's side of reading user memory: ahead, since each call of the helper costs as much as two frames.
 //!
-//! Owns: the windows. Because: the helper's cost hardly depends on how much it reads (measured: 60 to 80 ns for 8
-//! bytes as for 512). Does not: ask again for a page that the walk did not ask for and that was not there: a fault costs
-//! more than a call.
+//! Owns: the windows. Because: the helper's cost hardly depends on how much it reads (measured: 60 to 80 ns for 8 bytes
+//! as for 512). Does not: ask again for a page that the walk did not ask for and that was not there: a fault costs more
+//! than a call.
 
 use core::mem::MaybeUninit;
 
@@ -41,8 +41,8 @@ pub struct Window {
     begin: u64,
     /// Bytes that are valid; 0 when it holds nothing.
     bytes: u64,
-    /// Pages that could not be read when they were not asked for yet, each at the place of its number. What is here for no
-    /// reason any more costs a call of the helper, nothing else.
+    /// Pages that could not be read when they were not asked for yet, each at the place of its number. What is here for
+    /// no reason any more costs a call of the helper, nothing else.
     absent: [u64; ABSENT],
     words: [u64; WINDOW_WORDS],
 }
@@ -158,8 +158,8 @@ impl Window {
     }
 }
 
-/// [`Window::fill_above`]. A function of its own, so that the kernel verifies it once, and what it needs of the kernel's
-/// stack is not beside what a step needs.
+/// [`Window::fill_above`]. A function of its own, so that the kernel verifies it once, and what it needs of the
+/// kernel's stack is not beside what a step needs.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn fill_above(window: *mut Window, address: u64) -> u32 {

@@ -59,8 +59,8 @@ pub fn release(slot: *mut Scratch) {
     unsafe { (&raw mut (*slot).busy).write_volatile(0) };
 }
 
-/// Walks the user stack from `slot.walk.registers`, with the parts that `flags` ([`config_flag`]) ask for; words go behind the
-/// first `kernel_words`.
+/// Walks the user stack from `slot.walk.registers`, with the parts that `flags` ([`config_flag`]) ask for; words go
+/// behind the first `kernel_words`.
 #[inline(always)]
 pub fn user_stack(config: &Config, flags: u32, pid: u32, kernel_words: u32, slot: &mut Scratch) {
     // SAFETY: the value is copied at once; user space replaces entries as a whole.

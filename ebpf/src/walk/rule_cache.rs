@@ -1,7 +1,7 @@
 //! Rules found recently: their layout.
 //!
-//! Owns: how many, and how they lie. Because: a map holds them beside each scratch slot. Does not: look anything up (`tables`
-//! does).
+//! Owns: how many, and how they lie. Because: a map holds them beside each scratch slot. Does not: look anything up
+//! (`tables` does).
 
 use core::mem::offset_of;
 

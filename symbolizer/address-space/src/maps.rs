@@ -320,7 +320,8 @@ pub fn open_below_root(pid: u32, path: &Path) -> Result<File, NoSymbol> {
     served::open_below_root(pid, path)
 }
 
-/// Opens a regular file of this machine by its path, or by a link in `/proc`; waits for nobody who serves files as a user.
+/// Opens a regular file of this machine by its path, or by a link in `/proc`; waits for nobody who serves files as a
+/// user.
 ///
 /// # Errors
 /// As of [`open_below_root`].
@@ -331,11 +332,12 @@ pub fn open_path(path: &Path) -> Result<File, NoSymbol> {
     served::open_below_root(std::process::id(), path)
 }
 
-/// The image of the vdso, an ELF file that exists only in memory: the copy of this process, which the kernel gave to all
-/// 64-bit programs of this boot. That of another process is not read, because a process may write to its own.
+/// The image of the vdso, an ELF file that exists only in memory: the copy of this process, which the kernel gave to
+/// all 64-bit programs of this boot. That of another process is not read, because a process may write to its own.
 ///
 /// # Errors
-/// [`NoSymbol::SpecialMapping`] when `mapping` is not of this size, as in a 32-bit program, or when this process has none.
+/// [`NoSymbol::SpecialMapping`] when `mapping` is not of this size, as in a 32-bit program, or when this process has
+/// none.
 pub fn vdso(mapping: &Mapping) -> Result<&'static [u8], NoSymbol> {
     static IMAGE: OnceLock<Option<Vec<u8>>> = OnceLock::new();
     let image = IMAGE.get_or_init(|| own_vdso().ok().flatten()).as_deref();

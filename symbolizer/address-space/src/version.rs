@@ -38,8 +38,8 @@ pub struct FileVersion {
     pub foreign: bool,
 }
 
-/// What metadata say of the version of a file: enough to tell apart what is mapped while a capture goes on. What is kept
-/// longer, or shared between users, needs a [`FileVersion`].
+/// What metadata say of the version of a file: enough to tell apart what is mapped while a capture goes on. What is
+/// kept longer, or shared between users, needs a [`FileVersion`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileKey {
     device: u64,

@@ -170,7 +170,7 @@ fn a_sample_before_a_replacement_gets_the_old_name() {
 static MAP: Mutex<()> = Mutex::new(());
 
 #[test]
-fn names_beyond_a_users_share_are_left_out_and_say_so() {
+fn names_beyond_a_users_share_are_counted_as_lost() {
     let _alone = MAP.lock();
     let pid = std::process::id();
     let path = format!("/tmp/perf-{pid}.map");
@@ -194,7 +194,7 @@ fn names_beyond_a_users_share_are_left_out_and_say_so() {
 }
 
 #[test]
-fn processes_beyond_the_bound_go_from_the_user_with_the_most() {
+fn the_user_with_most_processes_loses_those_beyond_bounds() {
     let mut jit = Jit::new();
     let add = |jit: &mut Jit, pid, user| {
         jit.make_room();

@@ -1,7 +1,7 @@
 //! Where functions without a symbol begin.
 //!
-//! Owns: [`function_starts`]. Because: a stripped file still has call frame information, which states the bounds of each
-//! function, and all addresses of a function should be one row. Does not: name functions.
+//! Owns: [`function_starts`]. Because: a stripped file still has call frame information, which states the bounds of
+//! each function, and all addresses of a function should be one row. Does not: name functions.
 
 use std::fs::File;
 

@@ -1,13 +1,13 @@
 //! What a runtime's own tables and names say of a file's functions beyond its frame descriptions.
 //!
-//! Owns: which functions begin a stack of their own, or are the return from a signal, in Go programs and in `greenlet`; rows from
-//! the depths that Go keeps of its functions. Because: these runtimes switch stacks by hand, and their frame descriptions
-//! promise a caller where there is none, or none that is theirs. Does not: read Go's table ([`crate::pclntab`]), or form
-//! pages ([`super::assemble`]).
+//! Owns: which functions begin a stack of their own, or are the return from a signal, in Go programs and in `greenlet`;
+//! rows from the depths that Go keeps of its functions. Because: these runtimes switch stacks by hand, and their frame
+//! descriptions promise a caller where there is none, or none that is theirs. Does not: read Go's table
+//! ([`crate::pclntab`]), or form pages ([`super::assemble`]).
 //!
-//! The functions of Go are those at which its own traceback stops (`topofstack` in `runtime/traceback.go`), and `systemstack`,
-//! which that follows to another stack. Like `_start`, they are outermost at all of their instructions: the few before
-//! the stacks are switched have a caller, too, which is not shown.
+//! The functions of Go are those at which its own traceback stops (`topofstack` in `runtime/traceback.go`), and
+//! `systemstack`, which that follows to another stack. Like `_start`, they are outermost at all of their instructions:
+//! the few before the stacks are switched have a caller, too, which is not shown.
 
 use std::borrow::Cow;
 
@@ -29,7 +29,8 @@ const LE: LittleEndian = LittleEndian;
 
 /// Largest table of Go functions that is read: Kubernetes' largest program has 40 MiB.
 const PCLNTAB_BYTES_MAX: u64 = 256 << 20;
-/// Largest dynamic symbol table, and largest table of its names, in which `greenlet` is looked for: its own have 15 KiB.
+/// Largest dynamic symbol table, and largest table of its names, in which `greenlet` is looked for: its own have 15
+/// KiB.
 const DYNAMIC_BYTES_MAX: u64 = 256 << 10;
 /// Bytes of one symbol (`Elf64_Sym`): name u32, info u8, other u8, section u16, value u64, size u64.
 const SYMBOL_BYTES: usize = 24;
@@ -159,8 +160,8 @@ fn rule_of(name: &[u8]) -> Option<Rule> {
     }
 }
 
-/// Rows of a function from the depths of its stack. Where it took some, its caller's frame pointer may be saved in there,
-/// and Go does not say where.
+/// Rows of a function from the depths of its stack. Where it took some, its caller's frame pointer may be saved in
+/// there, and Go does not say where.
 fn rows_of(table: &Pclntab<'_>, function: &Function<'_>, rows: &mut Rows) {
     for (range, depth) in table.depths(function) {
         let Some(cfa_offset) = i32::try_from(depth).ok().and_then(|depth| depth.checked_add(8)) else {

@@ -31,8 +31,8 @@ const READ_GAP: u64 = 4096;
 /// Most different rules derived for one file: the table of all executables has room for 128 Ki.
 const RULES_MAX: usize = 8192;
 
-/// How names of V8's builtins begin. They take arguments off the stack of whoever calls them and push others, so that depths
-/// found in one say nothing of those behind a call; all keep frame pointers, by which they are walked.
+/// How names of V8's builtins begin. They take arguments off the stack of whoever calls them and push others, so that
+/// depths found in one say nothing of those behind a call; all keep frame pointers, by which they are walked.
 const V8_BUILTIN: &[u8] = b"Builtins_";
 
 /// Random access to the bytes of a file.

@@ -11,9 +11,26 @@ use crate::support::{Captured, Names, Target, can_capture, capture_samples, has_
 /// Samples of one program.
 const SAMPLES: usize = 1000;
 
-/// Samples the program when it is ready; of a thousand stacks `at_most` may be incomplete, those aside that end in one of
-/// `torn`: functions that no description of frames fits while they switch stacks.
-fn check(input: &str, command: &mut Command, at_most: usize, within: &[&str], torn: &[&str]) {
+/// Where no description of frames fits, whoever walks.
+struct Torn {
+    /// Functions that switch stacks: a stack may end in them.
+    ends: &'static [&'static str],
+    /// Functions that overwrite the stack that they are called on: below them, it is half old and half new.
+    copies: &'static [&'static str],
+}
+
+impl Torn {
+    fn explains(&self, functions: &[String]) -> bool {
+        let is_one_of = |name: &String, of: &[&str]| of.iter().any(|torn| name.contains(torn));
+        // What follows it, if anything, is no function.
+        let last = functions.iter().rev().find(|name| *name != "?");
+        last.is_some_and(|last| is_one_of(last, self.ends))
+            || functions.iter().any(|name| is_one_of(name, self.copies))
+    }
+}
+
+/// Samples the program when it is ready; of a thousand stacks `at_most` may be incomplete, those aside that are torn.
+fn check(input: &str, command: &mut Command, at_most: usize, within: &[&str], torn: &Torn) {
     let mut target = Target::start(command);
     target.line();
     let captured = capture_samples(options(target.pid(), 997), SAMPLES);
@@ -26,9 +43,7 @@ fn check(input: &str, command: &mut Command, at_most: usize, within: &[&str], to
             continue;
         }
         let functions = names.functions(sample);
-        // What follows it, if anything, is no function.
-        let last = functions.iter().rev().find(|name| *name != "?");
-        if !last.is_some_and(|last| torn.iter().any(|torn| last.contains(torn))) {
+        if !torn.explains(&functions) {
             let (count, example) = ends.entry(end.key()).or_default();
             *count += 1;
             *example = functions;
@@ -50,7 +65,12 @@ fn has_function(captured: &Captured, names: &mut Names, pid: u32, wanted: &str) 
 }
 
 /// They ask the kernel's vdso on the system stack, without a frame there.
-const GO_CLOCKS: [&str; 3] = ["runtime.nanotime1", "runtime.walltime", "time.now"];
+const GO: Torn = Torn { ends: &["runtime.nanotime1", "runtime.walltime", "time.now"], copies: &[] };
+/// Its clocks have no names: they are set aside once they are in the vdso, which has.
+const GO_STRIPPED: Torn = Torn { ends: &["clock_gettime"], copies: &[] };
+const NODE: Torn = Torn { ends: &[], copies: &[] };
+/// A greenlet that is switched to gets its part of the stack back from the heap, in place.
+const GREENLET: Torn = Torn { ends: &["slp_switch"], copies: &["slp_restore_state", "copy_heap_to_stack"] };
 
 /// Compiles a Go workload. What it takes of the standard library is compiled once.
 fn compile_go(folder: &Path, arguments: &[&str]) -> PathBuf {
@@ -76,10 +96,9 @@ fn stacks_of_goroutines_are_whole() {
     }
     let folder = tempfile::tempdir().unwrap();
     let program = compile_go(folder.path(), &[]);
-    check("Go", &mut Command::new(program), 1, &["main.descend", "runtime.goexit"], &GO_CLOCKS);
+    check("Go", &mut Command::new(program), 1, &["main.descend", "runtime.goexit"], &GO);
     let program = compile_go(folder.path(), &["-ldflags=-s -w"]);
-    // Its clocks have no names: they are set aside once they are in the vdso, which has.
-    check("Go, stripped", &mut Command::new(program), 3, &[], &["clock_gettime"]);
+    check("Go, stripped", &mut Command::new(program), 3, &[], &GO_STRIPPED);
 }
 
 #[test]
@@ -87,7 +106,7 @@ fn stacks_through_builtins_of_v8_are_whole() {
     if !can_capture() || !has_program("node") {
         return;
     }
-    check("Node.js", Command::new("node").arg(workload("builtins.js")), 1, &["node::Start"], &[]);
+    check("Node.js", Command::new("node").arg(workload("builtins.js")), 1, &["node::Start"], &NODE);
 }
 
 #[test]
@@ -105,6 +124,6 @@ fn stacks_of_greenlets_end_where_these_begin() {
         let input = python.display().to_string();
         let mut command = Command::new(&python);
         command.arg(workload("greenlets.py"));
-        check(&input, &mut command, 1, &["inner_bootstrap"], &["slp_switch"]);
+        check(&input, &mut command, 1, &["inner_bootstrap"], &GREENLET);
     }
 }

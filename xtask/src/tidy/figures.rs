@@ -4,15 +4,10 @@
 //! checkout where one is named. Because: "smaller" and "clearer" are claims until somebody counts. Does not: fail.
 
 use super::tree::{Crate, crates};
-use super::{shape, syntax};
+use super::{prose, shape, syntax};
 use crate::sh;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// Lines of prose should not be longer.
-const PROSE_MAX: usize = 120;
-/// Words in the name of a test.
-const TEST_WORDS_MAX: usize = 10;
 
 /// Words of prose that left the vocabulary, in any case.
 const WORDS: &[&str] = &[
@@ -152,7 +147,8 @@ fn figures(root: &Path) -> Figures {
             add(5, "circles of files", circles.len());
             add(5, "files in circles", circles.iter().map(Vec::len).sum());
         }
-        add(6, "tests with names above ten words", one.files.iter().map(|file| long_names(&file.code)).sum());
+        let long_names = one.files.iter().flat_map(|file| prose::long_names(&file.code));
+        add(6, "tests with names above ten words", long_names.count());
     }
     words(root, &mut figures);
     figures
@@ -168,13 +164,6 @@ fn long(one: &Crate, most: usize) -> Vec<(String, syntax::Function)> {
         .collect()
 }
 
-/// Tests whose names are whole stories.
-fn long_names(code: &str) -> usize {
-    let tests = code.split("#[test]").skip(1);
-    let name = |test: &str| Some(test.split_once("fn ")?.1.split('(').next()?.split('_').count());
-    tests.filter_map(name).filter(|words| *words > TEST_WORDS_MAX).count()
-}
-
 /// Counts words in everything that people read or write; data of tests is neither.
 fn words(root: &Path, figures: &mut Figures) {
     let mut add = |group, what: String, count: usize| {
@@ -186,13 +175,13 @@ fn words(root: &Path, figures: &mut Figures) {
         for path in sh::files_below(root, suffix) {
             let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
             let ours = name.starts_with("xtask/src/tidy/");
-            if ours || name.contains("fixtures/") || name.contains("golden/") || name == "CHANGELOG.md" {
+            if ours || prose::is_data(&name) || name == "CHANGELOG.md" {
                 continue;
             }
             let Ok(text) = std::fs::read_to_string(&path) else { continue };
-            let prose = |line: &&str| suffix == ".md" || line.trim_start().starts_with("//");
-            let long = text.lines().filter(prose).filter(|line| line.chars().count() > PROSE_MAX);
-            add(7, "lines of prose above 120 characters".to_owned(), long.count());
+            let is_prose = if suffix == ".md" { prose::is_paragraph } else { prose::is_comment };
+            let long = prose::long_lines(&text, is_prose).count();
+            add(7, "lines of prose above 120 characters".to_owned(), long);
             let lower = text.to_lowercase();
             let mut total = 0;
             for word in WORDS {
@@ -230,11 +219,5 @@ mod tests {
     fn words_are_counted_whole() {
         assert_eq!(count("told, untold told_by Told", "told"), 1);
         assert_eq!(count("x.why() why()", "why()"), 2);
-    }
-
-    #[test]
-    fn names_of_tests_are_counted_in_words() {
-        let code = "#[test]\nfn a_b_c_d_e_f_g_h_i_j_k() {}\n#[test]\nfn a_b() {}\n";
-        assert_eq!(long_names(code), 1);
     }
 }

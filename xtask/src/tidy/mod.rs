@@ -8,6 +8,7 @@ mod declarations;
 mod dependencies;
 mod figures;
 mod modules;
+mod prose;
 mod reasons;
 mod shape;
 mod sources;
@@ -48,6 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     dependencies::check(&mut broken)?;
     unused::check(&root, &crates, &mut broken)?;
     shape::check(&crates, &mut broken);
+    prose::check(&root, &crates, &mut broken);
     reasons::check(&root, &crates, options.write, &mut broken)?;
     sources::check(&root, &mut broken);
     licences(&mut broken);

@@ -1,9 +1,9 @@
 //! Reader: a process that reads what may never answer, so that this one does not have to wait for it.
 //!
 //! Owns: the door to that process, and what happens when it stays silent. Because: the profiler reads memory at
-//! addresses that the target chose. A page of it may be mapped from a file whose server never answers, and a thread that
-//! reads such a page waits within the kernel, where no signal reaches it; nor can its process end. Does not: decide
-//! what to read, or interpret it.
+//! addresses that the target chose. A page of it may be mapped from a file whose server never answers, and a thread
+//! that reads such a page waits within the kernel, where no signal reaches it; nor can its process end. Does not:
+//! decide what to read, or interpret it.
 //!
 //! ```text
 //!  this process, privileged            the reader: nobody, no capability, one socket

@@ -10,4 +10,4 @@ mod sandbox;
 
 pub use descriptors::{receive, send};
 pub use pool::{Author, Failed, Launch, NoAnswer, Pool, Terms, Worker, ready};
-pub use sandbox::{Bounds, enter, give_up_privileges, limit_threads};
+pub use sandbox::{Bounds, enter, give_up_privileges, limit_threads, refuse_programs_and_sockets};

@@ -1,8 +1,8 @@
 //! Sandbox: what is left to a worker.
 //!
-//! Owns: giving up users, capabilities and system calls, for good. Because: a worker that handles what hostile processes
-//! chose must have nothing to offer to whoever took it over: no file, no socket, no process, no program. Does not: know
-//! what the worker does.
+//! Owns: giving up users, capabilities and system calls, for good. Because: a worker that handles what hostile
+//! processes chose must have nothing to offer to whoever took it over: no file, no socket, no process, no program. Does
+//! not: know what the worker does.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,9 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs, set_thread_groups,
     set_thread_res_gid, set_thread_res_uid,
 };
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter_all_threads};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter, apply_filter_all_threads,
+};
 
 /// The user `nobody`.
 const NOBODY: u32 = 65_534;
@@ -72,6 +74,50 @@ const ALLOWED_TO_THREADS: &[libc::c_long] = &[
     libc::SYS_pwrite64,
 ];
 
+/// What no program does that reads files and writes files: start programs, reach other machines or other processes,
+/// and change the kernel. Pairs of sockets stay: signals wake an event loop by one.
+const REFUSED_TO_READERS: &[libc::c_long] = &[
+    // Programs.
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    // Other machines, and daemons of this one.
+    libc::SYS_socket,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    // Other processes.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_kcmp,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    // The kernel, and what widens its surface.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_io_uring_setup,
+    libc::SYS_userfaultfd,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+];
+
 /// Makes this process one of nobody, without capabilities. Other threads must be started after this.
 ///
 /// # Errors
@@ -125,15 +171,36 @@ pub fn enter(with_threads: bool) -> io::Result<()> {
     apply_filter_all_threads(&filter).map_err(io::Error::other)
 }
 
+/// Takes from this thread, and from those that it starts, what no reader of files does. `no_new_privs` must be set.
+/// Programs that show things take too many calls to name those that they may make, as [`enter`] does.
+///
+/// # Errors
+/// As [`enter`].
+pub fn refuse_programs_and_sockets() -> io::Result<()> {
+    let filter = filter_of(REFUSED_TO_READERS.iter(), SeccompAction::Allow, refused());
+    apply_filter(&filter.map_err(io::Error::other)?).map_err(io::Error::other)
+}
+
 fn filter<'c>(
     allowed: impl Iterator<Item = &'c libc::c_long>,
 ) -> Result<BpfProgram, seccompiler::BackendError> {
+    filter_of(allowed, refused(), SeccompAction::Allow)
+}
+
+fn refused() -> SeccompAction {
+    SeccompAction::Errno(libc::EPERM.unsigned_abs())
+}
+
+/// What becomes of calls that are named, and of all others.
+fn filter_of<'c>(
+    named: impl Iterator<Item = &'c libc::c_long>,
+    others: SeccompAction,
+    of_named: SeccompAction,
+) -> Result<BpfProgram, seccompiler::BackendError> {
     let machine = TargetArch::try_from(std::env::consts::ARCH)?;
-    // No condition on arguments: a call is allowed or it is not.
-    let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> =
-        allowed.map(|call| (*call, Vec::new())).collect();
-    let refused = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    SeccompFilter::new(rules, refused, SeccompAction::Allow, machine)?.try_into()
+    // No condition on arguments: a call is named or it is not.
+    let rules: BTreeMap<i64, Vec<seccompiler::SeccompRule>> = named.map(|call| (*call, Vec::new())).collect();
+    SeccompFilter::new(rules, others, of_named, machine)?.try_into()
 }
 
 #[cfg(test)]
