@@ -1,7 +1,7 @@
 //! What a capture can do for a user who is not root, by the capabilities that the user has.
 //!
-//! Owns: a recording as `nobody` with exactly some capabilities, and what `doctor` says then. Because: whoever gives the
-//! program less than root must know what that costs, and it must not cost more. Does not: test how they are given.
+//! Owns: a recording as `nobody` with exactly some capabilities, and what `doctor` says then. Because: whoever gives
+//! the program less than root must know what that costs, and it must not cost more. Does not: test how they are given.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};

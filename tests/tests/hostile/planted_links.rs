@@ -12,8 +12,8 @@ use std::time::Duration;
 use super::cli_support::{Busy, can_capture, expect_code, program, run, stderr};
 use super::{Theirs, open_folder, others_folder};
 
-/// Moves the profile after a flush, and puts a folder of links into its place: under every name that a flush, a merge or
-/// packing could use.
+/// Moves the profile after a flush, and puts a folder of links into its place: under every name that a flush, a merge
+/// or packing could use.
 const MOVE_AND_PLANT: &str = "
 import os, sys, time
 theirs, victim = sys.argv[1:]

@@ -1,7 +1,7 @@
 //! Files are parsed by a process that has nothing to lose, and that can be lost.
 //!
-//! Owns: a recording of two programs that no cache knows, whose first builder of unwind tables is killed. Because: whoever
-//! wrote a file that is mapped somewhere chose what its parser meets. Does not: test what tables say.
+//! Owns: a recording of two programs that no cache knows, whose first builder of unwind tables is killed. Because:
+//! whoever wrote a file that is mapped somewhere chose what its parser meets. Does not: test what tables say.
 
 use std::fs;
 use std::path::Path;
@@ -75,7 +75,7 @@ fn has_in_status(pid: &str, lines: &[&str]) {
 }
 
 #[test]
-fn tables_are_built_without_privileges_and_a_lost_builder_is_replaced() {
+fn a_lost_builder_without_privileges_is_replaced() {
     if !can_capture() {
         return;
     }

@@ -1,0 +1,268 @@
+//! Confinement: what is left to a command that opens a profile, before it reads the first byte of it.
+//!
+//! Owns: the files of each such command, and giving up everything else: other files (Landlock), programs, sockets and
+//! other processes (seccomp), capabilities. Because: whoever made the profile chose every byte that its reader parses,
+//! and people open profiles with `sudo`. Does not: keep a command from working where the kernel offers less; it says
+//! in the log what is missing.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use deepctx_address_space::worker::refuse_programs_and_sockets;
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, RestrictionStatus, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope, path_beneath_rules,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
+
+use super::options::{Command, OutputArgs};
+
+/// What is asked of the kernel (Linux 6.12: signals and abstract sockets); an older one does what it can.
+const LANDLOCK: ABI = ABI::V6;
+
+/// Capabilities that root keeps: what `sudo` recorded belongs to its caller, and so does what is written. Landlock
+/// holds for them too.
+const KEPT: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER);
+
+/// The files of a command.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Confinement {
+    /// Files and folders that it reads, with all below.
+    read: Vec<PathBuf>,
+    /// Folders that it writes in, and devices that it writes to.
+    written: Vec<PathBuf>,
+    /// Whether it takes the terminal.
+    terminal: bool,
+}
+
+/// What the kernel did not do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Files are open as before.
+    Landlock(String),
+    /// Some of what was asked of Landlock is newer than the kernel.
+    PartOfLandlock,
+    /// Programs and sockets are open as before.
+    Seccomp(String),
+    /// Capabilities were kept.
+    Capabilities(String),
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Missing::Landlock(why) => write!(f, "access to files is not confined (Landlock: {why})"),
+            Missing::PartOfLandlock => {
+                f.write_str("this kernel knows a part of Landlock only (all: Linux 6.12)")
+            }
+            Missing::Seccomp(why) => write!(f, "system calls are not confined (seccomp: {why})"),
+            Missing::Capabilities(why) => write!(f, "capabilities are kept: {why}"),
+        }
+    }
+}
+
+impl Confinement {
+    /// Of a command that opens what others may have made; `None` for all that capture or only talk.
+    pub fn of(command: &Command) -> Option<Self> {
+        let files = Self::of_files;
+        Some(match command {
+            // Profiles name files of source code, which the view shows: it may read any that its user may.
+            Command::View(view) => {
+                Self { read: vec![view.profile.clone(), "/".into()], written: Vec::new(), terminal: true }
+            }
+            Command::Report(report) => files(&[&report.profile], &report.output),
+            Command::Timeline(timeline) => {
+                let traces: Vec<_> = timeline.traces.iter().map(PathBuf::as_path).collect();
+                files(&traces, &timeline.output)
+            }
+            Command::Export(export) => files(&[&export.profile], &export.output),
+            Command::Diff(diff) => files(&[&diff.before, &diff.after], &diff.output),
+            // It may have a program of rules to start before: it confines itself then.
+            Command::Analyze(_)
+            | Command::Live(_)
+            | Command::Record(_)
+            | Command::ReplayRaw(_)
+            | Command::Dump(_)
+            | Command::Doctor(_)
+            | Command::Probes(_)
+            | Command::Completions(_)
+            | Command::ManualPages(_) => return None,
+        })
+    }
+
+    /// Of a command that reads these files and has one output.
+    pub fn of_files(read: &[&Path], output: &OutputArgs) -> Self {
+        Self {
+            read: read.iter().map(|path| path.to_path_buf()).collect(),
+            written: written(&output.output),
+            terminal: false,
+        }
+    }
+
+    /// [`Confinement::enter`], with what is missing in the log.
+    pub fn enter_and_log(&self) {
+        for missing in self.enter() {
+            tracing::info!("{missing}");
+        }
+    }
+
+    /// Confines this thread, and those that it will start, for good. Gives what the kernel did not do.
+    pub fn enter(&self) -> Vec<Missing> {
+        let mut missing = Vec::new();
+        if let Err(error) = set_no_new_privs(true) {
+            missing.push(Missing::Seccomp(error.to_string()));
+            return missing;
+        }
+        match self.restrict_files().map(|status| status.ruleset) {
+            Ok(RulesetStatus::FullyEnforced) => {}
+            Ok(RulesetStatus::PartiallyEnforced) => missing.push(Missing::PartOfLandlock),
+            Ok(RulesetStatus::NotEnforced) => {
+                missing.push(Missing::Landlock("this kernel has none, or has it switched off".to_owned()));
+            }
+            Err(error) => missing.push(Missing::Landlock(error.to_string())),
+        }
+        if let Err(error) = drop_capabilities() {
+            missing.push(Missing::Capabilities(error.to_string()));
+        }
+        if let Err(error) = refuse_programs_and_sockets() {
+            missing.push(Missing::Seccomp(error.to_string()));
+        }
+        missing
+    }
+
+    fn restrict_files(&self) -> Result<RestrictionStatus, RulesetError> {
+        let reading: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir;
+        // A new file gets its name when it is whole: by a link, or by a rename.
+        let writing = reading
+            | AccessFs::WriteFile
+            | AccessFs::Truncate
+            | AccessFs::MakeReg
+            | AccessFs::RemoveFile
+            | AccessFs::IoctlDev;
+        let terminal: &[&str] = if self.terminal { &["/dev/tty"] } else { &[] };
+        Ruleset::default()
+            .handle_access(AccessFs::from_all(LANDLOCK))?
+            .handle_access(AccessNet::from_all(LANDLOCK))?
+            .scope(Scope::from_all(LANDLOCK))?
+            .create()?
+            .add_rules(path_beneath_rules(&self.read, reading))?
+            .add_rules(path_beneath_rules(&self.written, writing))?
+            .add_rules(path_beneath_rules(terminal, writing))?
+            .restrict_self()
+    }
+}
+
+/// Where an output is written: a device itself, a file by its folder, standard output nowhere.
+fn written(output: &Path) -> Vec<PathBuf> {
+    if output == Path::new("-") {
+        return Vec::new();
+    }
+    if fs::metadata(output).is_ok_and(|facts| !facts.is_file() && !facts.is_dir()) {
+        return vec![output.to_owned()];
+    }
+    let folder = output.parent().filter(|parent| !parent.as_os_str().is_empty());
+    vec![folder.unwrap_or(Path::new(".")).to_owned()]
+}
+
+fn drop_capabilities() -> rustix::io::Result<()> {
+    let CapabilitySets { effective, permitted, .. } = capabilities(None)?;
+    let left = CapabilitySets {
+        effective: effective & KEPT,
+        permitted: permitted & KEPT,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, left)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{self, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::process::Command as Program;
+
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::options::Cli;
+
+    fn of(line: &str) -> Option<Confinement> {
+        Confinement::of(&Cli::try_parse_from(line.split(' ')).unwrap().command.unwrap())
+    }
+
+    #[test]
+    fn each_command_has_its_files_and_no_other() {
+        let check = |line: &str, read: &[&str], written: &[&str]| {
+            let expected = Confinement {
+                read: read.iter().map(PathBuf::from).collect(),
+                written: written.iter().map(PathBuf::from).collect(),
+                terminal: line.contains(" view "),
+            };
+            assert_eq!(of(line), Some(expected), "{line}");
+        };
+        check("deepctx-bpf report a.dctx", &["a.dctx"], &[]);
+        check("deepctx-bpf report a.dctx -o out.txt", &["a.dctx"], &["."]);
+        check("deepctx-bpf export a.dctx --format folded -o x/y.folded", &["a.dctx"], &["x"]);
+        check("deepctx-bpf export a.dctx --format folded -o /dev/null", &["a.dctx"], &["/dev/null"]);
+        check("deepctx-bpf diff a.dctx b.dctx", &["a.dctx", "b.dctx"], &[]);
+        check("deepctx-bpf timeline a.json b.json", &["a.json", "b.json"], &[]);
+        check("deepctx-bpf view a.dctx", &["a.dctx", "/"], &[]);
+        assert_eq!(of("deepctx-bpf doctor"), None);
+        assert_eq!(of("deepctx-bpf analyze a.dctx"), None);
+    }
+
+    /// What somebody would try who had taken over the reader of `read`.
+    fn attempts(read: &Path, other: &Path, address: std::net::SocketAddr) -> Vec<(&'static str, bool)> {
+        let tried = |done: io::Result<()>| done.is_ok();
+        let folder = other.parent().unwrap();
+        vec![
+            ("read what it was given", tried(File::open(read).map(drop))),
+            ("read another file", tried(File::open(other).map(drop))),
+            ("list a folder", tried(fs::read_dir(folder).map(drop))),
+            ("write a file", tried(File::create(folder.join("new")).map(drop))),
+            ("remove a file", tried(fs::remove_file(folder.join("victim")))),
+            ("connect", tried(TcpStream::connect(address).map(drop))),
+            ("start a program", tried(Program::new("/bin/true").status().map(drop))),
+        ]
+    }
+
+    #[test]
+    fn a_reader_that_was_taken_over_can_do_nothing_else() {
+        let (given, others) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (read, other) = (given.path().join("a.dctx"), others.path().join("other"));
+        for file in [&read, &other, &others.path().join("victim")] {
+            fs::write(file, "text").unwrap();
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // Both in threads of their own: what is given up stays given up.
+        let without = {
+            let (read, other) = (read.clone(), other.clone());
+            std::thread::spawn(move || attempts(&read, &other, address)).join().unwrap()
+        };
+        assert!(without.iter().all(|(_, done)| *done), "the control: {without:?}");
+        fs::write(others.path().join("victim"), "text").unwrap();
+        let out = given.path().join("out");
+        let (within, missing, wrote) = std::thread::spawn(move || {
+            let confinement =
+                Confinement { read: vec![read.clone()], written: written(&out), terminal: false };
+            let missing = confinement.enter();
+            let wrote = File::create(&out).and_then(|mut file| file.write_all(b"report")).is_ok();
+            (attempts(&read, &other, address), missing, wrote)
+        })
+        .join()
+        .unwrap();
+        assert!(wrote && within[0].1, "{within:?}");
+        let succeeded: Vec<_> = within[1..].iter().filter(|(_, done)| *done).map(|(what, _)| *what).collect();
+        if !missing.iter().any(|one| matches!(one, Missing::Landlock(_))) {
+            assert_eq!(succeeded, Vec::<&str>::new());
+        }
+        assert!(!missing.iter().any(|one| matches!(one, Missing::Seccomp(_) | Missing::Capabilities(_))));
+        assert!(!succeeded.contains(&"start a program") && !succeeded.contains(&"connect"));
+        assert!(others.path().join("victim").exists());
+    }
+}
