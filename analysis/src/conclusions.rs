@@ -1,8 +1,9 @@
 //! Conclusions: findings, phases and steps of a whole profile, as the rows of a screen.
 //!
-//! Owns: [`conclude`]. Because: a screen over a growing profile shows the same conclusions as `analyze`, and may know no
-//! rule. Does not: decide how often they are drawn; who has a clock does.
+//! Owns: [`conclude`]. Because: a screen over a growing profile shows the same conclusions as `analyze`, and may know
+//! no rule. Does not: decide how often they are drawn; who has a clock does.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use deepctx_profile::conclusions::{
@@ -14,7 +15,7 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-use crate::findings::{self, Finding, Findings, Gain, Place, Settings};
+use crate::findings::{self, Check, Finding, Findings, Gain, Place, Settings};
 use crate::phases::Phases;
 
 /// Draws conclusions from a profile `elapsed` after its capture began; zero when unknown.
@@ -70,7 +71,12 @@ fn place_of(profile: &Profile, place: Place) -> FindingPlace {
 
 fn coverage(found: &Findings) -> RuleCoverage {
     let mut by_option: BTreeMap<&'static str, usize> = BTreeMap::new();
-    for options in found.checks.iter().filter_map(|check| check.record_with) {
+    let options = |check: &Check| match check.record_with {
+        Some(Cow::Borrowed(options)) => Some(options),
+        // Rules that ran elsewhere are not among those of a screen.
+        Some(Cow::Owned(_)) | None => None,
+    };
+    for options in found.checks.iter().filter_map(options) {
         *by_option.entry(options).or_default() += 1;
     }
     RuleCoverage {
@@ -94,8 +100,8 @@ const ORDER: [Phase; 10] = [
     Phase::Other,
 ];
 
-/// Phases by CPU time, in the order of a step. A web server may have a function called `validate`: there are phases only in
-/// programs that have a forward and a backward pass.
+/// Phases by CPU time, in the order of a step. A web server may have a function called `validate`: there are phases
+/// only in programs that have a forward and a backward pass.
 fn training_phases(profile: &Profile) -> Vec<PhaseRow> {
     let mut rows: Vec<PhaseRow> = Phases::of_profile(profile)
         .rows
@@ -155,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_without_input_are_counted_with_the_option_that_helps_most() {
+    fn rules_without_input_name_the_most_helpful_option() {
         let found = conclude(&sampled("P a-1 / n f 200000000"), Nanos(1));
         assert!(found.rules.checked > 0 && found.rules.unchecked > 0);
         let (options, rules) = found.rules.most_helpful.unwrap();

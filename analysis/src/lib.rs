@@ -44,6 +44,7 @@ pub mod losses;
 pub mod memory;
 pub mod over_time;
 pub mod phases;
+pub mod query;
 pub mod ranges;
 pub mod render;
 
@@ -60,6 +61,7 @@ pub use findings::Findings;
 pub use functions::Functions;
 pub use losses::Losses;
 pub use over_time::OverTime;
+pub use query::Query;
 pub use report::{Analysis, Report, SCHEMA_VERSION};
-pub use selection::{Selection, Subset};
+pub use selection::{Selection, Subset, usual_metric};
 pub use table::Table;

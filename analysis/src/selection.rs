@@ -11,6 +11,8 @@ use deepctx_profile::request::Pattern;
 use deepctx_profile::selection::Selection as Shown;
 use deepctx_profile::view::{self, MergedTree};
 
+use crate::Query;
+
 /// Rows of each table when nothing else is asked for: as many as fit a terminal.
 const ROWS: usize = 10;
 
@@ -21,14 +23,36 @@ pub struct Selection {
     pub shown: Shown,
     /// Which stacks count; all of them without a pattern.
     pub filter: Option<Pattern>,
+    /// Which call paths count, of the stacks that the filter lets through; all of them without a query.
+    pub path: Option<Query>,
     /// Most rows of each table.
     pub rows: usize,
+}
+
+/// What stands for a metric that nobody named: what the timer measured, or else the first with values in one of the
+/// profiles.
+pub fn usual_metric(profiles: &[&Profile]) -> Metric {
+    let usual = [Metric::CpuTime, Metric::Cycles];
+    let has_values = |metric: &Metric| profiles.iter().any(|profile| profile.tree.total(*metric).sum > 0);
+    usual.iter().chain(Metric::ALL).copied().find(has_values).unwrap_or(Metric::CpuTime)
 }
 
 impl Selection {
     /// All stacks by one metric, with ten rows for each table.
     pub const fn of(metric: Metric) -> Self {
-        Selection { shown: Shown::of(metric), filter: None, rows: ROWS }
+        Selection { shown: Shown::of(metric), filter: None, path: None, rows: ROWS }
+    }
+
+    /// The part of a profile whose stacks and call paths count.
+    pub fn part_of<'p>(&self, profile: &'p Profile) -> Cow<'p, Profile> {
+        let filtered = match &self.filter {
+            Some(pattern) => Cow::Owned(view::only(profile, pattern, self.shown.lines)),
+            None => Cow::Borrowed(profile),
+        };
+        match &self.path {
+            Some(query) => Cow::Owned(query.part_of(&filtered)),
+            None => filtered,
+        }
     }
 }
 
@@ -43,16 +67,13 @@ pub struct Subset<'p> {
 impl<'p> Subset<'p> {
     /// Applies a selection to a profile.
     pub fn new(profile: &'p Profile, selection: &Selection) -> Self {
-        let profile = match &selection.filter {
-            Some(pattern) => Cow::Owned(view::only(profile, pattern, selection.shown.lines)),
-            None => Cow::Borrowed(profile),
-        };
+        let profile = selection.part_of(profile);
         let mut tree = MergedTree::new(selection.shown);
         tree.refresh(&profile);
         Subset { profile, selection: selection.clone(), tree }
     }
 
-    /// What the filter let through.
+    /// What the selection let through.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }

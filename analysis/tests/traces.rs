@@ -81,7 +81,7 @@ fn every_rank_of_a_folder_is_counted() {
 }
 
 #[test]
-fn the_latest_ranks_of_a_job_are_those_that_arrive_last() {
+fn latest_ranks_are_those_that_arrive_last() {
     let stragglers = tables("dlrm").stragglers;
     let mut collectives = stragglers.collectives;
     assert_eq!((collectives.len(), stragglers.not_matched), (8, Vec::new()));

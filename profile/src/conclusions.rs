@@ -37,7 +37,7 @@ pub enum Severity {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FindingRow {
     /// Id of the rule.
-    pub rule: &'static str,
+    pub rule: String,
     /// How much could be won.
     pub severity: Severity,
     /// Share of its metric that is affected, 0..=1.
@@ -53,7 +53,7 @@ pub struct FindingRow {
     /// Figures behind the conclusion, each with how it is known.
     pub evidence: Vec<String>,
     /// What to do.
-    pub advice: &'static str,
+    pub advice: String,
 }
 
 /// Where a finding holds.

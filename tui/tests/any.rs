@@ -134,7 +134,7 @@ fn conclusions() -> impl Strategy<Value = Conclusions> {
     let metric = prop::option::of(prop::sample::select(vec![Metric::CpuTime, Metric::GpuTime]));
     let finding = (label(), any::<f64>(), prop::collection::vec(place, 0..3), metric).prop_map(
         |(title, share, places, metric)| FindingRow {
-            rule: "rule",
+            rule: "rule".to_owned(),
             severity: if share < 0.5 { Severity::Low } else { Severity::High },
             gain: title.clone(),
             evidence: vec![title.clone()],
@@ -142,7 +142,7 @@ fn conclusions() -> impl Strategy<Value = Conclusions> {
             share,
             places,
             metric,
-            advice: "advice",
+            advice: "advice".to_owned(),
         },
     );
     let phase = (value(), any::<f64>()).prop_map(|(time, share)| PhaseRow {

@@ -76,7 +76,7 @@ fn a_training_has_its_phases_side_by_side() {
 }
 
 #[test]
-fn enter_on_a_finding_shows_its_place_in_the_flame_graph() {
+fn enter_on_a_finding_opens_its_place() {
     let mut program = findings_of(
         "P a-1 / n _start / n main / y t.py:f:1 / y t.py:step:30 / n gomp_team_barrier_wait_end 600000000
          P a-1 / n _start / n main / y t.py:f:1 / y t.py:load:9 / n read 400000000",

@@ -16,6 +16,7 @@ mod fuzz;
 mod gpu;
 mod interpreters;
 mod kernels;
+mod module;
 mod setup;
 mod sh;
 mod sim;
@@ -60,6 +61,8 @@ enum Chore {
     CheckAarch64(aarch64::Options),
     /// Check what compilers do not: dependencies, module headers, safety arguments, sizes, circles of files.
     Tidy(tidy::Options),
+    /// Build the Python module `deepctx` into target/module.
+    Module,
     /// Build what is handed out: an archive, a Debian package and a Python wheel, for any Linux since glibc 2.31.
     Dist(dist::Options),
     /// Feed every parser of foreign bytes with what a fuzzer makes up.
@@ -82,6 +85,7 @@ fn main() {
         Chore::GpuCheck(options) => gpu::run(&options),
         Chore::CheckAarch64(options) => aarch64::run(&options),
         Chore::Tidy(options) => tidy::run(&options),
+        Chore::Module => module::build().map(drop),
         Chore::Dist(options) => dist::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Traces(options) => traces::run(&options),

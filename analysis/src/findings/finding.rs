@@ -3,18 +3,19 @@
 //! Owns: [`Finding`] and its parts. Because: whoever reads a conclusion must see where it holds, what it could win at
 //! most and which figures say so. Does not: draw conclusions; the rules do.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use deepctx_profile::units::{Bytes, Nanos};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a rule concluded.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// Id of the rule.
-    pub rule: &'static str,
+    pub rule: String,
     /// How much could be won: [`Severity::of`].
     pub severity: Severity,
     /// The conclusion in one sentence, with its numbers.
@@ -22,7 +23,7 @@ pub struct Finding {
     /// Where it holds, largest share first.
     pub places: Vec<Place>,
     /// Name of the metric that shares are of.
-    pub metric: &'static str,
+    pub metric: Cow<'static, str>,
     /// Share of the metric that is affected.
     pub share_percent: f64,
     /// The most that could be won.
@@ -30,9 +31,9 @@ pub struct Finding {
     /// The figures behind the conclusion.
     pub evidence: Vec<Figure>,
     /// What to do.
-    pub advice: &'static str,
+    pub advice: String,
     /// Parameters of the rule as they were used.
-    pub parameters: BTreeMap<&'static str, f64>,
+    pub parameters: BTreeMap<Cow<'static, str>, f64>,
     /// Values that the rule looked at: samples, calls, kernels or steps.
     pub datapoints: u64,
     /// Those of them that are affected.
@@ -40,7 +41,7 @@ pub struct Finding {
 }
 
 /// How much could be won.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Less than 5 %, or an amount that is not known.
@@ -102,7 +103,7 @@ impl FromStr for Severity {
 }
 
 /// The most that could be won.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "label", rename_all = "lowercase")]
 pub enum Gain {
     /// An upper bound: removing the cause wins at most this.
@@ -110,12 +111,12 @@ pub enum Gain {
         /// Share of the finding's metric.
         at_most_percent: f64,
         /// Why it cannot be more.
-        because: &'static str,
+        because: Cow<'static, str>,
     },
     /// There is no bound, because of this.
     Unknown {
         /// The reason in a sentence.
-        because: &'static str,
+        because: Cow<'static, str>,
     },
 }
 
@@ -130,7 +131,7 @@ impl Gain {
 }
 
 /// What kind of place a finding is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PlaceKind {
     /// A line of a Python function.
@@ -146,7 +147,7 @@ pub enum PlaceKind {
 }
 
 /// Where a finding holds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
     /// What kind of place it is.
     pub kind: PlaceKind,
@@ -161,7 +162,7 @@ pub struct Place {
 }
 
 /// How a figure is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
     /// It was measured, or counted in samples.
@@ -173,14 +174,14 @@ pub enum Basis {
 }
 
 /// One figure behind a finding.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// What it is.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Its value.
     pub value: f64,
     /// Its unit: `ns`, `bytes`, `count`, `percent` or `ratio`.
-    pub unit: &'static str,
+    pub unit: Cow<'static, str>,
     /// How it is known.
     pub basis: Basis,
 }
@@ -197,8 +198,9 @@ impl fmt::Display for Basis {
 
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Figure { name, value, unit, basis } = *self;
-        match unit {
+        let Figure { name, value, unit, basis } = self;
+        let value = *value;
+        match &**unit {
             "ns" => write!(f, "{name}: {} ({basis})", Nanos(value as u64)),
             "bytes" => write!(f, "{name}: {} ({basis})", Bytes(value as u64)),
             "percent" => write!(f, "{name}: {value:.1}% ({basis})"),
@@ -211,16 +213,16 @@ impl fmt::Display for Figure {
 impl Figure {
     /// A figure that was measured.
     pub(crate) fn measured(name: &'static str, value: f64, unit: &'static str) -> Self {
-        Figure { name, value, unit, basis: Basis::Measured }
+        Figure { name: name.into(), value, unit: unit.into(), basis: Basis::Measured }
     }
 
     /// A bound.
     pub(crate) fn bounded(name: &'static str, value: f64, unit: &'static str) -> Self {
-        Figure { name, value, unit, basis: Basis::Bounded }
+        Figure { name: name.into(), value, unit: unit.into(), basis: Basis::Bounded }
     }
 
     /// A figure that a model derives.
     pub(crate) fn modelled(name: &'static str, value: f64, unit: &'static str) -> Self {
-        Figure { name, value, unit, basis: Basis::Modelled }
+        Figure { name: name.into(), value, unit: unit.into(), basis: Basis::Modelled }
     }
 }

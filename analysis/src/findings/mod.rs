@@ -2,29 +2,33 @@
 //!
 //! Owns: [`Findings`]: all rules run over one profile, and what each of them said. Because: a profile attributes
 //! every sample and concludes nothing; whoever opens it must otherwise know what to look for. Does not: know a rule;
-//! each is a file in `rules/`.
+//! each is a file in `rules/`, or a query that a user wrote ([`OwnRule`]).
 //!
 //! Rules read [`facts::Facts`], which walks the profile once for all of them, and look at values with the interval that
 //! sampling gives them ([`share::Share`]).
 
 mod facts;
 mod finding;
+mod own_rule;
 mod rule;
 mod rules;
 mod settings;
 mod share;
 
+use std::borrow::Cow;
+
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Subset;
 use facts::Facts;
 
 pub use finding::{Basis, Figure, Finding, Gain, Place, PlaceKind, Severity, UnknownSeverity};
+pub use own_rule::OwnRule;
 pub use rule::{Outcome, Parameter, Rule};
 pub use rules::RULES;
-pub use settings::{Settings, SettingsError, find};
+pub use settings::{OWN_RULES_MAX, Settings, SettingsError};
 
 /// What the rules conclude.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -36,18 +40,52 @@ pub struct Findings {
 }
 
 /// What became of one rule.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// Its id.
-    pub rule: &'static str,
-    /// `findings`, `healthy` or `not-checked`.
-    pub outcome: &'static str,
+    pub rule: String,
+    /// `findings`, `healthy`, `not-checked`, or `failed` for a rule that ran elsewhere.
+    pub outcome: Cow<'static, str>,
     /// Values that it looked at; 0 when it was not checked.
     pub datapoints: u64,
     /// Why it was not checked; `None` when it was.
     pub reason: Option<String>,
     /// Options of `record` that record what is missing; `None` when it was checked, or no option helps.
-    pub record_with: Option<&'static str>,
+    pub record_with: Option<Cow<'static, str>>,
+}
+
+impl Check {
+    /// The rule has something to say.
+    pub const FINDINGS: &'static str = "findings";
+    /// It has not.
+    pub const HEALTHY: &'static str = "healthy";
+    /// The profile lacks its input.
+    pub const NOT_CHECKED: &'static str = "not-checked";
+    /// It ended otherwise than by an answer.
+    pub const FAILED: &'static str = "failed";
+}
+
+/// What a rule says that ran elsewhere: one that is written in Python.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct ExternalRule {
+    /// What became of it.
+    pub check: Check,
+    /// Its conclusions.
+    pub findings: Vec<Finding>,
+}
+
+impl ExternalRule {
+    /// A rule that ended otherwise than by an answer.
+    pub fn failed(rule: &str, reason: &str) -> Self {
+        let check = Check {
+            rule: rule.to_owned(),
+            outcome: Check::FAILED.into(),
+            datapoints: 0,
+            reason: Some(reason.to_owned()),
+            record_with: None,
+        };
+        ExternalRule { check, findings: Vec::new() }
+    }
 }
 
 impl Findings {
@@ -61,16 +99,42 @@ impl Findings {
         let facts = Facts::of(profile, elapsed);
         let mut all = Findings::default();
         for rule in settings.rules() {
-            let outcome = (rule.check)(&facts, &settings.values(rule));
-            all.checks.push(check(rule, &outcome));
-            if let Outcome::Findings(findings) = outcome {
-                all.findings.extend(findings);
+            all.take(rule.id, (rule.check)(&facts, &settings.values(rule)));
+        }
+        for rule in settings.own_rules() {
+            all.take(&rule.name, rule.check(&facts));
+        }
+        all.sort();
+        all
+    }
+
+    /// Adds what rules say that ran elsewhere, but for those that the settings leave out.
+    pub fn add(&mut self, external: Vec<ExternalRule>, settings: &Settings) {
+        for ExternalRule { check, findings } in external {
+            if settings.runs(&check.rule) {
+                let rule = &check.rule;
+                self.findings.extend(findings.into_iter().map(|finding| Finding {
+                    rule: rule.clone(),
+                    severity: Severity::of(&finding.gain),
+                    ..finding
+                }));
+                self.checks.push(check);
             }
         }
-        // Rules stand in the order of their list where gains are equal.
+        self.sort();
+    }
+
+    /// Rules stand in the order of their list where gains are equal.
+    fn sort(&mut self) {
         let gain = |finding: &Finding| finding.gain.percent().unwrap_or(-1.0);
-        all.findings.sort_by(|a, b| gain(b).total_cmp(&gain(a)));
-        all
+        self.findings.sort_by(|a, b| gain(b).total_cmp(&gain(a)));
+    }
+
+    fn take(&mut self, rule: &str, outcome: Outcome) {
+        self.checks.push(check(rule, &outcome));
+        if let Outcome::Findings(findings) = outcome {
+            self.findings.extend(findings);
+        }
     }
 
     /// Rules that were checked, with and without findings.
@@ -79,19 +143,70 @@ impl Findings {
     }
 }
 
-fn check(rule: &Rule, outcome: &Outcome) -> Check {
+fn check(rule: &str, outcome: &Outcome) -> Check {
     let (name, datapoints) = match outcome {
         Outcome::Findings(findings) => {
-            ("findings", findings.iter().map(|finding| finding.datapoints).max().unwrap_or(0))
+            (Check::FINDINGS, findings.iter().map(|finding| finding.datapoints).max().unwrap_or(0))
         }
-        Outcome::Healthy { datapoints } => ("healthy", *datapoints),
-        Outcome::NotChecked { .. } => ("not-checked", 0),
+        Outcome::Healthy { datapoints } => (Check::HEALTHY, *datapoints),
+        Outcome::NotChecked { .. } => (Check::NOT_CHECKED, 0),
     };
     let (reason, record_with) = match outcome {
         Outcome::NotChecked { reason, record_with } => {
-            (Some(reason.clone()), Some(*record_with).filter(|options| !options.is_empty()))
+            (Some(reason.clone()), Some(Cow::from(*record_with)).filter(|options| !options.is_empty()))
         }
         _ => (None, None),
     };
-    Check { rule: rule.id, outcome: name, datapoints, reason, record_with }
+    Check { rule: rule.to_owned(), outcome: name.into(), datapoints, reason, record_with }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::metric::Metric;
+
+    use super::*;
+    use crate::Selection;
+
+    /// The answer of a rule with one finding of which so much could be won, as the Python module writes it.
+    fn external(rule: &str, at_most_percent: f64) -> ExternalRule {
+        let answer = format!(
+            r#"{{"check": {{"rule": "{rule}", "outcome": "findings", "datapoints": 9, "reason": null,
+            "record_with": null}}, "findings": [{{"rule": "other", "severity": "low", "title": "t", "places": [],
+            "metric": "cpu-time", "share_percent": 1.5, "gain": {{"label": "bounded", "because": "b",
+            "at_most_percent": {at_most_percent}}}, "evidence": [{{"name": "n", "value": 2, "unit": "ns",
+            "basis": "measured"}}], "advice": "a", "parameters": {{"min": 1.0}}, "datapoints": 9,
+            "violations": 3}}]}}"#
+        );
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    #[test]
+    fn rules_that_ran_elsewhere_stand_by_their_gain() {
+        let profile = deepctx_profile::text::parse("P a-1 / n f 1").unwrap();
+        let subset = Subset::new(&profile, &Selection::of(Metric::CpuTime));
+        let mut settings = Settings::default();
+        for rule in ["small", "large", "left-out", "broken"] {
+            settings.add_external(rule).unwrap();
+        }
+        settings.skip("left-out").unwrap();
+        let mut found = Findings::compute(&subset, Nanos(1), &settings);
+        let built_in = found.checks.len();
+        let broken = ExternalRule::failed("broken", "it raised ZeroDivisionError");
+        let answers =
+            vec![external("small", 2.0), external("large", 30.0), external("left-out", 90.0), broken];
+        found.add(answers, &settings);
+        let said: Vec<_> = found.findings.iter().map(|of| (of.rule.as_str(), of.severity)).collect();
+        assert_eq!(said, [("large", Severity::High), ("small", Severity::Low)]);
+        let outcomes: Vec<_> = found.checks[built_in..].iter().map(|of| (&*of.rule, &*of.outcome)).collect();
+        assert_eq!(outcomes, [("small", "findings"), ("large", "findings"), ("broken", "failed")]);
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_refused() {
+        let mut settings = Settings::default();
+        settings.add_external("mine").unwrap();
+        for name in ["mine", "hotspot"] {
+            assert_eq!(settings.add_external(name), Err(SettingsError::NameTaken(name.to_owned())));
+        }
+    }
 }

@@ -75,17 +75,18 @@ fn findings(found: &Findings) -> Tab {
             .map(|place| format!("{} {}", percent(place.share_percent), place.name))
             .collect();
         let gain = of.gain.percent().map_or_else(|| "not known".to_owned(), percent);
-        vec![gain, of.title.clone(), places.join("\n"), of.advice.to_owned(), of.rule.to_owned()]
+        vec![gain, of.title.clone(), places.join("\n"), of.advice.clone(), of.rule.clone()]
     };
     let not_checked = |check: &crate::findings::Check| {
         let reason = check.reason.as_ref()?;
-        let options = check.record_with.map_or_else(String::new, |options| format!("record with {options}"));
+        let options =
+            check.record_with.as_deref().map_or_else(String::new, |options| format!("record with {options}"));
         Some(vec![
             String::new(),
             format!("Not checked: {reason}"),
             String::new(),
             options,
-            check.rule.to_owned(),
+            check.rule.clone(),
         ])
     };
     let rows = found.findings.iter().map(finding).chain(found.checks.iter().filter_map(not_checked));

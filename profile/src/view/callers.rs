@@ -70,7 +70,8 @@ fn callers(merged: &MergedTree, least: u64) -> FlameTree {
     FlameTree { nodes }
 }
 
-/// Makes a box below `below` for each label that the climbers have reached, largest first, then in the order of the labels.
+/// Makes a box below `below` for each label that the climbers have reached, largest first, then in the order of the
+/// labels.
 fn spread(
     merged: &MergedTree,
     climbers: impl Iterator<Item = Climber>,

@@ -1,7 +1,7 @@
 //! Losses: what became of the records of a profile, as rows.
 //!
-//! Owns: [`losses`], [`complete_share`], and the rows of the stages. Because: a screen, a report and an export must count the same. Does
-//! not: count; see [`crate::ledger`].
+//! Owns: [`losses`], [`complete_share`], and the rows of the stages. Because: a screen, a report and an export must
+//! count the same. Does not: count; see [`crate::ledger`].
 
 use deepctx_common::end::WalkEnd;
 

@@ -71,11 +71,16 @@ pub fn has_matches(profile: &Profile, pattern: &Pattern) -> bool {
 pub fn only(profile: &Profile, pattern: &Pattern, lines: bool) -> Profile {
     let mut filter = StackFilter::new(pattern, lines);
     filter.refresh(profile);
+    only_contexts(profile, |node| filter.passes(node))
+}
+
+/// A profile with only the contexts that pass, and their callers. It has no timeline, as with [`only`].
+pub fn only_contexts(profile: &Profile, passes: impl Fn(NodeId) -> bool) -> Profile {
     let mut tree = Tree::new(profile.tree.len());
     let mut places = vec![None; profile.tree.len()];
     places[0] = Some(NodeId::ROOT);
     for &metric in Metric::ALL {
-        for (node, cell) in profile.tree.cells(metric).filter(|(node, _)| filter.passes(*node)) {
+        for (node, cell) in profile.tree.cells(metric).filter(|(node, _)| passes(*node)) {
             let place = place(&profile.tree, &mut tree, &mut places, node);
             tree.add_cell(place, metric, cell);
         }
@@ -83,11 +88,11 @@ pub fn only(profile: &Profile, pattern: &Pattern, lines: bool) -> Profile {
     let mut gpu = Gpu::default();
     gpu.processes.clone_from(&profile.gpu.processes);
     gpu.activities = Activities::new(profile.gpu.activities.iter().len());
-    for activity in profile.gpu.activities.iter().filter(|activity| filter.passes(activity.node)) {
+    for activity in profile.gpu.activities.iter().filter(|activity| passes(activity.node)) {
         let node = place(&profile.tree, &mut tree, &mut places, activity.node);
         gpu.activities.push(Activity { node, ..*activity });
     }
-    for (node, shape) in profile.gpu.shapes().filter(|(node, _)| filter.passes(*node)) {
+    for (node, shape) in profile.gpu.shapes().filter(|(node, _)| passes(*node)) {
         let node = place(&profile.tree, &mut tree, &mut places, node);
         gpu.add_shape(node, shape);
     }

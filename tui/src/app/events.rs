@@ -1,7 +1,7 @@
 //! Events: how the chosen lane, the chosen moment, the zoom and the selection of a trace move.
 //!
-//! Owns: navigation, clicks, wheel and drags in a trace. Because: a key press must move by a visible distance. Does not:
-//! draw. Tables of a selection are made once, when it ends: they take time in proportion to its events.
+//! Owns: navigation, clicks, wheel and drags in a trace. Because: a key press must move by a visible distance. Does
+//! not: draw. Tables of a selection are made once, when it ends: they take time in proportion to its events.
 
 use std::sync::Arc;
 

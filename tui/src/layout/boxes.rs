@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn own_time_of_a_process_is_a_box_where_frames_are_hidden() {
+    fn own_time_stays_a_box_when_frames_are_hidden() {
         let mut tree = tree(&[(0, 60), (1, 40)]);
         let check = |tree: &FlameTree, hides_frames, expect: &[(u16, u16, u64)]| {
             let view = View { tree, zoom: 0, selected: 0, hides_frames };

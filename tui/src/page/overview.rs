@@ -194,7 +194,7 @@ fn about_finding(finding: &FindingRow) -> Vec<(&'static str, String)> {
     let places: Vec<String> = finding.places.iter().map(place).collect();
     vec![
         ("where", places.join(" · ")),
-        ("advice", finding.advice.to_owned()),
+        ("advice", finding.advice.clone()),
         ("gain", finding.gain.clone()),
         ("found by", format!("{}: {}", finding.rule, finding.evidence.join(" · "))),
     ]

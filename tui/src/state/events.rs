@@ -1,4 +1,5 @@
-//! Events state: which lane and moment of a trace are chosen, which part of its time is in sight, and which is selected.
+//! Events state: which lane and moment of a trace are chosen, which part of its time is in sight, and which is
+//! selected.
 //!
 //! Owns: [`EventsState`]. Because: the moment under the cursor must stay where it is on the screen while the time
 //! around it is stretched. Does not: know keys or lanes; see [`crate::app`].

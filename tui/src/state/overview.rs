@@ -17,7 +17,7 @@ pub(crate) struct OverviewState {
 impl OverviewState {
     /// Finds the chosen finding among newer ones. The first row stays chosen until the user moves.
     pub(crate) fn carry_over(&mut self, before: &[FindingRow], after: &[FindingRow]) {
-        let key = |row: &FindingRow| (row.rule, row.places.first().map(|place| place.label.clone()));
+        let key = |row: &FindingRow| (row.rule.clone(), row.places.first().map(|place| place.label.clone()));
         match before.get(self.chosen) {
             Some(old) if self.chosen > 0 => {
                 let same = after.iter().position(|row| key(row) == key(old));
@@ -39,7 +39,10 @@ mod tests {
     #[test]
     fn the_choice_follows_its_row() {
         let rows = |rules: &[&'static str]| -> Vec<FindingRow> {
-            rules.iter().map(|rule| FindingRow { rule, ..FindingRow::default() }).collect()
+            rules
+                .iter()
+                .map(|rule| FindingRow { rule: (*rule).to_owned(), ..FindingRow::default() })
+                .collect()
         };
         let check = |before: &[&'static str], chosen, after: &[&'static str], expect| {
             let mut state = OverviewState { chosen, sought: None };

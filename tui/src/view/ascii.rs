@@ -1,7 +1,7 @@
 //! ASCII: a drawn screen for terminals that show nothing else.
 //!
-//! Owns: what each sign of the screen becomes. Because: every part draws with the same signs, and names of functions may
-//! hold any character. Does not: know what a cell is about.
+//! Owns: what each sign of the screen becomes. Because: every part draws with the same signs, and names of functions
+//! may hold any character. Does not: know what a cell is about.
 
 use ratatui::buffer::Buffer;
 

@@ -1,7 +1,7 @@
 //! Events: the threads and streams of a trace over time, and the tables of a selected part.
 //!
-//! Owns: what a column shows of thousands of events, and where one has room for its name. Because: drawing must cost what
-//! the screen costs, however many events there are. Does not: move anything, or add up more than the lanes did.
+//! Owns: what a column shows of thousands of events, and where one has room for its name. Because: drawing must cost
+//! what the screen costs, however many events there are. Does not: move anything, or add up more than the lanes did.
 //!
 //! A column is a bar as high as the share of its time in which something stood, in the colour of the class that stood
 //! longest. Where a lane has fewer events in sight than columns, those with four columns or more have their name.

@@ -36,8 +36,8 @@ use super::targets::{self, Targets};
 use super::threads::{self, DrainSetup, KernelCounters, Scans, SiteCounts};
 
 /// Messages that may wait for the pipeline, beyond those about the first processes. Records come in batches of at most
-/// [`super::rings::BATCH_BYTES_MAX`]: 64 MiB in all. When it is full, records stay in the ring, and what the ring cannot
-/// hold the kernel counts.
+/// [`super::rings::BATCH_BYTES_MAX`]: 64 MiB in all. When it is full, records stay in the ring, and the kernel counts
+/// what the ring cannot hold.
 const MESSAGES_MAX: usize = 16;
 
 /// Asks the threads of a capture to stop once they have read and sent everything.

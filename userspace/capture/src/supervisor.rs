@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_early_end_is_kept_and_a_good_one_is_none() {
+    fn the_first_early_end_is_kept() {
         let supervisor = Supervisor::default();
         supervisor.spawn("good", "nothing", || {}).unwrap().join().unwrap();
         assert_eq!(supervisor.ended_early(), None);

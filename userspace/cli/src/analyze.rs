@@ -1,21 +1,17 @@
 //! `analyze`: what rules conclude from a stored profile.
 //!
-//! Owns: the file of rules' parameters, which rules run, and the exit code. Does not: know a rule
-//! or draw anything; `analysis` does.
+//! Owns: which rules run, and the exit code. Because: rules come from three places, and one of them is a program. Does
+//! not: know a rule or draw anything; `analysis` does.
 
-use std::path::Path;
-
-use deepctx_analysis::findings::{Findings, Settings, SettingsError, find};
+use deepctx_analysis::findings::{ExternalRule, Findings, Settings, SettingsError};
 use deepctx_analysis::{Analysis, Selection, Subset, render};
 use deepctx_storage::export::Source;
 
 use super::fail_on::FailOn;
 use super::failure::{Done, Failure};
 use super::options::{AnalyzeArgs, ReportFormat};
-use super::{open, output, selection};
-
-/// A file of parameters larger than this is not one.
-const SIZE_MAX: u64 = 1 << 20;
+use super::{open, output, python_rules, rules_file, selection};
+use crate::confinement::Confinement;
 
 /// Runs it.
 ///
@@ -23,14 +19,15 @@ const SIZE_MAX: u64 = 1 << 20;
 /// A rule or a parameter is not known, the profile could not be opened, or the output could not be written.
 pub fn run(arguments: &AnalyzeArgs) -> Result<Done, Failure> {
     output::refuse_existing_output(&arguments.output)?;
-    let settings = settings(arguments)?;
+    let (settings, external) = settings(arguments)?;
+    Confinement::of_files(&[&arguments.profile], &arguments.output).enter_and_log();
     let opened = open::open(&arguments.profile)?;
-    let shown = selection::selection_of(&arguments.selection, &[&opened.profile])?;
+    let shown = selection::selection_of(&arguments.selection.live, &[&opened.profile])?;
     selection::require_matches(&arguments.selection, &[&opened.profile])?;
-    let filter = arguments.selection.filter.clone();
-    let selection = Selection { filter, ..Selection::of(shown.metric) };
-    let subset = Subset::new(&opened.profile, &Selection { shown, ..selection });
-    let analysis = Analysis::compute(&subset, opened.elapsed, &settings);
+    let rows = Selection::of(shown.metric).rows;
+    let subset = Subset::new(&opened.profile, &arguments.selection.selected(shown, rows));
+    let mut analysis = Analysis::compute(&subset, opened.elapsed, &settings);
+    analysis.findings.add(external, &settings);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         ReportFormat::Text => render::text::write_findings(&analysis.findings, out),
         ReportFormat::Json => render::json::write(&analysis, out),
@@ -47,79 +44,41 @@ fn done(found: &Findings, fail_on: &[FailOn]) -> Done {
     if fail_on.iter().any(fails) { Done::WithFindings } else { Done::Fully }
 }
 
-fn settings(arguments: &AnalyzeArgs) -> Result<Settings, Failure> {
+/// Which rules run, and what those say that are written in Python.
+fn settings(arguments: &AnalyzeArgs) -> Result<(Settings, Vec<ExternalRule>), Failure> {
     let mut settings = Settings::default();
+    let mut external = Vec::new();
+    // First: the other options may name rules of the file.
+    if let Some(path) = &arguments.rules {
+        if python_rules::is_python(path) {
+            external = python_rules::run(path, &arguments.profile)?;
+            for rule in &external {
+                let added = settings.add_external(&rule.check.rule);
+                added.map_err(|error| failure(&path.display().to_string(), &error))?;
+            }
+        } else {
+            rules_file::read(path, &mut settings)?;
+        }
+    }
     for rule in &arguments.only {
         settings.only(rule).map_err(|error| failure("--only", &error))?;
     }
     for rule in &arguments.skip {
         settings.skip(rule).map_err(|error| failure("--skip", &error))?;
     }
-    if let Some(path) = &arguments.rules {
-        let text = read(path)?;
-        parameters(&text, &mut settings).map_err(|message| {
-            Failure::new(format_args!("{}: {message}", path.display())).hint("see docs/findings.md")
-        })?;
+    for condition in &arguments.fail_on {
+        settings.require(condition.rule()).map_err(|error| failure("--fail-on", &error))?;
     }
-    Ok(settings)
+    Ok((settings, external))
 }
 
 fn failure(option: &str, error: &SettingsError) -> Failure {
     Failure::new(format_args!("{option}: {error}")).hint("see docs/findings.md")
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
-    let failed = |error: std::io::Error| Failure::io(path.display(), &error);
-    let size = std::fs::metadata(path).map_err(failed)?.len();
-    if size > SIZE_MAX {
-        return Err(Failure::new(format_args!(
-            "{}: expected a small TOML file, found {size} bytes",
-            path.display()
-        )));
-    }
-    std::fs::read_to_string(path).map_err(failed)
-}
-
-/// A table for each rule, a number for each parameter: `[small-kernels] max_us = 20`.
-fn parameters(text: &str, settings: &mut Settings) -> Result<(), String> {
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.message().to_owned())?;
-    for (rule, value) in &table {
-        find(rule).map_err(|error| error.to_string())?;
-        let values = value.as_table().ok_or_else(|| format!("`{rule}` must be a table: [{rule}]"))?;
-        for (name, value) in values {
-            let number = match value {
-                toml::Value::Integer(number) => *number as f64,
-                toml::Value::Float(number) => *number,
-                _ => return Err(format!("`{name}` of rule `{rule}` must be a number")),
-            };
-            settings.set(rule, name, number).map_err(|error| error.to_string())?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_file_sets_parameters_and_names_what_it_does_not_know() {
-        let check = |text: &str, expect: Result<(), &str>| {
-            let mut settings = Settings::default();
-            match (parameters(text, &mut settings), expect) {
-                (Ok(()), Ok(())) => assert_ne!(settings, Settings::default()),
-                (Err(message), Err(part)) => assert!(message.contains(part), "{message}"),
-                (found, expect) => panic!("{text}: {found:?}, {expect:?}"),
-            }
-        };
-        check("[small-kernels]\nmax_us = 20\nmin_percent = 0.5", Ok(()));
-        check("[small-kernel]\nmax_us = 20", Err("unknown rule `small-kernel`: expected one of hotspot, "));
-        check("[small-kernels]\nus = 20", Err("has no parameter `us`: expected one of max_us, min_launches"));
-        check("[small-kernels]\nmax_us = -1", Err("not negative"));
-        check("[small-kernels]\nmax_us = \"a\"", Err("must be a number"));
-        check("small-kernels = 20", Err("must be a table"));
-        check("[small-kernels", Err("unclosed"));
-    }
 
     /// What a rule tells a user to pass to `record` must exist.
     #[test]
@@ -136,7 +95,7 @@ mod tests {
         let options: Vec<&str> = found
             .checks
             .iter()
-            .filter_map(|check| check.record_with)
+            .filter_map(|check| check.record_with.as_deref())
             .flat_map(|options| options.split([' ', ',']))
             .filter(|word| word.starts_with("--"))
             .collect();

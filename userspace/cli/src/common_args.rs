@@ -1,7 +1,7 @@
 //! Options that every sub-command takes.
 //!
-//! Owns: logging, and the file with defaults. Because: each sub-command has them, and a list of sub-commands is no place
-//! for what they share. Does not: act on any of it.
+//! Owns: logging, and the file with defaults. Because: each sub-command has them, and a list of sub-commands is no
+//! place for what they share. Does not: act on any of it.
 
 use std::path::PathBuf;
 

@@ -30,10 +30,11 @@ pub fn run(arguments: &ExportArgs) -> Result<Done, Failure> {
     let selection = Selection {
         lines: arguments.lines,
         group_by: selection::group_by(&arguments.group_by),
-        ..selection::selection_of(&arguments.selection, &[&opened.profile])?
+        ..selection::selection_of(&arguments.selection.live, &[&opened.profile])?
     };
     selection::require_matches(&arguments.selection, &[&opened.profile])?;
-    let profile = selection::filtered(opened.profile, &arguments.selection, arguments.lines);
+    let selected = arguments.selection.selected(selection, 0);
+    let profile = selected.part_of(&opened.profile);
     let source = Source { profile: &profile, selection, elapsed: opened.elapsed };
     output::write(&to.output, to.force, |out| arguments.format.write(&source, out))?;
     Ok(Done::Fully)

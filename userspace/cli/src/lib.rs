@@ -10,6 +10,7 @@ pub mod command;
 mod command_user;
 pub mod common_args;
 pub mod config;
+pub mod confinement;
 pub mod debug_info;
 pub mod destination;
 pub mod diff;
@@ -29,9 +30,11 @@ pub mod options;
 pub mod output;
 pub mod probes;
 pub mod progress;
+pub mod python_rules;
 pub mod record;
 pub mod replay_raw;
 pub mod report;
+pub mod rules_file;
 pub mod run;
 pub mod sampling;
 pub mod screen;
@@ -53,6 +56,7 @@ use clap::{CommandFactory, FromArgMatches};
 use tracing_subscriber::filter::LevelFilter;
 
 use common_args::{CommonArgs, LogFormat};
+use confinement::Confinement;
 use failure::{COULD_NOT_RUN, Done, Failure};
 use options::{Cli, Command};
 use progress::Progress;
@@ -92,6 +96,9 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, ExitCode> {
 fn run(cli: Cli) -> Result<Done, Failure> {
     let command = cli.command.unwrap_or(Command::Live(cli.live));
     log(command.common());
+    if let Some(confinement) = Confinement::of(&command) {
+        confinement.enter_and_log();
+    }
     match command {
         Command::Live(arguments) => live::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),

@@ -20,7 +20,7 @@ use super::duration;
 use super::fail_on::FailOn;
 use super::manual_args::{CompletionsArgs, ManualPagesArgs};
 use super::sampling::SamplingArgs;
-use super::selection::{GroupBy, SelectionArgs, View};
+use super::selection::{GroupBy, SelectionArgs, StoredSelectionArgs, View};
 use super::tui_args::TuiArgs;
 use deepctx_capture::config::TensorShapes;
 use deepctx_symbolizer::native::DebugInfo;
@@ -292,7 +292,7 @@ pub struct ReportArgs {
     pub all: bool,
     /// How to look at it.
     #[command(flatten)]
-    pub selection: SelectionArgs,
+    pub selection: StoredSelectionArgs,
     /// What stands at the root of each stack.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
     pub group_by: Vec<GroupBy>,
@@ -309,7 +309,8 @@ pub struct ReportArgs {
 pub struct AnalyzeArgs {
     /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
     pub profile: PathBuf,
-    /// Parameters of rules, as TOML (`[small-kernels]`, `max_us = 20`); docs/findings.md lists them.
+    /// Parameters of rules, as TOML (`[small-kernels]`, `max_us = 20`), with rules of your own as queries (`[[rule]]`);
+    /// or rules of your own in Python (`my_rules.py`). See docs/findings.md, docs/query.md and docs/python.md.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_ANALYZE_RULES")]
     pub rules: Option<PathBuf>,
     /// Run only these rules.
@@ -327,7 +328,7 @@ pub struct AnalyzeArgs {
     pub format: ReportFormat,
     /// How to look at it.
     #[command(flatten)]
-    pub selection: SelectionArgs,
+    pub selection: StoredSelectionArgs,
     /// Where it goes.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -399,7 +400,7 @@ pub struct ExportArgs {
     pub format: Format,
     /// How to look at it.
     #[command(flatten)]
-    pub selection: SelectionArgs,
+    pub selection: StoredSelectionArgs,
     /// What stands at the root of each stack.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
     pub group_by: Vec<GroupBy>,
@@ -428,7 +429,7 @@ pub struct DiffArgs {
     #[arg(long, value_name = "N", env = "DEEPCTX_DIFF_LIMIT", default_value_t = 20)]
     pub limit: usize,
     /// Compare two traces event by event: which operators, calls and kernels were added, removed, more or fewer.
-    #[arg(long, conflicts_with_all = ["metric", "filter"])]
+    #[arg(long, conflicts_with_all = ["metric", "filter", "path"])]
     pub events: bool,
     /// With --events: only what was launched from the begin of step A to the begin of step B of the first trace.
     #[arg(long, value_name = "A..B", value_parser = steps, requires = "events")]
@@ -438,7 +439,7 @@ pub struct DiffArgs {
     pub steps_after: Option<Steps>,
     /// How to look at it.
     #[command(flatten)]
-    pub selection: SelectionArgs,
+    pub selection: StoredSelectionArgs,
     /// Where it goes.
     #[command(flatten)]
     pub output: OutputArgs,

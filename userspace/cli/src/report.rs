@@ -2,7 +2,7 @@
 //!
 //! Owns: the choice of the form. Does not: find or draw anything; `analysis` does.
 
-use deepctx_analysis::{Report, Selection, Subset, render};
+use deepctx_analysis::{Report, Subset, render};
 use deepctx_storage::export::Source;
 
 use super::failure::{Done, Failure};
@@ -16,11 +16,10 @@ use super::{open, output, selection};
 pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     let opened = open::open(&arguments.profile)?;
-    let mut shown = selection::selection_of(&arguments.selection, &[&opened.profile])?;
+    let mut shown = selection::selection_of(&arguments.selection.live, &[&opened.profile])?;
     shown.group_by = selection::group_by(&arguments.group_by);
     selection::require_matches(&arguments.selection, &[&opened.profile])?;
-    let filter = arguments.selection.filter.clone();
-    let subset = Subset::new(&opened.profile, &Selection { shown, filter, rows: arguments.limit });
+    let subset = Subset::new(&opened.profile, &arguments.selection.selected(shown, arguments.limit));
     let report = Report::compute(&subset, opened.elapsed);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         ReportFormat::Text if arguments.all => render::text::write_all(&report, out),

@@ -1,9 +1,10 @@
-//! What to show of a profile: `--view`, `--metric`, `--filter`, `--group-by`.
+//! What to show of a profile: `--view`, `--metric`, `--filter`, `--path`, `--group-by`.
 //!
 //! Owns: these options, and the selection they stand for. Does not: open, draw or write.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use deepctx_analysis::{Query, Selection as Selected, usual_metric};
 use deepctx_capture::Clock;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
@@ -37,6 +38,26 @@ pub struct SelectionArgs {
     /// without one.
     #[arg(long, value_name = "REGEX", env = "DEEPCTX_FILTER", value_parser = Pattern::new)]
     pub filter: Option<Pattern>,
+}
+
+/// How to look at a stored profile.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "View")]
+pub struct StoredSelectionArgs {
+    /// As with a live view.
+    #[command(flatten)]
+    pub live: SelectionArgs,
+    /// Count only stacks that match this query, such as `python:train_step ** operator:aten::*`; docs/query.md has the
+    /// language.
+    #[arg(long, value_name = "QUERY", env = "DEEPCTX_PATH", value_parser = Query::parse)]
+    pub path: Option<Query>,
+}
+
+impl StoredSelectionArgs {
+    /// The part of a profile that counts, and how to show it, with so many rows for each table.
+    pub fn selected(&self, shown: Selection, rows: usize) -> Selected {
+        Selected { shown, filter: self.live.filter.clone(), path: self.path.clone(), rows }
+    }
 }
 
 /// What stands at the root of each stack.
@@ -74,9 +95,7 @@ pub fn selection_of(options: &SelectionArgs, profiles: &[&Profile]) -> Result<Se
     {
         return Err(no_such_metric(asked, Metric::ALL.iter().copied().filter(has_values).collect()));
     }
-    let usual = [Metric::CpuTime, Metric::Cycles];
-    let metric = usual.iter().chain(Metric::ALL).copied().find(has_values).unwrap_or(usual[0]);
-    Ok(selection(options, metric))
+    Ok(selection(options, usual_metric(profiles)))
 }
 
 fn no_such_metric(asked: Metric, known: Vec<Metric>) -> Failure {
@@ -90,19 +109,32 @@ fn no_such_metric(asked: Metric, known: Vec<Metric>) -> Failure {
     }
 }
 
-/// Refuses a filter that lets no stack of any profile through: an empty answer would look like a healthy program.
+/// Refuses a filter or a query that lets no stack of any profile through: an empty answer would look like a healthy
+/// program.
 ///
 /// # Errors
 /// It does not.
-pub fn require_matches(options: &SelectionArgs, profiles: &[&Profile]) -> Result<(), Failure> {
-    match &options.filter {
+pub fn require_matches(options: &StoredSelectionArgs, profiles: &[&Profile]) -> Result<(), Failure> {
+    let filter = &options.live.filter;
+    match filter {
         Some(pattern) if !profiles.iter().any(|profile| view::has_matches(profile, pattern)) => {
-            Err(Failure::new(format_args!("--filter {}: no stack matches", pattern.text())).hint(
+            return Err(Failure::new(format_args!("--filter {}: no stack matches", pattern.text())).hint(
                 "it is a regular expression for one frame; `deepctx-bpf report --all FILE` lists functions",
-            ))
+            ));
         }
-        _ => Ok(()),
+        _ => {}
     }
+    let Some(query) = &options.path else { return Ok(()) };
+    let part = |profile: &&Profile| match filter {
+        Some(pattern) => query.has_matches(&view::only(profile, pattern, false)),
+        None => query.has_matches(profile),
+    };
+    if profiles.iter().any(part) {
+        return Ok(());
+    }
+    let filter = filter.as_ref().map_or_else(String::new, |it| format!(" --filter {}", it.text()));
+    Err(Failure::new(format_args!("--path {}{filter}: no stack matches", query.text()))
+        .hint("docs/query.md has the language; `deepctx-bpf report --all FILE` lists functions"))
 }
 
 /// What the timer of a capture measures.
@@ -122,14 +154,6 @@ pub fn group_by(groups: &[GroupBy]) -> view::GroupBy {
     ];
     let asked = finest.into_iter().find(|(group, _)| groups.contains(group));
     asked.map_or(view::GroupBy::Process, |(_, group)| group)
-}
-
-/// A profile with only the stacks that the options let through; their pattern sees the lines of functions or not.
-pub fn filtered(profile: Profile, options: &SelectionArgs, lines: bool) -> Profile {
-    match &options.filter {
-        Some(pattern) => view::only(&profile, pattern, lines),
-        None => profile,
-    }
 }
 
 /// The metrics by name. Those of single warp states are too many for the help.

@@ -14,7 +14,7 @@ mod outcome;
 mod program;
 mod surroundings;
 
-use crate::{aarch64, dist, ebpf, fuzz, kernels, setup, sh, sim, tidy, toolchain};
+use crate::{aarch64, dist, ebpf, fuzz, kernels, module, setup, sh, sim, tidy, toolchain};
 use anyhow::{Context, Result};
 use std::path::Path;
 
@@ -75,6 +75,7 @@ const GROUPS: &[Group] = &[
     as_root("chaos"),
     as_root("hostile"),
     group("packages"),
+    group("module"),
     group("kernels"),
     group("ebpf"),
     group("aarch64"),
@@ -82,7 +83,7 @@ const GROUPS: &[Group] = &[
 ];
 
 /// Groups that run no test program of the workspace.
-const WITHOUT_PROGRAMS: [&str; 4] = ["style", "ebpf", "aarch64", "fuzz"];
+const WITHOUT_PROGRAMS: [&str; 5] = ["style", "module", "ebpf", "aarch64", "fuzz"];
 
 impl Options {
     fn wants(&self, name: &str) -> bool {
@@ -178,15 +179,16 @@ fn lint() -> Outcome {
 fn compiled_only(options: &Options) -> Vec<Outcome> {
     lower_priority();
     let mut outcomes = Vec::new();
+    // Compiled by another program, the libraries would be compiled again.
+    let variables = || if options.wants("style") { program::linter().map(Vec::from) } else { Ok(Vec::new()) };
     if options.wants("unit") {
         outcomes.push(check("documentation examples", || {
             let mut cargo = sh::command("cargo");
-            if options.wants("style") {
-                // Compiled by another program, the libraries would be compiled again.
-                cargo.envs(program::linter()?);
-            }
-            sh::run(cargo.args(["test", "--workspace", "--doc", "--locked", "--quiet"]))
+            sh::run(cargo.envs(variables()?).args(["test", "--workspace", "--doc", "--locked", "--quiet"]))
         }));
+    }
+    if options.wants("module") {
+        outcomes.push(check("Python module", || module::test(variables()?)));
     }
     if options.wants("ebpf") {
         outcomes.push(drift(options));
@@ -197,7 +199,8 @@ fn compiled_only(options: &Options) -> Vec<Outcome> {
     outcomes
 }
 
-/// Gives all that this thread starts from now on less of the CPU than the tests beside it. Without `renice` it has as much.
+/// Gives all that this thread starts from now on less of the CPU than the tests beside it. Without `renice` it has as
+/// much.
 fn lower_priority() {
     let thread = std::fs::read_link("/proc/thread-self");
     let id = thread.ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));

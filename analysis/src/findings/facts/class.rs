@@ -23,26 +23,12 @@ macro_rules! classes {
 classes! {
     /// A thread waits for others without giving up its CPU.
     Spin,
-    /// Python's cyclic garbage collector.
-    GarbageCollection,
     /// A thread waits for Python's global interpreter lock.
     GilWait,
     /// Python modules are imported.
     Import,
-    /// The kernel handles page faults.
-    PageFault,
-    /// Probes and programs that a profiler attached.
-    Probe,
     /// Elements change their layout or their type.
     Conversion,
-    /// An optimizer updates one tensor after the other.
-    SingleTensor,
-    /// Gradients are reset.
-    ZeroGrad,
-    /// An operator writes zeroes.
-    WriteZero,
-    /// Something is logged.
-    Logging,
     /// Batches are fetched by the code that a loader worker would run.
     Fetch,
     /// A loader without workers makes a batch.
@@ -96,7 +82,6 @@ pub(crate) fn of(frame: &Frame, strings: &Strings) -> Classes {
     match *frame {
         Frame::Python { function, file, .. } => of_python(text(file), text(function)),
         Frame::Native { symbol, .. } => of_native(text(symbol)).with(of_range(text(symbol))),
-        Frame::Kernel { symbol } => of_kernel(text(symbol)),
         Frame::Operator { name } => of_operator(text(name)).with(of_range(text(name))),
         Frame::Range { name } => of_range(text(name)),
         Frame::GpuApi { name } => {
@@ -114,21 +99,10 @@ fn one(class: Class, is: bool) -> Classes {
 }
 
 fn of_python(file: &str, function: &str) -> Classes {
-    const LOGGING: [&str; 6] = [
-        "/logging/__init__.py",
-        "/torch/utils/tensorboard/",
-        "/tensorboardX/",
-        "/wandb/",
-        "/mlflow/",
-        "/tqdm/",
-    ];
     let name = function.rsplit('.').next().unwrap_or(function);
     let frozen = file == "<frozen importlib._bootstrap>" || file.ends_with("/importlib/_bootstrap.py");
     let is = [
         (Class::Import, frozen && name.starts_with("_find_and_load")),
-        (Class::SingleTensor, name.starts_with("_single_tensor_")),
-        (Class::ZeroGrad, name == "zero_grad"),
-        (Class::Logging, LOGGING.iter().any(|part| file.contains(part))),
         (Class::Fetch, file.ends_with("/torch/utils/data/_utils/fetch.py")),
         (Class::SingleProcessLoader, function.contains("_SingleProcessDataLoaderIter")),
     ];
@@ -136,44 +110,12 @@ fn of_python(file: &str, function: &str) -> Classes {
 }
 
 fn of_native(symbol: &str) -> Classes {
-    const COLLECT: [&str; 6] = [
-        "gc_collect_",
-        "_PyGC_Collect",
-        "PyGC_Collect",
-        "_Py_RunGC",
-        "collect_with_callback",
-        "collect_generations",
-    ];
-    let begins = |with: &[&str]| with.iter().any(|begin| symbol.starts_with(begin));
     let is = [
         (Class::Spin, is_spinning(symbol)),
-        (Class::GarbageCollection, begins(&COLLECT)),
         (Class::Transfer, is_transfer(symbol)),
         (Class::GilWait, symbol == "take_gil" || symbol.starts_with("take_gil.")),
     ];
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
-}
-
-fn of_kernel(symbol: &str) -> Classes {
-    const FAULT: [&str; 6] = [
-        "asm_exc_page_fault",
-        "exc_page_fault",
-        "do_user_addr_fault",
-        "handle_mm_fault",
-        "do_page_fault",
-        "do_mem_abort",
-    ];
-    const PROBE: [&str; 7] = [
-        "uprobe_",
-        "uretprobe_",
-        "__uprobe_",
-        "bpf_prog_",
-        "bpf_trampoline_",
-        "asm_exc_int3",
-        "arch_uprobe_",
-    ];
-    let probe = PROBE.iter().any(|begin| symbol.starts_with(begin));
-    one(Class::PageFault, FAULT.contains(&symbol)).with(one(Class::Probe, probe))
 }
 
 fn of_operator(name: &str) -> Classes {
@@ -186,7 +128,6 @@ fn of_operator(name: &str) -> Classes {
     let is = [
         (Class::Conversion, is_conversion(last)),
         (Class::Backward, name == "[backward]"),
-        (Class::WriteZero, matches!(base, "aten::zero_" | "aten::_foreach_zero_")),
         (Class::Indexing, INDEX.contains(&base)),
     ];
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
@@ -196,7 +137,6 @@ fn of_operator(name: &str) -> Classes {
 fn of_range(name: &str) -> Classes {
     one(Class::SingleProcessLoader, name.starts_with("enumerate(DataLoader)#_SingleProcess"))
         .with(one(Class::Loader, name.starts_with("enumerate(DataLoader)")))
-        .with(one(Class::ZeroGrad, name.starts_with("Optimizer.zero_grad")))
 }
 
 fn of_gpu_kernel(name: &str) -> Classes {
@@ -215,8 +155,8 @@ fn is_conversion(name: &str) -> bool {
     let transposes = lower.contains("transpose") && !lower.contains("conv_transpose");
     // Elements that go to a place of their own are copied for that, not converted.
     let indexed = lower.contains("index_copy_") || lower.contains("masked_copy");
-    // Convolutions name the layout that they work in.
-    let works = ["gemm", "conv_", "wgrad", "dgrad", "fprop"].iter().any(|word| lower.contains(word));
+    // Convolutions and pools name the layout that they work in.
+    let works = ["gemm", "conv_", "wgrad", "dgrad", "fprop", "pool"].iter().any(|word| lower.contains(word));
     (transposes || WORDS.iter().any(|word| lower.contains(word))) && !indexed && !works
 }
 
@@ -255,12 +195,7 @@ mod tests {
     fn names_tell_the_class_of_a_frame() {
         check("n gomp_team_barrier_wait_end@libgomp.so.1", &[Class::Spin]);
         check("n take_gil", &[Class::GilWait]);
-        check("n gc_collect_main", &[Class::GarbageCollection]);
-        check("k exc_page_fault", &[Class::PageFault]);
-        check("k bpf_prog_0123_sample", &[Class::Probe]);
         check("y <frozen importlib._bootstrap>:_find_and_load", &[Class::Import]);
-        check("y /v/torch/optim/adam.py:_single_tensor_adam", &[Class::SingleTensor]);
-        check("o Optimizer.zero_grad#SGD.zero_grad", &[Class::ZeroGrad]);
         check(
             "n enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
             &[Class::SingleProcessLoader, Class::Loader],
@@ -281,6 +216,7 @@ mod tests {
             "o aten::index_copy_",
             "g sm80_xmma_fprop_implicit_gemm_bf16_nhwc",
             "g loop_convert_fusion",
+            "g void at::native::max_pool_forward_nchw<float, float>(int, float const*)",
         ] {
             check(frame, &[]);
         }

@@ -144,7 +144,10 @@ fn finding(
         ),
         metric: metric.name(),
         share_percent: share,
-        gain: Gain::Bounded { at_most_percent: excess, because: "a backward pass at the usual ratio stays" },
+        gain: Gain::Bounded {
+            at_most_percent: excess,
+            because: "a backward pass at the usual ratio stays".into(),
+        },
         places: vec![place(PlaceKind::Operator, &name), place(PlaceKind::Line, &at)],
         evidence: vec![
             Figure::measured("forward pass", forward.value as f64, unit),

@@ -59,7 +59,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         share_percent: share,
         gain: Gain::Bounded {
             at_most_percent: share,
-            because: "the device must still finish; what is won is the time in which it had nothing to do",
+            because: "the device must still finish; what is won is the time in which it had nothing to do"
+                .into(),
         },
         places: lines.iter().take(5).map(|(frame, part)| facts.place(*frame, part, whole)).collect(),
         evidence: vec![

@@ -10,7 +10,7 @@ pub(super) const RULE: Rule = Rule {
     id: "conversions",
     what: "tensors that are converted to another layout or type, and the lines that cause it",
     definition: "time in kernels and operators whose names match \
-                 `nchw|nhwc|transpose|_to_copy|copy_|contiguous|convert`, fused kernels, convolutions and \
+                 `nchw|nhwc|transpose|_to_copy|copy_|contiguous|convert`, fused kernels, convolutions, pools and \
                  copies between devices left out / all time ≥ `min_percent`; of devices where there is \
                  device time",
     source: "DeepContext 6.2 (layout conversions of U-Net)",

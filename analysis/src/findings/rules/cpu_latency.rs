@@ -68,7 +68,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         ),
         metric: host.name(),
         share_percent: share,
-        gain: Gain::Bounded { at_most_percent: excess, because: "the device's own time stays" },
+        gain: Gain::Bounded { at_most_percent: excess, because: "the device's own time stays".into() },
         places: slow.iter().take(5).map(|(frame, part, _)| facts.place(*frame, part, whole.value)).collect(),
         evidence: vec![
             Figure::measured("time of the program at these lines", host_sum.value as f64, "ns"),

@@ -1,8 +1,12 @@
 //! Python's cyclic garbage collector.
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
-use crate::findings::facts::Class;
+use super::path_check::PathCheck;
+use super::{By, Facts, Outcome, Rule, Values};
 use crate::findings::rule::Parameter;
+
+/// What it matches.
+const PATH: &str =
+    r"native:/^(gc_collect_|_?PyGC_Collect|_Py_RunGC|collect_with_callback|collect_generations)/";
 
 pub(super) const RULE: Rule = Rule {
     id: "garbage-collection",
@@ -15,16 +19,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let Some(metric) = facts.host() else { return no_host_time() };
-    ShareCheck {
-        metric,
-        share: facts.share(metric, Class::GarbageCollection),
-        limit: "min_percent",
-        of: None,
-        places: None,
-        is_in: &|node| facts.classes(node).has(Class::GarbageCollection),
+    PathCheck {
+        path: PATH,
         by: By::Line,
-        title: &|share| format!("{share} of {metric} is Python's garbage collector"),
+        is: "is Python's garbage collector",
         figure: "time in the collector",
         advice: "Call gc.freeze() after start-up, raise gc.set_threshold(), or collect between steps only.",
         because: "without collections this time is gone; memory in reference cycles then stays allocated",

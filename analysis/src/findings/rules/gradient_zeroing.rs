@@ -1,8 +1,11 @@
 //! Gradients that are filled with zeroes.
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
-use crate::findings::facts::Class;
+use super::path_check::PathCheck;
+use super::{By, Facts, Outcome, Rule, Values};
 use crate::findings::rule::Parameter;
+
+/// What it matches.
+const PATH: &str = r"/(^|\.)zero_grad($|#)/ ** operator:/^aten::(zero_|_foreach_zero_)($|\.)/";
 
 pub(super) const RULE: Rule = Rule {
     id: "gradient-zeroing",
@@ -16,20 +19,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let Some(metric) = facts.host() else { return no_host_time() };
-    let is_in = |node| {
-        let classes = facts.classes(node);
-        classes.has(Class::ZeroGrad) && classes.has(Class::WriteZero)
-    };
-    ShareCheck {
-        metric,
-        share: facts.share_where(metric, is_in),
-        limit: "min_percent",
-        of: None,
-        places: None,
-        is_in: &is_in,
+    PathCheck {
+        path: PATH,
         by: By::Line,
-        title: &|share| format!("{share} of {metric} fills gradients with zeroes"),
+        is: "fills gradients with zeroes",
         figure: "time in zeroing gradients",
         advice: "Call optimizer.zero_grad(set_to_none=True), the default since PyTorch 2.0.",
         because: "gradients that are dropped are not written",

@@ -67,7 +67,7 @@ fn finding(facts: &Facts<'_>, values: &Values<'_>, lane: &Lane) -> Option<Findin
         title,
         metric: Metric::LiveBytes.name(),
         share_percent: points,
-        gain: Gain::Unknown { because: "memory is won, not time" },
+        gain: Gain::Unknown { because: "memory is won, not time".into() },
         places: vec![Place {
             kind: PlaceKind::Process,
             name,

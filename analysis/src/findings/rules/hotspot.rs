@@ -77,7 +77,9 @@ fn hottest(facts: &Facts<'_>, values: &Values<'_>, metric: Metric, limit: &str) 
                 title: format!("{name} takes {} of {metric} by itself", written(share.percent())),
                 metric: metric.name(),
                 share_percent: share.percent(),
-                gain: Gain::Unknown { because: "how much faster this work could be done is not known" },
+                gain: Gain::Unknown {
+                    because: "how much faster this work could be done is not known".into(),
+                },
                 places,
                 evidence: vec![Figure::measured("own share", share.percent(), "percent")],
                 advice: "Look at its callers and its lines: `report --all`, or the flame graph of `view`.",

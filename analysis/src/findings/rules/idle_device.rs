@@ -42,7 +42,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         title: format!("{} idle {} of the capture", devices(busy.len()), written(idle)),
         metric: "length of the capture",
         share_percent: idle,
-        gain: Gain::Bounded { at_most_percent: idle, because: "the device's own work stays" },
+        gain: Gain::Bounded { at_most_percent: idle, because: "the device's own work stays".into() },
         places: Vec::new(),
         evidence: vec![Figure::measured("time in which a kernel or a copy ran", share, "percent")],
         advice: "See what the program does meanwhile: rules on data loaders, waits and CPU latency, and \

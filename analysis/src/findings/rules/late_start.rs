@@ -32,7 +32,10 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         title: format!("The first kernel ran {start} after the capture began"),
         metric: "length of the capture",
         share_percent: share,
-        gain: Gain::Bounded { at_most_percent: share, because: "the program cannot start before it starts" },
+        gain: Gain::Bounded {
+            at_most_percent: share,
+            because: "the program cannot start before it starts".into(),
+        },
         places: Vec::new(),
         evidence: vec![Figure::bounded("time before the first kernel, at least", start.0 as f64, "ns")],
         advice: "See what ran until then (time view): downloads, reading of data, compilation, imports.",

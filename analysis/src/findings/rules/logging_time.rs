@@ -1,8 +1,11 @@
 //! Logging within the program's own time.
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
-use crate::findings::facts::Class;
+use super::path_check::PathCheck;
+use super::{By, Facts, Outcome, Rule, Values};
 use crate::findings::rule::Parameter;
+
+/// What it matches.
+const PATH: &str = r"python:@/\/(logging\/__init__\.py$|torch\/utils\/tensorboard\/|tensorboardX\/|wandb\/|mlflow\/|tqdm\/)/";
 
 pub(super) const RULE: Rule = Rule {
     id: "logging-time",
@@ -15,16 +18,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let Some(metric) = facts.host() else { return no_host_time() };
-    ShareCheck {
-        metric,
-        share: facts.share(metric, Class::Logging),
-        limit: "min_percent",
-        of: None,
-        places: None,
-        is_in: &|node| facts.classes(node).has(Class::Logging),
+    PathCheck {
+        path: PATH,
         by: By::Line,
-        title: &|share| format!("{share} of {metric} is logging"),
+        is: "is logging",
         figure: "time in logging",
         advice: "Log every n-th step, or hand values to a thread that writes them.",
         because: "what is not logged costs nothing",

@@ -34,7 +34,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         ),
         metric: "records",
         share_percent: share,
-        gain: Gain::Unknown { because: "no time is won: figures become true" },
+        gain: Gain::Unknown { because: "no time is won: figures become true".into() },
         places: Vec::new(),
         evidence: vec![Figure::measured("lost records", ledger.lost() as f64, "count")],
         advice: "Sample less often (--freq), record fewer features (--probe) or stacks (--launch-stacks \

@@ -25,6 +25,7 @@ mod logging_time;
 mod lost_events;
 mod odd_sizes;
 mod page_faults;
+mod path_check;
 mod probe_cost;
 mod repeated_indexing;
 mod single_precision;
@@ -38,6 +39,8 @@ mod uneven_steps;
 
 #[cfg(test)]
 mod tests;
+
+use std::collections::BTreeMap;
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
@@ -84,31 +87,36 @@ pub const RULES: &[&Rule] = &[
 
 /// What a rule says of a finding; the rest follows from the rule.
 #[derive(Debug)]
-struct Draft {
+pub(super) struct Draft<'a> {
     title: String,
     metric: &'static str,
     share_percent: f64,
     gain: Gain,
     places: Vec<Place>,
     evidence: Vec<Figure>,
-    advice: &'static str,
+    advice: &'a str,
     datapoints: u64,
     violations: u64,
 }
 
-impl Draft {
+impl Draft<'_> {
     fn finding(self, values: &Values<'_>) -> Finding {
+        self.named(values.rule().id, values.all())
+    }
+
+    /// The finding of a rule with this name and these parameters.
+    pub(super) fn named(self, rule: &str, parameters: BTreeMap<&'static str, f64>) -> Finding {
         Finding {
-            rule: values.rule().id,
+            rule: rule.to_owned(),
             severity: Severity::of(&self.gain),
             title: self.title,
             places: self.places,
-            metric: self.metric,
+            metric: self.metric.into(),
             share_percent: self.share_percent,
             gain: self.gain,
             evidence: self.evidence,
-            advice: self.advice,
-            parameters: values.all(),
+            advice: self.advice.to_owned(),
+            parameters: parameters.into_iter().map(|(name, value)| (name.into(), value)).collect(),
             datapoints: self.datapoints,
             violations: self.violations,
         }
@@ -116,36 +124,42 @@ impl Draft {
 }
 
 /// A rule that fires when some contexts have at least a share of a metric.
-struct ShareCheck<'c> {
-    metric: Metric,
-    share: Share,
+pub(super) struct ShareCheck<'c> {
+    pub(super) metric: Metric,
+    pub(super) share: Share,
     /// The parameter that holds the least share, in percent.
-    limit: &'static str,
+    pub(super) limit: &'static str,
     /// What the share is of, where that is not all of `metric`.
-    of: Option<&'static str>,
+    pub(super) of: Option<&'static str>,
     /// What the places are found by, where it is not `metric`.
-    places: Option<Metric>,
+    pub(super) places: Option<Metric>,
     /// Which contexts, for the places.
-    is_in: &'c dyn Fn(NodeId) -> bool,
-    by: By,
+    pub(super) is_in: &'c dyn Fn(NodeId) -> bool,
+    pub(super) by: By,
     /// The conclusion; it gets the share, written.
-    title: &'c dyn Fn(&str) -> String,
+    pub(super) title: &'c dyn Fn(&str) -> String,
     /// What the share is called in the evidence.
-    figure: &'static str,
-    advice: &'static str,
+    pub(super) figure: &'static str,
+    pub(super) advice: &'c str,
     /// Why no more than the share can be won.
-    because: &'static str,
+    pub(super) because: &'static str,
 }
 
-impl ShareCheck<'_> {
+impl<'c> ShareCheck<'c> {
     fn outcome(self, facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+        let draft = self.draft(facts, values.get(self.limit));
+        draft.map_or_else(|outcome| outcome, |draft| Outcome::Findings(vec![draft.finding(values)]))
+    }
+
+    /// What there is to say when the share is at least `limit` percent; else the outcome.
+    pub(super) fn draft(&self, facts: &Facts<'_>, limit: f64) -> Result<Draft<'c>, Outcome> {
         if let Some(few) = too_few(&self.share) {
-            return few;
+            return Err(few);
         }
         let [part, whole] = self.share.all();
         let datapoints = whole.count;
-        if self.share.at_least_percent() < values.get(self.limit) || self.share.percent() <= 0.0 {
-            return Outcome::Healthy { datapoints };
+        if self.share.at_least_percent() < limit || self.share.percent() <= 0.0 {
+            return Err(Outcome::Healthy { datapoints });
         }
         let percent = self.share.percent();
         let mut evidence = vec![Figure::measured(self.figure, percent, "percent")];
@@ -153,18 +167,17 @@ impl ShareCheck<'_> {
             let at_least = self.share.at_least_percent();
             evidence.push(Figure::bounded("at least, by 95 % confidence", at_least, "percent"));
         }
-        let draft = Draft {
+        Ok(Draft {
             title: (self.title)(&written(percent)),
             metric: self.of.unwrap_or(self.metric.name()),
             share_percent: percent,
-            gain: Gain::Bounded { at_most_percent: percent, because: self.because },
+            gain: Gain::Bounded { at_most_percent: percent, because: self.because.into() },
             places: facts.places(self.places.unwrap_or(self.metric), self.by, self.is_in, whole.value),
             evidence,
             advice: self.advice,
             datapoints,
             violations: part.count,
-        };
-        Outcome::Findings(vec![draft.finding(values)])
+        })
     }
 }
 
@@ -192,7 +205,7 @@ fn too_few(share: &Share) -> Option<Outcome> {
 }
 
 /// The outcome for a profile without time of the program itself.
-fn no_host_time() -> Outcome {
+pub(super) fn no_host_time() -> Outcome {
     Outcome::missing("the profile has no time of the program's threads", "")
 }
 

@@ -56,7 +56,9 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         ),
         metric: metric.name(),
         share_percent: percent_odd,
-        gain: Gain::Unknown { because: "how much slower such sizes are depends on the library's kernels" },
+        gain: Gain::Unknown {
+            because: "how much slower such sizes are depends on the library's kernels".into(),
+        },
         places: shapes.chain(facts.places(metric, By::Line, is_odd, share.whole.value)).collect(),
         evidence: vec![
             Figure::modelled("operations with such sizes", share.part.value as f64, "count"),

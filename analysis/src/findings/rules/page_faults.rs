@@ -1,8 +1,11 @@
 //! The kernel handling page faults.
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
-use crate::findings::facts::Class;
+use super::path_check::PathCheck;
+use super::{By, Facts, Outcome, Rule, Values};
 use crate::findings::rule::Parameter;
+
+/// What it matches.
+const PATH: &str = r"kernel:/^(asm_exc_page_fault|exc_page_fault|do_user_addr_fault|handle_mm_fault|do_page_fault|do_mem_abort)$/";
 
 pub(super) const RULE: Rule = Rule {
     id: "page-faults",
@@ -15,16 +18,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let Some(metric) = facts.host() else { return no_host_time() };
-    ShareCheck {
-        metric,
-        share: facts.share(metric, Class::PageFault),
-        limit: "min_percent",
-        of: None,
-        places: None,
-        is_in: &|node| facts.classes(node).has(Class::PageFault),
+    PathCheck {
+        path: PATH,
         by: By::Line,
-        title: &|share| format!("{share} of {metric} is page faults"),
+        is: "is page faults",
         figure: "time in page faults",
         advice: "Keep memory between steps: reuse buffers, preload jemalloc or tcmalloc, or raise \
                  M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.",

@@ -1,8 +1,12 @@
 //! What the profiler's own probes cost the program.
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
-use crate::findings::facts::Class;
+use super::path_check::PathCheck;
+use super::{By, Facts, Outcome, Rule, Values};
 use crate::findings::rule::Parameter;
+
+/// What it matches.
+const PATH: &str =
+    r"kernel:/^(__uprobe_|uprobe_|uretprobe_|arch_uprobe_|bpf_prog_|bpf_trampoline_|asm_exc_int3)/";
 
 pub(super) const RULE: Rule = Rule {
     id: "probe-cost",
@@ -15,18 +19,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let Some(metric) = facts.host() else { return no_host_time() };
-    ShareCheck {
-        metric,
-        share: facts.share(metric, Class::Probe),
-        limit: "min_percent",
-        of: None,
-        places: None,
-        is_in: &|node| facts.classes(node).has(Class::Probe),
+    PathCheck {
+        path: PATH,
         by: By::Operator,
-        title: &|share| {
-            format!("{share} of {metric} is probes of a profiler, which also slow down what surrounds them")
-        },
+        is: "is probes of a profiler, which also slow down what surrounds them",
         figure: "time in probes",
         advice: "Record fewer features (--probe), limit stacks (--launch-stacks 100/s) or set \
                  --probe-budget 3%.",

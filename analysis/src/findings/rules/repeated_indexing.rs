@@ -66,7 +66,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         share_percent: share.percent(),
         gain: Gain::Bounded {
             at_most_percent: share.percent(),
-            because: "one operator over all elements does the same work",
+            because: "one operator over all elements does the same work".into(),
         },
         places: facts.places(host, By::Line, is_in, share.whole.value),
         evidence: vec![

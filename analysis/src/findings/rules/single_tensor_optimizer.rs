@@ -1,8 +1,11 @@
 //! Optimizers that update one tensor after the other.
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
-use crate::findings::facts::Class;
+use super::path_check::PathCheck;
+use super::{By, Facts, Outcome, Rule, Values};
 use crate::findings::rule::Parameter;
+
+/// What it matches.
+const PATH: &str = "python:_single_tensor_*";
 
 pub(super) const RULE: Rule = Rule {
     id: "single-tensor-optimizer",
@@ -15,18 +18,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let Some(metric) = facts.host() else { return no_host_time() };
-    ShareCheck {
-        metric,
-        share: facts.share(metric, Class::SingleTensor),
-        limit: "min_percent",
-        of: None,
-        places: None,
-        is_in: &|node| facts.classes(node).has(Class::SingleTensor),
+    PathCheck {
+        path: PATH,
         by: By::Line,
-        title: &|share| {
-            format!("{share} of {metric} is an optimizer that updates one tensor after the other")
-        },
+        is: "is an optimizer that updates one tensor after the other",
         figure: "time in single-tensor updates",
         advice: "Pass fused=True (CUDA, and CPU since PyTorch 2.4) or foreach=True to the optimizer.",
         because: "the updates themselves still have to be computed",

@@ -69,7 +69,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         share_percent: share,
         gain: Gain::Bounded {
             at_most_percent: share,
-            because: "fused kernels still do the work; gaps between launches come on top",
+            because: "fused kernels still do the work; gaps between launches come on top".into(),
         },
         places,
         evidence,

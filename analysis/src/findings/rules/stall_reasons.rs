@@ -84,7 +84,7 @@ fn finding(
         share_percent: percent(of_kernel, all),
         gain: Gain::Bounded {
             at_most_percent: percent(n, all),
-            because: "other warps may run while one waits, so that less is won",
+            because: "other warps may run while one waits, so that less is won".into(),
         },
         places: vec![Place {
             kind: PlaceKind::Kernel,

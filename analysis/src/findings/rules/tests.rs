@@ -42,7 +42,7 @@ fn found(rule: &str, profile: &Profile) -> String {
     assert_eq!(check.outcome == "findings", !found.findings.is_empty());
     match (&found.findings[..], &check.reason) {
         ([], None) => "healthy".to_owned(),
-        ([], Some(_)) => format!("record with {}", check.record_with.unwrap_or("nothing")),
+        ([], Some(_)) => format!("record with {}", check.record_with.as_deref().unwrap_or("nothing")),
         (findings, _) => {
             for finding in findings {
                 assert!(

@@ -55,7 +55,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         title,
         metric: Metric::StepTime.name(),
         share_percent: above,
-        gain: Gain::Bounded { at_most_percent: above, because: "steps of the mean length stay" },
+        gain: Gain::Bounded { at_most_percent: above, because: "steps of the mean length stay".into() },
         places: place,
         evidence: vec![
             Figure::measured("mean step", mean, "ns"),

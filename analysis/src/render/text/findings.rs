@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::{NAME_WIDTH, counted, without_middle};
-use crate::findings::{Finding, Findings, Gain, Place};
+use crate::findings::{Check, Finding, Findings, Gain, Place};
 
 /// Findings at the top of a report.
 const TOP: usize = 5;
@@ -24,7 +24,7 @@ pub(super) fn top(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  {}  {}", gain(&finding.gain), without_middle(&finding.title, WIDTH))?;
         // The title names it already where the finding is about one place.
         let other = finding.places.iter().find(|place| !finding.title.contains(&place.name));
-        let place = other.map_or(finding.advice, |place| &place.name);
+        let place = other.map_or(&finding.advice, |place| &place.name);
         writeln!(out, "           {}", without_middle(&format!("{}: {place}", finding.rule), WIDTH - 2))?;
     }
     match findings.findings.len().saturating_sub(TOP) {
@@ -45,22 +45,30 @@ pub fn write(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "No findings: {}", checked(findings))?;
     }
     let named = |outcome: &str| -> Vec<&str> {
-        findings.checks.iter().filter(|check| check.outcome == outcome).map(|check| check.rule).collect()
+        findings
+            .checks
+            .iter()
+            .filter(|check| check.outcome == outcome)
+            .map(|check| check.rule.as_str())
+            .collect()
     };
-    list("Healthy", &named("healthy"), out)?;
+    list("Healthy", &named(Check::HEALTHY), out)?;
     not_checked(findings, out)?;
+    for check in findings.checks.iter().filter(|check| check.outcome == Check::FAILED) {
+        writeln!(out, "Failed: {}: {}", check.rule, check.reason.as_deref().unwrap_or("no reason given"))?;
+    }
     out.flush()
 }
 
 fn one(number: usize, finding: &Finding, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{number}. {}", finding.title)?;
     writeln!(out, "   rule       {}, {} severity", finding.rule, finding.severity)?;
-    match finding.gain {
+    match &finding.gain {
         Gain::Bounded { at_most_percent, because } => {
             writeln!(
                 out,
                 "   could win  at most {} of {} (bounded: {because})",
-                percent(at_most_percent),
+                percent(*at_most_percent),
                 finding.metric
             )?;
         }
@@ -76,7 +84,7 @@ fn one(number: usize, finding: &Finding, out: &mut dyn Write) -> io::Result<()> 
     }
     let (violations, datapoints) = (finding.violations, finding.datapoints);
     writeln!(out, "              {violations} of {} affected", counted(datapoints, "value"))?;
-    for (number, line) in wrapped(finding.advice).iter().enumerate() {
+    for (number, line) in wrapped(&finding.advice).iter().enumerate() {
         let title = if number == 0 { "advice" } else { "" };
         writeln!(out, "   {title:9}  {line}")?;
     }
@@ -94,8 +102,11 @@ fn where_it_is(place: &Place) -> String {
 fn not_checked(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     let mut by_reason: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for check in &findings.checks {
-        if let Some(reason) = &check.reason {
-            by_reason.entry((reason, check.record_with.unwrap_or_default())).or_default().push(check.rule);
+        if let Some(reason) = check.reason.as_ref().filter(|_| check.outcome == Check::NOT_CHECKED) {
+            by_reason
+                .entry((reason, check.record_with.as_deref().unwrap_or_default()))
+                .or_default()
+                .push(&check.rule);
         }
     }
     for ((reason, record_with), rules) in by_reason {
@@ -120,7 +131,7 @@ fn list(title: &str, names: &[&str], out: &mut dyn Write) -> io::Result<()> {
 /// How many rules say so: `12 rules checked, 19 lack their input`.
 fn checked(findings: &Findings) -> String {
     let checked = findings.checked();
-    let lack = findings.checks.len() - checked;
+    let lack = findings.checks.iter().filter(|check| check.outcome == Check::NOT_CHECKED).count();
     format!("{} checked, {lack} without their input (deepctx-bpf analyze)", counted(checked as u64, "rule"))
 }
 

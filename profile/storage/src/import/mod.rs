@@ -12,9 +12,9 @@
 //! | `perf script` | a sample's head line, then indented frames | samples; CPU time where the event is a clock |
 //! | folded stacks | `frame;frame 12` | samples |
 //!
-//! Traces have events in time: [`trace`] keeps them, and [`read`] sums the same events by calling context.
-//! Any of the files may be gzipped. What a file holds that is not understood is counted as a gap of the stage `decode`, and
-//! files are bounded after decompression ([`BYTES_MAX`]) and in everything they can make grow.
+//! Traces have events in time: [`trace`] keeps them, and [`read`] sums the same events by calling context. Any of the
+//! files may be gzipped. What a file holds that is not understood is counted as a gap of the stage `decode`, and files
+//! are bounded after decompression ([`BYTES_MAX`]) and in everything they can make grow.
 
 mod contexts;
 mod events;
@@ -45,8 +45,8 @@ pub use events::trace;
 
 /// Most bytes of a file, decompressed: a long `perf script` has hundreds of megabytes, a bomb has more.
 pub const BYTES_MAX: usize = 1 << 30;
-/// Events that are read of a trace: an hour of training has some tens of millions, which no viewer opens either. At some
-/// 60 bytes each they take half of what the file itself may take.
+/// Events that are read of a trace: an hour of training has some tens of millions, which no viewer opens either. At
+/// some 60 bytes each they take half of what the file itself may take.
 pub(crate) const EVENTS_MAX: usize = 8 << 20;
 /// Bounds of an imported profile.
 const LIMITS: Limits = Limits { nodes: 1 << 24, frames: 1 << 22, string_bytes: 1 << 28 };

@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_file_is_a_gap_and_the_others_are_read() {
+    fn a_damaged_file_leaves_a_gap_only() {
         let check = |damage: &dyn Fn(&std::path::Path), ids: &[u64], lanes: &[Lane], said: &str| {
             let (events, found, gaps) = read(&[&[10, 30], &[20, 40]], |path| damage(path));
             assert_eq!(events.iter().map(|event| event.id).collect::<Vec<_>>(), ids, "{said}");

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_the_scheduler_are_put_on_the_clock_of_records() {
+    fn scheduler_times_move_to_the_clock_of_records() {
         let thread = |time_ns, arrived_ns| {
             let zeros = Thread::read_from(&[0; size_of::<Thread>()]).unwrap();
             Thread { time_ns, arrived_ns, reader_arrived_ns: 400, ..zeros }

@@ -1,8 +1,9 @@
 //! Sinks: where the input and the profile of a session go.
 //!
 //! Owns: the [`Sink`] trait, its errors, and three sinks: the [store](StoreSink), the [raw copy](RawSink) and the
-//! [snapshots for a screen](SnapshotSink); and the [sink of single events](TraceSink), which sees nothing else. Because: the session must not know who consumes its results, so that another
-//! consumer is one more implementation. Does not: decide which sinks a session has; its caller does.
+//! [snapshots for a screen](SnapshotSink); and the [sink of single events](TraceSink), which sees nothing else.
+//! Because: the session must not know who consumes its results, so that another consumer is one more implementation.
+//! Does not: decide which sinks a session has; its caller does.
 
 mod raw;
 mod snapshots;

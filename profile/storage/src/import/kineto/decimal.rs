@@ -1,7 +1,7 @@
 //! Decimals: numbers of a JSON text as whole thousandths, without a floating-point number in between.
 //!
-//! Owns: [`thousandths`]. Because: microseconds since 1970 have 16 digits before the point, and a `f64` that has to hold
-//! three more behind it is off by up to 250 ns. Does not: know what the number counts.
+//! Owns: [`thousandths`]. Because: microseconds since 1970 have 16 digits before the point, and a `f64` that has to
+//! hold three more behind it is off by up to 250 ns. Does not: know what the number counts.
 
 /// A parsed number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_a_stream_is_caused_by_its_last_launch() {
+    fn a_stream_wait_is_caused_by_its_last_launch() {
         use RecordedKind::{ContextSync, Launch, StreamSync, Transfer};
         check(
             &[(StreamSync, 10, 0), (Launch, 10, 0), (Transfer, 10, 0), (Launch, 11, 0), (StreamSync, 10, 0)],

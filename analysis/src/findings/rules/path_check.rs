@@ -1,0 +1,50 @@
+//! Rules that are a query with a threshold.
+//!
+//! Owns: [`PathCheck`]. Because: a rule whose matching is a query reads like its definition, and users see in it how to
+//! write their own. Does not: know what a single rule looks for.
+
+use super::{By, Facts, Outcome, ShareCheck, Values, no_host_time};
+use crate::query::Query;
+
+/// A rule that fires when stacks that match a query have at least `min_percent` of all time.
+pub(super) struct PathCheck {
+    /// The query.
+    pub(super) path: &'static str,
+    /// What the places are found by.
+    pub(super) by: By,
+    /// The conclusion behind `10% of cpu-time`.
+    pub(super) is: &'static str,
+    /// What the share is called in the evidence.
+    pub(super) figure: &'static str,
+    pub(super) advice: &'static str,
+    /// Why no more than the share can be won.
+    pub(super) because: &'static str,
+}
+
+impl PathCheck {
+    pub(super) fn outcome(&self, facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+        let Some(metric) = facts.host() else { return no_host_time() };
+        let query = match Query::parse(self.path) {
+            Ok(query) => query,
+            Err(error) => {
+                return Outcome::NotChecked { reason: format!("its query is bad: {error}"), record_with: "" };
+            }
+        };
+        let matches = query.matches(facts.profile());
+        let is_in = |node| matches.has(node);
+        ShareCheck {
+            metric,
+            share: facts.share_where(metric, is_in),
+            limit: "min_percent",
+            of: None,
+            places: None,
+            is_in: &is_in,
+            by: self.by,
+            title: &|share| format!("{share} of {metric} {}", self.is),
+            figure: self.figure,
+            advice: self.advice,
+            because: self.because,
+        }
+        .outcome(facts, values)
+    }
+}

@@ -1,0 +1,152 @@
+//! One step of a query: which frames it takes.
+//!
+//! Owns: kinds by name, what a frame is called and where it is, and the three forms of a text. Because: users write the
+//! names that reports show, which are shorter than those that profiles hold. Does not: read queries.
+
+use deepctx_profile::frame::{Frame, Role};
+use deepctx_profile::strings::{StrId, Strings};
+use regex::Regex;
+
+macro_rules! kinds {
+    ($($kind:ident $name:literal,)*) => {
+        /// What kind of frame a step takes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Kind { $($kind,)* }
+
+        impl Kind {
+            /// Every kind, from the root of a stack towards its leaf.
+            pub(super) const ALL: &[Kind] = &[$(Kind::$kind,)*];
+
+            /// Its name in a query.
+            pub(super) const fn name(self) -> &'static str {
+                match self { $(Kind::$kind => $name,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    Process "process",
+    Thread "thread",
+    Python "python",
+    Layer "layer",
+    Range "range",
+    Operator "operator",
+    Native "native",
+    Kernel "kernel",
+    Wait "wait",
+    GpuApi "gpu-api",
+    GpuKernel "gpu-kernel",
+    Instruction "instruction",
+    Unresolved "unresolved",
+}
+
+impl Kind {
+    /// The kind of a frame; `None` for the root and for streams, which no query sees.
+    fn of(frame: &Frame) -> Option<Kind> {
+        Some(match frame {
+            Frame::Root | Frame::Stream { .. } => return None,
+            Frame::Process { .. } => Kind::Process,
+            Frame::Thread { .. } => Kind::Thread,
+            Frame::Python { .. } => Kind::Python,
+            Frame::Layer { .. } => Kind::Layer,
+            Frame::Range { .. } => Kind::Range,
+            Frame::Operator { .. } => Kind::Operator,
+            Frame::Native { .. } | Frame::NativeUnnamed { .. } => Kind::Native,
+            Frame::Kernel { .. } | Frame::KernelUnnamed { .. } => Kind::Kernel,
+            Frame::Wait { .. } => Kind::Wait,
+            Frame::GpuApi { .. } => Kind::GpuApi,
+            Frame::GpuKernel { .. } => Kind::GpuKernel,
+            Frame::Instruction { .. } => Kind::Instruction,
+            Frame::TreeFull | Frame::TableFull | Frame::Unresolved { .. } => Kind::Unresolved,
+        })
+    }
+}
+
+/// A text that a step asks for.
+#[derive(Clone, Debug)]
+pub(super) enum Wanted {
+    /// Exactly this.
+    Exact(String),
+    /// What a regular expression finds. Globs are anchored ones.
+    Found(Regex),
+}
+
+impl Wanted {
+    fn is(&self, text: &str) -> bool {
+        match self {
+            Wanted::Exact(wanted) => wanted == text,
+            Wanted::Found(regex) => regex.is_match(text),
+        }
+    }
+}
+
+/// Takes one frame. What is `None` may be anything.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Step {
+    pub(super) kind: Option<Kind>,
+    pub(super) name: Option<Wanted>,
+    pub(super) place: Option<Wanted>,
+}
+
+impl Step {
+    /// Whether it takes a frame.
+    pub(super) fn matches(&self, frame: &Frame, strings: &Strings) -> bool {
+        // Kinds come first: they leave few frames whose texts must be looked at.
+        let kind = Kind::of(frame);
+        kind.is_some()
+            && self.kind.is_none_or(|wanted| Some(wanted) == kind)
+            && self.name.as_ref().is_none_or(|name| has_name(frame, strings, name))
+            && self.place.as_ref().is_none_or(|place| has_place(frame, strings, place))
+    }
+}
+
+/// Whether views fold a frame away: an interpreter's own, a framework's dispatch, a stream.
+pub(super) fn is_folded(frame: &Frame) -> bool {
+    frame.role() != Role::Code || matches!(frame, Frame::Stream { .. })
+}
+
+fn has_name(frame: &Frame, strings: &Strings, wanted: &Wanted) -> bool {
+    let text = |id| strings.get(id);
+    match *frame {
+        Frame::Python { function, .. } => {
+            let full = text(function);
+            wanted.is(full) || full.rsplit_once('.').is_some_and(|(_, last)| wanted.is(last))
+        }
+        Frame::Operator { name } => {
+            let full = text(name);
+            // Operands stand behind a blank; JAX names a path, whose last part is the operator.
+            let bare = full.split_once(" [").map_or(full, |(bare, _)| bare);
+            let last = bare.rsplit_once('/').map_or(bare, |(_, last)| last);
+            wanted.is(full) || wanted.is(bare) || wanted.is(last)
+        }
+        Frame::Layer { path, class } => wanted.is(text(path)) || wanted.is(text(class)),
+        Frame::Process { comm: name, .. } | Frame::Thread { name, .. } => {
+            wanted.is(text(name)) || wanted.is(&frame.label(strings, false))
+        }
+        Frame::Native { symbol: name, .. }
+        | Frame::Kernel { symbol: name }
+        | Frame::Range { name }
+        | Frame::GpuApi { name }
+        | Frame::GpuKernel { name }
+        | Frame::Instruction { kernel: name, .. }
+        | Frame::Wait { reason: name }
+        | Frame::KernelUnnamed { reason: name }
+        | Frame::Unresolved { reason: name, .. } => wanted.is(text(name)),
+        _ => wanted.is(&frame.label(strings, false)),
+    }
+}
+
+fn has_place(frame: &Frame, strings: &Strings, wanted: &Wanted) -> bool {
+    let is = |id: StrId| {
+        let path = strings.get(id);
+        let base = path.rsplit_once('/').map(|(_, base)| base);
+        id != StrId::EMPTY && (wanted.is(path) || base.is_some_and(|base| wanted.is(base)))
+    };
+    match *frame {
+        Frame::Python { file, .. } | Frame::Instruction { file, .. } => is(file),
+        Frame::Native { module, file, .. } => is(module) || is(file),
+        Frame::NativeUnnamed { module, .. } => is(module),
+        _ => false,
+    }
+}

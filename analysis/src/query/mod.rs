@@ -1,0 +1,188 @@
+//! Queries: patterns over call paths, such as `python:train_step ** operator:aten::* ** gpu-kernel:*nccl*`.
+//!
+//! Owns: [`Query`], what it matches in a profile ([`Matches`]), and the part of a profile that matches. Because: a
+//! regular expression over one frame cannot say "this kernel, but only below that function", and users and rules must
+//! say so alike. Does not: sum values, or know a rule.
+//!
+//! `docs/query.md` has the language. A query is a sequence of steps. Each step takes one frame, from the root of a
+//! stack to its leaf; a gap between steps takes any number of frames.
+//!
+//! All ways to match are followed at once. The state of a context is a set of numbers in one word: bit *i* says that
+//! the first *i* steps match the stack so far. A frame moves the bits of the steps that it matches up by one and keeps
+//! the bits at gaps. So one pass over the tree is enough, whatever the query: a step is tested once for each distinct
+//! frame, and each context costs a few instructions and four bytes.
+
+mod frame;
+mod parse;
+
+use std::fmt;
+use std::sync::Arc;
+
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::view;
+
+use frame::Step;
+
+/// Most steps of a query: their states and one flag fit in a word of 32 bits.
+pub const STEPS_MAX: usize = 30;
+/// Bytes of the longest query: longer than anyone types.
+pub const BYTES_MAX: usize = 1000;
+
+/// Bit of a frame that is not there for a query: views fold it into the frame beside it.
+const FOLDED: u32 = 1 << 31;
+
+/// A pattern over call paths.
+#[derive(Clone)]
+pub struct Query {
+    text: Arc<str>,
+    steps: Arc<[Step]>,
+    /// Bit *i*: any number of frames may stand behind the first *i* steps.
+    gaps: u32,
+    inverted: bool,
+}
+
+/// A query that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadQuery {
+    text: String,
+    column: usize,
+    message: String,
+}
+
+impl BadQuery {
+    /// Where it is wrong: a character of the query, counted from 1.
+    pub fn column(&self) -> usize {
+        self.column
+    }
+
+    /// What is wrong, in a few words.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for BadQuery {
+    /// The message with its column; below it the query and a mark at that column.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BadQuery { text, column, message } = self;
+        write!(f, "column {column}: {message}")?;
+        if text.chars().count() > BYTES_MAX {
+            return Ok(());
+        }
+        let text = text.replace(char::is_control, " ");
+        write!(f, "\n  {text}\n  {:>column$}", '^')
+    }
+}
+
+impl std::error::Error for BadQuery {}
+
+impl Query {
+    /// Reads a query.
+    ///
+    /// # Errors
+    /// It is none: the error has the column.
+    pub fn parse(text: &str) -> Result<Self, BadQuery> {
+        let parsed = parse::parse(text).map_err(|wrong| BadQuery {
+            text: text.to_owned(),
+            column: text.get(..wrong.at).map_or(0, |before| before.chars().count()) + 1,
+            message: wrong.message,
+        })?;
+        Ok(Query {
+            text: text.into(),
+            steps: parsed.steps.into(),
+            gaps: parsed.gaps,
+            inverted: parsed.inverted,
+        })
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What it matches in a profile.
+    pub fn matches(&self, profile: &Profile) -> Matches {
+        let frames: Vec<u32> = profile
+            .frames
+            .iter()
+            .map(|(_, frame)| match frame::is_folded(&frame) {
+                true => FOLDED,
+                false => self.steps_of(|step| step.matches(&frame, &profile.strings)),
+            })
+            .collect();
+        let mut states: Vec<u32> = Vec::with_capacity(profile.tree.len());
+        states.push(1);
+        // Callers come before what they call.
+        for node in profile.tree.nodes().skip(1) {
+            let above = states.get(node.parent.index()).copied().unwrap_or(0);
+            let frame = frames.get(node.frame.index()).copied().unwrap_or(0);
+            states.push(match frame {
+                FOLDED => above,
+                _ => ((above & frame) << 1) | (above & self.gaps),
+            });
+        }
+        Matches { states, accepted: 1 << self.steps.len(), inverted: self.inverted }
+    }
+
+    /// The part of a profile that matches: its contexts with values, and their callers. It has no timeline: that is by
+    /// thread and has no stacks.
+    pub fn part_of(&self, profile: &Profile) -> Profile {
+        let matches = self.matches(profile);
+        view::only_contexts(profile, |node| matches.has(node))
+    }
+
+    /// Whether a context with values matches.
+    pub fn has_matches(&self, profile: &Profile) -> bool {
+        let matches = self.matches(profile);
+        let cells = |metric: &Metric| profile.tree.cells(*metric);
+        Metric::ALL.iter().flat_map(cells).any(|(node, _)| matches.has(node))
+    }
+
+    fn steps_of(&self, mut is_in: impl FnMut(&Step) -> bool) -> u32 {
+        self.steps
+            .iter()
+            .enumerate()
+            .fold(0, |bits, (number, step)| if is_in(step) { bits | 1 << number } else { bits })
+    }
+}
+
+impl fmt::Debug for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Query").field(&self.text).finish()
+    }
+}
+
+impl PartialEq for Query {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+impl Eq for Query {}
+
+impl std::str::FromStr for Query {
+    type Err = BadQuery;
+
+    fn from_str(text: &str) -> Result<Self, BadQuery> {
+        Query::parse(text)
+    }
+}
+
+/// The contexts of one profile that match a query.
+#[derive(Clone, Debug)]
+pub struct Matches {
+    /// By node: the steps that match the stack so far.
+    states: Vec<u32>,
+    /// The bit of all steps.
+    accepted: u32,
+    inverted: bool,
+}
+
+impl Matches {
+    /// Whether a context matches.
+    pub fn has(&self, node: NodeId) -> bool {
+        let state = self.states.get(node.index()).copied().unwrap_or(0);
+        (state & self.accepted != 0) != self.inverted
+    }
+}

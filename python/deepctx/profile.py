@@ -1,0 +1,192 @@
+"""Profile: what can be asked of an opened profile."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import json
+import os
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeVar
+
+from deepctx import _native
+from deepctx.findings import Analysis, Check, Finding
+
+Key = TypeVar("Key", bound=Hashable)
+
+#: Contexts in a notebook's table.
+_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the reader of a profile should know about it."""
+
+    #: `newer-minor`, `not-ended-well`, `file-left-out` or `not-imported`.
+    kind: str
+    text: str
+    #: Whether something that was captured is missing.
+    is_damage: bool
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Figures of the whole profile by one metric."""
+
+    name: str
+    #: `ns`, `bytes` or `count`.
+    unit: str
+    #: The sum of all values, in `unit`.
+    total: int
+
+
+class Profile(_native.Profile):
+    """A profile: calling contexts with their figures, and what became of every record.
+
+    `len(profile)` is the number of contexts, the root included.
+    """
+
+    @property
+    def notes(self) -> list[Note]:
+        """What the reader should know: what is missing, and why."""
+        return [Note(**note) for note in json.loads(self._notes())]
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """The metrics that the profile has values of."""
+        found = []
+        for row in self.report(rows=0)["metrics"]:
+            field = next(field for field in row if field.startswith("value_"))
+            found.append(Metric(row["metric"], field.removeprefix("value_"), row[field]))
+        return found
+
+    @property
+    def ledger(self) -> dict[str, Any]:
+        """What became of every record: `received`, `lost`, `losses` by reason, and the `ledger` of each stage."""
+        report = self.report(rows=0)
+        return {name: report[name] for name in ("received", "lost", "losses", "ledger", "imbalance")}
+
+    def walk(self) -> _native.Walk:
+        """All contexts, callers first."""
+        return self.root.walk()
+
+    def filter(self, predicate: Callable[[_native.Node], object]) -> list[_native.Node]:
+        """The contexts for which `predicate` is true, callers first."""
+        return [node for node in self.walk() if predicate(node)]
+
+    def group_by(self, key: Callable[[_native.Node], Key], metric: str | None = None) -> dict[Key, int]:
+        """By key: the exclusive values of its contexts, in the metric's unit. Their sum is the metric's total."""
+        sums: dict[Key, int] = {}
+        for node in self.walk():
+            if value := node.exclusive(metric):
+                name = key(node)
+                sums[name] = sums.get(name, 0) + value
+        return sums
+
+    def report(self, metric: str | None = None, rows: int = 10) -> dict[str, Any]:
+        """All tables of a report, as `deepctx-bpf report --format json` has them."""
+        report: dict[str, Any] = json.loads(self._report(metric, rows))
+        return report
+
+    def analysis(self, only: Sequence[str] = (), skip: Sequence[str] = ()) -> Analysis:
+        """What the built-in rules conclude, and what became of each. ValueError: there is no such rule."""
+        found = json.loads(self._findings(list(only), list(skip)))
+        findings = [Finding.from_dict(fields) for fields in found["findings"]]
+        return Analysis(tuple(findings), tuple(Check(**check) for check in found["checks"]))
+
+    def findings(self, only: Sequence[str] = (), skip: Sequence[str] = ()) -> Sequence[Finding]:
+        """What the built-in rules conclude, largest gain first."""
+        return self.analysis(only, skip).findings
+
+    def to_networkx(self) -> Any:
+        """The contexts as a `networkx.DiGraph` from callers to callees.
+
+        A context is its number, with `name`, `kind` and, by metric, the pair of exclusive and inclusive values.
+        """
+        graph = _needed("networkx", "networkx").DiGraph()
+        for node in self.walk():
+            graph.add_node(node.id, name=node.label, kind=node.kind, metrics=node.metrics)
+            if node.parent is not None:
+                graph.add_edge(node.parent.id, node.id)
+        return graph
+
+    def to_hatchet(self, metric: str | None = None) -> Any:
+        """The contexts as a `hatchet.GraphFrame`."""
+        hatchet = _needed("hatchet", "llnl-hatchet")
+        # The second part of the document is a table of devices, which hatchet does not read.
+        return hatchet.GraphFrame.from_literal(json.loads(self._hatchet(metric))[:1])
+
+    def __repr__(self) -> str:
+        return f"<Profile of {self.target or 'an unnamed target'}: {len(self)} contexts, by {self.metric}>"
+
+    def _repr_html_(self) -> str:
+        rows = self.report(rows=_SHOWN)["functions"]
+        cells = "".join(
+            f"<tr><td>{row['exclusive_percent']:.1f} %</td><td>{row['inclusive_percent']:.1f} %</td>"
+            f"<td>{html.escape(row['function'])}</td><td>{html.escape(row['at'])}</td></tr>"
+            for row in rows
+        )
+        # A frame of its own: the graph's script and names must not reach the notebook's page.
+        graph = html.escape(self.flamegraph_svg(), quote=True)
+        return (
+            f"<p>{html.escape(repr(self))}</p>"
+            f"<table><tr><th>exclusive</th><th>inclusive</th><th>function</th><th>at</th></tr>{cells}</table>"
+            f'<iframe sandbox="allow-scripts" srcdoc="{graph}" style="width:100%;height:400px;border:0"></iframe>'
+        )
+
+
+@dataclass(frozen=True)
+class Change:
+    """One context or function in both profiles."""
+
+    #: Names of the frames, outermost first; of a function just its own.
+    frames: Sequence[str]
+    #: How much its share grew, -1 to 1.
+    change: float
+    #: Chance changes are smaller than this in 95 of 100 cases; a share.
+    bound: float
+    #: Whether chance is an unlikely cause, considering how many were compared.
+    significant: bool
+    #: `share` (0 to 1) and `value` (in the metric's unit) before and after.
+    before: dict[str, float]
+    after: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Diff:
+    """What changed between two profiles, largest change first."""
+
+    metric: str
+    #: `total` (in the metric's unit) and `values` of the whole profiles.
+    before: dict[str, int]
+    after: dict[str, int]
+    functions: Sequence[Change]
+    contexts: Sequence[Change]
+
+
+def _needed(module: str, package: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"this needs the module {module}: pip install {package}") from error
+
+
+def open(path: str | os.PathLike[str]) -> Profile:
+    """Opens a profile, or what another tool recorded: pprof, Kineto, `perf script`, folded stacks, …
+
+    What is missing is in `Profile.notes`. OpenError: it is no profile, cannot be read, or is of a newer version.
+    """
+    return Profile(path)
+
+
+def diff(before: Profile, after: Profile, metric: str | None = None, rows: int = 10) -> Diff:
+    """What changed between two profiles: of functions and contexts each the `rows` largest changes."""
+    changes = json.loads(_native.diff_json(before, after, metric, rows))
+    sides = (Change(**row) for row in changes["functions"]), (Change(**row) for row in changes["contexts"])
+    functions, contexts = (tuple(rows) for rows in sides)
+    return Diff(changes["metric"], changes["before"], changes["after"], functions, contexts)

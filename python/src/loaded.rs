@@ -1,0 +1,96 @@
+//! Loaded: an opened profile with what is computed from it once.
+//!
+//! Owns: children and inclusive values of contexts, and the choice of a metric. Because: a tree stores parents and
+//! exclusive values, while a script asks each context for its children and its inclusive value. Does not: know Python.
+
+use std::sync::OnceLock;
+
+use deepctx_analysis::{Selection, Subset, usual_metric};
+use deepctx_profile::{Metric, NodeId, Profile};
+use deepctx_storage::Opened;
+
+/// An opened profile.
+pub(crate) struct Loaded {
+    pub(crate) opened: Opened,
+    /// What stands for a metric that is not named.
+    pub(crate) metric: Metric,
+    children: OnceLock<Children>,
+    inclusive: Vec<OnceLock<Vec<u64>>>,
+}
+
+/// The children of all contexts, one list behind the other.
+struct Children {
+    /// By context: where its list begins; one more entry for the end of the last.
+    begins: Vec<u32>,
+    nodes: Vec<NodeId>,
+}
+
+impl Loaded {
+    pub(crate) fn new(opened: Opened) -> Self {
+        let metric = usual_metric(&[&opened.profile]);
+        let inclusive = Metric::ALL.iter().map(|_| OnceLock::new()).collect();
+        Loaded { opened, metric, children: OnceLock::new(), inclusive }
+    }
+
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.opened.profile
+    }
+
+    /// The metric of a name, or the usual one.
+    ///
+    /// # Errors
+    /// There is no such metric, or the profile has no values of it: a sentence that lists those it has.
+    pub(crate) fn metric(&self, name: Option<&str>) -> Result<Metric, String> {
+        let Some(name) = name else { return Ok(self.metric) };
+        let metric: Metric =
+            name.parse().map_err(|error: deepctx_profile::metric::UnknownMetric| error.to_string())?;
+        let tree = &self.profile().tree;
+        if tree.metrics().any(|known| known == metric) {
+            return Ok(metric);
+        }
+        let known: Vec<&str> = tree.metrics().map(Metric::name).collect();
+        Err(match known.is_empty() {
+            true => format!("the profile has no values of `{metric}`: it has no values at all"),
+            false => format!("the profile has no values of `{metric}`: it has {}", known.join(", ")),
+        })
+    }
+
+    /// The profile as tables see it, by one metric and with so many rows.
+    pub(crate) fn subset(&self, metric: Metric, rows: usize) -> Subset<'_> {
+        Subset::new(self.profile(), &Selection { rows, ..Selection::of(metric) })
+    }
+
+    /// What a context called, in the order in which it was first seen.
+    pub(crate) fn children(&self, node: NodeId) -> &[NodeId] {
+        let Children { begins, nodes } = self.children.get_or_init(|| Children::of(self.profile()));
+        let bound = |index: usize| begins.get(index).map_or(nodes.len(), |begin| *begin as usize);
+        nodes.get(bound(node.index())..bound(node.index() + 1)).unwrap_or_default()
+    }
+
+    /// By context: the sum of the metric with all that it called.
+    pub(crate) fn inclusive(&self, metric: Metric) -> &[u64] {
+        self.inclusive[metric.index()].get_or_init(|| self.profile().tree.inclusive(metric))
+    }
+}
+
+impl Children {
+    /// Counts, then places: two passes over the parents, whatever the shape of the tree.
+    fn of(profile: &Profile) -> Self {
+        let tree = &profile.tree;
+        let mut begins = vec![0u32; tree.len() + 1];
+        for node in tree.nodes().skip(1) {
+            begins[node.parent.index() + 1] += 1;
+        }
+        for index in 1..begins.len() {
+            begins[index] += begins[index - 1];
+        }
+        let mut next = begins.clone();
+        let mut nodes = vec![NodeId::ROOT; tree.len() - 1];
+        for (number, node) in (0u32..).zip(tree.nodes()).skip(1) {
+            let place = &mut next[node.parent.index()];
+            nodes[*place as usize] = NodeId::from_number(number);
+            *place += 1;
+        }
+        Children { begins, nodes }
+    }
+}

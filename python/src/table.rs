@@ -1,0 +1,76 @@
+//! Table: rows and columns for pandas, polars and DuckDB, without a copy.
+//!
+//! Owns: [`Table`], and the capsule of Arrow's C stream interface. Because: that interface is what all of them read,
+//! and neither side has to link the other. Does not: fill a table; see `columns` and `rows`.
+
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{RecordBatch, RecordBatchIterator};
+use arrow_schema::ffi::FFI_ArrowSchema;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::errors::failed;
+
+/// A table of a profile.
+///
+/// Whatever reads Arrow's C stream interface takes it without a copy: `pyarrow.table(t)`, `polars.DataFrame(t)`,
+/// `duckdb.from_arrow(pyarrow.table(t))`. It may be read any number of times.
+#[pyclass(frozen, module = "deepctx")]
+pub(crate) struct Table {
+    name: String,
+    batch: RecordBatch,
+}
+
+impl Table {
+    pub(crate) fn new(name: &str, batch: RecordBatch) -> Self {
+        Table { name: name.to_owned(), batch }
+    }
+}
+
+#[pymethods]
+impl Table {
+    /// Name of the table.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Names of the columns.
+    #[getter]
+    fn column_names(&self) -> Vec<String> {
+        self.batch.schema().fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    /// How many rows and columns there are.
+    #[getter]
+    fn shape(&self) -> (usize, usize) {
+        (self.batch.num_rows(), self.batch.num_columns())
+    }
+
+    fn __len__(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Table {}: {} rows, {} columns>", self.name, self.batch.num_rows(), self.batch.num_columns())
+    }
+
+    /// The schema as a capsule of Arrow's C data interface.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        let schema = FFI_ArrowSchema::try_from(self.batch.schema().as_ref()).map_err(failed)?;
+        PyCapsule::new_with_value(py, schema, c"arrow_schema")
+    }
+
+    /// The rows as a capsule of Arrow's C stream interface. A schema that is asked for is not converted to, as the
+    /// interface allows.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        drop(requested_schema);
+        let batches = RecordBatchIterator::new([Ok(self.batch.clone())], self.batch.schema());
+        PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(batches)), c"arrow_array_stream")
+    }
+}

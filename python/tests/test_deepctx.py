@@ -1,0 +1,340 @@
+"""Tests of the module: each is a sentence that is true."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import deepctx
+
+STACKS = """\
+main;step;gemm 70
+main;step;relu 10
+main;load 20
+"""
+
+
+@pytest.fixture
+def folded(tmp_path: pathlib.Path) -> pathlib.Path:
+    path = tmp_path / "run.folded"
+    path.write_text(STACKS)
+    return path
+
+
+@pytest.fixture
+def profile(folded: pathlib.Path) -> deepctx.Profile:
+    return deepctx.open(folded)
+
+
+def test_walk_visits_callers_before_callees(profile):
+    names = [node.name for node in profile.walk()]
+    assert names == ["all", "main", "step", "gemm", "relu", "load"]
+    assert [node.name for node in profile.root.children[0].children[0].walk()] == ["step", "gemm", "relu"]
+
+
+def test_every_node_knows_its_place_and_values(profile):
+    gemm = profile.filter(lambda node: node.name == "gemm")[0]
+    assert (gemm.depth, gemm.path, gemm.parent.name) == (3, ["main", "step", "gemm"], "step")
+    assert (gemm.parent.exclusive(), gemm.parent.inclusive(), gemm.exclusive()) == (0, 80, 70)
+    assert gemm.parent.metrics == {profile.metric: (0, 80)}
+    assert gemm == profile.node(gemm.id) and hash(gemm) == hash(profile.node(gemm.id)) and gemm != gemm.parent
+    assert profile.root.parent is None and profile.root.inclusive() == 100
+
+
+def test_groups_add_up_to_the_total(profile):
+    groups = profile.group_by(lambda node: node.parent.name)
+    assert groups == {"step": 80, "main": 20}
+    assert sum(groups.values()) == profile.metrics[0].total == 100
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "hint"),
+    [(None, "not-found", "a profile is a folder"), (b"\0\1\2 nothing", "not-imported", "are imported")],
+)
+def test_opening_errors_name_kind_path_and_hint(tmp_path, content, kind, hint):
+    path = tmp_path / "run"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(deepctx.OpenError, match="run") as raised:
+        deepctx.open(path)
+    assert (raised.value.kind, raised.value.path) == (kind, str(path))
+    assert hint in raised.value.hint and raised.value.hint in str(raised.value)
+
+
+def test_unknown_metric_table_and_node_say_what_exists(profile):
+    with pytest.raises(ValueError, match="no values of `gpu-time`: it has samples"):
+        profile.root.exclusive("gpu-time")
+    with pytest.raises(ValueError, match="unknown metric `time`"):
+        profile.table("nodes", "time")
+    with pytest.raises(ValueError, match="no table `node`: expected one of nodes, metrics, functions"):
+        profile.table("node")
+    with pytest.raises(IndexError, match="no context 6: the profile has 6"):
+        profile.node(6)
+    with pytest.raises(ValueError, match="unknown rule `hotspots`"):
+        profile.findings(only=["hotspots"])
+
+
+def test_a_difference_names_what_grew(profile, tmp_path):
+    (tmp_path / "after.folded").write_text(STACKS.replace("load 20", "load 900"))
+    diff = deepctx.diff(profile, deepctx.open(tmp_path / "after.folded"))
+    grown = max(diff.contexts, key=lambda change: change.change)
+    assert (list(grown.frames)[-1], grown.before["value"], grown.after["value"]) == ("load", 20, 900)
+    assert (diff.before["total"], diff.after["total"]) == (100, 980)
+
+
+def test_report_and_ledger_are_the_commands_own(profile):
+    report = profile.report(rows=1)
+    assert (len(report["functions"]), report["rows_left_out"]["functions"]) == (1, 4)
+    assert profile.ledger["losses"] == report["losses"]
+
+
+def test_nodes_are_the_same_in_pyarrow_polars_duckdb_and_pandas(profile):
+    table = profile.table("nodes")
+    assert (table.shape[0], len(table)) == (len(profile), 6)
+    rows = [(node.id, node.parent and node.parent.id, node.name, node.inclusive()) for node in profile.walk()]
+    columns = ["id", "parent", "name", "samples_inclusive_count"]
+    arrow = pa.table(table)
+    assert arrow.column_names == table.column_names == pa.schema(table).names
+    assert [tuple(row.values()) for row in arrow.select(columns).to_pylist()] == rows
+    assert pl.DataFrame(table).select(columns).rows() == rows
+    assert duckdb.sql(f"select {', '.join(columns)} from arrow order by id").fetchall() == rows
+    frame = arrow.to_pandas()
+    assert frame.groupby("kind", observed=True)["samples_exclusive_count"].sum().sum() == 100
+
+
+def test_a_table_outlives_its_profile_and_is_read_twice(folded):
+    table = deepctx.open(folded).table("functions")
+    first, second = pa.table(table), pa.table(table)
+    assert first == second and first.column("function").to_pylist()[0] == "gemm"
+    table.__arrow_c_stream__()  # A stream that nobody reads is released with its capsule.
+
+
+def test_every_table_can_be_read(profile):
+    for name in profile.tables:
+        assert pa.table(profile.table(name)).num_rows == len(profile.table(name)), name
+
+
+class Loading(deepctx.Rule):
+    name = "loading-share"
+    title = "loading takes too much"
+
+    def check(self, profile):
+        yield deepctx.Finding("20 % loading", gain=deepctx.Gain("it must still load", 20.0), datapoints=100)
+
+
+class Raises(Loading):
+    name = "raises"
+
+    def check(self, profile):
+        raise KeyError("gone")
+
+
+class NotAFinding(Loading):
+    name = "not-a-finding"
+
+    def check(self, profile):
+        return ["20 %"]
+
+
+class Endless(Loading):
+    name = "endless"
+
+    def check(self, profile):
+        while True:
+            yield deepctx.Finding("again")
+
+
+class NeedsInput(Loading):
+    name = "needs-input"
+
+    def check(self, profile):
+        raise deepctx.NotChecked("the profile has no time of kernels", "--gpu-activity")
+
+
+def test_a_failing_rule_costs_itself_a_sentence(profile):
+    rules = [Raises, NotAFinding, Endless, NeedsInput, Loading]
+    analysis = deepctx.analyze(profile, rules, builtin=False)
+    outcomes = {check.rule: (check.outcome, check.reason) for check in analysis.checks}
+    assert outcomes["raises"][0] == "failed" and "KeyError: 'gone' (test_deepctx.py:" in outcomes["raises"][1]
+    assert "must give findings, not str" in outcomes["not-a-finding"][1]
+    assert "more than 1000 findings" in outcomes["endless"][1]
+    assert outcomes["needs-input"] == ("not-checked", "the profile has no time of kernels")
+    assert outcomes["loading-share"] == ("findings", None)
+    assert [(found.rule, found.severity, found.metric) for found in analysis.findings] == [
+        ("loading-share", "high", "samples")
+    ]
+
+
+def test_rules_run_beside_the_built_in_ones(profile):
+    checks = deepctx.analyze(profile, [Loading]).checks
+    assert checks[-1].rule == "loading-share" and checks[:-1] == profile.analysis().checks
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("hotspot", "another rule has this name"), ("Load", "words joined by"), (None, "words joined by")],
+)
+def test_bad_rule_names_are_refused(profile, name, message):
+    with pytest.raises(ValueError, match=message):
+        deepctx.analyze(profile, [type("Bad", (Loading,), {"name": name})])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "7", True])
+def test_figures_are_finite_numbers(value):
+    with pytest.raises(ValueError, match="must be a finite number"):
+        deepctx.Figure("f", value)
+
+
+RULES = '''
+import os, sys, time, deepctx
+
+class Base(deepctx.Rule):
+    title = "a title"
+
+class Loops(Base):
+    name = "loops"
+    def check(self, profile):
+        while True: pass
+
+class Prints(Base):
+    name = "prints"
+    def check(self, profile):
+        while True: print("x" * 1000)
+
+class Dies(Base):
+    name = "dies"
+    def check(self, profile):
+        os.abort()
+
+class Exits(Base):
+    name = "exits"
+    def check(self, profile):
+        sys.exit(3)
+
+class Huge(Base):
+    name = "huge"
+    def check(self, profile):
+        yield deepctx.Finding("x" * (2 << 20))
+
+class Healthy(Base):
+    name = "healthy"
+    def check(self, profile):
+        return []
+
+class Finds(Base):
+    name = "finds"
+    def check(self, profile):
+        print("seen by who writes the rule")
+        yield deepctx.Finding("found", gain=deepctx.Gain("all of it", 7))
+'''
+
+
+def run(command, folder):
+    # Not where the sources are: Python would import them instead of the package.
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=folder)
+
+
+def run_rules(path, profile):
+    # The deadline is shortened, since two of the rules reach it.
+    code = f"from deepctx import rules; raise SystemExit(rules.main({str(path)!r}, {str(profile)!r}, 1.0))"
+    done = run([sys.executable, "-c", code], path.parent)
+    return done, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_rules_that_loop_print_or_die_leave_the_others_alone(tmp_path, folded):
+    path = tmp_path / "rules.py"
+    path.write_text(RULES)
+    done, (head, *lines) = run_rules(path, folded)
+    assert head == {"rules": ["loops", "prints", "dies", "exits", "huge", "healthy", "finds"]}
+    checks = {line["check"]["rule"]: line["check"] for line in lines}
+    assert checks["loops"]["reason"] == "it did not end within 1 s"
+    assert checks["prints"]["reason"] == "it printed more than 64 KiB"
+    assert "by signal" in checks["dies"]["reason"]
+    assert "SystemExit: 3" in checks["exits"]["reason"]
+    assert checks["huge"]["reason"] == "its findings take more than 1024 KiB"
+    assert [checks[rule]["outcome"] for rule in ("healthy", "finds")] == ["healthy", "findings"]
+    assert lines[-1]["findings"][0]["gain"] == {"label": "bounded", "because": "all of it", "at_most_percent": 7}
+    assert "seen by who writes the rule" in done.stderr and done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [("1 / 0", "ZeroDivisionError"), ("def f(:", "SyntaxError"), ("while True: pass", "did not end within 1 s")],
+)
+def test_a_file_that_cannot_be_loaded_is_one_sentence(tmp_path, folded, rules, message):
+    path = tmp_path / "rules.py"
+    path.write_text(rules)
+    done, lines = run_rules(path, folded)
+    assert done.returncode == 1 and len(lines) == 1 and message in lines[0]["error"]
+
+
+def test_the_runner_starts_by_its_name(folded):
+    rules = pathlib.Path(__file__).resolve().parent.parent / "examples" / "rules.py"
+    done = run([sys.executable, "-m", "deepctx.rules", rules, folded], folded.parent)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert lines[0] == {"rules": ["loading-share"]} and len(lines[1]["findings"]) == 1, done.stderr
+
+
+def analyze(rules, profile, *options):
+    """What the command says that the rules run in: its exit code, JSON and errors."""
+    command = [os.environ["DEEPCTX_BPF"], "analyze", profile, "--rules", rules, "--format", "json", *options]
+    # The command starts `python3`: the one that has the module's packages.
+    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+@pytest.mark.skipif("DEEPCTX_BPF" not in os.environ, reason="DEEPCTX_BPF does not name the command")
+def test_the_command_runs_rules_in_python_beside_its_own(tmp_path, folded):
+    rules = pathlib.Path(__file__).resolve().parent.parent / "examples" / "rules.py"
+    code, found, said = analyze(rules, folded, "--fail-on", "loading-share")
+    outcomes = {check["rule"]: check["outcome"] for check in found["checks"]}
+    assert code == 1 and outcomes["loading-share"] == "findings" and "hotspot" in outcomes, said
+    code, found, said = analyze(rules, folded, "--only", "loading-share")
+    assert code == 0 and [finding["rule"] for finding in found["findings"]] == ["loading-share"], said
+    code, found, said = analyze(rules, folded, "--skip", "loading-share")
+    assert "loading-share" not in {check["rule"] for check in found["checks"]}, said
+    broken = tmp_path / "broken.py"
+    broken.write_text(
+        "from deepctx import Rule\n"
+        "class Broken(Rule):\n"
+        "    name, title = 'broken', 'divides'\n"
+        "    def check(self, profile):\n"
+        "        return [1 / 0]\n"
+    )
+    code, found, said = analyze(broken, folded)
+    (check,) = [check for check in found["checks"] if check["rule"] == "broken"]
+    assert code == 0 and check["outcome"] == "failed" and "ZeroDivisionError" in check["reason"], said
+    broken.write_text("1 / 0")
+    code, found, said = analyze(broken, folded)
+    assert code == 2 and found is None and "ZeroDivisionError" in said
+
+
+def test_notebooks_get_a_table_and_a_sandboxed_graph(tmp_path):
+    path = tmp_path / "odd.folded"
+    path.write_text("main;<script>x</script> 5\n")
+    page = deepctx.open(path)._repr_html_()
+    assert "<script>" not in page and "&lt;script&gt;x" in page and 'sandbox="allow-scripts"' in page
+
+
+def test_networkx_gets_every_context(profile):
+    graph = profile.to_networkx()
+    assert (graph.number_of_nodes(), graph.number_of_edges()) == (6, 5)
+    assert graph.nodes[1]["metrics"] == {"samples": (0, 100)}
+
+
+def test_hatchet_gets_one_literal_or_a_missing_package_is_named(profile, monkeypatch):
+    monkeypatch.setitem(sys.modules, "hatchet", None)
+    with pytest.raises(ImportError, match="pip install llnl-hatchet"):
+        profile.to_hatchet()
+    stand_in = types.SimpleNamespace(GraphFrame=types.SimpleNamespace(from_literal=lambda literal: literal))
+    monkeypatch.setitem(sys.modules, "hatchet", stand_in)
+    (root,) = profile.to_hatchet()
+    assert (root["frame"]["name"], [child["frame"]["name"] for child in root["children"]]) == ("all", ["main"])
