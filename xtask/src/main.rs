@@ -74,6 +74,7 @@ enum Chore {
 }
 
 fn main() {
+    sh::remember_own_program();
     let outcome = match Arguments::parse().chore {
         Chore::Setup(options) => setup::run(&options),
         Chore::Ebpf(options) => ebpf::run(&options),

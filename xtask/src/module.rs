@@ -8,13 +8,15 @@
 //! target/validators/module   a private environment: what reads tables, what checks types, what runs tests
 //! ```
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::sh;
+
+/// What cargo calls the module's library.
+pub(crate) const LIBRARY: &str = "libdeepctx_native.so";
 
 /// What reads tables and trees, checks types and runs tests.
 const PACKAGES: &[&str] = &[
@@ -27,15 +29,21 @@ const PACKAGES: &[&str] = &[
     "pytest==9.2.0",
 ];
 
-/// Builds the package by itself.
+/// Builds the package.
 pub(crate) fn build() -> Result<PathBuf> {
-    let mut cargo = sh::command("cargo");
-    sh::run(cargo.args(["build", "--package", "deepctx-python", "--locked", "--quiet"]))?;
-    assemble()
+    assemble(&built(&["deepctx-python"])?)
 }
 
-/// Puts the package together from what was built.
-fn assemble() -> Result<PathBuf> {
+/// Builds the module's library, with the other packages.
+fn built(packages: &[&str]) -> Result<PathBuf> {
+    let mut cargo = sh::command("cargo");
+    cargo.args(["build", "--locked", "--quiet"]);
+    sh::run(cargo.args(packages.iter().flat_map(|package| ["--package", package])))?;
+    Ok(sh::target_dir().join("debug").join(LIBRARY))
+}
+
+/// Puts the package together.
+fn assemble(library: &Path) -> Result<PathBuf> {
     let package = sh::target_dir().join("module/deepctx");
     sh::remove(&package)?;
     fs::create_dir_all(&package)?;
@@ -46,19 +54,19 @@ fn assemble() -> Result<PathBuf> {
             fs::copy(entry.path(), package.join(entry.file_name()))?;
         }
     }
-    let library = sh::target_dir().join("debug/libdeepctx_native.so");
-    fs::copy(&library, package.join("_native.abi3.so")).with_context(|| library.display().to_string())?;
+    fs::copy(library, package.join("_native.abi3.so")).with_context(|| library.display().to_string())?;
     Ok(package)
 }
 
-/// Builds it and runs its tests: types, examples in its texts, behaviour, and `analyze --rules` of the command. The
-/// libraries are those of the workspace's tests, compiled with these variables; by itself, each would be compiled again
-/// with fewer features.
-pub(crate) fn test(variables: impl IntoIterator<Item = (&'static str, OsString)>) -> Result<()> {
-    let mut cargo = sh::command("cargo");
-    cargo.envs(variables).args(["build", "--workspace", "--all-targets", "--locked", "--quiet"]);
-    sh::run(&mut cargo)?;
-    let package = assemble()?;
+/// Runs the module's tests: types, examples in its texts, behaviour, and `analyze --rules` of the command.
+/// `built_with_tests` is the library and the command, where the workspace's tests have them compiled: built again, the
+/// command would be replaced under other tests that run it.
+pub(crate) fn test(built_with_tests: Option<(&Path, &Path)>) -> Result<()> {
+    let (library, product) = match built_with_tests {
+        Some((library, product)) => (library.to_owned(), product.to_owned()),
+        None => (built(&["deepctx-python", "deepctx-bpf"])?, sh::target_dir().join("debug/deepctx-bpf")),
+    };
+    let package = assemble(&library)?;
     let environment = environment()?;
     let run = |program: &str, arguments: &[&str]| {
         // Programs, not `python -m`: that would import the sources in this folder instead of the package.
@@ -66,7 +74,7 @@ pub(crate) fn test(variables: impl IntoIterator<Item = (&'static str, OsString)>
         command.args(arguments).current_dir(sh::root().join("python"));
         // Nothing is written beside the sources.
         command.env("PYTHONDONTWRITEBYTECODE", "1");
-        command.env("DEEPCTX_BPF", sh::target_dir().join("debug/deepctx-bpf"));
+        command.env("DEEPCTX_BPF", &product);
         sh::run(command.env("PYTHONPATH", package.parent().unwrap_or(Path::new("."))))
     };
     run("mypy", &["--strict", "--cache-dir=/dev/null", "deepctx"])?;

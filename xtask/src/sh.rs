@@ -3,10 +3,11 @@
 //! Owns: command lines, root rights, paths of the checkout. Because: every chore is a list of commands, and the
 //! reader of a log must see which one failed. Does not: know any chore.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// Root of the checkout.
@@ -18,6 +19,20 @@ pub(crate) fn root() -> PathBuf {
 /// Where cargo puts what it builds; honours `CARGO_TARGET_DIR`.
 pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Where this program lies. The path is taken once, when the program starts ([`remember_own_program`]): cargo may
+/// replace the file later, and the kernel then says `(deleted)` behind its name.
+static OWN_PROGRAM: LazyLock<std::io::Result<PathBuf>> = LazyLock::new(std::env::current_exe);
+
+/// Takes the path of this program.
+pub(crate) fn remember_own_program() {
+    LazyLock::force(&OWN_PROGRAM);
+}
+
+/// Where this program lies, or what replaced it.
+pub(crate) fn own_program() -> Result<&'static Path> {
+    OWN_PROGRAM.as_deref().map_err(|error| anyhow!("cannot tell where this program lies: {error}"))
 }
 
 /// Where large things are kept that every checkout needs, outside of all of them.

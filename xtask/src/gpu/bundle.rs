@@ -22,7 +22,7 @@ pub(super) fn make(folder: &Path, product: Option<&Path>) -> Result<()> {
         None => built()?,
     };
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let ours = std::env::current_exe().context("cannot tell where this program lies")?;
+    let ours = sh::own_program()?.to_owned();
     let files = [(ours, "xtask"), (product.with_file_name(COLLECTOR), COLLECTOR), (product, PRODUCT)];
     for (from, name) in files {
         let to = folder.join(name);

@@ -108,7 +108,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     // frameworks, whose tests look at nothing but the processes that they start.
     std::thread::scope(|scope| {
         let beside = scope.spawn(|| {
-            let compiled_only = std::thread::scope(|low| low.spawn(|| compiled_only(options)).join());
+            let built = compiled.as_ref().map(|(built, _)| built);
+            let compiled_only = std::thread::scope(|low| low.spawn(|| compiled_only(options, built)).join());
             let mut outcomes = compiled_only.unwrap_or_else(resume);
             if let Some((built, surroundings)) = &compiled {
                 outcomes.extend(frameworks(built, surroundings, options));
@@ -176,19 +177,20 @@ fn lint() -> Outcome {
 }
 
 /// What is compiled and hardly runs, with less of the CPUs than the tests beside it.
-fn compiled_only(options: &Options) -> Vec<Outcome> {
+fn compiled_only(options: &Options, built: Option<&Built>) -> Vec<Outcome> {
     lower_priority();
     let mut outcomes = Vec::new();
-    // Compiled by another program, the libraries would be compiled again.
-    let variables = || if options.wants("style") { program::linter().map(Vec::from) } else { Ok(Vec::new()) };
     if options.wants("unit") {
         outcomes.push(check("documentation examples", || {
             let mut cargo = sh::command("cargo");
-            sh::run(cargo.envs(variables()?).args(["test", "--workspace", "--doc", "--locked", "--quiet"]))
+            // Compiled by another program, the libraries would be compiled again.
+            let variables = if options.wants("style") { Vec::from(program::linter()?) } else { Vec::new() };
+            sh::run(cargo.envs(variables).args(["test", "--workspace", "--doc", "--locked", "--quiet"]))
         }));
     }
     if options.wants("module") {
-        outcomes.push(check("Python module", || module::test(variables()?)));
+        let with_tests = built.and_then(|built| built.module.as_deref().zip(built.product.as_deref()));
+        outcomes.push(check("Python module", || module::test(with_tests)));
     }
     if options.wants("ebpf") {
         outcomes.push(drift(options));
@@ -287,8 +289,7 @@ fn other_kernels(product: Option<&Path>) -> Outcome {
 fn list_of_gpu_checks(product: Option<&Path>) -> Outcome {
     check("list of GPU checks", || {
         let product = product.context("the product was not built")?;
-        let mut list =
-            sh::as_root(std::env::current_exe()?, &sh::kept(&["PATH", "HOME", "CARGO_TARGET_DIR"]));
+        let mut list = sh::as_root(sh::own_program()?, &sh::kept(&["PATH", "HOME", "CARGO_TARGET_DIR"]));
         sh::run(list.args(["gpu-check", "--itself", "--product"]).arg(product))
     })
 }

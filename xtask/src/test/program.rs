@@ -13,7 +13,7 @@ use super::ended::Ended;
 use super::outcome::{Counts, Outcome, Skip, check, failures};
 use super::surroundings::Surroundings;
 use super::{GROUPS, Group, UNIT};
-use crate::{sh, workloads};
+use crate::{module, sh, workloads};
 
 /// Several times what the longest test program takes on two CPUs.
 const LONGEST: Duration = Duration::from_secs(25 * 60);
@@ -38,6 +38,8 @@ pub(super) struct Built {
     pub(super) tests: Vec<Program>,
     /// The program that users run.
     pub(super) product: Option<PathBuf>,
+    /// The library of the Python module.
+    pub(super) module: Option<PathBuf>,
 }
 
 /// Variables that make cargo compile the workspace with clippy's driver: a compiler that lints. `cargo clippy` sets the
@@ -69,6 +71,7 @@ pub(super) fn compile(lint: bool) -> (Built, Outcome) {
         for line in String::from_utf8_lossy(&said.stdout).lines() {
             let Ok(message) = serde_json::from_str::<serde_json::Value>(line) else { continue };
             built.tests.extend(program_in(&message));
+            built.module = library_in(&message).or(built.module.take());
             if message["target"]["name"] == PRODUCT && message["profile"]["test"] == false {
                 built.product = message["executable"].as_str().map(PathBuf::from).or(built.product.take());
             }
@@ -104,6 +107,12 @@ fn program_in(message: &serde_json::Value) -> Option<Program> {
         executable,
         folder,
     })
+}
+
+/// The Python module's library, where one line of cargo's report announces it.
+fn library_in(message: &serde_json::Value) -> Option<PathBuf> {
+    let files = message["filenames"].as_array()?.iter();
+    files.filter_map(|file| Some(PathBuf::from(file.as_str()?))).find(|file| file.ends_with(module::LIBRARY))
 }
 
 impl Program {
