@@ -54,7 +54,7 @@ impl Functions {
 }
 
 fn kind<S: Serializer>(kind: &FrameKind, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&format!("{kind:?}").to_lowercase())
+    to.serialize_str(kind.name())
 }
 
 #[cfg(test)]

@@ -62,6 +62,6 @@ pub use functions::Functions;
 pub use losses::Losses;
 pub use over_time::OverTime;
 pub use query::Query;
-pub use report::{Analysis, Report, SCHEMA_VERSION};
+pub use report::{Analysis, MetricTotal, Report, SCHEMA_VERSION};
 pub use selection::{Selection, Subset, usual_metric};
 pub use table::Table;

@@ -9,8 +9,6 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::view;
 use serde::Serialize;
 
-use crate::Subset;
-
 /// The account of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Losses {
@@ -62,8 +60,7 @@ pub struct StageAccount {
 
 impl Losses {
     /// The account of a profile, which no filter narrows.
-    pub fn compute(subset: &Subset<'_>) -> Self {
-        let profile = subset.profile();
+    pub fn compute(profile: &Profile) -> Self {
         let ledger = &profile.ledger;
         // A profile that is cut short in the middle has records under way, which is no error.
         let when = if is_finished(profile) { When::Finished } else { When::Running };
@@ -107,23 +104,20 @@ fn account(profile: &Profile, stage: Stage) -> StageAccount {
 #[cfg(test)]
 mod tests {
     use deepctx_profile::ledger::Reason;
-    use deepctx_profile::metric::Metric;
     use deepctx_profile::text;
 
     use super::*;
-    use crate::Selection;
-
-    fn losses(profile: &Profile) -> Losses {
-        Losses::compute(&Subset::new(profile, &Selection::of(Metric::CpuTime)))
-    }
 
     #[test]
     fn losses_are_listed_by_stage_and_the_ledger_is_checked() {
         let mut profile = text::parse("P a-1 / n f 1").unwrap();
-        assert_eq!((losses(&profile).lost_percent, losses(&profile).imbalance), (None, None));
+        assert_eq!(
+            (Losses::compute(&profile).lost_percent, Losses::compute(&profile).imbalance),
+            (None, None)
+        );
         profile.ledger.stage_mut(Stage::Decode).received = 4;
         profile.ledger.dropped(Stage::Decode, Reason::new("short-record", "the record is too short"), 1);
-        let found = losses(&profile);
+        let found = Losses::compute(&profile);
         assert_eq!((found.received, found.lost, found.lost_percent), (4, 1, Some(25.0)));
         assert_eq!((found.losses[0].reason.as_str(), found.losses[0].lost), ("short-record", true));
         assert_eq!(found.ledger[1].dropped["short-record"], 1);
@@ -135,6 +129,6 @@ mod tests {
         let mut profile = text::parse("").unwrap();
         profile.ledger.stage_mut(Stage::Decode).received = 4;
         profile.ledger.gap(Stage::Store, Reason::new("not-finished", "cut short"), 1);
-        assert_eq!(losses(&profile).imbalance, None);
+        assert_eq!(Losses::compute(&profile).imbalance, None);
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use deepctx_profile::frame::clean;
 use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
 use serde::Serialize;
 
@@ -134,6 +135,17 @@ pub struct MetricTotal {
     pub value: Amount,
 }
 
+impl MetricTotal {
+    /// Those of a profile.
+    pub fn all(profile: &Profile) -> Vec<Self> {
+        let total = |metric: Metric| MetricTotal {
+            metric: metric.name(),
+            value: Amount::new(profile.tree.total(metric).sum, metric.unit()),
+        };
+        profile.tree.metrics().map(total).collect()
+    }
+}
+
 impl Report {
     /// Computes every table. `elapsed` is the length of the capture, zero when unknown.
     pub fn compute(subset: &Subset<'_>, elapsed: Nanos) -> Self {
@@ -153,7 +165,7 @@ impl Report {
             kernels: Kernels::compute(subset),
             instructions: Instructions::compute(subset),
             memory: PeakMemory::compute(subset),
-            losses: Losses::compute(subset),
+            losses: Losses::compute(subset.profile()),
             rows_left_out: BTreeMap::new(),
         };
         report.rows_left_out = BTreeMap::from([
@@ -175,10 +187,6 @@ impl Report {
 impl Overview {
     fn compute(subset: &Subset<'_>, elapsed: Nanos) -> Self {
         let (profile, metric) = (subset.profile(), subset.metric());
-        let total = |metric: Metric| MetricTotal {
-            metric: metric.name(),
-            value: Amount::new(profile.tree.total(metric).sum, metric.unit()),
-        };
         Overview {
             target: clean(&profile.meta.target),
             host: clean(&profile.meta.host),
@@ -190,7 +198,7 @@ impl Overview {
             values: profile.tree.total(metric).count,
             calling_contexts: profile.tree.len() as u64 - 1,
             probe_note: profile.ledger.watched_in_turns().map(clean),
-            metrics: profile.tree.metrics().map(total).collect(),
+            metrics: MetricTotal::all(profile),
         }
     }
 }

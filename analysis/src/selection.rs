@@ -46,7 +46,7 @@ impl Selection {
     /// The part of a profile whose stacks and call paths count.
     pub fn part_of<'p>(&self, profile: &'p Profile) -> Cow<'p, Profile> {
         let filtered = match &self.filter {
-            Some(pattern) => Cow::Owned(view::only(profile, pattern, self.shown.lines)),
+            Some(pattern) => Cow::Owned(view::only(profile, pattern)),
             None => Cow::Borrowed(profile),
         };
         match &self.path {

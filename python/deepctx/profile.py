@@ -60,16 +60,33 @@ class Profile(_native.Profile):
     def metrics(self) -> list[Metric]:
         """The metrics that the profile has values of."""
         found = []
-        for row in self.report(rows=0)["metrics"]:
+        for row in json.loads(self._totals()):
             field = next(field for field in row if field.startswith("value_"))
             found.append(Metric(row["metric"], field.removeprefix("value_"), row[field]))
         return found
 
     @property
     def ledger(self) -> dict[str, Any]:
-        """What became of every record: `received`, `lost`, `losses` by reason, and the `ledger` of each stage."""
-        report = self.report(rows=0)
-        return {name: report[name] for name in ("received", "lost", "losses", "ledger", "imbalance")}
+        """What became of every record: `received`, `lost`, `losses` by reason, and the `ledger` of each stage.
+
+        It is that of the whole profile, also of a part of it.
+        """
+        losses: dict[str, Any] = json.loads(self._losses())
+        return losses
+
+    def select(
+        self, filter: str | None = None, path: str | None = None, metric: str | None = None
+    ) -> Profile:
+        """The stacks that count: a regular expression for one frame, a query over call paths, or both.
+
+        They are those of `deepctx-bpf report --filter` and `--path`; nothing else of the profile changes. `metric` is
+        meant where none is named. ValueError: one of them cannot be read, or there are no values of the metric.
+
+        >>> import deepctx
+        >>> deepctx.open("examples/run.folded").select(path="step ** gemm").root.inclusive()
+        70
+        """
+        return Profile(self._part(filter, path, metric))
 
     def walk(self) -> _native.Walk:
         """All contexts, callers first."""

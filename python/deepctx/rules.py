@@ -1,5 +1,7 @@
 """`python3 -m deepctx.rules FILE PROFILE`: runs the rules of a file, each in a process of its own.
 
+`--metric`, `--filter` and `--path` choose the part of the profile that they see, as with `deepctx-bpf analyze`.
+
 It writes JSON lines: first `{"rules": [NAME, ...]}`, or `{"error": SENTENCE}`, then for each rule
 `{"check": {...}, "findings": [{...}, ...]}`. A rule that loops, prints without end or ends its process costs itself a
 sentence. The file is loaded in those processes only, since its own code may do the same.
@@ -7,6 +9,7 @@ sentence. The file is loaded in those processes only, since its own code may do 
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import functools
 import importlib.util
@@ -113,21 +116,22 @@ def _read(answer: int, printed: int, deadline_s: float) -> bytes:
     return texts[answer]
 
 
-def main(path: str, profile_path: str, deadline_s: float = DEADLINE_S) -> int:
+def main(rules: str, path: str, deadline_s: float = DEADLINE_S, selection: dict[str, str | None] | None = None) -> int:
+    """Runs the rules of a file on the part of a profile that `Profile.select` takes `selection` for."""
     def put(line: dict[str, Any]) -> None:
         print(json.dumps(line), flush=True)
 
     try:
-        profile = open(profile_path)
+        profile = open(path).select(**(selection or {}))
         taken = [check.rule for check in profile.analysis().checks]
-        names = _isolated(lambda: [rule.name for rule in valid(_load(path), taken)], deadline_s)
+        names = _isolated(lambda: [rule.name for rule in valid(_load(rules), taken)], deadline_s)
     except Exception as error:
         put({"error": str(error)})
         return 1
     put({"rules": names})
 
     def checked(number: int) -> dict[str, Any]:
-        check, found = run(valid(_load(path), taken)[number], profile)
+        check, found = run(valid(_load(rules), taken)[number], profile)
         return {"check": dataclasses.asdict(check), "findings": [finding.as_dict() for finding in found]}
 
     for number, name in enumerate(names):
@@ -140,6 +144,12 @@ def main(path: str, profile_path: str, deadline_s: float = DEADLINE_S) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: python3 -m deepctx.rules FILE PROFILE")
-    sys.exit(main(sys.argv[1], sys.argv[2]))
+    parser = argparse.ArgumentParser(prog="python3 -m deepctx.rules", description="Runs rules written in Python.")
+    parser.add_argument("rules", metavar="FILE", help="the file with the rules")
+    parser.add_argument("profile", metavar="PROFILE", help="what to check")
+    parser.add_argument("--metric", metavar="NAME", help="what to measure by")
+    parser.add_argument("--filter", metavar="REGEX", help="only stacks with a frame that matches")
+    parser.add_argument("--path", metavar="QUERY", help="only stacks that match this query")
+    asked = parser.parse_args()
+    selection = {"metric": asked.metric, "filter": asked.filter, "path": asked.path}
+    sys.exit(main(asked.rules, asked.profile, selection=selection))

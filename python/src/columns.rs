@@ -7,19 +7,18 @@
 
 use std::sync::Arc;
 
-use arrow_array::types::{UInt8Type, UInt32Type};
+use arrow_array::types::UInt32Type;
 use arrow_array::{
-    Array as _, ArrayRef, DictionaryArray, Float64Array, PrimitiveArray, RecordBatch, StringArray,
-    UInt32Array, UInt64Array,
+    Array as _, ArrayRef, DictionaryArray, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
 };
 use arrow_schema::{ArrowError, Field, Schema};
-use deepctx_profile::frame::FrameKind;
+use deepctx_analysis::query;
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::strings::StrId;
 use rustc_hash::FxHashMap;
 
 use crate::loaded::Loaded;
-use crate::node::{kind_name, module_of, source_of};
+use crate::node::{module_of, source_of};
 
 /// Columns with their names.
 struct Columns(Vec<(Field, ArrayRef)>);
@@ -119,8 +118,8 @@ impl Texts {
 fn frames(loaded: &Loaded, columns: &mut Columns) -> Result<(), ArrowError> {
     let profile = loaded.profile();
     let text = |id: Option<StrId>| id.map(|id| profile.strings.get(id));
-    let (mut names, mut modules, mut files) = (Texts::default(), Texts::default(), Texts::default());
-    let (mut kinds, mut lines, mut label) = (Vec::new(), Vec::new(), String::new());
+    let [mut kinds, mut names, mut modules, mut files] = std::array::from_fn(|_| Texts::default());
+    let (mut lines, mut label) = (Vec::new(), String::new());
     for (_, frame) in profile.frames.iter() {
         let (file, line) = source_of(&frame);
         label.clear();
@@ -128,14 +127,11 @@ fn frames(loaded: &Loaded, columns: &mut Columns) -> Result<(), ArrowError> {
         names.push(Some(&label));
         modules.push(text(module_of(&frame)));
         files.push(text(file));
-        kinds.push(FrameKind::ALL.iter().position(|kind| *kind == frame.kind()).unwrap_or(0) as u8);
+        kinds.push(Some(query::kind_of(&frame)));
         lines.push(line);
     }
     let frames: Vec<u32> = profile.tree.nodes().map(|node| node.frame.number()).collect();
-    let of_kind = frames.iter().map(|frame| kinds.get(*frame as usize).copied().unwrap_or(0));
-    let kind_names: StringArray = FrameKind::ALL.iter().map(|kind| Some(kind_name(*kind))).collect();
-    let kinds = PrimitiveArray::<UInt8Type>::from_iter_values(of_kind);
-    columns.push("kind", Arc::new(DictionaryArray::try_new(kinds, Arc::new(kind_names))?));
+    columns.push("kind", kinds.column(&frames)?);
     columns.push("name", names.column(&frames)?);
     columns.push("module", modules.column(&frames)?);
     columns.push("file", files.column(&frames)?);

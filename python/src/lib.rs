@@ -20,7 +20,7 @@ mod _native {
     #[pymodule_export]
     use crate::node::{Node, Walk};
     #[pymodule_export]
-    use crate::profile::{Profile, diff_json};
+    use crate::profile::{Part, Profile, diff_json};
     #[pymodule_export]
     use crate::table::Table;
 }

@@ -28,8 +28,20 @@ struct Children {
 impl Loaded {
     pub(crate) fn new(opened: Opened) -> Self {
         let metric = usual_metric(&[&opened.profile]);
+        Loaded::by(metric, opened)
+    }
+
+    fn by(metric: Metric, opened: Opened) -> Self {
         let inclusive = Metric::ALL.iter().map(|_| OnceLock::new()).collect();
         Loaded { opened, metric, children: OnceLock::new(), inclusive }
+    }
+
+    /// The part that a selection lets through, with its metric as the usual one.
+    pub(crate) fn part(&self, selection: &Selection) -> Loaded {
+        let Opened { profile, elapsed, format, notes } = &self.opened;
+        let profile = selection.part_of(profile).into_owned();
+        let opened = Opened { profile, elapsed: *elapsed, format: *format, notes: notes.clone() };
+        Loaded::by(selection.shown.metric, opened)
     }
 
     pub(crate) fn profile(&self) -> &Profile {

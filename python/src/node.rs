@@ -6,7 +6,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use deepctx_profile::frame::FrameKind;
+use deepctx_analysis::query;
 use deepctx_profile::strings::StrId;
 use deepctx_profile::{Frame, Metric, NodeId};
 use pyo3::exceptions::PyValueError;
@@ -22,11 +22,6 @@ use crate::loaded::Loaded;
 pub(crate) struct Node {
     loaded: Arc<Loaded>,
     id: NodeId,
-}
-
-/// Name of a kind of frame, as in `report --format json`.
-pub(crate) fn kind_name(kind: FrameKind) -> String {
-    format!("{kind:?}").to_lowercase()
 }
 
 /// The library or executable of a frame.
@@ -85,11 +80,11 @@ impl Node {
         self.frame().label(&self.loaded.profile().strings, true)
     }
 
-    /// Kind of code: `process`, `thread`, `python`, `layer`, `operator`, `native`, `kernel`, `gpuapi`, `gpukernel`,
-    /// `unresolved` or `root`.
+    /// What stands there, as queries name it: `python`, `operator`, `gpu-kernel`, …; `root` and `stream`, which no
+    /// query sees.
     #[getter]
-    fn kind(&self) -> String {
-        kind_name(self.frame().kind())
+    fn kind(&self) -> &'static str {
+        query::kind_of(&self.frame())
     }
 
     /// Path of the library or executable of native code; None when there is none or it is unknown.

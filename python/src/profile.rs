@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use deepctx_analysis::findings::{Findings, Settings};
-use deepctx_analysis::{Report, diff};
-use deepctx_profile::view::Selection;
+use deepctx_analysis::{Losses, MetricTotal, Query, Report, diff};
+use deepctx_profile::view::{Pattern, Selection};
 use deepctx_profile::{Metric, NodeId};
 use deepctx_storage::export::{Format, Source};
 use deepctx_storage::{FileFormat, Note};
@@ -26,6 +26,12 @@ use crate::{columns, rows};
 /// A profile: calling contexts with their figures, and what became of every record.
 #[pyclass(frozen, subclass, module = "deepctx._native")]
 pub(crate) struct Profile {
+    loaded: Arc<Loaded>,
+}
+
+/// What [`Profile::_part`] selects, for the constructor of Python's own class.
+#[pyclass(frozen, module = "deepctx._native")]
+pub(crate) struct Part {
     loaded: Arc<Loaded>,
 }
 
@@ -49,7 +55,11 @@ impl Profile {
 #[pymethods]
 impl Profile {
     #[new]
-    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+    fn new(py: Python<'_>, source: &Bound<'_, PyAny>) -> PyResult<Self> {
+        if let Ok(part) = source.cast::<Part>() {
+            return Ok(Profile { loaded: Arc::clone(&part.get().loaded) });
+        }
+        let path: PathBuf = source.extract()?;
         let opened = py.detach(|| deepctx_storage::open(&path).map(Loaded::new));
         match opened {
             Ok(loaded) => Ok(Profile { loaded: Arc::new(loaded) }),
@@ -156,6 +166,25 @@ impl Profile {
         self.export(py, Format::Svg, metric)
     }
 
+    /// The stacks that a regular expression for one frame and a query over call paths let through, by a metric.
+    /// ValueError: one of them cannot be read, or the profile has no values of the metric.
+    fn _part(
+        &self,
+        py: Python<'_>,
+        filter: Option<&str>,
+        path: Option<&str>,
+        metric: Option<&str>,
+    ) -> PyResult<Part> {
+        let bad =
+            |name: &str, error: &dyn std::fmt::Display| PyValueError::new_err(format!("{name}: {error}"));
+        let metric = self.metric_of(metric)?;
+        let filter = filter.map(Pattern::new).transpose().map_err(|error| bad("filter", &error))?;
+        let path = path.map(Query::parse).transpose().map_err(|error| bad("path", &error))?;
+        let selection =
+            deepctx_analysis::Selection { filter, path, ..deepctx_analysis::Selection::of(metric) };
+        Ok(Part { loaded: Arc::new(py.detach(|| self.loaded.part(&selection))) })
+    }
+
     /// Notes as JSON.
     fn _notes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         let note = |note: &Note| {
@@ -169,6 +198,16 @@ impl Profile {
             json!({ "kind": kind, "text": note.to_string(), "is_damage": note.is_damage() })
         };
         json(py, &self.loaded.opened.notes.iter().map(note).collect::<Vec<_>>())
+    }
+
+    /// The sum of each metric as JSON.
+    fn _totals<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        json(py, &MetricTotal::all(self.loaded.profile()))
+    }
+
+    /// What became of every record as JSON.
+    fn _losses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        json(py, &Losses::compute(self.loaded.profile()))
     }
 
     /// All tables of a report as JSON.

@@ -62,8 +62,8 @@ tables! {
     "memory" => |subset, _| PeakMemory::compute(subset);
     "findings" => |subset, elapsed| Findings::compute(subset, elapsed, &Settings::default()).findings;
     "checks" => |subset, elapsed| Findings::compute(subset, elapsed, &Settings::default()).checks;
-    "losses" => |subset, _| Losses::compute(subset).losses;
-    "ledger" => |subset, _| Losses::compute(subset).ledger;
+    "losses" => |subset, _| Losses::compute(subset.profile()).losses;
+    "ledger" => |subset, _| Losses::compute(subset.profile()).ledger;
 }
 
 /// The rows as columns.

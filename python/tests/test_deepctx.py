@@ -48,6 +48,21 @@ def test_every_node_knows_its_place_and_values(profile):
     assert profile.root.parent is None and profile.root.inclusive() == 100
 
 
+def test_a_selected_part_is_a_profile(profile):
+    part = profile.select(path="step ** gemm")
+    assert isinstance(part, deepctx.Profile) and part.metric == profile.metric
+    assert [node.name for node in part.walk()] == ["all", "main", "step", "gemm"] and part.root.inclusive() == 70
+    assert profile.select(filter="!step").root.inclusive() == 20
+    assert profile.select(filter="relu", path="load").root.inclusive() == 0
+    assert part.ledger == profile.ledger and part.select(filter="relu").metrics == []
+    with pytest.raises(ValueError, match="path: column 3"):
+        profile.select(path="**")
+    with pytest.raises(ValueError, match="filter: "):
+        profile.select(filter="(")
+    with pytest.raises(ValueError, match="no values of `gpu-time`"):
+        profile.select(metric="gpu-time")
+
+
 def test_groups_add_up_to_the_total(profile):
     groups = profile.group_by(lambda node: node.parent.name)
     assert groups == {"step": 80, "main": 20}
@@ -301,6 +316,13 @@ def test_the_command_runs_rules_in_python_beside_its_own(tmp_path, folded):
     assert code == 0 and [finding["rule"] for finding in found["findings"]] == ["loading-share"], said
     code, found, said = analyze(rules, folded, "--skip", "loading-share")
     assert "loading-share" not in {check["rule"] for check in found["checks"]}, said
+    code, found, said = analyze(rules, folded, "--filter", "load")
+    assert {"loading-share": 100} == {
+        finding["rule"]: finding["share_percent"] for finding in found["findings"] if finding["rule"] != "hotspot"
+    }, said
+    code, found, said = analyze(rules, folded, "--path", "step")
+    (check,) = [check for check in found["checks"] if check["rule"] == "loading-share"]
+    assert check["outcome"] == "healthy", said
     broken = tmp_path / "broken.py"
     broken.write_text(
         "from deepctx import Rule\n"

@@ -63,6 +63,15 @@ impl Kind {
     }
 }
 
+/// The kind of a frame by its name in queries; `root` and `stream` have none there.
+pub fn kind_of(frame: &Frame) -> &'static str {
+    match (Kind::of(frame), frame) {
+        (Some(kind), _) => kind.name(),
+        (None, Frame::Root) => "root",
+        (None, _) => "stream",
+    }
+}
+
 /// A text that a step asks for.
 #[derive(Clone, Debug)]
 pub(super) enum Wanted {

@@ -18,12 +18,12 @@ mod parse;
 use std::fmt;
 use std::sync::Arc;
 
-use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::view;
 
 use frame::Step;
+pub use frame::kind_of;
 
 /// Most steps of a query: their states and one flag fit in a word of 32 bits.
 pub const STEPS_MAX: usize = 30;
@@ -131,13 +131,6 @@ impl Query {
     pub fn part_of(&self, profile: &Profile) -> Profile {
         let matches = self.matches(profile);
         view::only_contexts(profile, |node| matches.has(node))
-    }
-
-    /// Whether a context with values matches.
-    pub fn has_matches(&self, profile: &Profile) -> bool {
-        let matches = self.matches(profile);
-        let cells = |metric: &Metric| profile.tree.cells(*metric);
-        Metric::ALL.iter().flat_map(cells).any(|(node, _)| matches.has(node))
     }
 
     fn steps_of(&self, mut is_in: impl FnMut(&Step) -> bool) -> u32 {

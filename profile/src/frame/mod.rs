@@ -181,6 +181,23 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Process => "process",
+            Self::Thread => "thread",
+            Self::Python => "python",
+            Self::Operator => "operator",
+            Self::Layer => "layer",
+            Self::Native => "native",
+            Self::Kernel => "kernel",
+            Self::GpuApi => "gpu-api",
+            Self::GpuKernel => "gpu-kernel",
+            Self::Unresolved => "unresolved",
+        }
+    }
+
     /// Whether such a frame is, or may be, a call of the program that its callees run for: Python code, a layer or an
     /// operator.
     pub(crate) fn names_a_caller(self) -> bool {

@@ -178,7 +178,7 @@ impl MergedTree {
         self.take_nodes(profile);
         self.filter = scope.filter.map(|pattern| {
             let known = self.filter.take().filter(|known| known.is_of(pattern));
-            let mut filter = known.unwrap_or_else(|| StackFilter::new(pattern, self.selection.lines));
+            let mut filter = known.unwrap_or_else(|| StackFilter::new(pattern));
             filter.refresh(profile);
             filter
         });

@@ -18,7 +18,7 @@ mod viewer;
 pub use losses::{complete_share, losses};
 pub use mark::Mark;
 pub use merged_tree::{BoxLabel, LabelId, MergedTree};
-pub use stack_filter::{has_matches, only, only_contexts};
+pub use stack_filter::{only, only_contexts};
 pub use viewer::Viewer;
 
 pub use crate::request::{BadPattern, Part, Pattern, Request, Resolution};

@@ -1,7 +1,8 @@
 //! Stack filter: which contexts match a pattern.
 //!
 //! Owns: matching a pattern with whole stacks, and [`only`]. Because: the pattern may match a frame that the view
-//! does not show: a thread, a native function between Python frames, the line of a loop. Does not: sum values.
+//! does not show: a thread, a native function between Python frames, the line of a loop. A frame matches by its text
+//! with the line or without it, whichever the view shows. Does not: sum values.
 //!
 //! Profiles only grow, so what was matched stays, and a refresh matches new frames only.
 
@@ -16,7 +17,6 @@ use crate::tree::{NodeId, Tree};
 #[derive(Clone, Debug)]
 pub(crate) struct StackFilter {
     pattern: Pattern,
-    lines: bool,
     /// By frame: whether its text matches.
     frames: Vec<bool>,
     /// By node of the tree: whether it, or a caller of it, matches.
@@ -24,9 +24,9 @@ pub(crate) struct StackFilter {
 }
 
 impl StackFilter {
-    /// A filter that has matched nothing yet, over texts with `lines` or without.
-    pub(crate) fn new(pattern: &Pattern, lines: bool) -> Self {
-        StackFilter { pattern: pattern.clone(), lines, frames: Vec::new(), nodes: Vec::new() }
+    /// A filter that has matched nothing yet.
+    pub(crate) fn new(pattern: &Pattern) -> Self {
+        StackFilter { pattern: pattern.clone(), frames: Vec::new(), nodes: Vec::new() }
     }
 
     /// Whether it is about this pattern.
@@ -38,9 +38,12 @@ impl StackFilter {
     pub(crate) fn refresh(&mut self, profile: &Profile) {
         let mut text = String::new();
         for (_, frame) in profile.frames.iter().skip(self.frames.len()) {
-            text.clear();
-            frame.write_label(&profile.strings, self.lines, &mut text);
-            self.frames.push(frame != Frame::Root && self.pattern.matches(&text));
+            let mut matches = |lines| {
+                text.clear();
+                frame.write_label(&profile.strings, lines, &mut text);
+                self.pattern.matches(&text)
+            };
+            self.frames.push(frame != Frame::Root && (matches(false) || matches(true)));
         }
         for number in self.nodes.len()..profile.tree.len() {
             let node = profile.tree.node(NodeId::from_number(number as u32));
@@ -56,20 +59,9 @@ impl StackFilter {
     }
 }
 
-/// Whether any stack with values matches a pattern, with the lines of functions or without.
-pub fn has_matches(profile: &Profile, pattern: &Pattern) -> bool {
-    [false, true].into_iter().any(|lines| {
-        let mut filter = StackFilter::new(pattern, lines);
-        filter.refresh(profile);
-        let metrics = Metric::ALL.iter();
-        metrics.flat_map(|metric| profile.tree.cells(*metric)).any(|(node, _)| filter.passes(node))
-    })
-}
-
-/// A profile with only the contexts that match a pattern; texts are matched with lines or without. It has no
-/// timeline: that is by thread and has no stacks.
-pub fn only(profile: &Profile, pattern: &Pattern, lines: bool) -> Profile {
-    let mut filter = StackFilter::new(pattern, lines);
+/// A profile with only the contexts that match a pattern. It has no timeline: that is by thread and has no stacks.
+pub fn only(profile: &Profile, pattern: &Pattern) -> Profile {
+    let mut filter = StackFilter::new(pattern);
     filter.refresh(profile);
     only_contexts(profile, |node| filter.passes(node))
 }
@@ -149,22 +141,23 @@ mod tests {
             let snapshot =
                 Viewer::new().snapshot(&profile, &request, Default::default(), Resolution::default());
             assert_eq!(snapshot.flame.nodes[0].inclusive, expect, "{pattern:?}");
-            assert_eq!(only(&profile, &pattern, lines).tree.total(Metric::CpuTime).sum, expect);
+            assert_eq!(only(&profile, &pattern).tree.total(Metric::CpuTime).sum, expect);
         };
         check("loader", false, 10);
         check("ufunc", false, 10);
         check("!ufunc", false, 1);
         check("f:4$", true, 1);
-        check("f:4$", false, 0);
+        check("f:4$", false, 1);
         check("m.py:f$", false, 11);
         check("^all$", false, 0);
     }
 
     #[test]
-    fn a_match_needs_a_stack_with_values() {
+    fn a_line_is_matched_with_its_number_or_without() {
         let profile = profile("y m.py:f:3 / n g 10");
         let check = |pattern: &str, expect| {
-            assert_eq!(has_matches(&profile, &Pattern::new(pattern).unwrap()), expect, "{pattern}");
+            let part = only(&profile, &Pattern::new(pattern).unwrap());
+            assert_eq!(part.tree.metrics().next().is_some(), expect, "{pattern}");
         };
         check("m.py:f$", true);
         check("m.py:f:3$", true);
@@ -175,8 +168,7 @@ mod tests {
 
     #[test]
     fn a_filtered_profile_keeps_matching_contexts_with_their_callers() {
-        let left =
-            only(&profile("n a / n b / n c 3\nn a / n d 4\nn e 5"), &Pattern::new("b").unwrap(), false);
+        let left = only(&profile("n a / n b / n c 3\nn a / n d 4\nn e 5"), &Pattern::new("b").unwrap());
         assert_eq!(text::tree(&left), "all\n  a\n    b\n      c  cpu-time=3\n");
     }
 
@@ -185,7 +177,7 @@ mod tests {
         fn matching_and_other_stacks_add_up_to_the_whole(stacks in stacks()) {
             let mut profile = profile("");
             grow(&mut profile, &stacks, Metric::CpuTime);
-            let part = |pattern| only(&profile, &Pattern::new(pattern).unwrap(), false);
+            let part = |pattern| only(&profile, &Pattern::new(pattern).unwrap());
             let mut both = part("f");
             both.merge(&part("!f"));
             prop_assert_eq!(both.tree.total(Metric::CpuTime), profile.tree.total(Metric::CpuTime));

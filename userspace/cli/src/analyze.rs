@@ -23,9 +23,9 @@ pub fn run(arguments: &AnalyzeArgs) -> Result<Done, Failure> {
     Confinement::of_files(&[&arguments.profile], &arguments.output).enter_and_log();
     let opened = open::open(&arguments.profile)?;
     let shown = selection::selection_of(&arguments.selection.live, &[&opened.profile])?;
-    selection::require_matches(&arguments.selection, &[&opened.profile])?;
     let rows = Selection::of(shown.metric).rows;
     let subset = Subset::new(&opened.profile, &arguments.selection.selected(shown, rows));
+    selection::require_matches(&arguments.selection, &[subset.profile()])?;
     let mut analysis = Analysis::compute(&subset, opened.elapsed, &settings);
     analysis.findings.add(external, &settings);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
@@ -51,7 +51,7 @@ fn settings(arguments: &AnalyzeArgs) -> Result<(Settings, Vec<ExternalRule>), Fa
     // First: the other options may name rules of the file.
     if let Some(path) = &arguments.rules {
         if python_rules::is_python(path) {
-            external = python_rules::run(path, &arguments.profile)?;
+            external = python_rules::run(path, &arguments.profile, &arguments.selection)?;
             for rule in &external {
                 let added = settings.add_external(&rule.check.rule);
                 added.map_err(|error| failure(&path.display().to_string(), &error))?;

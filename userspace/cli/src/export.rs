@@ -32,9 +32,9 @@ pub fn run(arguments: &ExportArgs) -> Result<Done, Failure> {
         group_by: selection::group_by(&arguments.group_by),
         ..selection::selection_of(&arguments.selection.live, &[&opened.profile])?
     };
-    selection::require_matches(&arguments.selection, &[&opened.profile])?;
     let selected = arguments.selection.selected(selection, 0);
     let profile = selected.part_of(&opened.profile);
+    selection::require_matches(&arguments.selection, &[&profile])?;
     let source = Source { profile: &profile, selection, elapsed: opened.elapsed };
     output::write(&to.output, to.force, |out| arguments.format.write(&source, out))?;
     Ok(Done::Fully)

@@ -12,11 +12,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use deepctx_analysis::Query;
 use deepctx_analysis::findings::ExternalRule;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::view::Pattern;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 
 use super::failure::Failure;
+use super::selection::StoredSelectionArgs;
 
 /// The runner ends a rule after 10 s; reading the profile comes before the first one.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
@@ -40,11 +44,15 @@ pub fn is_python(rules: &Path) -> bool {
     rules.extension() == Some(OsStr::new("py"))
 }
 
-/// What the rules of a file say of a profile, each by its name.
+/// What the rules of a file say of the part of a profile that counts, each by its name.
 ///
 /// # Errors
 /// The runner could not be started, or the file has no rules that could run.
-pub fn run(rules: &Path, profile: &Path) -> Result<Vec<ExternalRule>, Failure> {
+pub fn run(
+    rules: &Path,
+    profile: &Path,
+    selection: &StoredSelectionArgs,
+) -> Result<Vec<ExternalRule>, Failure> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |error: std::io::Error| Failure::io(path.display(), &error)
@@ -52,6 +60,13 @@ pub fn run(rules: &Path, profile: &Path) -> Result<Vec<ExternalRule>, Failure> {
     let mut command = Command::new("python3");
     command.args(["-m", "deepctx.rules"]);
     command.arg(absolute(rules).map_err(failed(rules))?).arg(absolute(profile).map_err(failed(profile))?);
+    let options = [
+        ("--metric", selection.live.metric.map(Metric::name)),
+        ("--filter", selection.live.filter.as_ref().map(Pattern::text)),
+        ("--path", selection.path.as_ref().map(Query::text)),
+    ];
+    // In one word each: a value may begin with a dash.
+    command.args(options.iter().filter_map(|(name, value)| Some(format!("{name}={}", (*value)?))));
     // `-m` looks into the working folder first, where anybody may have put a `deepctx`.
     command.env("PYTHONSAFEPATH", "1");
     answers(command, &rules.display().to_string(), SILENCE_MAX)

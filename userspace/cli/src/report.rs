@@ -18,8 +18,8 @@ pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
     let opened = open::open(&arguments.profile)?;
     let mut shown = selection::selection_of(&arguments.selection.live, &[&opened.profile])?;
     shown.group_by = selection::group_by(&arguments.group_by);
-    selection::require_matches(&arguments.selection, &[&opened.profile])?;
     let subset = Subset::new(&opened.profile, &arguments.selection.selected(shown, arguments.limit));
+    selection::require_matches(&arguments.selection, &[subset.profile()])?;
     let report = Report::compute(&subset, opened.elapsed);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         ReportFormat::Text if arguments.all => render::text::write_all(&report, out),

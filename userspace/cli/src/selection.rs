@@ -109,32 +109,26 @@ fn no_such_metric(asked: Metric, known: Vec<Metric>) -> Failure {
     }
 }
 
-/// Refuses a filter or a query that lets no stack of any profile through: an empty answer would look like a healthy
-/// program.
+/// Refuses a filter and a query that let no stack of any profile through, given the parts of the profiles that they
+/// select: an empty answer would look like a healthy program.
 ///
 /// # Errors
-/// It does not.
-pub fn require_matches(options: &StoredSelectionArgs, profiles: &[&Profile]) -> Result<(), Failure> {
-    let filter = &options.live.filter;
-    match filter {
-        Some(pattern) if !profiles.iter().any(|profile| view::has_matches(profile, pattern)) => {
-            return Err(Failure::new(format_args!("--filter {}: no stack matches", pattern.text())).hint(
-                "it is a regular expression for one frame; `deepctx-bpf report --all FILE` lists functions",
-            ));
-        }
-        _ => {}
-    }
-    let Some(query) = &options.path else { return Ok(()) };
-    let part = |profile: &&Profile| match filter {
-        Some(pattern) => query.has_matches(&view::only(profile, pattern, false)),
-        None => query.has_matches(profile),
-    };
-    if profiles.iter().any(part) {
+/// All parts are empty.
+pub fn require_matches(options: &StoredSelectionArgs, parts: &[&Profile]) -> Result<(), Failure> {
+    let named = [
+        options.path.as_ref().map(|query| format!("--path {}", query.text())),
+        options.live.filter.as_ref().map(|pattern| format!("--filter {}", pattern.text())),
+    ];
+    let named: Vec<String> = named.into_iter().flatten().collect();
+    if named.is_empty() || parts.iter().any(|part| part.tree.metrics().next().is_some()) {
         return Ok(());
     }
-    let filter = filter.as_ref().map_or_else(String::new, |it| format!(" --filter {}", it.text()));
-    Err(Failure::new(format_args!("--path {}{filter}: no stack matches", query.text()))
-        .hint("docs/query.md has the language; `deepctx-bpf report --all FILE` lists functions"))
+    let language = match options.path {
+        Some(_) => "docs/query.md has the language of queries",
+        None => "it is a regular expression for one frame",
+    };
+    Err(Failure::new(format_args!("{}: no stack matches", named.join(" ")))
+        .hint(format_args!("{language}; `deepctx-bpf report --all FILE` lists functions")))
 }
 
 /// What the timer of a capture measures.
