@@ -86,7 +86,7 @@ fn main() {
         Chore::GpuCheck(options) => gpu::run(&options),
         Chore::CheckAarch64(options) => aarch64::run(&options),
         Chore::Tidy(options) => tidy::run(&options),
-        Chore::Module => module::build().map(drop),
+        Chore::Module => module::build(module::DEV).map(drop),
         Chore::Dist(options) => dist::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Traces(options) => traces::run(&options),

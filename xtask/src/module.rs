@@ -18,6 +18,9 @@ use crate::sh;
 /// What cargo calls the module's library.
 pub(crate) const LIBRARY: &str = "libdeepctx_native.so";
 
+/// The profile that cargo builds with by itself, whose folder is called `debug`.
+pub(crate) const DEV: &str = "dev";
+
 /// What reads tables and trees, checks types and runs tests.
 const PACKAGES: &[&str] = &[
     "duckdb==2.0.0",
@@ -29,17 +32,18 @@ const PACKAGES: &[&str] = &[
     "pytest==9.2.0",
 ];
 
-/// Builds the package.
-pub(crate) fn build() -> Result<PathBuf> {
-    assemble(&built(&["deepctx-python"])?)
+/// Builds the package, optimized as one of cargo's profiles says.
+pub(crate) fn build(profile: &str) -> Result<PathBuf> {
+    assemble(&built(profile, &["deepctx-python"])?)
 }
 
 /// Builds the module's library, with the other packages.
-fn built(packages: &[&str]) -> Result<PathBuf> {
+fn built(profile: &str, packages: &[&str]) -> Result<PathBuf> {
     let mut cargo = sh::command("cargo");
-    cargo.args(["build", "--locked", "--quiet"]);
+    cargo.args(["build", "--locked", "--quiet", "--profile", profile]);
     sh::run(cargo.args(packages.iter().flat_map(|package| ["--package", package])))?;
-    Ok(sh::target_dir().join("debug").join(LIBRARY))
+    let folder = if profile == DEV { "debug" } else { profile };
+    Ok(sh::target_dir().join(folder).join(LIBRARY))
 }
 
 /// Puts the package together.
@@ -64,7 +68,7 @@ fn assemble(library: &Path) -> Result<PathBuf> {
 pub(crate) fn test(built_with_tests: Option<(&Path, &Path)>) -> Result<()> {
     let (library, product) = match built_with_tests {
         Some((library, product)) => (library.to_owned(), product.to_owned()),
-        None => (built(&["deepctx-python", "deepctx-bpf"])?, sh::target_dir().join("debug/deepctx-bpf")),
+        None => (built(DEV, &["deepctx-python", "deepctx-bpf"])?, sh::target_dir().join("debug/deepctx-bpf")),
     };
     let package = assemble(&library)?;
     let environment = environment()?;

@@ -3,6 +3,7 @@
 //! Owns: the list of figures and their options. Because: a promise is worth what one command can show. Does not: judge
 //! a figure by its absolute time on a busy machine; costs are medians over runs, and ratios to peers of the same run.
 
+mod analyze;
 mod attach;
 mod completeness;
 mod figure;
@@ -72,6 +73,8 @@ enum Name {
     Pipeline,
     /// Redraw, fold and store of a tree with a million nodes.
     Tree,
+    /// Rules, a report and the Python module on a profile with a million contexts.
+    Analyze,
     /// Size of a recording, and its way to folded stacks, beside perf.
     Recording,
 }
@@ -115,6 +118,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Name::Memory => memory::run(&profilers, options),
             Name::OperatorCost => operator_cost::run(&profilers, options),
             Name::Recording => recording::run(&profilers, options),
+            Name::Analyze => analyze::run(&ours, options),
             Name::UnwindRows | Name::Pipeline | Name::Tree => continue,
         }
         .with_context(|| format!("the figure {name:?} could not be measured"))?;
