@@ -51,6 +51,7 @@ pub mod render;
 mod amount;
 mod report;
 mod selection;
+pub mod system;
 mod table;
 
 pub use amount::Amount;

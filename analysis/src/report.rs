@@ -24,6 +24,7 @@ use crate::losses::is_finished;
 use crate::memory::PeakMemory;
 use crate::phases::Phases;
 use crate::ranges::Ranges;
+use crate::system::SystemMetrics;
 use crate::{Contexts, Functions, Losses, Subset};
 
 /// Version of the serialized form: raised when a field is removed or changes its meaning.
@@ -64,6 +65,8 @@ pub struct Report {
     pub instructions: Instructions,
     /// Who held memory at its peak.
     pub memory: PeakMemory,
+    /// What the machine did.
+    pub system: SystemMetrics,
     /// What became of every record.
     #[serde(flatten)]
     pub losses: Losses,
@@ -165,6 +168,7 @@ impl Report {
             kernels: Kernels::compute(subset),
             instructions: Instructions::compute(subset),
             memory: PeakMemory::compute(subset),
+            system: SystemMetrics::compute(subset, elapsed),
             losses: Losses::compute(subset.profile()),
             rows_left_out: BTreeMap::new(),
         };
@@ -178,6 +182,7 @@ impl Report {
             ("layers", report.layers.left_out),
             ("memory", report.memory.left_out),
             ("ranges", report.ranges.left_out),
+            ("system", report.system.left_out),
             ("training_steps", report.training_steps.left_out),
         ]);
         report

@@ -34,7 +34,8 @@ pub struct Selection {
 pub fn usual_metric(profiles: &[&Profile]) -> Metric {
     let usual = [Metric::CpuTime, Metric::Cycles];
     let has_values = |metric: &Metric| profiles.iter().any(|profile| profile.tree.total(*metric).sum > 0);
-    usual.iter().chain(Metric::ALL).copied().find(has_values).unwrap_or(Metric::CpuTime)
+    let others = Metric::ALL.iter().filter(|metric| !metric.is_of_machine());
+    usual.iter().chain(others).copied().find(has_values).unwrap_or(Metric::CpuTime)
 }
 
 impl Selection {

@@ -146,6 +146,33 @@ metrics! {
     PeakBytes = 45, "peak-bytes", Bytes;
     /// Bytes reserved by the framework's allocator, allocated to tensors or not.
     ReservedBytes = 46, "reserved-bytes", Bytes;
+    // Of the machine, whatever ran on it: see `docs/system.md`.
+    /// Time that a CPU of the machine ran anything.
+    CpuBusyTime = 47, "system:cpu-busy-time", Nanoseconds;
+    /// Time that a CPU of the machine had nothing to run, and a task that ran there waited for a disk.
+    CpuIoWaitTime = 48, "system:cpu-io-wait-time", Nanoseconds;
+    /// Time that a CPU of a virtual machine was not given to it.
+    CpuStealTime = 49, "system:cpu-steal-time", Nanoseconds;
+    /// Time in which some task could run and had no CPU.
+    CpuPressureTime = 50, "system:cpu-pressure-time", Nanoseconds;
+    /// Time in which some task waited for a disk.
+    IoPressureTime = 51, "system:io-pressure-time", Nanoseconds;
+    /// Time in which some task waited for memory to be reclaimed or read back.
+    MemoryPressureTime = 52, "system:memory-pressure-time", Nanoseconds;
+    /// Periods in which a cgroup with a CPU limit ran.
+    LimitedPeriods = 53, "system:limited-periods", Count;
+    /// Of these, those in which the limit stopped it.
+    ThrottledPeriods = 54, "system:throttled-periods", Count;
+    /// Bytes of memory in use, by time.
+    MemoryUsedBytes = 55, "system:memory-used-bytes", Bytes;
+    /// Bytes read from a disk.
+    DiskReadBytes = 56, "system:disk-read-bytes", Bytes;
+    /// Bytes written to a disk.
+    DiskWrittenBytes = 57, "system:disk-written-bytes", Bytes;
+    /// Bytes received by a network interface.
+    NetworkReceivedBytes = 58, "system:network-received-bytes", Bytes;
+    /// Bytes sent by a network interface.
+    NetworkSentBytes = 59, "system:network-sent-bytes", Bytes;
 }
 
 impl Metric {
@@ -155,7 +182,12 @@ impl Metric {
     /// Whether it is a level: a value holds until the next one, and the value of a span is the highest in it, not the
     /// sum.
     pub const fn is_level(self) -> bool {
-        matches!(self, Self::LiveBytes | Self::ReservedBytes)
+        matches!(self, Self::LiveBytes | Self::ReservedBytes | Self::MemoryUsedBytes)
+    }
+
+    /// Whether it is of the machine, whatever ran on it; its contexts are [`crate::frame::Frame::Resource`]s.
+    pub const fn is_of_machine(self) -> bool {
+        self as u8 >= Self::CpuBusyTime as u8
     }
 
     /// Joins values of two spans of time.

@@ -154,6 +154,7 @@ impl Selection {
             | Frame::GpuApi { .. }
             | Frame::GpuKernel { .. }
             | Frame::Instruction { .. }
+            | Frame::Resource { .. }
             | Frame::Wait { .. }
             | Frame::Unresolved { origin: Origin::Gpu, .. }
             | Frame::TreeFull

@@ -68,6 +68,7 @@ pub struct BadLine(pub String);
 /// | `o aten::mm`, `r step 1` | an operator, a range |
 /// | `a cuLaunchKernel` | a call of a GPU library |
 /// | `s 0/7`, `g gemm` | stream 7 of device 0, a GPU kernel |
+/// | `m cpu 3` | a part of the machine |
 /// | `? no-row` | a frame without a name, with the reason |
 ///
 /// ```
@@ -138,6 +139,7 @@ fn frame(profile: &mut Profile, part: &str) -> Option<Frame> {
             Frame::Stream { device: device.parse().ok()?, stream, name: StrId::EMPTY }
         }
         "g" => Frame::GpuKernel { name },
+        "m" => Frame::Resource { name },
         "?" => Frame::Unresolved { reason: name, origin: Origin::Native },
         _ => return None,
     })

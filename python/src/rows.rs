@@ -24,6 +24,7 @@ use deepctx_analysis::layers::Layers;
 use deepctx_analysis::memory::PeakMemory;
 use deepctx_analysis::phases::Phases;
 use deepctx_analysis::ranges::Ranges;
+use deepctx_analysis::system::SystemMetrics;
 use deepctx_analysis::{Contexts, Functions, Losses, Subset};
 use deepctx_profile::Nanos;
 use rustc_hash::FxHashMap;
@@ -60,6 +61,7 @@ tables! {
     "kernels" => |subset, _| Kernels::compute(subset);
     "instructions" => |subset, _| Instructions::compute(subset);
     "memory" => |subset, _| PeakMemory::compute(subset);
+    "system" => |subset, elapsed| SystemMetrics::compute(subset, elapsed);
     "findings" => |subset, elapsed| Findings::compute(subset, elapsed, &Settings::default()).findings;
     "checks" => |subset, elapsed| Findings::compute(subset, elapsed, &Settings::default()).checks;
     "losses" => |subset, _| Losses::compute(subset.profile()).losses;

@@ -107,7 +107,9 @@ fn hanging_up_ends_a_recording_that_is_complete() {
     let folder = tempfile::tempdir().unwrap();
     let profile = folder.path().join("run.dctx");
     let busy = Busy::start();
-    let arguments = ["record", "--flush", "200ms", "-o", profile.to_str().unwrap(), "--pid"];
+    // What the machine does would be flushed before the first sample.
+    let arguments =
+        ["record", "--flush", "200ms", "--system-metrics", "off", "-o", profile.to_str().unwrap(), "--pid"];
     // Also where whoever runs the tests has these signals ignored (`nohup`), as the profiler would leave them.
     let mut recording = Command::new("env")
         .arg("--default-signal=HUP")

@@ -27,7 +27,9 @@ fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
 
 /// A capture under way, with something flushed already.
 fn recording(output: &Path, more: &[&str]) -> Child {
-    let arguments = [&["record", "--flush", "200ms", "-o", output.to_str().unwrap()], more].concat();
+    // What the machine does would be flushed before the first sample.
+    let all = ["record", "--flush", "200ms", "--system-metrics", "off", "-o", output.to_str().unwrap()];
+    let arguments = [&all, more].concat();
     let child = program().args(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     // A segment counts once the manifest lists it.
     wait_for("a flush with samples", || {
@@ -214,6 +216,46 @@ fn off_cpu_time_is_recorded_with_stack_and_reason() {
         "{stacks}"
     );
     assert!(!stacks.contains("bpf_prog_"), "our own program is no part of a wait: {stacks}");
+}
+
+/// The rows of the machine in a report.
+fn system_rows(profile: &Path) -> Vec<serde_json::Value> {
+    let report =
+        expect_code(0, &["report", profile.to_str().unwrap(), "--format", "json", "--limit", "10000"]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    report["system"].as_array().unwrap().clone()
+}
+
+#[test]
+fn what_the_machine_does_is_recorded_beside_a_busy_process() {
+    if !can_capture() {
+        return;
+    }
+    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
+    let record = |name: &str, interval: &str| {
+        let output = folder.path().join(name);
+        let path = output.to_str().unwrap();
+        expect_code(
+            0,
+            &["record", "--pid", &busy.pid(), "-d", "2s", "--system-metrics", interval, "-o", path],
+        );
+        output
+    };
+    let rows = system_rows(&record("with.dctx", "200ms"));
+    let of = |figure: &'static str| rows.iter().filter(move |row| row["figure"] == figure);
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let single = |row: &&serde_json::Value| row["resource"].as_str().unwrap().starts_with("cpu ");
+    let busy_cpus: Vec<f64> =
+        of("cpu-busy-time").filter(single).filter_map(|row| row["mean"].as_f64()).collect();
+    assert!(busy_cpus.len() >= cpus, "{rows:?}");
+    // One process computes all the time; how much of its CPU a virtual machine gets is not ours to say.
+    assert!(busy_cpus.iter().sum::<f64>() > 40.0, "{busy_cpus:?}");
+    let memory = of("memory-used-bytes").find(|row| row["resource"] == "machine").unwrap();
+    assert!(memory["unit"] == "bytes" && memory["mean"].as_f64().unwrap() > 1e6, "{memory}");
+
+    let without = record("without.dctx", "off");
+    assert!(system_rows(&without).is_empty());
+    assert!(!folded(&without).is_empty());
 }
 
 #[test]

@@ -35,6 +35,7 @@ kinds! {
     Native "native",
     Kernel "kernel",
     Wait "wait",
+    Resource "resource",
     GpuApi "gpu-api",
     GpuKernel "gpu-kernel",
     Instruction "instruction",
@@ -55,6 +56,7 @@ impl Kind {
             Frame::Native { .. } | Frame::NativeUnnamed { .. } => Kind::Native,
             Frame::Kernel { .. } | Frame::KernelUnnamed { .. } => Kind::Kernel,
             Frame::Wait { .. } => Kind::Wait,
+            Frame::Resource { .. } => Kind::Resource,
             Frame::GpuApi { .. } => Kind::GpuApi,
             Frame::GpuKernel { .. } => Kind::GpuKernel,
             Frame::Instruction { .. } => Kind::Instruction,
@@ -139,6 +141,7 @@ fn has_name(frame: &Frame, strings: &Strings, wanted: &Wanted) -> bool {
         | Frame::GpuApi { name }
         | Frame::GpuKernel { name }
         | Frame::Instruction { kernel: name, .. }
+        | Frame::Resource { name }
         | Frame::Wait { reason: name }
         | Frame::KernelUnnamed { reason: name }
         | Frame::Unresolved { reason: name, .. } => wanted.is(text(name)),

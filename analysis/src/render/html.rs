@@ -15,6 +15,10 @@ use super::text::accelerators::{occupancy, pool_lines};
 use crate::Report;
 use crate::findings::Findings;
 use crate::ranges::Ranges;
+use crate::system::{SystemMetric, SystemUnit};
+
+/// Most spans of time that are drawn in a cell.
+const STRIP: usize = 200;
 
 /// Writes the page of a profile with the tables of its report.
 ///
@@ -47,6 +51,7 @@ fn tabs(report: &Report) -> Vec<Tab> {
         kernels(report),
         instructions(report),
         memory(report),
+        system(report),
     ];
     tabs.into_iter().filter(|tab| !tab.rows.is_empty()).collect()
 }
@@ -184,6 +189,27 @@ fn devices(report: &Report) -> Tab {
         vec![process.pid.to_string(), process.tier.to_string(), lines.join("\n")]
     });
     tab("devices", "Devices", &columns, report.devices.left_out, rows.collect())
+}
+
+fn system(report: &Report) -> Tab {
+    let numbers = ["Mean", "Median", "95 %", "99 %", "Most"].map(Column::number);
+    let texts = [Column::text("Part of the machine"), Column::text("Figure")];
+    let columns = texts.into_iter().chain(numbers).chain([Column::strip("By time")]);
+    let row = |row: &SystemMetric| {
+        let values = [row.mean, row.p50, row.p95, row.p99, row.max].map(|value| row.unit.written(value));
+        [row.resource.clone(), row.figure.to_owned()].into_iter().chain(values).chain([strip(row)]).collect()
+    };
+    let rows = report.system.rows.iter().map(row).collect();
+    tab("system", "Machine", &columns.collect::<Vec<_>>(), report.system.left_out, rows)
+}
+
+/// A digit for each span of time: shares from 0 to 100 %, everything else from 0 to the most.
+fn strip(row: &SystemMetric) -> String {
+    let most = if row.unit == SystemUnit::Percent { 100.0 } else { row.max };
+    let joined = row.by_time.chunks(row.by_time.len().div_ceil(STRIP).max(1));
+    let highest = joined.map(|values| values.iter().copied().fold(0.0, f64::max));
+    let digit = |value: f64| if most > 0.0 { (value / most * 9.0).round().clamp(0.0, 9.0) as u32 } else { 0 };
+    highest.filter_map(|value| char::from_digit(digit(value), 10)).collect()
 }
 
 fn kernels(report: &Report) -> Tab {

@@ -56,6 +56,7 @@ impl Frame {
                 label.put("_[k]");
             }
             Frame::Unresolved { reason, .. } => label.unknown(reason),
+            Frame::Resource { name } => label.between("[", name, "]"),
             Frame::Wait { reason } => label.between("[off-cpu: ", reason, "]"),
             Frame::Operator { name } | Frame::GpuApi { name } => label.name(name),
             Frame::Range { name } => label.between("[range] ", name, ""),

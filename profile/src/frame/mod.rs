@@ -138,6 +138,11 @@ pub enum Frame {
         /// Which device that is: [`crate::device::Device::label`]; empty when unknown.
         name: StrId,
     },
+    /// A part of the machine (`cpu 3`, `disk sda`), below the machine itself: what all its programs did with it.
+    Resource {
+        /// Its name.
+        name: StrId,
+    },
     /// What a thread waited for, at the leaf of its stack.
     Wait {
         /// In a few words.
@@ -160,7 +165,7 @@ pub enum FrameKind {
     Root,
     /// A process (`comm-pid`).
     Process,
-    /// A thread.
+    /// A thread, or a part of the machine.
     Thread,
     /// A Python function.
     Python,
@@ -254,7 +259,7 @@ impl Frame {
         match self {
             Frame::Root => FrameKind::Root,
             Frame::Process { .. } => FrameKind::Process,
-            Frame::Thread { .. } => FrameKind::Thread,
+            Frame::Thread { .. } | Frame::Resource { .. } => FrameKind::Thread,
             Frame::Python { .. } => FrameKind::Python,
             Frame::Native { .. } | Frame::NativeUnnamed { .. } => FrameKind::Native,
             Frame::Kernel { .. } | Frame::KernelUnnamed { .. } | Frame::Wait { .. } => FrameKind::Kernel,
@@ -321,6 +326,7 @@ impl Frame {
             | Frame::Range { name: text }
             | Frame::GpuApi { name: text }
             | Frame::GpuKernel { name: text }
+            | Frame::Resource { name: text }
             | Frame::Wait { reason: text }
             | Frame::Unresolved { reason: text, .. } => *text = map(*text),
             Frame::Python { function: a, file: b, .. }

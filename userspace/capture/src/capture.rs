@@ -30,6 +30,7 @@ use super::prepare::Prepared;
 use super::probes::{self, Probes, TensorRequests};
 use super::programs::Programs;
 use super::supervisor::{EarlyEnd, Supervisor};
+use super::system;
 use super::tables;
 use super::target_map::TargetMap;
 use super::targets::{self, Targets};
@@ -57,6 +58,8 @@ pub struct Capture {
     tracepoints: Vec<Link>,
     probes: Option<Probes>,
     called: Option<CalledMap>,
+    /// The thread that reads what the machine does ends when this is dropped.
+    _system: Option<Sender<()>>,
     stop: StopOnDrop,
     shard_bytes: Arc<AtomicU64>,
     supervisor: Supervisor,
@@ -93,9 +96,7 @@ impl Capture {
         let counters = KernelCounters::new(loaded.map(map::COUNTERS)?);
         let shard_bytes = Arc::new(AtomicU64::new(processes.tables().shard_bytes()));
         let supervisor = Supervisor::default();
-        let probes = attach_method
-            .map(|method| start_probes(&config, &loaded, method, &sender, &found, &supervisor))
-            .transpose()?;
+        let probes = start_probes(&config, &loaded, attach_method, &sender, &found, &supervisor)?;
         let scan_queue = probes.as_ref().map(|(probes, _)| probes.scan_queue());
         let scans = Scans {
             processes,
@@ -105,6 +106,7 @@ impl Capture {
             stop: Arc::clone(&stop.0),
         };
         let scans = threads::spawn_scan(scans, &supervisor);
+        let system = start_system(&config, &found, &sender, &supervisor)?;
         let named = if config.targets.contains(&Targets::All) { Vec::new() } else { found };
         // Nothing reported what was mapped between the first scans and the attachment.
         threads::request_rescans(&scans, &named);
@@ -128,6 +130,7 @@ impl Capture {
             tracepoints,
             probes,
             called,
+            _system: system,
             stop,
             shard_bytes,
             supervisor,
@@ -230,15 +233,17 @@ fn attach_tracepoints(loaded: &mut Loaded, off_cpu: bool) -> Result<Vec<Link>, C
     Ok(links)
 }
 
-/// Starts the thread that attaches probes to the libraries of these processes and of those that come.
+/// Starts the thread that attaches probes to the libraries of these processes and of those that come, if there is
+/// anything to attach.
 fn start_probes(
     config: &CaptureConfig,
     loaded: &Loaded,
-    attach_method: AttachMethod,
+    attach_method: Option<AttachMethod>,
     messages: &Sender<Message>,
     pids: &[u32],
     supervisor: &Supervisor,
-) -> Result<(Probes, SiteCounts), CaptureError> {
+) -> Result<Option<(Probes, SiteCounts)>, CaptureError> {
+    let Some(attach_method) = attach_method else { return Ok(None) };
     let sites = Arc::new(AtomicU32::new(0));
     let duty_cycled = config
         .probe_budget
@@ -264,7 +269,19 @@ fn start_probes(
     };
     let probes = Probes::start(setup, supervisor)
         .map_err(|source| CaptureError::Io { what: "the thread of the probes", source })?;
-    Ok((probes, SiteCounts { map: Arc::new(loaded.map(map::SITE_COUNTS)?), sites }))
+    Ok(Some((probes, SiteCounts { map: Arc::new(loaded.map(map::SITE_COUNTS)?), sites })))
+}
+
+/// Starts the thread that reads what the machine does, which ends when what this gives is dropped.
+fn start_system(
+    config: &CaptureConfig,
+    pids: &[u32],
+    messages: &Sender<Message>,
+    supervisor: &Supervisor,
+) -> Result<Option<Sender<()>>, CaptureError> {
+    let spawn = |interval| system::spawn(interval, pids, messages.clone(), supervisor);
+    let what = "the thread that reads what the machine does";
+    config.system_metrics.map(spawn).transpose().map_err(|source| CaptureError::Io { what, source })
 }
 
 fn require_capabilities() -> Result<(), CaptureError> {

@@ -77,6 +77,7 @@ mod rows;
 mod shared_array;
 mod sites;
 pub mod supervisor;
+mod system;
 mod table_error;
 mod tables;
 mod target_map;

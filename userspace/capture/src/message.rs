@@ -5,6 +5,7 @@
 
 use deepctx_common::end::Counter;
 use deepctx_pipeline::input::{DutyWindow, SiteInfo};
+use deepctx_pipeline::system::SystemSample;
 use deepctx_symbolizer::maps::Maps;
 
 use super::probe_counters::ProbeCounters;
@@ -37,6 +38,8 @@ pub enum Message {
     CallsEnd(u64),
     /// The probes that have a budget were attached or detached: a duty window begins or ends.
     DutyWindow(DutyWindow),
+    /// What the machine did since the last time.
+    System(SystemSample),
     /// What is attached so far.
     Probes(ProbeCounters),
     /// A target process has ended.

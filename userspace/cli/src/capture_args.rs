@@ -3,7 +3,9 @@
 //! Owns: which processes are captured and how, as clap reads it. Because: both commands must take the same options with
 //! the same names. Does not: turn them into a configuration (`target`).
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{EnumValueParser, FalseyValueParser, PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
@@ -14,6 +16,7 @@ use deepctx_pipeline::STEP_MARKER;
 use deepctx_symbolizer::native::DebugInfo;
 
 use super::debug_info;
+use super::duration;
 use super::step_marker;
 
 /// Which processes to profile. Selectors add up.
@@ -63,6 +66,11 @@ pub struct CaptureArgs {
     /// this (like 512M or 2G; `off` reads none, which saves memory).
     #[arg(long, value_name = "SIZE|off", env = "DEEPCTX_DEBUG_INFO", default_value = "512M", value_parser = debug_info::parse)]
     pub debug_info: DebugInfo,
+    /// How often to read what the machine does: its CPUs, pressure, memory, disks, networks, and limits of the targets'
+    /// cgroups (100ms to 1m; `off` reads nothing).
+    #[arg(long, value_name = "TIME|off", env = "DEEPCTX_SYSTEM_METRICS", default_value = "500ms",
+          value_parser = system_metrics)]
+    pub system_metrics: Interval,
     /// Measure time off the CPU too: blocked or waiting for one, with the stack and the reason.
     #[arg(long, env = "DEEPCTX_OFF_CPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub off_cpu: bool,
@@ -100,6 +108,24 @@ pub struct CaptureArgs {
     /// Also copy the records as captured into this file, for replay and tests.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_RECORD_RAW", hide = true)]
     pub raw: Option<PathBuf>,
+}
+
+/// How often something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval(pub Option<Duration>);
+
+/// Shorter intervals cost more than they show: the kernel counts CPU time in ticks of 10 ms.
+const SYSTEM_METRICS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
+
+fn system_metrics(text: &str) -> Result<Interval, String> {
+    if text == "off" {
+        return Ok(Interval(None));
+    }
+    let interval = duration::parse(text)?;
+    match SYSTEM_METRICS.contains(&interval) {
+        true => Ok(Interval(Some(interval))),
+        false => Err("expected 100ms to 1m, or off".to_owned()),
+    }
 }
 
 /// What makes a CPU take a sample.

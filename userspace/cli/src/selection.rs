@@ -150,8 +150,8 @@ pub fn group_by(groups: &[GroupBy]) -> view::GroupBy {
     asked.map_or(view::GroupBy::Process, |(_, group)| group)
 }
 
-/// The metrics by name. Those of single warp states are too many for the help.
+/// The metrics by name. Those of single warp states and of the machine are too many for the help.
 fn metrics() -> impl TypedValueParser<Value = Metric> {
-    let shown = |metric: &Metric| PossibleValue::new(metric.name()).hide(metric.name().starts_with("stall:"));
+    let shown = |metric: &Metric| PossibleValue::new(metric.name()).hide(metric.name().contains(':'));
     PossibleValuesParser::new(Metric::ALL.iter().map(shown)).try_map(|name| name.parse::<Metric>())
 }

@@ -98,6 +98,7 @@ fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) ->
         context: capture.context.iter().copied().map(frame_source).collect(),
         probe: features(&capture.probe),
         debug_info: Bytes(capture.debug_info.bytes_max),
+        system_metrics: capture.system_metrics.0,
         off_cpu: capture.off_cpu,
         step_markers: capture.step_marker.clone(),
         launch_stacks: capture.launch_stacks,

@@ -11,6 +11,8 @@ use deepctx_common::end::Counter;
 use deepctx_events::{Event, Family, Role};
 use serde::{Deserialize, Serialize};
 
+use super::system::SystemSample;
+
 /// Values of the kernel programs' counters, summed over the CPUs, by [`Counter`] number.
 pub type KernelCounters = [u64; Counter::ALL.len()];
 
@@ -36,6 +38,8 @@ pub enum Input<M> {
     Lines(Vec<CubinLines>),
     /// A duty window begins or ends.
     DutyWindow(DutyWindow),
+    /// What the machine did since the last time.
+    System(SystemSample),
 }
 
 impl<M> Input<M> {
@@ -53,6 +57,7 @@ impl<M> Input<M> {
             Input::Recovered(kernels) => Input::Recovered(kernels),
             Input::Lines(lines) => Input::Lines(lines),
             Input::DutyWindow(turn) => Input::DutyWindow(turn),
+            Input::System(sample) => Input::System(sample),
         }
     }
 }

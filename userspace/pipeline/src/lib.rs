@@ -39,6 +39,7 @@ pub mod stacks;
 mod stage;
 mod stages;
 pub mod symbols;
+pub mod system;
 pub mod threads;
 mod torch_calls;
 

@@ -16,6 +16,7 @@
 //! | `P` | probes, as a JSON array of `{"site", "event", "symbol", "family", "roles"}`, the events and roles by number |
 //! | `N` | calls of each probe so far: u64, little-endian, by the probes' numbers |
 //! | `E` | the time at which probes of calls were detached: u64, little-endian |
+//! | `M` | what the machine did between two times, as a JSON object `{"from_ns", "to_ns", "values"}` |
 //! | `T` | begin or end of a duty window, as a JSON object `{"time_ns", "watched", "budget", "what"}` |
 
 use std::fmt::Write as _;
@@ -143,6 +144,7 @@ impl<W: Write> RawWriter<W> {
             Input::Recovered(kernels) => self.block(b'K', &serde_json::to_vec(kernels)?),
             Input::Lines(lines) => self.block(b'L', &serde_json::to_vec(lines)?),
             Input::DutyWindow(turn) => self.block(b'T', &serde_json::to_vec(turn)?),
+            Input::System(sample) => self.block(b'M', &serde_json::to_vec(sample)?),
         }
     }
 
@@ -281,6 +283,10 @@ impl<R: Read> Source<Maps> for RawReader<R> {
                 serde_json::from_slice(&payload)
                     .map_err(|_| self.damaged("its duty window cannot be parsed"))?,
             ),
+            b'M' => Input::System(
+                serde_json::from_slice(&payload)
+                    .map_err(|_| self.damaged("what the machine did cannot be parsed"))?,
+            ),
             _ => return Err(self.damaged("its tag is unknown")),
         };
         self.block += 1;
@@ -296,6 +302,7 @@ mod tests {
     use super::*;
 
     use deepctx_pipeline::input::CodeFacts;
+    use deepctx_pipeline::system::{SystemSample, SystemValue};
 
     const MAPS: &str = "\
 55d0a0000000-55d0a0001000 r-xp 00001000 fe:01 42 /usr/bin/a b
@@ -335,6 +342,15 @@ mod tests {
                 family: Family::CudaDriver,
                 roles: vec![Role::Config, Role::Function, Role::GridX],
             }]),
+            Input::System(SystemSample {
+                from_ns: 5,
+                to_ns: u64::MAX,
+                values: vec![SystemValue {
+                    resource: "cpu 3".into(),
+                    metric: "of a newer one".into(),
+                    value: 7,
+                }],
+            }),
             Input::Records(Vec::new()),
         ]
     }

@@ -124,6 +124,7 @@ impl Worker {
             Message::SiteCounts(counts) => self.feed(Input::SiteCounts(counts)),
             Message::CallsEnd(time_ns) => self.feed(Input::CallsEnd(time_ns)),
             Message::DutyWindow(window) => self.feed(Input::DutyWindow(window)),
+            Message::System(sample) => self.feed(Input::System(sample)),
             Message::Scans(counters) => self.scans = counters,
             Message::TargetGone { pid } => {
                 self.status.target_ended(pid, &self.named);

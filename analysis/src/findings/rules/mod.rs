@@ -11,6 +11,8 @@ mod communication;
 mod compilation_time;
 mod conversions;
 mod cpu_latency;
+mod cpu_limit;
+mod cpu_pressure;
 mod cpu_queue;
 mod garbage_collection;
 mod gil_wait;
@@ -19,13 +21,17 @@ mod growing_memory;
 mod hotspot;
 mod idle_device;
 mod import_time;
+mod io_pressure;
 mod late_start;
+mod loader_workers;
 mod loading;
 mod logging_time;
 mod lost_events;
+mod memory_pressure;
 mod odd_sizes;
 mod page_faults;
 mod path_check;
+mod pressure;
 mod probe_cost;
 mod repeated_indexing;
 mod single_precision;
@@ -56,12 +62,17 @@ pub const RULES: &[&Rule] = &[
     &spinning_threads::RULE,
     &gil_wait::RULE,
     &cpu_queue::RULE,
+    &cpu_pressure::RULE,
+    &cpu_limit::RULE,
+    &io_pressure::RULE,
+    &memory_pressure::RULE,
     &garbage_collection::RULE,
     &import_time::RULE,
     &page_faults::RULE,
     &conversions::RULE,
     &slow_data_loader::RULE,
     &synchronous_data_loader::RULE,
+    &loader_workers::RULE,
     &single_tensor_optimizer::RULE,
     &gradient_zeroing::RULE,
     &repeated_indexing::RULE,

@@ -21,6 +21,7 @@ use deepctx_profile::frame::short_labels;
 use crate::Report;
 use crate::contexts::Context;
 use crate::losses::Losses;
+use crate::system::{SystemMetric, SystemMetrics};
 
 pub use comparison::write as write_comparison;
 pub use event_difference::write as write_event_difference;
@@ -58,8 +59,34 @@ fn write_to_depth(report: &Report, depth: usize, out: &mut dyn Write) -> io::Res
     accelerators::kernels(&report.kernels, out)?;
     accelerators::instructions(&report.instructions, out)?;
     accelerators::memory(&report.memory, out)?;
+    system(&report.system, out)?;
     losses(&report.losses, out)?;
     out.flush()
+}
+
+/// What the machine did: percentiles are of windows of time.
+fn system(table: &SystemMetrics, out: &mut dyn Write) -> io::Result<()> {
+    if table.is_empty() {
+        return Ok(());
+    }
+    // What never happened takes no line.
+    let rows: Vec<&SystemMetric> = table.rows.iter().filter(|row| row.mean > 0.0).collect();
+    let name = |row: &SystemMetric| format!("{} {}", row.resource, row.figure);
+    let width = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0);
+    writeln!(
+        out,
+        "\nMachine\n  {:width$} {:>11} {:>11} {:>11} {:>11}",
+        "", "mean", "median", "95 %", "most"
+    )?;
+    for row in rows {
+        let [mean, p50, p95, max] =
+            [row.mean, row.p50, row.p95, row.max].map(|value| row.unit.written(value));
+        writeln!(out, "  {:width$} {mean:>11} {p50:>11} {p95:>11} {max:>11}", name(row))?;
+    }
+    match table.left_out {
+        0 => Ok(()),
+        more => writeln!(out, "  … {more} more"),
+    }
 }
 
 fn head(report: &Report, out: &mut dyn Write) -> io::Result<()> {

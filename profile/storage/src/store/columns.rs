@@ -79,14 +79,14 @@ const FRAMES: &[Column] = &[
         "kind",
         Text,
         "`process` `thread` `python` `native` `native-unnamed` `kernel` `kernel-unnamed` `operator` `range` `layer` `wait` \
-         `gpu-api` `stream` `gpu-kernel` `instruction` `unresolved`, and the stand-ins `root` `tree-full` `table-full`",
+         `gpu-api` `stream` `gpu-kernel` `instruction` `resource` `unresolved`, and the stand-ins `root` `tree-full` `table-full`",
     ),
     column("label", Text, "text of the frame, as in folded stacks").unique(),
     column(
         "name",
         Text,
         "name of the process or thread, qualified name of the function, symbol, operator, range, class of the layer; \
-         reason of a wait; which device a stream is of",
+         part of the machine; reason of a wait; which device a stream is of",
     )
     .or_none()
     .unique(),

@@ -40,6 +40,9 @@ pub struct CaptureConfig {
     pub probe: Vec<ProbeFeature>,
     /// Largest debug information of a file that is read for lines and inlined calls; 0 reads none.
     pub debug_info: Bytes,
+    /// How often the machine's own figures are read; `None`: not at all.
+    #[serde(with = "seconds::or_off")]
+    pub system_metrics: Option<Duration>,
     /// Follow threads while they are off their CPUs.
     pub off_cpu: bool,
     /// Ranges, or functions of libraries (`LIBRARY:FUNCTION`), that end a training step.
@@ -123,6 +126,9 @@ pub enum ProbeFeature {
     Async,
 }
 
+/// How often the machine's own figures are read where the user does not say.
+pub const SYSTEM_METRICS_EVERY: Duration = Duration::from_millis(500);
+
 /// Operators that get a stack where the user does not say.
 pub const OPERATOR_STACKS: StackRate = StackRate::PerSecond(100);
 
@@ -160,6 +166,7 @@ impl Default for CaptureConfig {
             context: vec![FrameSource::Python, FrameSource::Native, FrameSource::Kernel],
             probe: Vec::new(),
             debug_info: Bytes(512 << 20),
+            system_metrics: Some(SYSTEM_METRICS_EVERY),
             off_cpu: false,
             step_markers: vec![deepctx_pipeline::STEP_MARKER.to_owned()],
             launch_stacks: StackRate::All,
@@ -274,6 +281,7 @@ mod tests {
             pc_sampling: Some(SamplingPeriod::Log2Cycles(12)),
             duration: Some(Duration::from_millis(1500)),
             trace: Some(Duration::from_secs(10)),
+            system_metrics: None,
             ..CaptureConfig::default()
         };
         let text = serde_json::to_string(&config).unwrap();
@@ -304,6 +312,7 @@ mod tests {
             ("debug-info", "536870912"),
             ("step-marker", "Optimizer.step#"),
             ("launch-stacks", "all"),
+            ("system-metrics", "0.5s"),
             ("operator-stacks", ""),
             ("shapes", "hottest:3"),
             ("probe-budget", "10%"),

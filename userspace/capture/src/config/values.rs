@@ -204,6 +204,28 @@ pub(super) mod seconds {
         read(&text).ok_or_else(|| D::Error::custom("expected seconds such as 1.5s"))
     }
 
+    /// The same, or `off`.
+    pub(in super::super) mod or_off {
+        use super::*;
+
+        pub(in super::super::super) fn serialize<S: Serializer>(
+            duration: &Option<Duration>,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
+            to.serialize_str(&duration.as_ref().map_or_else(|| "off".to_owned(), |duration| write(*duration)))
+        }
+
+        pub(in super::super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<Duration>, D::Error> {
+            let text = String::deserialize(from)?;
+            if text == "off" {
+                return Ok(None);
+            }
+            read(&text).map(Some).ok_or_else(|| D::Error::custom("expected seconds such as 1.5s, or off"))
+        }
+    }
+
     /// The same where there may be none.
     pub(in super::super) mod optional {
         use super::*;

@@ -246,6 +246,23 @@ function losses() {
   view.append(out);
 }
 
+// Values by time: one digit, and one colour, for each span.
+function strip(digits) {
+  const cell = make("td", undefined, "strip");
+  if (digits.length === 0) return cell;
+  const width = 100 / digits.length;
+  const stops = [...digits].map((digit, at) => {
+    const colour = "color-mix(in srgb, var(--mark) " + Math.round(digit * 100 / 9) + "%, var(--line))";
+    return colour + " " + (at * width).toFixed(3) + "% " + ((at + 1) * width).toFixed(3) + "%";
+  });
+  const bar = make("div");
+  bar.style.background = "linear-gradient(to right, " + stops.join(", ") + ")";
+  bar.setAttribute("role", "img");
+  bar.setAttribute("aria-label", "by time: " + digits);
+  cell.append(bar);
+  return cell;
+}
+
 // A table that was computed when the page was written.
 function furtherTable(tab) {
   const out = make("table");
@@ -255,7 +272,10 @@ function furtherTable(tab) {
   const rows = state.search === null ? tab.rows : tab.rows.filter((row) => row.some((text) => state.search.test(text)));
   for (const row of rows) {
     const line = make("tr");
-    row.forEach((text, at) => line.append(make("td", text, tab.columns[at].style)));
+    row.forEach((text, at) => {
+      const style = tab.columns[at].style;
+      line.append(style === "strip" ? strip(text) : make("td", text, style));
+    });
     out.append(line);
   }
   const view = byId("view");

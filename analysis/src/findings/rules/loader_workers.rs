@@ -1,0 +1,55 @@
+//! More loader workers than CPUs.
+
+use std::collections::BTreeSet;
+
+use deepctx_profile::metric::Metric;
+use deepctx_profile::phase::Phase;
+
+use super::pressure::{cpus, no_system_metrics};
+use super::{Draft, Facts, Outcome, Rule, Values, no_host_time};
+use crate::findings::finding::{Figure, Gain};
+use crate::findings::rule::Parameter;
+
+pub(super) const RULE: Rule = Rule {
+    id: "loader-workers",
+    what: "a data loader with far more workers than the machine has CPUs",
+    definition: "processes and threads seen in phase `loading worker` / CPUs of the machine > `max_percent` percent",
+    source: "SageMaker Debugger (`Dataloader`); DeepContext 6.5 (16 loader threads for 6 cores)",
+    needs: "samples with Python frames, and system metrics",
+    parameters: &[Parameter { name: "max_percent", default: 200.0, source: "SageMaker Debugger" }],
+    check,
+};
+
+fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+    let Some(host) = facts.host() else { return no_host_time() };
+    let cpus = cpus(facts);
+    if cpus == 0 {
+        return no_system_metrics();
+    }
+    let seen = facts.values(host).chain(facts.values(Metric::OffCpuTime)).map(|(node, _)| node);
+    let workers: BTreeSet<_> = seen
+        .filter(|node| facts.phase(*node) == Phase::LoadingWorker)
+        .map(|node| facts.thread(node))
+        .collect();
+    let workers = workers.len() as u64;
+    let percent = workers as f64 * 100.0 / cpus as f64;
+    if percent <= values.get("max_percent") {
+        return Outcome::Healthy { datapoints: workers.max(1) };
+    }
+    let draft = Draft {
+        title: format!("{workers} workers load data on {cpus} CPUs"),
+        metric: host.name(),
+        share_percent: 0.0,
+        gain: Gain::Unknown { because: "how much the workers hinder each other is not known".into() },
+        places: Vec::new(),
+        evidence: vec![
+            Figure::measured("workers that were seen", workers as f64, "count"),
+            Figure::measured("CPUs of the machine", cpus as f64, "count"),
+        ],
+        advice: "Start about as many workers as there are CPUs (num_workers); more of them compete with each other \
+                 and with the training.",
+        datapoints: workers,
+        violations: workers.saturating_sub(cpus),
+    };
+    Outcome::Findings(vec![draft.finding(values)])
+}

@@ -1,0 +1,80 @@
+//! Pressure: time in which programs of the machine waited for something that it has too little of.
+//!
+//! Owns: [`PressureCheck`]. Because: the kernel counts such time alike for CPUs, disks and memory
+//! (`Documentation/accounting/psi.rst`), and a share of the capture is judged alike. Does not: know what is waited for.
+
+use deepctx_profile::metric::Metric;
+
+use super::{Draft, Facts, Outcome, Values, written};
+use crate::amount::percent;
+use crate::findings::finding::{Figure, Gain};
+use crate::system::resource;
+
+/// A rule that fires when some program waited for at least a share of the capture.
+pub(super) struct PressureCheck {
+    pub(super) metric: Metric,
+    /// The conclusion, behind `For 20 % of the capture, `.
+    pub(super) what: &'static str,
+    pub(super) figure: &'static str,
+    pub(super) advice: &'static str,
+    pub(super) because: &'static str,
+}
+
+impl PressureCheck {
+    pub(super) fn outcome(&self, facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+        let waited = facts.profile().tree.total(self.metric);
+        let elapsed = facts.elapsed().0;
+        if waited.count == 0 || elapsed == 0 {
+            return no_system_metrics();
+        }
+        let (share, datapoints) = (percent(waited.sum.min(elapsed), elapsed), waited.count);
+        if share < values.get("min_percent") {
+            return Outcome::Healthy { datapoints };
+        }
+        let mut evidence = vec![Figure::measured(self.figure, share, "percent")];
+        evidence.extend(cpus_busy(facts));
+        let draft = Draft {
+            title: format!("For {} of the capture, {}", written(share), self.what),
+            metric: "length of the capture",
+            share_percent: share,
+            gain: Gain::Bounded { at_most_percent: share, because: self.because.into() },
+            places: Vec::new(),
+            evidence,
+            advice: self.advice,
+            datapoints,
+            // How many intervals had any is not kept; the mean says how many it would take at least.
+            violations: ((share / 100.0 * datapoints as f64).ceil() as u64).clamp(1, datapoints),
+        };
+        Outcome::Findings(vec![draft.finding(values)])
+    }
+}
+
+/// CPUs of the machine that were looked at.
+pub(super) fn cpus(facts: &Facts<'_>) -> u64 {
+    let profile = facts.profile();
+    let cells = profile.tree.cells(Metric::CpuBusyTime);
+    cells.filter(|(node, _)| resource(profile, *node).is_some_and(|name| name.starts_with("cpu "))).count()
+        as u64
+}
+
+/// How busy the machine's CPUs were, and how much of that was the profiled programs' own: who they compete with.
+fn cpus_busy(facts: &Facts<'_>) -> Vec<Figure> {
+    let tree = &facts.profile().tree;
+    let (busy, own) = (tree.total(Metric::CpuBusyTime).sum, tree.total(Metric::CpuTime).sum);
+    let whole = facts.elapsed().0.saturating_mul(cpus(facts));
+    if busy == 0 || whole == 0 {
+        return Vec::new();
+    }
+    let mut figures =
+        vec![Figure::measured("CPUs of the machine busy", percent(busy.min(whole), whole), "percent")];
+    if own > 0 {
+        let share = percent(own.min(busy), busy);
+        figures.push(Figure::measured("of that, for the profiled programs", share, "percent"));
+    }
+    figures
+}
+
+/// The outcome where the machine was not looked at, or its kernel does not count.
+pub(super) fn no_system_metrics() -> Outcome {
+    Outcome::missing("what the machine did is not in the profile", "--system-metrics 500ms")
+}

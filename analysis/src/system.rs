@@ -1,0 +1,262 @@
+//! System: what the machine did while its programs were sampled, part by part.
+//!
+//! Owns: [`SystemMetrics`]: means, percentiles and the highest of each figure. Because: a program waits for disks, for
+//! CPUs that others have, and for the next period of its CPU limit, and none of its own stacks says so. Does not:
+//! judge; the rules do.
+//!
+//! A percentile is over windows of time: those of the timeline, which widen as a capture goes on, and are at least as
+//! long as the interval at which the machine was looked at allows. A window in which nothing was counted is a zero.
+
+use std::collections::BTreeMap;
+
+use deepctx_profile::frame::{Frame, clean};
+use deepctx_profile::metric::{Metric, Unit};
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::{Bytes, Nanos};
+use serde::Serialize;
+
+use crate::{Subset, Table};
+
+/// Parts of the machine by figure, the machine's own first.
+pub type SystemMetrics = Table<SystemMetric>;
+
+/// One figure of one part of the machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SystemMetric {
+    /// The part: `machine`, `all cpus`, `cpu 3`, `disk sda`, `network eth0`, `cgroup /job`.
+    pub resource: String,
+    /// What was counted, by the name of its metric without `system:`.
+    pub figure: &'static str,
+    /// Unit of the following.
+    pub unit: SystemUnit,
+    /// Mean over the capture.
+    pub mean: f64,
+    /// Median of the windows of time.
+    pub p50: f64,
+    /// What 95 of 100 windows stay at or below.
+    pub p95: f64,
+    /// What 99 of 100 windows stay at or below.
+    pub p99: f64,
+    /// The highest window.
+    pub max: f64,
+    /// All windows, in the order of time.
+    #[serde(skip)]
+    pub by_time: Vec<f64>,
+}
+
+/// Unit of a figure of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SystemUnit {
+    /// Time in a hundred units of time.
+    Percent,
+    /// Bytes at a time.
+    Bytes,
+    /// Bytes in a second.
+    BytesPerSecond,
+    /// Events in a second.
+    PerSecond,
+}
+
+impl SystemUnit {
+    /// A value with its unit, for people.
+    pub fn written(self, value: f64) -> String {
+        match self {
+            SystemUnit::Percent => format!("{value:.1}%"),
+            SystemUnit::Bytes => Bytes(value as u64).to_string(),
+            SystemUnit::BytesPerSecond => format!("{}/s", Bytes(value as u64)),
+            SystemUnit::PerSecond => format!("{value:.1}/s"),
+        }
+    }
+}
+
+/// Values of one figure: of the whole capture, and by window.
+#[derive(Debug, Default)]
+struct Series {
+    sum: u64,
+    count: u64,
+    windows: Vec<u64>,
+    /// Parts whose values are added up in it.
+    parts: u64,
+}
+
+impl SystemMetrics {
+    /// All figures of the machine. `elapsed` is the length of the capture, zero when unknown.
+    pub fn compute(subset: &Subset<'_>, elapsed: Nanos) -> Self {
+        let profile = subset.profile();
+        let window = profile.timeline.window();
+        let windows = (elapsed.0 / window.0.max(1)) as usize;
+        let rows = series(profile).into_iter().map(|((_, resource, metric), mut series)| {
+            // The last window is not full. Without a length, there are as many as have values.
+            series.windows.resize(if elapsed.0 > 0 { windows } else { series.windows.len() }, 0);
+            let length = if elapsed.0 > 0 { elapsed.0 } else { window.0 * series.windows.len() as u64 };
+            series.row(resource, metric, window, Nanos(length))
+        });
+        Table::cut(rows.collect(), subset.selection().rows)
+    }
+}
+
+impl Series {
+    fn add(&mut self, other: &Series, metric: Metric) {
+        self.sum = self.sum.saturating_add(other.sum);
+        self.count += other.count;
+        self.parts += other.parts;
+        self.windows.resize(self.windows.len().max(other.windows.len()), 0);
+        for (here, there) in self.windows.iter_mut().zip(&other.windows) {
+            *here = metric.join(*here, *there);
+        }
+    }
+
+    fn row(self, resource: String, metric: Metric, window: Nanos, length: Nanos) -> SystemMetric {
+        let unit = match metric.unit() {
+            Unit::Bytes if metric.is_level() => SystemUnit::Bytes,
+            Unit::Bytes => SystemUnit::BytesPerSecond,
+            Unit::Nanoseconds => SystemUnit::Percent,
+            Unit::Count => SystemUnit::PerSecond,
+        };
+        let parts = self.parts.max(1) as f64;
+        let rate = |value: u64, over: Nanos| match unit {
+            SystemUnit::Bytes => value as f64,
+            SystemUnit::Percent => value as f64 * 100.0 / over.0.max(1) as f64 / parts,
+            SystemUnit::BytesPerSecond | SystemUnit::PerSecond => value as f64 / over.as_seconds().max(1e-9),
+        };
+        let mean = match unit {
+            SystemUnit::Bytes => self.sum as f64 / self.count.max(1) as f64,
+            _ => rate(self.sum, length),
+        };
+        let by_time: Vec<f64> = self.windows.iter().map(|value| rate(*value, window)).collect();
+        let mut values = by_time.clone();
+        values.sort_by(f64::total_cmp);
+        let percentile = |share: f64| {
+            let place = (values.len() as f64 * share).ceil() as usize;
+            values.get(place.saturating_sub(1)).or(values.last()).copied().unwrap_or(mean)
+        };
+        SystemMetric {
+            resource,
+            figure: metric.name().trim_start_matches("system:"),
+            unit,
+            mean,
+            p50: percentile(0.5),
+            p95: percentile(0.95),
+            p99: percentile(0.99),
+            max: percentile(1.0),
+            by_time,
+        }
+    }
+}
+
+/// Values by part of the machine and metric, in the order of the table: the machine, all CPUs, then the others by kind
+/// and number.
+fn series(profile: &Profile) -> BTreeMap<((u8, u32), String, Metric), Series> {
+    let mut found: BTreeMap<((u8, u32), String, Metric), Series> = BTreeMap::new();
+    let machine = |metric: &&Metric| metric.is_of_machine();
+    for &metric in Metric::ALL.iter().filter(machine) {
+        for (node, cell) in profile.tree.cells(metric) {
+            let Some(resource) = resource(profile, node) else { continue };
+            let lane =
+                profile.timeline.lanes().iter().find(|lane| lane.node == node && lane.metric == metric);
+            let windows = lane.map(|lane| lane.values.clone()).unwrap_or_default();
+            let one = Series { sum: cell.sum, count: cell.count, windows, parts: 1 };
+            if resource.starts_with("cpu ") {
+                found.entry(((1, 0), "all cpus".to_owned(), metric)).or_default().add(&one, metric);
+            }
+            found.insert((order(&resource), resource, metric), one);
+        }
+    }
+    found
+}
+
+/// The part of the machine that a context is.
+pub(crate) fn resource(profile: &Profile, node: NodeId) -> Option<String> {
+    match profile.frames.get(profile.tree.node(node).frame) {
+        Frame::Resource { name } => Some(clean(profile.strings.get(name))),
+        _ => None,
+    }
+}
+
+fn order(resource: &str) -> (u8, u32) {
+    match resource.split_once(' ') {
+        None => (0, 0),
+        Some(("cgroup", _)) => (2, 0),
+        Some(("cpu", number)) => (3, number.parse().unwrap_or(u32::MAX)),
+        Some(_) => (4, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Selection;
+
+    /// A machine of two CPUs, looked at twice a second, with so much busy time each time.
+    fn machine(busy: [&[u64]; 2]) -> Profile {
+        let mut profile = deepctx_profile::text::parse("").unwrap();
+        let mut frame = |text: &str| deepctx_profile::text::parse_frame(&mut profile, text).unwrap();
+        let frames = [frame("m machine"), frame("m cpu 0"), frame("m cpu 1")];
+        for (cpu, busy) in busy.into_iter().enumerate() {
+            for (half, value) in (0u64..).zip(busy) {
+                let node = profile.add(&[frames[0], frames[cpu + 1]], Metric::CpuBusyTime, *value);
+                let from = Nanos(half * 500_000_000);
+                profile.timeline.add_span(
+                    node,
+                    Metric::CpuBusyTime,
+                    from,
+                    Nanos(from.0 + 500_000_000),
+                    *value,
+                );
+            }
+        }
+        let node = profile.add(&frames[..1], Metric::MemoryUsedBytes, 100);
+        profile.tree.add(node, Metric::MemoryUsedBytes, 300);
+        profile.timeline.add_span(node, Metric::MemoryUsedBytes, Nanos(0), Nanos(500_000_000), 100);
+        profile.timeline.add_span(
+            node,
+            Metric::MemoryUsedBytes,
+            Nanos(500_000_000),
+            Nanos(1_000_000_000),
+            300,
+        );
+        profile.timeline.add_span(node, Metric::DiskReadBytes, Nanos(0), Nanos(1_000_000_000), 5000);
+        profile.tree.add(node, Metric::DiskReadBytes, 5000);
+        profile
+    }
+
+    #[test]
+    fn figures_are_shares_of_time_rates_and_levels() {
+        let profile = machine([&[500_000_000, 250_000_000], &[0, 0]]);
+        let subset = Subset::new(&profile, &Selection::of(Metric::CpuTime));
+        let found = SystemMetrics::compute(&subset, Nanos(1_000_000_000));
+        let rows: Vec<String> = found
+            .rows
+            .iter()
+            .map(|row| {
+                let [mean, p50, p95, max] =
+                    [row.mean, row.p50, row.p95, row.max].map(|it| row.unit.written(it));
+                format!("{} {}: {mean} {p50} {p95} {max}", row.resource, row.figure)
+            })
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                "machine memory-used-bytes: 200 B 100 B 300 B 300 B",
+                "machine disk-read-bytes: 4.88 KiB/s 4.88 KiB/s 4.88 KiB/s 4.88 KiB/s",
+                "all cpus cpu-busy-time: 37.5% 25.0% 50.0% 50.0%",
+                "cpu 0 cpu-busy-time: 75.0% 50.0% 100.0% 100.0%",
+                "cpu 1 cpu-busy-time: 0.0% 0.0% 0.0% 0.0%",
+            ]
+        );
+    }
+
+    #[test]
+    fn idle_windows_count_as_zero() {
+        let profile = machine([&[500_000_000], &[]]);
+        let subset = Subset::new(&profile, &Selection::of(Metric::CpuTime));
+        let found = SystemMetrics::compute(&subset, Nanos(10_000_000_000));
+        let cpu = found.rows.iter().find(|row| row.resource == "cpu 0").unwrap();
+        assert_eq!((cpu.mean, cpu.p50, cpu.p95, cpu.max), (5.0, 0.0, 0.0, 100.0));
+        let none = deepctx_profile::text::parse("P a-1 / n f 1").unwrap();
+        let subset = Subset::new(&none, &Selection::of(Metric::CpuTime));
+        assert!(SystemMetrics::compute(&subset, Nanos(1)).is_empty());
+    }
+}

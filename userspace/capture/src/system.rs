@@ -1,0 +1,390 @@
+//! System: what the machine does while its programs are sampled.
+//!
+//! Owns: reading the kernel's totals of CPUs, pressure, memory, disks, networks and of the targets' cgroups, and the
+//! thread that sends how they grew. Because: no stack of a program says that it waits for a disk, for a CPU that others
+//! have, or for the next period of its CPU limit. Does not: know contexts; the pipeline has them.
+//!
+//! Sources: `Documentation/filesystems/proc.rst` (`stat`, `meminfo`), `Documentation/accounting/psi.rst`,
+//! `Documentation/admin-guide/iostats.rst`, `Documentation/admin-guide/cgroup-v2.rst`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use deepctx_pipeline::system::{MACHINE, Metric, SystemSample, SystemValue};
+
+use super::clock::monotonic_ns;
+use super::message::Message;
+use super::supervisor::Supervisor;
+
+/// Times in `/proc/stat` are of this many nanoseconds: user space sees a hundred ticks a second on every machine.
+const TICK_NS: u64 = 10_000_000;
+/// A sector of `/proc/diskstats`, whatever the disk calls one.
+const SECTOR_BYTES: u64 = 512;
+/// Disks and network interfaces that are looked at, each; a machine with more has them joined by its own tools.
+const DEVICES_MAX: usize = 64;
+/// Cgroups of targets that are looked at.
+const CGROUPS_MAX: usize = 16;
+
+/// Totals by part of the machine.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Totals(BTreeMap<(String, Metric), u64>);
+
+impl Totals {
+    fn add(&mut self, resource: &str, metric: Metric, value: u64) {
+        let total = self.0.entry((resource.to_owned(), metric)).or_default();
+        *total = total.saturating_add(value);
+    }
+
+    /// CPUs, from `/proc/stat`.
+    fn cpus(&mut self, text: &str) {
+        for line in text.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let Some(number) = words.next().and_then(|word| word.strip_prefix("cpu")?.parse::<u32>().ok())
+            else {
+                continue;
+            };
+            let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+            // user nice system idle iowait irq softirq steal; guests are in `user`, too.
+            let of = |places: &[usize]| {
+                let ticks = places.iter().filter_map(|place| ticks.get(*place));
+                ticks.fold(0u64, |sum, ticks| sum.saturating_add(*ticks)).saturating_mul(TICK_NS)
+            };
+            let resource = format!("cpu {number}");
+            self.add(&resource, Metric::CpuBusyTime, of(&[0, 1, 2, 5, 6]));
+            self.add(&resource, Metric::CpuIoWaitTime, of(&[4]));
+            self.add(&resource, Metric::CpuStealTime, of(&[7]));
+        }
+    }
+
+    /// Time in which some task waited, from a file of `/proc/pressure`.
+    fn pressure(&mut self, metric: Metric, text: &str) {
+        let some = text.lines().find_map(|line| line.strip_prefix("some "));
+        let total = some.and_then(|rest| rest.rsplit_once("total=")?.1.trim().parse::<u64>().ok());
+        if let Some(microseconds) = total {
+            self.add(MACHINE, metric, microseconds.saturating_mul(1000));
+        }
+    }
+
+    /// Memory in use, from `/proc/meminfo`: what is not available without swapping.
+    fn memory(&mut self, text: &str) {
+        let kibibytes = |name: &str| {
+            let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            value.trim().trim_end_matches(" kB").parse::<u64>().ok()
+        };
+        if let (Some(all), Some(available)) = (kibibytes("MemTotal"), kibibytes("MemAvailable")) {
+            self.add(MACHINE, Metric::MemoryUsedBytes, all.saturating_sub(available).saturating_mul(1024));
+        }
+    }
+
+    /// Whole disks, from `/proc/diskstats`.
+    fn disks(&mut self, text: &str, disks: &BTreeSet<String>) {
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            let [_, _, name, _, _, read, _, _, _, written, ..] = words[..] else { continue };
+            if disks.contains(name) {
+                let bytes = |sectors: &str| sectors.parse::<u64>().unwrap_or(0).saturating_mul(SECTOR_BYTES);
+                let resource = format!("disk {name}");
+                self.add(&resource, Metric::DiskReadBytes, bytes(read));
+                self.add(&resource, Metric::DiskWrittenBytes, bytes(written));
+            }
+        }
+    }
+
+    /// Network interfaces, from `/proc/net/dev`.
+    fn networks(&mut self, text: &str, interfaces: &BTreeSet<String>) {
+        for line in text.lines() {
+            let Some((name, rest)) = line.split_once(':') else { continue };
+            if interfaces.contains(name.trim()) {
+                let numbers: Vec<u64> =
+                    rest.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
+                let of = |place: usize| numbers.get(place).copied().unwrap_or(0);
+                let resource = format!("network {}", name.trim());
+                self.add(&resource, Metric::NetworkReceivedBytes, of(0));
+                self.add(&resource, Metric::NetworkSentBytes, of(8));
+            }
+        }
+    }
+
+    /// A cgroup's `cpu.stat`: nothing where it has no limit.
+    fn limit(&mut self, resource: &str, text: &str) {
+        let number = |name: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<u64>().ok())
+        };
+        if let (Some(periods), Some(throttled)) = (number("nr_periods"), number("nr_throttled"))
+            && periods > 0
+        {
+            self.add(resource, Metric::LimitedPeriods, periods);
+            self.add(resource, Metric::ThrottledPeriods, throttled);
+        }
+    }
+
+    /// How they grew since `before`; of levels, what they are. What was not there before began at nothing only if it is
+    /// a cgroup, whose periods begin with its limit; anything else was there and is news to us.
+    fn since(&self, before: &Totals) -> Vec<SystemValue> {
+        let grown = |((resource, metric), now): (&(String, Metric), &u64)| {
+            let value = match before.0.get(&(resource.clone(), *metric)) {
+                _ if metric.is_level() => *now,
+                Some(before) => now.saturating_sub(*before),
+                None if matches!(metric, Metric::LimitedPeriods | Metric::ThrottledPeriods) => *now,
+                None => return None,
+            };
+            Some(SystemValue { resource: resource.clone(), metric: metric.name().to_owned(), value })
+        };
+        self.0.iter().filter_map(grown).collect()
+    }
+}
+
+/// Where the totals are.
+#[derive(Debug)]
+struct Sources {
+    /// `/proc`.
+    proc: PathBuf,
+    disks: BTreeSet<String>,
+    interfaces: BTreeSet<String>,
+    /// Folder and name of each cgroup; in version 1 one for CPUs and another one for memory.
+    cgroups: BTreeMap<PathBuf, String>,
+}
+
+impl Sources {
+    /// Those of this machine, and the cgroups of these processes.
+    fn of(pids: &[u32]) -> Self {
+        let with_device = |class: &str| {
+            let entries = fs::read_dir(class).into_iter().flatten().flatten();
+            let real = entries.filter(|entry| entry.path().join("device").exists());
+            real.filter_map(|entry| entry.file_name().into_string().ok()).take(DEVICES_MAX).collect()
+        };
+        Self {
+            proc: PathBuf::from("/proc"),
+            disks: with_device("/sys/block"),
+            interfaces: with_device("/sys/class/net"),
+            cgroups: pids.iter().flat_map(|pid| cgroups_of(*pid)).take(CGROUPS_MAX).collect(),
+        }
+    }
+
+    /// Reads all that can be read; what cannot is left out.
+    fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+        let of = |name: &str| read(&self.proc.join(name));
+        totals.cpus(&of("stat"));
+        totals.pressure(Metric::CpuPressureTime, &of("pressure/cpu"));
+        totals.pressure(Metric::IoPressureTime, &of("pressure/io"));
+        totals.pressure(Metric::MemoryPressureTime, &of("pressure/memory"));
+        totals.memory(&of("meminfo"));
+        totals.disks(&of("diskstats"), &self.disks);
+        totals.networks(&of("net/dev"), &self.interfaces);
+        for (folder, resource) in &self.cgroups {
+            totals.limit(resource, &read(&folder.join("cpu.stat")));
+            let used = ["memory.current", "memory.usage_in_bytes"]
+                .iter()
+                .find_map(|name| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok());
+            if let Some(bytes) = used {
+                totals.add(resource, Metric::MemoryUsedBytes, bytes);
+            }
+        }
+        totals
+    }
+}
+
+/// The cgroups that limit a process's CPUs and memory, without the root, which has no limit, and without those outside
+/// of our cgroup namespace, which have no folder here.
+fn cgroups_of(pid: u32) -> BTreeMap<PathBuf, String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let of = |controller| {
+        let (own, path) = path_of(&text, controller)?;
+        let is_here = path != "/" && path.split('/').all(|part| part != "..");
+        is_here.then(|| (folder(controller, (own, path)), format!("cgroup {path}")))
+    };
+    ["cpu", "memory"].into_iter().filter_map(of).collect()
+}
+
+/// The path of a cgroup by its controller, from `/proc/PID/cgroup`, and whether the hierarchy is the controller's own
+/// (version 1).
+fn path_of<'t>(text: &'t str, controller: &str) -> Option<(bool, &'t str)> {
+    let lines = || text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let own = lines().find(|(of, _)| of.split(',').any(|name| name == controller));
+    own.map(|(_, path)| (true, path))
+        .or_else(|| lines().find(|(of, _)| of.is_empty()).map(|(_, path)| (false, path)))
+}
+
+fn folder(controller: &str, (own, path): (bool, &str)) -> PathBuf {
+    let base = Path::new("/sys/fs/cgroup");
+    let base = if own { base.join(controller) } else { base.to_owned() };
+    base.join(path.trim_start_matches('/'))
+}
+
+/// Sends what the machine does, until the answer is dropped.
+///
+/// # Errors
+/// The thread could not be started.
+pub(super) fn spawn(
+    interval: Duration,
+    pids: &[u32],
+    messages: Sender<Message>,
+    supervisor: &Supervisor,
+) -> std::io::Result<Sender<()>> {
+    let (ending, end) = bounded(0);
+    let sources = Sources::of(pids);
+    supervisor.spawn("system", "what the machine does is not recorded", move || {
+        run(&sources, interval, &messages, &end);
+    })?;
+    Ok(ending)
+}
+
+fn run(sources: &Sources, interval: Duration, messages: &Sender<Message>, end: &Receiver<()>) {
+    let (mut before, mut from_ns) = (sources.totals(), monotonic_ns());
+    loop {
+        let ended = end.recv_timeout(interval) == Err(RecvTimeoutError::Disconnected);
+        let (now, to_ns) = (sources.totals(), monotonic_ns());
+        let sample = SystemSample { from_ns, to_ns, values: now.since(&before) };
+        match messages.try_send(Message::System(sample)) {
+            Ok(()) => (before, from_ns) = (now, to_ns),
+            // The next one holds it, too.
+            Err(TrySendError::Full(_)) => {}
+            Err(TrySendError::Disconnected(_)) => return,
+        }
+        if ended {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a reader makes of a text: `part metric=value`, in order.
+    #[track_caller]
+    fn check(read: impl FnOnce(&mut Totals), expect: &[&str]) {
+        let mut totals = Totals::default();
+        read(&mut totals);
+        let found = totals.0.iter().map(|((resource, metric), value)| format!("{resource} {metric}={value}"));
+        assert_eq!(found.collect::<Vec<_>>(), expect);
+    }
+
+    fn names(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn cpus_are_busy_waiting_for_disks_or_stolen() {
+        let text = "cpu  9 9 9 9 9 9 9 9\ncpu0 1 2 3 40 5 6 7 8 1 1\ncpu12 1 0 0\nintr 5\ncpux 1\n";
+        check(
+            |totals| totals.cpus(text),
+            &[
+                "cpu 0 system:cpu-busy-time=190000000",
+                "cpu 0 system:cpu-io-wait-time=50000000",
+                "cpu 0 system:cpu-steal-time=80000000",
+                "cpu 12 system:cpu-busy-time=10000000",
+                "cpu 12 system:cpu-io-wait-time=0",
+                "cpu 12 system:cpu-steal-time=0",
+            ],
+        );
+    }
+
+    #[test]
+    fn pressure_is_the_time_in_which_some_task_waited() {
+        let text = "some avg10=1.69 avg60=2.75 avg300=3.11 total=99745553\nfull avg10=0.00 total=7\n";
+        check(
+            |totals| totals.pressure(Metric::CpuPressureTime, text),
+            &["machine system:cpu-pressure-time=99745553000"],
+        );
+        check(|totals| totals.pressure(Metric::CpuPressureTime, "some total=x\n"), &[]);
+    }
+
+    #[test]
+    fn memory_in_use_is_what_is_not_available() {
+        let text = "MemTotal:       100 kB\nMemFree: 1 kB\nMemAvailable:   30 kB\n";
+        check(|totals| totals.memory(text), &["machine system:memory-used-bytes=71680"]);
+        check(|totals| totals.memory("MemTotal: 100 kB\n"), &[]);
+    }
+
+    #[test]
+    fn whole_disks_and_interfaces_count_bytes() {
+        let text = "254 0 vda 10 0 20 0 5 0 40 0 0\n254 1 vda1 1 1 1 1 1 1 1 1 1\n7 0 loop0 1\nnonsense\n";
+        check(
+            |totals| totals.disks(text, &names(&["vda", "loop0"])),
+            &["disk vda system:disk-read-bytes=10240", "disk vda system:disk-written-bytes=20480"],
+        );
+        let text =
+            "Inter-|   Receive\n face |bytes\n    lo: 1 1 1 1 1 1 1 1 1\n  eth0:270 1 0 0 0 0 0 0 406 9\n";
+        check(
+            |totals| totals.networks(text, &names(&["eth0"])),
+            &["network eth0 system:network-received-bytes=270", "network eth0 system:network-sent-bytes=406"],
+        );
+    }
+
+    #[test]
+    fn a_cgroup_without_a_limit_has_no_periods() {
+        let limited = "usage_usec 9\nnr_periods 40\nnr_throttled 30\nthrottled_usec 5\n";
+        check(
+            |totals| totals.limit("cgroup /a", limited),
+            &["cgroup /a system:limited-periods=40", "cgroup /a system:throttled-periods=30"],
+        );
+        check(|totals| totals.limit("cgroup /a", "nr_periods 0\nnr_throttled 0\n"), &[]);
+        check(|totals| totals.limit("cgroup /a", "usage_usec 9\n"), &[]);
+    }
+
+    #[test]
+    fn cgroups_are_found_in_both_versions() {
+        let hybrid = "9:name=systemd:/x\n4:memory:/jobs/m\n1:cpu,cpuacct:/jobs/c\n0::/unified\n";
+        assert_eq!(path_of(hybrid, "cpu"), Some((true, "/jobs/c")));
+        assert_eq!(path_of("0::/user.slice/a:b\n", "memory"), Some((false, "/user.slice/a:b")));
+        assert_eq!(path_of("", "cpu"), None);
+        assert_eq!(folder("cpu", (true, "/jobs/c")), Path::new("/sys/fs/cgroup/cpu/jobs/c"));
+        assert_eq!(folder("cpu", (false, "/a")), Path::new("/sys/fs/cgroup/a"));
+    }
+
+    #[test]
+    fn sums_grow_and_levels_stay() {
+        let totals = |busy, used| {
+            let mut totals = Totals::default();
+            totals.add("cpu 0", Metric::CpuBusyTime, busy);
+            totals.add(MACHINE, Metric::MemoryUsedBytes, used);
+            totals
+        };
+        let (before, mut now) = (totals(10, 7), totals(25, 5));
+        now.add("cpu 1", Metric::CpuBusyTime, 1_000);
+        now.add("cgroup /a", Metric::LimitedPeriods, 4);
+        let grown: Vec<_> = now.since(&before).into_iter().map(|it| (it.resource, it.value)).collect();
+        let expect = [("cgroup /a", 4), ("cpu 0", 15), (MACHINE, 5)];
+        assert_eq!(grown, expect.map(|(resource, value)| (resource.to_owned(), value)));
+        assert_eq!(totals(3, 5).since(&before)[0].value, 0, "a counter that began anew has not grown");
+    }
+
+    #[test]
+    fn files_of_a_cgroup_are_read_below_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write("cpu.stat", "nr_periods 20\nnr_throttled 16\nthrottled_time 1278036442\n");
+        write("memory.usage_in_bytes", "4096\n");
+        write("stat", "cpu0 1 0 0\n");
+        let cgroups = [(folder.path().to_owned(), "cgroup /job".to_owned())].into();
+        let (disks, interfaces) = (BTreeSet::new(), BTreeSet::new());
+        let sources = Sources { proc: folder.path().to_owned(), disks, interfaces, cgroups };
+        check(
+            |totals| *totals = sources.totals(),
+            &[
+                "cgroup /job system:limited-periods=20",
+                "cgroup /job system:throttled-periods=16",
+                "cgroup /job system:memory-used-bytes=4096",
+                "cpu 0 system:cpu-busy-time=10000000",
+                "cpu 0 system:cpu-io-wait-time=0",
+                "cpu 0 system:cpu-steal-time=0",
+            ],
+        );
+    }
+
+    #[test]
+    fn this_machine_has_cpus_and_memory() {
+        let totals = Sources::of(&[std::process::id()]).totals();
+        let has = |resource: &str, metric| {
+            totals.0.get(&(resource.to_owned(), metric)).is_some_and(|value| *value > 0)
+        };
+        assert!(has("cpu 0", Metric::CpuBusyTime) && has(MACHINE, Metric::MemoryUsedBytes), "{totals:?}");
+    }
+}
