@@ -193,13 +193,14 @@ fn devices(report: &Report) -> Tab {
 
 fn system(report: &Report) -> Tab {
     let numbers = ["Mean", "Median", "95 %", "99 %", "Most"].map(Column::number);
-    let texts = [Column::text("Part of the machine"), Column::text("Figure")];
+    let texts = [Column::code("Part of the machine"), Column::label("Figure")];
     let columns = texts.into_iter().chain(numbers).chain([Column::strip("By time")]);
     let row = |row: &SystemMetric| {
         let values = [row.mean, row.p50, row.p95, row.p99, row.max].map(|value| row.unit.written(value));
         [row.resource.clone(), row.figure.to_owned()].into_iter().chain(values).chain([strip(row)]).collect()
     };
-    let rows = report.system.rows.iter().map(row).collect();
+    let happened = report.system.rows.iter().filter(|row| row.mean > 0.0);
+    let rows = happened.map(row).collect();
     tab("system", "Machine", &columns.collect::<Vec<_>>(), report.system.left_out, rows)
 }
 

@@ -67,6 +67,11 @@ impl Column {
         Column { title: title.to_owned(), style: "name" }
     }
 
+    /// Plain text that stays on one line.
+    pub fn label(title: &str) -> Self {
+        Column { title: title.to_owned(), style: "label" }
+    }
+
     /// Values by time as a strip of colours: the cell has one digit from `0` to `9` for each span of time.
     pub fn strip(title: &str) -> Self {
         Column { title: title.to_owned(), style: "strip" }
