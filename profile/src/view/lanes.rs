@@ -124,9 +124,13 @@ fn windows_until(elapsed: Nanos, window: Nanos) -> (Nanos, usize) {
     (Nanos(window_ns), factor)
 }
 
-/// The outermost context that a lane belongs to: its process.
+/// The outermost context that a lane belongs to: its process. A part of the machine is by itself: disks and CPUs have
+/// no sum.
 fn process_of(profile: &Profile, node: NodeId) -> NodeId {
     let mut at = node;
+    if matches!(profile.frames.get(profile.tree.node(at).frame), Frame::Resource { .. }) {
+        return at;
+    }
     loop {
         let parent = profile.tree.node(at).parent;
         if parent == NodeId::ROOT {

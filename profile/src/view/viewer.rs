@@ -354,6 +354,18 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_the_machine_have_lanes_without_a_sum() {
+        let mut profile = profile("P a-1 / T a/1 1\nm machine / m cpu 0 1\nm machine / m cpu 1 1");
+        for (node, value) in [(2, 5), (4, 7), (5, 9)] {
+            profile.timeline.add(NodeId::from_number(node), Metric::CpuTime, Nanos(0), value);
+        }
+        let request = Request { part: Part::Timeline, ..CPU };
+        let Extra::Timeline(timeline) = answer(&profile, &request).extra else { panic!("no timeline") };
+        let lanes: Vec<_> = timeline.lanes.iter().map(|lane| (lane.label.as_str(), lane.total)).collect();
+        assert_eq!(lanes, [("[cpu 1]", 9), ("[cpu 0]", 7), ("a-1", 5)]);
+    }
+
+    #[test]
     fn an_hour_of_idle_capture_is_shown() {
         let mut profile = profile("P a-1 / T a/1 1");
         profile.timeline.add(NodeId::from_number(2), Metric::CpuTime, Nanos(0), 5);

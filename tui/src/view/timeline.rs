@@ -152,6 +152,7 @@ fn name(lane: &Lane) -> String {
         ("gpu-time", Some(stream)) => stream,
         (metric, Some(stream)) => format!("{} {stream}", short(metric)),
         ("cpu-time", None) => lane.label.clone(),
+        (metric, None) if metric.starts_with(OF_MACHINE) => format!("{} {}", lane.label, short(metric)),
         (metric, None) => format!("{} {}", short(metric), lane.label),
     }
 }
@@ -162,8 +163,11 @@ fn short_stream(label: &str) -> Option<String> {
     Some(format!("gpu{device} stream {stream}"))
 }
 
+/// What the names of the machine's metrics begin with: its lanes say so themselves.
+const OF_MACHINE: &str = "system:";
+
 fn short(metric: &str) -> &str {
-    metric.trim_end_matches("-time")
+    metric.trim_start_matches(OF_MACHINE).trim_end_matches("-time")
 }
 
 /// What the figures of these lanes are: of time the mean, of what goes up and down the most, of anything else the sum.

@@ -1,7 +1,7 @@
 //! Confinement: what is left to a command that opens a profile, before it reads the first byte of it.
 //!
 //! Owns: the files of each such command, and giving up everything else: other files (Landlock), programs, sockets and
-//! other processes (seccomp), capabilities. Because: whoever made the profile chose every byte that its reader parses,
+//! other processes (seccomp), capabilities, and half of the machine's memory. Because: whoever made the profile chose every byte that its reader parses,
 //! and people open profiles with `sudo`. Does not: keep a command from working where the kernel offers less; it says
 //! in the log what is missing.
 
@@ -14,6 +14,8 @@ use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, RestrictionStatus, Ruleset, RulesetAttr as _,
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::system::sysinfo;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
 use super::options::{Command, OutputArgs};
@@ -50,6 +52,8 @@ pub enum Missing {
     Seccomp(String),
     /// Capabilities were kept.
     Capabilities(String),
+    /// All memory of the machine may be taken.
+    Memory(String),
 }
 
 impl fmt::Display for Missing {
@@ -61,6 +65,7 @@ impl fmt::Display for Missing {
             }
             Missing::Seccomp(why) => write!(f, "system calls are not confined (seccomp: {why})"),
             Missing::Capabilities(why) => write!(f, "capabilities are kept: {why}"),
+            Missing::Memory(why) => write!(f, "memory is not limited: {why}"),
         }
     }
 }
@@ -110,7 +115,8 @@ impl Confinement {
         }
     }
 
-    /// Confines this thread, and those that it will start, for good. Gives what the kernel did not do.
+    /// Confines this thread, and those that it will start, for good; the limit of memory is that of the process. Gives
+    /// what the kernel did not do.
     pub fn enter(&self) -> Vec<Missing> {
         let mut missing = Vec::new();
         if let Err(error) = set_no_new_privs(true) {
@@ -127,6 +133,9 @@ impl Confinement {
         }
         if let Err(error) = drop_capabilities() {
             missing.push(Missing::Capabilities(error.to_string()));
+        }
+        if let Err(error) = limit_memory() {
+            missing.push(Missing::Memory(error.to_string()));
         }
         if let Err(error) = refuse_programs_and_sockets() {
             missing.push(Missing::Seccomp(error.to_string()));
@@ -166,6 +175,22 @@ fn written(output: &Path) -> Vec<PathBuf> {
     }
     let folder = output.parent().filter(|parent| !parent.as_os_str().is_empty());
     vec![folder.unwrap_or(Path::new(".")).to_owned()]
+}
+
+/// Least memory that a reader may have: a profile with a million contexts takes a fifth of it.
+const MEMORY_MIN: u64 = 1 << 30;
+
+/// Lets this process have half of the machine's memory: a profile that was made to take more ends its reader, and no
+/// other program. The limit is of private memory; mapped files do not count.
+fn limit_memory() -> rustix::io::Result<()> {
+    let machine = sysinfo();
+    let all = machine.totalram.saturating_mul(u64::from(machine.mem_unit));
+    let most = (all / 2).max(MEMORY_MIN);
+    let Rlimit { current, maximum } = getrlimit(Resource::Data);
+    if current.is_some_and(|current| current <= most) {
+        return Ok(());
+    }
+    setrlimit(Resource::Data, Rlimit { current: Some(most), maximum })
 }
 
 fn drop_capabilities() -> rustix::io::Result<()> {
@@ -213,6 +238,21 @@ mod tests {
         check("deepctx-bpf view a.dctx", &["a.dctx", "/"], &[]);
         assert_eq!(of("deepctx-bpf doctor"), None);
         assert_eq!(of("deepctx-bpf analyze a.dctx"), None);
+    }
+
+    /// Bytes that no machine of tests has, of which nothing is touched.
+    fn takes_all_memory() -> bool {
+        let all = sysinfo();
+        let bytes = all.totalram.saturating_mul(u64::from(all.mem_unit)) / 4 * 3;
+        Vec::<u8>::new().try_reserve_exact(usize::try_from(bytes).unwrap()).is_ok()
+    }
+
+    #[test]
+    fn a_reader_cannot_take_all_memory() {
+        assert!(takes_all_memory(), "the control");
+        limit_memory().unwrap();
+        assert!(!takes_all_memory());
+        assert!(Vec::<u8>::new().try_reserve_exact(64 << 20).is_ok());
     }
 
     /// What somebody would try who had taken over the reader of `read`.
