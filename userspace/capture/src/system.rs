@@ -161,7 +161,7 @@ impl Sources {
             proc: PathBuf::from("/proc"),
             disks: with_device("/sys/block"),
             interfaces: with_device("/sys/class/net"),
-            cgroups: pids.iter().flat_map(|pid| cgroups_of(*pid)).take(CGROUPS_MAX).collect(),
+            cgroups: first(pids.iter().flat_map(|pid| cgroups_of(*pid)), CGROUPS_MAX),
         }
     }
 
@@ -188,6 +188,18 @@ impl Sources {
         }
         totals
     }
+}
+
+/// The first so many that differ.
+fn first(cgroups: impl Iterator<Item = (PathBuf, String)>, most: usize) -> BTreeMap<PathBuf, String> {
+    let mut found = BTreeMap::new();
+    for (folder, name) in cgroups {
+        found.insert(folder, name);
+        if found.len() == most {
+            break;
+        }
+    }
+    found
 }
 
 /// The cgroups that limit a process's CPUs and memory, without the root, which has no limit, and without those outside
@@ -337,6 +349,8 @@ mod tests {
         assert_eq!(path_of("", "cpu"), None);
         assert_eq!(folder("cpu", (true, "/jobs/c")), Path::new("/sys/fs/cgroup/cpu/jobs/c"));
         assert_eq!(folder("cpu", (false, "/a")), Path::new("/sys/fs/cgroup/a"));
+        let many = ["a", "a", "a", "b", "c"].map(|name| (PathBuf::from(name), name.to_owned()));
+        assert_eq!(first(many.into_iter(), 2).into_values().collect::<Vec<_>>(), ["a", "b"]);
     }
 
     #[test]
