@@ -55,7 +55,13 @@ impl Debug {
         let unpacked = RefCell::new(Vec::new());
         let load = |image: &Image| {
             let elf = image.elf()?;
-            Dwarf::load(|id| section(&elf, id, &unpacked)).ok()
+            Dwarf::load(|id| match id {
+                // Where variables are, and macros: nothing looks there, and they may be a third of all bytes.
+                SectionId::DebugLoc | SectionId::DebugLocLists => Ok(EndianSlice::new(&[], LittleEndian)),
+                SectionId::DebugMacinfo | SectionId::DebugMacro => Ok(EndianSlice::new(&[], LittleEndian)),
+                _ => section(&elf, id, &unpacked),
+            })
+            .ok()
         };
         let mut dwarf = load(&image)?;
         if let Some(supplement) = &supplement {
