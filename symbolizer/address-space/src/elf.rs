@@ -156,7 +156,7 @@ pub struct Sections {
     /// `.gnu_debuglink`.
     pub debug_link: Option<DebugLink>,
     /// Refers to another file with shared debug information (`.gnu_debugaltlink`, `.debug_sup`).
-    pub supplement: bool,
+    pub supplement: Option<Box<[u8]>>,
     /// Some compressed section states a size that its compressed bytes cannot expand to.
     pub inflated: bool,
 }
@@ -306,7 +306,12 @@ fn read_sections(
         match name {
             b".debug_info" | b".zdebug_info" => out.debug_info = stated,
             b".gnu_debuglink" => out.debug_link = debug_link(file, size, offset, length),
-            b".gnu_debugaltlink" | b".debug_sup" => out.supplement = true,
+            b".gnu_debugaltlink" => out.supplement = Some(file_name(file, size, offset, length)),
+            // Behind a version of two bytes, and one that says which of the two files this is.
+            b".debug_sup" => {
+                out.supplement =
+                    Some(file_name(file, size, offset.saturating_add(3), length.saturating_sub(3)))
+            }
             b".note.gnu.build-id" if kind == SHT_NOTE => note = Some((offset, length, u64_at(s, 48))),
             _ => {}
         }
@@ -339,6 +344,13 @@ fn debug_link(file: &File, size: u64, offset: u64, length: u64) -> Option<DebugL
     // The format asks for a file name; a path could lead anywhere.
     let plain = !name.is_empty() && !name.contains(&b'/') && name != b"." && name != b"..";
     plain.then(|| DebugLink { name: name.into(), crc: u32::from_le_bytes(*crc) })
+}
+
+/// The path at the start of a section; empty when there is none.
+fn file_name(file: &File, size: u64, offset: u64, length: u64) -> Box<[u8]> {
+    let mut bytes = read_range(file, size, offset, length.min(4096)).unwrap_or_default();
+    bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(0));
+    bytes.into_boxed_slice()
 }
 
 fn build_id_in(file: &File, offset: u64, length: u64, align: u64) -> Option<BuildId> {

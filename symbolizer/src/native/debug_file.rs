@@ -14,8 +14,7 @@ use std::sync::Arc;
 use deepctx_address_space::elf::{DebugLink, ElfFacts, ModuleId};
 use deepctx_address_space::maps;
 
-use crate::guard;
-use crate::native::{Module, nesting};
+use crate::native::Module;
 
 /// Bytes per read while a checksum is computed.
 const PIECE: usize = 256 << 10;
@@ -36,12 +35,24 @@ impl Default for DebugInfo {
     }
 }
 
+/// A file with the debug information of a module.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The module itself, or a separate file.
+    pub(super) file: Arc<File>,
+    /// Somebody else than root and us may have written it.
+    pub(super) doubted: bool,
+    /// The file that it refers to.
+    pub(super) supplement: Option<File>,
+}
+
 impl DebugInfo {
     /// The file with the debug information of a module: the module itself, or a separate file.
-    pub(super) fn find(&self, module: &Module, own: &Arc<File>) -> Option<Arc<File>> {
+    pub(super) fn find(&self, module: &Module, own: &Arc<File>) -> Option<Found> {
         let sections = &module.facts().sections;
         if sections.debug_info > 0 && sections.debug_link.is_none() {
-            return self.usable(own, module.facts(), false).then(|| Arc::clone(own));
+            let found = || Found { file: Arc::clone(own), doubted: !is_owned_by_us(own), supplement: None };
+            return self.usable(module.facts(), false).then(found);
         }
         if self.bytes_max == 0 {
             return None;
@@ -50,41 +61,53 @@ impl DebugInfo {
             ModuleId::BuildId(id) => self.by_build_id(&id.to_string()),
             ModuleId::Content { .. } => None,
         };
-        let found = by_id.or_else(|| self.by_link(module.path(), sections.debug_link.as_ref()?));
-        found.map(Arc::new)
+        by_id.or_else(|| self.by_link(module.path(), sections.debug_link.as_ref()?))
     }
 
     /// Whether debug information may be read. Only files in trusted folders may refer to a supplementary file.
-    fn usable(&self, file: &File, facts: &ElfFacts, trusted: bool) -> bool {
+    fn usable(&self, facts: &ElfFacts, trusted: bool) -> bool {
         let s = &facts.sections;
-        let foreign = !trusted && s.supplement;
+        let foreign = !trusted && s.supplement.is_some();
         let simple = s.debug_info > 0 && !s.inflated && !foreign && s.debug_link.is_none();
-        simple
-            && s.debug_total <= self.bytes_max
-            && (trusted || is_owned_by_us(file) || nests_within_bounds(file))
+        simple && s.debug_total <= self.bytes_max
     }
 
-    fn candidate(&self, path: &Path, trusted: bool) -> Option<File> {
+    fn candidate(&self, path: &Path, trusted: bool) -> Option<Found> {
         let file = maps::open_path(path).ok()?;
         let facts = ElfFacts::read(&file).ok()?;
-        self.usable(&file, &facts, trusted).then_some(file)
+        let supplement = || {
+            let name = Path::new(OsStr::from_bytes(facts.sections.supplement.as_deref()?));
+            self.supplement(&path.parent()?.join(name))
+        };
+        self.usable(&facts, trusted).then(|| Found {
+            doubted: !trusted && !is_owned_by_us(&file),
+            supplement: supplement(),
+            file: Arc::new(file),
+        })
     }
 
-    fn by_build_id(&self, id: &str) -> Option<File> {
+    /// The file that debug information in a trusted folder refers to.
+    fn supplement(&self, path: &Path) -> Option<File> {
+        let file = maps::open_path(path).ok()?;
+        let sections = ElfFacts::read(&file).ok()?.sections;
+        (!sections.inflated && sections.debug_total <= self.bytes_max).then_some(file)
+    }
+
+    fn by_build_id(&self, id: &str) -> Option<Found> {
         let (first, rest) = id.split_at_checked(2)?;
         let below = format!(".build-id/{first}/{rest}.debug");
         self.folders.iter().find_map(|folder| self.candidate(&folder.join(&below), true))
     }
 
     /// Searches where debuggers do: beside the module, in `.debug` beside it, and below the debug folders.
-    fn by_link(&self, module: &str, link: &DebugLink) -> Option<File> {
+    fn by_link(&self, module: &str, link: &DebugLink) -> Option<Found> {
         let name = OsStr::from_bytes(&link.name);
         let beside = Path::new(module).parent().filter(|folder| folder.is_absolute())?;
         let below = beside.strip_prefix("/").ok()?;
         let near = [beside.join(name), beside.join(".debug").join(name)].map(|path| (path, false));
         let far = self.folders.iter().map(|folder| (folder.join(below).join(name), true));
         near.into_iter().chain(far).find_map(|(path, trusted)| {
-            self.candidate(&path, trusted).filter(|file| checksum(file) == Some(link.crc))
+            self.candidate(&path, trusted).filter(|found| checksum(&found.file) == Some(link.crc))
         })
     }
 }
@@ -93,13 +116,6 @@ impl DebugInfo {
 fn is_owned_by_us(file: &File) -> bool {
     let us = rustix::process::geteuid().as_raw();
     file.metadata().is_ok_and(|meta| meta.uid() == 0 || meta.uid() == us)
-}
-
-fn nests_within_bounds(file: &File) -> bool {
-    // SAFETY: the file may change under the mapping; it is read as plain bytes by checked parsers, and `catch_faults`
-    // turns missing pages into an error.
-    let map = unsafe { memmap2::Mmap::map(file) };
-    map.is_ok_and(|map| guard::catch_faults(|| nesting::is_bounded(&map)) == Ok(true))
 }
 
 /// CRC-32 (IEEE 802.3) of a file, by which `.gnu_debuglink` identifies it.

@@ -1,30 +1,27 @@
 //! Names of native code in files: functions, inlined calls, source lines.
 //!
-//! Owns: symbolizing addresses of a module with `blazesym`, behind a bounded cache and protected against faults.
-//! Because: the reader serves all processes, its tables are expensive, and the files are untrusted. Does not: know
+//! Owns: names of addresses of modules, behind a bounded cache, and which files they are read from. Because: tables of
+//! symbols are expensive, and the files are untrusted: [`symbols`] reads them without privileges. Does not: know
 //! processes; addresses are those stated in the file.
 
 mod debug_file;
-mod function_start;
 mod module;
-mod nesting;
-mod pages;
+pub mod symbols;
 
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{self, Input, Sym, Symbolized, evict};
-use deepctx_address_space::{NoSymbol, Svma};
+use deepctx_address_space::worker::Author;
+use deepctx_address_space::{FileVersion, NoSymbol, Svma};
 use rustc_hash::FxHashMap;
 
 pub use debug_file::DebugInfo;
 pub use module::{Module, ModuleCounters, ModuleHandle, Modules};
 
 use crate::cache::{Bounded, CacheCounters, Strings};
-use crate::guard::{self, Fault};
+use debug_file::Found as DebugFound;
+use symbols::{Asked, DebugFile, Files, Found, Symbols};
 
 /// Most addresses whose names are cached, about 100 bytes each with shared strings. A busy system has some ten thousand
 /// distinct sampled addresses.
@@ -68,23 +65,40 @@ pub struct NativeCounters {
     pub failed: u64,
 }
 
-/// A module that the reader has open.
+/// Numbers of files that were opened for their symbols, in this process: none is used twice.
+static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
+
+/// A module whose files are open.
 #[derive(Debug)]
 struct Loaded {
+    /// Number of these files.
+    key: u64,
+    /// Whose word the module's own file is.
+    author: Author,
     /// The module's own symbols.
     own: Arc<File>,
-    /// The file with debug information, which may be the same one.
-    debug: Option<Arc<File>>,
+    /// Debug information of it.
+    debug: Option<Arc<DebugFound>>,
+    /// Its debug information was counted.
+    counted: bool,
     /// [`Native::clock`] at the last use.
     used: u64,
     /// [`Native::trims`] at the last use.
     trims: u64,
 }
 
+/// What a question needs of a [`Loaded`].
+struct Ready {
+    key: u64,
+    author: Author,
+    own: Arc<File>,
+    debug: Option<Arc<DebugFound>>,
+}
+
 /// Symbolizes native code.
 #[derive(Debug)]
 pub struct Native {
-    reader: symbolize::Symbolizer,
+    symbols: Symbols,
     debug_info: DebugInfo,
     loaded: FxHashMap<ModuleHandle, Result<Loaded, NoSymbol>>,
     names: Bounded<(ModuleHandle, Svma), SymbolResult>,
@@ -93,33 +107,20 @@ pub struct Native {
     clock: u64,
     /// Calls of [`Self::trim`].
     trims: u64,
-    /// `clock` at the last call of [`Self::trim`].
-    trimmed_at: u64,
     counters: NativeCounters,
-}
-
-fn new_reader() -> symbolize::Symbolizer {
-    // Files are passed as descriptors that always refer to the same file, so there is nothing to reload. Demangling
-    // happens here, within bounds.
-    symbolize::Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build()
-}
-
-fn descriptor_path(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 impl Native {
     /// Nothing is loaded yet.
     pub fn new(debug_info: DebugInfo) -> Self {
         Self {
-            reader: new_reader(),
+            symbols: Symbols::default(),
             debug_info,
             loaded: FxHashMap::default(),
             names: Bounded::new(NAMES_MAX),
             strings: Strings::default(),
             clock: 0,
             trims: 0,
-            trimmed_at: 0,
             counters: NativeCounters::default(),
         }
     }
@@ -155,19 +156,28 @@ impl Native {
     /// Where the functions around addresses of one module begin, as far as its call frame information says so. For
     /// addresses without a name: all of a function are one row then.
     pub fn function_starts(
-        &self,
+        &mut self,
         modules: &mut Modules,
         module: ModuleHandle,
         addresses: &[Svma],
     ) -> Vec<Option<Svma>> {
-        // A section that states a thousand times its size is left alone, as for names.
-        let usable = modules.get(module).is_some_and(|of| !of.facts().sections.inflated);
-        let Some(file) = modules.open(module).ok().filter(|_| usable && !addresses.is_empty()) else {
-            return vec![None; addresses.len()];
-        };
+        let none = vec![None; addresses.len()];
+        // A section that states a thousand times its size is left alone, as for names; so is a file that cost a reader.
+        let inflated = modules.get(module).is_none_or(|of| of.facts().sections.inflated);
+        let refused = matches!(self.loaded.get(&module), Some(Err(_)));
+        if inflated || refused || addresses.is_empty() {
+            return none;
+        }
+        let Ok(file) = modules.open(module) else { return none };
+        let Ok(version) = FileVersion::of(&file) else { return none };
         let addresses: Vec<u64> = addresses.iter().map(|address| address.0).collect();
-        let starts = function_start::function_starts(&file, &addresses);
-        starts.into_iter().map(|start| start.map(Svma)).collect()
+        match self.symbols.starts(Author::of(&version), &file, &addresses) {
+            Ok(starts) => starts.into_iter().map(|start| start.map(Svma)).collect(),
+            Err(reason) => {
+                self.refuse(module, reason);
+                none
+            }
+        }
     }
 
     /// The counters so far.
@@ -182,44 +192,77 @@ impl Native {
         module: ModuleHandle,
         addresses: &[u64],
     ) -> Vec<SymbolResult> {
-        let (own, debug) = match self.load(modules, module) {
-            Ok(files) => files,
-            Err(reason) => return vec![Err(reason); addresses.len()],
+        let all = |reason| vec![Err(reason); addresses.len()];
+        let ready = match self.load(modules, module) {
+            Ok(ready) => ready,
+            Err(reason) => return all(reason),
         };
-        let mut results = vec![Err(NoSymbol::NotCovered); addresses.len()];
-        if let Some(debug) = &debug {
-            results = self.read_symbols(module, debug, true, addresses);
+        let mut found = self.ask(&ready, addresses, false);
+        if ready.debug.is_some() && found.as_ref().is_err_and(|reason| costs_a_reader(*reason)) {
+            // Without its debug information it may still have names.
+            let without = Ready { key: NEXT_KEY.fetch_add(1, Ordering::Relaxed), debug: None, ..ready };
+            if let Some(Ok(files)) = self.loaded.get_mut(&module) {
+                (files.key, files.debug) = (without.key, None);
+            }
+            self.counters.failed += 1;
+            found = self.ask(&without, addresses, true);
         }
-        // What debug information does not cover (or cannot, if it is corrupt), the symbol table may.
-        let open: Vec<usize> = (0..results.len()).filter(|i| results[*i].is_err()).collect();
-        if !open.is_empty() {
-            let rest: Vec<u64> = open.iter().map(|i| addresses[*i]).collect();
-            let found = self.read_symbols(module, &own, false, &rest);
-            for (i, named) in open.into_iter().zip(found) {
-                // The file with debug information has all symbols: that the stripped file has none adds nothing.
-                if debug.is_none() || named != Err(NoSymbol::NoSymbolTable) {
-                    results[i] = named;
+        match found {
+            Ok(found) => {
+                if let Some(Ok(files)) = self.loaded.get_mut(&module) {
+                    self.counters.with_debug_info += u64::from(found.with_debug && !files.counted);
+                    files.counted |= found.with_debug;
                 }
+                let strings = &mut self.strings;
+                found.functions.into_iter().map(|functions| Ok(frames(&functions?, strings))).collect()
+            }
+            Err(reason) => {
+                self.refuse(module, reason);
+                all(reason)
             }
         }
-        results
     }
 
-    /// Opens a module for the reader, and makes room for it.
-    fn load(
-        &mut self,
-        modules: &mut Modules,
-        module: ModuleHandle,
-    ) -> Result<(Arc<File>, Option<Arc<File>>), NoSymbol> {
+    /// From now on, this file is not read.
+    fn refuse(&mut self, module: ModuleHandle, reason: NoSymbol) {
+        tracing::warn!(module = module.index(), reason = reason.key(), "a file gives no symbols");
+        self.counters.failed += 1;
+        // Starting a reader may work the next time.
+        if reason != NoSymbol::NoSymbolReader {
+            self.loaded.insert(module, Err(reason));
+        }
+    }
+
+    fn ask(&mut self, ready: &Ready, addresses: &[u64], more: bool) -> Result<Found, NoSymbol> {
+        let debug = ready.debug.as_deref();
+        let asked = Asked {
+            key: ready.key,
+            period: self.trims,
+            debug: match debug {
+                None => DebugFile::No,
+                Some(found) if Arc::ptr_eq(&found.file, &ready.own) => DebugFile::Own,
+                Some(_) => DebugFile::Separate,
+            },
+            doubted: debug.is_some_and(|found| found.doubted),
+            has_supplement: debug.is_some_and(|found| found.supplement.is_some()),
+        };
+        let own: &File = &ready.own;
+        let files = Files {
+            own,
+            debug: debug.map_or(own, |found| &found.file),
+            supplement: debug.and_then(|found| found.supplement.as_ref()).unwrap_or(own),
+        };
+        self.symbols.functions(ready.author, asked, files, addresses, more)
+    }
+
+    /// Opens the files of a module, and makes room for them.
+    fn load(&mut self, modules: &mut Modules, module: ModuleHandle) -> Result<Ready, NoSymbol> {
         self.clock += 1;
         if !self.loaded.contains_key(&module) {
             self.make_room();
             let loaded = self.examine(modules, module);
             match &loaded {
-                Ok(files) => {
-                    self.counters.loaded += 1;
-                    self.counters.with_debug_info += u64::from(files.debug.is_some());
-                }
+                Ok(_) => self.counters.loaded += 1,
                 Err(_) => self.counters.failed += 1,
             }
             self.loaded.insert(module, loaded);
@@ -227,7 +270,8 @@ impl Native {
         match self.loaded.get_mut(&module) {
             Some(Ok(files)) => {
                 (files.used, files.trims) = (self.clock, self.trims);
-                Ok((Arc::clone(&files.own), files.debug.clone()))
+                let (key, author) = (files.key, files.author);
+                Ok(Ready { key, author, own: Arc::clone(&files.own), debug: files.debug.clone() })
             }
             Some(Err(reason)) => Err(*reason),
             None => Err(NoSymbol::ReaderFailed),
@@ -237,12 +281,14 @@ impl Native {
     fn examine(&self, modules: &mut Modules, module: ModuleHandle) -> Result<Loaded, NoSymbol> {
         let own = modules.open(module)?;
         let facts = modules.get(module).ok_or(NoSymbol::ModuleMissing)?;
-        // The reader would decompress a section that states a thousand times its size before it checks anything.
+        // The reader would unpack a section that states a thousand times its size before it checks anything.
         if facts.facts().sections.inflated {
             return Err(NoSymbol::CorruptElf);
         }
-        let debug = self.debug_info.find(facts, &own);
-        Ok(Loaded { own, debug, used: self.clock, trims: self.trims })
+        let author = Author::of(&FileVersion::of(&own).map_err(|error| NoSymbol::from_io(&error))?);
+        let debug = self.debug_info.find(facts, &own).map(Arc::new);
+        let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
+        Ok(Loaded { key, author, own, debug, counted: false, used: self.clock, trims: self.trims })
     }
 
     fn make_room(&mut self) {
@@ -258,12 +304,7 @@ impl Native {
 
     fn unload(&mut self, module: ModuleHandle) {
         if let Some(Ok(files)) = self.loaded.remove(&module) {
-            // The reader must drop the path before the descriptor can be reused for another file.
-            for file in [Some(&files.own), files.debug.as_ref()].into_iter().flatten() {
-                if self.reader.evict(&evict::Elf::new(descriptor_path(file)).into()).is_err() {
-                    self.counters.failed += 1;
-                }
-            }
+            self.symbols.forget(files.key);
             self.counters.unloaded += 1;
         }
     }
@@ -282,74 +323,22 @@ impl Native {
         for module in &idle {
             self.unload(*module);
         }
-        if self.clock != self.trimmed_at {
-            self.trimmed_at = self.clock;
-            if let Err(error) = pages::release() {
-                tracing::debug!(%error, "pages of symbolized files stay resident");
-            }
-        }
+        self.symbols.end_idle(self.trims);
         !idle.is_empty()
     }
-
-    /// Symbolizes with the reader. Its parsers may panic on untrusted bytes: then this file is given up, not the
-    /// profiler.
-    fn read_symbols(
-        &mut self,
-        module: ModuleHandle,
-        file: &File,
-        debug_syms: bool,
-        addresses: &[u64],
-    ) -> Vec<SymbolResult> {
-        let mut elf = Elf::new(descriptor_path(file));
-        elf.debug_syms = debug_syms;
-        let source = Source::Elf(elf);
-        let Self { reader, strings, .. } = self;
-        let read = guard::catch_faults(|| {
-            let symbols = reader.symbolize(&source, Input::VirtOffset(addresses)).ok()?;
-            Some(symbols.into_iter().map(|symbol| frames_of(symbol, strings)).collect::<Vec<_>>())
-        });
-        let reason = match read {
-            Ok(Some(results)) if results.len() == addresses.len() => return results,
-            Ok(_) => NoSymbol::ReaderFailed,
-            Err(fault) => {
-                tracing::warn!(module = module.index(), ?fault, "the symbols of a file cannot be read");
-                let reason = match fault {
-                    Fault::Panicked => NoSymbol::ReaderFailed,
-                    Fault::Truncated => NoSymbol::FileChanged,
-                };
-                // The state of the reader cannot be trusted any more, and refers to descriptors that will be closed.
-                self.reader = new_reader();
-                self.loaded.clear();
-                self.loaded.insert(module, Err(reason));
-                reason
-            }
-        };
-        self.counters.failed += 1;
-        vec![Err(reason); addresses.len()]
-    }
 }
 
-fn frames_of(symbol: Symbolized<'_>, strings: &mut Strings) -> SymbolResult {
-    match symbol {
-        Symbolized::Sym(symbol) if !symbol.name.is_empty() => Ok(frames(&symbol, strings)),
-        Symbolized::Sym(_) => Err(NoSymbol::NotCovered),
-        Symbolized::Unknown(reason) => Err(match reason {
-            symbolize::Reason::MissingSyms => NoSymbol::NoSymbolTable,
-            symbolize::Reason::IgnoredError => NoSymbol::ReaderFailed,
-            symbolize::Reason::InvalidFileOffset => NoSymbol::OutsideSegments,
-            _ => NoSymbol::NotCovered,
-        }),
-    }
+/// Whether a reader ended over a file, or had to be ended.
+fn costs_a_reader(reason: NoSymbol) -> bool {
+    matches!(reason, NoSymbol::SymbolsTookTooLong | NoSymbol::SymbolReaderEnded)
 }
 
-fn frames(symbol: &Sym<'_>, strings: &mut Strings) -> Arc<[Frame]> {
-    let mut frame = |name: &str, code: Option<&symbolize::CodeInfo<'_>>, inlined| Frame {
-        name: strings.intern(&deepctx_names::demangle(name)),
-        file: code.map(|code| strings.intern(&code.to_path().to_string_lossy())),
-        line: code.and_then(|code| code.line).unwrap_or(0),
-        inlined,
+fn frames(functions: &[symbols::Function], strings: &mut Strings) -> Arc<[Frame]> {
+    let frame = |(n, function): (usize, &symbols::Function)| Frame {
+        name: strings.intern(&function.name),
+        file: function.file.as_deref().map(|file| strings.intern(file)),
+        line: function.line,
+        inlined: n > 0,
     };
-    let outer = frame(&symbol.name, symbol.code_info.as_deref(), false);
-    let inner = symbol.inlined.iter().map(|call| frame(&call.name, call.code_info.as_ref(), true));
-    std::iter::once(outer).chain(inner).collect()
+    functions.iter().enumerate().map(frame).collect()
 }

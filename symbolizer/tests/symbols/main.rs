@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up should fail where that happens")]
 
+mod compared;
 mod hostile;
 mod named;
 mod program;

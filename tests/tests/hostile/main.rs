@@ -13,7 +13,9 @@ mod generated_code;
 mod least_privilege;
 mod owners;
 mod planted_links;
+mod symbol_reader;
 mod table_builder;
+mod worker_support;
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader};

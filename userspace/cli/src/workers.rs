@@ -2,13 +2,14 @@
 //!
 //! Owns: how workers are started and recognised. Because: only another process can be left behind when it never ends,
 //! or give up what this one needs. Does not: the work ([`deepctx_symbolizer::memory::reader`],
-//! [`deepctx_symbolizer::unwind_rows::builder`]).
+//! [`deepctx_symbolizer::unwind_rows::builder`], [`deepctx_symbolizer::native::symbols`]).
 
 use std::ffi::OsString;
 use std::io;
 use std::process::{Command, ExitCode};
 
 use deepctx_symbolizer::memory::reader;
+use deepctx_symbolizer::native::symbols;
 use deepctx_symbolizer::unwind_rows::builder;
 
 use super::failure::COULD_NOT_RUN;
@@ -16,6 +17,7 @@ use super::failure::COULD_NOT_RUN;
 /// The arguments that ask for a worker. No sub-commands: users have no use for them.
 const MEMORY_READER: &str = "memory-reader";
 const TABLE_BUILDER: &str = "table-builder";
+const SYMBOL_READER: &str = "symbol-reader";
 
 /// What a worker does until the profiler that started it ends.
 pub type Serve = fn() -> io::Result<()>;
@@ -26,6 +28,7 @@ pub fn asked_for(arguments: &[OsString]) -> Option<Serve> {
     match argument.to_str()? {
         MEMORY_READER => Some(reader::serve),
         TABLE_BUILDER => Some(builder::serve),
+        SYMBOL_READER => Some(symbols::serve),
         _ => None,
     }
 }
@@ -36,10 +39,12 @@ pub fn run(serve: Serve) -> ExitCode {
     if serve().is_ok() { ExitCode::SUCCESS } else { ExitCode::from(COULD_NOT_RUN) }
 }
 
-/// From now on, memory of other processes is read, and unwind tables are built, by processes of their own.
+/// From now on, memory of other processes is read, unwind tables are built, and symbols are read, by processes of their
+/// own.
 pub fn install() {
     reader::install(|| worker(MEMORY_READER));
     builder::install(|| worker(TABLE_BUILDER));
+    symbols::install(|| worker(SYMBOL_READER));
 }
 
 fn worker(argument: &str) -> Command {

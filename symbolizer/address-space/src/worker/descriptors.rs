@@ -14,9 +14,9 @@ use rustix::net::{
 };
 
 /// Most files of one message.
-const FILES_MAX: usize = 2;
+const FILES_MAX: usize = 4;
 
-/// Sends a request with the files that it is about, two at most.
+/// Sends a request with the files that it is about, four at most.
 ///
 /// # Errors
 /// The socket's.

@@ -10,4 +10,6 @@ mod sandbox;
 
 pub use descriptors::{receive, send};
 pub use pool::{Author, Failed, Launch, NoAnswer, Pool, Terms, Worker, ready};
-pub use sandbox::{Bounds, enter, give_up_privileges, limit_threads, refuse_programs_and_sockets};
+pub use sandbox::{
+    Bounds, enter, give_up_privileges, limit_memory, limit_threads, refuse_programs_and_sockets,
+};

@@ -157,6 +157,17 @@ impl Pool {
         Err(NoAnswer::Ended)
     }
 
+    /// Ends the workers that have nothing to do, with all that they keep. The next request starts one.
+    pub fn end_idle(&self) {
+        let idle = {
+            let mut state = self.lock();
+            state.live -= state.idle.len();
+            std::mem::take(&mut state.idle)
+        };
+        self.free.notify_all();
+        idle.into_iter().for_each(Worker::end);
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,12 +177,12 @@ impl Pool {
         let deadline = Instant::now() + self.terms.wait_max;
         loop {
             if let Some(at) = state.idle.iter().position(|worker| worker.author == author) {
-                return Some(state.idle.swap_remove(at));
+                return Some(state.idle.remove(at));
             }
             // Another author's makes room.
-            if state.live >= self.terms.workers_max
-                && let Some(worker) = state.idle.pop()
-            {
+            if state.live >= self.terms.workers_max && !state.idle.is_empty() {
+                // The one that was needed longest ago.
+                let worker = state.idle.remove(0);
                 state.live -= 1;
                 worker.end();
             }
@@ -378,6 +389,15 @@ mod tests {
         // Both places are taken: one of the idle workers goes.
         let other = ask(&pool, Author::user(8)).unwrap();
         assert!(other != user && other != root && pool.lock().live == 2);
+    }
+
+    #[test]
+    fn idle_workers_are_ended_and_started_again() {
+        let pool = Pool::new(echo, TERMS);
+        let first = ask(&pool, Author::user(0)).unwrap();
+        pool.end_idle();
+        assert_eq!(pool.lock().live, 0);
+        assert_ne!(ask(&pool, Author::user(0)).unwrap(), first);
     }
 
     #[test]

@@ -148,6 +148,14 @@ pub fn give_up_privileges(bounds: &Bounds) -> io::Result<()> {
     Ok(())
 }
 
+/// From now on, this process may have this many bytes of its own. Files that are mapped to be read do not count.
+///
+/// # Errors
+/// The system's.
+pub fn limit_memory(bytes: u64) -> io::Result<()> {
+    limit(Resource::Data, bytes)
+}
+
 /// From now on, no thread or process can be started.
 ///
 /// # Errors

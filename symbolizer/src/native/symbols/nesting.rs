@@ -1,6 +1,6 @@
 //! The nesting depth of debug information.
 //!
-//! Owns: checking the depth of a file's debug information before blazesym reads it. Because: blazesym recurses once
+//! Owns: checking the depth of a file's debug information before addr2line reads it. Because: addr2line recurses once
 //! per level, two bytes of a file are enough for a level, and a stack overflow kills the process. Does not: interpret
 //! the entries.
 
@@ -22,7 +22,7 @@ pub(super) fn is_bounded(bytes: &[u8]) -> bool {
     let abbreviations = DebugAbbrev::from(EndianSlice::new(&abbreviations, LittleEndian));
     let mut units = info.units();
     while let Ok(Some(unit)) = units.next() {
-        // An entry that cannot be read ends blazesym's recursion as it ends this loop.
+        // An entry that cannot be read ends addr2line's recursion as it ends this loop.
         let Ok(abbreviations) = unit.abbreviations(&abbreviations) else { continue };
         let Ok(mut entries) = unit.entries_raw(&abbreviations, None) else { continue };
         while !entries.is_empty() {

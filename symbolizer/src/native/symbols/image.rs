@@ -1,0 +1,271 @@
+//! Image: a mapped ELF file, and the functions that its symbol tables name.
+//!
+//! Owns: the mapping, and an order of the symbols by address. Because: the largest library of PyTorch has a million
+//! symbols, so names stay in the file, and four bytes for each symbol are all that is kept. Does not: know debug
+//! information, or who asks.
+//!
+//! The bytes are untrusted: a place that leads out of the file ends what it was for. The file may shrink meanwhile;
+//! callers are within [`crate::guard::catch_faults`].
+
+use std::cell::OnceCell;
+use std::fs::File;
+use std::io::Read as _;
+use std::ops::Range;
+
+use deepctx_address_space::NoSymbol;
+use deepctx_address_space::elf::{u16_at, u32_at, u64_at};
+use memmap2::{Mmap, UncheckedAdvice};
+use object::elf::FileHeader64;
+use object::read::elf::ElfFile;
+use object::{LittleEndian, Object as _, ObjectSection as _};
+
+/// Bytes of a symbol in a file.
+const SYMBOL_BYTES: usize = 24;
+/// Most bytes of a decompressed `.gnu_debugdata`; those of distributions have some hundred thousand.
+const DEBUGDATA_BYTES_MAX: u64 = 256 << 20;
+
+/// An ELF file.
+pub(super) type Elf<'d> = ElfFile<'d, FileHeader64<LittleEndian>>;
+
+/// A mapped file.
+#[derive(Debug)]
+pub(super) struct Image {
+    map: Mmap,
+    tables: OnceCell<Tables>,
+}
+
+/// The static and the dynamic symbols of a file.
+#[derive(Debug)]
+struct Tables {
+    fixed: Table,
+    dynamic: Table,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    symbols: Bytes,
+    names: Bytes,
+    /// Numbers of symbols of code and data, by address, of one address the largest first.
+    by_address: Box<[u32]>,
+}
+
+/// Bytes of the file, or such as were packed in it.
+#[derive(Debug)]
+enum Bytes {
+    Mapped(Range<usize>),
+    Unpacked(Vec<u8>),
+}
+
+impl Image {
+    /// Maps a file.
+    pub(super) fn map(file: &File) -> Result<Self, NoSymbol> {
+        // SAFETY: the file may change under the mapping; it is read as plain bytes by checked parsers, and
+        // `catch_faults` turns missing pages into an error.
+        let map = unsafe { Mmap::map(file) }.map_err(|error| NoSymbol::from_io(&error))?;
+        Ok(Self { map, tables: OnceCell::new() })
+    }
+
+    /// All of its bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// Its sections; `None` when the headers make no sense.
+    pub(super) fn elf(&self) -> Option<Elf<'_>> {
+        Elf::parse(self.bytes()).ok()
+    }
+
+    /// The name of the symbol at an address, as the file has it.
+    pub(super) fn symbol(&self, address: u64) -> Result<&[u8], NoSymbol> {
+        let tables = self.tables.get_or_init(|| Tables::of(self.bytes()));
+        let bytes = self.bytes();
+        // Few functions have a dynamic symbol: one without a size must not cover all that follows it.
+        let found = tables.fixed.find(bytes, address, true);
+        match found.or_else(|| tables.dynamic.find(bytes, address, false)) {
+            Some([]) => Err(NoSymbol::NotCovered),
+            Some(name) => Ok(name),
+            None if tables.fixed.symbols.of(bytes).is_empty() => Err(NoSymbol::NoSymbolTable),
+            None => Err(NoSymbol::NotCovered),
+        }
+    }
+
+    /// Releases the pages that were read; one returns when it is read again.
+    pub(super) fn release(&self) {
+        // SAFETY: the mapping is shared and never written, so any read, now or later, returns the bytes of the file
+        // with or without the pages. Pages of zeros, which stand for missing ones, stay zeros.
+        let released = unsafe { self.map.unchecked_advise(UncheckedAdvice::DontNeed) };
+        if let Err(error) = released {
+            tracing::debug!(%error, "pages of a file stay resident");
+        }
+    }
+}
+
+impl Tables {
+    fn of(data: &[u8]) -> Self {
+        let Ok(elf) = Elf::parse(data) else {
+            return Self { fixed: Table::default(), dynamic: Table::default() };
+        };
+        let mut fixed = Table::of(data, mapped(&elf, ".symtab"), mapped(&elf, ".strtab"));
+        if fixed.symbols.of(data).is_empty()
+            && let Some((symbols, names)) = packed(&elf)
+        {
+            fixed = Table::of(data, Bytes::Unpacked(symbols), Bytes::Unpacked(names));
+        }
+        Self { fixed, dynamic: Table::of(data, mapped(&elf, ".dynsym"), mapped(&elf, ".dynstr")) }
+    }
+}
+
+/// Where a section is in the file, if it has bytes there.
+fn mapped(elf: &Elf<'_>, name: &str) -> Bytes {
+    let range = elf.section_by_name(name).and_then(|section| section.file_range());
+    let range = range.and_then(|(begin, size)| {
+        let (begin, size) = (usize::try_from(begin).ok()?, usize::try_from(size).ok()?);
+        Some(begin..begin.checked_add(size)?)
+    });
+    Bytes::Mapped(range.unwrap_or_default())
+}
+
+/// Symbols and names of the small ELF file that a stripped program may carry in `.gnu_debugdata`, packed by xz.
+fn packed(elf: &Elf<'_>) -> Option<(Vec<u8>, Vec<u8>)> {
+    let packed = elf.section_by_name(".gnu_debugdata")?.data().ok()?;
+    let mut data = Vec::new();
+    xz2::read::XzDecoder::new(packed).take(DEBUGDATA_BYTES_MAX).read_to_end(&mut data).ok()?;
+    let inner = Elf::parse(&*data).ok()?;
+    let section = |name: &str| Some(inner.section_by_name(name)?.data().ok()?.to_vec());
+    Some((section(".symtab")?, section(".strtab")?))
+}
+
+impl Default for Bytes {
+    fn default() -> Self {
+        Self::Mapped(0..0)
+    }
+}
+
+impl Bytes {
+    fn of<'d>(&'d self, data: &'d [u8]) -> &'d [u8] {
+        match self {
+            Self::Mapped(range) => data.get(range.clone()).unwrap_or_default(),
+            Self::Unpacked(bytes) => bytes,
+        }
+    }
+}
+
+/// A symbol at its place in a table.
+fn symbol(symbols: &[u8], number: u32) -> &[u8] {
+    let begin = number as usize * SYMBOL_BYTES;
+    symbols.get(begin..begin + SYMBOL_BYTES).unwrap_or_default()
+}
+
+fn address_of(symbol: &[u8]) -> u64 {
+    u64_at(symbol, 8)
+}
+
+fn size_of(symbol: &[u8]) -> u64 {
+    u64_at(symbol, 16)
+}
+
+/// Functions, functions that choose functions, variables, and what has no type, such as hand-written code.
+fn is_code_or_data(symbol: &[u8]) -> bool {
+    matches!(symbol.get(4).map(|info| info & 15), Some(0 | 1 | 2 | 10))
+}
+
+impl Table {
+    fn of(data: &[u8], symbols: Bytes, names: Bytes) -> Self {
+        let all = symbols.of(data);
+        let count = u32::try_from(all.len() / SYMBOL_BYTES).unwrap_or(u32::MAX);
+        let mut by_address: Vec<u32> = (0..count).filter(|&n| is_code_or_data(symbol(all, n))).collect();
+        by_address.sort_unstable_by_key(|&n| {
+            let symbol = symbol(all, n);
+            (address_of(symbol), u64::MAX - size_of(symbol))
+        });
+        Self { symbols, names, by_address: by_address.into_boxed_slice() }
+    }
+
+    /// The name of the nearest symbol at or before an address that reaches it. One without a size reaches the next, if
+    /// `sizeless_reach`, else itself only.
+    fn find<'d>(&'d self, data: &'d [u8], address: u64, sizeless_reach: bool) -> Option<&'d [u8]> {
+        let symbols = self.symbols.of(data);
+        let before = |limit: u64, or_at: bool| {
+            self.by_address.partition_point(|&n| {
+                let at = address_of(symbol(symbols, n));
+                at < limit || (or_at && at == limit)
+            })
+        };
+        let behind = before(address, true);
+        let nearest = address_of(symbol(symbols, *self.by_address.get(behind.checked_sub(1)?)?));
+        let candidates = self.by_address.get(before(nearest, false)..behind)?;
+        let reaches = |symbol: &&[u8]| match size_of(symbol) {
+            0 => sizeless_reach || address == nearest,
+            size => address < nearest.saturating_add(size),
+        };
+        let defined = |symbol: &&[u8]| u16_at(symbol, 6) != 0;
+        let found = candidates.iter().map(|&n| symbol(symbols, n)).filter(defined).find(reaches)?;
+        let name = self.names.of(data).get(u32_at(found, 0) as usize..)?;
+        Some(&name[..name.iter().position(|&byte| byte == 0)?])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// Bytes of one symbol: its place among the names, type, section, address and size.
+    fn bytes_of((name, kind, section, at, size): (u32, u8, u16, u64, u64)) -> Vec<u8> {
+        let mut bytes = name.to_le_bytes().to_vec();
+        bytes.extend([kind, 0]);
+        bytes.extend(section.to_le_bytes());
+        bytes.extend(at.to_le_bytes());
+        bytes.extend(size.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn the_nearest_symbol_that_reaches_an_address_names_it() {
+        let symbols = [
+            (1, 2, 1, 0x10, 0x10),
+            (3, 2, 1, 0x10, 0x20),
+            (5, 0, 1, 0x40, 0),
+            (7, 2, 0, 0x50, 0x10),
+            (9, 3, 1, 0x44, 0x10),
+            (99, 2, 1, 0x60, u64::MAX),
+        ];
+        let symbols = symbols.into_iter().flat_map(bytes_of).collect();
+        let names = Bytes::Unpacked(b"\0a\0b\0c\0d\0e\0".to_vec());
+        let table = Table::of(&[], Bytes::Unpacked(symbols), names);
+        for (address, reach, alone) in [
+            (0xf, None, None),
+            (0x10, Some("b"), Some("b")),
+            (0x2f, Some("b"), Some("b")),
+            (0x30, None, None),
+            (0x40, Some("c"), Some("c")),
+            (0x45, Some("c"), None),
+            // Not defined here, and a name out of the table.
+            (0x55, None, None),
+            (u64::MAX, None, None),
+        ] {
+            let found =
+                |sizeless| table.find(&[], address, sizeless).map(|name| str::from_utf8(name).unwrap());
+            assert_eq!((found(true), found(false)), (reach, alone), "{address:#x}");
+        }
+    }
+
+    #[test]
+    fn released_pages_read_the_same() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 1 << 20]).unwrap();
+        let image = Image::map(&file).unwrap();
+        let sum = || image.bytes().iter().map(|byte| u64::from(*byte)).sum::<u64>();
+        let resident = || {
+            let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+            let begin = format!("{:x}-", image.bytes().as_ptr().addr());
+            let line = smaps.split_once(&begin).unwrap().1.lines().find_map(|line| line.strip_prefix("Rss:"));
+            line.unwrap().trim().to_owned()
+        };
+        assert_eq!(sum(), 7 << 20);
+        image.release();
+        assert_eq!(resident(), "0 kB");
+        assert_eq!(sum(), 7 << 20);
+    }
+}

@@ -1,0 +1,211 @@
+//! Symbols: what files say of their own code is read by a process that has nothing to lose.
+//!
+//! Owns: the door to that process, and what it may answer. Because: whoever owns a file that is mapped somewhere chose
+//! every byte of its symbol tables and of its debug information. Does not: choose files, or keep names.
+//!
+//! ```text
+//!  this process, privileged              a symbol reader: nobody, no capability, the files of one author
+//!  open the file, and the one
+//!  with its debug information ─┐
+//!  addresses, in memory ───────┴──descriptors──▶ map, read tables once, look up, demangle
+//!   4 s (root's: 10) ◀──────────done, names in the same memory
+//!  copy the names, check each of them
+//! ```
+//!
+//! Without [`install`] files are read here: what uses this as a library has no program to start as the reader.
+
+mod answer;
+mod debug;
+mod function_start;
+mod image;
+mod nesting;
+mod serve;
+mod tables;
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use deepctx_address_space::NoSymbol;
+use deepctx_address_space::worker::{Author, Failed, Launch, NoAnswer, Pool, Terms, Worker, send};
+use rustix::fs::MemfdFlags;
+
+pub use serve::serve;
+
+use answer::{ADDRESSES_MAX, ANSWER_BYTES_MAX, Question, Request};
+pub(super) use debug::Function;
+pub(super) use tables::{Asked, DebugFile, Files, Found};
+use tables::{IDLE_PERIODS, Tables};
+
+/// Longest wait for an answer about files of root: the tables of the largest library of PyTorch take a second.
+const TERMS: Terms =
+    Terms { workers_max: 8, answer_max: Duration::from_secs(10), wait_max: Duration::from_secs(20) };
+/// And about those of others, who may want it to take long: a capture that is to end waits for no more than 5 s.
+const OTHERS_MAX: Duration = Duration::from_secs(4);
+/// Times that files of one author may take too long; then none is read any more.
+const SLOW_MAX: u32 = 3;
+/// Most authors whose slow files are counted; there are as many users on a busy machine.
+const SLOW_AUTHORS_MAX: usize = 256;
+
+static READERS: OnceLock<Pool> = OnceLock::new();
+
+/// From now on, symbols are read by processes that `launch` starts and that call [`serve`]. Only the first call counts.
+pub fn install(launch: Launch) {
+    READERS.get_or_init(|| Pool::new(launch, TERMS));
+}
+
+/// Asks for names, wherever they are read.
+#[derive(Debug, Default)]
+pub(super) struct Symbols {
+    /// Of files that are read here.
+    here: Tables,
+    /// [`Asked::period`] at the last question.
+    asked_in: u64,
+    /// Authors of files that took too long, and how often.
+    slow: Vec<(Author, u32)>,
+}
+
+impl Symbols {
+    /// The functions at addresses of a file of this author. Debug information gets three quarters of the time that a
+    /// file may take, so that some is left to look once `more` without it.
+    ///
+    /// # Errors
+    /// Why none of them is known.
+    pub(super) fn functions(
+        &mut self,
+        author: Author,
+        asked: Asked,
+        files: Files<'_>,
+        addresses: &[u64],
+        more: bool,
+    ) -> Result<Found, NoSymbol> {
+        self.asked_in = asked.period;
+        let Some(readers) = READERS.get() else {
+            return self.here.functions(asked, files, addresses);
+        };
+        let most = self.most_time(author)?;
+        let deadline = Instant::now()
+            + match asked.debug {
+                DebugFile::No if more => most / 4,
+                DebugFile::No => most,
+                DebugFile::Own | DebugFile::Separate => most * 3 / 4,
+            };
+        let mut all = Found { functions: Vec::with_capacity(addresses.len()), with_debug: false };
+        for addresses in addresses.chunks(ADDRESSES_MAX) {
+            let request = Request { question: Question::Names, asked, count: addresses.len() };
+            let found = readers.ask(author, |reader| {
+                let bytes = ask(reader, request, files, addresses, deadline)?;
+                answer::decode(&bytes, addresses.len()).ok_or(Failed::Ended)
+            });
+            let found = found.map_err(|error| self.reason(author, error))?;
+            all.functions.extend(found.functions);
+            all.with_debug = found.with_debug;
+        }
+        Ok(all)
+    }
+
+    /// Where the functions around addresses begin, as far as the file says so.
+    ///
+    /// # Errors
+    /// Why none of them is known.
+    pub(super) fn starts(
+        &mut self,
+        author: Author,
+        file: &File,
+        addresses: &[u64],
+    ) -> Result<Vec<Option<u64>>, NoSymbol> {
+        let Some(readers) = READERS.get() else {
+            return Ok(Tables::starts(file, addresses));
+        };
+        let deadline = Instant::now() + self.most_time(author)?;
+        let asked = Asked { period: self.asked_in, ..Asked::default() };
+        let files = Files { own: file, debug: file, supplement: file };
+        let mut all = Vec::with_capacity(addresses.len());
+        for addresses in addresses.chunks(ADDRESSES_MAX) {
+            let request = Request { question: Question::Starts, asked, count: addresses.len() };
+            let starts = readers.ask(author, |reader| {
+                let bytes = ask(reader, request, files, addresses, deadline)?;
+                answer::decode_starts(&bytes, addresses.len()).ok_or(Failed::Ended)
+            });
+            all.extend(starts.map_err(|error| self.reason(author, error))?);
+        }
+        Ok(all)
+    }
+
+    /// The time that a file of this author may take. Root has no reason to make it long.
+    fn most_time(&self, author: Author) -> Result<Duration, NoSymbol> {
+        let slow = self.slow.iter().find(|(of, _)| *of == author).map_or(0, |(_, times)| *times);
+        if author == Author::user(0) {
+            Ok(TERMS.answer_max)
+        } else if slow < SLOW_MAX && self.slow.len() < SLOW_AUTHORS_MAX {
+            Ok(OTHERS_MAX)
+        } else {
+            Err(NoSymbol::SymbolsTookTooLong)
+        }
+    }
+
+    fn reason(&mut self, author: Author, error: NoAnswer) -> NoSymbol {
+        match error {
+            NoAnswer::Silent => {
+                match self.slow.iter_mut().find(|(of, _)| *of == author) {
+                    Some((_, times)) => *times += 1,
+                    None => self.slow.push((author, 1)),
+                }
+                NoSymbol::SymbolsTookTooLong
+            }
+            NoAnswer::Ended => NoSymbol::SymbolReaderEnded,
+            NoAnswer::NoWorker => NoSymbol::NoSymbolReader,
+        }
+    }
+
+    /// The tables of a file are not needed any more. True when that gave back memory of this process.
+    pub(super) fn forget(&mut self, key: u64) -> bool {
+        self.here.forget(key)
+    }
+
+    /// To be called in every period: readers that were not asked for long are ended, with all that they keep.
+    pub(super) fn end_idle(&mut self, period: u64) {
+        if let Some(readers) = READERS.get()
+            && period.saturating_sub(self.asked_in) > IDLE_PERIODS
+        {
+            self.asked_in = period;
+            readers.end_idle();
+        }
+    }
+}
+
+/// One request, one answer: its bytes, which nobody else can change any more.
+fn ask(
+    reader: &Worker,
+    request: Request,
+    files: Files<'_>,
+    addresses: &[u64],
+    deadline: Instant,
+) -> Result<Vec<u8>, Failed> {
+    let shared: File =
+        rustix::fs::memfd_create("symbols", MemfdFlags::CLOEXEC).map_err(|_| Failed::Ended)?.into();
+    let bytes: Vec<u8> = addresses.iter().flat_map(|address| address.to_le_bytes()).collect();
+    shared.write_all_at(&bytes, 0).map_err(|_| Failed::Ended)?;
+    let mut socket = reader.socket();
+    let sent = [shared.as_fd(), files.own.as_fd(), files.debug.as_fd(), files.supplement.as_fd()];
+    send(socket, &request.encode(), &sent).map_err(|_| Failed::Ended)?;
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    socket.set_read_timeout(Some(left)).map_err(|_| Failed::Ended)?;
+    let mut length = [0; 8];
+    // At once or not at all: byte by byte, an answer could take as many times as long.
+    match socket.read(&mut length) {
+        Ok(8) => {}
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Failed::Silent),
+        _ => return Err(Failed::Ended),
+    }
+    let length = usize::try_from(u64::from_le_bytes(length)).map_err(|_| Failed::Ended)?;
+    if length > ANSWER_BYTES_MAX {
+        return Err(Failed::Ended);
+    }
+    let mut answer = vec![0; length];
+    shared.read_exact_at(&mut answer, bytes.len() as u64).map_err(|_| Failed::Ended)?;
+    Ok(answer)
+}

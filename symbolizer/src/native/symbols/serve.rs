@@ -1,0 +1,169 @@
+//! Serve: the symbol reader's own side, a process of its own.
+//!
+//! Owns: what it may use, and answering one request after the other. Because: a defect in a parser of symbols, of debug
+//! information or of mangled names belongs to whoever wrote the file. Does not: open files.
+//!
+//! It ends when its socket closes.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
+
+use deepctx_address_space::NoSymbol;
+use deepctx_address_space::elf::u64_at;
+use deepctx_address_space::worker::{self, Bounds};
+
+use super::answer::{self, ADDRESSES_MAX, ANSWER_BYTES_MAX, Question, REQUEST_BYTES, Request};
+use super::tables::{Files, Found, Tables};
+use crate::guard;
+
+/// Files: its own three, and four of a request. Memory: address space for the files whose tables are kept, complete.
+/// Written: addresses, and the largest answer behind them.
+const BOUNDS: Bounds =
+    Bounds { files: 16, memory: 256 << 30, written: (8 * ADDRESSES_MAX + ANSWER_BYTES_MAX) as u64 };
+/// Memory of its own: debug information that is packed is unpacked into it, 512 MiB of a file at most unless the user
+/// asks for more.
+const OWN_MEMORY: u64 = 4 << 30;
+
+/// Answers requests on standard input, which is a socket, until it is closed. Nothing else may run in this process.
+///
+/// # Errors
+/// The privileges cannot be given up, or the socket fails.
+pub fn serve() -> io::Result<()> {
+    worker::give_up_privileges(&BOUNDS)?;
+    worker::limit_memory(OWN_MEMORY)?;
+    worker::limit_threads()?;
+    // The handler of missing pages is installed while that is allowed.
+    let _ = guard::catch_faults(|| ());
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    // A second wall. A kernel without seccomp, or a container that forbids it, has the first.
+    let _ = worker::enter(true);
+    worker::ready(&socket)?;
+    answer_all(&socket)
+}
+
+/// Answers requests until the socket is closed.
+pub(super) fn answer_all(mut socket: &UnixStream) -> io::Result<()> {
+    let mut tables = Tables::default();
+    while let Some((request, [shared, own, debug, supplement])) = worker::receive::<REQUEST_BYTES, 4>(socket)?
+    {
+        let request = Request::decode(request).ok_or(io::ErrorKind::InvalidData)?;
+        let files = Files { own: &own, debug: &debug, supplement: &supplement };
+        let written = answer_one(&mut tables, request, &shared, files)?;
+        socket.write_all(&(written as u64).to_le_bytes())?;
+    }
+    Ok(())
+}
+
+/// Writes the answer behind the addresses; returns its length.
+fn answer_one(tables: &mut Tables, request: Request, shared: &File, files: Files<'_>) -> io::Result<usize> {
+    let mut addresses = vec![0; 8 * request.count];
+    shared.read_exact_at(&mut addresses, 0)?;
+    let addresses: Vec<u64> = addresses.chunks_exact(8).map(|bytes| u64_at(bytes, 0)).collect();
+    let answer = match request.question {
+        Question::Names => {
+            let refused =
+                |reason: NoSymbol| Found { functions: vec![Err(reason); addresses.len()], with_debug: false };
+            answer::encode(&tables.functions(request.asked, files, &addresses).unwrap_or_else(refused))
+        }
+        Question::Starts => answer::encode_starts(&Tables::starts(files.own, &addresses)),
+    };
+    shared.write_all_at(&answer, 8 * request.count as u64)?;
+    Ok(answer.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use deepctx_address_space::worker::send;
+
+    use super::super::tables::{Asked, DebugFile};
+    use super::*;
+
+    /// Sends what is asked to a reader, and gives the bytes of the answer.
+    fn answered(request: Request, file: &File, addresses: &[u64]) -> Vec<u8> {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let shared: File =
+            rustix::fs::memfd_create("symbols", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into();
+        let bytes: Vec<u8> = addresses.iter().flat_map(|address| address.to_le_bytes()).collect();
+        shared.write_all_at(&bytes, 0).unwrap();
+        let file = file.as_fd();
+        send(&ours, &request.encode(), &[shared.as_fd(), file, file, file]).unwrap();
+        ours.shutdown(std::net::Shutdown::Write).unwrap();
+        answer_all(&theirs).unwrap();
+        let mut length = [0; 8];
+        ours.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        io::Read::read_exact(&mut &ours, &mut length).unwrap();
+        let mut answer = vec![0; u64::from_le_bytes(length) as usize];
+        shared.read_exact_at(&mut answer, bytes.len() as u64).unwrap();
+        answer
+    }
+
+    fn asked(debug: DebugFile, question: Question, count: usize) -> Request {
+        Request { question, asked: Asked { key: 1, debug, ..Asked::default() }, count }
+    }
+
+    /// This program, and addresses all over its code.
+    fn this_program() -> (Vec<u8>, Vec<u64>) {
+        let bytes = std::fs::read("/proc/self/exe").unwrap();
+        let facts =
+            deepctx_address_space::elf::ElfFacts::read(&File::open("/proc/self/exe").unwrap()).unwrap();
+        let code = facts.segments.iter().find(|segment| segment.executable).unwrap();
+        let addresses = (0..500).map(|n| code.svma.0 + n * (code.file_size / 500)).collect();
+        (bytes, addresses)
+    }
+
+    #[test]
+    fn an_answer_is_what_is_read_here() {
+        let (_, addresses) = this_program();
+        let file = File::open("/proc/self/exe").unwrap();
+        let request = asked(DebugFile::Own, Question::Names, addresses.len());
+        let found = answer::decode(&answered(request, &file, &addresses), addresses.len()).unwrap();
+        let files = Files { own: &file, debug: &file, supplement: &file };
+        assert_eq!(found, Tables::default().functions(request.asked, files, &addresses).unwrap());
+        assert!(found.with_debug && found.functions.iter().filter(|of| of.is_ok()).count() > 400);
+        let request = asked(DebugFile::No, Question::Starts, addresses.len());
+        let starts = answer::decode_starts(&answered(request, &file, &addresses), addresses.len()).unwrap();
+        assert_eq!(starts, Tables::starts(&file, &addresses));
+        assert!(starts.iter().flatten().count() > 400);
+    }
+
+    #[test]
+    fn addresses_of_what_is_no_elf_have_a_reason() {
+        for path in ["/proc/self/status", "/etc/passwd"] {
+            let file = File::open(Path::new(path)).unwrap();
+            let request = asked(DebugFile::Own, Question::Names, 3);
+            let found = answer::decode(&answered(request, &file, &[1, 2, u64::MAX]), 3).unwrap();
+            assert!(found.functions.iter().all(Result::is_err) && !found.with_debug, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn three_damaged_bytes_anywhere_leave_an_answer() {
+        let (good, addresses) = this_program();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("damaged");
+        let mut state = 0x2545_F491_4F6C_DD1D_u64;
+        let mut random = move |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below as u64) as usize
+        };
+        for round in 0..8 {
+            let mut bytes = good.clone();
+            // Headers of the file and of its segments; then anywhere.
+            let among = if round % 2 == 0 { 64 + 13 * 56 } else { bytes.len() };
+            (0..3).for_each(|_| bytes[random(among)] ^= 1 << random(8));
+            std::fs::write(&path, &bytes).unwrap();
+            let request = asked(DebugFile::Own, Question::Names, addresses.len());
+            let file = File::open(&path).unwrap();
+            let answer = answered(request, &file, &addresses);
+            assert!(answer::decode(&answer, addresses.len()).is_some(), "{round}");
+        }
+    }
+}

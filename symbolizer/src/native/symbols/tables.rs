@@ -1,0 +1,184 @@
+//! Tables: what was read of files, to answer with.
+//!
+//! Owns: the tables of each file that was asked for lately. Because: they take long to read, and memory in proportion
+//! to their symbols. Does not: open files, or know whose they are.
+
+use std::fs::File;
+use std::rc::Rc;
+
+use deepctx_address_space::NoSymbol;
+use rustc_hash::FxHashMap;
+
+use super::debug::{Debug, Function};
+use super::function_start;
+use super::image::Image;
+use crate::guard::{self, Fault};
+
+/// Most files whose tables are kept; each costs memory in proportion to its symbols.
+const KEPT_MAX: usize = 96;
+/// Periods after which unused tables are dropped. Names stay cached, so a busy program needs new ones ever less often;
+/// reading the tables of a big library again takes a tenth of a second.
+pub(crate) const IDLE_PERIODS: u64 = 60;
+
+/// The functions at one address, the outermost first; never empty.
+pub(crate) type Functions = Result<Vec<Function>, NoSymbol>;
+
+/// Which file has debug information.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum DebugFile {
+    /// None.
+    #[default]
+    No,
+    /// The file itself.
+    Own,
+    /// A separate one.
+    Separate,
+}
+
+/// Whose tables are asked for, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// Number of the file, which is never used for another one.
+    pub(crate) key: u64,
+    /// Number of the period, of about a second, in which this is asked.
+    pub(crate) period: u64,
+    /// Which file has the debug information.
+    pub(crate) debug: DebugFile,
+    /// Somebody else may have written that file.
+    pub(crate) doubted: bool,
+    /// There is a file that this one refers to.
+    pub(crate) has_supplement: bool,
+}
+
+/// Open files that addresses are looked up in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Files<'f> {
+    pub(crate) own: &'f File,
+    /// With the debug information; may be the same file.
+    pub(crate) debug: &'f File,
+    /// What that file refers to.
+    pub(crate) supplement: &'f File,
+}
+
+/// What is known of addresses of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// In the order of the addresses.
+    pub(crate) functions: Vec<Functions>,
+    /// Debug information is in use.
+    pub(crate) with_debug: bool,
+}
+
+/// Tables of files.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    kept: FxHashMap<u64, Kept>,
+    /// Counts uses.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    own: Rc<Image>,
+    debug: Option<Debug>,
+    used: u64,
+    period: u64,
+}
+
+impl Tables {
+    /// The functions at addresses of a file.
+    ///
+    /// # Errors
+    /// The file cannot be read. Its parsers may panic on untrusted bytes: then this file is given up.
+    pub(crate) fn functions(
+        &mut self,
+        asked: Asked,
+        files: Files<'_>,
+        addresses: &[u64],
+    ) -> Result<Found, NoSymbol> {
+        self.drop_idle(asked.period);
+        self.clock += 1;
+        let found = guard::catch_faults(|| {
+            let kept = self.of(asked, files)?;
+            let functions = addresses.iter().map(|address| kept.functions(*address)).collect();
+            kept.release();
+            Ok(Found { functions, with_debug: kept.debug.is_some() })
+        });
+        found.unwrap_or_else(|fault| {
+            tracing::warn!(?fault, "the symbols of a file cannot be read");
+            // What was read cannot be trusted any more.
+            self.kept.remove(&asked.key);
+            Err(match fault {
+                Fault::Panicked => NoSymbol::ReaderFailed,
+                Fault::Truncated => NoSymbol::FileChanged,
+            })
+        })
+    }
+
+    /// Where functions around addresses begin, by the file's call frame information.
+    pub(crate) fn starts(file: &File, addresses: &[u64]) -> Vec<Option<u64>> {
+        function_start::function_starts(file, addresses)
+    }
+
+    /// Drops the tables of a file. True when there were any.
+    pub(crate) fn forget(&mut self, key: u64) -> bool {
+        self.kept.remove(&key).is_some()
+    }
+
+    /// Drops what was not used for long.
+    fn drop_idle(&mut self, period: u64) {
+        self.kept.retain(|_, kept| period.saturating_sub(kept.period) <= IDLE_PERIODS);
+    }
+
+    fn of(&mut self, asked: Asked, files: Files<'_>) -> Result<&Kept, NoSymbol> {
+        if !self.kept.contains_key(&asked.key) && self.kept.len() >= KEPT_MAX {
+            let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(key, _)| *key);
+            oldest.map(|key| self.kept.remove(&key));
+        }
+        let kept = match self.kept.entry(asked.key) {
+            std::collections::hash_map::Entry::Occupied(kept) => kept.into_mut(),
+            std::collections::hash_map::Entry::Vacant(place) => place.insert(Kept::read(asked, files)?),
+        };
+        (kept.used, kept.period) = (self.clock, asked.period);
+        Ok(kept)
+    }
+}
+
+impl Kept {
+    fn read(asked: Asked, files: Files<'_>) -> Result<Self, NoSymbol> {
+        let own = Rc::new(Image::map(files.own)?);
+        let image = |file| Image::map(file).ok().map(Rc::new);
+        let debug = match asked.debug {
+            DebugFile::No => None,
+            DebugFile::Own => Some(Rc::clone(&own)),
+            DebugFile::Separate => image(files.debug),
+        };
+        let supplement = asked.has_supplement.then_some(files.supplement).and_then(image);
+        let debug = debug.and_then(|debug| Debug::read(debug, supplement, asked.doubted));
+        Ok(Self { own, debug, used: 0, period: asked.period })
+    }
+
+    fn functions(&self, address: u64) -> Functions {
+        let stated = self.debug.as_ref().map(|debug| debug.functions(address));
+        if let Some(Ok(functions)) = stated
+            && functions.first().is_some_and(|outermost| !outermost.name.is_empty())
+        {
+            return Ok(functions);
+        }
+        // What debug information does not cover (or cannot, if it is corrupt), the symbol table may.
+        match self.own.symbol(address) {
+            Ok(name) => Ok(vec![Function::named(&String::from_utf8_lossy(name))]),
+            // The file with debug information has all symbols: that the stripped file has none adds nothing.
+            Err(NoSymbol::NoSymbolTable) if self.debug.is_some() => Err(NoSymbol::NotCovered),
+            Err(reason) => Err(reason),
+        }
+    }
+
+    /// Every page that was ever read counts as resident memory of this process.
+    fn release(&self) {
+        self.own.release();
+        if let Some(debug) = &self.debug {
+            debug.release();
+        }
+    }
+}

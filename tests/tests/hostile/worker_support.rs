@@ -1,0 +1,92 @@
+//! Workers of a recording, and programs that give them something to do.
+//!
+//! Owns: a program whose functions are on every stack, and finding a worker by its command line. Because: workers are
+//! started, looked at and killed alike. Does not: test.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// Its functions are on every stack; the program that it starts is another file.
+const SOURCE: &str = "
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+static void spin(double seconds) {
+    struct timespec began, now;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    do clock_gettime(CLOCK_MONOTONIC, &now);
+    while (now.tv_sec - began.tv_sec + 1e-9 * (now.tv_nsec - began.tv_nsec) < seconds);
+    __asm__ volatile(\"\");
+}
+__attribute__((noinline)) void SPIN(double seconds) { spin(seconds); __asm__ volatile(\"\"); }
+__attribute__((noinline)) void later(double seconds) { spin(seconds); __asm__ volatile(\"\"); }
+int main(int count, char **next) {
+    while (access(next[1], F_OK) != 0) SPIN(0.1);
+    SPIN(1);
+    if (count > 2) { later(1); execv(next[2], next + 1); }
+    return 0;
+}
+";
+/// Longest wait for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Compiles the program with this name for its function. Until its first argument exists it waits there; then it runs
+/// `later` and becomes the program that a second argument names.
+pub(super) fn compiled(folder: &Path, function: &str) -> String {
+    let path = folder.join(function);
+    let source = path.with_extension("c");
+    fs::write(&source, SOURCE).unwrap();
+    let define = format!("-DSPIN={function}");
+    let done = Command::new("cc").args(["-O1", &define, "-o"]).arg(&path).arg(&source).status().unwrap();
+    assert!(done.success());
+    path.to_str().unwrap().to_owned()
+}
+
+/// A worker that a recording has started, that works on what this is true of.
+pub(super) fn worker_of(recording: &Child, name: &str, is_it: impl Fn(&Path) -> bool) -> String {
+    let began = Instant::now();
+    loop {
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let process = entry.path();
+            let line = fs::read(process.join("cmdline")).unwrap_or_default();
+            let is_child = fs::read_to_string(process.join("status"))
+                .is_ok_and(|status| status.contains(&format!("\nPPid:\t{}\n", recording.id())));
+            // A child that has not become the worker yet has its parent's command line.
+            let is_worker = line.split(|byte| *byte == 0).any(|word| word == name.as_bytes());
+            if is_child && is_worker && is_it(&process) {
+                return entry.file_name().into_string().unwrap();
+            }
+        }
+        assert!(began.elapsed() < PATIENCE, "no {name} was started");
+        std::thread::yield_now();
+    }
+}
+
+/// Waits until a process is nobody's, with neither capabilities nor most system calls.
+pub(super) fn is_without_privileges(pid: &str) {
+    let lines = ["\nUid:\t65534\t65534\t65534\t65534\n", "\nCapPrm:\t0000000000000000\n", "\nSeccomp:\t2\n"];
+    let began = Instant::now();
+    loop {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        if lines.iter().all(|line| status.contains(line)) {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{status}");
+    }
+}
+
+/// Waits until a process has ended and nobody waits for it any more.
+pub(super) fn is_gone(pid: &str) {
+    let began = Instant::now();
+    while Path::new("/proc").join(pid).exists() {
+        assert!(began.elapsed() < PATIENCE, "{pid} was left behind");
+        std::thread::yield_now();
+    }
+}
+
+/// Sends a signal.
+pub(super) fn signal(pid: &str, signal: &str) {
+    assert!(Command::new("kill").args([signal, pid]).status().unwrap().success());
+}
