@@ -14,7 +14,10 @@ use std::collections::BTreeMap;
 
 use deepctx_analysis::OverTime;
 use deepctx_analysis::over_time::Steps;
-use deepctx_profile::trace::{Basis, Call, DeviceKind, Launch, RankTrace, Waiter};
+use deepctx_profile::ledger::Stage;
+use deepctx_profile::trace::{
+    Basis, Call, DeviceKind, HostKind, HostOp, Launch, RANGE_END_MISSING, RankTrace, Waiter,
+};
 use deepctx_profile::units::Nanos;
 use simulated::{Capture, Setting};
 
@@ -123,4 +126,60 @@ fn tables_over_time_are_made_of_a_live_trace() {
             "{table}: {tables}"
         );
     }
+}
+
+/// Steps of each process of a Python program with ranges; the last one has a begin only.
+const STEPS: u64 = 20;
+
+/// Host operations of a kind with their names, by begin.
+fn named(rank: &RankTrace, kind: HostKind) -> Vec<(String, HostOp)> {
+    let of_kind = rank.trace.host.iter().map(|(_, op)| op).filter(|op| op.kind == kind);
+    let mut named: Vec<_> = of_kind.map(|op| (rank.trace.name(op.name).to_owned(), op)).collect();
+    named.sort_by_key(|(_, op)| op.begin);
+    named
+}
+
+/// Steps end with the ranges that mark them, and begin where the one before ended.
+fn steps_are_between_ranges(rank: &RankTrace) {
+    let steps = named(rank, HostKind::Step);
+    let names: Vec<&str> = steps.iter().map(|(name, _)| &**name).collect();
+    let expect: Vec<String> = (1..STEPS).map(|number| format!("train_step#{number}")).collect();
+    assert_eq!(names, expect);
+    let ranges = named(rank, HostKind::Annotation);
+    let of_name =
+        |name: &str| ranges.iter().filter(|(of, _)| of == name).map(|(_, op)| *op).collect::<Vec<_>>();
+    let (marks, forward) = (of_name("train_step"), of_name("forward"));
+    assert_eq!((marks.len() as u64, forward.len() as u64), (STEPS, STEPS));
+    for (marks, (_, step)) in marks.array_windows::<2>().zip(&steps) {
+        assert_eq!((step.begin, step.end()), (marks[0].end(), marks[1].end()));
+    }
+    for (mark, forward) in marks.iter().zip(&forward) {
+        assert!(mark.begin <= forward.begin && forward.end() <= mark.end(), "{mark:?} {forward:?}");
+    }
+    let open = rank.trace.ledger.stage(Stage::Store).gaps.count(RANGE_END_MISSING.key);
+    assert_eq!(open, 1, "the step that begins with the last end is open");
+}
+
+#[test]
+fn steps_and_ranges_of_python_programs_are_recorded() {
+    let Some(library) = simulated::nvtx() else { return };
+    let words = &["--trace", "10m", "--probe", "ranges", "--step-marker", "train_step"];
+    let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
+    let program = simulated::python("gpu_train.py").join(" ");
+    let program = format!("{program} --threads 1 --steps {STEPS} --attended --ranges {library}");
+    let both = ["sh", "-c", &format!("{program} & {program} & wait")].map(str::to_owned);
+    let Some(capture) = simulated::record(setting, &both, &[]) else { return };
+    let job = capture.job.as_ref().unwrap();
+    assert_eq!(job.ranks().len(), 2);
+    job.ranks().iter().for_each(steps_are_between_ranges);
+    let tables = OverTime::compute(job, Steps { from: Some(5), until: Some(8) });
+    let mut steps: Vec<(u32, u64)> = tables.steps.iter().map(|step| (step.rank, step.step)).collect();
+    steps.sort_unstable();
+    let expect: Vec<(u32, u64)> =
+        job.ranks().iter().flat_map(|rank| (5..8).map(move |step| (rank.rank, step))).collect();
+    assert_eq!(steps, expect);
+    assert!(tables.steps.iter().all(|step| step.kernel_ns > 0 && step.api_call_ns > 0), "{:?}", tables.steps);
+    let slowest: Vec<u64> = tables.slowest.iter().map(|slowest| slowest.step).collect();
+    assert_eq!(slowest, [5, 6, 7]);
+    assert!(!tables.imbalance.is_empty());
 }

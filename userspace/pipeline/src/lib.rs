@@ -33,6 +33,7 @@ mod reason;
 mod resolve;
 mod scopes;
 mod sites;
+mod spans;
 mod stack_cache;
 mod stack_words;
 pub mod stacks;

@@ -86,7 +86,7 @@ impl<S: Symbols> Pipeline<S> {
         let limits = config.limits;
         let mut stages = Stages::new(&config);
         if let Some(window) = config.trace {
-            stages.set.gpu.record(Recorder::new(meta.started_monotonic.as_nanos(), window));
+            stages.record(Recorder::new(meta.started_monotonic.as_nanos(), window));
         }
         Self {
             symbols,

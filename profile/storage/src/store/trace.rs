@@ -39,8 +39,8 @@ use deepctx_profile::units::Nanos;
 /// The file that says which others there are.
 pub(super) const LIST: &str = "trace.json";
 const FORMAT: &str = "deepctx-trace";
-/// A newer one is refused: its events would be misread.
-const VERSION: u64 = 1;
+/// 2 has ranges and steps. A newer one is refused: its events would be misread.
+const VERSION: u64 = 2;
 /// An entry takes about 200 bytes: a flush each second for a month.
 const LIST_BYTES_MAX: u64 = 1 << 29;
 /// Lanes that are read: more than any recording has.
@@ -93,7 +93,7 @@ impl List {
         let odd = |because: String| OpenError::NotAProfile { path: path(), because };
         let list: List =
             serde_json::from_slice(&bytes).map_err(|error| odd(format!("it is damaged: {error}")))?;
-        if list.format != FORMAT || list.version != VERSION {
+        if list.format != FORMAT || !(1..=VERSION).contains(&list.version) {
             let (format, version) = (list.format.chars().take(40).collect::<String>(), list.version);
             return Err(odd(format!(
                 "it has format `{format}` {version}, and this program reads `{FORMAT}` {VERSION}"
@@ -550,8 +550,8 @@ mod tests {
         };
         check("{", "it is damaged: EOF");
         let list =
-            r#"{"format": "deepctx-trace", "version": 2, "complete": true, "window_ns": 1, "segments": []}"#;
-        check(list, "it has format `deepctx-trace` 2, and this program reads `deepctx-trace` 1");
+            r#"{"format": "deepctx-trace", "version": 3, "complete": true, "window_ns": 1, "segments": []}"#;
+        check(list, "it has format `deepctx-trace` 3, and this program reads `deepctx-trace` 2");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 
 use super::streams::StreamKey;
 use super::window::Window;
+use crate::spans::{Span, SpanEnd, SpanKind};
 
 /// Events that wait to be taken: two ticks of a million a second, about 26 MiB.
 const QUEUE_MAX: usize = 1 << 18;
@@ -220,6 +221,26 @@ impl Recorder {
         });
     }
 
+    /// A range or a training step ended, or its end will not be known. Those that began in the window are kept,
+    /// however late they end.
+    pub(crate) fn span(&mut self, span: &Span) {
+        if !self.is_open(span.began_ns) {
+            return;
+        }
+        let Some(lane) = self.lane(Lane::Thread { pid: span.of.pid, tid: span.of.tid }) else { return };
+        let (kind, position) = match span.kind {
+            SpanKind::Range => (RecordedKind::Range, 0),
+            SpanKind::Step(number) => (RecordedKind::Step, number),
+        };
+        let end = match span.end {
+            SpanEnd::At(end_ns) => End::After(Nanos(end_ns.saturating_sub(span.began_ns))),
+            SpanEnd::Lost => End::ReturnLost,
+            SpanEnd::Open => End::NotReturned,
+        };
+        let start = Nanos(span.began_ns - self.started_ns);
+        self.keep(Recorded { kind, end, node: span.node, ..Recorded::gap(lane, (start, start), position) });
+    }
+
     /// Whatever has not returned by now never will.
     pub(super) fn finish(&mut self, pid: Option<u32>) {
         let lanes = &self.lanes;
@@ -308,6 +329,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::spans::SpanThread;
 
     const STARTED_NS: u64 = 1_000;
 
@@ -423,6 +445,32 @@ mod tests {
             .called(&RecordedCall { time_ns: STARTED_NS + 100_000, ..call(RecordedKind::Launch, 2, 10, 0) });
         recorder.finish(None);
         assert_eq!((recorder.take(), recorder.account().received), (None, 0));
+    }
+
+    #[test]
+    fn spans_that_begin_in_the_window_keep_their_end() {
+        let mut recorder = recorder();
+        let of = SpanThread { pid: 7, tid: 8 };
+        let mut span = |kind, began_ns, end| {
+            recorder.span(&Span { kind, of, node: NodeId::ROOT, began_ns, end });
+        };
+        span(SpanKind::Range, STARTED_NS - 1, SpanEnd::At(STARTED_NS + 5));
+        span(SpanKind::Range, STARTED_NS + 1, SpanEnd::At(STARTED_NS + 200_000));
+        span(SpanKind::Step(3), STARTED_NS + 2, SpanEnd::Lost);
+        span(SpanKind::Step(4), STARTED_NS + 3, SpanEnd::Open);
+        span(SpanKind::Step(5), STARTED_NS + 100_000, SpanEnd::Open);
+        let events = recorder.take().unwrap().events;
+        let shown: Vec<_> = events
+            .iter()
+            .map(|event| (event.kind.name(), event.start.0, event.end, event.position))
+            .collect();
+        let expect = [
+            ("range", 1, End::After(Nanos(199_999)), 0),
+            ("step", 2, End::ReturnLost, 3),
+            ("step", 3, End::NotReturned, 4),
+        ];
+        assert_eq!(shown, expect);
+        assert_eq!((recorder.account().received, recorder.account().kept), (3, 3));
     }
 
     #[test]
