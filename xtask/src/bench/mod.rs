@@ -18,6 +18,7 @@ mod rates;
 mod recording;
 mod report;
 mod sample_cost;
+mod trace;
 
 use crate::{setup, sh};
 use anyhow::{Context, Result, bail};
@@ -72,6 +73,10 @@ enum Name {
     Pipeline,
     /// Redraw, fold and store of a tree with a million nodes.
     Tree,
+    /// Single events per second: written, read, looked into; their bytes and memory.
+    Trace,
+    /// Slowdown of a program that launches fifty thousand times a second, with and without a trace.
+    TraceOverhead,
     /// Size of a recording, and its way to folded stacks, beside perf.
     Recording,
 }
@@ -86,11 +91,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Name::UnwindRows => rates::unwind_rows(options),
             Name::Pipeline => rates::pipeline(options),
             Name::Tree => rates::tree(options),
+            Name::Trace => trace::run(options),
             _ => continue,
         };
         part.with_context(|| format!("the figure {name:?} could not be measured"))?;
     }
-    if options.figures.iter().all(|name| matches!(name, Name::UnwindRows | Name::Pipeline | Name::Tree)) {
+    if options
+        .figures
+        .iter()
+        .all(|name| matches!(name, Name::UnwindRows | Name::Pipeline | Name::Tree | Name::Trace))
+    {
         return Ok(());
     }
     let ours = match &options.profiler {
@@ -115,7 +125,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Name::Memory => memory::run(&profilers, options),
             Name::OperatorCost => operator_cost::run(&profilers, options),
             Name::Recording => recording::run(&profilers, options),
-            Name::UnwindRows | Name::Pipeline | Name::Tree => continue,
+            Name::TraceOverhead => trace::slowdown(&ours, options),
+            Name::UnwindRows | Name::Pipeline | Name::Tree | Name::Trace => continue,
         }
         .with_context(|| format!("the figure {name:?} could not be measured"))?;
     }
