@@ -130,8 +130,7 @@ fn write(folder: &Path, wanted: usize) -> Result<usize, String> {
     let mut profile = Profile::new(Meta::default(), Limits::default());
     let mut program = Program::new(&mut profile);
     let mut writer = Writer::create(folder, &profile.meta).map_err(|error| error.to_string())?;
-    let mut trace =
-        TraceWriter::create(writer.folder(), Nanos(u64::MAX)).map_err(|error| error.to_string())?;
+    let mut trace = TraceWriter::create(writer.folder(), None).map_err(|error| error.to_string())?;
     let (mut written, mut thread, mut lanes) = (0, 0, Program::lanes());
     while written < wanted {
         while program.events.len() < FILE_EVENTS.min(wanted - written) {

@@ -128,7 +128,7 @@ fn tables_over_time_are_made_of_a_live_trace() {
     }
 }
 
-/// Steps of each process of a Python program with ranges; the last one has a begin only.
+/// Ends of steps of a Python program with ranges; what begins with the last one has no end.
 const STEPS: u64 = 20;
 
 /// Host operations of a kind with their names, by begin.
@@ -160,26 +160,37 @@ fn steps_are_between_ranges(rank: &RankTrace) {
     assert_eq!(open, 1, "the step that begins with the last end is open");
 }
 
-#[test]
-fn steps_and_ranges_of_python_programs_are_recorded() {
-    let Some(library) = simulated::nvtx() else { return };
-    let words = &["--trace", "10m", "--probe", "ranges", "--step-marker", "train_step"];
+/// A Python program that names its steps, with these words for the profiler.
+fn with_steps(words: &'static [&'static str]) -> Option<Capture> {
+    let library = simulated::nvtx()?;
     let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
-    let program = simulated::python("gpu_train.py").join(" ");
-    let program = format!("{program} --threads 1 --steps {STEPS} --attended --ranges {library}");
-    let both = ["sh", "-c", &format!("{program} & {program} & wait")].map(str::to_owned);
-    let Some(capture) = simulated::record(setting, &both, &[]) else { return };
-    let job = capture.job.as_ref().unwrap();
-    assert_eq!(job.ranks().len(), 2);
-    job.ranks().iter().for_each(steps_are_between_ranges);
-    let tables = OverTime::compute(job, Steps { from: Some(5), until: Some(8) });
-    let mut steps: Vec<(u32, u64)> = tables.steps.iter().map(|step| (step.rank, step.step)).collect();
-    steps.sort_unstable();
-    let expect: Vec<(u32, u64)> =
-        job.ranks().iter().flat_map(|rank| (5..8).map(move |step| (rank.rank, step))).collect();
-    assert_eq!(steps, expect);
+    let steps = STEPS.to_string();
+    let words = ["--threads", "1", "--steps", &steps, "--attended", "--ranges", &library];
+    simulated::record(setting, &simulated::python("gpu_train.py"), &words)
+}
+
+#[test]
+fn steps_and_ranges_of_a_python_program_are_recorded() {
+    let words = &["--trace", "10m", "--probe", "ranges", "--step-marker", "train_step"];
+    let Some(capture) = with_steps(words) else { return };
+    steps_are_between_ranges(only_rank(&capture));
+    let of = Steps { from: Some(5), until: Some(8) };
+    let tables = OverTime::compute(capture.job.as_ref().unwrap(), of);
+    let steps: Vec<u64> = tables.steps.iter().map(|step| step.step).collect();
+    assert_eq!(steps, [5, 6, 7]);
     assert!(tables.steps.iter().all(|step| step.kernel_ns > 0 && step.api_call_ns > 0), "{:?}", tables.steps);
-    let slowest: Vec<u64> = tables.slowest.iter().map(|slowest| slowest.step).collect();
-    assert_eq!(slowest, [5, 6, 7]);
-    assert!(!tables.imbalance.is_empty());
+}
+
+#[test]
+fn a_window_of_steps_has_what_begins_in_them() {
+    let words = &["--trace", "steps=5..8", "--probe", "ranges", "--step-marker", "train_step"];
+    let Some(capture) = with_steps(words) else { return };
+    let rank = only_rank(&capture);
+    let steps = named(rank, HostKind::Step);
+    let names: Vec<&str> = steps.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["train_step#5", "train_step#6", "train_step#7"]);
+    let (begin, end) = (steps[0].1.begin, steps[2].1.end());
+    assert!(rank.trace.host.iter().all(|(_, op)| begin <= op.begin && op.begin < end));
+    let launches: Vec<_> = rank.trace.host.iter().filter(|(_, op)| op.kind.is_call()).collect();
+    assert!(launches.len() > 100, "{}", launches.len());
 }

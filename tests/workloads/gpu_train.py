@@ -9,7 +9,7 @@ and no device where the libraries are the simulated ones.
 
 With --ranges, each step and its forward pass are ranges of this library (NVTX's).
 With --driver all goes through the driver, as on a machine that has a device but no CUDA runtime. Without --steps and --seconds it runs until killed. --wait: starts when a line comes on standard input, and ends when another
-does. --attended: starts once somebody watches (a probe was put on cuLaunchKernel, a collector that was loaded is listened to). --log: at the end, a JSON file with the number of launches by kernel and Python stack. The stack is that of the program's
+does. --attended: starts once somebody watches (a probe was put on cuLaunchKernel and on what begins and ends a range, a collector that was loaded is listened to). --log: at the end, a JSON file with the number of launches by kernel and Python stack. The stack is that of the program's
 own functions, outermost first, each with the line that called on.
 """
 
@@ -279,10 +279,10 @@ class Device:
 
 
 class Code:
-    """The code of a launch, and as it is in its file: without a probe, whoever was faster."""
+    """The code of a function, and as it is in its file: without a probe, whoever was faster."""
 
-    def __init__(self):
-        self.at = ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value
+    def __init__(self, function):
+        self.at = ctypes.cast(function, ctypes.c_void_p).value
         self.before = self.in_file()
 
     def now(self):
@@ -482,14 +482,18 @@ def main():
     parser.add_argument("--wait", action="store_true")
     parser.add_argument("--attended", action="store_true")
     options = parser.parse_args()
-    code = Code()
+    watched = [Code(ctypes.CDLL("libcuda.so.1").cuLaunchKernel)]
+    if options.ranges:
+        library = ctypes.CDLL(options.ranges)
+        watched += [Code(library.nvtxRangePushA), Code(library.nvtxRangePop)]
     account = Account(options.log)
     device = Device(account, options.driver, options.ranges)
     print("ready", os.getpid(), flush=True)
     if options.wait:
         sys.stdin.readline()
     if options.attended:
-        code.wait_for_attention()
+        for code in watched:
+            code.wait_for_attention()
     stop = threading.Event()
     threads = [
         threading.Thread(target=train, args=(device, options, stop), name=f"trainer-{i}") for i in range(options.threads)

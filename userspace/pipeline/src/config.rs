@@ -30,8 +30,22 @@ pub struct Config {
     pub launches: usize,
     /// How the names of ranges begin that end a training step.
     pub step_markers: Vec<String>,
-    /// How long after the start of the capture single events are recorded; `None`: not at all.
-    pub trace: Option<Nanos>,
+    /// When single events are recorded; `None`: never.
+    pub trace: Option<TraceWindow>,
+}
+
+/// When single events are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceWindow {
+    /// So long from the start of the capture.
+    First(Nanos),
+    /// From the begin of a training step to the begin of another, by their numbers at the first place that gets so far.
+    Steps {
+        /// The first step that is recorded.
+        from: u64,
+        /// The first step behind those that are.
+        until: u64,
+    },
 }
 
 impl Default for Config {

@@ -43,6 +43,6 @@ pub mod symbols;
 pub mod threads;
 mod torch_calls;
 
-pub use config::Config;
+pub use config::{Config, TraceWindow};
 pub use pipeline::Pipeline;
 pub use stages::ranges::STEP_MARKER;

@@ -192,6 +192,11 @@ impl<S: Symbols> Pipeline<S> {
         self.stages.set.gpu.recorder().map(|recorder| recorder.account())
     }
 
+    /// Whether single events are wanted from a training step on that has not begun.
+    pub fn trace_awaits_step(&mut self) -> Option<u64> {
+        self.stages.set.gpu.recorder().and_then(|recorder| recorder.awaited_step())
+    }
+
     /// Launches of kernels and graphs so far.
     pub fn launches(&self) -> u64 {
         self.stages.set.gpu.launches()

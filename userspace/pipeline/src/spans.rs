@@ -13,6 +13,8 @@ pub(crate) enum SpanKind {
     Range,
     /// A training step, by its number at its place.
     Step(u64),
+    /// A training step begins, whenever it ends.
+    StepBegins(u64),
 }
 
 /// When a span ended.

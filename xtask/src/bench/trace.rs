@@ -154,7 +154,7 @@ fn launched(below: Option<(&Path, &Path, &[&str])>, program: &Path, options: &Op
         let to = folder.join("run.dctx");
         sh::remove(&to)?;
         command = Command::new(profiler);
-        command.args(["record", "-q", "-o"]).arg(to).args(words).args(["--", "env"]);
+        command.args(["record", "-o"]).arg(to).args(words).args(["--", "env"]);
         command.arg(format!("CUDA_INJECTION64_PATH={}", sim::collector().display()));
     }
     command.arg(format!("LD_LIBRARY_PATH={}", libraries.display())).arg(program);

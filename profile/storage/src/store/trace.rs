@@ -55,8 +55,8 @@ pub(super) struct List {
     version: u64,
     /// Whether the recording ended well.
     complete: bool,
-    /// Length of the window from the start of the capture, nanoseconds.
-    window_ns: u64,
+    /// Length of the window from the start of the capture, nanoseconds; `None` when it is one of training steps.
+    window_ns: Option<u64>,
     /// Events that the recorder saw, and what became of them.
     #[serde(default)]
     account: Account,
@@ -118,16 +118,16 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins the trace of a window from the start of the capture.
+    /// Begins the trace of a window from the start of the capture, or of training steps where it has no length.
     ///
     /// # Errors
     /// The list could not be written.
-    pub fn create(folder: Arc<Folder>, window: Nanos) -> Result<Self, StoreError> {
+    pub fn create(folder: Arc<Folder>, window: Option<Nanos>) -> Result<Self, StoreError> {
         let list = List {
             format: FORMAT.to_owned(),
             version: VERSION,
             complete: false,
-            window_ns: window.0,
+            window_ns: window.map(|window| window.0),
             account: Account::default(),
             segments: Vec::new(),
         };
@@ -492,7 +492,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("run.dctx");
         let profile = Writer::create(&path, &Meta::default()).unwrap();
-        let mut writer = TraceWriter::create(profile.folder(), Nanos(1000)).unwrap();
+        let mut writer = TraceWriter::create(profile.folder(), Some(Nanos(1000))).unwrap();
         let (mut lanes, mut id) = (vec![LANE], 0);
         for starts in files {
             let mut events: Vec<Recorded> = Vec::new();
@@ -559,7 +559,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("run.dctx");
         let profile = Writer::create(&path, &Meta::default()).unwrap();
-        let mut writer = TraceWriter::create(profile.folder(), Nanos(1000)).unwrap();
+        let mut writer = TraceWriter::create(profile.folder(), Some(Nanos(1000))).unwrap();
         let events = vec![event(1, 1)];
         writer.append(&mut RecordedBatch { lanes: vec![LANE], first_lane: 0, events }).unwrap();
         drop(writer);

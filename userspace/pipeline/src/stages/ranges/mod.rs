@@ -41,7 +41,7 @@ use crate::stage::{
 };
 use markers::Markers;
 use open::{Key, Open, Thread};
-use steps::Steps;
+use steps::{Places, Steps};
 
 reasons! {
     class Gap, page "steps.md";
@@ -113,6 +113,7 @@ pub(crate) struct Ranges {
     threads: OpenScopes<Thread>,
     lists: ScopeLists<NodeId>,
     steps: Steps,
+    step_places: Places,
     markers: Markers,
     counts: Counts,
     /// Ranges and steps that have ended, for a trace.
@@ -147,6 +148,7 @@ impl Ranges {
             threads: OpenScopes::default(),
             lists: ScopeLists::default(),
             steps: Steps::default(),
+            step_places: Places::default(),
             markers: Markers::new(markers),
             counts: Counts::default(),
             spans: Spans::default(),
@@ -304,7 +306,8 @@ impl Ranges {
     fn step(&mut self, place: NodeId, end: (SpanThread, u64), loss: &LossWindows, profile: &mut Profile) {
         // Another step may have ended meanwhile.
         let missed = |before_ns| loss.any(before_ns, end.1);
-        if let Some(took) = self.steps.ended(place, end, missed, &mut self.spans) {
+        let first = self.step_places.first(place, profile);
+        if let Some(took) = self.steps.ended(first, end, missed, &mut self.spans) {
             profile.tree.add(place, Metric::StepTime, took);
         }
     }

@@ -8,6 +8,9 @@
 //!  ├── step 0: no begin ──┼── step 1 ────┼── step 2 ────┼── step 3: no end ──┤
 //! ```
 
+use deepctx_profile::frame::FrameKind;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
@@ -15,6 +18,29 @@ use crate::spans::{Span, SpanEnd, SpanKind, SpanThread, Spans};
 
 /// Places whose last end is remembered.
 const PLACES_MAX: usize = 1 << 12;
+
+/// Places at which steps end, each by the first node that stood for it.
+///
+/// One Python line can be several nodes: the interpreter's own code below it differs by the instruction, and does so
+/// once it has specialized a function that was called a few times.
+#[derive(Debug, Default)]
+pub(super) struct Places(FxHashMap<Box<[FrameId]>, NodeId>);
+
+impl Places {
+    /// The first node with the same Python frames; where there are none, the node itself.
+    pub(super) fn first(&mut self, node: NodeId, profile: &Profile) -> NodeId {
+        let kind = |frame: &FrameId| profile.frames.get(*frame).kind();
+        let mut frames = profile.tree.stack(node);
+        if !frames.iter().any(|frame| kind(frame) == FrameKind::Python) {
+            return node;
+        }
+        frames.retain(|frame| !matches!(kind(frame), FrameKind::Native | FrameKind::Unresolved));
+        if self.0.len() >= PLACES_MAX {
+            self.0.clear();
+        }
+        *self.0.entry(frames.into()).or_insert(node)
+    }
+}
 
 /// The last ends of steps.
 #[derive(Debug, Default)]
@@ -50,14 +76,16 @@ impl Steps {
         }
         let before = self.0.get(&place).copied();
         let number = before.map_or(1, |before| before.number + 1);
-        self.0.insert(place, LastEnd { of, at_ns: now_ns, number });
-        let before = before?;
-        if missed(before.at_ns) {
-            spans.add(before.step(place, SpanEnd::Lost));
-            return None;
-        }
-        spans.add(before.step(place, SpanEnd::At(now_ns)));
-        Some(now_ns.saturating_sub(before.at_ns))
+        let last = LastEnd { of, at_ns: now_ns, number };
+        self.0.insert(place, last);
+        let took = before.and_then(|before| {
+            let took = (!missed(before.at_ns)).then(|| now_ns.saturating_sub(before.at_ns));
+            spans.add(before.step(place, took.map_or(SpanEnd::Lost, |_| SpanEnd::At(now_ns))));
+            took
+        });
+        let begins = Span { kind: SpanKind::StepBegins(number), ..last.step(place, SpanEnd::Open) };
+        spans.add(begins);
+        took
     }
 
     /// No step ends any more in these threads: those that have begun are open.
@@ -87,6 +115,10 @@ mod tests {
         steps.all_end(|of| of.pid == 7, &mut spans);
         let mut found: Vec<_> =
             spans.take().map(|span| (span.node, span.kind, span.began_ns, span.end)).collect();
+        let begins = |kind| matches!(kind, SpanKind::StepBegins(_));
+        let begun: Vec<_> =
+            found.extract_if(.., |(_, kind, ..)| begins(*kind)).map(|(.., at, _)| at).collect();
+        assert_eq!(begun, [10, 14, 30, 45, 50]);
         found[3..].sort_by_key(|(node, ..)| *node);
         let [a, b] = places;
         let expect = [
