@@ -63,6 +63,9 @@ fn shared_streams(lanes: &[Lane]) -> FxHashMap<(u32, u32, u32), bool> {
 /// A stream as calls name it: its handle, and the thread if it is that thread's own.
 type Handle = (u64, u32);
 
+/// A training step, and the process and thread that it is of.
+type StepOf = ((u32, u32), Recorded);
+
 /// The trace of one process that is being made.
 #[derive(Default)]
 struct Assembly {
@@ -76,7 +79,7 @@ struct Assembly {
     records: FxHashMap<u64, (Handle, TraceTime)>,
     syncs: Vec<(Handle, Recorded)>,
     /// Training steps and their threads, by the place that they end at.
-    steps: BTreeMap<NodeId, Vec<((u32, u32), Recorded)>>,
+    steps: BTreeMap<NodeId, Vec<StepOf>>,
 }
 
 impl Assembly {

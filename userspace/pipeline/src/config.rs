@@ -5,9 +5,9 @@
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Limits;
-use deepctx_profile::units::Nanos;
 
 use crate::stages::{gpu, ranges};
+use crate::trace_window::TraceWindow;
 
 /// How much the pipeline may hold, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,20 +32,6 @@ pub struct Config {
     pub step_markers: Vec<String>,
     /// When single events are recorded; `None`: never.
     pub trace: Option<TraceWindow>,
-}
-
-/// When single events are recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TraceWindow {
-    /// So long from the start of the capture.
-    First(Nanos),
-    /// From the begin of a training step to the begin of another, by their numbers at the first place that gets so far.
-    Steps {
-        /// The first step that is recorded.
-        from: u64,
-        /// The first step behind those that are.
-        until: u64,
-    },
 }
 
 impl Default for Config {

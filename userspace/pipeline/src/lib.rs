@@ -42,7 +42,9 @@ mod stages;
 pub mod symbols;
 pub mod threads;
 mod torch_calls;
+mod trace_window;
 
-pub use config::{Config, TraceWindow};
+pub use config::Config;
 pub use pipeline::Pipeline;
 pub use stages::ranges::STEP_MARKER;
+pub use trace_window::TraceWindow;

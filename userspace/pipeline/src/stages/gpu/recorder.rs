@@ -19,8 +19,8 @@ use rustc_hash::FxHashMap;
 
 use super::streams::StreamKey;
 use super::window::Window;
-use crate::config::TraceWindow;
 use crate::spans::{Span, SpanEnd, SpanKind};
+use crate::trace_window::TraceWindow;
 
 /// Events that wait to be taken: two ticks of a million a second, about 26 MiB.
 const QUEUE_MAX: usize = 1 << 18;
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_steps_ends_at_the_place_where_it_began() {
+    fn a_window_of_steps_ends_where_it_began() {
         let mut recorder = Recorder::new(STARTED_NS, TraceWindow::Steps { from: 5, until: 7 });
         let of = SpanThread { pid: 7, tid: 8 };
         let mut number = 0;
