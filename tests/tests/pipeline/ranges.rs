@@ -247,16 +247,6 @@ fn what_is_meant_to_be_profiled_is_a_range() {
 }
 
 #[test]
-fn steps_of_one_python_line_are_one_place() {
-    // The interpreter's own code between two Python functions is another once it has specialized the call.
-    let records = "
-        10 call 1 marked 7/7 app : ! py:train@3 cold! py:main@9
-        40 call 2 marked 7/7 app : ! py:train@3 warm! py:main@9
-        60 call 3 marked 7/7 app : ! py:train@3 warm! py:main@9";
-    check_metric(records, Metric::StepTime, "app-7;m.py:main;warm;m.py:train;[range] marked 50");
-}
-
-#[test]
 fn a_function_that_marks_steps_ends_one_with_each_call() {
     let records = "
         10 call 1 marked 7/7 app : ! py:train@3 py:main@9

@@ -1,7 +1,7 @@
 //! Trace window: which part of a capture single events are recorded of.
 //!
-//! Owns: [`TraceWindow`]. Because: the bounds of the pipeline have one, and the recorder keeps to it. Does not: know when
-//! a training step begins.
+//! Owns: [`TraceWindow`]. Because: the bounds of the pipeline have one, and the recorder keeps to it. Does not: know
+//! when a training step begins.
 
 use deepctx_profile::units::Nanos;
 
