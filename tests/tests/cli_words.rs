@@ -122,6 +122,14 @@ fn bad_usage_ends_with_code_2() {
 }
 
 #[test]
+fn a_window_of_steps_needs_the_probe_on_ranges() {
+    let said = expect_code(2, &["record", "--trace", "steps=5..8", "-o", "unused.dctx", "--", "true"]);
+    assert!(said.contains("need `--probe ranges`"), "{said}");
+    let said = expect_code(2, &["record", "--trace", "steps=8..5", "--", "true"]);
+    assert!(said.contains("like steps=5..8"), "{said}");
+}
+
+#[test]
 fn a_python_function_as_step_marker_is_refused() {
     for marker in ["train.py:step", "__main__:step"] {
         let said = expect_code(2, &["record", "--step-marker", marker]);

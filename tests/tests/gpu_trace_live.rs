@@ -14,7 +14,10 @@ use std::collections::BTreeMap;
 
 use deepctx_analysis::OverTime;
 use deepctx_analysis::over_time::Steps;
-use deepctx_profile::trace::{Basis, Call, DeviceKind, Launch, RankTrace, Waiter};
+use deepctx_profile::ledger::Stage;
+use deepctx_profile::trace::{
+    Basis, Call, DeviceKind, HostKind, HostOp, Launch, RANGE_END_MISSING, RankTrace, Waiter,
+};
 use deepctx_profile::units::Nanos;
 use simulated::{Capture, Setting};
 
@@ -123,4 +126,71 @@ fn tables_over_time_are_made_of_a_live_trace() {
             "{table}: {tables}"
         );
     }
+}
+
+/// Ends of steps of a Python program with ranges; what begins with the last one has no end.
+const STEPS: u64 = 20;
+
+/// Host operations of a kind with their names, by begin.
+fn named(rank: &RankTrace, kind: HostKind) -> Vec<(String, HostOp)> {
+    let of_kind = rank.trace.host.iter().map(|(_, op)| op).filter(|op| op.kind == kind);
+    let mut named: Vec<_> = of_kind.map(|op| (rank.trace.name(op.name).to_owned(), op)).collect();
+    named.sort_by_key(|(_, op)| op.begin);
+    named
+}
+
+/// Steps end with the ranges that mark them, and begin where the one before ended.
+fn steps_are_between_ranges(rank: &RankTrace) {
+    let steps = named(rank, HostKind::Step);
+    let names: Vec<&str> = steps.iter().map(|(name, _)| &**name).collect();
+    let expect: Vec<String> = (1..STEPS).map(|number| format!("train_step#{number}")).collect();
+    assert_eq!(names, expect);
+    let ranges = named(rank, HostKind::Annotation);
+    let of_name =
+        |name: &str| ranges.iter().filter(|(of, _)| of == name).map(|(_, op)| *op).collect::<Vec<_>>();
+    let (marks, forward) = (of_name("train_step"), of_name("forward"));
+    assert_eq!((marks.len() as u64, forward.len() as u64), (STEPS, STEPS));
+    for (marks, (_, step)) in marks.array_windows::<2>().zip(&steps) {
+        assert_eq!((step.begin, step.end()), (marks[0].end(), marks[1].end()));
+    }
+    for (mark, forward) in marks.iter().zip(&forward) {
+        assert!(mark.begin <= forward.begin && forward.end() <= mark.end(), "{mark:?} {forward:?}");
+    }
+    let open = rank.trace.ledger.stage(Stage::Store).gaps.count(RANGE_END_MISSING.key);
+    assert_eq!(open, 1, "the step that begins with the last end is open");
+}
+
+/// A Python program that names its steps, with these words for the profiler.
+fn with_steps(words: &'static [&'static str]) -> Option<Capture> {
+    let library = simulated::nvtx()?;
+    let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
+    let steps = STEPS.to_string();
+    let words = ["--threads", "1", "--steps", &steps, "--attended", "--ranges", &library];
+    simulated::record(setting, &simulated::python("gpu_train.py"), &words)
+}
+
+#[test]
+fn steps_and_ranges_of_a_python_program_are_recorded() {
+    let words = &["--trace", "10m", "--probe", "ranges", "--step-marker", "train_step"];
+    let Some(capture) = with_steps(words) else { return };
+    steps_are_between_ranges(only_rank(&capture));
+    let of = Steps { from: Some(5), until: Some(8) };
+    let tables = OverTime::compute(capture.job.as_ref().unwrap(), of);
+    let steps: Vec<u64> = tables.steps.iter().map(|step| step.step).collect();
+    assert_eq!(steps, [5, 6, 7]);
+    assert!(tables.steps.iter().all(|step| step.kernel_ns > 0 && step.api_call_ns > 0), "{:?}", tables.steps);
+}
+
+#[test]
+fn a_window_of_steps_has_what_begins_in_them() {
+    let words = &["--trace", "steps=5..8", "--probe", "ranges", "--step-marker", "train_step"];
+    let Some(capture) = with_steps(words) else { return };
+    let rank = only_rank(&capture);
+    let steps = named(rank, HostKind::Step);
+    let names: Vec<&str> = steps.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["train_step#5", "train_step#6", "train_step#7"]);
+    let (begin, end) = (steps[0].1.begin, steps[2].1.end());
+    assert!(rank.trace.host.iter().all(|(_, op)| begin <= op.begin && op.begin < end));
+    let launches: Vec<_> = rank.trace.host.iter().filter(|(_, op)| op.kind.is_call()).collect();
+    assert!(launches.len() > 100, "{}", launches.len());
 }

@@ -5,15 +5,17 @@ emit them, streams, events, pinned memory, a captured graph, collectives), and i
 where. Because: a profile can be compared with that account, line by line. Does not: compute anything; it needs no package,
 and no device where the libraries are the simulated ones.
 
-    gpu_train.py [--threads N] [--steps N] [--seconds S] [--pause MS] [--log FILE] [--driver] [--wait | --attended]
+    gpu_train.py [--threads N] [--steps N] [--seconds S] [--pause MS] [--log FILE] [--driver] [--ranges LIBRARY] [--wait | --attended]
 
+With --ranges, each step and its forward pass are ranges of this library (NVTX's).
 With --driver all goes through the driver, as on a machine that has a device but no CUDA runtime. Without --steps and --seconds it runs until killed. --wait: starts when a line comes on standard input, and ends when another
-does. --attended: starts once somebody watches (a probe was put on cuLaunchKernel, a collector that was loaded is listened to). --log: at the end, a JSON file with the number of launches by kernel and Python stack. The stack is that of the program's
+does. --attended: starts once somebody watches (a probe was put on cuLaunchKernel and on what begins and ends a range, a collector that was loaded is listened to). --log: at the end, a JSON file with the number of launches by kernel and Python stack. The stack is that of the program's
 own functions, outermost first, each with the line that called on.
 """
 
 import argparse
 import collections
+import contextlib
 import ctypes
 import json
 import os
@@ -144,8 +146,9 @@ class DriverAsRuntime:
 class Device:
     """The libraries, and what is loaded into them."""
 
-    def __init__(self, account, driver_only):
+    def __init__(self, account, driver_only, ranges):
         self.account = account
+        self.ranges = ctypes.CDLL(ranges) if ranges else None
         self.driver = ctypes.CDLL("libcuda.so.1")
         if driver_only:
             self.runtime = DriverAsRuntime(self.driver)
@@ -195,6 +198,14 @@ class Device:
             self.check(self.driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()))
             functions[name] = function
         return functions
+
+    @contextlib.contextmanager
+    def range(self, name):
+        if self.ranges:
+            self.ranges.nvtxRangePushA(name)
+        yield
+        if self.ranges:
+            self.ranges.nvtxRangePop()
 
     def join(self):
         """A communicator of one rank, where there are collectives."""
@@ -268,10 +279,10 @@ class Device:
 
 
 class Code:
-    """The code of a launch, and as it is in its file: without a probe, whoever was faster."""
+    """The code of a function, and as it is in its file: without a probe, whoever was faster."""
 
-    def __init__(self):
-        self.at = ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p).value
+    def __init__(self, function):
+        self.at = ctypes.cast(function, ctypes.c_void_p).value
         self.before = self.in_file()
 
     def now(self):
@@ -423,8 +434,13 @@ class Trainer:
         self.host = device.allocate_pinned(1024)
 
     def step(self, number):
+        with self.device.range(b"train_step"):
+            self.parts_of_step(number)
+
+    def parts_of_step(self, number):
         self.loader.next(self.stream)
-        self.model.forward(self.stream)
+        with self.device.range(b"forward"):
+            self.model.forward(self.stream)
         self.model.loss(self.stream)
         self.model.backward(self.stream)
         self.reduce()
@@ -462,17 +478,22 @@ def main():
     parser.add_argument("--pause", type=float, default=2.0)
     parser.add_argument("--log")
     parser.add_argument("--driver", action="store_true")
+    parser.add_argument("--ranges")
     parser.add_argument("--wait", action="store_true")
     parser.add_argument("--attended", action="store_true")
     options = parser.parse_args()
-    code = Code()
+    watched = [Code(ctypes.CDLL("libcuda.so.1").cuLaunchKernel)]
+    if options.ranges:
+        library = ctypes.CDLL(options.ranges)
+        watched += [Code(library.nvtxRangePushA), Code(library.nvtxRangePop)]
     account = Account(options.log)
-    device = Device(account, options.driver)
+    device = Device(account, options.driver, options.ranges)
     print("ready", os.getpid(), flush=True)
     if options.wait:
         sys.stdin.readline()
     if options.attended:
-        code.wait_for_attention()
+        for code in watched:
+            code.wait_for_attention()
     stop = threading.Event()
     threads = [
         threading.Thread(target=train, args=(device, options, stop), name=f"trainer-{i}") for i in range(options.threads)

@@ -65,6 +65,15 @@ fn compiled(
     Ok(to)
 }
 
+/// The program that launches at a fixed rate, by its path: it finds a device's libraries by `LD_LIBRARY_PATH`.
+pub(crate) fn gpu_launch() -> Result<PathBuf> {
+    compiled("gpu_launch", "gpu_launch.cpp", |from, to| {
+        let mut compiler = sh::command("c++");
+        compiler.args(["-O2", "-fomit-frame-pointer", "-pthread", "-o"]).args([to, from]).arg("-ldl");
+        Ok(compiler)
+    })
+}
+
 /// Native recursion of `depth` frames without frame pointers, on `threads` threads.
 pub(crate) fn deep_native(depth: u32, threads: u32) -> Result<Workload> {
     let program = compiled("deep_native", "deep_native.cpp", |from, to| {

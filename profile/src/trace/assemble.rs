@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::event::{DeviceKind, DeviceOp, HostKind, HostOp, Status, Stream, Sync, SyncKind};
-use super::recorded::{CALL_END_MISSING, End, Lane, NotTraced, Recorded, RecordedKind};
+use super::recorded::{CALL_END_MISSING, End, Lane, NotTraced, RANGE_END_MISSING, Recorded, RecordedKind};
 use super::{Trace, TraceTime};
 use crate::frame::Frame;
 use crate::id::Id;
@@ -41,7 +41,7 @@ pub fn assemble(
             None => without_lane += 1,
         }
     }
-    let mut traces: Vec<_> = processes.into_iter().map(|(pid, of)| (pid, of.finish())).collect();
+    let mut traces: Vec<_> = processes.into_iter().map(|(pid, of)| (pid, of.finish(profile))).collect();
     if let Some((_, first)) = traces.first_mut() {
         first.ledger.dropped(Stage::Store, NotTraced::Unreadable.reason(), without_lane);
     }
@@ -63,6 +63,9 @@ fn shared_streams(lanes: &[Lane]) -> FxHashMap<(u32, u32, u32), bool> {
 /// A stream as calls name it: its handle, and the thread if it is that thread's own.
 type Handle = (u64, u32);
 
+/// A training step, and the process and thread that it is of.
+type StepOf = ((u32, u32), Recorded);
+
 /// The trace of one process that is being made.
 #[derive(Default)]
 struct Assembly {
@@ -75,6 +78,8 @@ struct Assembly {
     /// Where events were recorded, by the number of the call.
     records: FxHashMap<u64, (Handle, TraceTime)>,
     syncs: Vec<(Handle, Recorded)>,
+    /// Training steps and their threads, by the place that they end at.
+    steps: BTreeMap<NodeId, Vec<StepOf>>,
 }
 
 impl Assembly {
@@ -90,7 +95,10 @@ impl Assembly {
                 let lost = NotTraced::QueueFull.reason();
                 self.trace.ledger.dropped(Stage::Store, lost, event.position);
             }
-            Lane::Thread { pid, tid } => self.call(profile, (pid, tid), event),
+            Lane::Thread { pid, tid } => match event.kind {
+                RecordedKind::Range | RecordedKind::Step => self.range(profile, (pid, tid), event),
+                _ => self.call(profile, (pid, tid), event),
+            },
             Lane::Stream { pid, device, context, stream } => {
                 let several = shared.get(&(pid, device, stream)).copied().unwrap_or(false);
                 let above = if several { u64::from(context) << 32 } else { 0 };
@@ -123,6 +131,50 @@ impl Assembly {
             duration: event.end.duration(),
             name,
             correlation: event.id,
+            status: Status::Unknown,
+            context: event.node,
+        };
+        let pushed = self.trace.host.push(op).is_some();
+        self.count_pushed(pushed);
+    }
+
+    /// A range or a step; one whose end is not known has no length that any table could use.
+    fn range(&mut self, profile: &Profile, thread: (u32, u32), event: &Recorded) {
+        if !matches!(event.end, End::After(_)) {
+            self.trace.ledger.gap(Stage::Store, RANGE_END_MISSING, 1);
+        } else if event.kind == RecordedKind::Step {
+            self.steps.entry(event.node).or_default().push((thread, *event));
+        } else {
+            let name = self.name(profile, event.node);
+            self.named(thread, HostKind::Annotation, name, event);
+        }
+    }
+
+    /// Steps of a process follow each other at one place: the one with most of them (the first of several). Steps at
+    /// other places, of a second optimizer or thread, are ranges.
+    fn place_steps(&mut self, profile: &Profile) {
+        let steps = std::mem::take(&mut self.steps);
+        let most = steps.iter().max_by_key(|(_, steps)| (steps.len(), std::cmp::Reverse(steps[0].1.start)));
+        let Some(most) = most.map(|(place, _)| *place) else { return };
+        for (place, steps) in steps {
+            let name = self.name(profile, place);
+            let kind = if place == most { HostKind::Step } else { HostKind::Annotation };
+            for (thread, event) in steps {
+                let name = format!("{}#{}", self.trace.name(name), event.position);
+                let name = self.trace.strings.intern(&name);
+                self.named(thread, kind, name, &event);
+            }
+        }
+    }
+
+    fn named(&mut self, (pid, tid): (u32, u32), kind: HostKind, name: StrId, event: &Recorded) {
+        let op = HostOp {
+            thread: self.trace.thread(&pid.to_string(), &tid.to_string()),
+            kind,
+            begin: TraceTime::from_nanos(event.start.0),
+            duration: event.end.duration(),
+            name,
+            correlation: 0,
             status: Status::Unknown,
             context: event.node,
         };
@@ -167,7 +219,7 @@ impl Assembly {
         }
         let frame = profile.frames.get(profile.tree.node(node).frame);
         let name = match frame {
-            Frame::GpuApi { name } | Frame::GpuKernel { name } => {
+            Frame::GpuApi { name } | Frame::GpuKernel { name } | Frame::Range { name } => {
                 self.trace.strings.intern(profile.strings.get(name))
             }
             other => self.trace.strings.intern(&other.label(&profile.strings, false)),
@@ -176,7 +228,8 @@ impl Assembly {
         name
     }
 
-    fn finish(mut self) -> Trace {
+    fn finish(mut self, profile: &Profile) -> Trace {
+        self.place_steps(profile);
         let streams = StreamsByHandle::new(&self.launches, &self.ran);
         for (handle, event) in std::mem::take(&mut self.syncs) {
             let begin = TraceTime::from_nanos(event.start.0);
@@ -357,5 +410,24 @@ mod tests {
         check("gap 0 5+5 p42 lost", NotTraced::QueueFull.reason().key, 42);
         check("launch 99 5+5 #2 s1 x", NotTraced::Unreadable.reason().key, 1);
         check("launch 0 5+? #2 s1 x", CALL_END_MISSING.key, 1);
+        check("range 0 5+? x", RANGE_END_MISSING.key, 1);
+        check("step 0 5+? p3 x", RANGE_END_MISSING.key, 1);
+    }
+
+    #[test]
+    fn steps_of_the_busiest_place_are_the_steps() {
+        let traces = assembled(
+            "range 0 2+9 outer
+             step 0 3+4 p1 optimizer
+             step 0 7+3 p2 optimizer
+             step 0 5+4 p1 other",
+        );
+        let trace = &traces[0].1;
+        let shown = |kind| -> Vec<_> {
+            let of_kind = trace.host.iter().filter(|(_, op)| op.kind == kind);
+            of_kind.map(|(_, op)| (trace.name(op.name), op.begin.as_nanos(), op.duration.0)).collect()
+        };
+        assert_eq!(shown(HostKind::Step), [("optimizer#1", 3, 4), ("optimizer#2", 7, 3)]);
+        assert_eq!(shown(HostKind::Annotation), [("outer", 2, 9), ("other#1", 5, 4)]);
     }
 }

@@ -41,8 +41,8 @@ pub use lanes::{
 pub use link::{Basis, Launch, Links, Wait, Waiter};
 pub use name::{Call, KernelClass};
 pub use recorded::{
-    CALL_END_MISSING, Cause, End, Lane, NotTraced, Recorded, RecordedAccount, RecordedBatch, RecordedGaps,
-    RecordedKind,
+    CALL_END_MISSING, Cause, End, Lane, NotTraced, RANGE_END_MISSING, Recorded, RecordedAccount,
+    RecordedBatch, RecordedGaps, RecordedKind,
 };
 
 /// A point in time of a trace.

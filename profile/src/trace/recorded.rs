@@ -39,13 +39,17 @@ pub enum RecordedKind {
     Fill,
     /// A whole graph, whose nodes are not reported one by one.
     Graph,
+    /// A range that the program names.
+    Range,
+    /// A training step. `position` is its number at its place: 1 is the first one whose begin was seen.
+    Step,
     /// Nothing: events of this lane and time were lost. `position` is how many.
     Gap,
 }
 
 impl RecordedKind {
     /// Every kind.
-    pub const ALL: [RecordedKind; 12] = [
+    pub const ALL: [RecordedKind; 14] = [
         RecordedKind::Launch,
         RecordedKind::Transfer,
         RecordedKind::Record,
@@ -57,6 +61,8 @@ impl RecordedKind {
         RecordedKind::Copy,
         RecordedKind::Fill,
         RecordedKind::Graph,
+        RecordedKind::Range,
+        RecordedKind::Step,
         RecordedKind::Gap,
     ];
 
@@ -74,6 +80,8 @@ impl RecordedKind {
             RecordedKind::Copy => "copy",
             RecordedKind::Fill => "fill",
             RecordedKind::Graph => "graph",
+            RecordedKind::Range => "range",
+            RecordedKind::Step => "step",
             RecordedKind::Gap => "gap",
         }
     }
@@ -103,9 +111,10 @@ impl RecordedKind {
 pub enum End {
     /// So long after its begin.
     After(Nanos),
-    /// Not known: the return of the call was lost or never watched.
+    /// Not known: the return of the call was lost or never watched, or records are missing in which the range or step
+    /// may have ended.
     ReturnLost,
-    /// Not known: the call had not returned when the capture, or its process, ended.
+    /// Not known: the call had not returned, or the range or step not ended, when the capture or its process ended.
     NotReturned,
 }
 
@@ -190,7 +199,7 @@ pub struct Recorded {
     /// Of a call: handle of the event or of the launchable graph; 0 for none.
     pub object: u64,
     /// Of a call: work and records that its stream got up to and with it; 0 when it is recorded into a graph. Of a
-    /// gap: events lost.
+    /// gap: events lost. Of a step: its number.
     pub position: u64,
     /// Bytes copied or filled by work; 0 when not known.
     pub bytes: u64,
@@ -275,6 +284,9 @@ reasons! {
     /// The end of a call is missing.
     pub const CALL_END_MISSING = "trace-call-end-missing",
         "calls have a begin and no end: their return was lost, or had not come when the capture ended";
+    /// The end of a range or a step is missing.
+    pub const RANGE_END_MISSING = "trace-range-end-missing",
+        "ranges and steps are left out: they were open when the capture or their process ended, or records were lost";
 }
 
 /// What became of the events of a recording: received = kept + those that were left out, by reason.

@@ -129,6 +129,25 @@ pub(crate) fn sampled() -> Option<Vec<String>> {
         .map(|path| vec![path.to_str().unwrap().to_owned()])
 }
 
+/// A library with the functions of NVTX, by its path; `None` where there is no compiler.
+pub(crate) fn nvtx() -> Option<String> {
+    let to = built().with_file_name("sim").join("nvtx/libnvToolsExt.so.1");
+    std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+    let mut compiler = Command::new("c++");
+    compiler.args(["-x", "c", "-O2", "-fPIC", "-shared", "-DNVTX", "-o"]).arg(&to);
+    match compiler.arg(workload("marked_ranges.c")).status() {
+        Ok(status) => {
+            assert!(status.success(), "the library of ranges does not compile");
+            Some(to.to_str().unwrap().to_owned())
+        }
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no C compiler: {error}");
+            println!("skipped: no C compiler: {error}");
+            None
+        }
+    }
+}
+
 /// A C++ workload, compiled; `None` where there is no compiler.
 fn compiled(name: &str, words: &[String]) -> Option<PathBuf> {
     let to = built().with_file_name("sim").join(name);

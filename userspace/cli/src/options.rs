@@ -22,7 +22,7 @@ use super::manual_args::{CompletionsArgs, ManualPagesArgs};
 use super::sampling::SamplingArgs;
 use super::selection::{GroupBy, SelectionArgs, StoredSelectionArgs, View};
 use super::tui_args::TuiArgs;
-use deepctx_capture::config::TensorShapes;
+use deepctx_capture::config::{TensorShapes, TraceWindow};
 use deepctx_symbolizer::native::DebugInfo;
 
 /// Calling-context profiler: native, kernel and Python stacks of running processes, from eBPF.
@@ -198,10 +198,11 @@ pub struct RecordArgs {
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Keep single calls of accelerators' libraries, and the work that they launch, for this long from the start:
-    /// `timeline` shows them. Everything else, and all that comes later, is in the sums as ever.
-    #[arg(long, value_name = "TIME", env = "DEEPCTX_TRACE", value_parser = duration::parse)]
-    pub trace: Option<Duration>,
+    /// Keep single calls of accelerators' libraries, and the work that they launch, for this long from the start, or
+    /// with `--probe ranges` from one training step to another (`steps=5..8`): `timeline` shows them. Everything else
+    /// is in the sums as ever.
+    #[arg(long, value_name = "TIME|STEPS", env = "DEEPCTX_TRACE", value_parser = trace_window)]
+    pub trace: Option<TraceWindow>,
     /// Have the command measure what its NVIDIA devices do: the driver loads the collector (CUDA_INJECTION64_PATH).
     /// Without it device times are bounded, not measured, unless the program collects them itself.
     #[arg(long, env = "DEEPCTX_GPU_ACTIVITY", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), requires = "command")]
@@ -534,6 +535,10 @@ pub enum Layers {
     Lowest,
     /// All.
     All,
+}
+
+fn trace_window(text: &str) -> Result<TraceWindow, String> {
+    TraceWindow::of_steps(text).unwrap_or_else(|| duration::parse(text).map(TraceWindow::First))
 }
 
 fn percent(text: &str) -> Result<f64, String> {

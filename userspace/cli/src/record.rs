@@ -20,6 +20,7 @@ use super::run::{Ended, Until, meta, start_capture, start_session, until_end, wi
 use super::target::{self, Target};
 use super::{collector, output, workers};
 use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::config::TraceWindow;
 use deepctx_capture::{Capture, Targets};
 use deepctx_session::{RawSink, Session, Sink, StoreSink, TraceSink};
 use deepctx_storage::store::TraceWriter;
@@ -106,7 +107,7 @@ fn start_storing(
     let raw = raw.map(|path| raw_sink(path, arguments.force)).transpose()?;
     let writer = destination.create(&meta)?;
     let folder = writer.folder();
-    let trace = window(&target.config).map(|window| trace_sink(Arc::clone(&folder), window)).transpose()?;
+    let trace = target.config.trace.map(|trace| trace_sink(Arc::clone(&folder), trace)).transpose()?;
     let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(StoreSink::new(writer, arguments.flush))];
     sinks.extend(raw);
     let session = start_session(capture, &target.config, &arguments.target.pid, meta, sinks, trace)?;
@@ -114,7 +115,11 @@ fn start_storing(
 }
 
 /// Single events, in the folder of the profile.
-fn trace_sink(folder: Arc<Folder>, window: Nanos) -> Result<TraceSink, Failure> {
+fn trace_sink(folder: Arc<Folder>, trace: TraceWindow) -> Result<TraceSink, Failure> {
+    let window = match window(trace) {
+        deepctx_pipeline::TraceWindow::First(window) => Some(window),
+        deepctx_pipeline::TraceWindow::Steps { .. } => None,
+    };
     let writer = TraceWriter::create(folder, window).map_err(|error| Failure::new(&error))?;
     TraceSink::new(writer).map_err(|error| Failure::io("the thread of the trace", &error))
 }

@@ -22,9 +22,10 @@ use super::selection;
 use super::step_marker;
 use super::target::Target;
 use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::config::TraceWindow;
 use deepctx_capture::cost::cpu_time;
 use deepctx_capture::{Capture, CaptureConfig};
-use deepctx_pipeline::Config;
+use deepctx_pipeline::{self as pipeline, Config};
 use deepctx_session::{Finished, HottestOperators, Options, ProgressWatch, Session, Sink, Status, TraceSink};
 use deepctx_symbolizer::native::DebugInfo;
 
@@ -76,7 +77,7 @@ pub fn start_session(
         off_cpu: how.off_cpu,
         timer: selection::measured(how.clock),
         step_markers: step_marker::ranges(&how.step_markers),
-        trace: trace.is_some().then(|| window(how)).flatten(),
+        trace: trace.is_some().then(|| how.trace.map(window)).flatten(),
         ..Config::default()
     };
     let options = Options {
@@ -93,9 +94,14 @@ pub fn start_session(
         .map_err(|error| Failure::io("the thread of the pipeline", &error))
 }
 
-/// How long single events are recorded.
-pub fn window(how: &CaptureConfig) -> Option<Nanos> {
-    how.trace.map(|window| Nanos(u64::try_from(window.as_nanos()).unwrap_or(u64::MAX)))
+/// When single events are recorded, as the pipeline takes it.
+pub fn window(window: TraceWindow) -> pipeline::TraceWindow {
+    match window {
+        TraceWindow::First(time) => {
+            pipeline::TraceWindow::First(Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+        }
+        TraceWindow::Steps { from, until } => pipeline::TraceWindow::Steps { from, until },
+    }
 }
 
 /// How a capture ended.

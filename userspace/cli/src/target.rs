@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use deepctx_capture::config::{Bytes, Hertz};
+use deepctx_capture::config::{Bytes, Hertz, TraceWindow};
 use deepctx_capture::{CaptureConfig, Clock, FrameSource, ProbeFeature, Targets, doctor};
 use deepctx_symbolizer::memory::reader::{self, Subject};
 use deepctx_uprobes::UserRow;
@@ -44,6 +44,11 @@ pub fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
     let words: Vec<_> = arguments.command.iter().map(|word| word.to_string_lossy()).collect();
     let command = (!words.is_empty()).then(|| words.join(" "));
     let Target { config, description } = resolve(&arguments.target, &arguments.capture, command.as_deref())?;
+    if matches!(arguments.trace, Some(TraceWindow::Steps { .. }))
+        && !arguments.capture.probe.contains(&Probe::Ranges)
+    {
+        return Err(Failure::new("`--trace steps=…` counts training steps, which need `--probe ranges`"));
+    }
     let config = CaptureConfig {
         gpu_activity: arguments.gpu_activity,
         pc_sampling: arguments.sampling.pc_sampling,

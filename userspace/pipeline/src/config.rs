@@ -5,9 +5,9 @@
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Limits;
-use deepctx_profile::units::Nanos;
 
 use crate::stages::{gpu, ranges};
+use crate::trace_window::TraceWindow;
 
 /// How much the pipeline may hold, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +30,8 @@ pub struct Config {
     pub launches: usize,
     /// How the names of ranges begin that end a training step.
     pub step_markers: Vec<String>,
-    /// How long after the start of the capture single events are recorded; `None`: not at all.
-    pub trace: Option<Nanos>,
+    /// When single events are recorded; `None`: never.
+    pub trace: Option<TraceWindow>,
 }
 
 impl Default for Config {

@@ -33,6 +33,7 @@ mod reason;
 mod resolve;
 mod scopes;
 mod sites;
+mod spans;
 mod stack_cache;
 mod stack_words;
 pub mod stacks;
@@ -42,7 +43,9 @@ pub mod symbols;
 pub mod system;
 pub mod threads;
 mod torch_calls;
+mod trace_window;
 
 pub use config::Config;
 pub use pipeline::Pipeline;
 pub use stages::ranges::STEP_MARKER;
+pub use trace_window::TraceWindow;

@@ -86,7 +86,7 @@ impl<S: Symbols> Pipeline<S> {
         let limits = config.limits;
         let mut stages = Stages::new(&config);
         if let Some(window) = config.trace {
-            stages.set.gpu.record(Recorder::new(meta.started_monotonic.as_nanos(), window));
+            stages.record(Recorder::new(meta.started_monotonic.as_nanos(), window));
         }
         Self {
             symbols,
@@ -191,6 +191,11 @@ impl<S: Symbols> Pipeline<S> {
     /// What became of single events so far; `None` when they are not recorded.
     pub fn recorded_account(&mut self) -> Option<RecordedAccount> {
         self.stages.set.gpu.recorder().map(|recorder| recorder.account())
+    }
+
+    /// Whether single events are wanted from a training step on that has not begun.
+    pub fn trace_awaits_step(&mut self) -> Option<u64> {
+        self.stages.set.gpu.recorder().and_then(|recorder| recorder.awaited_step())
     }
 
     /// Launches of kernels and graphs so far.

@@ -52,6 +52,11 @@ impl<T: Default> OpenScopes<T> {
         self.0.iter_mut().filter(move |((of, _), _)| *of == pid).map(|(_, thread)| thread)
     }
 
+    /// What is kept of every thread.
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.values_mut()
+    }
+
     /// Gives up the threads of a process.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         self.0.retain(|(of, _), _| *of != pid);

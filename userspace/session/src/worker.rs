@@ -198,6 +198,12 @@ impl Worker {
     fn finish_trace(&mut self) {
         self.hand_on_events();
         let Some(trace) = self.trace.take() else { return };
+        if let Some(step) = self.pipeline.trace_awaits_step() {
+            self.notice(format!(
+                "the trace is empty: training step {step} never began; steps are counted with `--probe ranges`, and \
+                 `--step-marker` says what ends one"
+            ));
+        }
         let (account, error) = trace.finish(self.pipeline.recorded_account().unwrap_or_default());
         if let Some(error) = error {
             self.status.write_error = Some(format!("the trace: {error}"));

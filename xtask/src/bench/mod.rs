@@ -19,6 +19,7 @@ mod rates;
 mod recording;
 mod report;
 mod sample_cost;
+mod trace;
 
 use crate::{setup, sh};
 use anyhow::{Context, Result, bail};
@@ -75,6 +76,10 @@ enum Name {
     Tree,
     /// Rules, a report and the Python module on a profile with a million contexts.
     Analyze,
+    /// Single events per second: written, read, looked into; their bytes and memory.
+    Trace,
+    /// Slowdown of a program that launches fifty thousand times a second, with and without a trace.
+    TraceOverhead,
     /// Size of a recording, and its way to folded stacks, beside perf.
     Recording,
 }
@@ -89,11 +94,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Name::UnwindRows => rates::unwind_rows(options),
             Name::Pipeline => rates::pipeline(options),
             Name::Tree => rates::tree(options),
+            Name::Trace => trace::run(options),
             _ => continue,
         };
         part.with_context(|| format!("the figure {name:?} could not be measured"))?;
     }
-    if options.figures.iter().all(|name| matches!(name, Name::UnwindRows | Name::Pipeline | Name::Tree)) {
+    if options
+        .figures
+        .iter()
+        .all(|name| matches!(name, Name::UnwindRows | Name::Pipeline | Name::Tree | Name::Trace))
+    {
         return Ok(());
     }
     let ours = match &options.profiler {
@@ -119,7 +129,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Name::OperatorCost => operator_cost::run(&profilers, options),
             Name::Recording => recording::run(&profilers, options),
             Name::Analyze => analyze::run(&ours, options),
-            Name::UnwindRows | Name::Pipeline | Name::Tree => continue,
+            Name::TraceOverhead => trace::slowdown(&ours, options),
+            Name::UnwindRows | Name::Pipeline | Name::Tree | Name::Trace => continue,
         }
         .with_context(|| format!("the figure {name:?} could not be measured"))?;
     }

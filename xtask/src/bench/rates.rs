@@ -33,7 +33,7 @@ pub(super) fn example(package: &str, name: &str) -> Result<PathBuf> {
 }
 
 /// The numbers at the beginning of each line, and what follows them.
-fn lines(text: &str, numbers: usize) -> Result<Vec<(Vec<f64>, String)>> {
+pub(super) fn lines(text: &str, numbers: usize) -> Result<Vec<(Vec<f64>, String)>> {
     let parse = |line: &str| -> Option<(Vec<f64>, String)> {
         let mut words = line.splitn(numbers + 1, ' ');
         let values =

@@ -187,8 +187,8 @@ const TRACE: &[Column] = &[
         "kind",
         Text,
         "of `record --trace`, one event of the window. Calls: `launch` `transfer` `record` `stream-wait` `stream-sync` \
-         `event-sync` `context-sync`; work of devices: `kernel` `copy` `fill` `graph`; `gap`: events of this lane and \
-         time were lost",
+         `event-sync` `context-sync`; work of devices: `kernel` `copy` `fill` `graph`; `range` `step` of the program; \
+         `gap`: events of this lane and time were lost",
     ),
     column("lane", U32, "row of `trace-lanes`"),
     column("start_ns", U64, "since the capture began").near(),
@@ -210,7 +210,8 @@ const TRACE: &[Column] = &[
     column(
         "position",
         U64,
-        "of a call: launches and records in its stream up to and with it; of a gap: events that were lost",
+        "of a call: launches and records in its stream up to and with it; of a step: its number at its place; of a gap: \
+         events that were lost",
     )
     .near(),
     column("bytes", U64, "copied or filled by work"),

@@ -39,8 +39,8 @@ use deepctx_profile::units::Nanos;
 /// The file that says which others there are.
 pub(super) const LIST: &str = "trace.json";
 const FORMAT: &str = "deepctx-trace";
-/// A newer one is refused: its events would be misread.
-const VERSION: u64 = 1;
+/// 2 has ranges and steps. A newer one is refused: its events would be misread.
+const VERSION: u64 = 2;
 /// An entry takes about 200 bytes: a flush each second for a month.
 const LIST_BYTES_MAX: u64 = 1 << 29;
 /// Lanes that are read: more than any recording has.
@@ -55,8 +55,8 @@ pub(super) struct List {
     version: u64,
     /// Whether the recording ended well.
     complete: bool,
-    /// Length of the window from the start of the capture, nanoseconds.
-    window_ns: u64,
+    /// Length of the window from the start of the capture, nanoseconds; `None` when it is one of training steps.
+    window_ns: Option<u64>,
     /// Events that the recorder saw, and what became of them.
     #[serde(default)]
     account: Account,
@@ -93,7 +93,7 @@ impl List {
         let odd = |because: String| OpenError::NotAProfile { path: path(), because };
         let list: List =
             serde_json::from_slice(&bytes).map_err(|error| odd(format!("it is damaged: {error}")))?;
-        if list.format != FORMAT || list.version != VERSION {
+        if list.format != FORMAT || !(1..=VERSION).contains(&list.version) {
             let (format, version) = (list.format.chars().take(40).collect::<String>(), list.version);
             return Err(odd(format!(
                 "it has format `{format}` {version}, and this program reads `{FORMAT}` {VERSION}"
@@ -118,16 +118,16 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins the trace of a window from the start of the capture.
+    /// Begins the trace of a window from the start of the capture, or of training steps where it has no length.
     ///
     /// # Errors
     /// The list could not be written.
-    pub fn create(folder: Arc<Folder>, window: Nanos) -> Result<Self, StoreError> {
+    pub fn create(folder: Arc<Folder>, window: Option<Nanos>) -> Result<Self, StoreError> {
         let list = List {
             format: FORMAT.to_owned(),
             version: VERSION,
             complete: false,
-            window_ns: window.0,
+            window_ns: window.map(|window| window.0),
             account: Account::default(),
             segments: Vec::new(),
         };
@@ -492,7 +492,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("run.dctx");
         let profile = Writer::create(&path, &Meta::default()).unwrap();
-        let mut writer = TraceWriter::create(profile.folder(), Nanos(1000)).unwrap();
+        let mut writer = TraceWriter::create(profile.folder(), Some(Nanos(1000))).unwrap();
         let (mut lanes, mut id) = (vec![LANE], 0);
         for starts in files {
             let mut events: Vec<Recorded> = Vec::new();
@@ -550,8 +550,8 @@ mod tests {
         };
         check("{", "it is damaged: EOF");
         let list =
-            r#"{"format": "deepctx-trace", "version": 2, "complete": true, "window_ns": 1, "segments": []}"#;
-        check(list, "it has format `deepctx-trace` 2, and this program reads `deepctx-trace` 1");
+            r#"{"format": "deepctx-trace", "version": 3, "complete": true, "window_ns": 1, "segments": []}"#;
+        check(list, "it has format `deepctx-trace` 3, and this program reads `deepctx-trace` 2");
     }
 
     #[test]
@@ -559,7 +559,7 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("run.dctx");
         let profile = Writer::create(&path, &Meta::default()).unwrap();
-        let mut writer = TraceWriter::create(profile.folder(), Nanos(1000)).unwrap();
+        let mut writer = TraceWriter::create(profile.folder(), Some(Nanos(1000))).unwrap();
         let events = vec![event(1, 1)];
         writer.append(&mut RecordedBatch { lanes: vec![LANE], first_lane: 0, events }).unwrap();
         drop(writer);

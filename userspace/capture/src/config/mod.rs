@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::budget::Budget;
 use super::perf_event::Clock;
 use super::targets::{Targets, selectors};
-pub use values::{Bytes, Hertz, SamplingPeriod, StackRate, TensorShapes};
+pub use values::{Bytes, Hertz, SamplingPeriod, StackRate, TensorShapes, TraceWindow};
 use values::{negated, seconds};
 
 /// What a capture records. Serialized, its keys are the names of the command's options.
@@ -52,9 +52,8 @@ pub struct CaptureConfig {
     pub launch_stacks: StackRate,
     /// Operators that get a stack; `None`: [`OPERATOR_STACKS`] where native frames are recorded, else none.
     pub operator_stacks: Option<StackRate>,
-    /// How long, from the start, single calls and the work that they launch are kept; `None`: not at all.
-    #[serde(with = "seconds::optional")]
-    pub trace: Option<Duration>,
+    /// When single calls and the work that they launch are kept; `None`: never.
+    pub trace: Option<TraceWindow>,
     /// PyTorch operators whose tensors are recorded.
     pub shapes: Vec<TensorShapes>,
     /// File of probe rows that the user wrote.
@@ -280,7 +279,7 @@ mod tests {
             probe_budget: "2.5%".parse().ok(),
             pc_sampling: Some(SamplingPeriod::Log2Cycles(12)),
             duration: Some(Duration::from_millis(1500)),
-            trace: Some(Duration::from_secs(10)),
+            trace: Some(TraceWindow::Steps { from: 5, until: 8 }),
             system_metrics: None,
             ..CaptureConfig::default()
         };

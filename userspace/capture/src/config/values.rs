@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use deepctx_common::call::ALL_STACKS;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -43,6 +44,21 @@ pub enum TensorShapes {
     Operator(String),
     /// The operators that most samples are in: this many.
     Hottest(usize),
+}
+
+/// When single calls are kept. Its text: `10s` from the start, `steps=5..8` of training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum TraceWindow {
+    /// So long from the start.
+    First(Duration),
+    /// From the begin of a step to the begin of another.
+    Steps {
+        /// The first step.
+        from: u64,
+        /// The first step behind them.
+        until: u64,
+    },
 }
 
 /// How often instructions of kernels are sampled. Its text: `auto`, `12`.
@@ -133,6 +149,42 @@ impl From<String> for TensorShapes {
     }
 }
 
+impl TraceWindow {
+    /// The window of a text like `steps=5..8`; `None` when it begins otherwise.
+    ///
+    /// # Errors
+    /// It does and has no steps.
+    pub fn of_steps(text: &str) -> Option<Result<Self, String>> {
+        let range = text.strip_prefix("steps=")?;
+        let steps = range.split_once("..").and_then(|(from, until)| {
+            let (from, until) = (from.parse().ok()?, until.parse().ok()?);
+            (0 < from && from < until).then_some(Self::Steps { from, until })
+        });
+        Some(steps.ok_or_else(|| {
+            format!("expected steps from the first one, 1, like steps=5..8 (5, 6 and 7), found '{text}'")
+        }))
+    }
+}
+
+impl fmt::Display for TraceWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::First(duration) => f.write_str(&seconds::write(*duration)),
+            Self::Steps { from, until } => write!(f, "steps={from}..{until}"),
+        }
+    }
+}
+
+impl FromStr for TraceWindow {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let first =
+            || seconds::read(text).map(Self::First).ok_or_else(|| "expected seconds such as 1.5s".into());
+        Self::of_steps(text).unwrap_or_else(first)
+    }
+}
+
 impl fmt::Display for SamplingPeriod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -151,7 +203,7 @@ macro_rules! string_by_display {
         }
     )* };
 }
-string_by_display!(StackRate, TensorShapes, Budget);
+string_by_display!(StackRate, TensorShapes, TraceWindow, Budget);
 
 macro_rules! from_string_by_from_str {
     ($($name:ty),*) => { $(
@@ -164,7 +216,7 @@ macro_rules! from_string_by_from_str {
         }
     )* };
 }
-from_string_by_from_str!(StackRate, Budget);
+from_string_by_from_str!(StackRate, TraceWindow, Budget);
 
 /// A flag that is stored as its opposite.
 pub(super) mod negated {
@@ -187,11 +239,11 @@ pub(super) mod seconds {
 
     use super::*;
 
-    fn write(duration: Duration) -> String {
+    pub(super) fn write(duration: Duration) -> String {
         format!("{}s", duration.as_secs_f64())
     }
 
-    fn read(text: &str) -> Option<Duration> {
+    pub(super) fn read(text: &str) -> Option<Duration> {
         Duration::try_from_secs_f64(text.strip_suffix('s')?.parse().ok()?).ok()
     }
 
@@ -281,6 +333,23 @@ pub(super) mod pc_sampling {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windows_of_steps_begin_at_one_and_have_an_end() {
+        let check = |text: &str, expect: Option<TraceWindow>| {
+            let found = TraceWindow::of_steps(text).and_then(Result::ok);
+            assert_eq!(found, expect, "{text}");
+            assert_eq!(expect.map(|window| window.to_string().parse()), expect.map(Ok), "{text}");
+        };
+        check("steps=5..8", Some(TraceWindow::Steps { from: 5, until: 8 }));
+        for refused in ["steps=0..8", "steps=8..8", "steps=5", "steps=5..", "steps=..8", "10s", "steps=-1..3"]
+        {
+            check(refused, None);
+        }
+        assert_eq!("10s".parse(), Ok(TraceWindow::First(Duration::from_secs(10))));
+        let error = TraceWindow::of_steps("steps=0..8").and_then(Result::err);
+        assert!(error.is_some_and(|said| said.contains("like steps=5..8")));
+    }
 
     #[test]
     fn rates_of_stacks_are_read_as_they_are_written() {

@@ -295,6 +295,7 @@ impl Stages {
     ) {
         let mut context = CallContext { profile, loss: &self.loss, names };
         self.set.on_call(owner, call, stack, &mut context);
+        self.record_spans();
     }
 
     /// A process changes at a time that the samples have not reached.
@@ -318,6 +319,7 @@ impl Stages {
             self.set.on_duty_edge(time_ns, profile);
         }
         self.set.use_due(now_ns, profile);
+        self.record_spans();
     }
 
     /// A duty window opens or closes at a time that the samples have not reached.
@@ -336,6 +338,22 @@ impl Stages {
     pub(crate) fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
         self.apply_changes(u64::MAX, profile);
         self.set.finish(now_ns, profile);
+        self.record_spans();
+    }
+
+    /// Single events are recorded from now on.
+    pub(crate) fn record(&mut self, recorder: gpu::Recorder) {
+        self.set.ranges.spans.want();
+        self.set.gpu.record(recorder);
+    }
+
+    /// Hands what a stage saw begin and end to the recorder.
+    #[inline]
+    fn record_spans(&mut self) {
+        let StageSet { ranges, gpu, .. } = &mut self.set;
+        if let Some(recorder) = gpu.recorder() {
+            ranges.spans.take().for_each(|span| recorder.span(&span));
+        }
     }
 
     /// Writes what is missing, and why, to the profile. The records have come to `now_ns`.

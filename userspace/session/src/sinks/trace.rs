@@ -220,7 +220,8 @@ mod tests {
             let folder = std::env::temp_dir().join(format!("deepctx-trace-{}-{kept}", std::process::id()));
             _ = std::fs::remove_dir_all(&folder);
             let profile = Writer::create(&folder, &Meta::default()).unwrap();
-            let mut sink = TraceSink::new(TraceWriter::create(profile.folder(), Nanos(9)).unwrap()).unwrap();
+            let mut sink =
+                TraceSink::new(TraceWriter::create(profile.folder(), Some(Nanos(9))).unwrap()).unwrap();
             for events in batches {
                 sink.take(batch(*events));
             }

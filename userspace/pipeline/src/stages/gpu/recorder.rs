@@ -19,6 +19,8 @@ use rustc_hash::FxHashMap;
 
 use super::streams::StreamKey;
 use super::window::Window;
+use crate::spans::{Span, SpanEnd, SpanKind};
+use crate::trace_window::TraceWindow;
 
 /// Events that wait to be taken: two ticks of a million a second, about 26 MiB.
 const QUEUE_MAX: usize = 1 << 18;
@@ -67,12 +69,25 @@ struct Place {
     launch: u64,
 }
 
-/// Records events of a window that begins with the capture.
+/// A window of training steps.
+#[derive(Clone, Copy, Debug)]
+struct WindowSteps {
+    from: u64,
+    until: u64,
+    /// The place whose step began the window: its steps end it.
+    place: Option<NodeId>,
+}
+
+/// Records events of a window.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    /// Begin of the capture and end of the window, `CLOCK_MONOTONIC` nanoseconds.
+    /// Begin of the capture, `CLOCK_MONOTONIC` nanoseconds.
     started_ns: u64,
+    /// Begin and end of the window likewise; a begin that has not come lies behind all times.
+    begin_ns: u64,
     end_ns: u64,
+    /// The step that ends the window, and the place that it counts at once one of its steps has begun it.
+    steps: Option<WindowSteps>,
     pending: Window<u64, Recorded>,
     events: Vec<Recorded>,
     lanes: Vec<Lane>,
@@ -88,10 +103,18 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// Records what begins between two times, `CLOCK_MONOTONIC` nanoseconds.
-    pub(crate) fn new(started_ns: u64, window: Nanos) -> Self {
+    pub(crate) fn new(started_ns: u64, window: TraceWindow) -> Self {
+        let (begin_ns, end_ns, steps) = match window {
+            TraceWindow::First(window) => (started_ns, started_ns.saturating_add(window.0), None),
+            TraceWindow::Steps { from, until } => {
+                (u64::MAX, u64::MAX, Some(WindowSteps { from, until, place: None }))
+            }
+        };
         Self {
             started_ns,
-            end_ns: started_ns.saturating_add(window.0),
+            begin_ns,
+            end_ns,
+            steps,
             pending: Window::new(PENDING_MAX),
             events: Vec::new(),
             lanes: Vec::new(),
@@ -106,7 +129,23 @@ impl Recorder {
 
     /// Whether a time is within the window.
     pub(super) fn is_open(&self, time_ns: u64) -> bool {
-        (self.started_ns..self.end_ns).contains(&time_ns)
+        (self.begin_ns..self.end_ns).contains(&time_ns)
+    }
+
+    /// The step that the window begins with, while it has not begun.
+    pub(crate) fn awaited_step(&self) -> Option<u64> {
+        self.steps.as_ref().filter(|steps| steps.place.is_none()).map(|steps| steps.from)
+    }
+
+    /// A training step begins at a place: it may begin or end the window.
+    fn step_begins(&mut self, place: NodeId, number: u64, at_ns: u64) {
+        let Some(steps) = &mut self.steps else { return };
+        if steps.place.is_none() && (steps.from..steps.until).contains(&number) {
+            steps.place = Some(place);
+            self.begin_ns = at_ns;
+        } else if steps.place == Some(place) && number >= steps.until {
+            self.end_ns = self.end_ns.min(at_ns);
+        }
     }
 
     /// A call was entered.
@@ -220,6 +259,29 @@ impl Recorder {
         });
     }
 
+    /// A range or a training step ended, or its end will not be known. Those that began in the window are kept,
+    /// however late they end.
+    pub(crate) fn span(&mut self, span: &Span) {
+        if let SpanKind::StepBegins(number) = span.kind {
+            return self.step_begins(span.node, number, span.began_ns);
+        }
+        if !self.is_open(span.began_ns) {
+            return;
+        }
+        let Some(lane) = self.lane(Lane::Thread { pid: span.of.pid, tid: span.of.tid }) else { return };
+        let (kind, position) = match span.kind {
+            SpanKind::Range => (RecordedKind::Range, 0),
+            SpanKind::Step(number) | SpanKind::StepBegins(number) => (RecordedKind::Step, number),
+        };
+        let end = match span.end {
+            SpanEnd::At(end_ns) => End::After(Nanos(end_ns.saturating_sub(span.began_ns))),
+            SpanEnd::Lost => End::ReturnLost,
+            SpanEnd::Open => End::NotReturned,
+        };
+        let start = Nanos(span.began_ns - self.started_ns);
+        self.keep(Recorded { kind, end, node: span.node, ..Recorded::gap(lane, (start, start), position) });
+    }
+
     /// Whatever has not returned by now never will.
     pub(super) fn finish(&mut self, pid: Option<u32>) {
         let lanes = &self.lanes;
@@ -308,11 +370,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::spans::SpanThread;
 
     const STARTED_NS: u64 = 1_000;
 
     fn recorder() -> Recorder {
-        Recorder::new(STARTED_NS, Nanos(100_000))
+        Recorder::new(STARTED_NS, TraceWindow::First(Nanos(100_000)))
     }
 
     fn call(kind: RecordedKind, number: u64, stream: u64, object: u64) -> RecordedCall {
@@ -423,6 +486,58 @@ mod tests {
             .called(&RecordedCall { time_ns: STARTED_NS + 100_000, ..call(RecordedKind::Launch, 2, 10, 0) });
         recorder.finish(None);
         assert_eq!((recorder.take(), recorder.account().received), (None, 0));
+    }
+
+    #[test]
+    fn spans_that_begin_in_the_window_keep_their_end() {
+        let mut recorder = recorder();
+        let of = SpanThread { pid: 7, tid: 8 };
+        let mut span = |kind, began_ns, end| {
+            recorder.span(&Span { kind, of, node: NodeId::ROOT, began_ns, end });
+        };
+        span(SpanKind::Range, STARTED_NS - 1, SpanEnd::At(STARTED_NS + 5));
+        span(SpanKind::Range, STARTED_NS + 1, SpanEnd::At(STARTED_NS + 200_000));
+        span(SpanKind::Step(3), STARTED_NS + 2, SpanEnd::Lost);
+        span(SpanKind::Step(4), STARTED_NS + 3, SpanEnd::Open);
+        span(SpanKind::Step(5), STARTED_NS + 100_000, SpanEnd::Open);
+        let events = recorder.take().unwrap().events;
+        let shown: Vec<_> = events
+            .iter()
+            .map(|event| (event.kind.name(), event.start.0, event.end, event.position))
+            .collect();
+        let expect = [
+            ("range", 1, End::After(Nanos(199_999)), 0),
+            ("step", 2, End::ReturnLost, 3),
+            ("step", 3, End::NotReturned, 4),
+        ];
+        assert_eq!(shown, expect);
+        assert_eq!((recorder.account().received, recorder.account().kept), (3, 3));
+    }
+
+    #[test]
+    fn a_window_of_steps_ends_where_it_began() {
+        let mut recorder = Recorder::new(STARTED_NS, TraceWindow::Steps { from: 5, until: 7 });
+        let of = SpanThread { pid: 7, tid: 8 };
+        let mut number = 0;
+        let mut begins = |recorder: &mut Recorder, place, step, at_ns| {
+            let kind = SpanKind::StepBegins(step);
+            let node = NodeId::from_number(place);
+            recorder.span(&Span { kind, of, node, began_ns: at_ns, end: SpanEnd::Open });
+            number += 1;
+            recorder.called(&RecordedCall { time_ns: at_ns, ..call(RecordedKind::Launch, number, 10, 0) });
+        };
+        begins(&mut recorder, 1, 4, 2_000);
+        assert_eq!(recorder.awaited_step(), Some(5));
+        // Steps of another place neither begin nor end it.
+        for (place, step, at_ns) in
+            [(1, 5, 2_100), (2, 7, 2_200), (1, 6, 2_300), (1, 7, 2_400), (1, 8, 2_500)]
+        {
+            begins(&mut recorder, place, step, at_ns);
+        }
+        recorder.finish(None);
+        assert_eq!(recorder.awaited_step(), None);
+        let times: Vec<u64> = recorder.take().unwrap().events.iter().map(|event| event.start.0).collect();
+        assert_eq!(times, [1_100, 1_200, 1_300]);
     }
 
     #[test]

@@ -17,6 +17,7 @@
 
 mod markers;
 mod open;
+mod steps;
 
 use deepctx_common::reasons;
 use deepctx_common::record::StackSample;
@@ -34,11 +35,13 @@ use crate::input::SiteInfo;
 use crate::loss_windows::{LossCause, LossWindows};
 use crate::scopes::{OpenScopes, ScopeId, ScopeLists};
 use crate::sites::Sites;
+use crate::spans::{SpanEnd, SpanThread, Spans};
 use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, ProcessChange, SiteTable, Stage, StageGap,
 };
 use markers::Markers;
 use open::{Key, Open, Thread};
+use steps::{Places, Steps};
 
 reasons! {
     class Gap, page "steps.md";
@@ -54,8 +57,6 @@ reasons! {
         "beginnings or ends of ranges were counted by their probe and never came";
 }
 
-/// Places whose last end is remembered, to measure the time from step to step.
-const STEPS_MAX: usize = 1 << 12;
 /// Files of PyTorch and Python whose functions only lead to the entering of a range.
 const ENTERING: [&str; 8] = [
     "torch/autograd/profiler.py",
@@ -111,10 +112,12 @@ pub(crate) struct Ranges {
     symbols: FxHashMap<u32, String>,
     threads: OpenScopes<Thread>,
     lists: ScopeLists<NodeId>,
-    /// When the range at a place last ended, `CLOCK_MONOTONIC` nanoseconds.
-    steps: FxHashMap<NodeId, u64>,
+    steps: Steps,
+    step_places: Places,
     markers: Markers,
     counts: Counts,
+    /// Ranges and steps that have ended, for a trace.
+    pub(crate) spans: Spans,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -144,9 +147,11 @@ impl Ranges {
             symbols: FxHashMap::default(),
             threads: OpenScopes::default(),
             lists: ScopeLists::default(),
-            steps: FxHashMap::default(),
+            steps: Steps::default(),
+            step_places: Places::default(),
             markers: Markers::new(markers),
             counts: Counts::default(),
+            spans: Spans::default(),
         }
     }
 
@@ -156,7 +161,7 @@ impl Ranges {
         let thread = self.threads.get_mut(who)?;
         let listed = thread.listed?;
         if let Some(missing) = loss.cause(thread.since_ns, who.header.time_ns) {
-            self.counts.dropped(missing, thread.forget());
+            self.counts.dropped(missing, thread.forget(SpanEnd::Lost, &mut self.spans));
             return None;
         }
         Some(listed)
@@ -169,7 +174,7 @@ impl Ranges {
         if !thread.open().is_empty()
             && let Some(missing) = loss.cause(thread.since_ns, now_ns)
         {
-            self.counts.dropped(missing, thread.forget());
+            self.counts.dropped(missing, thread.forget(SpanEnd::Lost, &mut self.spans));
         }
     }
 
@@ -215,14 +220,14 @@ impl Ranges {
         let key = match kind {
             Kind::Pushed => Key::Pushed(self.sites.argument(arguments, Role::Handle).unwrap_or(0)),
             Kind::Started => Key::Profiler,
-            Kind::Step => return self.step(place, began_ns, loss, profile),
+            Kind::Step => return self.step(place, (thread_of(who), began_ns), loss, profile),
             Kind::Named | Kind::Begins | Kind::Ends | Kind::Popped | Kind::Stopped => {
                 self.threads.entry(who).named = Some((place, began_ns));
                 return;
             }
         };
         let of = self.threads.entry(who);
-        let begun = of.begins(Open { key, place, thread, began_ns, within_ns: 0 });
+        let begun = of.begins(Open { key, place, thread, of: thread_of(who), began_ns, within_ns: 0 });
         self.counts.nested += u64::from(!begun);
         of.list(&mut self.lists);
     }
@@ -256,7 +261,8 @@ impl Ranges {
                 // Another one may have begun with this name, and this one have another.
                 return counts.dropped(missing, 1);
             }
-            if !of.begins(Open { key, place, thread, began_ns: now_ns, within_ns: 0 }) {
+            let range = Open { key, place, thread, of: thread_of(who), began_ns: now_ns, within_ns: 0 };
+            if !of.begins(range) {
                 counts.nested += 1;
             }
             return of.list(lists);
@@ -270,14 +276,18 @@ impl Ranges {
         if let Some(ended) = ended {
             match loss.cause(ended.range.began_ns, now_ns) {
                 // This may be the second end of the record, and the first one be lost.
-                Some(missing) => self.counts.dropped(missing, 1),
+                Some(missing) => {
+                    self.counts.dropped(missing, 1);
+                    self.spans.add(ended.range.span(SpanEnd::Lost));
+                }
                 None => self.ended(ended, now_ns, loss, profile),
             }
         }
     }
 
     fn ended(&mut self, ended: open::Ended, now_ns: u64, loss: &LossWindows, profile: &mut Profile) {
-        let Open { place, thread, began_ns, within_ns, .. } = ended.range;
+        let Open { place, thread, of, began_ns, within_ns, .. } = ended.range;
+        self.spans.add(ended.range.span(SpanEnd::At(now_ns)));
         let took = now_ns.saturating_sub(began_ns);
         profile.tree.add(place, Metric::RangeTime, took.saturating_sub(within_ns));
         if ended.is_outermost {
@@ -288,22 +298,24 @@ impl Ranges {
         let Frame::Range { name } = profile.frames.get(profile.tree.node(place).frame) else { return };
         let name = profile.strings.get(name);
         if self.markers.match_range(name) {
-            self.step(place, now_ns, loss, profile);
+            self.step(place, (of, now_ns), loss, profile);
         }
     }
 
-    /// A step ends at this place.
-    fn step(&mut self, place: NodeId, now_ns: u64, loss: &LossWindows, profile: &mut Profile) {
-        if self.steps.len() >= STEPS_MAX {
-            self.steps.clear();
-        }
+    /// A step ends at this place, in this thread and at this time.
+    fn step(&mut self, place: NodeId, end: (SpanThread, u64), loss: &LossWindows, profile: &mut Profile) {
         // Another step may have ended meanwhile.
-        let missed = |before_ns: &u64| loss.any(*before_ns, now_ns);
-        let before_ns = self.steps.insert(place, now_ns).filter(|before_ns| !missed(before_ns));
-        if let Some(before_ns) = before_ns {
-            profile.tree.add(place, Metric::StepTime, now_ns.saturating_sub(before_ns));
+        let missed = |before_ns| loss.any(before_ns, end.1);
+        let first = self.step_places.first(place, profile);
+        if let Some(took) = self.steps.ended(first, end, missed, &mut self.spans) {
+            profile.tree.add(place, Metric::StepTime, took);
         }
     }
+}
+
+/// The thread of a record.
+fn thread_of(who: &StackSample) -> SpanThread {
+    SpanThread { pid: who.pid, tid: who.tid }
 }
 
 /// The part of a stack, root first, that says where a range begins or a training step ends: up to the last Python
@@ -439,9 +451,20 @@ impl Stage for Ranges {
     }
 
     fn on_process(&mut self, change: ProcessChange, _profile: &mut Profile) {
-        let unfinished = self.threads.of_process(change.pid).map(|thread| thread.open().len() as u64);
-        self.counts.unfinished += unfinished.sum::<u64>();
-        self.threads.forget_process(change.pid);
+        let Self { threads, spans, counts, steps, .. } = self;
+        let unfinished =
+            threads.of_process(change.pid).map(|thread| thread.forget(SpanEnd::Open, spans) as u64);
+        counts.unfinished += unfinished.sum::<u64>();
+        threads.forget_process(change.pid);
+        steps.all_end(|of| of.pid == change.pid, spans);
+    }
+
+    fn finish(&mut self, _now_ns: u64, _profile: &mut Profile) {
+        let Self { threads, spans, steps, .. } = self;
+        for thread in threads.all() {
+            thread.forget(SpanEnd::Open, spans);
+        }
+        steps.all_end(|_| true, spans);
     }
 
     fn gaps(&self) -> Vec<StageGap> {

@@ -6,6 +6,7 @@
 use deepctx_profile::tree::NodeId;
 
 use crate::scopes::{ScopeId, ScopeLists};
+use crate::spans::{Span, SpanEnd, SpanKind, SpanThread, Spans};
 
 /// Ranges within ranges that are followed.
 const OPEN_MAX: usize = 64;
@@ -30,10 +31,20 @@ pub(super) struct Open {
     pub(super) place: NodeId,
     /// The node of its thread.
     pub(super) thread: NodeId,
+    /// The thread that it began in.
+    pub(super) of: SpanThread,
     /// When it began, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) began_ns: u64,
     /// How much of it ranges took that were open within it, nanoseconds.
     pub(super) within_ns: u64,
+}
+
+impl Open {
+    /// The range as an event of a trace.
+    pub(super) fn span(&self, end: SpanEnd) -> Span {
+        let Open { place: node, of, began_ns, .. } = *self;
+        Span { kind: SpanKind::Range, of, node, began_ns, end }
+    }
 }
 
 /// A range that has ended.
@@ -88,10 +99,10 @@ impl Thread {
         Some(Ended { range, is_outermost: at == 0 })
     }
 
-    /// Gives everything up. Gives how many were open.
-    pub(super) fn forget(&mut self) -> usize {
+    /// Gives everything up, since its end is not known. Gives how many were open.
+    pub(super) fn forget(&mut self, end: SpanEnd, spans: &mut Spans) -> usize {
         let open = self.open.len();
-        self.open.clear();
+        self.open.drain(..).for_each(|range| spans.add(range.span(end)));
         self.listed = None;
         self.named = None;
         open
@@ -119,7 +130,8 @@ mod tests {
             let key = if event.starts_with(['+', '-']) { Key::Record(number) } else { Key::Pushed(number) };
             if event.starts_with(['+', '>']) {
                 let place = NodeId::from_number(number as u32);
-                assert!(thread.begins(Open { key, place, thread: place, began_ns: now, within_ns: 0 }));
+                let of = SpanThread::default();
+                assert!(thread.begins(Open { key, place, thread: place, of, began_ns: now, within_ns: 0 }));
                 thread.list(&mut lists);
             } else if let Some(one) = thread.ends(key, now, &mut lists) {
                 ended.push((one.range.place.number().into(), one.is_outermost));
@@ -162,9 +174,14 @@ mod tests {
         let mut thread = Thread::default();
         for n in 0..OPEN_MAX as u64 + 3 {
             let place = NodeId::from_number(1);
-            let open = Open { key: Key::Record(n), place, thread: place, began_ns: n, within_ns: 0 };
+            let key = Key::Record(n);
+            let open =
+                Open { key, place, thread: place, of: SpanThread::default(), began_ns: n, within_ns: 0 };
             assert_eq!(thread.begins(open), n < OPEN_MAX as u64);
         }
-        assert_eq!((thread.forget(), thread.open().len()), (OPEN_MAX, 0));
+        let mut spans = Spans::default();
+        spans.want();
+        assert_eq!((thread.forget(SpanEnd::Lost, &mut spans), thread.open().len()), (OPEN_MAX, 0));
+        assert_eq!(spans.take().filter(|span| span.end == SpanEnd::Lost).count(), OPEN_MAX);
     }
 }

@@ -1,0 +1,81 @@
+//! Spans: what a stage saw begin and end, for a trace of single events.
+//!
+//! Owns: the spans that a stage has found since they were last taken. Because: the stage that knows ranges does not
+//! record, and the one that records does not know ranges. Does not: bound itself: whoever calls a stage takes its spans
+//! at once, and one call ends at most what is open in the threads of one process.
+
+use deepctx_profile::tree::NodeId;
+
+/// What a span is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpanKind {
+    /// A range that the program names.
+    Range,
+    /// A training step, by its number at its place.
+    Step(u64),
+    /// A training step begins, whenever it ends.
+    StepBegins(u64),
+}
+
+/// When a span ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpanEnd {
+    /// At this time, `CLOCK_MONOTONIC` nanoseconds.
+    At(u64),
+    /// Not known: records are missing in which it may have ended.
+    Lost,
+    /// Not known: it was open when the capture, or its process, ended.
+    Open,
+}
+
+/// A thread, in the pid namespace of the profiler.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SpanThread {
+    /// Its process.
+    pub(crate) pid: u32,
+    /// Itself.
+    pub(crate) tid: u32,
+}
+
+/// Something with a begin in one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// What it is.
+    pub(crate) kind: SpanKind,
+    /// The thread that it began in.
+    pub(crate) of: SpanThread,
+    /// Its calling context, whose innermost frame is its name.
+    pub(crate) node: NodeId,
+    /// When it began, `CLOCK_MONOTONIC` nanoseconds.
+    pub(crate) began_ns: u64,
+    /// When it ended.
+    pub(crate) end: SpanEnd,
+}
+
+/// Spans since they were last taken. Nothing is kept unless somebody records them.
+#[derive(Debug, Default)]
+pub(crate) struct Spans {
+    wanted: bool,
+    found: Vec<Span>,
+}
+
+impl Spans {
+    /// From now on, spans are kept.
+    pub(crate) fn want(&mut self) {
+        self.wanted = true;
+    }
+
+    /// Adds one.
+    #[inline]
+    pub(crate) fn add(&mut self, span: Span) {
+        if self.wanted {
+            self.found.push(span);
+        }
+    }
+
+    /// Takes what was found.
+    #[inline]
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = Span> + '_ {
+        self.found.drain(..)
+    }
+}

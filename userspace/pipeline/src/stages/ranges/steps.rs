@@ -1,0 +1,133 @@
+//! Steps: when a training step last ended at each place, and how many have.
+//!
+//! Owns: the time from one end to the next, and the number of the step between them. Because: a program says where a
+//! step ends, and nobody says where it begins. Does not: know which ranges end a step ([`super::markers`]).
+//!
+//! ```text
+//!  capture begins        end            end            end        capture ends
+//!  ├── step 0: no begin ──┼── step 1 ────┼── step 2 ────┼── step 3: no end ──┤
+//! ```
+
+use deepctx_profile::frame::FrameKind;
+use deepctx_profile::intern::FrameId;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashMap;
+
+use crate::spans::{Span, SpanEnd, SpanKind, SpanThread, Spans};
+
+/// Places whose last end is remembered.
+const PLACES_MAX: usize = 1 << 12;
+
+/// Places at which steps end, each by the first node that stood for it.
+///
+/// One Python line can be several nodes: the interpreter's own code below it differs by the instruction, and does so
+/// once it has specialized a function that was called a few times.
+#[derive(Debug, Default)]
+pub(super) struct Places(FxHashMap<Box<[FrameId]>, NodeId>);
+
+impl Places {
+    /// The first node with the same Python frames; where there are none, the node itself.
+    pub(super) fn first(&mut self, node: NodeId, profile: &Profile) -> NodeId {
+        let kind = |frame: &FrameId| profile.frames.get(*frame).kind();
+        let mut frames = profile.tree.stack(node);
+        if !frames.iter().any(|frame| kind(frame) == FrameKind::Python) {
+            return node;
+        }
+        frames.retain(|frame| !matches!(kind(frame), FrameKind::Native | FrameKind::Unresolved));
+        if self.0.len() >= PLACES_MAX {
+            self.0.clear();
+        }
+        *self.0.entry(frames.into()).or_insert(node)
+    }
+}
+
+/// The last ends of steps.
+#[derive(Debug, Default)]
+pub(super) struct Steps(FxHashMap<NodeId, LastEnd>);
+
+#[derive(Clone, Copy, Debug)]
+struct LastEnd {
+    of: SpanThread,
+    /// `CLOCK_MONOTONIC` nanoseconds.
+    at_ns: u64,
+    /// The step that began then.
+    number: u64,
+}
+
+impl LastEnd {
+    fn step(self, place: NodeId, end: SpanEnd) -> Span {
+        Span { kind: SpanKind::Step(self.number), of: self.of, node: place, began_ns: self.at_ns, end }
+    }
+}
+
+impl Steps {
+    /// A step ends at a place. Gives how long it took, unless its begin is not known, or `missed` says that another
+    /// may have ended since then.
+    pub(super) fn ended(
+        &mut self,
+        place: NodeId,
+        (of, now_ns): (SpanThread, u64),
+        missed: impl FnOnce(u64) -> bool,
+        spans: &mut Spans,
+    ) -> Option<u64> {
+        if self.0.len() >= PLACES_MAX && !self.0.contains_key(&place) {
+            self.all_end(|_| true, spans);
+        }
+        let before = self.0.get(&place).copied();
+        let number = before.map_or(1, |before| before.number + 1);
+        let last = LastEnd { of, at_ns: now_ns, number };
+        self.0.insert(place, last);
+        let took = before.and_then(|before| {
+            let took = (!missed(before.at_ns)).then(|| now_ns.saturating_sub(before.at_ns));
+            spans.add(before.step(place, took.map_or(SpanEnd::Lost, |_| SpanEnd::At(now_ns))));
+            took
+        });
+        let begins = Span { kind: SpanKind::StepBegins(number), ..last.step(place, SpanEnd::Open) };
+        spans.add(begins);
+        took
+    }
+
+    /// No step ends any more in these threads: those that have begun are open.
+    pub(super) fn all_end(&mut self, of: impl Fn(SpanThread) -> bool, spans: &mut Spans) {
+        let gone = self.0.extract_if(|_, last| of(last.of));
+        gone.for_each(|(place, last)| spans.add(last.step(place, SpanEnd::Open)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OF: SpanThread = SpanThread { pid: 7, tid: 8 };
+
+    #[test]
+    fn steps_are_between_ends_at_one_place() {
+        let (mut steps, mut spans) = (Steps::default(), Spans::default());
+        spans.want();
+        let places = [1, 2].map(NodeId::from_number);
+        let mut end =
+            |place: usize, now_ns, missed| steps.ended(places[place], (OF, now_ns), |_| missed, &mut spans);
+        let took =
+            [end(0, 10, false), end(1, 14, false), end(0, 30, false), end(0, 45, true), end(1, 50, false)];
+        assert_eq!(took, [None, None, Some(20), None, Some(36)]);
+        steps.all_end(|of| of.pid == 9, &mut spans);
+        steps.all_end(|of| of.pid == 7, &mut spans);
+        let mut found: Vec<_> =
+            spans.take().map(|span| (span.node, span.kind, span.began_ns, span.end)).collect();
+        let begins = |kind| matches!(kind, SpanKind::StepBegins(_));
+        let begun: Vec<_> =
+            found.extract_if(.., |(_, kind, ..)| begins(*kind)).map(|(.., at, _)| at).collect();
+        assert_eq!(begun, [10, 14, 30, 45, 50]);
+        found[3..].sort_by_key(|(node, ..)| *node);
+        let [a, b] = places;
+        let expect = [
+            (a, SpanKind::Step(1), 10, SpanEnd::At(30)),
+            (a, SpanKind::Step(2), 30, SpanEnd::Lost),
+            (b, SpanKind::Step(1), 14, SpanEnd::At(50)),
+            (a, SpanKind::Step(3), 45, SpanEnd::Open),
+            (b, SpanKind::Step(2), 50, SpanEnd::Open),
+        ];
+        assert_eq!(found, expect);
+    }
+}

@@ -1,0 +1,20 @@
+//! Trace window: which part of a capture single events are recorded of.
+//!
+//! Owns: [`TraceWindow`]. Because: the bounds of the pipeline have one, and the recorder keeps to it. Does not: know
+//! when a training step begins.
+
+use deepctx_profile::units::Nanos;
+
+/// When single events are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceWindow {
+    /// So long from the start of the capture.
+    First(Nanos),
+    /// From the begin of a training step to the begin of another, by their numbers at the first place that gets so far.
+    Steps {
+        /// The first step that is recorded.
+        from: u64,
+        /// The first step behind those that are.
+        until: u64,
+    },
+}

@@ -1,0 +1,176 @@
+//! What a trace of single events costs: to write, to read, to look into, and to the program that is traced.
+//!
+//! Owns: the figure `trace`. Because: a trace has an event for each call, so that its price is one for each event, in
+//! bytes, memory and time. Does not: need a device: the traced program runs on the simulated one.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::Options;
+use super::figure::{Figure, Target, median};
+use super::rates::{example, lines};
+use crate::{sh, sim, workloads};
+
+/// Events that are written.
+const WRITTEN: u64 = 10_000_000;
+/// Events that a reader takes in at most.
+const READ_MAX: u64 = 1 << 23;
+/// Events whose tables are made.
+const LOOKED_INTO: u64 = 1_000_000;
+/// Launches per second of the traced program.
+const RATE: &str = "50000";
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// Runs of one way of `trace_rate`: events, seconds, bytes on disk, peak of memory.
+fn measured(
+    program: &Path,
+    runs: usize,
+    words: &[&str],
+    prepare: impl Fn() -> Result<()>,
+) -> Result<Vec<[f64; 4]>> {
+    let one = |_| {
+        prepare()?;
+        let text = sh::output(Command::new(program).args(words))?;
+        let line = lines(&text, 4)?.into_iter().next().context("it said nothing")?.0;
+        <[f64; 4]>::try_from(line).map_err(|line| anyhow::anyhow!("it said {line:?}"))
+    };
+    (0..runs).map(one).collect()
+}
+
+fn each(runs: &[[f64; 4]], figure: impl Fn(&[f64; 4]) -> f64) -> Vec<f64> {
+    runs.iter().map(figure).collect()
+}
+
+/// Events per second written and read back, their bytes, and the memory of it.
+pub(super) fn run(options: &Options) -> Result<()> {
+    let program = example("deepctx-analysis", "trace_rate")?;
+    let folder = sh::target_dir().join("bench/trace");
+    std::fs::create_dir_all(&folder)?;
+    let path = |events: u64| folder.join(format!("{events}.dctx"));
+    let text = |path: &Path| path.display().to_string();
+    let write = |events: u64| {
+        let to = path(events);
+        let prepare = || sh::remove(&to);
+        measured(&program, options.runs, &["write", &text(&to), &events.to_string()], prepare)
+    };
+    let written = write(WRITTEN)?;
+    Figure::new("trace", "write", "events/s", each(&written, |run| run[0] / run[1]))
+        .note("events", WRITTEN)
+        .print();
+    Figure::new("trace", "on disk", "bytes/event", each(&written, |run| run[2] / run[0]))
+        .target(Target::AtMost(10.0))
+        .print();
+    Figure::new("trace", "peak of memory, writing 10 M events", "MiB", each(&written, |run| run[3] / MIB))
+        .target(Target::AtMost(300.0))
+        .print();
+    sh::remove(&path(WRITTEN))?;
+    write(READ_MAX)?;
+    let read = measured(&program, options.runs, &["read", &text(&path(READ_MAX))], || Ok(()))?;
+    Figure::new(
+        "trace",
+        "read and link, the most that is read",
+        "events/s",
+        each(&read, |run| run[0] / run[1]),
+    )
+    .note("events", READ_MAX)
+    .note("peak_mib", median(&each(&read, |run| run[3] / MIB)))
+    .print();
+    sh::remove(&path(READ_MAX))?;
+    write(LOOKED_INTO)?;
+    let tables = measured(&program, options.runs, &["tables", &text(&path(LOOKED_INTO))], || Ok(()))?;
+    Figure::new(
+        "trace",
+        "all tables of 1 M events, critical path among them",
+        "s",
+        each(&tables, |run| run[1]),
+    )
+    .target(Target::AtMost(2.0))
+    .note("peak_mib", median(&each(&tables, |run| run[3] / MIB)))
+    .print();
+    sh::remove(&path(LOOKED_INTO))?;
+    import(&program, options)
+}
+
+/// The largest trace of another tool, in the folder that `DEEPCTX_TRACES` names.
+fn import(program: &Path, options: &Options) -> Result<()> {
+    let Some(folder) = std::env::var_os("DEEPCTX_TRACES") else {
+        eprintln!("import is not measured: DEEPCTX_TRACES names no folder of traces");
+        return Ok(());
+    };
+    let files = sh::files_below(Path::new(&folder), ".json.gz");
+    let size = |path: &PathBuf| path.metadata().map_or(0, |data| data.len());
+    let Some(largest) = files.into_iter().max_by_key(size) else { bail!("DEEPCTX_TRACES has no .json.gz") };
+    let runs = measured(program, options.runs, &["import", &largest.display().to_string()], || Ok(()))?;
+    let name = largest.file_name().unwrap_or_default().to_string_lossy();
+    Figure::new("trace", format!("import of {name}"), "s", each(&runs, |run| run[1]))
+        .target(Target::AtMost(1.0))
+        .note("events", median(&each(&runs, |run| run[0])))
+        .note("bytes", size(&largest))
+        .note("peak_mib", median(&each(&runs, |run| run[3] / MIB)))
+        .print();
+    Ok(())
+}
+
+/// How much slower a program gets that launches fifty thousand times a second on the simulated device, with and
+/// without its events kept. Runs alternate, so that a busy machine disturbs all alike.
+pub(super) fn slowdown(profiler: &Path, options: &Options) -> Result<()> {
+    sim::run()?;
+    let program = workloads::gpu_launch()?;
+    let folder = sh::target_dir().join("bench/trace");
+    std::fs::create_dir_all(&folder)?;
+    let (mut alone, mut summed, mut traced) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..options.runs {
+        alone.push(launched(None, &program, options)?);
+        summed.push(launched(Some((profiler, &folder, &[])), &program, options)?);
+        traced.push(launched(Some((profiler, &folder, &["--trace", "10m"])), &program, options)?);
+    }
+    let ratios = |runs: &[Launched], of: fn(&Launched) -> f64| -> Vec<f64> {
+        runs.iter().zip(&alone).map(|(with, without)| of(with) / of(without)).collect()
+    };
+    for (case, runs) in [("without a trace", &summed), ("with --trace", &traced)] {
+        let wall = ratios(runs, |run| run.wall_ns);
+        Figure::new("trace", format!("50 000 launches/s on the simulated device, {case}"), "ratio", wall)
+            .target(Target::AtMost(1.10))
+            .note("cpu_ratio", median(&ratios(runs, |run| run.cpu_ns)))
+            .note("cpu_ns_per_launch", median(&runs.iter().map(|run| run.cpu_ns).collect::<Vec<_>>()))
+            .print();
+    }
+    Ok(())
+}
+
+/// Time of the program for each of its launches.
+struct Launched {
+    wall_ns: f64,
+    cpu_ns: f64,
+}
+
+/// Runs the program, below the profiler or alone.
+fn launched(below: Option<(&Path, &Path, &[&str])>, program: &Path, options: &Options) -> Result<Launched> {
+    let libraries = sim::folder().join("cuda13");
+    let mut command = Command::new("env");
+    if let Some((profiler, folder, words)) = below {
+        let to = folder.join("run.dctx");
+        sh::remove(&to)?;
+        command = Command::new(profiler);
+        command.args(["record", "-o"]).arg(to).args(words).args(["--", "env"]);
+        command.arg(format!("CUDA_INJECTION64_PATH={}", sim::collector().display()));
+    }
+    command.arg(format!("LD_LIBRARY_PATH={}", libraries.display())).arg(program);
+    command.args(["--threads", "2", "--rate", RATE, "--seconds", &(options.seconds + 2).to_string()]);
+    if below.is_some() {
+        command.arg("--attended");
+    }
+    let text = sh::output(&mut command)?;
+    let ticks: Vec<Vec<f64>> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("tick ")?.split(' ').map(|word| word.parse().ok()).collect())
+        .collect();
+    let (Some(first), Some(last)) = (ticks.first(), ticks.last()) else { bail!("no tick in {text:?}") };
+    let launches = last[0] - first[0];
+    if launches <= 0.0 {
+        bail!("it launched nothing between its ticks: {text:?}");
+    }
+    Ok(Launched { wall_ns: (last[2] - first[2]) / launches, cpu_ns: (last[1] - first[1]) / launches })
+}
