@@ -137,7 +137,9 @@ fn write(folder: &Path, wanted: usize) -> Result<usize, String> {
             program.go_on(thread);
             thread = (thread + 1) % THREADS;
         }
-        let events = std::mem::take(&mut program.events);
+        let mut events = std::mem::take(&mut program.events);
+        // A program goes on by more than one event; a reader refuses one too many.
+        events.truncate(wanted - written);
         written += events.len();
         let mut batch = RecordedBatch { lanes: std::mem::take(&mut lanes), first_lane: 0, events };
         trace.append(&mut batch).map_err(|error| error.to_string())?;

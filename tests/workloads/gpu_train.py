@@ -146,7 +146,7 @@ class DriverAsRuntime:
 class Device:
     """The libraries, and what is loaded into them."""
 
-    def __init__(self, account, driver_only, ranges):
+    def __init__(self, account, driver_only, ranges=None):
         self.account = account
         self.ranges = ctypes.CDLL(ranges) if ranges else None
         self.driver = ctypes.CDLL("libcuda.so.1")

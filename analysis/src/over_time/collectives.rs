@@ -87,6 +87,8 @@ pub struct Lateness {
 pub enum ClockBasis {
     /// It is the first rank's own.
     Reference,
+    /// One clock: both are processes of one capture.
+    Common,
     /// The traces' own clocks stand: ends of collectives agree with them as well as they can.
     AsTraced,
     /// By the ends of collectives: measured, with an uncertainty.
@@ -241,10 +243,11 @@ fn offsets(job: &Job, matched: &[Matched]) -> BTreeMap<u32, Offset> {
             differences.entry(*rank).or_default().extend(ends);
         }
     }
+    let domain = |of: u32| job.ranks().iter().find(|rank| rank.rank == of)?.trace.clock.domain;
+    let same = |clock| Offset { ns: 0, uncertainty_ns: Some(0), clock, compared: 0 };
     let offset = |rank: u32| match differences.remove(&rank) {
-        _ if rank == first => {
-            Offset { ns: 0, uncertainty_ns: Some(0), clock: ClockBasis::Reference, compared: 0 }
-        }
+        _ if rank == first => same(ClockBasis::Reference),
+        _ if domain(rank).is_some() && domain(rank) == domain(first) => same(ClockBasis::Common),
         Some(all) if !all.is_empty() => offset_of(all),
         _ => UNCHECKED,
     };

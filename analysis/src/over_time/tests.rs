@@ -272,6 +272,23 @@ fn clocks_an_hour_apart_are_aligned_by_ends() {
 }
 
 #[test]
+fn processes_of_one_capture_have_one_clock() {
+    let kernels = |late: u64| format!("kernel 0/9 {}..{} ncclKernel_AllReduce", 10 + late, 50 + late);
+    let mut ranks = [kernels(0), kernels(3_600_000)].map(|text| text::parse(&text).unwrap());
+    let offsets = |ranks: &[Trace]| {
+        let files = ranks.iter().map(|trace| ("a".to_owned(), trace.clone())).collect();
+        let found = OverTime::compute(&Job::new(files).unwrap(), Steps::default()).stragglers;
+        found.ranks.iter().map(|row| (row.clock, row.clock_offset_ns)).collect::<Vec<_>>()
+    };
+    let reference = (ClockBasis::Reference, 0);
+    assert_eq!(offsets(&ranks), [reference, (ClockBasis::CollectiveEnds, 3_600_000_000)]);
+    ranks.iter_mut().for_each(|trace| trace.clock.domain = Some(0));
+    assert_eq!(offsets(&ranks), [reference, (ClockBasis::Common, 0)]);
+    ranks[1].clock.domain = Some(1);
+    assert_eq!(offsets(&ranks), [reference, (ClockBasis::CollectiveEnds, 3_600_000_000)]);
+}
+
+#[test]
 fn ranks_that_disagree_are_not_matched() {
     let check = |other: &str, because: &str| {
         let found =

@@ -62,11 +62,13 @@ pub struct ClockInfo {
     pub uncertainty: Option<Nanos>,
     /// The smallest difference that the source can express: 1 µs for whole microseconds.
     pub resolution: Nanos,
+    /// Traces of a job with the same clock domain have one clock; `None` when nothing is known of the others'.
+    pub domain: Option<u32>,
 }
 
 impl Default for ClockInfo {
     fn default() -> Self {
-        ClockInfo { epoch_ns: None, uncertainty: None, resolution: Nanos(1) }
+        ClockInfo { epoch_ns: None, uncertainty: None, resolution: Nanos(1), domain: None }
     }
 }
 

@@ -26,8 +26,9 @@ const FILES_MAX: usize = 4096;
 pub fn open_traces(paths: &[PathBuf]) -> Result<Job, OpenError> {
     let mut traces: Vec<(String, Trace)> = Vec::new();
     let mut left = import::EVENTS_MAX;
-    for file in files(paths)? {
-        let of_file = if is_ours(&file) { open_ours(&file)? } else { vec![(name(&file), open_one(&file)?)] };
+    for (number, file) in (0u32..).zip(files(paths)?) {
+        let of_file =
+            if is_ours(&file) { open_ours(&file, number)? } else { vec![(name(&file), open_one(&file)?)] };
         for (name, trace) in of_file {
             left = left.checked_sub(trace.len()).ok_or_else(|| OpenError::Import {
                 path: file.clone(),
@@ -66,9 +67,10 @@ fn is_ours(path: &Path) -> bool {
     store::is_packed(path) || path.is_dir()
 }
 
-/// The traces of a capture with `--trace`, one for each process.
-fn open_ours(path: &Path) -> Result<Vec<(String, Trace)>, OpenError> {
-    let Recording { traces } = Recording::open(path)?;
+/// The traces of a capture with `--trace`, one for each process; all of them have its clock.
+fn open_ours(path: &Path, domain: u32) -> Result<Vec<(String, Trace)>, OpenError> {
+    let Recording { mut traces } = Recording::open(path)?;
+    traces.iter_mut().for_each(|(_, trace)| trace.clock.domain = Some(domain));
     if traces.len() == 1 {
         return Ok(traces.into_iter().map(|(_, trace)| (name(path), trace)).collect());
     }

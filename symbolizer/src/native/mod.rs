@@ -198,8 +198,13 @@ impl Native {
             Err(reason) => return all(reason),
         };
         let mut found = self.ask(&ready, addresses, false);
-        if ready.debug.is_some() && found.as_ref().is_err_and(|reason| costs_a_reader(*reason)) {
+        if let Err(reason) = &found
+            && ready.debug.is_some()
+            && costs_a_reader(*reason)
+        {
             // Without its debug information it may still have names.
+            let (number, reason) = (module.index(), reason.key());
+            tracing::warn!(module = number, reason, "a file gives no source lines and no inlined calls");
             let without = Ready { key: NEXT_KEY.fetch_add(1, Ordering::Relaxed), debug: None, ..ready };
             if let Some(Ok(files)) = self.loaded.get_mut(&module) {
                 (files.key, files.debug) = (without.key, None);

@@ -119,6 +119,7 @@ fn clock(row: &Lateness) -> String {
     let offset = Nanos(row.clock_offset_ns.unsigned_abs());
     match (row.clock, row.clock_uncertainty_ns) {
         (ClockBasis::Reference, _) => "the others' reference".to_owned(),
+        (ClockBasis::Common, _) => "the first rank's own: processes of one capture".to_owned(),
         (ClockBasis::Unchecked, _) | (_, None) => {
             "unchecked: no collective in common with the first rank".to_owned()
         }

@@ -24,7 +24,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Trace, ImportError> {
     let document: Document = serde_json::from_slice(bytes)
         .map_err(|error| ImportError::damaged(Kind::Rocprof, error.to_string()))?;
     let mut reader = Reader { trace: Trace::new() };
-    reader.trace.clock = ClockInfo { epoch_ns: None, uncertainty: None, resolution: Nanos(1) };
+    reader.trace.clock = ClockInfo { resolution: Nanos(1), ..ClockInfo::default() };
     for process in &document.processes {
         let of = &process.buffer_records;
         let events = of.kernel_dispatch.len() + of.memory_copy.len() + of.hip_api.len() + of.hsa_api.len();

@@ -55,7 +55,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Trace, ImportError> {
         return Err(ImportError::TooLarge { most: EVENTS_MAX, what: "events of a trace" });
     }
     let mut reader = Reader { trace: Trace::new() };
-    reader.trace.clock = ClockInfo { epoch_ns: None, uncertainty: None, resolution: Nanos(1) };
+    reader.trace.clock = ClockInfo { resolution: Nanos(1), ..ClockInfo::default() };
     for plane in &space.planes {
         for line in &plane.lines {
             match device_of(&plane.name) {

@@ -114,7 +114,7 @@ impl Reader {
         let epoch_ns = self.base.or((first > SINCE_1970).then_some(0));
         // Exports of this project write whole numbers of nanoseconds as decimals, too.
         let resolution = if self.has_fraction { Nanos(1) } else { Nanos(1000) };
-        self.trace.clock = ClockInfo { epoch_ns, uncertainty: None, resolution };
+        self.trace.clock = ClockInfo { epoch_ns, resolution, ..ClockInfo::default() };
         self.trace
     }
 
