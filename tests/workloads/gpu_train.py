@@ -279,9 +279,10 @@ class Device:
 
 
 class Code:
-    """The code of a function, and as it is in its file: without a probe, whoever was faster."""
+    """The code of a function, by default of a launch, and as it is in its file: without a probe, whoever was faster."""
 
-    def __init__(self, function):
+    def __init__(self, function=None):
+        function = function or ctypes.CDLL("libcuda.so.1").cuLaunchKernel
         self.at = ctypes.cast(function, ctypes.c_void_p).value
         self.before = self.in_file()
 
@@ -482,7 +483,7 @@ def main():
     parser.add_argument("--wait", action="store_true")
     parser.add_argument("--attended", action="store_true")
     options = parser.parse_args()
-    watched = [Code(ctypes.CDLL("libcuda.so.1").cuLaunchKernel)]
+    watched = [Code()]
     if options.ranges:
         library = ctypes.CDLL(options.ranges)
         watched += [Code(library.nvtxRangePushA), Code(library.nvtxRangePop)]
