@@ -92,7 +92,9 @@ def perfetto(path, _):
                     add(totals, name[4:], annotation.uint_value)
         elif event.type == event.TYPE_COUNTER:
             track = tracks[event.track_uuid]
-            assert track.HasField("counter") and track.parent_uuid in tracks
+            # The machine is of no process.
+            of_machine = track.name.startswith("system:") and not track.HasField("parent_uuid")
+            assert track.HasField("counter") and (of_machine or track.parent_uuid in tracks)
             add_step(course, (track.name, track.uuid), packet.timestamp, event.double_counter_value)
         else:
             assert event.type == event.TYPE_SLICE_END

@@ -14,7 +14,7 @@ use deepctx_profile::view::lanes::{Owned, ordered};
 pub(super) struct Counter {
     /// Process; 0 when unknown.
     pub(super) pid: u32,
-    /// What is counted, and of which thread when threads are distinguished.
+    /// What is counted, and of which thread when threads are distinguished, or of which part of the machine.
     pub(super) name: String,
     /// Time since the capture began in nanoseconds, and the value from then on.
     pub(super) steps: Vec<(u64, f64)>,
@@ -30,7 +30,7 @@ pub(super) fn counters(source: &Source<'_>) -> Vec<Counter> {
         let pid = if let Frame::Process { pid, .. } = frame { pid } else { 0 };
         let own_name = frame.label(&profile.strings, false);
         let name = match lane.label {
-            label if label == own_name => lane.metric.to_owned(),
+            label if label == own_name && !matches!(frame, Frame::Resource { .. }) => lane.metric.to_owned(),
             label => format!("{} {label}", lane.metric),
         };
         let per = match lane.unit {
