@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::cli_support::{can_capture, folded, program};
-use super::worker_support::{compiled, is_gone, is_without_privileges, signal, worker_of};
+use super::worker_support::{compiled, is_gone, recorded_while_killing, signal, worker_of};
 use super::{OTHER, open_folder};
 
 #[test]
@@ -18,18 +18,7 @@ fn a_lost_symbol_reader_without_privileges_is_replaced() {
         return;
     }
     let folder = open_folder();
-    let (first, second) = (compiled(folder.path(), "first_spin"), compiled(folder.path(), "second_spin"));
-    let (go, profile) = (folder.path().join("go"), folder.path().join("run.dctx"));
-    let mut record = program();
-    record.args(["record", "--freq", "499", "-o"]).arg(&profile).args(["--", &first]).arg(&go).arg(second);
-    let mut recording = record.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-
-    let reader = worker_of(&recording, "symbol-reader", |_| true);
-    is_without_privileges(&reader);
-    signal(&reader, "-9");
-    fs::write(&go, "").unwrap();
-
-    assert!(recording.wait().unwrap().success());
+    let profile = recorded_while_killing("symbol-reader", folder.path());
     let stacks = folded(profile.to_str().unwrap(), "samples", &[]);
     for function in ["first_spin", "later", "second_spin"] {
         assert!(stacks.contains(&format!(";main;{function}")), "{stacks}");

@@ -3,12 +3,9 @@
 //! Owns: a recording of two programs that no cache knows, whose first builder of unwind tables is killed. Because:
 //! whoever wrote a file that is mapped somewhere chose what its parser meets. Does not: test what tables say.
 
-use std::fs;
-use std::process::Stdio;
-
-use super::cli_support::{can_capture, folded, program};
+use super::cli_support::{can_capture, folded};
 use super::open_folder;
-use super::worker_support::{compiled, is_without_privileges, signal, worker_of};
+use super::worker_support::recorded_while_killing;
 
 #[test]
 fn a_lost_builder_without_privileges_is_replaced() {
@@ -16,18 +13,7 @@ fn a_lost_builder_without_privileges_is_replaced() {
         return;
     }
     let folder = open_folder();
-    let (first, second) = (compiled(folder.path(), "first_spin"), compiled(folder.path(), "second_spin"));
-    let (go, profile) = (folder.path().join("go"), folder.path().join("run.dctx"));
-    let mut record = program();
-    record.args(["record", "--freq", "499", "-o"]).arg(&profile).args(["--", &first]).arg(&go).arg(second);
-    let mut recording = record.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-
-    let builder = worker_of(&recording, "table-builder", |_| true);
-    is_without_privileges(&builder);
-    signal(&builder, "-9");
-    fs::write(&go, "").unwrap();
-
-    assert!(recording.wait().unwrap().success());
+    let profile = recorded_while_killing("table-builder", folder.path());
     let rows = deepctx_storage::open(&profile).unwrap().profile.ledger.rows();
     let without_table = rows.iter().filter(|row| row.reason.starts_with("table-")).count();
     assert_eq!(without_table, 0, "{rows:?}");

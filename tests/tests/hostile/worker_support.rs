@@ -4,9 +4,11 @@
 //! started, looked at and killed alike. Does not: test.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Command};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use super::cli_support::program;
 
 /// Its functions are on every stack; the program that it starts is another file.
 const SOURCE: &str = "
@@ -44,6 +46,24 @@ pub(super) fn compiled(folder: &Path, function: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// Records a program that becomes another one, `first_spin` and then `second_spin`. Meanwhile it sees that the first
+/// worker of this name has no privileges, and kills it. Gives the profile.
+pub(super) fn recorded_while_killing(worker: &str, folder: &Path) -> PathBuf {
+    let (first, second) = (compiled(folder, "first_spin"), compiled(folder, "second_spin"));
+    let (go, profile) = (folder.join("go"), folder.join("run.dctx"));
+    let mut record = program();
+    record.args(["record", "--freq", "499", "-o"]).arg(&profile).args(["--", &first]).arg(&go).arg(second);
+    let mut recording = record.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+
+    let pid = worker_of(&recording, worker, |_| true);
+    is_without_privileges(&pid);
+    signal(&pid, "-9");
+    fs::write(&go, "").unwrap();
+
+    assert!(recording.wait().unwrap().success());
+    profile
+}
+
 /// A worker that a recording has started, that works on what this is true of.
 pub(super) fn worker_of(recording: &Child, name: &str, is_it: impl Fn(&Path) -> bool) -> String {
     let began = Instant::now();
@@ -65,7 +85,7 @@ pub(super) fn worker_of(recording: &Child, name: &str, is_it: impl Fn(&Path) -> 
 }
 
 /// Waits until a process is nobody's, with neither capabilities nor most system calls.
-pub(super) fn is_without_privileges(pid: &str) {
+fn is_without_privileges(pid: &str) {
     let lines = ["\nUid:\t65534\t65534\t65534\t65534\n", "\nCapPrm:\t0000000000000000\n", "\nSeccomp:\t2\n"];
     let began = Instant::now();
     loop {
