@@ -4,8 +4,8 @@
 //! check with the same words, and a skipped test must not look like a passed one. Does not: contain tests.
 //!
 //! All test programs are compiled once, for the whole workspace, by the linter where that is wanted too, and then run
-//! in two rows side by side: those of the frameworks and the emulated kernels after what is only compiled, all others
-//! in the order of their groups. An integration test file belongs to the group that begins its name (`live_native.rs`
+//! in two rows side by side: what is only compiled in one, the programs in the order of their groups in the other.
+//! Those of the frameworks and the emulated kernels come last, each in the row that is done first. An integration test file belongs to the group that begins its name (`live_native.rs`
 //! to `live`); all others are `unit`. Programs of the privileged groups run as root. A test that cannot run here prints
 //! a line `skipped: REASON`, which is a failure where `CI` is `true`; only `skipped, no GPU: REASON` is excused there.
 
@@ -16,7 +16,9 @@ mod surroundings;
 
 use crate::{aarch64, dist, ebpf, fuzz, kernels, module, setup, sh, sim, tidy, toolchain};
 use anyhow::{Context, Result};
+use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use outcome::{Outcome, Skip, cargo, check, summary};
 use program::Built;
@@ -106,22 +108,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let compiled = compile(options, &mut outcomes);
     // Most programs run their tests one after another: the other CPUs have time for the compiler, and then for the
     // frameworks, whose tests look at nothing but the processes that they start.
+    let last = Mutex::new(compiled.as_ref().map(|built| last(built, options)).unwrap_or_default());
     std::thread::scope(|scope| {
         let beside = scope.spawn(|| {
             let built = compiled.as_ref().map(|(built, _)| built);
             let compiled_only = std::thread::scope(|low| low.spawn(|| compiled_only(options, built)).join());
             let mut outcomes = compiled_only.unwrap_or_else(resume);
-            if let Some((built, surroundings)) = &compiled {
-                outcomes.extend(frameworks(built, surroundings, options));
-                // Guests of an emulator, apart from all that the others look at.
-                if options.wants("kernels") {
-                    outcomes.push(other_kernels(built.product.as_deref()));
-                }
-            }
+            outcomes.extend(taken(&last));
             outcomes
         });
         if let Some((built, surroundings)) = &compiled {
             outcomes.extend(others(built, surroundings, options));
+            outcomes.extend(taken(&last));
         }
         outcomes.extend(beside.join().unwrap_or_else(resume));
     });
@@ -211,24 +209,38 @@ fn lower_priority() {
     }
 }
 
-/// Runs the test programs of the wanted groups that want a framework.
-fn frameworks(built: &Built, surroundings: &Surroundings, options: &Options) -> Vec<Outcome> {
-    let run = |program: &program::Program, release| {
-        program.run(built.product.as_deref(), surroundings, release, options.filter.as_deref())
+/// What either row runs when it has nothing else to do.
+type Job<'a> = Box<dyn FnOnce() -> Outcome + Send + 'a>;
+
+/// Runs these jobs, one after another, until none is left that the other row has not begun.
+fn taken(jobs: &Mutex<VecDeque<Job<'_>>>) -> Vec<Outcome> {
+    let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    std::iter::from_fn(next).map(|job| job()).collect()
+}
+
+/// The test programs of the wanted groups that want a framework, longest first, and guests of an emulator: apart from
+/// all that the others look at.
+fn last<'a>((built, surroundings): &'a (Built, Surroundings), options: &'a Options) -> VecDeque<Job<'a>> {
+    let product = built.product.as_deref();
+    let run = |program: &'a program::Program, release| -> Job<'a> {
+        Box::new(move || program.run(product, surroundings, release, options.filter.as_deref()))
     };
-    let mut outcomes = Vec::new();
+    let mut jobs = VecDeque::new();
     for program in built.tests.iter().filter(|program| program.is_of_framework()) {
         if program.group.name == "torch" && options.wants_any(&["torch", TORCH_OLDER]) {
             let releases = &surroundings.torch;
-            outcomes.extend(releases.iter().map(|release| run(program, Some(release))));
+            jobs.extend(releases.iter().map(|release| run(program, Some(release))));
             if releases.is_empty() {
-                outcomes.push(run(program, None));
+                jobs.push_back(run(program, None));
             }
         } else if options.wants(program.group.name) {
-            outcomes.push(run(program, None));
+            jobs.push_back(run(program, None));
         }
     }
-    outcomes
+    if options.wants("kernels") {
+        jobs.push_back(Box::new(move || other_kernels(product)));
+    }
+    jobs
 }
 
 /// Runs all other test programs of the wanted groups, and what needs the product.
