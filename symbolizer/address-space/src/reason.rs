@@ -51,13 +51,16 @@ reasons! {
             "the process that reads symbols ended over this file, or gave none";
         NoSymbolReader = 29, "symbol-no-reader", "the process that reads symbols could not be started",
             helps "see what keeps the profiler from starting its own file (/proc/self/exe)";
+        SymbolShareSpent = 30, "symbol-share-spent",
+            "symbols of other files of its user took all the time that one user may have (10 s, then a tenth of the time)",
+            helps "wait: files are read in their turn, and samples from then on have names";
     }
 }
 
 impl NoSymbol {
     /// Whether the same address may get a name later: the runtime writes it, or its turn to be read comes.
     pub fn may_be_named_later(&self) -> bool {
-        matches!(self, Self::JitWithoutMap | Self::JitNotCovered | Self::JitNoRoom)
+        matches!(self, Self::JitWithoutMap | Self::JitNotCovered | Self::JitNoRoom | Self::SymbolShareSpent)
     }
 
     /// The reason that stands for an error of opening or reading something of a process.

@@ -141,7 +141,7 @@ impl Native {
             missing.sort_unstable();
             missing.dedup();
             let found = self.resolve(modules, module, &missing);
-            for (address, named) in missing.iter().zip(&found) {
+            for (address, named) in missing.iter().zip(&found).filter(|(_, named)| !is_for_now(named)) {
                 self.names.insert((module, Svma(*address)), named.clone());
             }
             for (address, result) in addresses.iter().zip(&mut results) {
@@ -230,10 +230,14 @@ impl Native {
 
     /// From now on, this file is not read.
     fn refuse(&mut self, module: ModuleHandle, reason: NoSymbol) {
-        tracing::warn!(module = module.index(), reason = reason.key(), "a file gives no symbols");
-        self.counters.failed += 1;
+        if reason == NoSymbol::SymbolShareSpent {
+            tracing::debug!(module = module.index(), "symbols of a file are read later");
+        } else {
+            tracing::warn!(module = module.index(), reason = reason.key(), "a file gives no symbols");
+            self.counters.failed += 1;
+        }
         // Starting a reader may work the next time.
-        if reason != NoSymbol::NoSymbolReader {
+        if !matches!(reason, NoSymbol::NoSymbolReader | NoSymbol::SymbolShareSpent) {
             self.loaded.insert(module, Err(reason));
         }
     }
@@ -331,6 +335,11 @@ impl Native {
         self.symbols.end_idle(self.trims);
         !idle.is_empty()
     }
+}
+
+/// Whether there may be another answer later.
+fn is_for_now(named: &SymbolResult) -> bool {
+    named.as_ref().is_err_and(NoSymbol::may_be_named_later)
 }
 
 /// Whether a reader ended over a file, or had to be ended.

@@ -45,6 +45,8 @@ pub enum NoTable {
     BuilderEnded,
     /// The process that builds tables cannot be started.
     NoBuilder,
+    /// Tables of other files of its user took all the time that one user may have.
+    ShareSpent,
 }
 
 impl NoTable {
@@ -66,6 +68,9 @@ impl NoTable {
             Self::BuilderEnded => "table-builder-ended", "the process that builds tables ended over this file, or gave none";
             Self::NoBuilder => "table-no-builder", "the process that builds tables could not be started",
                 helps "see what keeps the profiler from starting its own file (/proc/self/exe)";
+            Self::ShareSpent => "table-share-spent",
+                "tables of other files of its user took all the time that one user may have (60 s, then a tenth of the time)",
+                helps "wait: the table is built when the process is looked at again";
         }
     }
 }

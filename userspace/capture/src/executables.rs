@@ -10,9 +10,9 @@ use std::fs::File;
 use deepctx_common::unwind::executable_flag;
 use deepctx_symbolizer::elf::ElfFacts;
 use deepctx_symbolizer::maps::{self, Backing, Mapping};
-use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_symbolizer::unwind_rows::builder::{self, BuiltTable, NotBuilt};
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
+use deepctx_symbolizer::unwind_rows::{NoTable, UnwindTable};
 use deepctx_symbolizer::{FileKey, FileOffset, FileVersion, NoSymbol};
 use rayon::prelude::*;
 
@@ -26,6 +26,13 @@ use super::tables::{ExecutableId, Tables};
 struct Known {
     facts: ElfFacts,
     table: Result<ExecutableId, NoExecutable>,
+}
+
+impl Known {
+    /// Whether there may be a table when it is asked for again.
+    fn is_for_now(&self) -> bool {
+        matches!(self.table, Err(NoExecutable::Table(NoTable::ShareSpent)))
+    }
 }
 
 /// Most files that are remembered; beyond it all are forgotten (tables in use stay loaded).
@@ -81,7 +88,7 @@ impl Executables {
         let opened: Vec<_> = mappings.par_iter().map(|m| open(pid, m)).collect();
         let mut wanted: HashMap<FileKey, &File> = HashMap::new();
         for (key, file) in opened.iter().flatten() {
-            if !self.known.contains_key(key) {
+            if self.known.get(key).is_none_or(Known::is_for_now) {
                 wanted.entry(*key).or_insert(file);
             }
         }

@@ -34,6 +34,16 @@ impl Author {
         Self { user, file_system: None, shared: false }
     }
 
+    /// The user whose time its bytes take; root has no reason to make that long, so `None` where nobody else has a say.
+    /// Whoever they are on a file system of a user's own, they count as one.
+    pub const fn charged(&self) -> Option<u32> {
+        match self {
+            Self { user: 0, file_system: None, shared: false } => None,
+            Self { file_system: Some(_), .. } | Self { user: 0, .. } => Some(u32::MAX),
+            Self { user, .. } => Some(*user),
+        }
+    }
+
     /// Whoever has a say in the content of a file.
     pub fn of(version: &FileVersion) -> Self {
         let FileVersion { owner, device, foreign, writable_by_others, .. } = *version;
@@ -417,6 +427,15 @@ mod tests {
             assert!(others[..at].iter().all(|earlier| Author::of(earlier) != Author::of(other)));
         }
         assert_eq!(Author::of(&FileVersion { device: own.device + 1, ..own }), Author::of(&own));
+    }
+
+    #[test]
+    fn only_files_of_root_alone_are_not_charged() {
+        let root = Author::user(0);
+        assert_eq!((root.charged(), Author::user(7).charged()), (None, Some(7)));
+        for other in [Author { shared: true, ..root }, Author { file_system: Some(3), ..root }] {
+            assert_eq!(other.charged(), Some(u32::MAX));
+        }
     }
 
     #[test]

@@ -30,6 +30,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use deepctx_address_space::NoSymbol;
+use deepctx_address_space::time_account::{Terms as TimeTerms, TimeAccounts};
 use deepctx_address_space::worker::{Author, Failed, Launch, NoAnswer, Pool, Terms, Worker, send};
 use rustix::fs::MemfdFlags;
 
@@ -50,6 +51,10 @@ const SLOW_MAX: u32 = 3;
 /// Most authors whose slow files are counted; there are as many users on a busy machine.
 const SLOW_AUTHORS_MAX: usize = 256;
 
+/// What the files of one user may take in all: samples of others wait for their names meanwhile.
+const READING: TimeTerms =
+    TimeTerms { credit: Duration::from_secs(10), least: Duration::from_millis(10), regained: 10 };
+
 static READERS: OnceLock<Pool> = OnceLock::new();
 
 /// From now on, symbols are read by processes that `launch` starts and that call [`serve`]. Only the first call counts.
@@ -58,7 +63,7 @@ pub fn install(launch: Launch) {
 }
 
 /// Asks for names, wherever they are read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Symbols {
     /// Of files that are read here.
     here: Tables,
@@ -66,6 +71,14 @@ pub(super) struct Symbols {
     asked_in: u64,
     /// Authors of files that took too long, and how often.
     slow: Vec<(Author, u32)>,
+    /// What the files of each user took.
+    accounts: TimeAccounts,
+}
+
+impl Default for Symbols {
+    fn default() -> Self {
+        Self { here: Tables::default(), asked_in: 0, slow: Vec::new(), accounts: TimeAccounts::new(READING) }
+    }
 }
 
 impl Symbols {
@@ -86,8 +99,9 @@ impl Symbols {
         let Some(readers) = READERS.get() else {
             return self.here.functions(asked, files, addresses);
         };
-        let most = self.most_time(author)?;
-        let deadline = Instant::now()
+        let begun = Instant::now();
+        let most = self.most_time(author, begun)?;
+        let deadline = begun
             + match asked.debug {
                 DebugFile::No if more => most / 4,
                 DebugFile::No => most,
@@ -96,10 +110,12 @@ impl Symbols {
         let mut all = Found { functions: Vec::with_capacity(addresses.len()), with_debug: false };
         for addresses in addresses.chunks(ADDRESSES_MAX) {
             let request = Request { question: Question::Names, asked, count: addresses.len() };
+            let begun = Instant::now();
             let found = readers.ask(author, |reader| {
                 let bytes = ask(reader, request, files, addresses, deadline)?;
                 answer::decode(&bytes, addresses.len()).ok_or(Failed::Ended)
             });
+            self.charge(author, begun);
             let found = found.map_err(|error| self.reason(author, error))?;
             all.functions.extend(found.functions);
             all.with_debug = found.with_debug;
@@ -120,30 +136,41 @@ impl Symbols {
         let Some(readers) = READERS.get() else {
             return Ok(Tables::starts(file, addresses));
         };
-        let deadline = Instant::now() + self.most_time(author)?;
+        let begun = Instant::now();
+        let deadline = begun + self.most_time(author, begun)?;
         let asked = Asked { period: self.asked_in, ..Asked::default() };
         let files = Files { own: file, debug: file, supplement: file };
         let mut all = Vec::with_capacity(addresses.len());
         for addresses in addresses.chunks(ADDRESSES_MAX) {
             let request = Request { question: Question::Starts, asked, count: addresses.len() };
+            let begun = Instant::now();
             let starts = readers.ask(author, |reader| {
                 let bytes = ask(reader, request, files, addresses, deadline)?;
                 answer::decode_starts(&bytes, addresses.len()).ok_or(Failed::Ended)
             });
+            self.charge(author, begun);
             all.extend(starts.map_err(|error| self.reason(author, error))?);
         }
         Ok(all)
     }
 
-    /// The time that a file of this author may take. Root has no reason to make it long.
-    fn most_time(&self, author: Author) -> Result<Duration, NoSymbol> {
+    /// The time that a file of this author may take.
+    fn most_time(&self, author: Author, now: Instant) -> Result<Duration, NoSymbol> {
+        let Some(user) = author.charged() else { return Ok(TERMS.answer_max) };
         let slow = self.slow.iter().find(|(of, _)| *of == author).map_or(0, |(_, times)| *times);
-        if author == Author::user(0) {
-            Ok(TERMS.answer_max)
-        } else if slow < SLOW_MAX && self.slow.len() < SLOW_AUTHORS_MAX {
+        if slow >= SLOW_MAX || self.slow.len() >= SLOW_AUTHORS_MAX {
+            Err(NoSymbol::SymbolsTookTooLong)
+        } else if self.accounts.allows(user, now) {
             Ok(OTHERS_MAX)
         } else {
-            Err(NoSymbol::SymbolsTookTooLong)
+            Err(NoSymbol::SymbolShareSpent)
+        }
+    }
+
+    fn charge(&mut self, author: Author, begun: Instant) {
+        if let Some(user) = author.charged() {
+            let now = Instant::now();
+            self.accounts.charge(user, now.saturating_duration_since(begun), now);
         }
     }
 
@@ -208,4 +235,36 @@ fn ask(
     let mut answer = vec![0; length];
     shared.read_exact_at(&mut answer, bytes.len() as u64).map_err(|_| Failed::Ended)?;
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_users_files_cannot_take_all_the_time() {
+        let mut symbols = Symbols::default();
+        let (hers, his, roots) = (Author::user(7), Author::user(8), Author::user(0));
+        let now = Instant::now();
+        let seconds = Duration::from_secs;
+        symbols.accounts.charge(7, seconds(9), now);
+        assert_eq!(symbols.most_time(hers, now), Ok(OTHERS_MAX), "a second is left");
+        symbols.accounts.charge(7, seconds(3), now);
+        assert_eq!(symbols.most_time(hers, now), Err(NoSymbol::SymbolShareSpent));
+        assert_eq!(symbols.most_time(his, now), Ok(OTHERS_MAX));
+        assert_eq!(symbols.most_time(roots, now), Ok(TERMS.answer_max));
+        assert_eq!(symbols.most_time(hers, now + seconds(21)), Ok(OTHERS_MAX), "a tenth is regained");
+        assert!(NoSymbol::SymbolShareSpent.may_be_named_later());
+    }
+
+    #[test]
+    fn time_of_root_is_not_charged() {
+        let mut symbols = Symbols::default();
+        let begun = Instant::now() - Duration::from_secs(60);
+        symbols.charge(Author::user(0), begun);
+        symbols.charge(Author::user(7), begun);
+        let now = Instant::now();
+        assert_eq!(symbols.most_time(Author::user(0), now), Ok(TERMS.answer_max));
+        assert_eq!(symbols.most_time(Author::user(7), now), Err(NoSymbol::SymbolShareSpent));
+    }
 }

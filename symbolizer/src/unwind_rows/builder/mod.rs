@@ -1,8 +1,8 @@
 //! Builder: unwind tables are made by a process that has nothing to lose.
 //!
 //! Owns: the door to that process, and what it may answer. Because: whoever owns a file that is mapped somewhere chose
-//! every byte of it, and a capture of the whole machine reads them all as root. Does not: choose files, keep tables on
-//! disk, or bound what one user's files may cost.
+//! every byte of it, and a capture of the whole machine reads them all as root. Does not: choose files, or keep tables
+//! on disk.
 //!
 //! ```text
 //!  this process, privileged            the builder: nobody, no capability, two files at a time
@@ -12,6 +12,8 @@
 //!  seal the table, check all of it; a builder serves the files of one author
 //! ```
 //!
+//! Other users than root have a share of the time, so that no one's files keep the builders from everyone else's.
+//!
 //! Without [`install`] tables are built here: what uses this as a library has no program to start as the builder.
 
 mod answer;
@@ -20,9 +22,10 @@ mod serve;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
+use deepctx_address_space::time_account::{Terms as TimeTerms, TimeAccounts};
 use deepctx_address_space::worker::{Author, Failed, Launch, NoAnswer, Pool, Terms, Worker, send};
 use deepctx_address_space::{FileVersion, NoSymbol};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -37,7 +40,12 @@ use answer::{ANSWER_BYTES, Answer, REQUEST};
 const TERMS: Terms =
     Terms { workers_max: 4, answer_max: Duration::from_secs(30), wait_max: Duration::from_secs(60) };
 
+/// What the files of one user may take in all: processes of others wait for their tables meanwhile.
+const BUILDING: TimeTerms =
+    TimeTerms { credit: Duration::from_secs(60), least: Duration::from_millis(10), regained: 10 };
+
 static BUILDERS: OnceLock<Pool> = OnceLock::new();
+static ACCOUNTS: LazyLock<Mutex<TimeAccounts>> = LazyLock::new(|| Mutex::new(TimeAccounts::new(BUILDING)));
 
 /// A table, wherever it was built.
 #[derive(Debug)]
@@ -97,7 +105,15 @@ fn build_for(file: &File, author: Author) -> Result<BuiltTable, NotBuilt> {
     let Some(builders) = BUILDERS.get() else {
         return table_of(file).map(here);
     };
+    let begun = Instant::now();
+    if author.charged().is_some_and(|user| !accounts().allows(user, begun)) {
+        return Err(NotBuilt::Table(NoTable::ShareSpent));
+    }
     let answer = builders.ask(author, |builder| ask(builder, file.as_fd()));
+    if let Some(user) = author.charged() {
+        let now = Instant::now();
+        accounts().charge(user, now.saturating_duration_since(begun), now);
+    }
     let (answer, table) = answer.map_err(|error| {
         NotBuilt::Table(match error {
             NoAnswer::Silent => NoTable::TookTooLong,
@@ -107,6 +123,10 @@ fn build_for(file: &File, author: Author) -> Result<BuiltTable, NotBuilt> {
     })?;
     answer.0?;
     sealed(table).ok_or(NotBuilt::Table(NoTable::BuilderEnded))
+}
+
+fn accounts() -> MutexGuard<'static, TimeAccounts> {
+    ACCOUNTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The table of an ELF file, built here.

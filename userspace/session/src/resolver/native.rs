@@ -59,6 +59,7 @@ pub(super) fn name_user(
         let starts: FxHashMap<_, _> = unnamed().zip(starts).collect();
         let path = symbolizer.modules().get(module).map_or("", |module| module.path()).to_owned();
         for ((n, address), named) in questions.iter().zip(&named) {
+            later |= named.as_ref().is_err_and(NoSymbol::may_be_named_later);
             let code = CodeLocation::Native { module, address: *address };
             let shown = starts.get(address).copied().flatten().unwrap_or(*address);
             let location = Location { module: &path, offset: shown.0 };
