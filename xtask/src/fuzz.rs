@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: every parser of foreign bytes, fed with bytes that a fuzzer makes up.
 //!
 //! Owns: how the fuzzer is had, built and run, and what it found. Because: the profiler runs as root and reads files
-//! and memory of programs that it knows nothing about. Does not: contain targets (`tests/fuzz/fuzz_targets`).
+//! and memory of programs that it knows nothing about. Does not: contain targets (`tests/fuzz-targets`).
 
 use crate::sh;
 use anyhow::{Context, Result, bail, ensure};
@@ -98,8 +98,21 @@ fn fuzz(target: &str, options: &Options) -> Result<Found> {
         .arg(folder())
         .args(["--sanitizer", "none", target])
         .arg(&corpus);
-    let seeds = folder().join("seeds").join(target);
-    cargo.args(seeds.exists().then_some(seeds));
+    sh::run(
+        sh::command("cargo")
+            .args([
+                "run",
+                "--quiet",
+                "--locked",
+                "-p",
+                "deepctx-fuzz-targets",
+                "--example",
+                "seeds",
+                "--",
+                target,
+            ])
+            .arg(&corpus),
+    )?;
     let limits = [
         format!("-max_total_time={}", options.seconds),
         format!("-max_len={}", options.bytes),

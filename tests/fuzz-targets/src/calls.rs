@@ -2,16 +2,16 @@
 //!
 //! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": every record is accounted for, a
 //! figure is not entered twice, and an image never unpacks to more than it says.
-#![no_main]
 
+use deepctx_pipeline::input::{Input, SiteInfo, SpaceUpdate};
+use deepctx_pipeline::symbols::{
+    CodeAddress, CompiledNames, NameReceiver, PythonReference, SpaceId, Symbols,
+};
+use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::ledger::When;
 use deepctx_profile::profile::Meta;
 use deepctx_symbolizer::cubin::{self, fatbin, lines};
 use deepctx_uprobes::rows;
-use deepctx_pipeline::input::{Input, SiteInfo, SpaceUpdate};
-use deepctx_pipeline::symbols::{NameReceiver, CodeAddress, CompiledNames, PythonReference, SpaceId, Symbols};
-use deepctx_pipeline::{Config, Pipeline};
-use libfuzzer_sys::fuzz_target;
 
 /// Nothing has a name.
 struct NoNames;
@@ -39,11 +39,13 @@ impl Symbols for NoNames {
     fn kernel(&mut self, _: &[CodeAddress], _: &mut NameReceiver<'_>) {}
 }
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     match kind % 3 {
         0 => {
-            let config = Config { mapping_lookahead_ns: 0, launches: 64, waiting_records: 256, ..Config::default() };
+            let config =
+                Config { mapping_lookahead_ns: 0, launches: 64, waiting_records: 256, ..Config::default() };
             let mut pipeline = Pipeline::new(NoNames, Meta::default(), config);
             let sites = (0u32..).zip(rows()).map(|(site, row)| SiteInfo {
                 site,
@@ -79,4 +81,4 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-});
+}

@@ -3,15 +3,14 @@
 //!
 //! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": what is found is within what
 //! went in.
-#![no_main]
 
 use deepctx_symbolizer::compiled::hlo::{find_modules, objects, parse_text};
 use deepctx_symbolizer::compiled::inductor::{operators_in_name, parse_graph, parse_wrapper};
 use deepctx_symbolizer::compiled::triton_cache::parse_location;
 use deepctx_symbolizer::jit::functions;
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     let text = String::from_utf8_lossy(data);
     match kind % 7 {
@@ -62,4 +61,4 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-});
+}

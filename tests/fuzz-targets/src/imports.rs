@@ -2,14 +2,13 @@
 //!
 //! Beyond "no panic, no hang, bounded memory": what is imported has something to show, and can be exported again with
 //! the same total.
-#![no_main]
 
 use deepctx_profile::Selection;
 use deepctx_storage::export::{Format, Source};
 use deepctx_storage::import;
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Ok(imported) = import::read(data, "fuzz") else { return };
     let tree = &imported.profile.tree;
     let metric = tree.metrics().find(|&metric| tree.total(metric).sum > 0).expect("something to show");
@@ -24,4 +23,4 @@ fuzz_target!(|data: &[u8]| {
     let sum = values.fold(0u64, u64::saturating_add);
     // Only sums that reached the end of their range may differ.
     assert!(sum == tree.total(metric).sum || tree.total(metric).sum == u64::MAX || sum == u64::MAX);
-});
+}

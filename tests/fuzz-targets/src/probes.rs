@@ -3,17 +3,16 @@
 //!
 //! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": a probe lies within the file, a
 //! place is either found or has a reason, and an error of a user's file names a line that the file has.
-#![no_main]
 
-use deepctx_uprobes::{Kernel, rows};
-use deepctx_uprobes::locate::instruction::choose;
-use deepctx_uprobes::locate::elf::Image;
-use deepctx_uprobes::locate::resolve::{resolve, linked_runtime};
 use deepctx_uprobes::catalogue::user;
+use deepctx_uprobes::locate::elf::Image;
+use deepctx_uprobes::locate::instruction::choose;
+use deepctx_uprobes::locate::resolve::{linked_runtime, resolve};
 use deepctx_uprobes::locate::usdt;
-use libfuzzer_sys::fuzz_target;
+use deepctx_uprobes::{Kernel, rows};
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     let kernel = Kernel { version: (6, u32::from(*kind)) };
     match kind % 4 {
@@ -49,4 +48,4 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-});
+}

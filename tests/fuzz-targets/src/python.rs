@@ -1,15 +1,13 @@
 //! Everything that reads a CPython from outside, over memory that the fuzzer chose: code objects, strings, line tables,
 //! thread states and chains of frames of every version. Nothing may panic, hang or take memory without bound.
-#![no_main]
 
 use deepctx_common::python::{PythonProcess, thread_state};
-use deepctx_symbolizer::python::code::read_code;
 use deepctx_symbolizer::memory::{ReadError, TargetMemory};
+use deepctx_symbolizer::python::code::read_code;
 use deepctx_symbolizer::python::modules::{CalledModule, Modules};
 use deepctx_symbolizer::python::{all_layouts, debug_offsets};
 use deepctx_walk::memory::Memory;
 use deepctx_walk::python::{Buffers, chain, read_frame, thread_state as state_of};
-use libfuzzer_sys::fuzz_target;
 
 /// Where the input lies. Addresses in it lead into it as often as not.
 const BEGIN: u64 = 0x1_0000;
@@ -37,7 +35,8 @@ impl Memory for Input<'_> {
     }
 }
 
-fuzz_target!(|bytes: &[u8]| {
+/// Runs one input.
+pub fn run(bytes: &[u8]) {
     let Some((version, bytes)) = bytes.split_first() else { return };
     let layouts = all_layouts();
     let layout = &layouts[usize::from(*version) % layouts.len()];
@@ -68,4 +67,4 @@ fuzz_target!(|bytes: &[u8]| {
             None => break,
         }
     }
-});
+}

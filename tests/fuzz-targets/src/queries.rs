@@ -2,13 +2,11 @@
 //!
 //! Beyond "no panic, no hang, bounded memory": an error points into the query, and a query and its inverse let every
 //! value through once.
-#![no_main]
 
 use std::sync::LazyLock;
 
 use deepctx_analysis::Query;
 use deepctx_profile::{Metric, Profile, text};
-use libfuzzer_sys::fuzz_target;
 
 static PROFILE: LazyLock<Profile> = LazyLock::new(|| {
     text::parse(
@@ -20,7 +18,8 @@ static PROFILE: LazyLock<Profile> = LazyLock::new(|| {
     .expect("these are stacks")
 });
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let query = match Query::parse(text) {
         Ok(query) => query,
@@ -37,4 +36,4 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(inverse) = Query::parse(&inverse) {
         assert_eq!(total(&query) + total(&inverse), PROFILE.tree.total(Metric::CpuTime).sum);
     }
-});
+}

@@ -3,18 +3,17 @@
 //! The first byte chooses: a whole packed profile, its manifest alone, or the file of one table, whose checksum is
 //! made right so that the Parquet reader and our reading of its rows are reached. Beyond "no panic, no hang, bounded
 //! memory": what opens can be reported, and what is missing is reported.
-#![no_main]
 
 use std::io::Write as _;
 
 use deepctx_analysis::{Report, Selection, Subset, render};
 use deepctx_storage::{FormatVersion, Note, open};
-use libfuzzer_sys::fuzz_target;
 
 const TABLES: [&str; 8] =
     ["frames", "nodes", "values", "ledger", "executables", "timeline", "shapes", "activities"];
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Some((&kind, data)) = data.split_first() else { return };
     let packed = match usize::from(kind) % 10 {
         0 => data.to_vec(),
@@ -43,7 +42,7 @@ fuzz_target!(|data: &[u8]| {
         render::text::write(&report, &mut Vec::new()).expect("memory takes everything");
         render::text::write_all(&report, &mut Vec::new()).expect("memory takes everything");
     }
-});
+}
 
 /// A plain tar archive.
 fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {

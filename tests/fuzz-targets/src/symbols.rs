@@ -2,7 +2,6 @@
 //!
 //! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": what comes out is sorted, is not
 //! longer than what went in, and reading in pieces gives the same as reading at once.
-#![no_main]
 
 use std::ffi::OsStr;
 
@@ -11,9 +10,9 @@ use deepctx_symbolizer::kernel::Kallsyms;
 use deepctx_symbolizer::maps::{self, Backing, Keep, Mapping};
 use deepctx_symbolizer::native::{DebugInfo, Modules, Native};
 use deepctx_symbolizer::{Avma, FileOffset, KernelAddr, Svma};
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     match kind % 5 {
         0 => {
@@ -50,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
         }
         _ => name(data),
     }
-});
+}
 
 /// Names some addresses of a file with these bytes.
 fn name(bytes: &[u8]) {

@@ -1,15 +1,14 @@
 //! Traces of other tools with their events, as arbitrary bytes: Kineto, rocprofv3, XPlane, and gzip around them.
 //!
 //! Beyond "no panic, no hang, bounded memory": what is computed over time adds up.
-#![no_main]
 
 use deepctx_analysis::OverTime;
 use deepctx_analysis::over_time::Steps;
 use deepctx_profile::trace::Job;
 use deepctx_storage::import;
-use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Ok((trace, _)) = import::trace(data) else { return };
     let job = Job::new(vec![("fuzz".to_owned(), trace)]).expect("one trace has one rank");
     let tables = OverTime::compute(&job, Steps::default());
@@ -19,4 +18,4 @@ fuzz_target!(|data: &[u8]| {
     for path in &tables.critical_paths {
         assert_eq!(path.parts.iter().map(|part| part.time_ns).sum::<u64>(), path.window_ns);
     }
-});
+}

@@ -2,19 +2,18 @@
 //!
 //! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": a table must be sorted, look up
 //! its own rows, survive its cache file, and say what gimli's interpreter says of each frame that stands alone.
-#![no_main]
 
 use deepctx_common::unwind::{PAGE_SHIFT, Rule, fp_kind, row, rule_kind};
 use deepctx_symbolizer::pclntab::Pclntab;
 use deepctx_symbolizer::unwind_rows::{Limits, UnwindTable, cache};
 use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, RegisterRule, UnwindSection, X86_64};
-use libfuzzer_sys::fuzz_target;
 
 /// Address of the section, in the middle of the text, so that relative addresses in both directions stay inside.
 const SECTION: u64 = 0x80_0000;
 const TEXT: (u64, u64) = (0x1000, 0x100_0000);
 
-fuzz_target!(|data: &[u8]| {
+/// Runs one input.
+pub fn run(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     match kind % 6 {
         0 => {
@@ -35,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
         4 => cached(data),
         _ => go(data),
     }
-});
+}
 
 /// Small enough that a table of the most pages is not most of the time.
 fn limits() -> Limits {

@@ -5,9 +5,10 @@
 //!
 //! All test programs are compiled once, for the whole workspace, by the linter where that is wanted too, and then run
 //! in two rows side by side: what is only compiled in one, the programs in the order of their groups in the other.
-//! Those of the frameworks and the emulated kernels come last, each in the row that is done first. An integration test file belongs to the group that begins its name (`live_native.rs`
-//! to `live`); all others are `unit`. Programs of the privileged groups run as root. A test that cannot run here prints
-//! a line `skipped: REASON`, which is a failure where `CI` is `true`; only `skipped, no GPU: REASON` is excused there.
+//! Those of the frameworks and the emulated kernels come last, each in the row that is done first. An integration test
+//! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the
+//! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`, which is a failure where
+//! `CI` is `true`; only `skipped, no GPU: REASON` is excused there.
 
 mod ended;
 mod outcome;

@@ -1,0 +1,89 @@
+//! Every fuzz target on its seeds, and on some thousand inputs that are seeds with small changes.
+//!
+//! Owns: the changes, which are the same in every run. Because: a target that nobody compiles is none, and most faults
+//! of parsers are a change or two away from a valid file. Does not: look for long: `cargo xtask fuzz` does.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use deepctx_fuzz_targets::{TARGETS, Target};
+
+/// Changed inputs of each target.
+const INPUTS: u64 = 3_000;
+/// Changes of one input at most.
+const CHANGES_MAX: u64 = 4;
+/// Bytes that parsers stumble over.
+const EDGES: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, b'"', b'{', b'\n'];
+
+/// Numbers that look random and are the same in every run (xorshift64*, Vigna 2016).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let number = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
+        number as usize % bound.max(1)
+    }
+}
+
+/// Changes some bytes, cuts the end off, or repeats a part.
+fn change(input: &mut Vec<u8>, numbers: &mut Numbers) {
+    if input.is_empty() {
+        return input.push(EDGES[numbers.below(EDGES.len())]);
+    }
+    let at = numbers.below(input.len());
+    match numbers.below(6) {
+        0 => input[at] ^= 1 << numbers.below(8),
+        1 => input[at] = EDGES[numbers.below(EDGES.len())],
+        2 => input.truncate(at),
+        3 => {
+            let part = input[at..(at + 1 + numbers.below(64)).min(input.len())].to_vec();
+            let to = numbers.below(input.len());
+            input.splice(to..to, part);
+        }
+        4 => {
+            let end = (at + 1 + numbers.below(16)).min(input.len());
+            input.drain(at..end);
+        }
+        _ => {
+            let end = (at + 8).min(input.len());
+            input[at..end].fill(EDGES[numbers.below(5)]);
+        }
+    }
+}
+
+fn holds(target: &Target, input: &[u8], what: &str) {
+    let run = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
+    assert!(run.is_ok(), "{}: {what}: {}", target.name, input.escape_ascii());
+}
+
+#[test]
+fn seeds_and_their_neighbours_hold() {
+    for target in TARGETS {
+        let seeds = target.seeds().unwrap();
+        assert!(!seeds.is_empty(), "{} has no seeds", target.name);
+        for (n, seed) in seeds.iter().enumerate() {
+            holds(target, seed, &format!("seed {n}"));
+        }
+        let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
+        for n in 0..INPUTS {
+            let mut input = seeds[numbers.below(seeds.len())].clone();
+            for _ in 0..=numbers.below(CHANGES_MAX as usize) {
+                change(&mut input, &mut numbers);
+            }
+            holds(target, &input, &format!("input {n}"));
+        }
+    }
+}
+
+#[test]
+fn every_target_is_run_by_the_fuzzer() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/fuzz_targets");
+    let mut files: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    files.sort();
+    assert_eq!(files, TARGETS.iter().map(|target| target.name).collect::<Vec<_>>());
+}
