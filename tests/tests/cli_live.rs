@@ -288,3 +288,23 @@ fn cycles_are_counted_or_reported_as_unavailable() {
         assert!(!output.exists(), "nothing is left behind");
     }
 }
+
+#[test]
+fn the_demo_records_its_example_and_ends_it() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("demo.dctx");
+    let mut demo = program();
+    demo.args(["demo", "--print", "2s", "-o", output.to_str().unwrap()]).stdin(Stdio::null());
+    let demo = demo.output().unwrap();
+    let (said, report) =
+        (String::from_utf8_lossy(&demo.stderr), String::from_utf8_lossy(&demo.stdout).into_owned());
+    assert!(demo.status.success(), "{said}");
+    assert!(report.contains("training.py:") && said.contains("$ deepctx-bpf report "), "{said}\n{report}");
+    let stacks = folded(&output);
+    assert!(stacks.contains("training.py:train_step"), "{stacks}");
+    let pid = said.split("runs as process ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+    assert!(!Path::new("/proc").join(pid).exists(), "{pid} is still there");
+}

@@ -94,6 +94,7 @@ impl Confinement {
             | Command::Dump(_)
             | Command::Doctor(_)
             | Command::Probes(_)
+            | Command::Demo(_)
             | Command::Completions(_)
             | Command::ManualPages(_) => return None,
         })

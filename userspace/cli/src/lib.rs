@@ -12,6 +12,8 @@ pub mod common_args;
 pub mod config;
 pub mod confinement;
 pub mod debug_info;
+pub mod demo;
+pub mod demo_args;
 pub mod destination;
 pub mod diff;
 pub mod doctor;
@@ -112,6 +114,7 @@ fn run(cli: Cli) -> Result<Done, Failure> {
         Command::Dump(arguments) => dump::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Probes(arguments) => probes::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::ManualPages(arguments) => manual::manual_pages(&arguments),
     }

@@ -16,6 +16,7 @@ use super::capture_args::{
 };
 use super::common_args::CommonArgs;
 use super::debug_info;
+use super::demo_args::DemoArgs;
 use super::duration;
 use super::fail_on::FailOn;
 use super::manual_args::{CompletionsArgs, ManualPagesArgs};
@@ -104,6 +105,9 @@ pub enum Command {
         before_help = "  sudo deepctx-bpf probes --pid 4711\n  deepctx-bpf probes --library /usr/lib/x86_64-linux-gnu/libcuda.so.1 --format json"
     )]
     Probes(ProbesArgs),
+    /// Start an example program and show where its time goes.
+    #[command(before_help = "  sudo deepctx-bpf demo\n  sudo deepctx-bpf demo --print 5s")]
+    Demo(DemoArgs),
     /// Print a script that completes options in a shell.
     #[command(
         before_help = "  deepctx-bpf completions bash > ~/.local/share/bash-completion/completions/deepctx-bpf\n  deepctx-bpf completions fish > ~/.config/fish/completions/deepctx-bpf.fish"
@@ -133,6 +137,7 @@ impl Command {
             Command::ReplayRaw(arguments) => &arguments.common,
             Command::Doctor(arguments) => &arguments.common,
             Command::Probes(arguments) => &arguments.common,
+            Command::Demo(arguments) => &arguments.common,
             Command::Completions(arguments) => &arguments.common,
             Command::ManualPages(arguments) => &arguments.common,
         }

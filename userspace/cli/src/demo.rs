@@ -1,0 +1,136 @@
+//! `demo`: an example program, started and shown where its time goes.
+//!
+//! Owns: the example, and its end. Because: whoever installed a package sees within seconds what the profiler shows,
+//! without a program of their own. Does not: do anything that the printed commands would not do as well.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::io::IsTerminal as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Child;
+
+use clap::Parser as _;
+use tempfile::TempDir;
+
+use super::command::Waiting;
+use super::command_user::CommandUser;
+use super::demo_args::DemoArgs;
+use super::failure::{Done, Failure};
+use super::options::Cli;
+use super::progress::Progress;
+
+/// The example: a training loop in plain Python, with what slows such loops down.
+const PROGRAM: &str = include_str!("demo/training.py");
+/// Its file, as frames name it.
+const FILE: &str = "training.py";
+/// Names of interpreters that can run it.
+const INTERPRETERS: [&str; 2] = ["python3", "python"];
+
+/// Runs it.
+///
+/// # Errors
+/// What stopped it.
+pub fn run(arguments: &DemoArgs) -> Result<Done, Failure> {
+    let example = Example::start()?;
+    let pid = example.child.id().to_string();
+    let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    if arguments.print.is_none() && terminal {
+        return command(&["live", "--pid", &pid]);
+    }
+    let seconds = format!("{}s", arguments.print.unwrap_or(DemoArgs::PRINT).as_secs_f64());
+    let output = arguments.output.to_string_lossy().into_owned();
+    let mut record = vec!["record", "--pid", &pid, "--duration", &seconds, "-o", &output];
+    record.extend(arguments.force.then_some("--force"));
+    command(&record)?;
+    // What opens the profile gives up the right to end it.
+    drop(example);
+    command(&["report", &output])
+}
+
+/// Runs one of our own commands, and shows it.
+fn command(words: &[&str]) -> Result<Done, Failure> {
+    Progress::new(false).say(&format!("$ deepctx-bpf {}", words.join(" ")));
+    let cli = Cli::try_parse_from(std::iter::once(&"deepctx-bpf").chain(words));
+    super::run(cli.map_err(|error| Failure::new(error.to_string()))?)
+}
+
+/// The example program while it runs.
+struct Example {
+    child: Child,
+    /// Where its file is.
+    _folder: TempDir,
+}
+
+impl Example {
+    /// Starts it as the caller of `sudo`: it needs no rights.
+    fn start() -> Result<Self, Failure> {
+        let interpreter = interpreter(env::var_os("PATH"))?;
+        let failed = |error| Failure::io("the example program", &error);
+        // Whoever called `sudo` reads it.
+        let folder = tempfile::Builder::new()
+            .prefix("deepctx-demo-")
+            .permissions(Permissions::from_mode(0o755))
+            .tempdir()
+            .map_err(failed)?;
+        let file = folder.path().join(FILE);
+        fs::write(&file, PROGRAM).map_err(failed)?;
+        fs::set_permissions(&file, Permissions::from_mode(0o644)).map_err(failed)?;
+        let words = [interpreter.into_os_string(), file.into_os_string()];
+        let child = Waiting::start(&words, Vec::new(), CommandUser::choose(None)?)?.go()?;
+        Progress::new(false)
+            .say(&format!("the example, a training loop in plain Python, runs as process {}", child.id()));
+        Ok(Self { child, _folder: folder })
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        // It may have ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// An interpreter in one of these folders.
+fn interpreter(folders: Option<OsString>) -> Result<PathBuf, Failure> {
+    let folders: Vec<_> = env::split_paths(&folders.unwrap_or_default()).collect();
+    let in_order = INTERPRETERS.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name)));
+    let executable = |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
+    };
+    { in_order }.find(executable).ok_or_else(|| {
+        Failure::new("the example needs Python: there is no python3 in PATH")
+            .hint("install python3, or look at a process of your own: `sudo deepctx-bpf --pid PID`")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn python3_comes_before_python_and_must_be_executable() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let put = |path: PathBuf, mode| {
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        put(one.path().join("python3"), 0o644);
+        put(one.path().join("python"), 0o755);
+        let wanted = put(two.path().join("python3"), 0o755);
+        let folders = env::join_paths([one.path(), two.path()]).unwrap();
+        assert_eq!(interpreter(Some(folders)).unwrap(), wanted);
+    }
+
+    #[test]
+    fn without_python_the_demo_says_what_to_do() {
+        let empty = tempfile::tempdir().unwrap();
+        for folders in [None, Some(empty.path().into())] {
+            let failure = interpreter(folders).unwrap_err().to_string();
+            assert!(failure.contains("no python3 in PATH"), "{failure}");
+        }
+    }
+}
