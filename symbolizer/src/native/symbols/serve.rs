@@ -27,11 +27,20 @@ const BOUNDS: Bounds =
 /// asks for more.
 const OWN_MEMORY: u64 = 4 << 30;
 
+/// Most memory of its own that outlasts [`KEPT_PERIODS`]; beyond it the tables that were used longest ago go. Names
+/// stay cached by who asks, so tables are needed ever less often.
+const KEPT_BYTES: u64 = 48 << 20;
+/// Periods between two looks at it: a file of which a name is asked for in each is read again once in that time, which
+/// takes a tenth of a second, or one of a program with much debug information.
+const KEPT_PERIODS: u64 = 10;
+
 /// Answers requests on standard input, which is a socket, until it is closed. Nothing else may run in this process.
 ///
 /// # Errors
 /// The privileges cannot be given up, or the socket fails.
 pub fn serve() -> io::Result<()> {
+    // No file can be opened once privileges are given up.
+    let memory = OwnMemory::open().ok();
     worker::give_up_privileges(&BOUNDS)?;
     worker::limit_memory(OWN_MEMORY)?;
     worker::limit_threads()?;
@@ -41,18 +50,52 @@ pub fn serve() -> io::Result<()> {
     // A second wall. A kernel without seccomp, or a container that forbids it, has the first.
     let _ = worker::enter(true);
     worker::ready(&socket)?;
-    answer_all(&socket)
+    answer_all(&socket, memory.as_ref())
+}
+
+/// What this process has in memory that is no page of a file.
+pub(super) struct OwnMemory(File);
+
+impl OwnMemory {
+    fn open() -> io::Result<Self> {
+        File::open("/proc/self/statm").map(Self)
+    }
+
+    /// Resident pages less those of files (`proc_pid_statm(5)`); `None` where the kernel does not say.
+    fn bytes(&self) -> Option<u64> {
+        let mut text = [0; 128];
+        let length = self.0.read_at(&mut text, 0).ok()?;
+        let mut pages = str::from_utf8(&text[..length]).ok()?.split_whitespace().map(str::parse::<u64>);
+        let (resident, of_files) = (pages.nth(1)?.ok()?, pages.next()?.ok()?);
+        Some(resident.saturating_sub(of_files) * rustix::param::page_size() as u64)
+    }
+}
+
+/// Drops tables until no more than this is kept, or nothing but those of the last request.
+fn keep_below(most: u64, tables: &mut Tables, memory: &OwnMemory) {
+    while memory.bytes().is_some_and(|bytes| bytes > most) && tables.forget_oldest() {
+        // SAFETY: no argument is a pointer; the allocator gives free pages back.
+        unsafe { libc::malloc_trim(0) };
+    }
 }
 
 /// Answers requests until the socket is closed.
-pub(super) fn answer_all(mut socket: &UnixStream) -> io::Result<()> {
+pub(super) fn answer_all(mut socket: &UnixStream, memory: Option<&OwnMemory>) -> io::Result<()> {
     let mut tables = Tables::default();
+    let mut looked_in = 0;
     while let Some((request, [shared, own, debug, supplement])) = worker::receive::<REQUEST_BYTES, 4>(socket)?
     {
         let request = Request::decode(request).ok_or(io::ErrorKind::InvalidData)?;
         let files = Files { own: &own, debug: &debug, supplement: &supplement };
         let written = answer_one(&mut tables, request, &shared, files)?;
         socket.write_all(&(written as u64).to_le_bytes())?;
+        // While nobody waits.
+        if let Some(memory) = memory
+            && request.asked.period >= looked_in.saturating_add(KEPT_PERIODS)
+        {
+            looked_in = request.asked.period;
+            keep_below(KEPT_BYTES, &mut tables, memory);
+        }
     }
     Ok(())
 }
@@ -94,7 +137,7 @@ mod tests {
         let file = file.as_fd();
         send(&ours, &request.encode(), &[shared.as_fd(), file, file, file]).unwrap();
         ours.shutdown(std::net::Shutdown::Write).unwrap();
-        answer_all(&theirs).unwrap();
+        answer_all(&theirs, None).unwrap();
         let mut length = [0; 8];
         ours.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         io::Read::read_exact(&mut &ours, &mut length).unwrap();
@@ -130,6 +173,26 @@ mod tests {
         let starts = answer::decode_starts(&answered(request, &file, &addresses), addresses.len()).unwrap();
         assert_eq!(starts, Tables::starts(&file, &addresses));
         assert!(starts.iter().flatten().count() > 400);
+    }
+
+    #[test]
+    fn tables_beyond_the_bound_go_but_the_last() {
+        let (_, addresses) = this_program();
+        let file = File::open("/proc/self/exe").unwrap();
+        let files = Files { own: &file, debug: &file, supplement: &file };
+        let (mut tables, memory) = (Tables::default(), OwnMemory::open().unwrap());
+        let read = |tables: &mut Tables, key| {
+            let asked = Asked { key, debug: DebugFile::Own, ..Asked::default() };
+            assert!(tables.functions(asked, files, &addresses).unwrap().with_debug);
+        };
+        (1..=4).for_each(|key| read(&mut tables, key));
+        keep_below(u64::MAX, &mut tables, &memory);
+        assert_eq!(tables.files(), 4);
+        keep_below(0, &mut tables, &memory);
+        assert_eq!(tables.files(), 1);
+        assert!(memory.bytes().is_some_and(|bytes| bytes > 0));
+        // What was dropped is read again.
+        read(&mut tables, 1);
     }
 
     #[test]

@@ -125,6 +125,18 @@ impl Tables {
         self.kept.remove(&key).is_some()
     }
 
+    /// Drops the tables that were used longest ago. False when there are none but those of the last use.
+    pub(super) fn forget_oldest(&mut self) -> bool {
+        let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(key, _)| *key);
+        self.kept.len() > 1 && oldest.is_some_and(|oldest| self.forget(oldest))
+    }
+
+    /// Files whose tables are kept.
+    #[cfg(test)]
+    pub(super) fn files(&self) -> usize {
+        self.kept.len()
+    }
+
     /// Drops what was not used for long.
     fn drop_idle(&mut self, period: u64) {
         self.kept.retain(|_, kept| period.saturating_sub(kept.period) <= IDLE_PERIODS);
@@ -132,8 +144,7 @@ impl Tables {
 
     fn of(&mut self, asked: Asked, files: Files<'_>) -> Result<&Kept, NoSymbol> {
         if !self.kept.contains_key(&asked.key) && self.kept.len() >= KEPT_MAX {
-            let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(key, _)| *key);
-            oldest.map(|key| self.kept.remove(&key));
+            self.forget_oldest();
         }
         let kept = match self.kept.entry(asked.key) {
             std::collections::hash_map::Entry::Occupied(kept) => kept.into_mut(),
