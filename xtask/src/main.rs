@@ -71,6 +71,8 @@ enum Chore {
     Traces(traces::Options),
     /// Measure the figures the project promises; one JSON line each.
     Bench(bench::Options),
+    /// Capture the whole machine for hours while processes and libraries come and go: nothing may grow.
+    Soak(bench::soak::Options),
 }
 
 fn main() {
@@ -91,6 +93,7 @@ fn main() {
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Traces(options) => traces::run(&options),
         Chore::Bench(options) => bench::run(&options),
+        Chore::Soak(options) => bench::soak::run(&options),
     };
     if let Err(error) = outcome {
         eprintln!("error: {error:#}");

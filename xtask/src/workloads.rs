@@ -176,6 +176,29 @@ pub(crate) fn mixed() -> Result<Workload> {
     Ok(Workload { name: "python+numpy+c++", command })
 }
 
+/// Processes and libraries that come and go, so many a second.
+pub(crate) fn churn(per_second: u32, libraries: &[PathBuf]) -> Result<Workload> {
+    let program = compiled("churn", "churn.c", |from, to| {
+        let mut compiler = sh::command("cc");
+        compiler.args(["-O2", "-o"]).args([to, from]).arg("-ldl");
+        Ok(compiler)
+    })?;
+    let mut command = Command::new(program);
+    command.arg(per_second.to_string()).args(libraries);
+    Ok(Workload { name: "churn", command })
+}
+
+/// A program that launches on the simulated device until it is ended.
+pub(crate) fn simulated_launches() -> Result<Workload> {
+    sim::run()?;
+    let mut command = Command::new(gpu_launch()?);
+    command.args(["--threads", "2", "--rate", "500", "--seconds", "1000000"]);
+    command
+        .env("LD_LIBRARY_PATH", sim::folder().join("cuda13"))
+        .env("CUDA_INJECTION64_PATH", sim::collector());
+    Ok(Workload { name: "launches on the simulated device", command })
+}
+
 /// Where a training loop runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
@@ -382,6 +405,11 @@ impl Running {
     /// Process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Whether the program has not ended.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|ended| ended.is_none())
     }
 
     /// Lets the program run for `time`; gives the first and the last line of progress that fell into it.

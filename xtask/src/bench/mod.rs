@@ -19,6 +19,7 @@ mod rates;
 mod recording;
 mod report;
 mod sample_cost;
+pub(crate) mod soak;
 mod trace;
 
 use crate::{setup, sh};

@@ -86,6 +86,13 @@ impl Profilers {
         self.start(Kind::Ours, command)
     }
 
+    /// Our own profiler on the whole machine, with segments as often as users have them.
+    pub(super) fn attach_to_machine(&self, profile: &Path, frequency: u32) -> Result<Attached> {
+        let mut command = Command::new(&self.ours);
+        command.args(["record", "--force", "--all", "--freq", &frequency.to_string(), "-o"]).arg(profile);
+        self.start(Kind::Ours, command)
+    }
+
     /// Our own profiler, verbose.
     pub(super) fn attach_verbose(&self, pid: u32, frequency: u32) -> Result<Attached> {
         let mut command = self.command(Kind::Ours, pid, frequency)?;

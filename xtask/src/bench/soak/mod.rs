@@ -1,0 +1,191 @@
+//! `cargo xtask soak`: a capture of the whole machine for hours, while processes and libraries come and go.
+//!
+//! Owns: what runs beside the profiler, and what must not grow. Because: what a profiler forgets to give back shows
+//! after hours, on somebody else's machine. Does not: say how fast anything is.
+
+mod curve;
+mod reading;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::figure::{Figure, Target, median};
+use super::profiler::{Attached, Profilers};
+use super::report::Report;
+use super::{Profile, product};
+use crate::sh;
+use crate::workloads::{self, Running};
+use reading::Reading;
+
+/// Options of `cargo xtask soak`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// How long, hours.
+    #[arg(long, default_value_t = 2.0)]
+    hours: f64,
+    /// Samples per second and CPU.
+    #[arg(long, default_value_t = 99)]
+    freq: u32,
+    /// Processes started a second.
+    #[arg(long, default_value_t = 100)]
+    forks: u32,
+    /// An already built deepctx-bpf, instead of a fresh build with the profile `release`.
+    #[arg(long, value_name = "FILE")]
+    profiler: Option<PathBuf>,
+    /// Where the curves are drawn, as SVG.
+    #[arg(long, value_name = "FILE")]
+    curves: Option<PathBuf>,
+}
+
+/// Readings of one run.
+const READINGS: u32 = 180;
+/// Two readings are not closer than this.
+const APART_MIN: Duration = Duration::from_secs(2);
+/// Libraries that come and go.
+const LIBRARIES: usize = 8;
+/// Memory of the profiler with what it locks in the kernel, MiB.
+const MEMORY_MAX: f64 = 150.0;
+/// Between the second third of a run and the last, memory may differ by this share: allocators keep what they had.
+const GROWTH_MAX: f64 = 0.05;
+/// And descriptors by so many: a worker or a segment may just be open.
+const DESCRIPTORS_MAX: f64 = 8.0;
+/// Longest time to end after SIGINT.
+const END_MAX: Duration = Duration::from_secs(5);
+
+/// Runs the chore.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    ensure!(options.hours > 0.0 && options.forks > 0, "--hours and --forks must be more than 0");
+    let ours = options.profiler.clone().map_or_else(|| product(Profile::Release), Ok)?;
+    if !sh::is_root() {
+        bail!(
+            "soak: expected root, which captures the whole machine\nhint: sudo cargo xtask soak --profiler FILE"
+        );
+    }
+    let profilers = Profilers::new(&ours)?;
+    let libraries = Libraries::new(&profilers.file("soak-libraries"))?;
+    let mut targets = vec![
+        ("processes that come and go", workloads::churn(options.forks, &libraries.paths)?.start()?),
+        ("torch", workloads::torch()?.start()?),
+        ("the simulated device", workloads::simulated_launches()?.start()?),
+    ];
+    let profile = profilers.file("soak.dctx");
+    let mut attached = profilers.attach_to_machine(&profile, options.freq)?;
+    let readings = read(options, &mut attached, &profile, &libraries)?;
+    if let Some(path) = &options.curves {
+        fs::write(path, curve::svg(&readings)).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    let gone = |(name, target): &mut (&'static str, Running)| (!target.is_alive()).then_some(*name);
+    let gone: Vec<_> = targets.iter_mut().filter_map(gone).collect();
+    let asked = Instant::now();
+    let code = attached.finish()?;
+    let ended_after = asked.elapsed();
+    drop(targets);
+    judge(&ours, &profile, &readings, &gone, code, ended_after)
+}
+
+/// Reads what the profiler takes, in equal steps, and replaces a library before each reading.
+fn read(
+    options: &Options,
+    attached: &mut Attached,
+    profile: &Path,
+    libraries: &Libraries,
+) -> Result<Vec<Reading>> {
+    let whole = Duration::from_secs_f64(options.hours * 3600.0);
+    let apart = (whole / READINGS).max(APART_MIN);
+    let (begun, mut readings) = (Instant::now(), Vec::new());
+    while begun.elapsed() < whole {
+        std::thread::sleep(apart.min(whole.saturating_sub(begun.elapsed())));
+        attached.alive()?;
+        libraries.replace(readings.len())?;
+        readings.push(Reading::of(attached.pid(), profile, begun.elapsed())?);
+        if let Some(last) = readings.last() {
+            eprintln!("    {last}");
+        }
+    }
+    Ok(readings)
+}
+
+/// The figures of a run, and an error where one of them is not met.
+fn judge(
+    ours: &Path,
+    profile: &Path,
+    readings: &[Reading],
+    gone: &[&str],
+    code: Option<i32>,
+    ended_after: Duration,
+) -> Result<()> {
+    ensure!(readings.len() >= 6, "too short: {} readings, and 6 are needed", readings.len());
+    let thirds: Vec<&[Reading]> = readings.chunks(readings.len().div_ceil(3)).collect();
+    let middle =
+        |part: usize, of: fn(&Reading) -> f64| median(&thirds[part].iter().map(of).collect::<Vec<_>>());
+    let memory: Vec<f64> = readings.iter().map(Reading::memory_mib).collect();
+    let most = memory.iter().copied().fold(0.0, f64::max);
+    let before = middle(1, Reading::memory_mib);
+    let growth = (middle(2, Reading::memory_mib) - before) / before;
+    let descriptors = middle(2, |reading| reading.descriptors) - middle(1, |reading| reading.descriptors);
+    let report = Report::of(ours, profile)?;
+    let imbalances = report.imbalances();
+    let losses: u64 = report.stages.iter().flat_map(|stage| stage.dropped.values()).sum();
+    let hours = readings.last().map_or(0.0, |reading| reading.at.as_secs_f64() / 3600.0);
+    let figures = [
+        Figure::new("soak", "resident and locked memory, most", "MiB", vec![most])
+            .target(Target::AtMost(MEMORY_MAX))
+            .note("hours", hours)
+            .note("workers_mib", middle(2, |reading| reading.workers_mib)),
+        Figure::new("soak", "memory, last third beside the second", "share", vec![growth])
+            .target(Target::AtMost(GROWTH_MAX)),
+        Figure::new("soak", "descriptors, last third beside the second", "descriptors", vec![descriptors])
+            .target(Target::AtMost(DESCRIPTORS_MAX)),
+        Figure::new(
+            "soak",
+            "places where the ledger does not add up",
+            "places",
+            vec![imbalances.len() as f64],
+        )
+        .target(Target::AtMost(0.0))
+        .note("received", report.stage("kernel")?.received)
+        .note("lost", losses)
+        .note("imbalances", serde_json::json!(imbalances)),
+        Figure::new("soak", "time to end after SIGINT", "s", vec![ended_after.as_secs_f64()])
+            .target(Target::AtMost(END_MAX.as_secs_f64())),
+        Figure::new("soak", "files of the profile", "files", vec![middle(2, |reading| reading.files)])
+            .note("mib", middle(2, |reading| reading.profile_mib)),
+    ];
+    figures.iter().for_each(Figure::print);
+    ensure!(gone.is_empty(), "ended before the capture did: {}", gone.join(", "));
+    ensure!(code == Some(0), "the profiler ended with {code:?}");
+    let missed = figures.iter().filter(|figure| figure.line()["met"] == false).count();
+    ensure!(missed == 0, "{missed} figures are not met");
+    Ok(())
+}
+
+/// Libraries that are replaced while they are used, as an upgrade does: each time another file of that name.
+struct Libraries {
+    paths: Vec<PathBuf>,
+    original: PathBuf,
+}
+
+impl Libraries {
+    fn new(folder: &Path) -> Result<Self> {
+        fs::create_dir_all(folder)?;
+        let found =
+            sh::output(Command::new("sh").args(["-c", "ldd /bin/sh | awk '/libc\\.so/ { print $3 }'"]))?;
+        let original = Path::new(found.trim()).with_file_name("libm.so.6");
+        let paths = (0..LIBRARIES).map(|n| folder.join(format!("libchurn{n}.so"))).collect();
+        let libraries = Self { paths, original };
+        (0..LIBRARIES).try_for_each(|n| libraries.replace(n))?;
+        Ok(libraries)
+    }
+
+    /// Puts a new file in the place of one of them.
+    fn replace(&self, n: usize) -> Result<()> {
+        let (path, new) = (&self.paths[n % LIBRARIES], self.paths[0].with_file_name("new"));
+        fs::copy(&self.original, &new).with_context(|| format!("cannot copy {}", self.original.display()))?;
+        fs::rename(&new, path)?;
+        Ok(())
+    }
+}
