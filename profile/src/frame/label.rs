@@ -42,7 +42,9 @@ impl Frame {
             Frame::Root => label.put("all"),
             Frame::TreeFull => label.put("[tree full]"),
             Frame::TableFull => label.put("[frames full]"),
+            Frame::Process { comm, pid: Frame::OTHERS } => label.with(comm, format_args!("-[others]")),
             Frame::Process { comm, pid } => label.with(comm, format_args!("-{pid}")),
+            Frame::Thread { name, tid: Frame::OTHERS } => label.with(name, format_args!("/[others]")),
             Frame::Thread { name, tid } => label.with(name, format_args!("/{tid}")),
             Frame::Python { function, file, line, .. } => label.python(function, file, line),
             Frame::Native { symbol, file, line, .. } => {
@@ -291,6 +293,7 @@ mod tests {
         let cases = [
             (Frame::Root, "all", "all", "", ""),
             (Frame::Process { comm: s("python3"), pid: 4711 }, "python3-4711", "python3-4711", "", ""),
+            (Frame::Process { comm: s("cc1"), pid: Frame::OTHERS }, "cc1-[others]", "cc1-[others]", "", ""),
             (Frame::Thread { name: s("pt_data;1"), tid: 9 }, "pt_data:1/9", "pt_data:1/9", "", ""),
             (
                 python(s("Model.forward"), s("/srv/app/model.py")),

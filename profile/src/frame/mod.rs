@@ -254,6 +254,9 @@ pub enum Origin {
 }
 
 impl Frame {
+    /// In the place of an id: all processes, or threads, of that name which have no context of their own.
+    pub const OTHERS: u32 = u32::MAX;
+
     /// Kind of frame: its colour and its letter.
     pub fn kind(&self) -> FrameKind {
         match self {

@@ -12,11 +12,11 @@ use crate::arena::RecordRef;
 use crate::attribution::{Attribution, sample_at, wait_of};
 use crate::decode::{Event, decode};
 use crate::pipeline::{Pipeline, Unresolved};
+use crate::python_seen;
 use crate::stack_cache::StackKey;
 use crate::stage::CallRecord;
 use crate::stages::off_cpu::{self, Context, WaitId};
 use crate::symbols::Symbols;
-use crate::{python_seen, threads};
 
 impl<S: Symbols> Pipeline<S> {
     /// Attributes a record whose stack was seen before; notes what is missing of one whose stack was not.
@@ -117,7 +117,7 @@ impl<S: Symbols> Pipeline<S> {
             Ok(Event::Message(message, bytes)) => {
                 let time_ns = message.header.time_ns;
                 let mut node =
-                    |profile: &mut Profile| threads::process_node(message.pid, time_ns, "", symbols, profile);
+                    |profile: &mut Profile| threads.process_node(message.pid, time_ns, "", symbols, profile);
                 stages.set.gpu.message(&message, bytes, profile, &mut node);
                 stages.set.gpu.ask_names(symbols, profile);
             }

@@ -27,6 +27,7 @@ mod loss_windows;
 mod name_frames;
 mod native_omitted;
 pub mod order;
+mod own_contexts;
 mod pipeline;
 mod python_seen;
 mod reason;

@@ -20,6 +20,7 @@ use crate::decode::{Event, Sample, Sequences, records};
 use crate::input::{Input, SpaceUpdate, UnnamedKernel, UnreadCubin};
 use crate::order::{Key, Late, Order};
 use crate::python_seen::PythonSeen;
+use crate::reason::CONTEXT_SHARED;
 use crate::resolve::Resolve;
 use crate::stack_cache::{CachedStack, StackCache, StackKey};
 use crate::stage::{ProcessChange, ProcessChangeKind};
@@ -132,7 +133,9 @@ impl<S: Symbols> Pipeline<S> {
     }
 
     /// Takes in what the kernel programs' tables lack, total so far: reasons why stacks may be incomplete.
-    pub fn tables_lack(&mut self, gaps: Vec<(&'static Reason, u64)>) {
+    pub fn tables_lack(&mut self, mut gaps: Vec<(&'static Reason, u64)>) {
+        let shared = self.threads.shared();
+        gaps.extend((shared > 0).then_some((CONTEXT_SHARED, shared)));
         self.accounts.tables(gaps);
     }
 

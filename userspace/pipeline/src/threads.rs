@@ -1,7 +1,8 @@
 //! Threads: who was running → its node in the tree (`process`, then `thread`).
 //!
 //! Owns: a bounded cache by thread id, and how a process gets its name. Because: every stack begins with these two
-//! frames, and looking them up by name for each sample would cost more than the rest. Does not: follow processes.
+//! frames, and looking them up by name for each sample would cost more than the rest. Does not: follow processes, or
+//! decide which of them have a node of their own ([`crate::own_contexts`]).
 
 use deepctx_common::record::StackSample;
 use deepctx_profile::frame::Frame;
@@ -9,6 +10,7 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
+use crate::own_contexts::{Given, OwnContexts};
 use crate::symbols::{SpaceId, Symbols};
 
 /// Threads remembered: more than run on a big host; at the bound all are forgotten and found again in the tree.
@@ -18,13 +20,14 @@ const THREADS_MAX: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub struct Threads {
     known: FxHashMap<(u32, u32), NamedThread>,
+    contexts: OwnContexts,
 }
 
 #[derive(Debug)]
 struct NamedThread {
     space: SpaceId,
     comm: [u8; 16],
-    node: NodeId,
+    given: Given,
 }
 
 impl Threads {
@@ -39,7 +42,13 @@ impl Threads {
     ) -> NodeId {
         let key = (sample.pid, sample.tid);
         match self.known.get(&key) {
-            Some(known) if known.space == space && known.comm == sample.comm => known.node,
+            Some(known)
+                if known.space == space
+                    && known.comm == sample.comm
+                    && sample.header.time_ns < known.given.until_ns =>
+            {
+                known.given.node
+            }
             _ => self.learn(key, sample, space, symbols, profile),
         }
     }
@@ -54,33 +63,52 @@ impl Threads {
     ) -> NodeId {
         let (pid, tid) = key;
         let thread_name = text(&sample.comm);
+        let time_ns = sample.header.time_ns;
         // The name of a thread is better than none; for the main thread it is the same.
-        let process = process_node(pid, sample.header.time_ns, &thread_name, symbols, profile);
+        let process = self.process(pid, time_ns, &thread_name, symbols, profile);
         let name = profile.text(&thread_name);
-        let thread = profile.frame(Frame::Thread { name, tid });
-        let node = profile.tree.child(process, thread);
+        let frame = |name, tid| Frame::Thread { name, tid };
+        let thread = self.contexts.node((process.node, name, tid), time_ns, profile, frame);
+        let given = Given { until_ns: thread.until_ns.min(process.until_ns), ..thread };
         if self.known.len() >= THREADS_MAX {
             self.known.clear();
         }
-        self.known.insert(key, NamedThread { space, comm: sample.comm, node });
-        node
+        self.known.insert(key, NamedThread { space, comm: sample.comm, given });
+        given.node
     }
-}
 
-/// The node of a process, made if need be; `otherwise` is its name when nobody knows another.
-pub fn process_node<S: Symbols>(
-    pid: u32,
-    time_ns: u64,
-    otherwise: &str,
-    symbols: &mut S,
-    profile: &mut Profile,
-) -> NodeId {
-    let comm = match symbols.process_name(pid, time_ns) {
-        Some(name) if !name.is_empty() => profile.text(name),
-        _ => profile.text(otherwise),
-    };
-    let process = profile.frame(Frame::Process { comm, pid });
-    profile.tree.child(NodeId::ROOT, process)
+    /// The node of a process, made if need be; `otherwise` is its name when nobody knows another.
+    pub fn process_node<S: Symbols>(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        otherwise: &str,
+        symbols: &mut S,
+        profile: &mut Profile,
+    ) -> NodeId {
+        self.process(pid, time_ns, otherwise, symbols, profile).node
+    }
+
+    /// Processes and threads that shared a node with others, at least for some time.
+    pub(crate) fn shared(&self) -> u64 {
+        self.contexts.shared()
+    }
+
+    fn process<S: Symbols>(
+        &mut self,
+        pid: u32,
+        time_ns: u64,
+        otherwise: &str,
+        symbols: &mut S,
+        profile: &mut Profile,
+    ) -> Given {
+        let comm = match symbols.process_name(pid, time_ns) {
+            Some(name) if !name.is_empty() => profile.text(name),
+            _ => profile.text(otherwise),
+        };
+        let frame = |comm, pid| Frame::Process { comm, pid };
+        self.contexts.node((NodeId::ROOT, comm, pid), time_ns, profile, frame)
+    }
 }
 
 /// The text of a NUL-padded name; bytes that are no UTF-8 are replaced.

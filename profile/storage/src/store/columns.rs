@@ -90,7 +90,7 @@ const FRAMES: &[Column] = &[
     )
     .or_none()
     .unique(),
-    column("number", U32, "process or thread id; number of a stream").or_none(),
+    column("number", U32, "process or thread id, 4294967295 for all others of that name; number of a stream").or_none(),
     column("module", Text, "path of the executable or library; path of a layer in its model").or_none(),
     column("file", Text, "path of the source file").or_none(),
     column("line", U32, "line being executed").or_none(),

@@ -1,0 +1,169 @@
+//! Own contexts: which processes and threads have a node of their own, and which share one.
+//!
+//! Owns: the shares of names, and the bound of all. Because: a machine that starts a hundred processes a second would
+//! give the tree a hundred contexts a second more, each with stacks of its own, of programs that ran once for a
+//! millisecond. Does not: know records, or where names come from.
+//!
+//! The first processes of a name have their own node, and so has whoever is still there after some seconds. What comes
+//! and goes beyond that shares one node of that name (`cc1-[others]`). The same holds for threads of a process.
+
+use deepctx_profile::frame::Frame;
+use deepctx_profile::intern::StrId;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashMap;
+
+/// Nodes of one name that are given at once.
+const AT_ONCE: u32 = 64;
+/// Beyond them, who is met again after this long has one, too.
+const AFTER_NS: u64 = 10_000_000_000;
+/// Nodes of one name in all.
+const OF_NAME_MAX: u32 = 1024;
+/// Nodes of all names. A node of a process comes with its stacks: these are a tenth of the contexts of a full tree.
+const ALL_MAX: usize = 1 << 14;
+/// Processes and threads without a node of their own that are remembered; at the bound all count as new.
+const YOUNG_MAX: usize = 1 << 16;
+/// Name of what has no node of its own, nor its name.
+const OTHERS: &str = "[others]";
+
+/// Who asks: below which node, by which name, as which number.
+type Key = (NodeId, StrId, u32);
+
+/// The node of a process or a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    pub(crate) node: NodeId,
+    /// From this time on it is to be asked for again, `CLOCK_MONOTONIC` nanoseconds.
+    pub(crate) until_ns: u64,
+}
+
+/// Who has a node.
+#[derive(Debug, Default)]
+pub(crate) struct OwnContexts {
+    own: FxHashMap<Key, NodeId>,
+    of_name: FxHashMap<(NodeId, StrId), u32>,
+    /// Since when those without one are known.
+    young: FxHashMap<Key, u64>,
+    /// Times that a node was shared with somebody new.
+    shared: u64,
+}
+
+impl OwnContexts {
+    /// The node of a process or thread, made if need be; `frame` makes its frame of a name and a number.
+    pub(crate) fn node(
+        &mut self,
+        (parent, name, number): Key,
+        time_ns: u64,
+        profile: &mut Profile,
+        frame: fn(StrId, u32) -> Frame,
+    ) -> Given {
+        let key = (parent, name, number);
+        if let Some(node) = self.own.get(&key) {
+            return Given { node: *node, until_ns: u64::MAX };
+        }
+        let count = self.of_name.get(&(parent, name)).copied().unwrap_or(0);
+        let since = self.young.get(&key).copied();
+        let lasts = since.is_some_and(|since| time_ns >= since.saturating_add(AFTER_NS));
+        if self.own.len() < ALL_MAX && (count < AT_ONCE || (lasts && count < OF_NAME_MAX)) {
+            self.young.remove(&key);
+            self.of_name.insert((parent, name), count + 1);
+            let frame = profile.frame(frame(name, number));
+            let node = profile.tree.child(parent, frame);
+            self.own.insert(key, node);
+            return Given { node, until_ns: u64::MAX };
+        }
+        if since.is_none() {
+            self.shared += 1;
+            if self.young.len() >= YOUNG_MAX {
+                self.young.clear();
+            }
+            self.young.insert(key, time_ns);
+        }
+        // Names are bounded with the nodes that they have.
+        let name = if count > 0 { name } else { profile.text(OTHERS) };
+        let frame = profile.frame(frame(name, Frame::OTHERS));
+        let node = profile.tree.child(parent, frame);
+        let until_ns = since.filter(|_| !lasts).unwrap_or(time_ns).saturating_add(AFTER_NS);
+        Given { node, until_ns }
+    }
+
+    /// Processes and threads that shared a node with others, at least for some time.
+    pub(crate) fn shared(&self) -> u64 {
+        self.shared
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::profile::{Limits, Meta};
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn process(comm: StrId, pid: u32) -> Frame {
+        Frame::Process { comm, pid }
+    }
+
+    struct Machine {
+        contexts: OwnContexts,
+        profile: Profile,
+    }
+
+    impl Machine {
+        fn new() -> Self {
+            Self {
+                contexts: OwnContexts::default(),
+                profile: Profile::new(Meta::default(), Limits::default()),
+            }
+        }
+
+        /// The label of a process's node, and until when it holds.
+        fn runs(&mut self, name: &str, pid: u32, time_ns: u64) -> (String, u64) {
+            let name = self.profile.text(name);
+            let given = self.contexts.node((NodeId::ROOT, name, pid), time_ns, &mut self.profile, process);
+            let frame = self.profile.frames.get(self.profile.tree.node(given.node).frame);
+            (frame.label(&self.profile.strings, true), given.until_ns)
+        }
+    }
+
+    #[test]
+    fn processes_that_come_and_go_share_a_context() {
+        let mut machine = Machine::new();
+        for pid in 0..AT_ONCE {
+            assert_eq!(machine.runs("cc1", pid, SECOND), (format!("cc1-{pid}"), u64::MAX));
+        }
+        let before = machine.profile.tree.len();
+        for pid in 1_000..51_000 {
+            let (label, until_ns) = machine.runs("cc1", pid, SECOND);
+            assert_eq!((label.as_str(), until_ns), ("cc1-[others]", SECOND + AFTER_NS));
+        }
+        assert_eq!((machine.profile.tree.len(), machine.contexts.shared()), (before + 1, 50_000));
+        assert_eq!(machine.runs("python", 7, SECOND).0, "python-7", "other names have their own share");
+        assert_eq!(machine.runs("cc1", 3, 90 * SECOND).0, "cc1-3", "who has one keeps it");
+    }
+
+    #[test]
+    fn a_process_that_stays_gets_its_own_context() {
+        let mut machine = Machine::new();
+        (0..AT_ONCE).for_each(|pid| _ = machine.runs("python", pid, 0));
+        assert_eq!(machine.runs("python", 4711, SECOND), ("python-[others]".to_owned(), 11 * SECOND));
+        assert_eq!(machine.runs("python", 4711, 5 * SECOND), ("python-[others]".to_owned(), 11 * SECOND));
+        assert_eq!(machine.runs("python", 4711, 11 * SECOND), ("python-4711".to_owned(), u64::MAX));
+        // It was counted once.
+        assert_eq!(machine.contexts.shared(), 1);
+    }
+
+    #[test]
+    fn names_cannot_take_more_contexts_than_there_are() {
+        let mut machine = Machine::new();
+        let names = u32::try_from(ALL_MAX).unwrap() + 1_000;
+        for n in 0..names {
+            machine.runs(&format!("name{n}"), n, 0);
+        }
+        assert_eq!(machine.runs("one more", 1, 0).0, "[others]-[others]");
+        assert_eq!(machine.runs("name5", 1_000_000, 0).0, "name5-[others]");
+        // The root, the reserved one, a node for each that has its own, and the two that are shared.
+        assert!(machine.profile.tree.len() <= ALL_MAX + 4, "{}", machine.profile.tree.len());
+    }
+}
