@@ -185,6 +185,12 @@ impl Metric {
         matches!(self, Self::LiveBytes | Self::ReservedBytes | Self::MemoryUsedBytes)
     }
 
+    /// Whether values of one context add up. Readings of memory in use do not: their mean and their course by time are
+    /// what they say.
+    pub const fn adds_up(self) -> bool {
+        !matches!(self, Self::MemoryUsedBytes)
+    }
+
     /// Whether it is of the machine, whatever ran on it; its contexts are [`crate::frame::Frame::Resource`]s.
     pub const fn is_of_machine(self) -> bool {
         self as u8 >= Self::CpuBusyTime as u8

@@ -25,8 +25,9 @@ impl MergedTree {
         resolution: Resolution,
         since: Option<&Mark>,
     ) -> Table {
-        let others: Vec<Metric> =
-            profile.tree.metrics().filter(|metric| *metric != self.selection().metric).collect();
+        let shown = self.selection().metric;
+        let metrics = profile.tree.metrics().filter(|metric| metric.adds_up());
+        let others: Vec<Metric> = metrics.filter(|metric| *metric != shown).collect();
         let values: Vec<Vec<(u64, u64)>> = others
             .iter()
             .map(|&metric| self.sums(profile, metric, since))

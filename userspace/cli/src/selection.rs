@@ -87,13 +87,22 @@ pub fn selection(options: &SelectionArgs, metric: Metric) -> Selection {
 /// of the first metric that they have when they have no values of that.
 ///
 /// # Errors
-/// The options name a metric that none of the profiles has.
+/// The options name a metric that none of the profiles has, or one whose values have no sum.
 pub fn selection_of(options: &SelectionArgs, profiles: &[&Profile]) -> Result<Selection, Failure> {
+    if let Some(level) = options.metric.filter(|metric| !metric.adds_up()) {
+        return Err(Failure::new(format_args!(
+            "--metric {level}: its values are readings, which have no sum"
+        ))
+        .hint("`report` shows their mean and percentiles, `export --format perfetto` their course"));
+    }
     let has_values = |metric: &Metric| profiles.iter().any(|profile| profile.tree.total(*metric).sum > 0);
     if let Some(asked) = options.metric
         && !has_values(&asked)
     {
-        return Err(no_such_metric(asked, Metric::ALL.iter().copied().filter(has_values).collect()));
+        return Err(no_such_metric(
+            asked,
+            Metric::ALL.iter().copied().filter(|metric| metric.adds_up() && has_values(metric)).collect(),
+        ));
     }
     Ok(selection(options, usual_metric(profiles)))
 }
