@@ -22,7 +22,7 @@
 //! ```
 //!
 //! Modules from the bottom up: [`units`], [`id`], [`strings`], [`frame`], [`intern`], [`metric`], [`tree`],
-//! [`timeline`], [`device`], [`activity`], [`memory`], [`ledger`], [`profile`]; then [`selection`] and [`context`];
+//! [`timeline`], [`device`], [`activity`], [`memory`], [`ledger`], [`profile`], [`recent`]; then [`selection`] and [`context`];
 //! then [`request`], [`conclusions`], [`snapshot`] and
 //! [`view`]. [`trace`] holds single events, beside all this.
 
@@ -42,6 +42,7 @@ pub mod operand;
 pub mod operator_work;
 pub mod phase;
 pub mod profile;
+pub mod recent;
 pub mod request;
 pub mod selection;
 pub mod snapshot;
