@@ -82,6 +82,8 @@ pub struct Kept {
     /// How long the capture had run when this part begins.
     #[serde(rename = "before_ns")]
     pub before: Nanos,
+    /// Records that were captured in that time. They are not in this part.
+    pub before_records: u64,
     /// Why it was written: `signal`, `hang`, `key`, `end`.
     pub because: String,
 }

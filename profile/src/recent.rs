@@ -32,8 +32,6 @@ pub const CELLS_MAX: usize = 1 << 20;
 
 reasons! {
     class Gap, page "flight-recorder.md";
-    const BEFORE_WINDOW = "before-window",
-        "records that were captured before the window of the flight recorder are not in its profile", class Normal;
     const WINDOW_CUT = "window-cut",
         "slices of the flight recorder were given up before their time, because its memory was full",
         helps "a shorter `--keep`";
@@ -117,7 +115,8 @@ impl Recent {
     pub fn window(&self, profile: &Profile, now: Nanos, because: &str) -> Profile {
         let begin = self.begin();
         let start = begin.at;
-        let kept = Kept { before: start, because: because.to_owned() };
+        let before_records = begin.ledger.stage(Stage::Attribute).kept;
+        let kept = Kept { before: start, before_records, because: because.to_owned() };
         let meta = Meta {
             started: profile.meta.started + start,
             started_monotonic: profile.meta.started_monotonic + start,
@@ -152,7 +151,6 @@ impl Recent {
         };
         window.memory = profile.memory.iter().map(pool).collect();
         window.ledger = ledger(profile).since(&begin.ledger);
-        window.ledger.gap(Stage::Store, BEFORE_WINDOW, begin.ledger.stage(Stage::Attribute).kept);
         if now.saturating_sub(start) < self.keep {
             window.ledger.gap(Stage::Store, WINDOW_CUT, self.cut);
         }
@@ -310,8 +308,10 @@ mod tests {
             prop_assert_eq!(window.ledger.received(), expected.ledger.received());
             prop_assert_eq!(recent.begins(), seconds(kept as u64));
             let before: usize = slices[..kept].iter().map(Vec::len).sum();
-            let gaps = &window.ledger.stage(Stage::Store).gaps;
-            prop_assert_eq!((gaps.count("before-window"), gaps.count("window-cut")), (before as u64, 0));
+            let because = "signal".to_owned();
+            let before_window = Kept { before: seconds(kept as u64), before_records: before as u64, because };
+            prop_assert_eq!(window.meta.kept, Some(before_window));
+            prop_assert_eq!(window.ledger.rows(), []);
         }
     }
 
@@ -326,10 +326,7 @@ mod tests {
         }
         let window = recent.window(&growing, seconds(10), "signal");
         let gaps = &window.ledger.stage(Stage::Store).gaps;
-        assert_eq!(
-            (recent.begins(), gaps.count("window-cut"), gaps.count("before-window")),
-            (seconds(8), 8, 8)
-        );
+        assert_eq!((recent.begins(), gaps.count("window-cut")), (seconds(8), 8));
         assert_eq!(window.ledger.received(), 2);
     }
 
@@ -348,7 +345,10 @@ mod tests {
         assert_eq!((total.count, total.min, total.max), (2, 91, 92));
         assert_eq!(window.timeline.lanes()[0].values.iter().sum::<u64>(), 8 + 9);
         assert_eq!(window.meta.started_monotonic - growing.meta.started_monotonic, seconds(7));
-        assert_eq!(window.meta.kept, Some(Kept { before: seconds(7), because: "hang".into() }));
+        assert_eq!(
+            window.meta.kept,
+            Some(Kept { before: seconds(7), before_records: 7, because: "hang".into() })
+        );
         assert_eq!(growing.tree.total(Metric::CpuTime).count, 9, "the whole profile has all of it");
     }
 }
