@@ -17,7 +17,6 @@
 use std::collections::VecDeque;
 
 use deepctx_common::reasons;
-use rustc_hash::FxHashMap;
 
 use crate::activity::{ACTIVITIES, Activities, Activity};
 use crate::intern::FrameId;
@@ -126,8 +125,8 @@ impl Recent {
         let mut copy = Copy {
             from: profile,
             to: Profile::new(meta, Limits::default()),
-            nodes: FxHashMap::default(),
-            frames: FxHashMap::default(),
+            nodes: vec![NodeId::ROOT; profile.tree.len()],
+            frames: vec![None; profile.frames.len()],
         };
         for (metric, cells) in self.slices.iter().flat_map(|slice| &slice.cells) {
             for (node, cell) in cells {
@@ -189,8 +188,9 @@ fn ledger(profile: &Profile) -> Ledger {
 struct Copy<'a> {
     from: &'a Profile,
     to: Profile,
-    nodes: FxHashMap<NodeId, NodeId>,
-    frames: FxHashMap<FrameId, FrameId>,
+    /// By context: the same one in the other profile; the root for one that is not there.
+    nodes: Vec<NodeId>,
+    frames: Vec<Option<FrameId>>,
 }
 
 impl Copy<'_> {
@@ -199,8 +199,8 @@ impl Copy<'_> {
         let mut missing = Vec::new();
         let (mut at, mut here) = (node, NodeId::ROOT);
         while at != NodeId::ROOT {
-            if let Some(known) = self.nodes.get(&at) {
-                here = *known;
+            here = self.nodes[at.index()];
+            if here != NodeId::ROOT {
                 break;
             }
             missing.push(at);
@@ -209,19 +209,19 @@ impl Copy<'_> {
         for node in missing.into_iter().rev() {
             let frame = self.frame(self.from.tree.node(node).frame);
             here = self.to.tree.child(here, frame);
-            self.nodes.insert(node, here);
+            self.nodes[node.index()] = here;
         }
         here
     }
 
     fn frame(&mut self, frame: FrameId) -> FrameId {
-        if let Some(known) = self.frames.get(&frame) {
-            return *known;
+        if let Some(known) = self.frames[frame.index()] {
+            return known;
         }
         let (from, strings) = (self.from, &mut self.to.strings);
         let copied = from.frames.get(frame).map_texts(|text| strings.intern(from.strings.get(text)));
         let here = self.to.frames.intern(copied);
-        self.frames.insert(frame, here);
+        self.frames[frame.index()] = Some(here);
         here
     }
 
@@ -243,8 +243,9 @@ impl Copy<'_> {
         activities.leave_out(reported.saturating_sub(from.activities.iter().len() as u64));
         self.to.gpu.activities = activities;
         for (node, shape) in from.shapes() {
-            if let Some(here) = self.nodes.get(&node) {
-                self.to.gpu.add_shape(*here, shape);
+            let here = self.nodes[node.index()];
+            if here != NodeId::ROOT {
+                self.to.gpu.add_shape(here, shape);
             }
         }
     }

@@ -240,5 +240,8 @@ fn a_hang_is_written_once_and_recording_goes_on() {
     let more = written(&after);
     let said = recorder.end();
     assert!(more.tree.total(Metric::StepTime).count >= steps, "{said}");
-    assert!(said.contains("no training step has ended for") && said.contains(&format!("dump --pid {pid}")), "{said}");
+    assert!(
+        said.contains("no training step has ended for") && said.contains(&format!("dump --pid {pid}")),
+        "{said}"
+    );
 }

@@ -19,8 +19,8 @@ const KEEP: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_s
 /// What a flight recorder keeps, and when it writes that by itself.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub struct FlightArgs {
-    /// Flight recorder: keep only the last TIME (1s to 1h), in memory, and write it as a profile when asked: by SIGUSR1,
-    /// by `--on-hang`, by `w` in the live view, and when `record` ends. Each time a profile of its own is written
+    /// Flight recorder: keep the last TIME (1s to 1h) in memory, and write it as a profile when asked: by SIGUSR1, by
+    /// `--on-hang`, by `w` in the live view, and when `record` ends. Each time a profile of its own is written
     /// (run.dctx, run-2.dctx, …), and the capture goes on.
     #[arg(long, value_name = "TIME", env = "DEEPCTX_KEEP", value_parser = keep)]
     pub keep: Option<Duration>,

@@ -104,11 +104,15 @@ fn head(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out, ", {}", counted(of.calling_contexts, "calling context"))?;
     if let Some(Kept { before, before_records, because }) = &of.kept {
-        let (last, records) = (Nanos(of.elapsed_ns), counted(*before_records, "record"));
-        writeln!(
-            out,
-            "the last {last}, kept by a flight recorder ({because}); {records} of the {before} before are not in it"
-        )?;
+        write!(out, "the last {}, kept by a flight recorder ({because})", Nanos(of.elapsed_ns))?;
+        match before.0 {
+            0 => writeln!(out)?,
+            _ => writeln!(
+                out,
+                "; {} of the {before} before are not in it",
+                counted(*before_records, "record")
+            )?,
+        }
     }
     match &of.probe_note {
         Some(sentence) => writeln!(out, "{sentence}"),
