@@ -23,7 +23,8 @@
 //!
 //! Modules from the bottom up: [`units`], [`id`], [`strings`], [`frame`], [`intern`], [`metric`], [`tree`],
 //! [`timeline`], [`device`], [`activity`], [`memory`], [`ledger`], [`profile`], [`recent`]; then [`selection`] and
-//! [`context`]; then [`request`], [`conclusions`], [`snapshot`] and [`view`]. [`trace`] holds single events, beside all this.
+//! [`context`]; then [`request`], [`conclusions`], [`snapshot`] and [`view`]. [`trace`] holds single events, beside
+//! all this.
 
 pub mod activity;
 pub mod conclusions;
