@@ -97,8 +97,11 @@ impl fmt::Debug for FlightOptions {
 #[derive(Debug)]
 pub(crate) struct FlightRecorder {
     recent: Recent,
+    keep: Nanos,
     slice: Duration,
     hang: Option<HangWatch>,
+    /// When a hang was last written.
+    hung: Option<Nanos>,
     at_end: bool,
     requests: FlightRequests,
     windows: Sender<Window>,
@@ -144,10 +147,11 @@ impl FlightRecorder {
         let thread = std::thread::Builder::new()
             .name("flight-recorder".into())
             .spawn(move || write_windows(&incoming, write, &of_thread))?;
-        let recent = Recent::start(profile, nanos(keep), Nanos(0));
         let hang = on_hang.map(HangWatch::new);
         let slice = (keep / SLICES).max(SLICE_LEAST);
-        Ok(Self { recent, slice, hang, at_end, requests, windows, thread, said })
+        let keep = nanos(keep);
+        let recent = Recent::start(profile, keep, Nanos(0));
+        Ok(Self { recent, keep, slice, hang, hung: None, at_end, requests, windows, thread, said })
     }
 
     /// Ends a slice when it is time, and writes what is kept where that is asked for or training hangs. `profile` is
@@ -155,7 +159,7 @@ impl FlightRecorder {
     pub(crate) fn tick(&mut self, profile: &mut Profile, elapsed: Duration) {
         let now = nanos(elapsed);
         if let Some(hang) = self.hang.as_mut().and_then(|watch| watch.look(profile, now)) {
-            self.hangs(hang);
+            self.hangs(&hang, now);
         }
         if now.saturating_sub(self.recent.open_since()) >= nanos(self.slice) {
             self.end_slice(profile, now);
@@ -198,9 +202,13 @@ impl FlightRecorder {
         (std::mem::take(&mut said.notices), said.error.clone())
     }
 
-    fn hangs(&self, hang: Hang) {
+    /// Has a hang written, once in a window: a program that goes on and stands still by turns must not fill the disk.
+    fn hangs(&mut self, hang: &Hang, now: Nanos) {
         lock(&self.said).notices.push(hang.to_string());
-        self.requests.request(Trigger::Hang);
+        if self.hung.is_none_or(|last| now.saturating_sub(last) >= self.keep) {
+            self.hung = Some(now);
+            self.requests.request(Trigger::Hang);
+        }
     }
 
     fn end_slice(&mut self, profile: &mut Profile, now: Nanos) {
@@ -314,6 +322,25 @@ mod tests {
         assert_eq!(*lock(&written), [(12, "signal".to_owned()), (12, "end".to_owned())]);
         assert_eq!((end.notices.len(), end.error), (2, None), "{:?}", end.notices);
         assert!(end.notices[1].starts_with("run.dctx: the last 12.0 s with 12 samples"), "{:?}", end.notices);
+    }
+
+    #[test]
+    fn hangs_within_one_window_are_written_once() {
+        let (mut profile, _) = profile();
+        let requests = FlightRequests::default();
+        let (mut recorder, written) = recorder(&mut profile, &requests, false);
+        let hang = Hang { since: Nanos(1), usual: Nanos(1), pids: vec![7] };
+        for second in [1, 5, 12, 13, 20] {
+            recorder.hangs(&hang, nanos(Duration::from_secs(second)));
+            if requests.pending().is_some() {
+                requests.served();
+                lock(&written).push((second, "hang".to_owned()));
+            }
+        }
+        recorder.finish(&mut profile, Duration::from_secs(20));
+        let hangs: Vec<u64> =
+            lock(&written).iter().filter(|(_, why)| why == "hang").map(|(at, _)| *at).collect();
+        assert_eq!(hangs, [1, 13]);
     }
 
     #[test]

@@ -34,10 +34,11 @@ pub(crate) struct HangWatch {
 /// No step has ended for long.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hang {
-    since: Nanos,
-    usual: Nanos,
+    pub(crate) since: Nanos,
+    /// How long a step usually takes.
+    pub(crate) usual: Nanos,
     /// Of the processes that ended steps, those that still run.
-    pids: Vec<u32>,
+    pub(crate) pids: Vec<u32>,
 }
 
 impl HangWatch {
