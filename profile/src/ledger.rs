@@ -133,6 +133,15 @@ impl Tally {
         self.rows.iter().find(|(known, _)| known.key == key).map_or(0, |(_, n)| *n)
     }
 
+    /// How often each occurred since an earlier state of this tally.
+    fn since(&self, before: &Tally) -> Tally {
+        let mut since = Tally::default();
+        for (reason, n) in &self.rows {
+            since.add(reason.clone(), n.saturating_sub(before.count(&reason.key)));
+        }
+        since
+    }
+
     /// Reasons and counts, in the order of their first occurrence.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Reason, u64)> {
         self.rows.iter().map(|(reason, n)| (reason, *n))
@@ -314,6 +323,31 @@ impl Ledger {
         }
     }
 
+    /// What became of records between `before`, an earlier state of this ledger, and now.
+    ///
+    /// A record counts where its way ended in that time: at the last stage, or where it was lost. So the stages add up
+    /// as those of a finished ledger do, although records were under way at both ends.
+    #[must_use]
+    pub fn since(&self, before: &Ledger) -> Ledger {
+        let mut since = Ledger::default();
+        let mut next_received = None;
+        for &stage in Stage::ALL.iter().rev() {
+            let (now, then) = (self.stage(stage), before.stage(stage));
+            let account = since.stage_mut(stage);
+            account.dropped = now.dropped.since(&then.dropped);
+            account.gaps = now.gaps.since(&then.gaps);
+            if stage == Stage::Store || now.is_unused() {
+                continue;
+            }
+            account.merged = now.merged.saturating_sub(then.merged);
+            account.kept = next_received.unwrap_or_else(|| now.kept.saturating_sub(then.kept));
+            let settled = account.kept.saturating_add(account.merged);
+            account.received = settled.saturating_add(account.dropped.total());
+            next_received = Some(account.received);
+        }
+        since
+    }
+
     /// Losses and gaps, in stage order; within a stage losses first, then most frequent first.
     pub fn rows(&self) -> Vec<LossRow> {
         let mut rows = Vec::new();
@@ -414,6 +448,26 @@ mod tests {
     }
 
     #[test]
+    fn records_under_way_count_where_their_way_ends() {
+        let mut ledger = Ledger::default();
+        ledger.stage_mut(Stage::Kernel).pass(12);
+        ledger.stage_mut(Stage::Decode).pass(10);
+        for (stage, received, kept) in
+            [(Stage::Order, 10, 4), (Stage::Resolve, 4, 4), (Stage::Attribute, 4, 4)]
+        {
+            *ledger.stage_mut(stage) = Account { received, kept, ..Account::default() };
+        }
+        let before = ledger.clone();
+        for stage in [Stage::Order, Stage::Resolve, Stage::Attribute] {
+            *ledger.stage_mut(stage) = Account { received: 10, kept: 10, ..Account::default() };
+        }
+        ledger.dropped(Stage::Kernel, Reason::new("ring-full", "r"), 3);
+        let since = ledger.since(&before);
+        assert_eq!(since.check(When::Finished), Ok(()));
+        assert_eq!((since.received(), since.lost(), since.stage(Stage::Attribute).kept), (9, 3, 6));
+    }
+
+    #[test]
     fn rows_are_ordered_by_stage_then_losses_then_count() {
         let mut ledger = Ledger::default();
         ledger.gap(Stage::Resolve, Reason::new("no-row", "n"), 2);
@@ -471,11 +525,20 @@ mod tests {
                     break;
                 }
             }
+            let first = ledger.clone();
             ledger.merge(&other);
             prop_assert_eq!(ledger.check(When::Finished), Ok(()));
             prop_assert_eq!(ledger.received(), fates.len() as u64);
             let merged: u64 = stages.iter().map(|&s| ledger.stage(s).merged).sum();
             prop_assert_eq!(ledger.stage(Stage::Attribute).kept + ledger.lost() + merged, fates.len() as u64);
+
+            // What became of the second half is what is in the whole ledger and not in the first.
+            let mut all = first.clone();
+            all.merge(&other);
+            let (since, nothing) = (all.since(&first), all.since(&all));
+            prop_assert_eq!(since.check(When::Finished), Ok(()));
+            prop_assert_eq!((since.rows(), since.received()), (other.rows(), other.received()));
+            prop_assert_eq!((nothing.received(), nothing.lost()), (0, 0));
 
             // One missing record is found at any stage.
             for stage in stages {

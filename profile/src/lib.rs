@@ -22,9 +22,9 @@
 //! ```
 //!
 //! Modules from the bottom up: [`units`], [`id`], [`strings`], [`frame`], [`intern`], [`metric`], [`tree`],
-//! [`timeline`], [`device`], [`activity`], [`memory`], [`ledger`], [`profile`]; then [`selection`] and [`context`];
-//! then [`request`], [`conclusions`], [`snapshot`] and
-//! [`view`]. [`trace`] holds single events, beside all this.
+//! [`timeline`], [`device`], [`activity`], [`memory`], [`ledger`], [`profile`], [`recent`]; then [`selection`] and
+//! [`context`]; then [`request`], [`conclusions`], [`snapshot`] and [`view`]. [`trace`] holds single events, beside
+//! all this.
 
 pub mod activity;
 pub mod conclusions;
@@ -42,6 +42,7 @@ pub mod operand;
 pub mod operator_work;
 pub mod phase;
 pub mod profile;
+pub mod recent;
 pub mod request;
 pub mod selection;
 pub mod snapshot;

@@ -14,7 +14,7 @@ use crate::memory::{POOLS_MAX, Pool};
 use crate::metric::Metric;
 use crate::timeline::Timeline;
 use crate::tree::{NodeId, Tree};
-use crate::units::{Bytes, Time, clock};
+use crate::units::{Bytes, Nanos, Time, clock};
 
 reasons! {
     class Gap, page "loss.md";
@@ -22,8 +22,8 @@ reasons! {
     const FRAMES_FULL = "frames-full", "new frames were joined as [frames full]";
     const NAMES_FULL = "names-full", "new names were joined as [names full]";
     const NAME_CUT = "name-cut", "names were too long and were cut";
-    const LANES_FULL = "lanes-full", "values of further threads are not in the timeline";
-    const TIME_TOO_FAR = "time-too-far", "values with an impossible time are not in the timeline";
+    pub(crate) const LANES_FULL = "lanes-full", "values of further threads are not in the timeline";
+    pub(crate) const TIME_TOO_FAR = "time-too-far", "values with an impossible time are not in the timeline";
     const SHAPES_FULL = "shapes-full", "launches in further contexts have no grid and block sizes";
 }
 
@@ -70,6 +70,22 @@ pub struct Meta {
     pub version: String,
     /// Options in force, name and value, as on the command line.
     pub options: Vec<(String, String)>,
+    /// Of a profile that a flight recorder wrote: which part of its capture it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<Kept>,
+}
+
+/// The part of a capture that a flight recorder wrote: from some time on, until the profile ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kept {
+    /// How long the capture had run when this part begins.
+    #[serde(rename = "before_ns")]
+    pub before: Nanos,
+    /// Records that were captured in that time. They are not in this part.
+    pub before_records: u64,
+    /// Why it was written: `signal`, `hang`, `key`, `end`.
+    pub because: String,
 }
 
 mod as_nanos {

@@ -31,6 +31,16 @@ pub struct Timeline {
     by_key: FxHashMap<(NodeId, Metric), u32>,
     no_lane: u64,
     too_far: u64,
+    /// The latest values once more, in windows that stay narrow; `None` while nobody asked for them.
+    recent: Option<Box<Recent>>,
+}
+
+/// The latest values of a timeline.
+#[derive(Clone, Debug, Default)]
+struct Recent {
+    /// Where its windows begin, since the capture began. What was before is not in it.
+    origin: Nanos,
+    values: Timeline,
 }
 
 /// The values of one metric in one context.
@@ -47,7 +57,7 @@ pub struct Lane {
 impl Default for Timeline {
     fn default() -> Self {
         let (lanes, by_key) = (Vec::new(), FxHashMap::default());
-        Timeline { window: FIRST_WINDOW, lanes, by_key, no_lane: 0, too_far: 0 }
+        Timeline { window: FIRST_WINDOW, lanes, by_key, no_lane: 0, too_far: 0, recent: None }
     }
 }
 
@@ -55,6 +65,16 @@ impl Timeline {
     /// Adds a value at a time since the capture began.
     #[inline]
     pub fn add(&mut self, node: NodeId, metric: Metric, at: Nanos, value: u64) {
+        self.put(node, metric, at, value);
+        if let Some(recent) = &mut self.recent
+            && at >= recent.origin
+        {
+            recent.values.put(node, metric, Nanos(at.0 - recent.origin.0), value);
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, node: NodeId, metric: Metric, at: Nanos, value: u64) {
         let Some(place) = self.window_of(at) else {
             self.too_far = self.too_far.saturating_add(1);
             return;
@@ -71,12 +91,71 @@ impl Timeline {
 
     /// Adds a value that is spread evenly over a span of time; a level holds for all of it.
     pub fn add_span(&mut self, node: NodeId, metric: Metric, from: Nanos, to: Nanos, value: u64) {
+        self.put_span(node, metric, (from, to), value);
+        if let Some(recent) = &mut self.recent
+            && to >= recent.origin
+        {
+            let (span, value) = metric.since(recent.origin, (from, to), value);
+            recent.values.put_span(node, metric, span, value);
+        }
+    }
+
+    /// From now on, keeps the latest values once more in windows of their own, until [`Timeline::forget_before`].
+    pub fn keep_recent(&mut self) {
+        self.recent = Some(Box::default());
+    }
+
+    /// Forgets the latest values that are older than this, in whole windows.
+    pub fn forget_before(&mut self, at: Nanos) {
+        let Some(recent) = &mut self.recent else { return };
+        let window = recent.values.window.0;
+        let windows = at.0.saturating_sub(recent.origin.0) / window;
+        recent.origin.0 += windows * window;
+        recent.values.forget(usize::try_from(windows).unwrap_or(usize::MAX));
+    }
+
+    /// The latest values as a timeline that begins at `start`; `node` maps their contexts to contexts there. Without
+    /// [`Timeline::keep_recent`] it is empty.
+    pub fn recent_since(&self, start: Nanos, mut node: impl FnMut(NodeId) -> NodeId) -> Timeline {
+        let mut since = Timeline::default();
+        let Some(recent) = &self.recent else { return since };
+        let window = recent.values.window.0;
+        for lane in &recent.values.lanes {
+            let here = node(lane.node);
+            let begin = |place: usize| Nanos(recent.origin.0 + place as u64 * window);
+            for (place, &value) in lane.values.iter().enumerate().filter(|(_, value)| **value > 0) {
+                let (from, to) = (begin(place), begin(place + 1));
+                if to > start {
+                    let (span, value) = lane.metric.since(start, (from, to), value);
+                    since.put_span(here, lane.metric, span, value);
+                }
+            }
+        }
+        (since.no_lane, since.too_far) = recent.values.refused();
+        since
+    }
+
+    /// Drops the first windows of every lane, and lanes that have no others.
+    fn forget(&mut self, windows: usize) {
+        if windows == 0 {
+            return;
+        }
+        for lane in &mut self.lanes {
+            lane.values.drain(..windows.min(lane.values.len()));
+        }
+        self.lanes.retain(|lane| lane.values.iter().any(|value| *value > 0));
+        let numbered = (0u32..).zip(&self.lanes);
+        self.by_key = numbered.map(|(number, lane)| ((lane.node, lane.metric), number)).collect();
+        (self.no_lane, self.too_far) = (0, 0);
+    }
+
+    fn put_span(&mut self, node: NodeId, metric: Metric, (from, to): (Nanos, Nanos), value: u64) {
         // The end first: windows that become wider must not do so in the middle.
         if to <= from || self.window_of(to).is_none() {
-            return self.add(node, metric, from, value);
+            return self.put(node, metric, from, value);
         }
         if metric.is_level() {
-            return self.add_level(node, metric, from, to, value);
+            return self.put_level(node, metric, from, to, value);
         }
         let length = u128::from(to.0 - from.0);
         let mut given = 0;
@@ -86,18 +165,18 @@ impl Timeline {
             let until_next = u128::from(value) * u128::from(next - from.0) / length;
             let until_next = u64::try_from(until_next).unwrap_or(value);
             if until_next > given {
-                self.add(node, metric, Nanos(at), until_next - given);
+                self.put(node, metric, Nanos(at), until_next - given);
             }
             (given, at) = (until_next, next);
         }
     }
 
-    fn add_level(&mut self, node: NodeId, metric: Metric, from: Nanos, to: Nanos, value: u64) {
+    fn put_level(&mut self, node: NodeId, metric: Metric, from: Nanos, to: Nanos, value: u64) {
         let last = Nanos(to.0 - 1);
         // The end first, as above.
         let (Some(end), Some(begin)) = (self.window_of(last), self.window_of(from)) else { return };
         for window in begin..=end {
-            self.add(node, metric, Nanos(window as u64 * self.window.0), value);
+            self.put(node, metric, Nanos(window as u64 * self.window.0), value);
         }
     }
 
@@ -174,6 +253,19 @@ impl Timeline {
     }
 }
 
+impl Metric {
+    /// The part of a span that is not before `start`, counted from there, and the part of its value.
+    fn since(self, start: Nanos, (from, to): (Nanos, Nanos), value: u64) -> ((Nanos, Nanos), u64) {
+        let after = |at: Nanos| Nanos(at.0.saturating_sub(start.0));
+        let span = (after(from), after(to));
+        if self.is_level() || from >= start || to <= from {
+            return (span, value);
+        }
+        let part = u128::from(value) * u128::from(span.1.0) / u128::from(to.0 - from.0);
+        (span, u64::try_from(part).unwrap_or(value))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -235,6 +327,29 @@ mod tests {
         other.add_span(node(1), Metric::LiveBytes, ms(250), ms(500), 70);
         timeline.merge(&other, |node| node);
         assert_eq!(timeline.lanes()[0].values, [100, 100, 70]);
+    }
+
+    #[test]
+    fn latest_values_stay_in_narrow_windows_and_are_forgotten() {
+        let mut timeline = Timeline::default();
+        timeline.keep_recent();
+        for second in 0..1000u64 {
+            timeline.add(node(1), CPU, ms(second * 1000), 1);
+            timeline.forget_before(ms((second * 1000).saturating_sub(10_000)));
+        }
+        timeline.add(node(2), CPU, ms(5), 7);
+        // Half of it is before what is kept.
+        timeline.add_span(node(3), CPU, ms(979_000), ms(999_000), 20);
+        assert!(timeline.window() > ms(1000));
+        let recent = timeline.recent_since(ms(995_000), |node| node);
+        assert!(recent.window() <= ms(200), "{:?}", recent.window());
+        let sum = |number| {
+            let lane = recent.lanes().iter().find(|lane| lane.node == node(number));
+            lane.map(|lane| lane.values.iter().sum::<u64>())
+        };
+        assert_eq!((sum(1), sum(2), sum(3)), (Some(5), None, Some(4)));
+        timeline.forget_before(ms(2_000_000));
+        assert!(timeline.recent_since(ms(0), |node| node).lanes().is_empty());
     }
 
     #[test]

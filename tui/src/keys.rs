@@ -106,6 +106,8 @@ pub enum Action {
     EraseAll,
     /// Give the terminal back to the shell until the job is continued.
     Suspend,
+    /// Write the last part of the capture, which a flight recorder keeps.
+    WriteKept,
     /// Quit.
     Quit,
     /// Quit and save the profile.
@@ -263,6 +265,13 @@ pub const BINDINGS: &[Binding] = &[
         Action::Pause,
         "pause or resume updates; the capture continues",
         "pause",
+    ),
+    bind(
+        Scope::Views,
+        &[letter('w')],
+        Action::WriteKept,
+        "with --keep: write the last part of the capture as a profile",
+        "",
     ),
     bind(Scope::Views, &[key(KeyCode::Tab)], Action::NextTab, "next tab", ""),
     bind(Scope::Views, &[key(KeyCode::BackTab)], Action::PreviousTab, "previous tab", ""),

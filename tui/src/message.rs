@@ -47,6 +47,8 @@ pub enum Effects {
     Fetch,
     /// Give the terminal back and stop until the shell continues the job; then draw.
     Suspend,
+    /// Ask for what is kept to be written; and draw.
+    WriteKept,
     /// Quit.
     Quit {
         /// Whether to save the profile.

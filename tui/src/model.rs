@@ -57,6 +57,8 @@ pub struct Setup {
     pub tab: Tab,
     /// Whether quitting prompts to save the profile.
     pub can_save: bool,
+    /// Whether a flight recorder keeps the last part, to be written by a key.
+    pub can_write_kept: bool,
     /// Whether to show the time of a device once it was busy; not when a metric was asked for.
     pub follows_device: bool,
 }
@@ -67,6 +69,7 @@ impl Default for Setup {
             request: Request::of(Metric::CpuTime),
             tab: Tab::default(),
             can_save: false,
+            can_write_kept: false,
             follows_device: false,
         }
     }

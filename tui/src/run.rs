@@ -50,6 +50,8 @@ pub struct Options {
     pub refresh: Duration,
     /// Whether quitting prompts to save the profile.
     pub can_save: bool,
+    /// Set when the user asks for what a flight recorder keeps; `None` without one.
+    pub save_kept: Option<Arc<AtomicBool>>,
     /// Whether to show the time of a device once it was busy; not when a metric was asked for.
     pub follows_device: bool,
     /// Set from outside (a signal, the end of the capture) to make the loop return within `refresh` or a second.
@@ -65,6 +67,7 @@ impl Default for Options {
             signs: Signs::detect(|name| std::env::var(name).ok()),
             refresh: Duration::from_millis(250),
             can_save: false,
+            save_kept: None,
             follows_device: false,
             stop: Arc::default(),
         }
@@ -93,7 +96,8 @@ pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -
     let size = screen.size()?;
     let Options { request, tab, can_save, follows_device, .. } = options;
     let (tab, can_save, follows_device) = (*tab, *can_save, *follows_device);
-    let setup = Setup { request: request.clone(), tab, can_save, follows_device };
+    let can_write_kept = options.save_kept.is_some();
+    let setup = Setup { request: request.clone(), tab, can_save, can_write_kept, follows_device };
     let mut model = Model::new(setup, size.width, size.height);
     let mut poll = Poll { last: None, due: Instant::now() };
     let mut redraw = true;
@@ -123,6 +127,12 @@ pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -
                 Effects::None => {}
                 Effects::Redraw => redraw = true,
                 Effects::Fetch => (redraw, poll.due) = (true, Instant::now()),
+                Effects::WriteKept => {
+                    if let Some(save_kept) = &options.save_kept {
+                        save_kept.store(true, Ordering::Relaxed);
+                    }
+                    redraw = true;
+                }
                 Effects::Suspend => {
                     term::suspend(screen)?;
                     let size = screen.size()?;

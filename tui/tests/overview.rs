@@ -13,7 +13,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind, Header, Snapshot};
 use deepctx_profile::units::Nanos;
 use deepctx_profile::view::{Part, Request, Resolution, Viewer};
-use deepctx_tui::{Effects, RenderOptions, Signs, Tab, render_once};
+use deepctx_tui::{Effects, Model, RenderOptions, Setup, Signs, Tab, render_once};
 use expect_test::expect_file;
 
 use program::Program;
@@ -137,6 +137,18 @@ fn control_z_gives_the_terminal_back() {
     assert_eq!(program.effects, Effects::Suspend);
     program.press("m");
     assert!(program.screen().contains("Metrics"), "keys mean what they meant before");
+}
+
+#[test]
+fn a_key_asks_for_what_is_kept() {
+    let mut program = Program::new(80, 24);
+    program.press("w");
+    assert_eq!(program.effects, Effects::WriteKept);
+    assert!(program.screen().contains("writing what is kept"), "{}", program.screen());
+    program.model = Model::new(Setup::default(), 80, 24);
+    program.press("w");
+    assert_eq!(program.effects, Effects::Redraw);
+    assert!(program.screen().contains("nothing is kept"), "{}", program.screen());
 }
 
 #[test]

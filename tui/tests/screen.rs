@@ -416,7 +416,7 @@ fn leaving_asks_whether_to_save() {
 fn a_key_without_a_meaning_causes_no_drawing() {
     let mut program = Program::new(80, 24);
     program.effects = Effects::None;
-    program.press("xyw");
+    program.press("xyW");
     program.mouse(MouseEventKind::Moved, 3, 3);
     program.event(Event::FocusGained);
     assert_eq!(program.effects, Effects::None);

@@ -47,9 +47,14 @@ impl NodeId {
 pub struct Tree {
     shape: Trie<Frame>,
     columns: Vec<Column>,
+    /// Figures since they were last taken; empty while nobody takes them.
+    recent: Vec<Column>,
     nodes_max: usize,
     refused: u64,
 }
+
+/// Figures of one metric at some nodes.
+pub type MetricCells = (Metric, Vec<(NodeId, Cell)>);
 
 /// Figures of one metric.
 #[derive(Clone, Debug, Default)]
@@ -68,6 +73,7 @@ impl Tree {
         Tree {
             shape: Trie::new(FrameId::ROOT),
             columns: vec![Column::default(); Metric::COUNT],
+            recent: Vec::new(),
             // Half the number space, so that the `[tree full]` nodes can always be numbered.
             nodes_max: nodes_max.min(u32::MAX as usize / 2),
             refused: 0,
@@ -106,13 +112,37 @@ impl Tree {
     #[inline]
     pub fn add(&mut self, node: NodeId, metric: Metric, value: u64) {
         self.columns[metric.index()].cell(node).add(value);
+        if let Some(recent) = self.recent.get_mut(metric.index()) {
+            recent.cell(node).add(value);
+        }
     }
 
     /// Adds the values of a cell at a node.
     pub fn add_cell(&mut self, node: NodeId, metric: Metric, values: &Cell) {
         if !values.is_empty() {
             self.columns[metric.index()].cell(node).merge(values);
+            if let Some(recent) = self.recent.get_mut(metric.index()) {
+                recent.cell(node).merge(values);
+            }
         }
+    }
+
+    /// From now on, keeps what is added a second time, to be taken with [`Tree::take_recent`].
+    pub fn keep_recent(&mut self) {
+        self.recent = vec![Column::default(); Metric::COUNT];
+    }
+
+    /// Figures of what was added since [`Tree::take_recent`].
+    pub fn recent(&self) -> impl Iterator<Item = (Metric, NodeId, &Cell)> {
+        let columns = Metric::ALL.iter().zip(&self.recent);
+        columns.flat_map(|(&metric, column)| column.iter().map(move |(node, cell)| (metric, node, cell)))
+    }
+
+    /// Figures of what was added since the last time, by metric; nothing unless [`Tree::keep_recent`] was called.
+    pub fn take_recent(&mut self) -> Vec<MetricCells> {
+        let columns = Metric::ALL.iter().zip(&mut self.recent);
+        let taken = columns.map(|(&metric, column)| (metric, column.take()));
+        taken.filter(|(_, cells)| !cells.is_empty()).collect()
     }
 
     /// Adds all of `other`; `frame` maps its frames to frames of this tree.
@@ -225,6 +255,17 @@ impl Column {
             self.places[index] = self.cells.len() as u32;
         }
         &mut self.cells[self.places[index] as usize - 1]
+    }
+
+    /// All cells, in no particular order; the room for them stays.
+    fn take(&mut self) -> Vec<(NodeId, Cell)> {
+        if self.cells.is_empty() {
+            return Vec::new();
+        }
+        let taken = self.iter().map(|(node, cell)| (node, *cell)).collect();
+        self.places.fill(0);
+        self.cells.clear();
+        taken
     }
 
     fn get(&self, node: NodeId) -> Option<&Cell> {

@@ -17,6 +17,13 @@ use crate::tree::children;
 pub(super) fn act(model: &mut Model, action: Action) -> Effects {
     match action {
         Action::Suspend => return Effects::Suspend,
+        Action::WriteKept if model.setup.can_write_kept => {
+            model.status = Some("writing what is kept: a notice names the profile");
+            return Effects::WriteKept;
+        }
+        Action::WriteKept => {
+            model.status = Some("nothing is kept: a live view with --keep 60s keeps a minute")
+        }
         Action::Quit if model.setup.can_save => model.mode = Mode::ConfirmQuit,
         Action::Quit | Action::QuitDropping => return Effects::Quit { save: false },
         Action::QuitSaving => return Effects::Quit { save: true },

@@ -26,7 +26,7 @@ pub fn update(model: &mut Model, message: Message) -> Effects {
         keep_visible(model);
     }
     match effects {
-        Effects::Quit { .. } | Effects::Suspend => effects,
+        Effects::Quit { .. } | Effects::Suspend | Effects::WriteKept => effects,
         _ if model.request != request => {
             model.pending = true;
             Effects::Fetch

@@ -44,7 +44,13 @@ impl Program {
     }
 
     pub(crate) fn empty(width: u16, height: u16) -> Self {
-        let setup = Setup { request: request(), tab: Tab::Flame, can_save: true, follows_device: false };
+        let setup = Setup {
+            request: request(),
+            tab: Tab::Flame,
+            can_save: true,
+            can_write_kept: true,
+            follows_device: false,
+        };
         Self {
             model: Model::new(setup, width, height),
             terminal: Terminal::new(TestBackend::new(width, height)).unwrap(),

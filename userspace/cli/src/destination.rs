@@ -20,7 +20,7 @@ use super::output;
 #[derive(Debug)]
 pub struct Destination {
     path: PathBuf,
-    parent: Folder,
+    parent: Arc<Folder>,
     name: OsString,
     /// The profile that is replaced.
     old: Option<Found>,
@@ -43,7 +43,23 @@ impl Destination {
             ))
             .hint("choose another name with -o"));
         }
-        Ok(Self { path: path.to_owned(), parent, name, old })
+        Ok(Self { path: path.to_owned(), parent: Arc::new(parent), name, old })
+    }
+
+    /// Another place in the same folder, with the last name of `path`; `None` when something is there.
+    ///
+    /// # Errors
+    /// It has no last name.
+    pub fn beside(&self, path: PathBuf) -> Result<Option<Self>, Failure> {
+        let name = path.file_name().map(OsString::from);
+        let name = name.ok_or_else(|| Failure::new(format_args!("{}: expected a name", path.display())))?;
+        let parent = Arc::clone(&self.parent);
+        Ok((!parent.has(&name)).then_some(Self { path, parent, name, old: None }))
+    }
+
+    /// Where it is, as the user named it.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Removes what is replaced, and makes an empty profile.

@@ -24,6 +24,8 @@ pub mod export;
 pub mod fail_on;
 pub mod failure;
 pub mod files;
+pub mod flight_args;
+pub mod flight_recorder;
 pub mod live;
 pub mod manual;
 pub mod manual_args;

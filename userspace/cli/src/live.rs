@@ -14,12 +14,14 @@ use deepctx_profile::view::Request;
 use deepctx_storage::store::Writer;
 use deepctx_tui::{Options as Screen, Outcome};
 
+use super::destination::Destination;
 use super::failure::{Done, Failure, store_failure};
 use super::files::{Files, Places, WithFiles};
+use super::flight_recorder::{self, Askers, FlightFiles};
 use super::options::LiveArgs;
 use super::progress::Progress;
 use super::record::done;
-use super::run::{Ended, Until, meta, start_capture, start_session, until_end};
+use super::run::{Ended, Takers, Until, meta, start_capture, start_session, until_end};
 use super::{screen, selection, target, view, workers};
 use deepctx_capture::Capture;
 use deepctx_capture::clock::monotonic_ns;
@@ -38,6 +40,10 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
     if !arguments.once {
         screen::require_terminal()?;
     }
+    let askers = arguments.flight.keep.is_some().then(Askers::default);
+    if askers.is_some() {
+        flight_recorder::hold_signal()?;
+    }
     workers::install();
     let target = target::of_live(arguments)?;
     let request = arguments.tui.request(
@@ -48,12 +54,20 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
     let meta = meta(&target);
     let (sink, snapshots) = SnapshotSink::pair(deepctx_analysis::conclude);
     let sinks: Vec<Box<dyn Sink>> = if arguments.once { Vec::new() } else { vec![Box::new(sink)] };
-    let session =
-        start_session(&mut capture, &target.config, &arguments.target.pid, meta.clone(), sinks, None)?;
+    let flight_recorder = match &askers {
+        Some(askers) => {
+            let files = FlightFiles::new(Destination::of(&free_name()?, false)?, false);
+            flight_recorder::options(arguments.flight, askers, files, false)
+        }
+        None => None,
+    };
+    let takers = Takers { sinks, flight_recorder, ..Takers::default() };
+    let session = start_session(&mut capture, &target.config, &arguments.target.pid, meta.clone(), takers)?;
     let ended = if arguments.once {
         let until = Until {
             duration: Some(arguments.duration.unwrap_or(ONCE)),
             targets_end: true,
+            flight: askers,
             ..Until::default()
         };
         let ended = until_end(capture, session, until, None)?;
@@ -62,7 +76,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
         screen::print(&snapshot, request, &arguments.tui, places(&meta))?;
         ended
     } else {
-        watch(arguments, capture, session, snapshots, request, &meta)?
+        watch(arguments, (capture, session, askers), snapshots, request, &meta)?
     };
     Ok(done(None, ended.finished.status.lost_share, arguments.max_loss))
 }
@@ -70,8 +84,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
 /// The screen on a thread of its own, the capture's loop here.
 fn watch(
     arguments: &LiveArgs,
-    capture: Capture,
-    session: Session,
+    (capture, session, flight): (Capture, Session, Option<Askers>),
     snapshots: LiveSnapshots,
     request: Request,
     meta: &Meta,
@@ -82,17 +95,27 @@ fn watch(
     let (tab, signs) = (arguments.tui.tab(), arguments.tui.signs());
     let follows_device = arguments.selection.metric.is_none();
     let for_screen = (Arc::clone(&left), Arc::clone(&stop));
+    let save_kept = flight.as_ref().map(|askers| Arc::clone(&askers.key));
     let drawing = std::thread::Builder::new().name("screen".into()).spawn(move || {
         let (left, stop) = for_screen;
-        let options =
-            Screen { request, tab, signs, can_save: true, follows_device, stop, ..Screen::default() };
+        let options = Screen {
+            request,
+            tab,
+            signs,
+            can_save: true,
+            save_kept,
+            follows_device,
+            stop,
+            ..Screen::default()
+        };
         let outcome = screen::show(&mut snapshots, &options);
         left.store(true, Ordering::Relaxed);
         outcome
     });
     let drawing = drawing.map_err(|error| Failure::io("the screen's thread", &error))?;
     // The last snapshot stays on screen when the target has ended: nothing but the user, a signal or the clock ends it.
-    let until = Until { duration: arguments.duration, left, stop_screen: Some(stop), ..Until::default() };
+    let until =
+        Until { duration: arguments.duration, left, stop_screen: Some(stop), flight, ..Until::default() };
     let ended = until_end(capture, session, until, None);
     let outcome = drawing.join().map_err(|_| Failure::new("the screen stopped because of a defect"))??;
     let ended = ended?;
@@ -112,13 +135,18 @@ fn places(meta: &Meta) -> Places {
 
 /// Keeps what was seen under the first free name.
 fn save(ended: &Ended, meta: &Meta) -> Result<(), Failure> {
-    let names = (1..NAMES_MAX)
-        .map(|n| PathBuf::from(if n == 1 { "live.dctx".into() } else { format!("live-{n}.dctx") }));
-    let path = { names }.find(|path| std::fs::symlink_metadata(path).is_err());
-    let path = path.ok_or_else(|| Failure::new("live.dctx: expected a free name, found none"))?;
+    let path = free_name()?;
     let mut writer = Writer::create(&path, meta).map_err(|error| store_failure(&error))?;
     let now = Time::from_nanos(monotonic_ns());
     writer.finish(&ended.finished.profile, now).map_err(|error| store_failure(&error))?;
     Progress::new(false).say(&format!("{}: saved, look at it with `deepctx-bpf view {0}`", path.display()));
     Ok(())
+}
+
+/// The first name that is free.
+fn free_name() -> Result<PathBuf, Failure> {
+    let names = (1..NAMES_MAX)
+        .map(|n| PathBuf::from(if n == 1 { "live.dctx".into() } else { format!("live-{n}.dctx") }));
+    let path = { names }.find(|path| std::fs::symlink_metadata(path).is_err());
+    path.ok_or_else(|| Failure::new("live.dctx: expected a free name, found none"))
 }

@@ -19,6 +19,7 @@ use super::debug_info;
 use super::demo_args::DemoArgs;
 use super::duration;
 use super::fail_on::FailOn;
+use super::flight_args::FlightArgs;
 use super::manual_args::{CompletionsArgs, ManualPagesArgs};
 use super::sampling::SamplingArgs;
 use super::selection::{GroupBy, SelectionArgs, StoredSelectionArgs, View};
@@ -153,6 +154,9 @@ pub struct LiveArgs {
     /// How to capture.
     #[command(flatten)]
     pub capture: CaptureArgs,
+    /// What is kept, to be written on request.
+    #[command(flatten)]
+    pub flight: FlightArgs,
     /// How to look at it.
     #[command(flatten)]
     pub selection: SelectionArgs,
@@ -208,6 +212,9 @@ pub struct RecordArgs {
     /// is in the sums as ever.
     #[arg(long, value_name = "TIME|STEPS", env = "DEEPCTX_TRACE", value_parser = trace_window)]
     pub trace: Option<TraceWindow>,
+    /// What is kept, to be written on request.
+    #[command(flatten)]
+    pub flight: FlightArgs,
     /// Have the command measure what its NVIDIA devices do: the driver loads the collector (CUDA_INJECTION64_PATH).
     /// Without it device times are bounded, not measured, unless the program collects them itself.
     #[arg(long, env = "DEEPCTX_GPU_ACTIVITY", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), requires = "command")]

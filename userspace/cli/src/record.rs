@@ -14,9 +14,10 @@ use super::command::Waiting;
 use super::command_user::CommandUser;
 use super::destination::Destination;
 use super::failure::{Done, Failure};
+use super::flight_recorder::{self, Askers, FlightFiles};
 use super::options::RecordArgs;
 use super::progress::Progress;
-use super::run::{Ended, Until, meta, start_capture, start_session, until_end, window};
+use super::run::{Ended, Takers, Until, meta, start_capture, start_session, until_end, window};
 use super::target::{self, Target};
 use super::{collector, output, workers};
 use deepctx_capture::clock::monotonic_ns;
@@ -43,13 +44,17 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
     if let Some(raw) = &arguments.capture.raw {
         output::refuse_existing_file(raw, arguments.force)?;
     }
+    let askers = arguments.flight.keep.is_some().then(Askers::default);
+    if askers.is_some() {
+        flight_recorder::hold_signal()?;
+    }
     workers::install();
     let waiting = start_command(arguments)?;
     let mut target = target::of_record(arguments)?;
     target.config.targets.extend(waiting.as_ref().map(|waiting| Targets::Pids(vec![waiting.pid()])));
 
     let mut capture = start_capture(&target)?;
-    let (session, folder) = start_storing(&mut capture, &target, arguments, &destination)?;
+    let (session, output) = start_storing(&mut capture, &target, arguments, destination, askers.as_ref())?;
     if waiting.is_some() {
         capture.wait_for_probes(PROBES_LONGEST);
     }
@@ -59,23 +64,28 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
             capture.stop();
             // The profile of a command that never ran is of no use to anyone.
             let _ = session.finish(None);
-            let _ = destination.discard(&folder);
+            output.discard();
             return Err(failure);
         }
     };
-    let until =
-        Until { duration: arguments.duration, targets_end: child.is_none(), child, ..Until::default() };
+    let until = Until {
+        duration: arguments.duration,
+        targets_end: child.is_none(),
+        child,
+        flight: askers,
+        ..Until::default()
+    };
     let progress = Progress::of_capture(arguments.common.verbose > 0, asked_ns);
     let ended = until_end(capture, session, until, Some(progress))?;
 
-    summarize(output, &ended);
+    summarize(&arguments.output, &output, &ended);
     let status = &ended.finished.status;
     if let Some(error) = &status.write_error {
         return Err(Failure::new(error)
             .hint("what was written before can be opened; free some space and record again"));
     }
     if arguments.pack {
-        destination.pack(&folder)?;
+        output.pack()?;
     }
     Ok(done(ended.command, status.lost_share, arguments.max_loss))
 }
@@ -100,18 +110,55 @@ fn start_storing(
     capture: &mut Capture,
     target: &Target,
     arguments: &RecordArgs,
-    destination: &Destination,
-) -> Result<(Session, Arc<Folder>), Failure> {
+    destination: Destination,
+    askers: Option<&Askers>,
+) -> Result<(Session, Output), Failure> {
     let meta = meta(target);
     let raw = arguments.capture.raw.as_deref();
     let raw = raw.map(|path| raw_sink(path, arguments.force)).transpose()?;
-    let writer = destination.create(&meta)?;
-    let folder = writer.folder();
-    let trace = target.config.trace.map(|trace| trace_sink(Arc::clone(&folder), trace)).transpose()?;
-    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(StoreSink::new(writer, arguments.flush))];
-    sinks.extend(raw);
-    let session = start_session(capture, &target.config, &arguments.target.pid, meta, sinks, trace)?;
-    Ok((session, folder))
+    let mut takers = Takers { sinks: raw.into_iter().collect(), ..Takers::default() };
+    let output = match askers {
+        Some(askers) => {
+            let files = FlightFiles::new(destination, arguments.pack);
+            takers.flight_recorder = flight_recorder::options(arguments.flight, askers, files, true);
+            Output::Kept
+        }
+        None => {
+            let writer = destination.create(&meta)?;
+            let folder = writer.folder();
+            takers.trace =
+                target.config.trace.map(|trace| trace_sink(Arc::clone(&folder), trace)).transpose()?;
+            takers.sinks.insert(0, Box::new(StoreSink::new(writer, arguments.flush)));
+            Output::Growing(destination, folder)
+        }
+    };
+    let session = start_session(capture, &target.config, &arguments.target.pid, meta, takers)?;
+    Ok((session, output))
+}
+
+/// Where the capture goes.
+enum Output {
+    /// Into one profile, which grows.
+    Growing(Destination, Arc<Folder>),
+    /// Into memory, until somebody asks for it.
+    Kept,
+}
+
+impl Output {
+    /// Removes what there is.
+    fn discard(&self) {
+        if let Output::Growing(destination, folder) = self {
+            let _ = destination.discard(folder);
+        }
+    }
+
+    /// Makes one file of what was written. Profiles of what was kept are one already.
+    fn pack(&self) -> Result<(), Failure> {
+        match self {
+            Output::Growing(destination, folder) => destination.pack(folder),
+            Output::Kept => Ok(()),
+        }
+    }
 }
 
 /// Single events, in the folder of the profile.
@@ -132,16 +179,19 @@ fn raw_sink(path: &Path, force: bool) -> Result<Box<dyn Sink>, Failure> {
 }
 
 /// Says on standard error what was recorded.
-fn summarize(output: &Path, ended: &Ended) {
+fn summarize(path: &Path, output: &Output, ended: &Ended) {
     let status = &ended.finished.status;
     let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
     let complete = status
         .complete_share
         .map_or(String::new(), |share| format!(", {:.2} % of stacks complete", share * 100.0));
     let mut progress = Progress::new(false);
+    let what = match output {
+        Output::Growing(..) => path.display().to_string(),
+        Output::Kept => "captured".to_owned(),
+    };
     progress.say(&format!(
-        "{}: {} samples in {elapsed}, {} lost{complete}",
-        output.display(),
+        "{what}: {} samples in {elapsed}, {} lost{complete}",
         Count(status.samples),
         Count(status.lost)
     ));

@@ -17,6 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::command::exit_code;
 use super::failure::Failure;
+use super::flight_recorder::{self, Askers};
 use super::progress::Progress;
 use super::selection;
 use super::step_marker;
@@ -26,7 +27,10 @@ use deepctx_capture::config::TraceWindow;
 use deepctx_capture::cost::cpu_time;
 use deepctx_capture::{Capture, CaptureConfig};
 use deepctx_pipeline::{self as pipeline, Config};
-use deepctx_session::{Finished, HottestOperators, Options, ProgressWatch, Session, Sink, Status, TraceSink};
+use deepctx_session::{
+    Finished, FlightOptions, HottestOperators, Options, ProgressWatch, Session, Sink, Status, TraceSink,
+    Trigger,
+};
 use deepctx_symbolizer::native::DebugInfo;
 
 /// Interval at which everything is polled that has no event of its own.
@@ -59,9 +63,22 @@ pub struct Until {
     pub left: Arc<AtomicBool>,
     /// Set at the end, to close the screen.
     pub stop_screen: Option<Arc<AtomicBool>>,
+    /// Who asks the flight recorder meanwhile, if there is one.
+    pub flight: Option<Askers>,
 }
 
-/// Starts the session of a capture, as the options say. `sinks` consume its results, `trace` its single events.
+/// Who takes what a session makes.
+#[derive(Debug, Default)]
+pub struct Takers {
+    /// Consumers of its results.
+    pub sinks: Vec<Box<dyn Sink>>,
+    /// Takes single events.
+    pub trace: Option<TraceSink>,
+    /// Keeps the last part and writes it on request.
+    pub flight_recorder: Option<FlightOptions>,
+}
+
+/// Starts the session of a capture, as the options say.
 ///
 /// # Errors
 /// The pipeline's thread cannot be started.
@@ -70,9 +87,9 @@ pub fn start_session(
     how: &CaptureConfig,
     named: &[u32],
     meta: Meta,
-    sinks: Vec<Box<dyn Sink>>,
-    trace: Option<TraceSink>,
+    takers: Takers,
 ) -> Result<Session, Failure> {
+    let Takers { sinks, trace, flight_recorder } = takers;
     let config = Config {
         off_cpu: how.off_cpu,
         timer: selection::measured(how.clock),
@@ -89,6 +106,7 @@ pub fn start_session(
         hottest: how.hottest().and_then(|most| Some(HottestOperators::new(most, capture.tensor_requests()?))),
         sinks,
         trace,
+        flight_recorder,
     };
     Session::start(capture.messages(), options)
         .map_err(|error| Failure::io("the thread of the pipeline", &error))
@@ -145,18 +163,28 @@ impl Signals {
         let stop = tokio::select! {
             _ = self.interrupt.recv() => Stop::Interrupt,
             _ = self.terminate.recv() => Stop::Terminate,
-            true = hung_up(&mut self.hang_up) => Stop::Terminate,
+            true = came(&mut self.hang_up) => Stop::Terminate,
         };
         self.came += 1;
         stop
     }
 }
 
-async fn hung_up(hang_up: &mut Option<Signal>) -> bool {
-    match hang_up {
-        Some(hang_up) => hang_up.recv().await.is_some(),
+async fn came(signal: &mut Option<Signal>) -> bool {
+    match signal {
+        Some(signal) => signal.recv().await.is_some(),
         None => std::future::pending().await,
     }
+}
+
+/// The signal that asks for what is kept; none without a flight recorder.
+fn write_kept(flight: Option<&Askers>) -> io::Result<Option<Signal>> {
+    if flight.is_none() {
+        return Ok(None);
+    }
+    let signal = signal(SignalKind::user_defined1())?;
+    flight_recorder::release_signal()?;
+    Ok(Some(signal))
 }
 
 /// Whether the program was started to outlive the terminal.
@@ -179,6 +207,7 @@ pub fn meta(target: &Target) -> Meta {
         frequency_hz: target.config.frequency.0,
         version: env!("CARGO_PKG_VERSION").into(),
         options: target.config.options(),
+        kept: None,
     }
 }
 
@@ -223,16 +252,23 @@ struct Run {
 
 impl Run {
     async fn until_over(mut self) -> Result<Ended, Failure> {
-        let mut signals = Signals::new().map_err(|error| Failure::io("signals", &error))?;
+        let failed = |error: io::Error| Failure::io("signals", &error);
+        let mut signals = Signals::new().map_err(failed)?;
+        let write_kept = write_kept(self.until.flight.as_ref()).map_err(failed)?;
         let started = tokio::time::Instant::now();
-        let command = self.wait(started, &mut signals).await;
+        let command = self.wait(started, &mut signals, write_kept).await;
         let elapsed = started.elapsed();
         self.finish(elapsed, command, &mut signals).await
     }
 
     /// Waits for a signal, the end of the command, or whatever else ends the capture. Returns the exit code of a
     /// command that has ended.
-    async fn wait(&mut self, started: tokio::time::Instant, signals: &mut Signals) -> Option<u8> {
+    async fn wait(
+        &mut self,
+        started: tokio::time::Instant,
+        signals: &mut Signals,
+        mut write_kept: Option<Signal>,
+    ) -> Option<u8> {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let mut next_cost = started;
@@ -252,6 +288,7 @@ impl Run {
                         terminate(child);
                     }
                 }
+                true = came(&mut write_kept) => self.ask_for_kept(Trigger::Signal),
                 _ = ticks.tick() => {
                     if tokio::time::Instant::now() >= next_cost {
                         next_cost = tokio::time::Instant::now() + COST_INTERVAL;
@@ -267,6 +304,7 @@ impl Run {
                     if let Some(progress) = &mut self.progress {
                         progress.show(&status);
                     }
+                    self.pass_on_key();
                     if let Some(child) = &mut self.until.child
                         && let Ok(Some(status)) = child.try_wait()
                     {
@@ -280,6 +318,19 @@ impl Run {
                     }
                 }
             }
+        }
+    }
+
+    fn ask_for_kept(&self, trigger: Trigger) {
+        if let Some(flight) = &self.until.flight {
+            flight.requests.request(trigger);
+        }
+    }
+
+    /// Asks for what is kept if the key of the screen was pressed since the last time.
+    fn pass_on_key(&self) {
+        if self.until.flight.as_ref().is_some_and(|flight| flight.key.swap(false, Ordering::Relaxed)) {
+            self.ask_for_kept(Trigger::Key);
         }
     }
 

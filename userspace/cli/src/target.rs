@@ -32,7 +32,9 @@ pub struct Target {
 /// Something that was named does not exist.
 pub fn of_live(arguments: &LiveArgs) -> Result<Target, Failure> {
     let mut target = resolve(&arguments.target, &arguments.capture, None)?;
+    arguments.flight.check(&arguments.capture)?;
     target.config.duration = arguments.duration;
+    (target.config.keep, target.config.on_hang) = (arguments.flight.keep, arguments.flight.on_hang);
     Ok(target)
 }
 
@@ -49,7 +51,18 @@ pub fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
     {
         return Err(Failure::new("`--trace steps=…` counts training steps, which need `--probe ranges`"));
     }
+    arguments.flight.check(&arguments.capture)?;
+    if arguments.flight.keep.is_some() && arguments.trace.is_some() {
+        return Err(Failure::new(
+            "`--trace` records single calls from the start, and `--keep` keeps the end: expected one of them",
+        )
+        .hint(
+            "record twice, or leave `--trace` out: what is kept has every sum and the latest work of devices",
+        ));
+    }
     let config = CaptureConfig {
+        keep: arguments.flight.keep,
+        on_hang: arguments.flight.on_hang,
         gpu_activity: arguments.gpu_activity,
         pc_sampling: arguments.sampling.pc_sampling,
         pc_sampling_mode: arguments.sampling.sampling_mode(),

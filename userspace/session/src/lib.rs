@@ -23,6 +23,8 @@
 mod cubins;
 mod device_code;
 pub mod dump;
+mod flight_recorder;
+mod hang;
 mod hottest;
 mod options;
 mod raw;
@@ -36,6 +38,7 @@ mod worker;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+pub use flight_recorder::{FlightOptions, FlightRequests, Trigger, WriteKept};
 pub use hottest::HottestOperators;
 pub use options::{Finished, Options};
 pub use raw::{RawError, RawReader, RawWriter};

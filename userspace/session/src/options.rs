@@ -12,6 +12,7 @@ use deepctx_pipeline::Config;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_symbolizer::native::DebugInfo;
 
+use crate::flight_recorder::FlightOptions;
 use crate::hottest::HottestOperators;
 use crate::sinks::{Sink, TraceSink};
 use crate::status::Status;
@@ -40,6 +41,8 @@ pub struct Options {
     pub sinks: Vec<Box<dyn Sink>>,
     /// Takes single events, where [`Config::trace`] asks for them.
     pub trace: Option<TraceSink>,
+    /// Keeps the last part of the capture and writes it when it is asked to.
+    pub flight_recorder: Option<FlightOptions>,
 }
 
 /// What a session leaves behind.

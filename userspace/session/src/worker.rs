@@ -19,6 +19,7 @@ use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::memory;
 
 use crate::device_code::DeviceCode;
+use crate::flight_recorder::{FlightEnd, FlightOptions, FlightRecorder};
 use crate::hottest::HottestOperators;
 use crate::lock;
 use crate::options::{Finished, Options, SKEW_NS, Shared};
@@ -48,6 +49,7 @@ pub(crate) struct Worker {
     named: Vec<u32>,
     sinks: Vec<Box<dyn Sink>>,
     trace: Option<TraceSink>,
+    flight_recorder: Option<FlightRecorder>,
     device_code: DeviceCode,
     hottest: Option<HottestOperators>,
     /// Published to whoever asks with [`Worker::publish`].
@@ -63,8 +65,14 @@ impl Worker {
     pub(crate) fn new(options: Options, shared: Arc<Shared>) -> Self {
         let now = Instant::now();
         let resolver = Resolver::new(options.debug_info, options.layers);
+        let mut pipeline = Pipeline::new(resolver, options.meta, options.config);
+        let mut status = Status::default();
+        let flight_recorder = options
+            .flight_recorder
+            .and_then(|options| start_flight_recorder(options, &mut pipeline, &mut status));
         Self {
-            pipeline: Pipeline::new(resolver, options.meta, options.config),
+            pipeline,
+            flight_recorder,
             shared,
             started: now,
             named: options.named,
@@ -72,7 +80,7 @@ impl Worker {
             trace: options.trace,
             device_code: DeviceCode::default(),
             hottest: options.hottest,
-            status: Status::default(),
+            status,
             rates: Rates::new(now),
             executables: 0,
             scans: ScanCounters::default(),
@@ -165,6 +173,7 @@ impl Worker {
         self.choose_hottest();
         self.feed_lines(Duration::ZERO);
         self.measure();
+        self.record_flight();
         self.call_sinks(<dyn Sink>::on_tick);
     }
 
@@ -176,6 +185,7 @@ impl Worker {
         self.feed_lines(LINES_GRACE);
         self.pipeline.finish();
         self.finish_trace();
+        self.finish_flight();
         self.report_unseen_markers();
         self.measure();
         self.sinks.reverse();
@@ -215,6 +225,31 @@ impl Worker {
             ));
         }
         self.status.traced = Some(account);
+    }
+
+    /// Keeps what was added to the profile, and says what was written of it.
+    fn record_flight(&mut self) {
+        if self.flight_recorder.is_some() {
+            self.list_executables();
+        }
+        let Some(recorder) = &mut self.flight_recorder else { return };
+        recorder.tick(self.pipeline.profile(), self.started.elapsed());
+        let (notices, error) = recorder.said();
+        self.say_of_flight(FlightEnd { notices, error });
+    }
+
+    fn finish_flight(&mut self) {
+        self.list_executables();
+        let Some(recorder) = self.flight_recorder.take() else { return };
+        let end = recorder.finish(self.pipeline.profile(), self.started.elapsed());
+        self.say_of_flight(end);
+    }
+
+    fn say_of_flight(&mut self, FlightEnd { notices, error }: FlightEnd) {
+        notices.into_iter().for_each(|notice| self.notice(notice));
+        if error.is_some() {
+            self.status.write_error = error;
+        }
     }
 
     /// Searches for names of kernels that were launched without one, and feeds those that were found.
@@ -268,11 +303,9 @@ impl Worker {
 
     /// Brings the profile and the status up to date, and hands both to every sink.
     fn call_sinks(&mut self, method: SinkMethod) {
-        let executables = self.new_executables();
-        self.executables += executables.len();
+        self.list_executables();
         let newest = Time::from_nanos(self.pipeline.newest_ns());
         let profile = self.pipeline.profile();
-        profile.executables.extend(executables);
         self.status.lost = profile.ledger.lost();
         self.status.lost_share = profile.ledger.lost_share();
         // A sink may take long; whoever asks meanwhile gets the new figures.
@@ -286,6 +319,13 @@ impl Worker {
             }
         }
         self.publish();
+    }
+
+    /// Lists files that the symbolizer opened in the profile.
+    fn list_executables(&mut self) {
+        let executables = self.new_executables();
+        self.executables += executables.len();
+        self.pipeline.profile().executables.extend(executables);
     }
 
     /// Files that the symbolizer opened since the last call. Later readers of the profile need their build-ids.
@@ -307,6 +347,19 @@ impl Worker {
     fn publish(&self) {
         lock(&self.shared.status).clone_from(&self.status);
     }
+}
+
+/// A capture without its flight recorder is of no use, but the program must say so and not end in the middle.
+fn start_flight_recorder(
+    options: FlightOptions,
+    pipeline: &mut Pipeline<Resolver>,
+    status: &mut Status,
+) -> Option<FlightRecorder> {
+    let started = FlightRecorder::start(options, pipeline.profile());
+    if let Err(error) = &started {
+        status.write_error = Some(format!("the thread of the flight recorder: {error}"));
+    }
+    started.ok()
 }
 
 /// Name of a process's main thread; empty when the process is gone.

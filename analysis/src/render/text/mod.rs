@@ -17,6 +17,8 @@ mod training;
 use std::io::{self, Write};
 
 use deepctx_profile::frame::short_labels;
+use deepctx_profile::profile::Kept;
+use deepctx_profile::units::Nanos;
 
 use crate::Report;
 use crate::contexts::Context;
@@ -101,6 +103,17 @@ fn head(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         write!(out, ", {} Hz per CPU", of.frequency_hz)?;
     }
     writeln!(out, ", {}", counted(of.calling_contexts, "calling context"))?;
+    if let Some(Kept { before, before_records, because }) = &of.kept {
+        write!(out, "the last {}, kept by a flight recorder ({because})", Nanos(of.elapsed_ns))?;
+        match before.0 {
+            0 => writeln!(out)?,
+            _ => writeln!(
+                out,
+                "; {} of the {before} before are not in it",
+                counted(*before_records, "record")
+            )?,
+        }
+    }
     match &of.probe_note {
         Some(sentence) => writeln!(out, "{sentence}"),
         None => Ok(()),

@@ -14,9 +14,9 @@ use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::ledger::{Reason, Stage, When};
 use deepctx_profile::metric::Metric;
-use deepctx_profile::profile::{Executable, Limits, Meta, Profile};
+use deepctx_profile::profile::{Executable, Kept, Limits, Meta, Profile};
 use deepctx_profile::text;
-use deepctx_profile::units::{Bytes, Time};
+use deepctx_profile::units::{Bytes, Nanos, Time};
 
 type Monotonic = Time<deepctx_profile::units::clock::Monotonic>;
 
@@ -35,6 +35,7 @@ pub(super) fn new_profile() -> Profile {
         frequency_hz: 99,
         version: "0.1.0".to_owned(),
         options: vec![("freq".to_owned(), "99".to_owned())],
+        kept: Some(Kept { before: Nanos(5), before_records: 6, because: "signal".to_owned() }),
     };
     Profile::new(meta, Limits::default())
 }

@@ -82,7 +82,7 @@ fn keep_below(most: u64, tables: &mut Tables, memory: &OwnMemory) {
 /// Answers requests until the socket is closed.
 pub(super) fn answer_all(mut socket: &UnixStream, memory: Option<&OwnMemory>) -> io::Result<()> {
     let mut tables = Tables::default();
-    let mut looked_in = 0;
+    let mut looked_in = 0_u64;
     while let Some((request, [shared, own, debug, supplement])) = worker::receive::<REQUEST_BYTES, 4>(socket)?
     {
         let request = Request::decode(request).ok_or(io::ErrorKind::InvalidData)?;

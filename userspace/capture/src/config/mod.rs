@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::budget::Budget;
 use super::perf_event::Clock;
 use super::targets::{Targets, selectors};
-pub use values::{Bytes, Hertz, SamplingPeriod, StackRate, TensorShapes, TraceWindow};
+pub use values::{Bytes, HangFactor, Hertz, SamplingPeriod, StackRate, TensorShapes, TraceWindow};
 use values::{negated, seconds};
 
 /// What a capture records. Serialized, its keys are the names of the command's options.
@@ -54,6 +54,11 @@ pub struct CaptureConfig {
     pub operator_stacks: Option<StackRate>,
     /// When single calls and the work that they launch are kept; `None`: never.
     pub trace: Option<TraceWindow>,
+    /// How much of the end is kept in memory, to be written on request; `None`: all is written.
+    #[serde(with = "seconds::optional")]
+    pub keep: Option<Duration>,
+    /// After what time without the end of a training step that is written.
+    pub on_hang: Option<HangFactor>,
     /// PyTorch operators whose tensors are recorded.
     pub shapes: Vec<TensorShapes>,
     /// File of probe rows that the user wrote.
@@ -171,6 +176,8 @@ impl Default for CaptureConfig {
             launch_stacks: StackRate::All,
             operator_stacks: None,
             trace: None,
+            keep: None,
+            on_hang: None,
             shapes: Vec::new(),
             probe_file: None,
             probe_rows: Vec::new(),
@@ -279,6 +286,8 @@ mod tests {
             probe_budget: "2.5%".parse().ok(),
             pc_sampling: Some(SamplingPeriod::Log2Cycles(12)),
             duration: Some(Duration::from_millis(1500)),
+            keep: Some(Duration::from_secs(60)),
+            on_hang: "5x".parse().ok(),
             trace: Some(TraceWindow::Steps { from: 5, until: 8 }),
             system_metrics: None,
             ..CaptureConfig::default()
@@ -295,6 +304,8 @@ mod tests {
             probe: vec![ProbeFeature::Ranges, ProbeFeature::Memory],
             shapes: vec![TensorShapes::Hottest(3)],
             probe_budget: "10".parse().ok(),
+            keep: Some(Duration::from_secs(60)),
+            on_hang: "7.5".parse().ok(),
             ..CaptureConfig::default()
         };
         let options = config.options();
@@ -316,6 +327,8 @@ mod tests {
             ("shapes", "hottest:3"),
             ("probe-budget", "10%"),
             ("pc-sampling", "off"),
+            ("keep", "60s"),
+            ("on-hang", "7.5x"),
             ("flush", "5s"),
         ] {
             assert_eq!(of(name), Some(value), "{name} of {options:?}");

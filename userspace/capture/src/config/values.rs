@@ -61,6 +61,53 @@ pub enum TraceWindow {
     },
 }
 
+/// How many times the usual length of a training step makes a hang. Its text: `5x`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct HangFactor(f64);
+
+impl HangFactor {
+    /// The factor.
+    pub fn times(self) -> f64 {
+        self.0
+    }
+}
+
+impl fmt::Display for HangFactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x", self.0)
+    }
+}
+
+impl FromStr for HangFactor {
+    type Err = String;
+
+    /// With or without the `x`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_suffix('x').unwrap_or(text).parse::<f64>();
+        // Steps differ by half of their length without a hang.
+        number
+            .ok()
+            .filter(|times| (1.5..=1000.0).contains(times))
+            .map(Self)
+            .ok_or_else(|| format!("expected a factor from 1.5x to 1000x, found '{text}'"))
+    }
+}
+
+impl From<HangFactor> for String {
+    fn from(factor: HangFactor) -> Self {
+        factor.to_string()
+    }
+}
+
+impl TryFrom<String> for HangFactor {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
 /// How often instructions of kernels are sampled. Its text: `auto`, `12`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SamplingPeriod {

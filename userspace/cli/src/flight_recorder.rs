@@ -1,0 +1,168 @@
+//! Flight recorder: the profiles that are written of what is kept, and the signal that asks for one.
+//!
+//! Owns: their names, of which none is used twice, and SIGUSR1 from the first moment on. Because: a signal that comes
+//! before the capture runs must not end the program, and a profile that shows why a job hung must never be replaced by
+//! the next one. Does not: keep anything; the session does.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use deepctx_profile::profile::Profile;
+use deepctx_profile::units::{Time, clock};
+use deepctx_session::{FlightOptions, FlightRequests, WriteKept};
+use nix::sys::signal::{SigSet, Signal};
+
+use super::destination::Destination;
+use super::failure::{Failure, store_failure};
+use super::flight_args::FlightArgs;
+
+/// Names tried for a profile.
+const NAMES_MAX: u32 = 10_000;
+
+/// Who may ask a flight recorder for a profile.
+#[derive(Debug, Default)]
+pub struct Askers {
+    /// Asks it.
+    pub requests: FlightRequests,
+    /// Set by the screen when its key is pressed.
+    pub key: Arc<AtomicBool>,
+}
+
+/// Holds SIGUSR1 back, for this thread and those that it will start: it would end the program.
+///
+/// # Errors
+/// The system's.
+pub fn hold_signal() -> Result<(), Failure> {
+    usr1().thread_block().map_err(|error| Failure::io("signals", &error.into()))
+}
+
+/// Lets SIGUSR1 through again, once somebody waits for it.
+///
+/// # Errors
+/// The system's.
+pub fn release_signal() -> std::io::Result<()> {
+    Ok(usr1().thread_unblock()?)
+}
+
+fn usr1() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGUSR1);
+    set
+}
+
+/// The options of a session that keeps; `None` without `--keep`.
+pub fn options(
+    arguments: FlightArgs,
+    askers: &Askers,
+    files: FlightFiles,
+    at_end: bool,
+) -> Option<FlightOptions> {
+    Some(FlightOptions {
+        keep: arguments.keep?,
+        on_hang: arguments.on_hang.map(|factor| factor.times()),
+        at_end,
+        requests: askers.requests.clone(),
+        write: files.writer(),
+    })
+}
+
+/// The profiles of one flight recorder: `run.dctx`, `run-2.dctx` and so on, in one folder.
+#[derive(Debug)]
+pub struct FlightFiles {
+    /// The first one, which may replace another profile.
+    first: Destination,
+    /// Number of the next one.
+    next: u32,
+    pack: bool,
+}
+
+impl FlightFiles {
+    /// Profiles that begin with this one.
+    pub fn new(first: Destination, pack: bool) -> Self {
+        Self { first, next: 1, pack }
+    }
+
+    fn writer(mut self) -> WriteKept {
+        Box::new(move |profile, ends| match self.write(profile, ends) {
+            Ok(path) => Ok(path.display().to_string()),
+            Err(failure) => Err(failure.to_string()),
+        })
+    }
+
+    fn write(&mut self, profile: &Profile, ends: Time<clock::Monotonic>) -> Result<PathBuf, Failure> {
+        let later = self.later()?;
+        let destination = later.as_ref().unwrap_or(&self.first);
+        let mut writer = destination.create(&profile.meta)?;
+        self.next += 1;
+        writer.finish(profile, ends).map_err(|error| store_failure(&error))?;
+        if self.pack {
+            destination.pack(&writer.folder())?;
+        }
+        Ok(destination.path().to_owned())
+    }
+
+    /// The next place that is free; `None` when that is the first one.
+    fn later(&mut self) -> Result<Option<Destination>, Failure> {
+        while self.next <= NAMES_MAX {
+            if self.next == 1 {
+                return Ok(None);
+            }
+            let path = numbered(self.first.path(), self.next);
+            if let Some(free) = self.first.beside(path)? {
+                return Ok(Some(free));
+            }
+            self.next += 1;
+        }
+        let path = self.first.path().display();
+        Err(Failure::new(format_args!(
+            "{path}: expected a free name beside it, found none up to {NAMES_MAX}"
+        )))
+    }
+}
+
+/// `run.dctx` as `run-2.dctx`.
+fn numbered(path: &Path, number: u32) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default();
+    let mut name = stem.to_owned();
+    name.push(format!("-{number}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn no_profile_is_written_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::create_dir(path("run-3.dctx")).unwrap();
+        let first = Destination::of(&path("run.dctx"), false).unwrap();
+        let mut write = FlightFiles::new(first, false).writer();
+        let profile = Profile::new(Default::default(), Default::default());
+        for name in ["run.dctx", "run-2.dctx", "run-4.dctx"] {
+            assert_eq!(write(&profile, Default::default()), Ok(path(name).display().to_string()));
+            assert!(deepctx_storage::open(path(name)).unwrap().is_complete());
+        }
+        assert_eq!(fs::read_dir(path("run-3.dctx")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn packed_profiles_are_numbered_alike() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run");
+        let mut write = FlightFiles::new(Destination::of(&path, false).unwrap(), true).writer();
+        let profile = Profile::new(Default::default(), Default::default());
+        for name in ["run", "run-2"] {
+            assert!(write(&profile, Default::default()).is_ok_and(|written| written.ends_with(name)));
+            assert!(folder.path().join(name).is_file());
+        }
+    }
+}

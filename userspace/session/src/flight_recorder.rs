@@ -1,0 +1,353 @@
+//! Flight recorder: the last part of a capture, in memory until somebody asks for it.
+//!
+//! Owns: when a slice ends, the requests for a profile of what is kept, and the thread that writes it. Because: a
+//! profile that is made only when something went wrong may cover what led to it, and what nobody asks for costs no
+//! disk. Does not: add up slices ([`deepctx_profile::recent`]), or know where profiles go: its owner brings that.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::recent::Recent;
+use deepctx_profile::units::{Count, Nanos, Time, clock};
+
+use crate::hang::{Hang, HangWatch};
+use crate::lock;
+
+/// Slices of what is kept: a window is longer than asked for by a twelfth of it at most.
+const SLICES: u32 = 12;
+/// Shortest slice: the pipeline is asked at this interval.
+const SLICE_LEAST: Duration = Duration::from_millis(100);
+
+/// What made a flight recorder write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trigger {
+    /// A signal.
+    Signal,
+    /// A key in the terminal view.
+    Key,
+    /// No training step has ended for long.
+    Hang,
+    /// The capture has ended.
+    End,
+}
+
+impl Trigger {
+    /// Name, as it is stored.
+    pub fn name(self) -> &'static str {
+        match self {
+            Trigger::Signal => "signal",
+            Trigger::Key => "key",
+            Trigger::Hang => "hang",
+            Trigger::End => "end",
+        }
+    }
+}
+
+/// Asks a flight recorder for a profile, from any thread.
+#[derive(Clone, Debug, Default)]
+pub struct FlightRequests(Arc<Mutex<Option<Trigger>>>);
+
+impl FlightRequests {
+    /// Asks for a profile of what is kept. Requests that come before one is served are served together.
+    pub fn request(&self, trigger: Trigger) {
+        lock(&self.0).get_or_insert(trigger);
+    }
+
+    fn pending(&self) -> Option<Trigger> {
+        *lock(&self.0)
+    }
+
+    fn served(&self) {
+        *lock(&self.0) = None;
+    }
+}
+
+/// Writes a profile, whose last record is of this time, and says where it is. Called on a thread of its own.
+pub type WriteKept = Box<dyn FnMut(&Profile, Time<clock::Monotonic>) -> Result<String, String> + Send>;
+
+/// What a flight recorder does.
+pub struct FlightOptions {
+    /// How much is kept.
+    pub keep: Duration,
+    /// After how many times the usual length of a training step without the end of one a profile is written.
+    pub on_hang: Option<f64>,
+    /// Whether a profile is written when the capture ends.
+    pub at_end: bool,
+    /// Who may ask for one.
+    pub requests: FlightRequests,
+    /// Writes one.
+    pub write: WriteKept,
+}
+
+impl fmt::Debug for FlightOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { keep, on_hang, at_end, .. } = self;
+        let mut shown = f.debug_struct("FlightOptions");
+        shown.field("keep", keep).field("on_hang", on_hang).field("at_end", at_end).finish_non_exhaustive()
+    }
+}
+
+/// Keeps the last part of a capture.
+#[derive(Debug)]
+pub(crate) struct FlightRecorder {
+    recent: Recent,
+    keep: Nanos,
+    slice: Duration,
+    hang: Option<HangWatch>,
+    /// When a hang was last written.
+    hung: Option<Nanos>,
+    at_end: bool,
+    requests: FlightRequests,
+    windows: Sender<Window>,
+    thread: JoinHandle<()>,
+    said: Arc<Mutex<Said>>,
+}
+
+/// A profile to be written.
+#[derive(Debug)]
+struct Window {
+    profile: Profile,
+    ends: Time<clock::Monotonic>,
+    trigger: Trigger,
+}
+
+/// What the thread has to say.
+#[derive(Debug, Default)]
+struct Said {
+    notices: Vec<String>,
+    error: Option<String>,
+    /// It has a profile to write.
+    writing: bool,
+}
+
+/// What a flight recorder has to say at its end.
+#[derive(Debug, Default)]
+pub(crate) struct FlightEnd {
+    pub(crate) notices: Vec<String>,
+    pub(crate) error: Option<String>,
+}
+
+impl FlightRecorder {
+    /// Begins to keep the figures of a profile from now on.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn start(options: FlightOptions, profile: &mut Profile) -> io::Result<Self> {
+        let FlightOptions { keep, on_hang, at_end, requests, write } = options;
+        // One, since while a profile is written the next one stays in its slices.
+        let (windows, incoming) = bounded(1);
+        let said = Arc::<Mutex<Said>>::default();
+        let of_thread = Arc::clone(&said);
+        let thread = std::thread::Builder::new()
+            .name("flight-recorder".into())
+            .spawn(move || write_windows(&incoming, write, &of_thread))?;
+        let hang = on_hang.map(HangWatch::new);
+        let slice = (keep / SLICES).max(SLICE_LEAST);
+        let keep = nanos(keep);
+        let recent = Recent::start(profile, keep, Nanos(0));
+        Ok(Self { recent, keep, slice, hang, hung: None, at_end, requests, windows, thread, said })
+    }
+
+    /// Ends a slice when it is time, and writes what is kept where that is asked for or training hangs. `profile` is
+    /// up to date, `elapsed` the time since the capture began.
+    pub(crate) fn tick(&mut self, profile: &mut Profile, elapsed: Duration) {
+        let now = nanos(elapsed);
+        if let Some(hang) = self.hang.as_mut().and_then(|watch| watch.look(profile, now)) {
+            self.hangs(&hang, now);
+        }
+        if now.saturating_sub(self.recent.open_since()) >= nanos(self.slice) {
+            self.end_slice(profile, now);
+        }
+        if let Some(trigger) = self.requests.pending() {
+            self.write(profile, now, trigger);
+        }
+    }
+
+    /// Writes what is kept at the end of the capture, if it should, and waits for what is being written.
+    pub(crate) fn finish(mut self, profile: &mut Profile, elapsed: Duration) -> FlightEnd {
+        let now = nanos(elapsed);
+        let asked = self.requests.pending();
+        if let Some(trigger) = asked.or(self.at_end.then_some(Trigger::End)) {
+            let window = self.cut_out(profile, now, trigger);
+            // A thread that is gone is found when it is joined.
+            _ = self.windows.send(window);
+        }
+        let never_stepped = self.hang.take().is_some_and(|watch| !watch.has_seen_steps());
+        drop(self.windows);
+        let panicked = self.thread.join().is_err();
+        let mut said = std::mem::take(&mut *lock(&self.said));
+        if never_stepped {
+            said.notices.push(
+                "`--on-hang` had nothing to go by: no training step ended, or fewer than it takes to know how long one \
+                 usually is; `--step-marker` says what ends one"
+                    .to_owned(),
+            );
+        }
+        if panicked {
+            said.error
+                .get_or_insert("the flight recorder: its thread stopped because of a defect".to_owned());
+        }
+        FlightEnd { notices: said.notices, error: said.error }
+    }
+
+    /// What there is to say since the last time, and the last error.
+    pub(crate) fn said(&self) -> (Vec<String>, Option<String>) {
+        let mut said = lock(&self.said);
+        (std::mem::take(&mut said.notices), said.error.clone())
+    }
+
+    /// Has a hang written, once in a window: a program that goes on and stands still by turns must not fill the disk.
+    fn hangs(&mut self, hang: &Hang, now: Nanos) {
+        lock(&self.said).notices.push(hang.to_string());
+        if self.hung.is_none_or(|last| now.saturating_sub(last) >= self.keep) {
+            self.hung = Some(now);
+            self.requests.request(Trigger::Hang);
+        }
+    }
+
+    fn end_slice(&mut self, profile: &mut Profile, now: Nanos) {
+        let start = Instant::now();
+        self.recent.next_slice(profile, now);
+        let (cost, cells) = (start.elapsed(), self.recent.cells());
+        tracing::debug!(?cost, cells, contexts = profile.tree.len(), "slice of the flight recorder ended");
+    }
+
+    /// Hands a profile to the thread. While that writes another one, the request waits.
+    fn write(&mut self, profile: &Profile, now: Nanos, trigger: Trigger) {
+        if std::mem::replace(&mut lock(&self.said).writing, true) {
+            return;
+        }
+        let window = self.cut_out(profile, now, trigger);
+        self.requests.served();
+        // A thread that is gone is found when it is joined.
+        _ = self.windows.try_send(window);
+    }
+
+    fn cut_out(&self, profile: &Profile, now: Nanos, trigger: Trigger) -> Window {
+        let start = Instant::now();
+        let window = self.recent.window(profile, now, trigger.name());
+        let (cost, contexts) = (start.elapsed(), window.tree.len());
+        tracing::debug!(?cost, contexts, "profile of the flight recorder made");
+        Window { profile: window, ends: profile.meta.started_monotonic + now, trigger }
+    }
+}
+
+/// The thread: writes profiles until there will be no more.
+fn write_windows(windows: &Receiver<Window>, mut write: WriteKept, said: &Mutex<Said>) {
+    for Window { profile, ends, trigger } in windows {
+        let notice = write(&profile, ends).map(|place| notice(&place, &profile, ends, trigger));
+        let mut said = lock(said);
+        said.writing = false;
+        match notice {
+            Ok(notice) => said.notices.push(notice),
+            Err(error) => {
+                let error = format!("the flight recorder could not write what it keeps: {error}");
+                said.notices.push(error.clone());
+                said.error = Some(error);
+            }
+        }
+    }
+}
+
+fn notice(place: &str, profile: &Profile, ends: Time<clock::Monotonic>, trigger: Trigger) -> String {
+    let (window, samples) =
+        (ends - profile.meta.started_monotonic, profile.tree.total(Metric::Samples).count);
+    let why = match trigger {
+        Trigger::Signal => "asked for by a signal; recording goes on",
+        Trigger::Key => "asked for by a key; recording goes on",
+        Trigger::Hang => "written because training hangs; recording goes on",
+        Trigger::End => "written at the end of the recording",
+    };
+    format!("{place}: the last {window} with {} samples, {why}", Count(samples))
+}
+
+fn nanos(time: Duration) -> Nanos {
+    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::frame::Frame;
+    use deepctx_profile::profile::{Limits, Meta};
+
+    use super::*;
+
+    /// What was written: for each profile its samples, and why it was.
+    type Written = Arc<Mutex<Vec<(u64, String)>>>;
+
+    fn recorder(profile: &mut Profile, requests: &FlightRequests, fails: bool) -> (FlightRecorder, Written) {
+        let written = Written::default();
+        let of_thread = Arc::clone(&written);
+        let write: WriteKept = Box::new(move |window, _| {
+            if fails {
+                return Err("the disk is full".into());
+            }
+            let because = window.meta.kept.clone().unwrap_or_default().because;
+            lock(&of_thread).push((window.tree.total(Metric::Samples).count, because));
+            Ok("run.dctx".into())
+        });
+        let (keep, requests) = (Duration::from_secs(12), requests.clone());
+        let options = FlightOptions { keep, on_hang: None, at_end: true, requests, write };
+        (FlightRecorder::start(options, profile).unwrap(), written)
+    }
+
+    fn profile() -> (Profile, deepctx_profile::NodeId) {
+        let mut profile = Profile::new(Meta::default(), Limits::default());
+        let name = profile.text("f");
+        let frame = profile.frame(Frame::Operator { name });
+        let node = profile.add(&[frame], Metric::Samples, 1);
+        (profile, node)
+    }
+
+    #[test]
+    fn requests_give_the_window_and_recording_goes_on() {
+        let (mut profile, node) = profile();
+        let requests = FlightRequests::default();
+        let (mut recorder, written) = recorder(&mut profile, &requests, false);
+        for second in 1..=30 {
+            profile.tree.add(node, Metric::Samples, 1);
+            recorder.tick(&mut profile, Duration::from_secs(second));
+            if second == 20 {
+                requests.request(Trigger::Signal);
+                requests.request(Trigger::Key);
+            }
+        }
+        let end = recorder.finish(&mut profile, Duration::from_secs(30));
+        assert_eq!(*lock(&written), [(12, "signal".to_owned()), (12, "end".to_owned())]);
+        assert_eq!((end.notices.len(), end.error), (2, None), "{:?}", end.notices);
+        assert!(end.notices[1].starts_with("run.dctx: the last 12.0 s with 12 samples"), "{:?}", end.notices);
+    }
+
+    #[test]
+    fn hangs_within_one_window_are_written_once() {
+        let (mut profile, _) = profile();
+        let requests = FlightRequests::default();
+        let (mut recorder, written) = recorder(&mut profile, &requests, false);
+        let hang = Hang { since: Nanos(1), usual: Nanos(1), pids: vec![7] };
+        for second in [1, 5, 12, 13, 20] {
+            recorder.hangs(&hang, nanos(Duration::from_secs(second)));
+            if requests.pending().is_some() {
+                requests.served();
+                lock(&written).push((second, "hang".to_owned()));
+            }
+        }
+        recorder.finish(&mut profile, Duration::from_secs(20));
+        let hangs: Vec<u64> =
+            lock(&written).iter().filter(|(_, why)| why == "hang").map(|(at, _)| *at).collect();
+        assert_eq!(hangs, [1, 13]);
+    }
+
+    #[test]
+    fn a_profile_that_cannot_be_written_is_reported() {
+        let (mut profile, _) = profile();
+        let (recorder, _) = recorder(&mut profile, &FlightRequests::default(), true);
+        let end = recorder.finish(&mut profile, Duration::from_secs(1));
+        assert!(end.error.is_some_and(|error| error.contains("the disk is full")));
+    }
+}
