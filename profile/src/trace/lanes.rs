@@ -81,7 +81,7 @@ impl EventClass {
 pub type ClassTimes = [u64; EventClass::ALL.len()];
 
 /// An event of a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// Of a thread.
     Host(Id<HostOp>),
@@ -108,6 +108,8 @@ pub struct EventLane {
     pub label: String,
     /// Whether it is a stream.
     pub is_stream: bool,
+    /// Place of the thread or stream in the rank's trace.
+    pub(super) number: usize,
     /// Place of the rank in the job.
     pub(super) rank: usize,
     /// Added to a time of the rank's trace: nanoseconds since the first event of the job.
@@ -338,7 +340,7 @@ impl EventLane {
         }
     }
 
-    fn at(&self, time: TraceTime) -> Nanos {
+    pub(super) fn at(&self, time: TraceTime) -> Nanos {
         at(self.shift, time)
     }
 }
