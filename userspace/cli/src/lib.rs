@@ -22,6 +22,7 @@ pub mod export;
 pub mod fail_on;
 pub mod failure;
 pub mod files;
+pub mod lanes;
 pub mod live;
 pub mod manual;
 pub mod manual_args;
