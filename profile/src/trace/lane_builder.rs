@@ -173,6 +173,14 @@ mod tests {
     }
 
     #[test]
+    fn an_event_around_one_of_its_name_counts_once() {
+        let lanes = lanes("op main 0..100 forward\nop main 10..20 forward\nop main 30..40 other");
+        let rows = lanes.range(Nanos(0), lanes.length()).host;
+        let rows: Vec<_> = rows.iter().map(|row| (row.name.as_str(), row.count, row.time.0 / 1000)).collect();
+        assert_eq!(rows, [("forward", 2, 90), ("other", 1, 10)]);
+    }
+
+    #[test]
     fn at_each_moment_stands_what_began_last() {
         let check = |input: &str, expect: &[&str]| {
             let found = lanes(input);

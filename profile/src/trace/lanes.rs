@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{DeviceKind, DeviceOp, HostKind, HostOp, Job, KernelClass, Launch, RankTrace, TraceTime};
 use crate::id::Id;
@@ -222,15 +222,15 @@ impl EventLanes {
     /// Sums of a part of the time by name. Takes time in proportion to the events that are there.
     pub fn range(&self, from: Nanos, to: Nanos) -> RangeTables {
         let mut sums: [FxHashMap<(usize, StrId), Sum>; 2] = Default::default();
-        for (number, lane) in self.lanes.iter().enumerate() {
+        for lane in &self.lanes {
+            // An event that others interrupt has several segments.
+            let mut seen = FxHashSet::default();
             let Some(of) = self.job.ranks().get(lane.rank) else { continue };
             for segment in lane.between(from, to) {
                 let Some(name) = lane.name(of, *segment) else { continue };
                 let sum = sums[usize::from(lane.is_stream)].entry((lane.rank, name)).or_default();
                 sum.time += (segment.to.min(to)).saturating_sub(segment.from.max(from)).0;
-                // An event that others interrupt has several segments.
-                sum.count += u64::from(sum.last != Some((number, segment.event)));
-                sum.last = Some((number, segment.event));
+                sum.count += u64::from(seen.insert(segment.event));
             }
         }
         let [host, device] = sums.map(|sums| self.rows(sums));
@@ -261,7 +261,6 @@ impl EventLanes {
 struct Sum {
     count: u64,
     time: u64,
-    last: Option<(usize, u32)>,
 }
 
 fn launch(of: &RankTrace, launch: Launch, op: &DeviceOp) -> Option<LaunchFacts> {
