@@ -25,8 +25,8 @@ use super::base64::Base64;
 const EVENTS_MAX: usize = 1_000_000;
 /// Most bytes of names: a million events of one trace have some thousands of distinct ones.
 const NAMES_MAX: usize = 32 << 20;
-/// Most bytes of one name: those of templates have some thousands.
-const NAME_MAX: usize = 4096;
+/// Most bytes of one name: those of kernels made of templates have up to ten thousand.
+const NAME_MAX: usize = 1 << 16;
 /// What an event is called whose name found no room.
 const NO_NAME: &str = "[name left out]";
 /// Numbers from here on are not exact in a script, whose numbers are 64-bit floating-point ones; a difference of two

@@ -46,6 +46,7 @@ const Events = (() => {
     columns(model, reader(bytes, 4 + size));
     model.classes = Uint8Array.from(model.names, (name) => name[0]);
     model.names = model.names.map((name) => name[1]);
+    model.short = new Array(model.names.length);
     model.parent = new Int32Array(model.shown).fill(NONE);
     model.row = new Uint16Array(model.shown);
     model.tooDeep = 0;
@@ -197,14 +198,19 @@ const Events = (() => {
 
   // A name for people: that of a kernel without its template.
   function shortName(model, event) {
-    const name = model.names[model.name[event]];
-    return model.classes[model.name[event]] > 1 ? name : shortKernel(name);
+    const number = model.name[event];
+    const known = model.short[number];
+    if (known !== undefined) return known;
+    const name = model.names[number];
+    return (model.short[number] = model.classes[number] > 1 ? name : shortKernel(name));
   }
 
   const shortKernel = (name) => name.replace(/^void /, "").split(/[<(]/)[0].split("::").pop() || name;
 
-  // Marks the events whose name is searched for: how many of them stand before each one of a row.
+  // Marks the events whose name is searched for: how many of them stand before each one of a row. Gives how many
+  // there are.
   function find(model, expression) {
+    let all = 0;
     const isFound = expression && Uint8Array.from(model.names, (name) => Number(expression.test(name)));
     for (const lane of model.lanes) {
       for (const row of lane.rows) {
@@ -212,8 +218,10 @@ const Events = (() => {
         for (let place = 0; expression && place < row.count; place++) {
           row.found[place + 1] = row.found[place] + isFound[model.name[row.event[place]]];
         }
+        all += expression ? row.found[row.count] : 0;
       }
     }
+    return all;
   }
 
   return { NONE, OUTSIDE, STEP, ROWS_MAX, unpack, endOf, firstAbove, at, laneOf, beside, causedBy, stepAt, find, shortName, shortKernel };

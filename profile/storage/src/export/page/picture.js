@@ -46,7 +46,7 @@ const Picture = (() => {
         pixels.fill(shade[found && !isFound ? 6 : SHADES], offset + pixel, offset + last);
         // A seam between neighbours.
         if (last - pixel >= 4 && last < width) pixels[offset + last - 1] = shade[4];
-        if (last - pixel >= namedFrom) named.push(row.event[place], pixel, last, found && !isFound ? 1 : 0);
+        if (last - pixel >= namedFrom) named.push(row.event[place], pixel, last, !found ? 0 : isFound ? 2 : 1);
         pixel = last;
         place = Events.firstAbove(end, from + pixel / scale, place, count);
       } else {

@@ -27,6 +27,7 @@ const Timeline = (() => {
   // From a launch to its work, or from work to what waited for it.
   let causes = [];
   let searched;
+  let found = 0;
   let frames = 0;
 
   const whole = () => Math.max(model.length, 1);
@@ -90,8 +91,9 @@ const Timeline = (() => {
     if (!model) return;
     if (searched !== search) {
       searched = search;
-      Events.find(model, search);
+      found = Events.find(model, search);
     }
+    byId("matched").textContent = search ? "matched: " + found.toLocaleString("en") + " events" : "";
     measure();
     if (view.range) Ranges.show(model, ...view.range, parts.range);
   }
@@ -141,7 +143,9 @@ const Timeline = (() => {
     let top = AXIS;
     view.tops = model.lanes.map((_, place) => { const at = top; top += rowsShown(place) * ROW + GAP; return at; });
     view.content = top;
-    view.height = clamp(top, 120, Math.max(240, window.innerHeight - 230));
+    const above = parts.canvas.getBoundingClientRect().top + window.scrollY;
+    // What is known of the chosen event stays in sight.
+    view.height = clamp(top, 120, Math.max(240, window.innerHeight - above - 95));
     view.scroll = clamp(view.scroll, 0, view.content - view.height);
     canvas.style.width = view.width + "px";
     canvas.style.height = view.height + "px";
