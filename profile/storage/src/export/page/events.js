@@ -87,13 +87,21 @@ const Events = (() => {
   // What takes no time can still be pointed at.
   const endOf = (model, event) => model.begin[event] + Math.max(model.duration[event], 1);
 
-  // Puts the events of a lane into rows. A row below another one has what began while that stood.
+  // Puts the events of a lane into rows. A row below another one has what began while that stood. On a thread, what
+  // outlives an event that it began in is not part of it: the thread left that one, which is drawn up to there.
   function rowsOf(model, lane) {
     const open = [];
     const counts = [];
     const until = lane.first + lane.count;
+    const ends = Float64Array.from({ length: lane.count }, (_, at) => endOf(model, lane.first + at));
     for (let event = lane.first; event < until; event++) {
-      while (open.length && endOf(model, open[open.length - 1]) <= model.begin[event]) open.pop();
+      const [begin, end] = [model.begin[event], ends[event - lane.first]];
+      while (open.length) {
+        const top = open[open.length - 1] - lane.first;
+        if (ends[top] > begin && (lane.stream || ends[top] >= end)) break;
+        ends[top] = Math.min(ends[top], begin);
+        open.pop();
+      }
       const row = open.length;
       if (row > 0) model.parent[event] = open[row - 1];
       if (row < ROWS_MAX) counts[row] = (counts[row] || 0) + 1;
@@ -110,7 +118,7 @@ const Events = (() => {
       const row = rows[model.row[event]];
       const at = row.count++;
       row.begin[at] = model.begin[event];
-      row.end[at] = endOf(model, event);
+      row.end[at] = ends[event - lane.first];
       row.event[at] = event;
       row.kind[at] = model.classes[model.name[event]];
       row.busy[at + 1] = row.busy[at] + row.end[at] - row.begin[at];
