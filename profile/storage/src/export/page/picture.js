@@ -7,7 +7,7 @@ const Picture = (() => {
   // What is not nothing shows.
   const LEAST = 5;
   // Of more events in one pixel, some are asked for their colour.
-  const ASKED = 8;
+  const ASKED = 4;
 
   const parts = (colour) => [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
   const packed = ([red, green, blue]) => ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
@@ -69,7 +69,7 @@ const Picture = (() => {
 
   function longest(row, from, to) {
     if (to - from === 1) return from;
-    const step = Math.max(1, Math.floor((to - from) / ASKED));
+    const step = Math.ceil((to - from) / ASKED);
     let best = from;
     for (let place = from; place < to; place += step) {
       if (row.end[place] - row.begin[place] > row.end[best] - row.begin[best]) best = place;

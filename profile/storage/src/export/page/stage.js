@@ -8,6 +8,9 @@ const Stage = (() => {
   const AXIS = 22;
   // Fewest pixels of an event with a name.
   const NAMED = 34;
+  // With more names than these in sight, only wider events have theirs: text takes longer than all else.
+  const NAMES_MANY = 600;
+  const NAMED_OF_MANY = 70;
   const MONO = "11px ui-monospace, monospace";
 
   let on = null;
@@ -70,10 +73,12 @@ const Stage = (() => {
     paper.font = MONO;
     paper.textBaseline = "middle";
     const one = paper.measureText("0").width;
+    const least = named.length / 4 > NAMES_MANY ? NAMED_OF_MANY - 6 : 0;
     for (const [top, start, end] of rows) {
       for (let at = start; at < end; at += 4) {
         const left = named[at + 1] / view.ratio;
         const room = (named[at + 2] - named[at + 1]) / view.ratio - 6;
+        if (room < least) continue;
         const name = Events.shortName(model, named[at]);
         const letters = Math.floor(room / one);
         const shown = name.length > letters ? name.slice(0, Math.max(0, letters - 1)) + "…" : name;

@@ -117,7 +117,8 @@ const Timeline = (() => {
     }
     parts.left.textContent = notes().join(" ");
     parts.left.hidden = parts.left.textContent === "";
-    show(byId("view"), state.search);
+    // Another tab may have been opened meanwhile.
+    if (state.tab === "timeline") show(byId("view"), state.search);
   }
 
   // What this page has not.
