@@ -25,8 +25,6 @@ use super::base64::Base64;
 const EVENTS_MAX: usize = 1_000_000;
 /// Most bytes of names: a million events of one trace have some thousands of distinct ones.
 const NAMES_MAX: usize = 32 << 20;
-/// Most bytes of one name: those of kernels made of templates have up to ten thousand.
-const NAME_MAX: usize = 1 << 16;
 /// What an event is called whose name found no room.
 const NO_NAME: &str = "[name left out]";
 /// Numbers from here on are not exact in a script, whose numbers are 64-bit floating-point ones; a difference of two
@@ -158,11 +156,7 @@ struct Names {
 impl Names {
     fn number(&mut self, event: &LaneEvent<'_>) -> u32 {
         let class = if event.is_step { EventClass::ALL.len() } else { event.class as usize } as u8;
-        let name = event.name.get(..event.name.floor_char_boundary(NAME_MAX)).unwrap_or_default();
-        let mut key = (class, clean(name));
-        if name.len() < event.name.len() {
-            key.1.push('…');
-        }
+        let mut key = (class, clean(event.name));
         if let Some(number) = self.numbers.get(&key) {
             return *number;
         }
@@ -245,13 +239,5 @@ mod tests {
         assert_eq!(document["until"], json!(3_000));
         assert_eq!(document["lanes"][0]["count"], json!(0));
         assert_eq!(values, [0, 1_000, 100_000, 1_000, 0, 1, 0, 0]);
-    }
-
-    #[test]
-    fn long_names_are_cut() {
-        let name = "é".repeat(NAME_MAX);
-        let (document, _) = packed(&format!("op main 0..1 {name}"), 9);
-        let shown = document["names"][0][1].as_str().unwrap().to_owned();
-        assert_eq!(shown, format!("{}…", "é".repeat(NAME_MAX / 2)));
     }
 }
