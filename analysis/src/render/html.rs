@@ -7,9 +7,10 @@ use std::io::{self, Write};
 
 use deepctx_profile::device_lines::device_lines;
 use deepctx_profile::frame::clean;
+use deepctx_profile::trace::EventLanes;
 use deepctx_profile::units::{Bytes, Nanos};
 use deepctx_storage::export::Source;
-use deepctx_storage::export::html::{Column, Tab, write_with_tabs};
+use deepctx_storage::export::html::{Column, More, Tab, write_with};
 
 use super::text::accelerators::{occupancy, pool_lines};
 use crate::Report;
@@ -20,12 +21,17 @@ use crate::system::{SystemMetric, SystemUnit};
 /// Most spans of time that are drawn in a cell.
 const STRIP: usize = 200;
 
-/// Writes the page of a profile with the tables of its report.
+/// Writes the page of a profile with the tables of its report, and with its single events if it has some.
 ///
 /// # Errors
 /// Those of `out`, and `InvalidData` when the profile has no values at all.
-pub fn write(source: &Source<'_>, report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    write_with_tabs(source, &tabs(report), out)
+pub fn write(
+    source: &Source<'_>,
+    report: &Report,
+    events: Option<&EventLanes>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    write_with(source, More { tabs: &tabs(report), events }, out)
 }
 
 /// Writes the page of a profile with its findings.
@@ -33,7 +39,7 @@ pub fn write(source: &Source<'_>, report: &Report, out: &mut dyn Write) -> io::R
 /// # Errors
 /// As of [`write`].
 pub fn write_findings(source: &Source<'_>, found: &Findings, out: &mut dyn Write) -> io::Result<()> {
-    write_with_tabs(source, &[findings(found)], out)
+    write_with(source, More { tabs: &[findings(found)], events: None }, out)
 }
 
 /// Every table with rows, but for functions and losses, which every page has.

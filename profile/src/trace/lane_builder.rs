@@ -56,7 +56,8 @@ impl Builder<'_> {
     /// A lane for each stream with work.
     fn streams(&self, lanes: &mut Vec<EventLane>) {
         let mut own = Vec::new();
-        for (stream, ids) in self.of.trace.streams().iter().zip(self.of.links.streams()) {
+        for (number, (stream, ids)) in self.of.trace.streams().iter().zip(self.of.links.streams()).enumerate()
+        {
             let label = match stream.stream {
                 Some(number) => format!("gpu{} stream {number}", stream.device),
                 None => format!("gpu{}", stream.device),
@@ -67,7 +68,7 @@ impl Builder<'_> {
                 let (from, to) = (at(self.shift, op.begin), at(self.shift, op.end()));
                 Some(Whole { from, to, class, event: id.number() })
             });
-            own.push(self.lane(label, true, events));
+            own.push(self.lane(label, (true, number), events));
         }
         self.add(own, lanes);
     }
@@ -75,14 +76,15 @@ impl Builder<'_> {
     /// A lane for each thread with events.
     fn threads(&self, lanes: &mut Vec<EventLane>) {
         let mut own = Vec::new();
-        for (thread, ids) in self.of.trace.threads().iter().zip(self.of.links.threads()) {
+        for (number, (thread, ids)) in self.of.trace.threads().iter().zip(self.of.links.threads()).enumerate()
+        {
             let events = ids.iter().filter_map(|id| {
                 let op = self.of.trace.host.get(*id).filter(|op| op.kind != HostKind::Process)?;
                 let (from, to) = (at(self.shift, op.begin), at(self.shift, op.end()));
                 Some(Whole { from, to, class: EventClass::of_host(op.kind), event: id.number() })
             });
             let name = crate::frame::clean(self.of.trace.name(thread.thread));
-            own.push(self.lane(format!("thread {name}"), false, events));
+            own.push(self.lane(format!("thread {name}"), (false, number), events));
         }
         self.add(own, lanes);
     }
@@ -95,18 +97,23 @@ impl Builder<'_> {
         lanes.extend(own);
     }
 
-    fn lane(&self, label: String, is_stream: bool, events: impl Iterator<Item = Whole>) -> EventLane {
+    fn lane(
+        &self,
+        label: String,
+        (is_stream, number): (bool, usize),
+        events: impl Iterator<Item = Whole>,
+    ) -> EventLane {
         let segments = cut(events);
         let mut sums = Vec::with_capacity(segments.len() / STRIDE + 1);
         let mut times = ClassTimes::default();
-        for (number, segment) in segments.iter().enumerate() {
-            if number % STRIDE == 0 {
+        for (place, segment) in segments.iter().enumerate() {
+            if place % STRIDE == 0 {
                 sums.push(times);
             }
             times[segment.class.place()] += segment.to.saturating_sub(segment.from).0;
         }
         let label = format!("{}{label}", self.rank);
-        EventLane { label, is_stream, rank: self.place, shift: self.shift, segments, sums }
+        EventLane { label, is_stream, number, rank: self.place, shift: self.shift, segments, sums }
     }
 }
 
@@ -163,6 +170,14 @@ mod tests {
             format!("{from}..{to} {}", lanes.name(lane, *segment))
         };
         of.map(one).collect()
+    }
+
+    #[test]
+    fn an_event_around_one_of_its_name_counts_once() {
+        let lanes = lanes("op main 0..100 forward\nop main 10..20 forward\nop main 30..40 other");
+        let rows = lanes.range(Nanos(0), lanes.length()).host;
+        let rows: Vec<_> = rows.iter().map(|row| (row.name.as_str(), row.count, row.time.0 / 1000)).collect();
+        assert_eq!(rows, [("forward", 2, 90), ("other", 1, 10)]);
     }
 
     #[test]

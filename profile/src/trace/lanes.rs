@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{DeviceKind, DeviceOp, HostKind, HostOp, Job, KernelClass, Launch, RankTrace, TraceTime};
 use crate::id::Id;
@@ -81,7 +81,7 @@ impl EventClass {
 pub type ClassTimes = [u64; EventClass::ALL.len()];
 
 /// An event of a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// Of a thread.
     Host(Id<HostOp>),
@@ -108,6 +108,8 @@ pub struct EventLane {
     pub label: String,
     /// Whether it is a stream.
     pub is_stream: bool,
+    /// Place of the thread or stream in the rank's trace.
+    pub(super) number: usize,
     /// Place of the rank in the job.
     pub(super) rank: usize,
     /// Added to a time of the rank's trace: nanoseconds since the first event of the job.
@@ -220,15 +222,15 @@ impl EventLanes {
     /// Sums of a part of the time by name. Takes time in proportion to the events that are there.
     pub fn range(&self, from: Nanos, to: Nanos) -> RangeTables {
         let mut sums: [FxHashMap<(usize, StrId), Sum>; 2] = Default::default();
-        for (number, lane) in self.lanes.iter().enumerate() {
+        for lane in &self.lanes {
+            // An event that others interrupt has several segments.
+            let mut seen = FxHashSet::default();
             let Some(of) = self.job.ranks().get(lane.rank) else { continue };
             for segment in lane.between(from, to) {
                 let Some(name) = lane.name(of, *segment) else { continue };
                 let sum = sums[usize::from(lane.is_stream)].entry((lane.rank, name)).or_default();
                 sum.time += (segment.to.min(to)).saturating_sub(segment.from.max(from)).0;
-                // An event that others interrupt has several segments.
-                sum.count += u64::from(sum.last != Some((number, segment.event)));
-                sum.last = Some((number, segment.event));
+                sum.count += u64::from(seen.insert(segment.event));
             }
         }
         let [host, device] = sums.map(|sums| self.rows(sums));
@@ -259,7 +261,6 @@ impl EventLanes {
 struct Sum {
     count: u64,
     time: u64,
-    last: Option<(usize, u32)>,
 }
 
 fn launch(of: &RankTrace, launch: Launch, op: &DeviceOp) -> Option<LaunchFacts> {
@@ -338,7 +339,7 @@ impl EventLane {
         }
     }
 
-    fn at(&self, time: TraceTime) -> Nanos {
+    pub(super) fn at(&self, time: TraceTime) -> Nanos {
         at(self.shift, time)
     }
 }

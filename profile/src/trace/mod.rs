@@ -14,6 +14,7 @@ mod columns;
 mod event;
 mod job;
 mod lane_builder;
+mod lane_events;
 mod lanes;
 mod link;
 mod name;
@@ -34,6 +35,7 @@ pub use event::{
     HostOp, HostOps, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread,
 };
 pub use job::{Job, RankTrace};
+pub use lane_events::LaneEvent;
 pub use lanes::{
     ClassTimes, Event, EventClass, EventFacts, EventLane, EventLanes, LaunchFacts, RangeRow, RangeTables,
     Segment,

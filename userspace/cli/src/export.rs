@@ -6,11 +6,11 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 
 use deepctx_profile::view::Selection;
-use deepctx_storage::export::{Format, Source};
+use deepctx_storage::export::{Format, Source, html};
 
 use super::failure::{Done, Failure};
 use super::options::ExportArgs;
-use super::{open, output, selection};
+use super::{lanes, open, output, selection};
 
 /// Runs it.
 ///
@@ -36,7 +36,13 @@ pub fn run(arguments: &ExportArgs) -> Result<Done, Failure> {
     let profile = selected.part_of(&opened.profile);
     selection::require_matches(&arguments.selection, &[&profile])?;
     let source = Source { profile: &profile, selection, elapsed: opened.elapsed };
-    output::write(&to.output, to.force, |out| arguments.format.write(&source, out))?;
+    output::write(&to.output, to.force, |out| match arguments.format {
+        Format::Html => {
+            let lanes = lanes::read(&arguments.profile);
+            html::write_with(&source, html::More { events: lanes.as_ref(), ..html::More::default() }, out)
+        }
+        other => other.write(&source, out),
+    })?;
     Ok(Done::Fully)
 }
 

@@ -7,7 +7,7 @@ use deepctx_storage::export::Source;
 
 use super::failure::{Done, Failure};
 use super::options::{ReportArgs, ReportFormat};
-use super::{open, output, selection};
+use super::{lanes, open, output, selection};
 
 /// Runs it.
 ///
@@ -27,7 +27,7 @@ pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
         ReportFormat::Json => render::json::write(&report, out),
         ReportFormat::Html => {
             let source = Source { profile: subset.profile(), selection: shown, elapsed: opened.elapsed };
-            render::html::write(&source, &report, out)
+            render::html::write(&source, &report, lanes::read(&arguments.profile).as_ref(), out)
         }
     })?;
     Ok(Done::Fully)

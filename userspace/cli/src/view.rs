@@ -8,12 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use deepctx_analysis::{conclude, over_time};
+use deepctx_analysis::conclude;
 use deepctx_profile::conclusions::Conclusions;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::snapshot::{Extra, Header, SharedLanes, Snapshot, Snapshots};
-use deepctx_profile::trace::EventLanes;
 use deepctx_profile::view::{Part, Request, Resolution, Viewer, complete_share};
 use deepctx_storage::{FileFormat, Opened};
 use deepctx_tui::Options;
@@ -97,22 +96,14 @@ impl Trace {
     /// The lanes, read when they are first asked for: a trace of many ranks takes seconds.
     fn lanes(&mut self) -> Option<&SharedLanes> {
         if let Trace::Unread(path) = self {
-            *self = read_lanes(path).map_or(Trace::None, Trace::Lanes);
+            *self =
+                super::lanes::read(path).map_or(Trace::None, |of| Trace::Lanes(SharedLanes(Arc::new(of))));
         }
         match self {
             Trace::Lanes(lanes) => Some(lanes),
             Trace::None | Trace::Unread(_) => None,
         }
     }
-}
-
-/// A file that is no trace, or one without events, has none: then the timeline shows sums.
-fn read_lanes(path: &Path) -> Option<SharedLanes> {
-    let job = deepctx_storage::open_traces(&[path.to_owned()]).ok()?;
-    let offsets = over_time::clock_offsets(&job);
-    let offset = |rank| offsets.iter().find(|(of, _)| *of == rank).map_or(0, |(_, offset_ns)| *offset_ns);
-    let lanes = EventLanes::new(Arc::new(job), offset);
-    (!lanes.lanes().is_empty()).then(|| SharedLanes(Arc::new(lanes)))
 }
 
 impl StaticSnapshots {

@@ -13,6 +13,7 @@ mod memory;
 mod operator_cost;
 mod overhead;
 mod overload;
+mod page;
 mod peer_cost;
 mod profiler;
 mod rates;
@@ -81,6 +82,8 @@ enum Name {
     Trace,
     /// Slowdown of a program that launches fifty thousand times a second, with and without a trace.
     TraceOverhead,
+    /// Frames per second of a page with a million events, in Chromium.
+    Page,
     /// Size of a recording, and its way to folded stacks, beside perf.
     Recording,
 }
@@ -130,6 +133,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Name::OperatorCost => operator_cost::run(&profilers, options),
             Name::Recording => recording::run(&profilers, options),
             Name::Analyze => analyze::run(&ours, options),
+            Name::Page => page::run(&ours, options),
             Name::TraceOverhead => trace::slowdown(&ours, options),
             Name::UnwindRows | Name::Pipeline | Name::Tree | Name::Trace => continue,
         }

@@ -1,8 +1,7 @@
 //! HTML: one page with flame graphs from the root and from the leaves, a table of functions, and the losses.
 //!
-//! Owns: [`write`], [`write_with_tabs`], and the page in `page/`. Because: everyone has a browser, and a file can be
-//! mailed. Does not: load anything: script, style and data are in the page, and its own policy forbids it to ask for
-//! more.
+//! Owns: [`write`], [`write_with`], and the page in `page/`. Because: everyone has a browser, and a file can be mailed.
+//! Does not: load anything: script, style and data are in the page, and its own policy forbids it to ask for more.
 //!
 //! Texts come from other processes. They stand in the page as JSON without a single `<`, and the script only ever sets
 //! them as text.
@@ -14,15 +13,24 @@ use serde_json::json;
 
 use super::json_text::{field, list, value};
 use super::outline::Outline;
-use super::{Source, kind_name};
+use super::{Source, kind_name, page_events};
 use deepctx_profile::frame::{FrameKind, clean, short_labels};
 use deepctx_profile::metric::{Metric, Unit};
+use deepctx_profile::trace::EventLanes;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::view::losses;
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
+/// What the timeline of single events needs beside it, in this order.
+const EVENT_SCRIPTS: [&str; 5] = [
+    include_str!("page/events.js"),
+    include_str!("page/picture.js"),
+    include_str!("page/range.js"),
+    include_str!("page/stage.js"),
+    include_str!("page/timeline.js"),
+];
 
 /// Contexts beyond this would make the page slow to open; the smallest ones are joined then.
 const NODES_MAX: usize = 100_000;
@@ -83,33 +91,49 @@ impl Column {
     }
 }
 
+/// What a page may have beside the profile.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct More<'m> {
+    /// Further tabs.
+    pub tabs: &'m [Tab],
+    /// Single events, for a tab that draws them over time.
+    pub events: Option<&'m EventLanes>,
+}
+
 /// Writes the page.
 ///
 /// # Errors
 /// Those of `out`, and `InvalidData` when the profile has no values at all.
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
-    write_with_tabs(source, &[], out)
+    write_with(source, More::default(), out)
 }
 
-/// Writes the page with further tabs.
+/// Writes the page with more than the profile.
 ///
 /// # Errors
 /// As of [`write`].
-pub fn write_with_tabs(source: &Source<'_>, tabs: &[Tab], out: &mut dyn Write) -> io::Result<()> {
+pub fn write_with(source: &Source<'_>, more: More<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     if outline.metrics.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the profile has no values"));
     }
-    let pieces =
-        [("/*STYLE*/", Piece::Text(STYLE)), ("/*DATA*/", Piece::Data), ("/*SCRIPT*/", Piece::Text(SCRIPT))];
+    let pieces = [
+        ("/*STYLE*/", Piece::Texts(&[STYLE])),
+        ("/*DATA*/", Piece::Data),
+        ("/*EVENTS*/", Piece::Events),
+        ("/*EVENT_SCRIPTS*/", Piece::Texts(if more.events.is_some() { &EVENT_SCRIPTS } else { &[] })),
+        ("/*SCRIPT*/", Piece::Texts(&[SCRIPT])),
+    ];
     let mut rest = PAGE;
     for (mark, piece) in pieces {
         // Each mark stands once in the page, which is part of the program.
         let (before, after) = rest.split_once(mark).unwrap_or((rest, ""));
         out.write_all(before.as_bytes())?;
         match piece {
-            Piece::Text(text) => out.write_all(text.as_bytes())?,
-            Piece::Data => data(source, &outline, tabs, &mut NoMarkup(out))?,
+            Piece::Texts(texts) => texts.iter().try_for_each(|text| out.write_all(text.as_bytes()))?,
+            Piece::Data => data(source, &outline, more, &mut NoMarkup(out))?,
+            // Base64, which has no markup.
+            Piece::Events => more.events.map_or(Ok(()), |lanes| page_events::write(lanes, out))?,
         }
         rest = after;
     }
@@ -118,8 +142,9 @@ pub fn write_with_tabs(source: &Source<'_>, tabs: &[Tab], out: &mut dyn Write) -
 }
 
 enum Piece {
-    Text(&'static str),
+    Texts(&'static [&'static str]),
     Data,
+    Events,
 }
 
 /// Writes JSON without `<`, which outside of texts it never has, so that no text can end the element it stands in.
@@ -141,7 +166,7 @@ impl Write for NoMarkup<'_> {
     }
 }
 
-fn data(source: &Source<'_>, outline: &Outline<'_>, tabs: &[Tab], out: &mut dyn Write) -> io::Result<()> {
+fn data(source: &Source<'_>, outline: &Outline<'_>, more: More<'_>, out: &mut dyn Write) -> io::Result<()> {
     let boxes = Boxes::of(outline);
     let profile = source.profile;
     out.write_all(b"{")?;
@@ -154,7 +179,9 @@ fn data(source: &Source<'_>, outline: &Outline<'_>, tabs: &[Tab], out: &mut dyn 
         value(out, &json!([row.stage, clean(&row.reason), clean(&row.sentence), row.count, row.lost]))
     })?;
     out.write_all(b",\n\"tabs\":")?;
-    list(out, tabs, |out, tab| value(out, tab))?;
+    list(out, more.tabs, |out, tab| value(out, tab))?;
+    out.write_all(b",\n")?;
+    field(out, "hasEvents", &more.events.is_some())?;
     out.write_all(b",\n\"frames\":")?;
     let all = || outline.contexts.frames.iter();
     let short = short_labels(all().map(|(id, frame)| (frame.kind(), outline.frame_label(id))));

@@ -7,6 +7,7 @@
 //! not asked for into its caller, and no writer leaves a context out. Formats with several metrics carry all that the
 //! profile has; those with one carry the selected one.
 
+mod base64;
 pub mod chrome;
 mod course;
 pub mod csv;
@@ -19,6 +20,7 @@ pub mod json;
 mod json_text;
 pub mod otlp;
 mod outline;
+mod page_events;
 pub mod perfetto;
 pub mod pprof;
 mod source_location;

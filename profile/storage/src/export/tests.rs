@@ -335,7 +335,8 @@ fn hostile_names_stay_data_in_every_format() {
     }
     let page = String::from_utf8(bytes(Format::Html, &source)).unwrap();
     assert_eq!(page.matches("<img").count() + page.matches("<b>").count(), 0);
-    assert_eq!(page.matches("</script>").count(), 2);
+    // Of data, events, and two of scripts.
+    assert_eq!(page.matches("</script>").count(), 4);
     check_totals(&hostile, Selection::of(Metric::CpuTime));
 }
 

@@ -8,7 +8,8 @@ const ROW = 20;
 // Conclusions are read before the data that they are drawn from.
 const further = (first) => data.tabs.filter((tab) => (tab.id === "findings") === first).map((tab) => [tab.id, tab.title]);
 const TABS = further(true)
-  .concat([["down", "Top-down"], ["up", "Bottom-up"], ["table", "Table"]], further(false), [["losses", "Losses"]]);
+  .concat([["down", "Top-down"], ["up", "Bottom-up"], ["table", "Table"]])
+  .concat(data.hasEvents ? [["timeline", "Timeline"]] : [], further(false), [["losses", "Losses"]]);
 const state = { tab: TABS[0][0], metric: 0, zoom: { down: null, up: null }, search: null, sort: "own" };
 const trees = new Map();
 
@@ -289,12 +290,14 @@ function draw() {
   byId("reset").hidden = !state.zoom[state.tab];
   byId("path").textContent = "";
   byId("matched").textContent = "";
-  if (state.search !== null) {
+  document.body.classList.toggle("timeline-open", state.tab === "timeline");
+  if (state.search !== null && state.tab !== "timeline") {
     const value = matchedValue(tree("down"));
     byId("matched").textContent = "matched: " + share(value, total()) + " (" + amount(value, metric().unit) + ")";
   }
   if (state.tab === "table") table();
   else if (state.tab === "losses") losses();
+  else if (state.tab === "timeline") Timeline.show(byId("view"), state.search);
   else if (state.tab === "down" || state.tab === "up") flame(state.tab);
   else furtherTable(data.tabs.find((tab) => tab.id === state.tab));
 }

@@ -1,0 +1,243 @@
+//! Events of the page: single events of a trace, packed for its script.
+//!
+//! Owns: which events the page holds, and how they are written: [`write`]. Because: a million events as JSON would be
+//! 60 MB, of which a browser makes a million objects; packed by column they are about a tenth, and become arrays of
+//! numbers. Does not: know how they are drawn; `page/events.js` reads them.
+//!
+//! What is written is base64 of gzip of: the length of a JSON document (4 bytes, little-endian), the document, then the
+//! columns as varints, each of all lanes one after the other: begins (difference to the one before in the lane),
+//! lengths, names, causes, and of streams correlation and bytes.
+
+use std::io::{self, Write};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rustc_hash::FxHashMap;
+use serde_json::json;
+
+use deepctx_profile::frame::clean;
+use deepctx_profile::trace::{Event, EventClass, EventLane, EventLanes, LaneEvent};
+use deepctx_profile::units::Nanos;
+
+use super::base64::Base64;
+
+/// Most events of a page: its script holds about 60 bytes for each, and draws a picture in a few milliseconds.
+const EVENTS_MAX: usize = 1_000_000;
+/// Most bytes of names: a million events of one trace have some thousands of distinct ones.
+const NAMES_MAX: usize = 32 << 20;
+/// What an event is called whose name found no room.
+const NO_NAME: &str = "[name left out]";
+/// Numbers from here on are not exact in a script, whose numbers are 64-bit floating-point ones; a difference of two
+/// has one bit more.
+const EXACT: u64 = 1 << 52;
+
+/// Writes the events. Those that begin after the first [`EVENTS_MAX`] are left out, and counted.
+///
+/// # Errors
+/// Those of `out`.
+pub(super) fn write(lanes: &EventLanes, out: &mut dyn Write) -> io::Result<()> {
+    let mut packed = GzEncoder::new(Base64::new(out), Compression::default());
+    pack(lanes, EVENTS_MAX, &mut packed)?;
+    packed.finish()?.finish()
+}
+
+fn pack(lanes: &EventLanes, most: usize, out: &mut dyn Write) -> io::Result<()> {
+    let chosen = Chosen::of(lanes, most);
+    let mut columns = Columns::default();
+    let described: Vec<_> = lanes
+        .lanes()
+        .iter()
+        .map(|lane| {
+            let count = columns.add(lane, lanes, &chosen);
+            let (rank, device) = lanes.rank_and_device(lane);
+            json!({ "label": clean(&lane.label), "stream": lane.is_stream, "rank": rank, "device": device, "count": count })
+        })
+        .collect();
+    let document = json!({
+        "length": lanes.length().0,
+        "total": chosen.total,
+        "shown": columns.shown,
+        "until": chosen.until.map(|until| until.0),
+        "namesLeftOut": columns.names.left_out,
+        "names": columns.names.all,
+        "lanes": described,
+    });
+    let document = serde_json::to_vec(&document)?;
+    let length = u32::try_from(document.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+    out.write_all(&length.to_le_bytes())?;
+    out.write_all(&document)?;
+    let Columns { begins, lengths, name_numbers, causes, correlations, bytes, .. } = columns;
+    [begins, lengths, name_numbers, causes, correlations, bytes].iter().try_for_each(|of| out.write_all(of))
+}
+
+/// Which events the page holds.
+struct Chosen {
+    /// Events of the trace.
+    total: usize,
+    /// Those that begin at this moment or later are left out.
+    until: Option<Nanos>,
+    /// By lane's rank and event: its number in the page.
+    numbers: FxHashMap<(u32, Event), u32>,
+}
+
+impl Chosen {
+    fn of(lanes: &EventLanes, most: usize) -> Self {
+        let all = || lanes.lanes().iter().flat_map(|lane| lanes.events(lane).map(move |event| (lane, event)));
+        let mut begins: Vec<Nanos> = all().map(|(_, event)| event.begin).collect();
+        let total = begins.len();
+        let until = (total > most).then(|| *begins.select_nth_unstable(most).1);
+        drop(begins);
+        let is_there = |event: &LaneEvent<'_>| until.is_none_or(|until| event.begin < until);
+        let there = all().filter(|(_, event)| is_there(event));
+        let numbered = (0u32..).zip(there.map(|(lane, event)| (lanes.rank_and_device(lane).0, event.event)));
+        let numbers = numbered.map(|(number, key)| (key, number)).collect();
+        Chosen { total, until, numbers }
+    }
+
+    fn has(&self, event: &LaneEvent<'_>) -> bool {
+        self.until.is_none_or(|until| event.begin < until)
+    }
+}
+
+#[derive(Default)]
+struct Columns {
+    shown: usize,
+    names: Names,
+    begins: Vec<u8>,
+    lengths: Vec<u8>,
+    name_numbers: Vec<u8>,
+    causes: Vec<u8>,
+    correlations: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Columns {
+    /// Adds the events of a lane; how many there are.
+    fn add(&mut self, lane: &EventLane, lanes: &EventLanes, chosen: &Chosen) -> usize {
+        let rank = lanes.rank_and_device(lane).0;
+        let (mut begin, mut cause, mut correlation, mut count) = (0, 0, 0, 0);
+        for event in lanes.events(lane).filter(|event| chosen.has(event)) {
+            // A lane is in the order of begins.
+            varint(&mut self.begins, event.begin.0.saturating_sub(begin));
+            begin = event.begin.0;
+            varint(&mut self.lengths, event.duration.0);
+            let name = self.names.number(&event);
+            varint(&mut self.name_numbers, name.into());
+            let known = event.cause.map(|of| chosen.numbers.get(&(rank, of)).copied());
+            varint(
+                &mut self.causes,
+                match known {
+                    None => 0,
+                    Some(None) => 1,
+                    Some(Some(number)) => 2 + zigzag(u64::from(number), &mut cause),
+                },
+            );
+            if lane.is_stream {
+                let shown = if event.correlation < EXACT { event.correlation } else { 0 };
+                varint(&mut self.correlations, zigzag(shown, &mut correlation));
+                varint(&mut self.bytes, event.bytes.0);
+            }
+            count += 1;
+        }
+        self.shown += count;
+        count
+    }
+}
+
+/// Distinct names, each with its class: the place in [`EventClass::ALL`], or the number of classes for a step.
+#[derive(Default)]
+struct Names {
+    all: Vec<(u8, String)>,
+    numbers: FxHashMap<(u8, String), u32>,
+    bytes: usize,
+    left_out: u64,
+}
+
+impl Names {
+    fn number(&mut self, event: &LaneEvent<'_>) -> u32 {
+        let class = if event.is_step { EventClass::ALL.len() } else { event.class as usize } as u8;
+        let mut key = (class, clean(event.name));
+        if let Some(number) = self.numbers.get(&key) {
+            return *number;
+        }
+        if self.bytes.saturating_add(key.1.len()) > NAMES_MAX {
+            self.left_out += 1;
+            key.1 = NO_NAME.to_owned();
+            if let Some(number) = self.numbers.get(&key) {
+                return *number;
+            }
+        }
+        self.bytes += key.1.len();
+        let number = self.all.len() as u32;
+        self.all.push(key.clone());
+        self.numbers.insert(key, number);
+        number
+    }
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// The difference to the value before, small for small ones of either sign.
+fn zigzag(value: u64, before: &mut u64) -> u64 {
+    let difference = value.wrapping_sub(*before).cast_signed();
+    *before = value;
+    ((difference << 1) ^ (difference >> 63)).cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use deepctx_profile::trace::{Job, text};
+
+    use super::*;
+
+    fn packed(input: &str, most: usize) -> (serde_json::Value, Vec<u64>) {
+        let job = Job::new(vec![("a.json".to_owned(), text::parse(input).unwrap())]).unwrap();
+        let mut out = Vec::new();
+        pack(&EventLanes::new(Arc::new(job), |_| 0), most, &mut out).unwrap();
+        let length = u32::from_le_bytes(out[..4].try_into().unwrap()) as usize;
+        let mut values = vec![0];
+        let mut shift = 0;
+        for byte in &out[4 + length..] {
+            *values.last_mut().unwrap() |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte & 0x80 == 0 {
+                values.push(0);
+                shift = 0;
+            }
+        }
+        values.pop();
+        (serde_json::from_slice(&out[4..4 + length]).unwrap(), values)
+    }
+
+    const INPUT: &str = "step main 0..100 Step#1\ncall main 1..2 launch #9\nkernel 0/7 3..5 gemm #9";
+
+    #[test]
+    fn columns_hold_every_event_and_its_cause() {
+        let (document, values) = packed(INPUT, 3);
+        assert_eq!((&document["total"], &document["shown"]), (&json!(3), &json!(3)));
+        assert_eq!(document["until"], json!(null));
+        assert_eq!(document["names"], json!([[0, "gemm"], [8, "Step#1"], [3, "launch"]]));
+        let begins = [3_000, 0, 1_000];
+        let lengths = [2_000, 100_000, 1_000];
+        // The kernel's cause is event 2: twice that for its sign, and two more.
+        let rest = [0, 1, 2, 6, 0, 0, 18, 0];
+        assert_eq!(values, [&begins[..], &lengths, &rest].concat());
+    }
+
+    #[test]
+    fn what_begins_late_is_left_out_and_counted() {
+        let (document, values) = packed(INPUT, 2);
+        assert_eq!((&document["total"], &document["shown"]), (&json!(3), &json!(2)));
+        assert_eq!(document["until"], json!(3_000));
+        assert_eq!(document["lanes"][0]["count"], json!(0));
+        assert_eq!(values, [0, 1_000, 100_000, 1_000, 0, 1, 0, 0]);
+    }
+}
