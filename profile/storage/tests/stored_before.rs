@@ -250,3 +250,16 @@ fn a_folder_written_by_format_1_2_opens_whole() {
 fn a_packed_file_written_by_format_1_2_opens_whole() {
     check(&open(fixture("format-1.2.dctx")).unwrap());
 }
+
+/// Figures of the rows of `fixtures/trace-2`, as pyarrow reads them.
+#[test]
+fn a_trace_written_by_version_2_has_all_its_events() {
+    let job = deepctx_storage::open_traces(&[fixture("trace-2")]).unwrap();
+    let trace = &job.ranks()[0].trace;
+    let calls: u64 = trace.host.iter().map(|(_, call)| call.duration.0).sum();
+    assert_eq!((trace.host.len(), calls), (194 + 12, 956_543 + 778_179));
+    let kernels: u64 = trace.device.iter().map(|(_, kernel)| kernel.duration.0).sum();
+    assert_eq!((trace.device.len(), kernels), (194, 2_398_363));
+    let launched = |kernel: u64| trace.host.iter().any(|(_, call)| call.correlation == kernel);
+    assert!(trace.device.iter().all(|(_, kernel)| launched(kernel.correlation)));
+}

@@ -194,28 +194,30 @@ const TRACE: &[Column] = &[
     column("start_ns", U64, "since the capture began").near(),
     column("duration_ns", U64, "0 when the end is not known"),
     column("end", Text, "`known` `return-lost` `not-returned`"),
-    column("node", U32, "calling context").near(),
-    column("id", U64, "number of a call; 0 for everything else").near(),
+    column("node", U32, "calling context"),
+    column("id", U64, "number of a call").or_none().near(),
     column(
         "cause",
         U64,
         "`id` of the launch of work, of the record that a wait for an event waits for, of the last launch before a wait \
-         for a stream; 0 for none",
+         for a stream",
     )
+    .or_none()
     .near(),
     column("cause_kind", Text, "`exact` `by-order` `inferred` `none`"),
-    column("correlation", U32, "of work: the driver's number of its call; 0 for none").near(),
-    column("stream", U64, "of a call: handle of its stream; 1 the default stream, 2 the thread's own, 0 none"),
-    column("object", U64, "of a call: handle of its event or launchable graph; 0 for none"),
+    column("correlation", U32, "of work: the driver's number of its call").or_none().near(),
+    column("stream", U64, "of a call: handle of its stream; 1 the default stream, 2 the thread's own").or_none(),
+    column("object", U64, "of a call: handle of its event or launchable graph").or_none(),
     column(
         "position",
         U64,
         "of a call: launches and records in its stream up to and with it; of a step: its number at its place; of a gap: \
          events that were lost",
     )
+    .or_none()
     .near(),
-    column("bytes", U64, "copied or filled by work"),
-    column("graph_node", U64, "of work: node of the graph; 0 for none"),
+    column("bytes", U64, "copied or filled by work").or_none(),
+    column("graph_node", U64, "of work: node of the graph").or_none(),
 ];
 
 const TRACE_LANES: &[Column] = &[
@@ -228,7 +230,7 @@ const TRACE_LANES: &[Column] = &[
 ];
 
 impl Table {
-    /// Every table.
+    /// Every table; those of a profile first.
     pub(super) const ALL: [Table; 10] = [
         Table::Frames,
         Table::Nodes,
@@ -243,16 +245,7 @@ impl Table {
     ];
 
     /// Those that the manifest lists, in the order in which they can be read: each refers only to earlier ones.
-    pub(super) const OF_PROFILE: [Table; 8] = [
-        Table::Frames,
-        Table::Nodes,
-        Table::Values,
-        Table::Timeline,
-        Table::Activities,
-        Table::Shapes,
-        Table::Ledger,
-        Table::Executables,
-    ];
+    pub(super) const OF_PROFILE: &'static [Table] = Self::ALL.split_at(8).0;
 
     pub(super) fn name(self) -> &'static str {
         match self {

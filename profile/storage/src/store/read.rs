@@ -106,7 +106,7 @@ fn read(place: &Place, manifest: Manifest) -> Stored {
         lost: Vec::new(),
     };
     reader.profile.gpu.activities = Activities::new(ACTIVITIES_MAX);
-    for table in Table::OF_PROFILE {
+    for &table in Table::OF_PROFILE {
         let segments: Vec<&Segment> = manifest.segments.iter().filter(|s| s.table == table.name()).collect();
         if table == Table::Ledger {
             reader.ledger(&segments);

@@ -320,8 +320,7 @@ impl Writer {
     /// Old segments to be merged, if there are enough of them. [`Due::run`] does that, on any thread, while flushes
     /// go on; [`Writer::adopt`] takes in what comes of it. Only one such merge may be under way.
     pub fn due(&mut self) -> Option<Due> {
-        let of_tables: Vec<_> =
-            Table::OF_PROFILE.into_iter().filter_map(|table| self.due_of(table)).collect();
+        let of_tables: Vec<_> = Table::OF_PROFILE.iter().filter_map(|table| self.due_of(*table)).collect();
         let window_ns = self.written.lanes.window_ns;
         (!of_tables.is_empty()).then(|| Due { folder: self.folder(), window_ns, of_tables })
     }
