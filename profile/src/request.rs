@@ -48,6 +48,8 @@ pub enum Part {
     Table,
     /// What each process and thread did when.
     Timeline,
+    /// Single events of threads and streams, where the source has some; else as [`Part::Timeline`].
+    Events,
     /// The lines of the source file with this path, or of the first one whose path ends with it.
     Source(Arc<str>),
 }

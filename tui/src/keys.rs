@@ -72,6 +72,8 @@ pub enum Action {
     ToggleLines,
     /// Whether repeated sequences of calls are folded.
     ToggleRecursion,
+    /// Whether the time tab shows single events or sums.
+    ToggleEvents,
     /// Whether chains of boxes with the same value are folded.
     ToggleTrunk,
     /// Open or close the menu of metrics.
@@ -383,6 +385,7 @@ pub const BINDINGS: &[Binding] = &[
         "",
     ),
     bind(Scope::Timeline, &[letter('0')], Action::ZoomReset, "show the whole time", "all"),
+    bind(Scope::Timeline, &[letter('e')], Action::ToggleEvents, "single events, if recorded", ""),
     bind(
         Scope::Events,
         &[letter('+'), ENTER],
@@ -411,6 +414,7 @@ pub const BINDINGS: &[Binding] = &[
     bind(Scope::Events, &[key(KeyCode::Home), letter('g')], Action::First, "to the first event", ""),
     bind(Scope::Events, &[key(KeyCode::End), letter('G')], Action::Last, "to the end", ""),
     bind(Scope::Events, &[letter('0')], Action::ZoomReset, "show the whole time", "all"),
+    bind(Scope::Events, &[letter('e')], Action::ToggleEvents, "sums by time instead", ""),
     bind(Scope::Source, &[ENTER], Action::NextMatch, "next line with a value, hottest first", "next line"),
     bind(Scope::Source, &[key(KeyCode::Backspace)], Action::ShowFlame, "back to the flame graph", "back"),
     bind(Scope::Typing, &[ENTER], Action::Accept, "go to the hottest match; apply the filter", "go"),

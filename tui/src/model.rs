@@ -111,6 +111,8 @@ pub struct Model {
     pub(crate) table: TableState,
     pub(crate) timeline: TimelineState,
     pub(crate) events: EventsState,
+    /// Whether the time tab shows sums where there are single events.
+    pub(crate) sums_by_time: bool,
     pub(crate) source: SourceState,
     pub(crate) health_scroll: usize,
     pub(crate) search: Option<Search>,
@@ -145,6 +147,7 @@ impl Model {
             table: TableState::default(),
             timeline: TimelineState::default(),
             events: EventsState::default(),
+            sums_by_time: false,
             source: SourceState::default(),
             health_scroll: 0,
             search: None,
@@ -454,7 +457,8 @@ impl Model {
             Tab::Flame | Tab::Health => Part::Flame,
             Tab::Callers => Part::Callers,
             Tab::Table => Part::Table,
-            Tab::Timeline => Part::Timeline,
+            Tab::Timeline if self.sums_by_time => Part::Timeline,
+            Tab::Timeline => Part::Events,
             Tab::Source => {
                 self.source.place.as_ref().map_or(Part::Flame, |place| Part::Source(Arc::clone(&place.file)))
             }

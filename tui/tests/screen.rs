@@ -139,11 +139,13 @@ fn each_tab_asks_for_what_it_shows() {
     check("1", Part::Overview);
     check("3", Part::Callers);
     check("4", Part::Table);
-    check("5", Part::Timeline);
+    check("5", Part::Events);
+    check("e", Part::Timeline);
+    check("e", Part::Events);
     check("6", Part::Flame);
     check("7", Part::Flame);
     check("2/step Enter o", Part::Source("/srv/train.py".into()));
-    check("BackTab", Part::Timeline);
+    check("BackTab", Part::Events);
     check("Tab Tab", Part::Flame);
     check("Tab", Part::Overview);
 }

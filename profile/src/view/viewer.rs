@@ -63,7 +63,9 @@ impl Viewer {
             Part::Overview => Extra::Overview(overview(tree)),
             Part::Callers => Extra::Callers(tree.callers(resolution)),
             Part::Table => Extra::Table(tree.full_table(profile, resolution, since)),
-            Part::Timeline => Extra::Timeline(lanes(profile, &request.selection, header.elapsed)),
+            Part::Timeline | Part::Events => {
+                Extra::Timeline(lanes(profile, &request.selection, header.elapsed))
+            }
             Part::Source(file) => Extra::Source(source_lines(tree, profile, file, since)),
         };
         Snapshot {

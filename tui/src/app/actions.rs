@@ -46,6 +46,7 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
         | Action::ToggleInterpreter
         | Action::ToggleLines
         | Action::ToggleRecursion => change_selection(model, action),
+        Action::ToggleEvents => toggle_events(model),
         Action::ChooseMetric => metrics::open(model),
         Action::ToggleTrunk => {
             model.folds = !model.folds;
@@ -97,6 +98,15 @@ fn change_selection(model: &mut Model, action: Action) {
         Action::ToggleRecursion => model.request.fold_recursion = !model.request.fold_recursion,
         _ => {}
     }
+}
+
+/// Changes between single events and sums in the time tab.
+fn toggle_events(model: &mut Model) {
+    model.sums_by_time = !model.sums_by_time;
+    model.status = Some(match model.sums_by_time {
+        true => "sums by time",
+        false => "single events, where the file has some (`record --trace`)",
+    });
 }
 
 /// Sets, drops or compares with the mark.

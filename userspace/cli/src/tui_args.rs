@@ -87,7 +87,7 @@ impl TuiArgs {
             (TabName::Overview, _) => Part::Overview,
             (TabName::Callers, _) => Part::Callers,
             (TabName::Table, _) => Part::Table,
-            (TabName::Time, _) => Part::Timeline,
+            (TabName::Time, _) => Part::Events,
             (TabName::Source, Some(file)) => Part::Source(Arc::from(file.to_string_lossy())),
             _ => Part::Flame,
         };

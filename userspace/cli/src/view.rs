@@ -14,7 +14,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::snapshot::{Extra, Header, SharedLanes, Snapshot, Snapshots};
 use deepctx_profile::view::{Part, Request, Resolution, Viewer, complete_share};
-use deepctx_storage::{FileFormat, Opened};
+use deepctx_storage::Opened;
 use deepctx_tui::Options;
 
 use super::failure::{Done, Failure};
@@ -39,7 +39,7 @@ pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
     let places = Places { running: false, began_ns: opened.profile.meta.started.as_nanos() };
     let follows_device = arguments.selection.metric.is_none();
     if arguments.once {
-        let mut snapshots = StaticSnapshots::of_file(&arguments.profile, &opened);
+        let mut snapshots = StaticSnapshots::of_file(&arguments.profile);
         let mut snapshot = snapshots.stored(&opened, &request);
         if let Some(metric) = snapshot.device_metric().filter(|_| follows_device) {
             request.selection.metric = metric;
@@ -51,7 +51,7 @@ pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
     screen::require_terminal()?;
     let stop = screen::stop_at_signals()?;
     let files = Files::start(places).map_err(|error| Failure::io("the files' thread", &error))?;
-    let snapshots = StaticSnapshots::of_file(&arguments.profile, &opened);
+    let snapshots = StaticSnapshots::of_file(&arguments.profile);
     let snapshots =
         Stored::new(snapshots, opened).map_err(|error| Failure::io("the thread for snapshots", &error))?;
     let options = Options {
@@ -107,13 +107,9 @@ impl Trace {
 }
 
 impl StaticSnapshots {
-    /// Of a file that was opened; another tool's may be a trace.
-    fn of_file(path: &Path, opened: &Opened) -> Self {
-        let trace = match opened.format {
-            FileFormat::Imported(_) => Trace::Unread(path.to_owned()),
-            FileFormat::Folder(_) | FileFormat::Packed(_) => Trace::None,
-        };
-        Self { trace, ..Self::default() }
+    /// Of a file that was opened; it may have single events, too.
+    fn of_file(path: &Path) -> Self {
+        Self { trace: Trace::Unread(path.to_owned()), ..Self::default() }
     }
 
     fn of(&mut self, profile: &Profile, header: Header, request: &Request) -> Snapshot {
@@ -123,7 +119,7 @@ impl StaticSnapshots {
             let drawn = self.conclusions.get_or_insert_with(|| Arc::new(conclude(profile, elapsed)));
             snapshot.conclude(Arc::clone(drawn));
         }
-        if request.part == Part::Timeline
+        if request.part == Part::Events
             && let Some(lanes) = self.trace.lanes()
         {
             snapshot.extra = Extra::Events(lanes.clone());
