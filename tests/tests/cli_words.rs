@@ -351,6 +351,36 @@ fn two_profiles_are_compared() {
 }
 
 #[test]
+fn a_comparison_fails_for_what_grew_beyond_chance() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str, f: usize, g: usize| {
+        let line =
+            |function: &str, n: usize| format!("10 sample 7/7 app {function} main period=100\n").repeat(n);
+        stored(folder.path(), name, &(line("f", f) + &line("g", g)))
+    };
+    let (before, after, longer) = (of("a", 500, 500), of("b", 400, 600), of("c", 1000, 1000));
+    let compare = |code, files: [&Path; 2], limit: &str| {
+        expect_code(code, &["diff", text(files[0]), text(files[1]), "--fail-on", limit])
+    };
+    let said = compare(1, [&before, &after], "+5%");
+    assert!(said.contains("the share of g grew by 10.00% ±"), "{said}");
+    compare(0, [&before, &after], "+15%");
+    compare(0, [&before, &after], "total+0%");
+    // A longer run of the same: no share grew, the total did.
+    compare(0, [&before, &longer], "+0%");
+    assert!(compare(1, [&before, &longer], "total+50%").contains("the total grew by 100.00%"));
+    for bad in ["5%", "+5", "+x%", "rest+5%", "+-5%"] {
+        assert!(compare(2, [&before, &after], bad).contains("expected a limit like +5%"), "{bad}");
+    }
+    let table = expect_code(0, &["diff", text(&before), text(&after), "--format", "markdown"]);
+    assert!(table.contains("| change | ± | before | after | function |"), "{table}");
+    assert!(
+        table.contains("| 50.00 % | 60.00 % | `g` |") && table.contains("total changed by +0.00 %"),
+        "{table}"
+    );
+}
+
+#[test]
 fn an_existing_output_is_kept_unless_forced() {
     let folder = tempfile::tempdir().unwrap();
     let profile = stored(folder.path(), "run.dctx", RECORDS);

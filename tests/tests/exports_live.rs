@@ -63,7 +63,10 @@ fn capture() -> Option<&'static Capture> {
         assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
         let opened = deepctx_storage::open(&profile).unwrap();
         let tree = &opened.profile.tree;
-        let totals = tree.metrics().map(|metric| (metric.name().to_owned(), tree.total(metric).sum));
+        let totals = tree
+            .metrics()
+            .filter(|metric| metric.adds_up())
+            .map(|metric| (metric.name().to_owned(), tree.total(metric).sum));
         // Exports have no row for what was looked at and never happened.
         let totals = totals.filter(|(_, sum)| *sum > 0).collect();
         Some(Capture { folder, totals })

@@ -4,6 +4,8 @@
 
 use serde::{Serialize, Serializer};
 
+use super::growth::TotalChange;
+
 /// What changed between two profiles.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Changes {
@@ -15,6 +17,8 @@ pub struct Changes {
     pub before: SideTotal,
     /// The profile that was compared.
     pub after: SideTotal,
+    /// How much the total changed.
+    pub total: TotalChange,
     /// Functions, largest change first.
     pub functions: ChangeTable,
     /// Contexts, largest change first.

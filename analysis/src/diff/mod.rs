@@ -18,6 +18,7 @@
 //! among all that pass, about one in twenty is chance.
 
 mod changes;
+mod growth;
 mod names;
 
 use deepctx_profile::context::Contexts;
@@ -27,6 +28,7 @@ use deepctx_profile::view::Selection;
 use rustc_hash::FxHashMap;
 
 pub use changes::{Change, ChangeTable, Changes, Side, SideTotal};
+pub use growth::{BadLimit, Grown, GrowthLimit, TotalChange};
 use names::Names;
 
 /// Share of chance among the changes that are called more than noise.
@@ -110,6 +112,7 @@ impl Comparison {
             metric: self.metric.name(),
             before: side(0),
             after: side(1),
+            total: self.total_change(),
             functions: ChangeTable::cut(self.functions(), rows),
             contexts: ChangeTable::cut(self.contexts(), rows),
         }

@@ -5,4 +5,5 @@
 #[cfg(feature = "export")]
 pub mod html;
 pub mod json;
+pub mod markdown;
 pub mod text;

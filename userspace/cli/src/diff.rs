@@ -2,13 +2,17 @@
 //!
 //! Owns: the choice of the form. Does not: compare or draw; `analysis` does.
 
+use deepctx_analysis::diff::{self, Comparison, GrowthLimit};
 use deepctx_analysis::over_time::EventDifference;
-use deepctx_analysis::{diff, render};
+use deepctx_analysis::render;
 use deepctx_storage::export::svg;
 
 use super::failure::{Done, Failure, open_failure};
 use super::options::{DiffArgs, DiffFormat};
 use super::{open, output, selection};
+
+/// Functions that are named for each limit.
+const GROWN_MAX: usize = 5;
 
 /// Runs it.
 ///
@@ -29,15 +33,28 @@ pub fn run(arguments: &DiffArgs) -> Result<Done, Failure> {
         DiffFormat::Text => render::text::write_comparison(&comparison.changes(arguments.limit), out),
         DiffFormat::Json => render::json::write(&comparison.changes(arguments.limit), out),
         DiffFormat::Svg => svg::write_difference(&comparison.difference(), out),
+        DiffFormat::Markdown => render::markdown::write_comparison(&comparison.changes(arguments.limit), out),
     })?;
-    Ok(Done::Fully)
+    Ok(grown(&comparison, &arguments.fail_on))
+}
+
+/// Says what grew by more than it may, and with which exit code that ends.
+fn grown(comparison: &Comparison, limits: &[GrowthLimit]) -> Done {
+    let mut done = Done::Fully;
+    for limit in limits {
+        for grown in comparison.beyond(*limit).iter().take(GROWN_MAX) {
+            super::note(format_args!("{grown}, and {limit} is allowed"));
+            done = Done::WithGrowth;
+        }
+    }
+    done
 }
 
 /// Compares traces event by event.
 fn events(arguments: &DiffArgs) -> Result<Done, Failure> {
-    if arguments.format == DiffFormat::Svg {
-        return Err(Failure::new("--format svg draws calling contexts, and --events compares none")
-            .hint("choose --format text or json"));
+    if matches!(arguments.format, DiffFormat::Svg | DiffFormat::Markdown) {
+        let failure = Failure::new("--events is compared as text or JSON only");
+        return Err(failure.hint("choose --format text or json"));
     }
     let open = |path: &std::path::PathBuf| {
         deepctx_storage::open_traces(std::slice::from_ref(path)).map_err(|error| open_failure(&error))
@@ -48,7 +65,7 @@ fn events(arguments: &DiffArgs) -> Result<Done, Failure> {
     let difference = EventDifference::compute((&before, of_before), (&after, of_after));
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         DiffFormat::Json => render::json::write(&difference, out),
-        DiffFormat::Text | DiffFormat::Svg => {
+        DiffFormat::Text | DiffFormat::Svg | DiffFormat::Markdown => {
             render::text::write_event_difference(&difference, arguments.limit, out)
         }
     })?;

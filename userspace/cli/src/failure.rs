@@ -20,6 +20,8 @@ pub enum Done {
     WithLosses,
     /// Done, and a finding is one that `--fail-on` names: exit code 1.
     WithFindings,
+    /// Done, and something grew by more than `--fail-on` allows: exit code 1.
+    WithGrowth,
     /// The recorded command ended with this code, which is passed on.
     Command(u8),
 }
@@ -28,7 +30,7 @@ impl From<Done> for ExitCode {
     fn from(done: Done) -> Self {
         match done {
             Done::Fully => ExitCode::SUCCESS,
-            Done::WithLosses | Done::WithFindings => ExitCode::from(1),
+            Done::WithLosses | Done::WithFindings | Done::WithGrowth => ExitCode::from(1),
             Done::Command(code) => ExitCode::from(code),
         }
     }

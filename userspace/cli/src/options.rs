@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use deepctx_analysis::diff::GrowthLimit;
 use deepctx_analysis::over_time::Steps;
 use deepctx_storage::export::Format;
 
@@ -441,6 +442,10 @@ pub struct DiffArgs {
     /// Functions and contexts to list, or events.
     #[arg(long, value_name = "N", env = "DEEPCTX_DIFF_LIMIT", default_value_t = 20)]
     pub limit: usize,
+    /// Exit with 1 if a function's share grew by more than this many percentage points (`+5%`), or the total by more
+    /// than this part of what it was (`total+5%`). What chance explains does not count.
+    #[arg(long, value_name = "LIMIT", conflicts_with = "events", value_parser = clap::value_parser!(GrowthLimit))]
+    pub fail_on: Vec<GrowthLimit>,
     /// Compare two traces event by event: which operators, calls and kernels were added, removed, more or fewer.
     #[arg(long, conflicts_with_all = ["metric", "filter", "path"])]
     pub events: bool,
@@ -470,6 +475,8 @@ pub enum DiffFormat {
     Json,
     /// A flame graph of the second profile, coloured by what changed.
     Svg,
+    /// For the summary of a pipeline: what changed by more than chance explains.
+    Markdown,
 }
 
 /// Options of `replay-raw`.

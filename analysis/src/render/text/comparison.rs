@@ -4,6 +4,7 @@
 
 use std::io::{self, Write};
 
+use super::DEPTH;
 use crate::diff::{ChangeTable, Changes};
 
 /// Writes the functions and contexts with the largest changes.
@@ -13,6 +14,13 @@ use crate::diff::{ChangeTable, Changes};
 pub fn write(changes: &Changes, out: &mut dyn Write) -> io::Result<()> {
     let (before, after) = (changes.before.values, changes.after.values);
     writeln!(out, "share of {} by own value, {before} values before and {after} after", changes.metric)?;
+    if let Some(change) = changes.total.change {
+        let (change, bound) = (change * 100.0, changes.total.bound * 100.0);
+        writeln!(
+            out,
+            "total {change:+.2}% ±{bound:.2}% of what it was; runs of one program may differ by more"
+        )?;
+    }
     writeln!(
         out,
         "± is what chance alone changes in 95 of 100 cases; `?` marks changes that chance may explain"
@@ -34,7 +42,7 @@ fn rows(table: &ChangeTable, out: &mut dyn Write) -> io::Result<()> {
         let percent = |share: f64| share * 100.0;
         let (change, bound) = (percent(row.change), percent(row.bound));
         let [before, after] = [row.before.share, row.after.share].map(percent);
-        let path = row.frames.join(";");
+        let path = path(&row.frames);
         writeln!(out, "{change:>+9.2}%{mark}{bound:>7.2}% {before:>7.2}% {after:>7.2}%  {path}")?;
     }
     match (table.left_out, table.significant_left_out) {
@@ -45,5 +53,15 @@ fn rows(table: &ChangeTable, out: &mut dyn Write) -> io::Result<()> {
                 "{more} more differ, {significant} of them by more than chance (--limit shows more)"
             )
         }
+    }
+}
+
+/// A path that is cut in its middle: where it begins and where it ends says most.
+fn path(frames: &[String]) -> String {
+    match frames {
+        [outermost, .., _] if frames.len() > DEPTH => {
+            format!("{outermost};…;{}", frames[frames.len() - (DEPTH - 1)..].join(";"))
+        }
+        frames => frames.join(";"),
     }
 }

@@ -1,0 +1,124 @@
+//! Growth: what of a comparison is beyond a limit.
+//!
+//! Owns: [`GrowthLimit`] and what it finds. Because: a pipeline must fail for what got slower, and not for chance. Does
+//! not: set an exit code.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use super::Comparison;
+
+/// How much may grow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum GrowthLimit {
+    /// The share of a function, by so much: `+5%` are five percentage points of the total, 0.05 here.
+    Function(f64),
+    /// The whole total, by this part of what it was: `total+5%`.
+    Total(f64),
+}
+
+/// Something that grew by more than a limit, and by more than chance explains.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grown {
+    /// The function; `None` for the whole total.
+    pub function: Option<String>,
+    /// By how much.
+    pub change: f64,
+    /// Chance changes are smaller than this in 95 of 100 cases.
+    pub bound: f64,
+}
+
+/// How much a whole total changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TotalChange {
+    /// Part of what it was before, -1 and up; `None` when it was nothing.
+    pub change: Option<f64>,
+    /// Chance changes are smaller than this in 95 of 100 cases, if values fall at random; runs of a program may differ
+    /// by more.
+    pub bound: f64,
+}
+
+/// What is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadLimit;
+
+impl fmt::Display for BadLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected a limit like +5% (a function's share) or total+5% (the whole)")
+    }
+}
+
+impl std::error::Error for BadLimit {}
+
+impl FromStr for GrowthLimit {
+    type Err = BadLimit;
+
+    fn from_str(text: &str) -> Result<Self, BadLimit> {
+        let (of, number) = text.split_once('+').ok_or(BadLimit)?;
+        let percent: f64 = number.strip_suffix('%').ok_or(BadLimit)?.parse().map_err(|_| BadLimit)?;
+        if !percent.is_finite() || percent.is_sign_negative() {
+            return Err(BadLimit);
+        }
+        match of {
+            "" => Ok(Self::Function(percent / 100.0)),
+            "total" => Ok(Self::Total(percent / 100.0)),
+            _ => Err(BadLimit),
+        }
+    }
+}
+
+impl fmt::Display for GrowthLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Function(share) => write!(f, "+{}%", share * 100.0),
+            Self::Total(part) => write!(f, "total+{}%", part * 100.0),
+        }
+    }
+}
+
+impl Comparison {
+    /// How much the whole total changed.
+    pub fn total_change(&self) -> TotalChange {
+        let [before, after] = self.totals.map(|total| total.sum as f64);
+        if before == 0.0 {
+            return TotalChange { change: None, bound: 0.0 };
+        }
+        // The variance of a sum of values that fall at random is about the sum of their squares.
+        let [of_before, of_after] = self.totals.map(|total| total.sum_squares as f64);
+        let ratio = after / before;
+        let variance = of_after / before.powi(2) + ratio.powi(2) * of_before / before.powi(2);
+        TotalChange { change: Some(ratio - 1.0), bound: 2.0 * variance.sqrt() }
+    }
+
+    /// What grew by more than a limit, and by more than chance explains; the largest first.
+    pub fn beyond(&self, limit: GrowthLimit) -> Vec<Grown> {
+        match limit {
+            GrowthLimit::Function(most) => {
+                let grown = self.functions().into_iter().filter(|row| row.significant && row.change > most);
+                let grown = grown.map(|row| Grown {
+                    function: Some(row.frames.join(";")),
+                    change: row.change,
+                    bound: row.bound,
+                });
+                grown.collect()
+            }
+            GrowthLimit::Total(most) => {
+                let TotalChange { change, bound } = self.total_change();
+                let grown = change.filter(|change| *change > most && *change > bound);
+                grown.map(|change| Grown { function: None, change, bound }).into_iter().collect()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Grown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (change, bound) = (self.change * 100.0, self.bound * 100.0);
+        match &self.function {
+            Some(function) => write!(f, "the share of {function} grew by {change:.2}% ±{bound:.2}%"),
+            None => write!(f, "the total grew by {change:.2}% ±{bound:.2}%"),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Markdown of a comparison of two profiles.
+//!
+//! Owns: [`write_comparison`]. Because: a pipeline shows it beside the change that it checked. Does not: decide whether
+//! the pipeline fails.
+
+use std::io::{self, Write};
+
+use crate::diff::Changes;
+
+/// Writes the functions that changed by more than chance explains, as a table of GitHub's Markdown.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_comparison(changes: &Changes, out: &mut dyn Write) -> io::Result<()> {
+    let (before, after) = (changes.before.values, changes.after.values);
+    writeln!(out, "### Share of {}, {before} values before and {after} after\n", changes.metric)?;
+    if let Some(change) = changes.total.change {
+        let (change, bound) = (change * 100.0, changes.total.bound * 100.0);
+        writeln!(out, "The total changed by {change:+.2} % (±{bound:.2} % by chance).\n")?;
+    }
+    let rows: Vec<_> = changes.functions.rows.iter().filter(|row| row.significant).collect();
+    if rows.is_empty() {
+        writeln!(out, "No function changed by more than chance explains.")?;
+        return out.flush();
+    }
+    writeln!(out, "| change | ± | before | after | function |\n|---:|---:|---:|---:|---|")?;
+    for row in &rows {
+        let [change, bound, before, after] =
+            [row.change, row.bound, row.before.share, row.after.share].map(|share| share * 100.0);
+        let name = code(&row.frames.join(";"));
+        writeln!(out, "| {change:+.2} % | {bound:.2} % | {before:.2} % | {after:.2} % | {name} |")?;
+    }
+    let more = changes.functions.significant_left_out;
+    if more > 0 {
+        writeln!(out, "\n{more} more functions changed by more than chance explains.")?;
+    }
+    out.flush()
+}
+
+/// A name as code within a cell: it can end neither.
+fn code(name: &str) -> String {
+    let cleaned: String = name.chars().map(|c| if c.is_control() || c == '`' { '\'' } else { c }).collect();
+    format!("`{}`", cleaned.replace('|', "\\|"))
+}
