@@ -129,7 +129,7 @@ impl Pool {
     /// Workers that were given up and have not ended since.
     pub fn stuck(&self) -> usize {
         let mut state = self.lock();
-        state.stuck.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+        state.forget_ended();
         state.stuck.len()
     }
 
@@ -227,6 +227,8 @@ impl Pool {
         drop(socket);
         let mut state = self.lock();
         state.live -= 1;
+        // Each that has ended would stay as an entry of the process table.
+        state.forget_ended();
         state.stuck.push(child);
         self.free.notify_one();
     }
@@ -235,6 +237,13 @@ impl Pool {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").field("launch", &self.launch).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Forgets workers that were given up and have ended since.
+    fn forget_ended(&mut self) {
+        self.stuck.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
     }
 }
 
@@ -408,6 +417,21 @@ mod tests {
         pool.end_idle();
         assert_eq!(pool.lock().live, 0);
         assert_ne!(ask(&pool, Author::user(0)).unwrap(), first);
+    }
+
+    #[test]
+    fn workers_that_ended_are_forgotten_with_the_next() {
+        let pool = Pool::new(echo, TERMS);
+        for _ in 0..20 {
+            // Each request costs two.
+            let ends: Result<(), NoAnswer> = pool.ask(Author::user(0), |worker| {
+                worker.socket().shutdown(std::net::Shutdown::Both).unwrap();
+                Err(Failed::Ended)
+            });
+            assert_eq!(ends, Err(NoAnswer::Ended));
+        }
+        // Those of the last requests may be ending still.
+        assert!(pool.lock().stuck.len() < 20, "{}", pool.lock().stuck.len());
     }
 
     #[test]

@@ -54,20 +54,25 @@ pub fn serve() -> io::Result<()> {
 }
 
 /// What this process has in memory that is no page of a file.
-pub(super) struct OwnMemory(File);
+pub(super) struct OwnMemory {
+    statm: File,
+    /// Asked for before the system calls go that tell it.
+    page_bytes: u64,
+}
 
 impl OwnMemory {
     fn open() -> io::Result<Self> {
-        File::open("/proc/self/statm").map(Self)
+        let page_bytes = rustix::param::page_size() as u64;
+        Ok(Self { statm: File::open("/proc/self/statm")?, page_bytes })
     }
 
     /// Resident pages less those of files (`proc_pid_statm(5)`); `None` where the kernel does not say.
     fn bytes(&self) -> Option<u64> {
         let mut text = [0; 128];
-        let length = self.0.read_at(&mut text, 0).ok()?;
+        let length = self.statm.read_at(&mut text, 0).ok()?;
         let mut pages = str::from_utf8(&text[..length]).ok()?.split_whitespace().map(str::parse::<u64>);
         let (resident, of_files) = (pages.nth(1)?.ok()?, pages.next()?.ok()?);
-        Some(resident.saturating_sub(of_files) * rustix::param::page_size() as u64)
+        Some(resident.saturating_sub(of_files) * self.page_bytes)
     }
 }
 
@@ -82,7 +87,7 @@ fn keep_below(most: u64, tables: &mut Tables, memory: &OwnMemory) {
 /// Answers requests until the socket is closed.
 pub(super) fn answer_all(mut socket: &UnixStream, memory: Option<&OwnMemory>) -> io::Result<()> {
     let mut tables = Tables::default();
-    let mut looked_in = 0_u64;
+    let mut looked_in: Option<u64> = None;
     while let Some((request, [shared, own, debug, supplement])) = worker::receive::<REQUEST_BYTES, 4>(socket)?
     {
         let request = Request::decode(request).ok_or(io::ErrorKind::InvalidData)?;
@@ -91,9 +96,9 @@ pub(super) fn answer_all(mut socket: &UnixStream, memory: Option<&OwnMemory>) ->
         socket.write_all(&(written as u64).to_le_bytes())?;
         // While nobody waits.
         if let Some(memory) = memory
-            && request.asked.period >= looked_in.saturating_add(KEPT_PERIODS)
+            && looked_in.is_none_or(|last| request.asked.period >= last.saturating_add(KEPT_PERIODS))
         {
-            looked_in = request.asked.period;
+            looked_in = Some(request.asked.period);
             keep_below(KEPT_BYTES, &mut tables, memory);
         }
     }
