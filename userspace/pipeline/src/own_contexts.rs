@@ -5,7 +5,8 @@
 //! millisecond. Does not: know records, or where names come from.
 //!
 //! The first processes of a name have their own node, and so has whoever is still there after some seconds. What comes
-//! and goes beyond that shares one node of that name (`cc1-[others]`). The same holds for threads of a process.
+//! and goes beyond that shares one node of that name (`cc1-[others]`). The same holds for threads of a process, of which
+//! many more of one name are common: a team has one for each CPU.
 
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::StrId;
@@ -13,8 +14,12 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
-/// Nodes of one name that are given at once.
-const AT_ONCE: u32 = 64;
+/// Processes of one name that have a node at once.
+pub(crate) const PROCESSES_AT_ONCE: u32 = 256;
+/// Threads of one name and process that have.
+pub(crate) const THREADS_AT_ONCE: u32 = OF_NAME_MAX;
+/// The same below a node that processes share, whose threads come and go as they do.
+pub(crate) const THREADS_OF_OTHERS: u32 = 1;
 /// Beyond them, who is met again after this long has one, too.
 const AFTER_NS: u64 = 10_000_000_000;
 /// Nodes of one name in all.
@@ -49,22 +54,24 @@ pub(crate) struct OwnContexts {
 }
 
 impl OwnContexts {
-    /// The node of a process or thread, made if need be; `frame` makes its frame of a name and a number.
+    /// The node of a process or thread, made if need be; `at_once` of that name have one of their own from the start.
+    /// `frame` makes a frame of a name and a number.
     pub(crate) fn node(
         &mut self,
-        (parent, name, number): Key,
+        key: Key,
+        at_once: u32,
         time_ns: u64,
         profile: &mut Profile,
         frame: fn(StrId, u32) -> Frame,
     ) -> Given {
-        let key = (parent, name, number);
+        let (parent, name, number) = key;
         if let Some(node) = self.own.get(&key) {
             return Given { node: *node, until_ns: u64::MAX };
         }
         let count = self.of_name.get(&(parent, name)).copied().unwrap_or(0);
         let since = self.young.get(&key).copied();
         let lasts = since.is_some_and(|since| time_ns >= since.saturating_add(AFTER_NS));
-        if self.own.len() < ALL_MAX && (count < AT_ONCE || (lasts && count < OF_NAME_MAX)) {
+        if self.own.len() < ALL_MAX && (count < at_once || (lasts && count < OF_NAME_MAX)) {
             self.young.remove(&key);
             self.of_name.insert((parent, name), count + 1);
             let frame = profile.frame(frame(name, number));
@@ -130,7 +137,7 @@ mod tests {
     #[test]
     fn processes_that_come_and_go_share_a_context() {
         let mut machine = Machine::new();
-        for pid in 0..AT_ONCE {
+        for pid in 0..PROCESSES_AT_ONCE {
             assert_eq!(machine.runs("cc1", pid, SECOND), (format!("cc1-{pid}"), u64::MAX));
         }
         let before = machine.profile.tree.len();
@@ -146,7 +153,7 @@ mod tests {
     #[test]
     fn a_process_that_stays_gets_its_own_context() {
         let mut machine = Machine::new();
-        (0..AT_ONCE).for_each(|pid| _ = machine.runs("python", pid, 0));
+        (0..PROCESSES_AT_ONCE).for_each(|pid| _ = machine.runs("python", pid, 0));
         assert_eq!(machine.runs("python", 4711, SECOND), ("python-[others]".to_owned(), 11 * SECOND));
         assert_eq!(machine.runs("python", 4711, 5 * SECOND), ("python-[others]".to_owned(), 11 * SECOND));
         assert_eq!(machine.runs("python", 4711, 11 * SECOND), ("python-4711".to_owned(), u64::MAX));

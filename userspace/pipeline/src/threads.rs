@@ -10,7 +10,7 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
-use crate::own_contexts::{Given, OwnContexts};
+use crate::own_contexts::{Given, OwnContexts, PROCESSES_AT_ONCE, THREADS_AT_ONCE, THREADS_OF_OTHERS};
 use crate::symbols::{SpaceId, Symbols};
 
 /// Threads remembered: more than run on a big host; at the bound all are forgotten and found again in the tree.
@@ -68,7 +68,8 @@ impl Threads {
         let process = self.process(pid, time_ns, &thread_name, symbols, profile);
         let name = profile.text(&thread_name);
         let frame = |name, tid| Frame::Thread { name, tid };
-        let thread = self.contexts.node((process.node, name, tid), time_ns, profile, frame);
+        let at_once = if process.until_ns == u64::MAX { THREADS_AT_ONCE } else { THREADS_OF_OTHERS };
+        let thread = self.contexts.node((process.node, name, tid), at_once, time_ns, profile, frame);
         let given = Given { until_ns: thread.until_ns.min(process.until_ns), ..thread };
         if self.known.len() >= THREADS_MAX {
             self.known.clear();
@@ -107,7 +108,7 @@ impl Threads {
             _ => profile.text(otherwise),
         };
         let frame = |comm, pid| Frame::Process { comm, pid };
-        self.contexts.node((NodeId::ROOT, comm, pid), time_ns, profile, frame)
+        self.contexts.node((NodeId::ROOT, comm, pid), PROCESSES_AT_ONCE, time_ns, profile, frame)
     }
 }
 
