@@ -5,8 +5,8 @@
 //! millisecond. Does not: know records, or where names come from.
 //!
 //! The first processes of a name have their own node, and so has whoever is still there after some seconds. What comes
-//! and goes beyond that shares one node of that name (`cc1-[others]`). The same holds for threads of a process, of which
-//! many more of one name are common: a team has one for each CPU.
+//! and goes beyond that shares one node of that name (`cc1-[others]`). The same holds for threads of a process, of
+//! which many more of one name are common: a team has one for each CPU.
 
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::StrId;
