@@ -64,8 +64,10 @@ proptest! {
         let profile = pipeline.profile();
         profile.ledger.check(When::Finished).unwrap();
         let in_tree = profile.tree.total(Metric::Samples).sum;
-        prop_assert_eq!(in_tree, profile.ledger.stage(Stage::Attribute).kept);
-        let accounted = in_tree + profile.ledger.stage(Stage::Resolve).merged + profile.ledger.lost();
+        let kept = profile.ledger.stage(Stage::Attribute).kept;
+        // A damaged record may be the beginning of a wait instead of a sample: it is kept, and adds no sample.
+        prop_assert!(in_tree == kept || (in_tree < kept && !damage.is_empty()), "{} of {}", in_tree, kept);
+        let accounted = kept + profile.ledger.stage(Stage::Resolve).merged + profile.ledger.lost();
         prop_assert_eq!(accounted, profile.ledger.received());
     }
 

@@ -128,7 +128,8 @@ mod tests {
         /// The label of a process's node, and until when it holds.
         fn runs(&mut self, name: &str, pid: u32, time_ns: u64) -> (String, u64) {
             let name = self.profile.text(name);
-            let given = self.contexts.node((NodeId::ROOT, name, pid), time_ns, &mut self.profile, process);
+            let key = (NodeId::ROOT, name, pid);
+            let given = self.contexts.node(key, PROCESSES_AT_ONCE, time_ns, &mut self.profile, process);
             let frame = self.profile.frames.get(self.profile.tree.node(given.node).frame);
             (frame.label(&self.profile.strings, true), given.until_ns)
         }
