@@ -121,6 +121,37 @@ function describe(of) {
   return name + " (" + value + (where ? ", " + where : "") + ")";
 }
 
+// Boxes of a part of a tree from the root down, as wide as their part of `zoom`; `dress` makes each say what it is.
+function icicle(frame, zoom, width, children, dress) {
+  let deepest = 0;
+  const put = (of, left, wide, above) => {
+    const box = make("button", "", "box");
+    box.type = "button";
+    box.style.left = left + "px";
+    box.style.width = Math.max(wide, 1) + "px";
+    box.style.top = of.depth * ROW + "px";
+    if (above) box.classList.add("above");
+    dress(box, of);
+    if (wide < 12) box.textContent = "";
+    deepest = Math.max(deepest, of.depth);
+    frame.append(box);
+  };
+  for (let at = zoom.parent; at; at = at.parent) put(at, 0, width, true);
+  const open = [[zoom, 0, width]];
+  while (open.length) {
+    const [at, left, wide] = open.pop();
+    put(at, left, wide, false);
+    let x = left;
+    for (const child of children(at)) {
+      const part = wide * child.all / at.all;
+      // Boxes that nobody could see are not made; they take their place all the same.
+      if (part >= 0.7) open.push([child, x, part]);
+      x += part;
+    }
+  }
+  frame.style.height = (deepest + 1) * ROW + "px";
+}
+
 function flame(tab) {
   const view = byId("view");
   const root = tree(tab);
@@ -132,38 +163,14 @@ function flame(tab) {
     view.replaceChildren(make("p", "There are no values of this metric.", "empty"));
     return;
   }
-  const width = frame.clientWidth || view.clientWidth || 1000;
-  let deepest = 0;
-  const put = (of, left, wide, above) => {
-    const box = make("button", shortLabel(of), "box");
-    box.type = "button";
-    box.style.left = left + "px";
-    box.style.width = Math.max(wide, 1) + "px";
-    box.style.top = of.depth * ROW + "px";
+  icicle(frame, zoom, frame.clientWidth || view.clientWidth || 1000, (of) => of.children, (box, of) => {
+    box.textContent = shortLabel(of);
     box.style.background = "var(--" + data.frames[of.frame][1] + ")";
-    if (above) box.classList.add("above");
     if (state.search !== null) box.classList.add(matches(of) ? "found" : "dim");
     box.title = describe(of);
     box.onmouseenter = box.onfocus = () => { byId("path").textContent = describe(of); };
     box.onclick = () => { state.zoom[tab] = of === root ? null : of; draw(); };
-    if (wide < 12) box.textContent = "";
-    deepest = Math.max(deepest, of.depth);
-    frame.append(box);
-  };
-  for (let at = zoom.parent; at; at = at.parent) put(at, 0, width, true);
-  const open = [[zoom, 0, width]];
-  while (open.length) {
-    const [at, left, wide] = open.pop();
-    put(at, left, wide, false);
-    let x = left;
-    for (const child of at.children) {
-      const part = wide * child.all / at.all;
-      // Boxes that nobody could see are not made; they take their place all the same.
-      if (part >= 0.7) open.push([child, x, part]);
-      x += part;
-    }
-  }
-  frame.style.height = (deepest + 1) * ROW + "px";
+  });
 }
 
 // Own value by function, and value anywhere on a stack, counted once per stack.

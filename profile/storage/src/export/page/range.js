@@ -3,7 +3,6 @@
 const Ranges = (() => {
   // Rows of a table, and boxes of a flame graph, that are made at most.
   const ROWS_SHOWN = 200;
-  const ROW = 20;
 
   // Every event of which a part lies between two moments, rows above first.
   function each(model, lane, from, to, use) {
@@ -136,36 +135,15 @@ const Ranges = (() => {
   function flame(root) {
     const frame = make("div", undefined, "flame");
     const describe = (of) => of.name + " (" + time(of.all) + ", " + share(of.all, root.all) + ")";
+    const byName = (of) => [...of.children.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
     const draw = (zoom) => {
       frame.replaceChildren();
-      const width = frame.clientWidth || 1000;
-      let deepest = 0;
-      const put = (of, left, wide, above) => {
-        const box = make("button", wide < 12 ? "" : (of.kind > 1 ? of.name : Events.shortKernel(of.name)).slice(0, 300), "box");
-        box.type = "button";
-        box.style.left = left + "px";
-        box.style.width = Math.max(wide, 1) + "px";
-        box.style.top = of.depth * ROW + "px";
+      icicle(frame, zoom, frame.clientWidth || 1000, byName, (box, of) => {
+        box.textContent = (of.kind > 1 ? of.name : Events.shortKernel(of.name)).slice(0, 300);
         box.style.background = "var(--" + Timeline.KINDS[of.kind][0] + ")";
-        if (above) box.classList.add("above");
         box.title = describe(of);
         box.onclick = () => draw(of);
-        deepest = Math.max(deepest, of.depth);
-        frame.append(box);
-      };
-      for (let at = zoom.parent; at; at = at.parent) put(at, 0, width, true);
-      const open = [[zoom, 0, width]];
-      while (open.length) {
-        const [at, left, wide] = open.pop();
-        put(at, left, wide, false);
-        let x = left;
-        for (const child of [...at.children.values()].sort((a, b) => (a.name < b.name ? -1 : 1))) {
-          const part = wide * child.all / at.all;
-          if (part >= 0.7) open.push([child, x, part]);
-          x += part;
-        }
-      }
-      frame.style.height = (deepest + 1) * ROW + "px";
+      });
     };
     return { frame, draw: () => draw(root) };
   }
