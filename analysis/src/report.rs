@@ -148,7 +148,7 @@ impl MetricTotal {
             metric: metric.name(),
             value: Amount::new(profile.tree.total(metric).sum, metric.unit()),
         };
-        profile.tree.metrics().filter(|metric| metric.adds_up()).map(total).collect()
+        profile.tree.metrics_with_sum().map(total).collect()
     }
 }
 

@@ -206,6 +206,11 @@ impl Tree {
         Metric::ALL.iter().copied().filter(|m| !self.columns[m.index()].cells.is_empty())
     }
 
+    /// Those of them whose values add up.
+    pub fn metrics_with_sum(&self) -> impl Iterator<Item = Metric> + '_ {
+        self.metrics().filter(|metric| metric.adds_up())
+    }
+
     /// Figures of the whole tree.
     pub fn total(&self, metric: Metric) -> Cell {
         let mut total = Cell::EMPTY;

@@ -26,8 +26,7 @@ impl MergedTree {
         since: Option<&Mark>,
     ) -> Table {
         let shown = self.selection().metric;
-        let metrics = profile.tree.metrics().filter(|metric| metric.adds_up());
-        let others: Vec<Metric> = metrics.filter(|metric| *metric != shown).collect();
+        let others: Vec<Metric> = profile.tree.metrics_with_sum().filter(|metric| *metric != shown).collect();
         let values: Vec<Vec<(u64, u64)>> = others
             .iter()
             .map(|&metric| self.sums(profile, metric, since))

@@ -81,7 +81,7 @@ impl Viewer {
                 count_before: tree.counts.0,
                 count_since: tree.counts.1,
             }),
-            metrics: profile.tree.metrics().filter(|metric| metric.adds_up()).map(total).collect(),
+            metrics: profile.tree.metrics_with_sum().map(total).collect(),
             stages: stages(profile),
             devices: devices(profile),
             losses: losses(profile),

@@ -72,7 +72,7 @@ impl Lane {
 impl<'p> Outline<'p> {
     pub(crate) fn of(profile: &'p Profile, selection: &Selection) -> Self {
         let contexts = Contexts::of(profile, selection);
-        let mut metrics: Vec<Metric> = contexts.tree.metrics().filter(|metric| metric.adds_up()).collect();
+        let mut metrics: Vec<Metric> = contexts.tree.metrics_with_sum().collect();
         metrics.sort_by_key(|&metric| (metric != selection.metric, metric));
         let label = |frame: Frame| frame.label(contexts.strings, selection.lines);
         let labels: Vec<String> = contexts.frames.iter().map(|(_, frame)| label(frame)).collect();

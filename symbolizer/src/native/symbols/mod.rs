@@ -110,13 +110,10 @@ impl Symbols {
         let mut all = Found { functions: Vec::with_capacity(addresses.len()), with_debug: false };
         for addresses in addresses.chunks(ADDRESSES_MAX) {
             let request = Request { question: Question::Names, asked, count: addresses.len() };
-            let begun = Instant::now();
-            let found = readers.ask(author, |reader| {
+            let found = self.ask(readers, author, |reader| {
                 let bytes = ask(reader, request, files, addresses, deadline)?;
                 answer::decode(&bytes, addresses.len()).ok_or(Failed::Ended)
-            });
-            self.charge(author, begun);
-            let found = found.map_err(|error| self.reason(author, error))?;
+            })?;
             all.functions.extend(found.functions);
             all.with_debug = found.with_debug;
         }
@@ -143,15 +140,25 @@ impl Symbols {
         let mut all = Vec::with_capacity(addresses.len());
         for addresses in addresses.chunks(ADDRESSES_MAX) {
             let request = Request { question: Question::Starts, asked, count: addresses.len() };
-            let begun = Instant::now();
-            let starts = readers.ask(author, |reader| {
+            all.extend(self.ask(readers, author, |reader| {
                 let bytes = ask(reader, request, files, addresses, deadline)?;
                 answer::decode_starts(&bytes, addresses.len()).ok_or(Failed::Ended)
-            });
-            self.charge(author, begun);
-            all.extend(starts.map_err(|error| self.reason(author, error))?);
+            })?);
         }
         Ok(all)
+    }
+
+    /// Has a reader answer, and charges the time to the author.
+    fn ask<T>(
+        &mut self,
+        readers: &Pool,
+        author: Author,
+        ask: impl FnMut(&Worker) -> Result<T, Failed>,
+    ) -> Result<T, NoSymbol> {
+        let begun = Instant::now();
+        let answer = readers.ask(author, ask);
+        self.charge(author, begun);
+        answer.map_err(|error| self.reason(author, error))
     }
 
     /// The time that a file of this author may take.

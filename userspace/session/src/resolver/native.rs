@@ -7,7 +7,7 @@
 use deepctx_pipeline::symbols::{CodeAddress, Name, NameReceiver};
 use deepctx_symbolizer::compiled::{KernelOrigin, NoOrigin, OriginResult};
 use deepctx_symbolizer::native::SymbolResult;
-use deepctx_symbolizer::{Avma, CodeLocation, KernelAddr, Lookup, NoSymbol, Symbolizer};
+use deepctx_symbolizer::{Avma, CodeLocation, KernelAddr, Lookup, Symbolizer};
 use rustc_hash::FxHashMap;
 
 use super::processes::ProcessAt;
@@ -43,7 +43,6 @@ pub(super) fn name_user(
             }
             CodeLocation::Jit(_) | CodeLocation::Kernel(_) | CodeLocation::Unknown(_) => {
                 let named = symbolizer.name(code);
-                later |= named.as_ref().is_err_and(NoSymbol::may_be_named_later);
                 let location = Location { module: "", offset: address };
                 let compiled = &mut |symbol: &str| symbolizer.kernel_origin(pid, time_ns, code, symbol);
                 later |= answer_native(&named, location, compiled, &mut |names| answer(n, names));
@@ -59,7 +58,6 @@ pub(super) fn name_user(
         let starts: FxHashMap<_, _> = unnamed().zip(starts).collect();
         let path = symbolizer.modules().get(module).map_or("", |module| module.path()).to_owned();
         for ((n, address), named) in questions.iter().zip(&named) {
-            later |= named.as_ref().is_err_and(NoSymbol::may_be_named_later);
             let code = CodeLocation::Native { module, address: *address };
             let shown = starts.get(address).copied().flatten().unwrap_or(*address);
             let location = Location { module: &path, offset: shown.0 };
@@ -101,7 +99,7 @@ fn answer_native(
         Ok(frames) => frames,
         Err(reason) => {
             answer(&[Name::NativeUnnamed { module, offset, reason: reason.reason() }]);
-            return false;
+            return reason.may_be_named_later();
         }
     };
     let origin = frames.first().map_or(Err(NoOrigin::NotCompiled), |frame| compiled(&frame.name));
