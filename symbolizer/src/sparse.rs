@@ -24,6 +24,8 @@ pub(crate) const FILE_BYTES_MAX: u64 = 64 << 30;
 const READ_BYTES_MAX: u64 = 1 << 30;
 /// Bytes read at the start of a file: its headers.
 const HEAD_BYTES: u64 = 64 << 10;
+/// Most bytes read of the dynamic section: 4,096 entries; the longest seen has about 60.
+const DYNAMIC_BYTES_MAX: u64 = 64 << 10;
 /// Most section headers read.
 const SECTIONS_MAX: usize = 1 << 16;
 
@@ -89,7 +91,8 @@ impl ReadAt for SparseFile<'_> {
     }
 }
 
-/// File ranges of the section headers, their names, and every call frame section. `None` without such a section.
+/// File ranges of the section headers, their names, what a dynamic linker reads, and every call frame section. `None`
+/// without one of the last.
 fn frame_sections(file: &File) -> Option<Vec<Range<u64>>> {
     const LE: LittleEndian = LittleEndian;
     let cache = ReadCache::new(file);
@@ -102,6 +105,11 @@ fn frame_sections(file: &File) -> Option<Vec<Range<u64>>> {
     let table = header.e_shoff(LE);
     let mut ranges =
         vec![table..table.checked_add(size_of_val(sections) as u64)?, names_at..names_at + names_bytes];
+    // It tells programs and the dynamic linker from libraries.
+    let dynamic = sections.iter().take(SECTIONS_MAX).find(|section| section.sh_type(LE) == elf::SHT_DYNAMIC);
+    if let Some((offset, size)) = dynamic.and_then(|section| section.file_range(LE)) {
+        ranges.push(offset..offset.checked_add(size.min(DYNAMIC_BYTES_MAX))?);
+    }
     let fixed = ranges.len();
     for section in sections.iter().take(SECTIONS_MAX) {
         let name = names.get(section.sh_name(LE) as usize..).unwrap_or_default();

@@ -51,7 +51,7 @@ pub(super) struct Image<'d> {
     pub(super) eh_frame_hdr: u64,
     pub(super) text_base: u64,
     pub(super) got_base: u64,
-    /// The entry point, if the file is a program and not a library.
+    /// The entry point, if the file is a program or the dynamic linker, and not another library.
     pub(super) entry: Option<u64>,
     /// Call frame sections that cannot be read.
     pub(super) unreadable_sections: u64,
@@ -201,27 +201,38 @@ fn texts(segments: &[ProgramHeader64<LittleEndian>]) -> Vec<Range> {
     merged
 }
 
-/// The entry point of a program. That of a shared library is often the start of `.text`, and has no meaning.
+/// The entry point of a program or a dynamic linker. That of another library is often the start of `.text`, and has no
+/// meaning.
 fn entry(
     header: &FileHeader64<LittleEndian>,
     segments: &[ProgramHeader64<LittleEndian>],
     bytes: &[u8],
 ) -> Option<u64> {
     let of_type = |wanted| segments.iter().find(move |segment| segment.p_type(LE) == wanted);
-    let is_pie = || {
-        let entries =
-            of_type(elf::PT_DYNAMIC).and_then(|segment| segment.dynamic(LE, bytes).ok().flatten())?;
-        entries
-            .iter()
-            .take(HEADERS_MAX)
-            .any(|entry| entry.d_tag.get(LE) == elf::DT_FLAGS_1 && entry.d_val.get(LE) & PIE != 0)
-            .then_some(())
+    let dynamic = of_type(elf::PT_DYNAMIC).and_then(|segment| segment.dynamic(LE, bytes).ok().flatten());
+    let dynamic = dynamic.map(|entries| &entries[..entries.len().min(HEADERS_MAX)]).unwrap_or_default();
+    let value = |wanted| dynamic.iter().find(|entry| entry.d_tag.get(LE) == wanted).map(|e| e.d_val.get(LE));
+    let is_program = header.e_type(LE) == elf::ET_EXEC
+        || of_type(elf::PT_INTERP).is_some()
+        || value(elf::DT_FLAGS_1).is_some_and(|flags| flags & PIE != 0);
+    let is_dynamic_linker = || {
+        let names = value(elf::DT_STRTAB)?;
+        let load = segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD);
+        let offset = load
+            .filter_map(|load| Some((names.checked_sub(load.p_vaddr(LE))?, load)))
+            .find(|(within, load)| *within < load.p_filesz(LE))
+            .and_then(|(within, load)| load.p_offset(LE).checked_add(within))?;
+        let name_at = offset.checked_add(value(elf::DT_SONAME)?)?;
+        let name = bytes.read_bytes_at(name_at, DYNAMIC_LINKER.len() as u64).ok()?;
+        (name == DYNAMIC_LINKER).then_some(())
     };
-    let is_program =
-        header.e_type(LE) == elf::ET_EXEC || of_type(elf::PT_INTERP).is_some() || is_pie().is_some();
     let entry = header.e_entry(LE);
-    (is_program && entry != 0).then_some(entry)
+    (entry != 0 && (is_program || is_dynamic_linker().is_some())).then_some(entry)
 }
+
+/// How the name of a dynamic linker begins: `ld-linux-x86-64.so.2`, `ld-linux-aarch64.so.1`, `ld-musl-x86_64.so.1`.
+/// The kernel begins a program there.
+const DYNAMIC_LINKER: &[u8] = b"ld-";
 
 /// `DF_1_PIE` of `DT_FLAGS_1`.
 const PIE: u64 = 0x0800_0000;

@@ -1,6 +1,7 @@
 //! Tests of overlapping frames, and of the layout of rows in pages and blocks.
 
 use deepctx_common::unwind::{PAGE_SHIFT, ROWS_PER_BLOCK, Rule, row, rule_kind};
+use object::elf::{PT_DYNAMIC, PT_LOAD};
 use proptest::prelude::*;
 
 use super::cfi::*;
@@ -176,6 +177,27 @@ fn an_entry_point_without_frame_is_outermost() {
     check(2, 0, [none, none, none, rsp], 0);
     // Cut by the next frame.
     check(2, 190, [none, none, end, rsp], 1);
+}
+
+/// The dynamic linker is a library in which the kernel begins a program.
+#[test]
+fn the_entry_of_a_dynamic_linker_is_outermost() {
+    let check = |name: &str, marked| {
+        let mut elf = Elf::of(frames(&[(0, 64, 16)]));
+        elf.entry = TEXT + 128;
+        let names = [b"\0", name.as_bytes(), b"\0"].concat();
+        // DT_STRTAB and DT_SONAME.
+        let dynamic = [5u64, 0x2000, 14, 1, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+        elf.sections.extend([(".dynstr", 0x2000, 2, names), (".dynamic", 0x3000, 2, dynamic)]);
+        let [strings, dynamic] = [1, 2];
+        elf.segments.extend([(PT_LOAD.0, strings), (PT_DYNAMIC.0, dynamic)]);
+        assert_eq!(counted(&elf.table().unwrap(), Count::EntryMarked), marked, "{name}");
+    };
+    check("ld-linux-x86-64.so.2", 1);
+    check("ld-musl-x86_64.so.1", 1);
+    check("libc.so.6", 0);
+    check("libld-1.so", 0);
+    check("ld", 0);
 }
 
 #[test]
