@@ -22,6 +22,9 @@ use crate::served;
 pub const MAPS_BYTES_MAX: u64 = 128 << 20;
 /// Most mappings kept of one process; the kernel's default `vm.max_map_count` is 65 530.
 pub const MAPPINGS_MAX: usize = 1 << 18;
+/// Readings of a process that replaces its program each time: a file of `/proc` that was opened before an exec belongs
+/// to the address space that is gone, and is empty.
+const EXECS_MAX: usize = 8;
 /// Longest path kept: `PATH_MAX`.
 const PATH_BYTES_MAX: usize = 4096;
 /// Largest vdso read; real ones have two to four pages.
@@ -259,7 +262,13 @@ pub fn read(pid: u32, keep: Keep) -> Result<Maps, NoSymbol> {
         _ => NoSymbol::ProcessGone,
     };
     let subject = Subject::of(pid);
-    let mut bytes = reader::read_proc(&subject, "maps", MAPS_BYTES_MAX).map_err(|e| gone_or(&e))?;
+    let mut bytes = Vec::new();
+    for _ in 0..EXECS_MAX {
+        bytes = reader::read_proc(&subject, "maps", MAPS_BYTES_MAX).map_err(|e| gone_or(&e))?;
+        if !bytes.is_empty() || !has_user_space(pid) {
+            break;
+        }
+    }
     // A line that the bound cut off would be misread.
     if bytes.len() as u64 == MAPS_BYTES_MAX {
         bytes.truncate(bytes.iter().rposition(|b| *b == b'\n').unwrap_or(0));
@@ -272,6 +281,11 @@ pub fn read(pid: u32, keep: Keep) -> Result<Maps, NoSymbol> {
         return Err(NoSymbol::ProcessSilent);
     }
     Ok(parse(&bytes, keep))
+}
+
+/// Whether a process has memory of its own: kernel threads and zombies have none.
+pub fn has_user_space(pid: u32) -> bool {
+    std::fs::read(format!("/proc/{pid}/statm")).is_ok_and(|pages| !pages.starts_with(b"0 "))
 }
 
 /// Whether the lock of the address space is held: the files of its mappings are opened next, and that waits for it.
@@ -499,6 +513,18 @@ mod tests {
     #[test]
     fn a_process_that_never_existed_is_gone() {
         assert_eq!(read(u32::MAX, Keep::All), Err(NoSymbol::ProcessGone));
+    }
+
+    #[test]
+    fn a_process_that_replaces_its_program_is_not_gone() {
+        // One program after the other, all with the same id.
+        let mut script = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut script, b"exec sh \"$0\"\n").unwrap();
+        let mut child = std::process::Command::new("sh").arg(script.path()).spawn().unwrap();
+        let gone = (0..3000).filter(|_| read(child.id(), Keep::Executable).is_err()).count();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(gone, 0);
     }
 
     proptest! {

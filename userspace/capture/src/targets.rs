@@ -9,6 +9,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use deepctx_symbolizer::maps::has_user_space;
+
 /// Which processes to profile. Several selectors add up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Targets {
@@ -225,11 +227,6 @@ fn pids_of_cgroup(folder: &Path) -> Result<Vec<u32>, TargetError> {
 fn all_pids() -> Result<Vec<u32>, TargetError> {
     let entries = fs::read_dir("/proc").map_err(TargetError::Proc)?;
     Ok(entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect())
-}
-
-/// True when the process has memory of its own: kernel threads and zombies have none.
-pub(crate) fn has_user_space(pid: u32) -> bool {
-    fs::read(format!("/proc/{pid}/statm")).is_ok_and(|s| !s.starts_with(b"0 "))
 }
 
 /// Name of a process.

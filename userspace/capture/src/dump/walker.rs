@@ -51,13 +51,14 @@ impl Target {
     /// Looks a process up: its mappings, its interpreter.
     pub(super) fn open(pid: u32, context: &[FrameSource]) -> Result<Self, CaptureError> {
         let unreadable = |reason| CaptureError::ProcessUnreadable { pid, reason };
-        let maps = maps::read(pid, Keep::Executable).map_err(|reason| match reason {
-            NoSymbol::ProcessGone => CaptureError::NoSuchProcess { pid },
-            reason => unreadable(reason),
-        })?;
+        // First the memory: it ends with the program, so that mappings of another are never used to walk it.
         let memory = Pages::open(pid).map_err(|error| match error {
             ReadError::Gone => CaptureError::NoSuchProcess { pid },
             _ => unreadable(NoSymbol::PermissionDenied),
+        })?;
+        let maps = maps::read(pid, Keep::Executable).map_err(|reason| match reason {
+            NoSymbol::ProcessGone => CaptureError::NoSuchProcess { pid },
+            reason => unreadable(reason),
         })?;
         let interpreter = context
             .contains(&FrameSource::Python)
