@@ -120,7 +120,7 @@ pub(super) fn compute(window: &Window<'_>) -> Option<CriticalPath> {
 
 /// Where the path is.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Position {
     Host(Id<Thread>),
     Device(Id<DeviceOp>),
 }
@@ -214,10 +214,10 @@ impl<'w> Walk<'w> {
     }
 
     /// Where the window ends: at the work or the thread that ends last.
-    fn last_place(&self) -> Option<Place> {
-        let device = self.window.device().map(|(id, op)| (op.end(), Place::Device(id)));
+    fn last_place(&self) -> Option<Position> {
+        let device = self.window.device().map(|(id, op)| (op.end(), Position::Device(id)));
         let host = self.window.of.trace.host.iter().filter(|(_, op)| self.window.has(op.begin));
-        let host = host.map(|(_, op)| (op.end(), Place::Host(op.thread)));
+        let host = host.map(|(_, op)| (op.end(), Position::Host(op.thread)));
         device.chain(host).max_by_key(|(end, _)| *end).map(|(_, place)| place)
     }
 
@@ -228,8 +228,8 @@ impl<'w> Walk<'w> {
         while let Some(at) = place.filter(|_| time > self.begin && left > 0) {
             left -= 1;
             let (earlier, next) = match at {
-                Place::Device(id) => self.at_device(id, time),
-                Place::Host(thread) => self.at_host(thread, time),
+                Position::Device(id) => self.at_device(id, time),
+                Position::Host(thread) => self.at_host(thread, time),
             };
             (time, place) = (earlier.min(time), next);
         }
@@ -251,7 +251,7 @@ impl<'w> Walk<'w> {
         }
     }
 
-    fn at_device(&mut self, id: Id<DeviceOp>, time: TraceTime) -> (TraceTime, Option<Place>) {
+    fn at_device(&mut self, id: Id<DeviceOp>, time: TraceTime) -> (TraceTime, Option<Position>) {
         let Some(op) = self.device(id) else { return (time, None) };
         let begin = op.begin.min(time);
         let name = self.window.of.trace.name(op.name);
@@ -270,13 +270,13 @@ impl<'w> Walk<'w> {
             (Some(call), before) if before.is_none_or(|(end, ..)| call.begin >= end) => {
                 self.add(Bound::Launch, call.begin, begin);
                 self.sure += 1;
-                (call.begin.min(begin), Some(Place::Host(call.thread)))
+                (call.begin.min(begin), Some(Position::Host(call.thread)))
             }
             (_, Some((end, earlier, basis))) => {
                 let is_long = (begin - end).0 >= KERNEL_WAIT_NS;
                 self.add(if is_long { Bound::DeviceWait } else { Bound::BetweenKernels }, end, begin);
                 self.link(basis);
-                (end, Some(Place::Device(earlier)))
+                (end, Some(Position::Device(earlier)))
             }
             (_, None) => (begin, None),
         }
@@ -303,7 +303,7 @@ impl<'w> Walk<'w> {
         [last, wait].into_iter().flatten().max_by_key(|(end, ..)| *end)
     }
 
-    fn at_host(&mut self, thread: Id<Thread>, time: TraceTime) -> (TraceTime, Option<Place>) {
+    fn at_host(&mut self, thread: Id<Thread>, time: TraceTime) -> (TraceTime, Option<Position>) {
         let Some(times) = self.threads.get(thread.index()) else { return (time, None) };
         let active = times.any.last(time);
         let at = times.waits.partition_point(|(end, ..)| *end <= time).checked_sub(1);
@@ -316,7 +316,7 @@ impl<'w> Walk<'w> {
                 let done = self.device(on).map_or(begin, |op| op.end().min(end));
                 self.add(Bound::SyncReturn, done, end);
                 self.link(basis);
-                (done, Some(Place::Device(on)))
+                (done, Some(Position::Device(on)))
             }
             _ if since < time => {
                 self.thread_parts(thread, since, time);
@@ -327,7 +327,7 @@ impl<'w> Walk<'w> {
     }
 
     /// A thread that had nothing to do began when another one gave it work, says a guess: the one that was active then.
-    fn other_thread(&mut self, thread: Id<Thread>, time: TraceTime) -> (TraceTime, Option<Place>) {
+    fn other_thread(&mut self, thread: Id<Thread>, time: TraceTime) -> (TraceTime, Option<Position>) {
         let others = self.threads.iter().enumerate().filter_map(|(number, times)| {
             let (begin, end) = times.any.last(time)?;
             Some((end.min(time), begin, Id::<Thread>::from_number(number as u32)))
@@ -338,7 +338,7 @@ impl<'w> Walk<'w> {
         };
         self.add(Bound::Unknown, end, time);
         self.inferred += u64::from(other != thread);
-        (end, Some(Place::Host(other)))
+        (end, Some(Position::Host(other)))
     }
 
     /// Splits the time of a thread.

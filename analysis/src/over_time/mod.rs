@@ -41,7 +41,7 @@ pub use critical_path::{Bound, CriticalPath, PathOp, PathPart};
 pub use difference::{CountChange, EventChange, EventDifference, EventSide, EventSum};
 pub use idle::Idle;
 pub use launches::Launches;
-pub use operators::{Kernel, Launched, Operator, Operators, Place};
+pub use operators::{CallSite, Kernel, Launched, Operator, Operators};
 pub use queues::Queue;
 pub use ranks::{CommunicatorSum, Excess, Phase, PhaseImbalance, SlowestRank};
 pub use sequences::{Repeated, Sequence, Sequences};

@@ -47,7 +47,7 @@ pub struct Operator {
     /// Length of what it and all operators within it launched.
     pub device_inclusive_ns: u64,
     /// Ranges, layers or Python functions directly around it, most device time first.
-    pub places: Vec<Place>,
+    pub places: Vec<CallSite>,
     /// Further places.
     pub places_left_out: usize,
 }
@@ -76,7 +76,7 @@ pub struct Kernel {
 
 /// Where an operator is called.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct CallSite {
     /// Name of the range, layer or function.
     pub name: String,
     /// Device operations that were launched there.
@@ -177,7 +177,7 @@ fn row(name: String, sums: Sums, text: &dyn Fn(StrId) -> String) -> Operator {
         kernels_per_call: if sums.calls == 0 { 0.0 } else { launched.count as f64 / sums.calls as f64 },
         launched,
         device_inclusive_ns: sums.inclusive_ns,
-        places: places.map(|Kernel { name, count, device_ns }| Place { name, count, device_ns }).collect(),
+        places: places.map(|Kernel { name, count, device_ns }| CallSite { name, count, device_ns }).collect(),
         places_left_out,
     }
 }

@@ -21,7 +21,7 @@ pub use module::{Module, ModuleCounters, ModuleHandle, Modules};
 
 use crate::cache::{Bounded, CacheCounters, Strings};
 use debug_file::Found as DebugFound;
-use symbols::{Asked, DebugFile, Files, Found, Symbols};
+use symbols::{DebugFile, Files, Found, Symbols, TableRequest};
 
 /// Most addresses whose names are cached, about 100 bytes each with shared strings. A busy system has some ten thousand
 /// distinct sampled addresses.
@@ -244,7 +244,7 @@ impl Native {
 
     fn ask(&mut self, ready: &Ready, addresses: &[u64], more: bool) -> Result<Found, NoSymbol> {
         let debug = ready.debug.as_deref();
-        let asked = Asked {
+        let asked = TableRequest {
             key: ready.key,
             period: self.trims,
             debug: match debug {

@@ -46,7 +46,7 @@ pub(crate) enum Domain {
 
 /// One function, for those who watch it.
 #[derive(Debug)]
-pub(crate) struct Point {
+pub(crate) struct ApiFunction {
     pub(crate) domain: Domain,
     /// CUPTI's callback id; 0 when it has none.
     pub(crate) id: u32,
@@ -59,7 +59,7 @@ mod ids {
 }
 pub(crate) use ids::{DRIVER, RUNTIME};
 
-impl Point {
+impl ApiFunction {
     pub(crate) const fn new(domain: Domain, name: &'static str) -> Self {
         let id = match domain {
             Domain::Driver => number(DRIVER, name),
@@ -121,7 +121,7 @@ macro_rules! api {
             /// As callbacks see them: in the order of the declaration.
             #[repr(C)]
             struct Announced { $($argument: $kind),* }
-            const POINT: $crate::api::Point = $crate::api::Point::new(
+            const POINT: $crate::api::ApiFunction = $crate::api::ApiFunction::new(
                 $crate::api::Domain::$domain,
                 concat!(stringify!($name), "\0"),
             );
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn functions_have_the_numbers_of_the_headers() {
-        let check = |domain, name, number| assert_eq!(Point::new(domain, name).id, number, "{name}");
+        let check = |domain, name, number| assert_eq!(ApiFunction::new(domain, name).id, number, "{name}");
         check(Domain::Driver, "cuLaunchKernel\0", 307);
         check(Domain::Driver, "cuLaunchKernel_ptsz\0", 442);
         check(Domain::Runtime, "cudaLaunchKernel\0", 211);

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::api::{Domain, Point, Status, code_of, is_announced};
+use crate::api::{ApiFunction, Domain, Status, code_of, is_announced};
 use crate::symbols;
 
 /// Domains of callbacks, by CUPTI's numbers: none, driver, runtime, resource, synchronize.
@@ -310,7 +310,11 @@ fn announce(frame: &mut Frame, site: u32) {
 }
 
 /// Runs the body of a function, and announces it.
-pub(crate) fn call(point: &'static Point, parameters: *const c_void, body: impl FnOnce() -> Status) -> i32 {
+pub(crate) fn call(
+    point: &'static ApiFunction,
+    parameters: *const c_void,
+    body: impl FnOnce() -> Status,
+) -> i32 {
     if !is_announced(point.domain) {
         // Functions that do the same are not to become one: probes distinguish them by their places.
         std::hint::black_box(point);

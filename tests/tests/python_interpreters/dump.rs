@@ -7,21 +7,21 @@ use serde_json::Value;
 use crate::support::{chains, for_each, profiler, programs};
 
 /// (name, file, line) of a frame.
-type Place = (String, String, u64);
+type FrameLine = (String, String, u64);
 
-fn place(frame: &Value, name: &str) -> Place {
+fn place(frame: &Value, name: &str) -> FrameLine {
     let text = |key: &str| frame[key].as_str().unwrap_or_default().to_owned();
     (text(name), text("file"), frame["line"].as_u64().unwrap_or(0))
 }
 
 /// The frames of a scenario, leaf first.
-fn expected(scenario: &Value) -> Vec<Place> {
+fn expected(scenario: &Value) -> Vec<FrameLine> {
     scenario["frames"].as_array().unwrap().iter().map(|frame| place(frame, "qualname")).collect()
 }
 
 /// The Python frames of a thread of a dump, without those that await a task, which stand between the names of two
 /// tasks.
-fn dumped(thread: &Value) -> Vec<Place> {
+fn dumped(thread: &Value) -> Vec<FrameLine> {
     let frames = thread["frames"].as_array().unwrap().iter().filter(|frame| frame["kind"] == "python");
     let mut awaits = false;
     let mut places = Vec::new();

@@ -23,12 +23,12 @@ use super::tables::{ExecutableId, Tables};
 
 /// A file of which the kernel has the table, or of which it is known why not.
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownExecutable {
     facts: ElfFacts,
     table: Result<ExecutableId, NoExecutable>,
 }
 
-impl Known {
+impl KnownExecutable {
     /// Whether there may be a table when it is asked for again.
     fn is_for_now(&self) -> bool {
         matches!(self.table, Err(NoExecutable::Table(NoTable::ShareSpent)))
@@ -41,7 +41,7 @@ const KNOWN_MAX: usize = 1 << 16;
 /// What is known of files. No table is shared by more than one version of one file while the capture goes on; between
 /// captures there is more to tell apart, see [`Key::of_file`].
 pub(crate) struct Executables {
-    known: HashMap<FileKey, Known>,
+    known: HashMap<FileKey, KnownExecutable>,
     vdso: Option<ExecutableId>,
     generated: Generated,
     cache: Option<Cache>,
@@ -88,7 +88,7 @@ impl Executables {
         let opened: Vec<_> = mappings.par_iter().map(|m| open(pid, m)).collect();
         let mut wanted: HashMap<FileKey, &File> = HashMap::new();
         for (key, file) in opened.iter().flatten() {
-            if self.known.get(key).is_none_or(Known::is_for_now) {
+            if self.known.get(key).is_none_or(KnownExecutable::is_for_now) {
                 wanted.entry(*key).or_insert(file);
             }
         }
@@ -112,7 +112,7 @@ impl Executables {
                 Some(placed) => placed.map_err(|error| NoExecutable::Room(error.to_string())),
                 None => Err(NoExecutable::File(NoSymbol::ModuleMissing)),
             });
-            self.known.insert(key, Known { facts, table });
+            self.known.insert(key, KnownExecutable { facts, table });
         }
         let mut surroundings = None;
         let located = opened.into_iter().zip(mappings).map(|(file, m)| match m.backing {

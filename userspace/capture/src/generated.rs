@@ -33,7 +33,7 @@ const LOOKING: Terms =
 
 /// What a mapping gave when it was last read.
 #[derive(Debug)]
-struct Known {
+struct KnownMapping {
     /// Of the bytes that were looked at.
     hash: u64,
     table: Result<ExecutableId, NoExecutable>,
@@ -60,7 +60,7 @@ pub(super) struct Surroundings {
 /// What is known of generated code, by process and first address.
 #[derive(Debug)]
 pub(super) struct Generated {
-    known: HashMap<(u32, u64), Known>,
+    known: HashMap<(u32, u64), KnownMapping>,
     accounts: TimeAccounts,
 }
 
@@ -150,7 +150,7 @@ impl Generated {
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
-        self.known.insert((pid, mapping.begin.0), Known { hash, table });
+        self.known.insert((pid, mapping.begin.0), KnownMapping { hash, table });
     }
 
     /// Forgets a process.

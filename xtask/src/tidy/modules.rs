@@ -153,13 +153,13 @@ fn used(modules: &Crate, here: &ModulePath, module: &Module) -> BTreeSet<String>
     let items = module.imports.iter().map(|(_, path)| path).chain(&module.paths);
     for path in items {
         let place = resolve(modules, here, path, REEXPORTS_MAX).filter(|place| !own(place.module()));
-        if let Some(Place::Item(to)) = place {
+        if let Some(PathTarget::Item(to)) = place {
             targets.insert(modules[&to].file.clone());
         }
     }
     for glob in &module.globs {
         let place = resolve(modules, here, glob, REEXPORTS_MAX).filter(|place| !own(place.module()));
-        if let Some(Place::Module(to) | Place::Item(to)) = place {
+        if let Some(PathTarget::Module(to) | PathTarget::Item(to)) = place {
             targets.insert(modules[&to].file.clone());
         }
     }
@@ -169,13 +169,13 @@ fn used(modules: &Crate, here: &ModulePath, module: &Module) -> BTreeSet<String>
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq)]
-enum Place {
+enum PathTarget {
     Module(ModulePath),
     /// Something that this module defines.
     Item(ModulePath),
 }
 
-impl Place {
+impl PathTarget {
     fn module(&self) -> &ModulePath {
         match self {
             Self::Module(path) | Self::Item(path) => path,
@@ -184,7 +184,7 @@ impl Place {
 }
 
 /// Follows a path that is written in the module `here`; `None` when it leaves the crate.
-fn resolve(modules: &Crate, here: &ModulePath, path: &[String], depth: usize) -> Option<Place> {
+fn resolve(modules: &Crate, here: &ModulePath, path: &[String], depth: usize) -> Option<PathTarget> {
     let depth = depth.checked_sub(1)?;
     let (first, mut rest) = path.split_first()?;
     let mut at = match first.as_str() {
@@ -202,7 +202,7 @@ fn resolve(modules: &Crate, here: &ModulePath, path: &[String], depth: usize) ->
                     return None;
                 }
                 match resolve(modules, here, import, depth)? {
-                    Place::Module(to) => to,
+                    PathTarget::Module(to) => to,
                     item => return Some(item),
                 }
             }
@@ -221,12 +221,12 @@ fn resolve(modules: &Crate, here: &ModulePath, path: &[String], depth: usize) ->
         }
         return Some(definition(modules, &at, name, depth));
     }
-    modules.contains_key(&at).then_some(Place::Module(at))
+    modules.contains_key(&at).then_some(PathTarget::Module(at))
 }
 
 /// Where a name in a module is defined: there, or where its re-export leads.
-fn definition(modules: &Crate, at: &ModulePath, name: &str, depth: usize) -> Place {
-    let here = Place::Item(at.clone());
+fn definition(modules: &Crate, at: &ModulePath, name: &str, depth: usize) -> PathTarget {
+    let here = PathTarget::Item(at.clone());
     let Some(module) = modules.get(at).filter(|_| depth > 0) else { return here };
     if let Some((_, path)) = module.imports.iter().find(|(known, _)| known == name) {
         return resolve(modules, at, path, depth).unwrap_or(here);

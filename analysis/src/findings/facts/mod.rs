@@ -35,7 +35,7 @@ struct FrameFacts {
 
 /// What is known of a context by the frames from the root to it. Contexts are numbers of nodes; 0 is none.
 #[derive(Clone, Copy, Debug, Default)]
-struct Within {
+struct PathContext {
     classes: Classes,
     /// The nearest Python function of the program.
     own_line: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Facts<'p> {
     elapsed: Nanos,
     host: Option<Metric>,
     frames: Vec<FrameFacts>,
-    within: Vec<Within>,
+    within: Vec<PathContext>,
     phases: Vec<Phase>,
     host_sums: Vec<Sum>,
     device_sums: Vec<Sum>,
@@ -83,9 +83,9 @@ impl<'p> Facts<'p> {
         facts
     }
 
-    fn walk(&self) -> Vec<Within> {
-        let mut within: Vec<Within> = Vec::with_capacity(self.profile.tree.len());
-        within.push(Within::default());
+    fn walk(&self) -> Vec<PathContext> {
+        let mut within: Vec<PathContext> = Vec::with_capacity(self.profile.tree.len());
+        within.push(PathContext::default());
         // Callers come before what they call.
         for (number, node) in (1u32..).zip(self.profile.tree.nodes().skip(1)) {
             let mut at = within.get(node.parent.index()).copied().unwrap_or_default();
@@ -232,7 +232,7 @@ impl<'p> Facts<'p> {
         share
     }
 
-    fn at(&self, node: NodeId) -> Within {
+    fn at(&self, node: NodeId) -> PathContext {
         self.within.get(node.index()).copied().unwrap_or_default()
     }
 }

@@ -17,7 +17,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::course::{Counter, counters};
+use super::counters::{Counter, counters};
 use super::devices::{Devices, Launch, Line, category};
 use super::json_text::{field, list, value};
 use super::outline::{Lane, Layout, Outline};

@@ -9,7 +9,7 @@
 
 mod base64;
 pub mod chrome;
-mod course;
+mod counters;
 pub mod csv;
 mod devices;
 pub mod firefox;

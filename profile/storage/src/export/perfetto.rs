@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use prost::Message as _;
 use rustc_hash::FxHashMap;
 
-use super::course::counters;
+use super::counters::counters;
 use super::devices::{Devices, Event, Launch, LaunchSite, Line};
 use super::outline::{Lane, Layout, Outline};
 use super::{Source, kind_name};

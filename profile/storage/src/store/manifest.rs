@@ -10,7 +10,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
-use super::place::{MANIFEST, Place};
+use super::container::{Container, MANIFEST};
 use crate::error::OpenError;
 use crate::folder::Folder;
 use crate::version::FormatVersion;
@@ -106,10 +106,10 @@ impl Manifest {
         }
     }
 
-    pub(super) fn read(place: &Place) -> Result<Manifest, OpenError> {
-        let path = place.path();
+    pub(super) fn read(container: &Container) -> Result<Manifest, OpenError> {
+        let path = container.path();
         let not_a_profile = |because: String| OpenError::NotAProfile { path: path.to_owned(), because };
-        let bytes = match place.read(MANIFEST, BYTES_MAX) {
+        let bytes = match container.read(MANIFEST, BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(not_a_profile(format!("it has no `{MANIFEST}`")));

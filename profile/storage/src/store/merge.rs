@@ -14,10 +14,10 @@ use std::iter;
 
 use super::batch::{Batch, Row};
 use super::columns::Table;
+use super::container::Container;
 use super::devices;
 use super::lanes;
 use super::manifest::Segment;
-use super::place::Place;
 use super::read::load;
 use super::schema;
 use super::table::{BATCH_ROWS, Batches, encode};
@@ -62,7 +62,7 @@ fn keeps_every_row(table: Table) -> bool {
 /// One segment with all that these have. `window_ns` is the length of the timeline's windows now.
 pub(super) fn merge(
     table: Table,
-    place: &Place,
+    container: &Container,
     segments: &[&Segment],
     window_ns: u64,
 ) -> Result<(u64, Vec<u8>), Failed> {
@@ -70,7 +70,7 @@ pub(super) fn merge(
     let segments =
         if table == Table::Ledger { segments.last().map_or(&[][..], std::slice::from_ref) } else { segments };
     let inputs =
-        segments.iter().map(|segment| Batches::of(table, load(place, segment)?, segment.rows, STEP_ROWS));
+        segments.iter().map(|segment| Batches::of(table, load(container, segment)?, segment.rows, STEP_ROWS));
     let inputs: Vec<Batches> = inputs.collect::<Result<_, Failed>>()?;
     let mut rows = 0u64;
     let count = |batch: Result<Batch, Failed>| {

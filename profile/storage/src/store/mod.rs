@@ -50,13 +50,13 @@
 
 mod batch;
 mod columns;
+mod container;
 mod devices;
 mod error;
 mod lanes;
 mod manifest;
 mod merge;
 mod pack;
-mod place;
 mod read;
 mod reason;
 #[cfg(feature = "import")]
@@ -66,9 +66,9 @@ mod table;
 mod trace;
 mod write;
 
+pub use container::{Found, is_packed};
 pub use error::StoreError;
 pub use pack::{pack, write as write_packed};
-pub use place::{Found, is_packed};
 pub use trace::{TraceGaps, TraceReader, TraceWriter};
 pub use write::{Delta, Due, Merged, Writer};
 

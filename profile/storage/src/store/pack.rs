@@ -1,14 +1,14 @@
 //! One file for a whole profile: the folder's files in a plain `tar` archive.
 //!
-//! Owns: writing of such a file; it is read by [`super::place`]. Because: one file is easier to copy, attach and
+//! Owns: writing of such a file; it is read by [`super::container`]. Because: one file is easier to copy, attach and
 //! keep; and `tar xf` turns it back into the folder, for every tool that reads Parquet. Does not: compress, since
 //! segments are compressed already, or hold anything but what the manifest lists. The manifest comes first.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use super::container::{BLOCK, Container, MANIFEST, padding};
 use super::manifest::Manifest;
-use super::place::{BLOCK, MANIFEST, Place, padding};
 use super::trace::{LIST, List};
 use super::{StoreError, write};
 use crate::error::OpenError;
@@ -21,8 +21,8 @@ use deepctx_profile::units::{Nanos, Time};
 /// # Errors
 /// The folder is no profile, or one of its files cannot be read or written.
 pub fn pack(folder: &Arc<Folder>, out: &mut dyn Write) -> Result<(), StoreError> {
-    let found = Manifest::read(&Place::Folder(Arc::clone(folder)))?;
-    let trace = List::read(&Place::Folder(Arc::clone(folder)))?;
+    let found = Manifest::read(&Container::Folder(Arc::clone(folder)))?;
+    let trace = List::read(&Container::Folder(Arc::clone(folder)))?;
     let of_trace = trace.iter().flat_map(|list| [LIST].into_iter().chain(list.files()));
     let of_profile = [MANIFEST].into_iter().chain(found.segments.iter().map(|s| s.file.as_str()));
     let names = of_profile.chain(of_trace);

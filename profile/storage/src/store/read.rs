@@ -9,10 +9,10 @@ use rustc_hash::FxHashMap;
 
 use super::batch::{Batch, Row};
 use super::columns::Table;
+use super::container::Container;
 use super::devices::{self, Shapes};
 use super::lanes;
 use super::manifest::{Manifest, Segment};
-use super::place::Place;
 use super::reason::{CONTEXT_LOST, FRAME_LOST, NOT_FINISHED, SEGMENT_LOST};
 use super::schema::{self, LedgerRow};
 use super::table::decode;
@@ -78,27 +78,27 @@ pub(crate) struct LostSegment {
 
 /// Opens a profile, a folder or one file. Damaged or missing segments are left out and reported in [`Stored::lost`].
 pub(crate) fn open(path: &Path) -> Result<Stored, OpenError> {
-    let place = Place::at(path)?;
-    let mut manifest = Manifest::read(&place)?;
+    let container = Container::at(path)?;
+    let mut manifest = Manifest::read(&container)?;
     for _ in 0..AGAIN {
         let segments = manifest.segments.clone();
-        let opened = read(&place, manifest);
+        let opened = read(&container, manifest);
         if opened.lost.is_empty() {
             return Ok(opened);
         }
         // A capture that goes on may have merged them since.
-        manifest = Manifest::read(&place)?;
+        manifest = Manifest::read(&container)?;
         if manifest.segments == segments {
             return Ok(opened);
         }
     }
-    Ok(read(&place, manifest))
+    Ok(read(&container, manifest))
 }
 
-fn read(place: &Place, manifest: Manifest) -> Stored {
+fn read(container: &Container, manifest: Manifest) -> Stored {
     let version = manifest.version();
     let mut reader = Reader {
-        place,
+        container,
         profile: Profile::new(manifest.meta, LIMITS),
         frames: FxHashMap::default(),
         nodes: FxHashMap::from_iter([(0, NodeId::ROOT)]),
@@ -136,7 +136,7 @@ fn read(place: &Place, manifest: Manifest) -> Stored {
 }
 
 struct Reader<'a> {
-    place: &'a Place,
+    container: &'a Container,
     profile: Profile,
     /// By number on disk.
     frames: FxHashMap<u32, FrameId>,
@@ -149,7 +149,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Reads a segment into the profile. One that breaks off counts as lost, though its first rows may be there.
     fn take(&mut self, table: Table, segment: &Segment) -> bool {
-        let outcome = load(self.place, segment)
+        let outcome = load(self.container, segment)
             .and_then(|bytes| decode(table, bytes, segment.rows, |batch| self.take_batch(table, batch)));
         outcome.map_err(|because| self.lose(segment, because)).is_ok()
     }
@@ -258,7 +258,7 @@ impl Reader<'_> {
     fn ledger(&mut self, segments: &[&Segment]) {
         for segment in segments.iter().rev() {
             let mut rows = Vec::new();
-            let outcome = load(self.place, segment).and_then(|bytes| {
+            let outcome = load(self.container, segment).and_then(|bytes| {
                 decode(Table::Ledger, bytes, segment.rows, |batch| {
                     rows.extend(batch.iter().filter_map(|row| schema::ledger_row(&row)));
                     Ok(())
@@ -276,7 +276,7 @@ impl Reader<'_> {
 }
 
 /// Bytes of a segment, after its checksum was found right.
-pub(super) fn load(place: &Place, segment: &Segment) -> Result<Vec<u8>, String> {
+pub(super) fn load(container: &Container, segment: &Segment) -> Result<Vec<u8>, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if segment.file.is_empty() || segment.file.starts_with('.') || !segment.file.chars().all(plain) {
         return Err("it has a name that no segment has".to_owned());
@@ -284,7 +284,7 @@ pub(super) fn load(place: &Place, segment: &Segment) -> Result<Vec<u8>, String> 
     if segment.rows > SEGMENT_ROWS_MAX {
         return Err(format!("it claims {} rows", segment.rows));
     }
-    let bytes = place.read(&segment.file, SEGMENT_BYTES_MAX).map_err(|error| error.to_string())?;
+    let bytes = container.read(&segment.file, SEGMENT_BYTES_MAX).map_err(|error| error.to_string())?;
     if bytes.len() as u64 != segment.bytes {
         return Err(format!("it has {} bytes instead of {}", bytes.len(), segment.bytes));
     }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::place::Place;
+use super::container::Container;
 use super::read::{self, Stored};
 use super::reason::{CONTEXT_LOST, NOT_FINISHED};
 use super::trace::{List, TraceGaps, TraceReader};
@@ -33,13 +33,13 @@ impl Recording {
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         let Stored { mut profile, nodes, .. } = read::open(path)?;
         let not_a_trace = |because: String| OpenError::NotAProfile { path: path.to_owned(), because };
-        let place = Place::at(path)?;
-        let Some(list) = List::read(&place)? else {
+        let container = Container::at(path)?;
+        let Some(list) = List::read(&container)? else {
             return Err(not_a_trace(
                 "the profile has no events in time: record it with `--trace 10s`".to_owned(),
             ));
         };
-        let mut reader = TraceReader::new(&place, list);
+        let mut reader = TraceReader::new(&container, list);
         let lanes = reader.lanes().to_vec();
         let reason = profile.strings.intern(CONTEXT_LOST.key);
         let frame = profile.frames.intern(Frame::Unresolved { reason, origin: Origin::default() });

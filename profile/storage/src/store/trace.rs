@@ -24,8 +24,8 @@ use serde::{Deserialize, Serialize};
 use super::StoreError;
 use super::batch::{Batch, Row};
 use super::columns::Table;
+use super::container::Container;
 use super::manifest::{Segment, put, sync};
-use super::place::Place;
 use super::read::load;
 use super::table::{Batches, encode};
 use crate::error::OpenError;
@@ -84,9 +84,9 @@ struct Listed {
 
 impl List {
     /// The list of a trace; `None` when there is no trace.
-    pub(super) fn read(place: &Place) -> Result<Option<List>, OpenError> {
-        let path = || place.path().join(LIST);
-        let bytes = match place.read(LIST, LIST_BYTES_MAX) {
+    pub(super) fn read(container: &Container) -> Result<Option<List>, OpenError> {
+        let path = || container.path().join(LIST);
+        let bytes = match container.read(LIST, LIST_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(OpenError::Read { path: path(), source }),
@@ -222,7 +222,7 @@ pub struct TraceGaps {
 /// The events of a trace, by begin. Of each file that overlaps the present time some thousand rows are in memory, and
 /// the file as it is on disk.
 pub struct TraceReader<'p> {
-    place: &'p Place,
+    container: &'p Container,
     /// Files that were not reached yet, the earliest last.
     ahead: Vec<Listed>,
     open: Vec<OpenFile>,
@@ -240,7 +240,7 @@ struct OpenFile {
 }
 
 impl<'p> TraceReader<'p> {
-    pub(super) fn new(place: &'p Place, list: List) -> Self {
+    pub(super) fn new(container: &'p Container, list: List) -> Self {
         let Account { received, kept, queue_full, writer_behind, without_times } = list.account;
         let mut left_out = RecordedAccount::new(received, kept);
         left_out.leave_out(NotTraced::QueueFull, queue_full);
@@ -254,7 +254,7 @@ impl<'p> TraceReader<'p> {
             .filter(|listed| of(listed, Table::Trace) || of(listed, Table::TraceLanes))
             .partition(|listed| of(listed, Table::TraceLanes));
         let mut reader = TraceReader {
-            place,
+            container,
             ahead: events,
             open: Vec::new(),
             next: BinaryHeap::new(),
@@ -290,7 +290,7 @@ impl<'p> TraceReader<'p> {
 
     fn read_lanes(&mut self, segment: &Segment) -> Result<(), String> {
         let mut batches =
-            Batches::of(Table::TraceLanes, load(self.place, segment)?, segment.rows, BATCH_ROWS)?;
+            Batches::of(Table::TraceLanes, load(self.container, segment)?, segment.rows, BATCH_ROWS)?;
         while let Some(batch) = batches.next()? {
             for row in batch.iter() {
                 let (number, lane) =
@@ -316,7 +316,7 @@ impl<'p> TraceReader<'p> {
                 return;
             }
             let Some(Listed { segment, .. }) = self.ahead.pop() else { return };
-            let batches = load(self.place, &segment)
+            let batches = load(self.container, &segment)
                 .and_then(|bytes| Batches::of(Table::Trace, bytes, segment.rows, BATCH_ROWS));
             match batches {
                 Ok(batches) => {
@@ -509,8 +509,8 @@ mod tests {
         }
         writer.finish(&RecordedAccount::new(id, id)).unwrap();
         damage(&path);
-        let place = Place::at(&path).unwrap();
-        let mut reader = TraceReader::new(&place, List::read(&place).unwrap().unwrap());
+        let container = Container::at(&path).unwrap();
+        let mut reader = TraceReader::new(&container, List::read(&container).unwrap().unwrap());
         let events = reader.by_ref().collect();
         (events, reader.lanes().to_vec(), reader.gaps().clone())
     }
@@ -549,7 +549,7 @@ mod tests {
         let check = |text: &str, expect: &str| {
             let temporary = tempfile::tempdir().unwrap();
             fs::write(temporary.path().join(LIST), text).unwrap();
-            let error = List::read(&Place::at(temporary.path()).unwrap()).unwrap_err();
+            let error = List::read(&Container::at(temporary.path()).unwrap()).unwrap_err();
             assert!(error.to_string().contains(expect), "{error}");
         };
         check("{", "it is damaged: EOF");
@@ -567,8 +567,8 @@ mod tests {
         let events = vec![event(1, 1)];
         writer.append(&mut RecordedBatch { lanes: vec![LANE], first_lane: 0, events }).unwrap();
         drop(writer);
-        let place = Place::at(&path).unwrap();
-        let reader = TraceReader::new(&place, List::read(&place).unwrap().unwrap());
+        let container = Container::at(&path).unwrap();
+        let reader = TraceReader::new(&container, List::read(&container).unwrap().unwrap());
         assert!(!reader.gaps().complete);
         assert_eq!(reader.collect::<Vec<_>>(), [event(1, 1)]);
     }

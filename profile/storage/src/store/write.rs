@@ -12,11 +12,11 @@ use std::sync::Arc;
 use super::StoreError;
 use super::batch::Batch;
 use super::columns::Table;
+use super::container::Container;
 use super::devices::{self, WrittenDevices};
 use super::lanes::{WrittenLanes, new_rows};
 use super::manifest::{Manifest, Segment, put, sync};
 use super::merge;
-use super::place::Place;
 use super::schema::{self, LedgerRow};
 use super::table::{BATCH_ROWS, encode};
 use crate::folder::Folder;
@@ -403,10 +403,10 @@ impl Due {
     /// Merges: reads the old segments and writes the new ones.
     pub fn run(self) -> Merged {
         let Due { folder, window_ns, of_tables } = self;
-        let place = Place::Folder(Arc::clone(&folder));
+        let container = Container::Folder(Arc::clone(&folder));
         let one = |due: DueOfTable| {
             let old: Vec<&Segment> = due.old.iter().collect();
-            let merged = merge::merge(due.table, &place, &old, window_ns).ok();
+            let merged = merge::merge(due.table, &container, &old, window_ns).ok();
             let new = merged.and_then(|(rows, bytes)| {
                 let new = Segment { level: due.level, ..segment(due.table, due.attempt, rows, &bytes) };
                 put(&folder, &new.file, &bytes).ok().map(|()| new)

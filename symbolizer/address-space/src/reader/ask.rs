@@ -7,7 +7,7 @@ use std::io::{self, IoSliceMut, Read as _};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use super::protocol::{ANSWER_BYTES, Answer, Request};
+use super::protocol::{ANSWER_BYTES, ReplyHeader, Request};
 use crate::worker::{Failed, Worker, send};
 
 /// Longest wait for a reader that has work but no CPU. A process that waits for a page is not running.
@@ -19,7 +19,7 @@ pub(super) fn ask(
     request: Request,
     file: BorrowedFd<'_>,
     into: &mut [u8],
-) -> Result<Answer, Failed> {
+) -> Result<ReplyHeader, Failed> {
     let mut socket = reader.socket();
     send(socket, &request.encode(), &[file]).map_err(|_| Failed::Ended)?;
     let into = into.get_mut(..request.length).ok_or(Failed::Ended)?;
@@ -28,7 +28,7 @@ pub(super) fn ask(
     let mut received: usize = 0;
     loop {
         let done = received.checked_sub(ANSWER_BYTES);
-        let answer = Answer::decode(header);
+        let answer = ReplyHeader::decode(header);
         let length = answer.length as usize;
         if done == Some(length) {
             return Ok(answer);

@@ -27,7 +27,7 @@ pub(super) struct Request {
 
 /// What precedes the bytes of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct ReplyHeader {
     /// The system's error, or 0.
     pub(super) error: u32,
     /// How many bytes follow.
@@ -52,7 +52,7 @@ impl Request {
     }
 }
 
-impl Answer {
+impl ReplyHeader {
     pub(super) fn encode(self) -> [u8; ANSWER_BYTES] {
         let mut bytes = [0; ANSWER_BYTES];
         let fields = [self.error, self.length, self.microseconds];
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_decoded_as_it_was_encoded() {
-        let answer = Answer { error: 5, length: 65_536, microseconds: 1 << 30 };
-        assert_eq!(Answer::decode(answer.encode()), answer);
+        let answer = ReplyHeader { error: 5, length: 65_536, microseconds: 1 << 30 };
+        assert_eq!(ReplyHeader::decode(answer.encode()), answer);
     }
 }

@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use super::protocol::{ANSWER_BYTES, Answer, PIECE_BYTES, REQUEST_BYTES, Request};
+use super::protocol::{ANSWER_BYTES, PIECE_BYTES, REQUEST_BYTES, ReplyHeader, Request};
 use crate::worker::{self, Bounds};
 
 /// Files: its own three, and one that it reads. Memory: its own file is mapped, and it needs one buffer.
@@ -48,7 +48,7 @@ pub(super) fn answer_all(socket: &UnixStream) -> io::Result<()> {
             // An error without a number is none of the system's.
             Err(error) => (error.raw_os_error().map_or(u32::MAX, i32::unsigned_abs), 0),
         };
-        let answer = Answer { error, length: length as u32, microseconds };
+        let answer = ReplyHeader { error, length: length as u32, microseconds };
         buffer[..ANSWER_BYTES].copy_from_slice(&answer.encode());
         (&*socket).write_all(&buffer[..ANSWER_BYTES + length])?;
     }

@@ -17,7 +17,7 @@ use deepctx_address_space::NoSymbol;
 use deepctx_address_space::elf::{u32_at, u64_at};
 
 use super::debug::Function;
-use super::tables::{Asked, DebugFile, Found, Functions};
+use super::tables::{DebugFile, Found, Functions, TableRequest};
 
 /// Bytes of a request.
 pub(super) const REQUEST_BYTES: usize = 24;
@@ -43,14 +43,14 @@ pub(super) enum Question {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) question: Question,
-    pub(super) asked: Asked,
+    pub(super) asked: TableRequest,
     /// Addresses in the file in memory.
     pub(super) count: usize,
 }
 
 impl Request {
     pub(super) fn encode(self) -> [u8; REQUEST_BYTES] {
-        let Asked { key, period, debug, doubted, has_supplement } = self.asked;
+        let TableRequest { key, period, debug, doubted, has_supplement } = self.asked;
         let mut bytes = [0; REQUEST_BYTES];
         bytes[..8].copy_from_slice(&key.to_le_bytes());
         bytes[8..16].copy_from_slice(&period.to_le_bytes());
@@ -66,7 +66,7 @@ impl Request {
         let count = u32_at(&bytes, 16) as usize;
         let question = *[Question::Names, Question::Starts].get(usize::from(bytes[20]))?;
         let debug = *[DebugFile::No, DebugFile::Own, DebugFile::Separate].get(usize::from(bytes[21]))?;
-        let asked = Asked {
+        let asked = TableRequest {
             key: u64_at(&bytes, 0),
             period: u64_at(&bytes, 8),
             debug,
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn every_request_is_decoded_as_it_was_encoded() {
         let debug = DebugFile::Separate;
-        let asked = Asked { key: 1 << 40, period: 7, debug, doubted: true, has_supplement: false };
+        let asked = TableRequest { key: 1 << 40, period: 7, debug, doubted: true, has_supplement: false };
         for (question, count) in [(Question::Names, ADDRESSES_MAX), (Question::Starts, 0)] {
             let request = Request { question, asked, count };
             assert_eq!(Request::decode(request.encode()), Some(request));

@@ -38,7 +38,7 @@ pub use serve::serve;
 
 use answer::{ADDRESSES_MAX, ANSWER_BYTES_MAX, Question, Request};
 pub(super) use debug::Function;
-pub(super) use tables::{Asked, DebugFile, Files, Found};
+pub(super) use tables::{DebugFile, Files, Found, TableRequest};
 use tables::{IDLE_PERIODS, Tables};
 
 /// Longest wait for an answer about files of root: the tables of the largest library of PyTorch take a second.
@@ -67,7 +67,7 @@ pub fn install(launch: Launch) {
 pub(super) struct Symbols {
     /// Of files that are read here.
     here: Tables,
-    /// [`Asked::period`] at the last question.
+    /// [`TableRequest::period`] at the last question.
     asked_in: u64,
     /// Authors of files that took too long, and how often.
     slow: Vec<(Author, u32)>,
@@ -90,7 +90,7 @@ impl Symbols {
     pub(super) fn functions(
         &mut self,
         author: Author,
-        asked: Asked,
+        asked: TableRequest,
         files: Files<'_>,
         addresses: &[u64],
         more: bool,
@@ -135,7 +135,7 @@ impl Symbols {
         };
         let begun = Instant::now();
         let deadline = begun + self.most_time(author, begun)?;
-        let asked = Asked { period: self.asked_in, ..Asked::default() };
+        let asked = TableRequest { period: self.asked_in, ..TableRequest::default() };
         let files = Files { own: file, debug: file, supplement: file };
         let mut all = Vec::with_capacity(addresses.len());
         for addresses in addresses.chunks(ADDRESSES_MAX) {

@@ -129,7 +129,7 @@ mod tests {
 
     use deepctx_address_space::worker::send;
 
-    use super::super::tables::{Asked, DebugFile};
+    use super::super::tables::{DebugFile, TableRequest};
     use super::*;
 
     /// Sends what is asked to a reader, and gives the bytes of the answer.
@@ -152,7 +152,7 @@ mod tests {
     }
 
     fn asked(debug: DebugFile, question: Question, count: usize) -> Request {
-        Request { question, asked: Asked { key: 1, debug, ..Asked::default() }, count }
+        Request { question, asked: TableRequest { key: 1, debug, ..TableRequest::default() }, count }
     }
 
     /// This program, and addresses all over its code.
@@ -187,7 +187,7 @@ mod tests {
         let files = Files { own: &file, debug: &file, supplement: &file };
         let (mut tables, memory) = (Tables::default(), OwnMemory::open().unwrap());
         let read = |tables: &mut Tables, key| {
-            let asked = Asked { key, debug: DebugFile::Own, ..Asked::default() };
+            let asked = TableRequest { key, debug: DebugFile::Own, ..TableRequest::default() };
             assert!(tables.functions(asked, files, &addresses).unwrap().with_debug);
         };
         (1..=4).for_each(|key| read(&mut tables, key));

@@ -37,7 +37,7 @@ pub(crate) enum DebugFile {
 
 /// Whose tables are asked for, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct TableRequest {
     /// Number of the file, which is never used for another one.
     pub(crate) key: u64,
     /// Number of the period, of about a second, in which this is asked.
@@ -92,7 +92,7 @@ impl Tables {
     /// The file cannot be read. Its parsers may panic on untrusted bytes: then this file is given up.
     pub(crate) fn functions(
         &mut self,
-        asked: Asked,
+        asked: TableRequest,
         files: Files<'_>,
         addresses: &[u64],
     ) -> Result<Found, NoSymbol> {
@@ -142,7 +142,7 @@ impl Tables {
         self.kept.retain(|_, kept| period.saturating_sub(kept.period) <= IDLE_PERIODS);
     }
 
-    fn of(&mut self, asked: Asked, files: Files<'_>) -> Result<&Kept, NoSymbol> {
+    fn of(&mut self, asked: TableRequest, files: Files<'_>) -> Result<&Kept, NoSymbol> {
         if !self.kept.contains_key(&asked.key) && self.kept.len() >= KEPT_MAX {
             self.forget_oldest();
         }
@@ -156,7 +156,7 @@ impl Tables {
 }
 
 impl Kept {
-    fn read(asked: Asked, files: Files<'_>) -> Result<Self, NoSymbol> {
+    fn read(asked: TableRequest, files: Files<'_>) -> Result<Self, NoSymbol> {
         let own = Rc::new(Image::map(files.own)?);
         let image = |file| Image::map(file).ok().map(Rc::new);
         let debug = match asked.debug {

@@ -24,9 +24,9 @@ const TABLE: u32 = 256;
 
 /// Whether the table was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer(pub(super) Result<(), NotBuilt>);
+pub(super) struct BuildReply(pub(super) Result<(), NotBuilt>);
 
-impl Answer {
+impl BuildReply {
     pub(super) fn encode(self) -> [u8; ANSWER_BYTES] {
         let number = match self.0 {
             Ok(()) => 0,
@@ -78,10 +78,10 @@ mod tests {
         let tables = reasons().map(|reason| Err(NotBuilt::Table(reason)));
         let files = NoSymbol::ALL.iter().map(|reason| Err(NotBuilt::File(*reason)));
         for answer in tables.into_iter().chain(files).chain([Ok(())]) {
-            assert_eq!(Answer::decode(Answer(answer).encode()), Some(Answer(answer)));
+            assert_eq!(BuildReply::decode(BuildReply(answer).encode()), Some(BuildReply(answer)));
         }
         for number in [1 + NoSymbol::ALL.len() as u32, TABLE - 1, TABLE + reasons().len() as u32, u32::MAX] {
-            assert_eq!(Answer::decode(number.to_le_bytes()), None, "{number}");
+            assert_eq!(BuildReply::decode(number.to_le_bytes()), None, "{number}");
         }
     }
 }

@@ -34,7 +34,7 @@ pub use serve::serve;
 
 use super::{NoTable, StoredTable, UnwindTable};
 use crate::sparse::SparseFile;
-use answer::{ANSWER_BYTES, Answer, REQUEST};
+use answer::{ANSWER_BYTES, BuildReply, REQUEST};
 
 /// Longest wait for a table. The largest library of PyTorch takes a second.
 const TERMS: Terms =
@@ -145,13 +145,13 @@ fn memory_file() -> io::Result<File> {
 }
 
 /// One request, one answer, with the file that the table was written to.
-fn ask(builder: &Worker, file: BorrowedFd<'_>) -> Result<(Answer, File), Failed> {
+fn ask(builder: &Worker, file: BorrowedFd<'_>) -> Result<(BuildReply, File), Failed> {
     let table = memory_file().map_err(|_| Failed::Ended)?;
     let mut socket = builder.socket();
     send(socket, &REQUEST, &[file, table.as_fd()]).map_err(|_| Failed::Ended)?;
     let mut bytes = [0; ANSWER_BYTES];
     match socket.read_exact(&mut bytes) {
-        Ok(()) => Ok((Answer::decode(bytes).ok_or(Failed::Ended)?, table)),
+        Ok(()) => Ok((BuildReply::decode(bytes).ok_or(Failed::Ended)?, table)),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Failed::Silent),
         Err(_) => Err(Failed::Ended),
     }

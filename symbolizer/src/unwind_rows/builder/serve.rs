@@ -16,7 +16,7 @@ use deepctx_address_space::NoSymbol;
 use deepctx_address_space::worker::{self, Bounds};
 use deepctx_common::unwind::{BLOCKS_PER_SHARD, SHARDS_MAX};
 
-use super::answer::{Answer, REQUEST};
+use super::answer::{BuildReply, REQUEST};
 use super::{NotBuilt, table_of};
 use crate::sparse::FILE_BYTES_MAX;
 use crate::unwind_rows::cache::{BLOCK_BYTES, encode};
@@ -57,7 +57,7 @@ fn start_threads() -> io::Result<()> {
 /// Answers requests until the socket is closed.
 fn answer_all(mut socket: &UnixStream) -> io::Result<()> {
     while let Some((_, [file, table])) = worker::receive::<{ REQUEST.len() }, 2>(socket)? {
-        socket.write_all(&Answer(build(&file, table)).encode())?;
+        socket.write_all(&BuildReply(build(&file, table)).encode())?;
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ mod tests {
     use std::io::Read as _;
 
     /// What a builder answers of a file, and the table that it wrote.
-    fn built(file: &File) -> (Answer, File) {
+    fn built(file: &File) -> (BuildReply, File) {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let table = memory_file().unwrap();
         worker::send(&ours, &REQUEST, &[file.as_fd(), table.as_fd()]).unwrap();
@@ -83,14 +83,14 @@ mod tests {
         answer_all(&theirs).unwrap();
         let mut bytes = [0; ANSWER_BYTES];
         ours.read_exact(&mut bytes).unwrap();
-        (Answer::decode(bytes).unwrap(), table)
+        (BuildReply::decode(bytes).unwrap(), table)
     }
 
     #[test]
     fn a_built_table_is_the_one_that_is_built_here() {
         let file = File::open(std::env::current_exe().unwrap()).unwrap();
         let (answer, table) = built(&file);
-        assert_eq!(answer, Answer(Ok(())));
+        assert_eq!(answer, BuildReply(Ok(())));
         let Some(BuiltTable::Sealed(table)) = sealed(table) else { panic!("no table") };
         assert_eq!(table.into_table(), table_of(&file).ok());
     }

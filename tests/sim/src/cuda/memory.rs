@@ -8,7 +8,7 @@ use super::stream;
 use super::{MEMORY, context};
 use crate::api::{Code, Out, Raw, api};
 use crate::device::memory::TOTAL;
-use crate::device::work::{Place, Work};
+use crate::device::work::{MemoryKind, Work};
 
 /// A line of memory that starts where devices like it.
 const PITCH: u64 = 512;
@@ -17,13 +17,13 @@ const PITCH: u64 = 512;
 pub(crate) fn allocate_lines(width: u64, height: u64) -> Result<(u64, u64), Code> {
     let pitch = width.checked_next_multiple_of(PITCH).ok_or(Code::OUT_OF_MEMORY)?;
     let bytes = pitch.checked_mul(height).ok_or(Code::OUT_OF_MEMORY)?;
-    Ok((MEMORY.allocate(bytes, Place::Device)?, pitch))
+    Ok((MEMORY.allocate(bytes, MemoryKind::Device)?, pitch))
 }
 
 api! { Driver;
     fn cuMemAlloc_v2(address: Out<u64>, bytes: usize) {
         working()?;
-        address.put(MEMORY.allocate(bytes as u64, Place::Device)?)
+        address.put(MEMORY.allocate(bytes as u64, MemoryKind::Device)?)
     }
     fn cuMemAllocPitch_v2(address: Out<u64>, pitch: Out<usize>, width: usize, height: usize, _element: u32) {
         working()?;
@@ -39,11 +39,11 @@ api! { Driver;
     }
     fn cuMemAllocAsync | cuMemAllocAsync_ptsz(address: Out<u64>, bytes: usize, stream: Raw) {
         stream::find(stream, PER_THREAD)?;
-        address.put(MEMORY.allocate(bytes as u64, Place::Device)?)
+        address.put(MEMORY.allocate(bytes as u64, MemoryKind::Device)?)
     }
     fn cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz(address: Out<u64>, bytes: usize, _pool: Raw, stream: Raw) {
         stream::find(stream, PER_THREAD)?;
-        address.put(MEMORY.allocate(bytes as u64, Place::Device)?)
+        address.put(MEMORY.allocate(bytes as u64, MemoryKind::Device)?)
     }
     fn cuMemFreeAsync | cuMemFreeAsync_ptsz(address: u64, stream: Raw) {
         extern "C" fn free(address: *mut std::ffi::c_void) {
@@ -59,15 +59,15 @@ api! { Driver;
     }
     fn cuMemAllocManaged(address: Out<u64>, bytes: usize, _flags: u32) {
         working()?;
-        address.put(MEMORY.allocate(bytes as u64, Place::Managed)?)
+        address.put(MEMORY.allocate(bytes as u64, MemoryKind::Managed)?)
     }
     fn cuMemAllocHost | cuMemAllocHost_v2(address: Out<u64>, bytes: usize) {
         working()?;
-        address.put(MEMORY.allocate(bytes as u64, Place::Pinned)?)
+        address.put(MEMORY.allocate(bytes as u64, MemoryKind::Pinned)?)
     }
     fn cuMemHostAlloc(address: Out<u64>, bytes: usize, _flags: u32) {
         working()?;
-        address.put(MEMORY.allocate(bytes as u64, Place::Pinned)?)
+        address.put(MEMORY.allocate(bytes as u64, MemoryKind::Pinned)?)
     }
     fn cuMemFreeHost(address: u64) { working()?; context::settle(); MEMORY.free(address) }
     fn cuMemHostRegister | cuMemHostRegister_v2(address: u64, bytes: usize, _flags: u32) {
@@ -96,7 +96,7 @@ api! { Driver;
             2 => value.cast::<u32>().put(if place.is_host() { 1 } else { 2 }),
             9 => value.cast::<u32>().put(0),
             3 | 4 => value.put(address),
-            8 => value.cast::<u8>().put((place == Place::Managed).into()),
+            8 => value.cast::<u8>().put((place == MemoryKind::Managed).into()),
             11 => value.put(begin),
             12 => value.put(bytes),
             _ => Err(Code::INVALID_VALUE),

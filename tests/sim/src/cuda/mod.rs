@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::device::memory::Memory;
-use crate::device::work::{Place, Work};
+use crate::device::work::{MemoryKind, Work};
 use crate::device::{Finished, log, monotonic_ns};
 use crate::link::{self, Masks, Record, Table, ask, kind};
 
@@ -101,7 +101,7 @@ pub(crate) fn next_number(counter: &AtomicU32) -> u32 {
 }
 
 /// CUPTI's number of a copy, by the kinds of memory.
-pub(crate) const fn copy_kind(from: Place, to: Place) -> u32 {
+pub(crate) const fn copy_kind(from: MemoryKind, to: MemoryKind) -> u32 {
     match (from.is_host(), to.is_host()) {
         (true, true) => 9,
         (true, false) => 1,

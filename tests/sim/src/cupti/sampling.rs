@@ -99,7 +99,7 @@ const SERIALIZED: u64 = 2;
 const PERIOD_DEFAULT: u64 = 10;
 
 /// One instruction: image, symbol, offset, and the launch where kernels are serialized; with its name.
-type Place = (u64, u32, u64, u32, usize);
+type SampledInstruction = (u64, u32, u64, u32, usize);
 
 /// A context that is sampled.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ struct Sampling {
     chosen: Vec<u32>,
     /// Address of the buffer that was configured.
     buffer: usize,
-    waiting: BTreeMap<Place, BTreeMap<u32, u32>>,
+    waiting: BTreeMap<SampledInstruction, BTreeMap<u32, u32>>,
     total: u64,
     dropped: u64,
     elsewhere: u64,

@@ -19,7 +19,7 @@ const FIRST_LANE: u32 = 7;
 
 /// When something ends, and whether it has.
 #[derive(Debug, Default)]
-struct Moment {
+struct Completion {
     /// 0 while it is not known.
     end_ns: AtomicU64,
     done: AtomicBool,
@@ -27,7 +27,7 @@ struct Moment {
 
 /// The end of a piece of work, to be waited for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ticket(Arc<Moment>);
+pub(crate) struct Ticket(Arc<Completion>);
 
 impl Ticket {
     /// The end of nothing: long past.

@@ -7,7 +7,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::work::Place;
+use super::work::MemoryKind;
 use crate::api::Code;
 
 /// What a device has.
@@ -18,7 +18,7 @@ const ALIGN: usize = 256;
 #[derive(Clone, Copy, Debug)]
 struct Block {
     bytes: u64,
-    place: Place,
+    place: MemoryKind,
     /// False for memory that the program registered: it is not ours to free.
     owned: bool,
 }
@@ -41,7 +41,7 @@ impl Memory {
         self.blocks().values().filter(|block| !block.place.is_host()).map(|block| block.bytes).sum()
     }
 
-    pub(crate) fn allocate(&self, bytes: u64, place: Place) -> Result<u64, Code> {
+    pub(crate) fn allocate(&self, bytes: u64, place: MemoryKind) -> Result<u64, Code> {
         if bytes == 0 {
             return Err(Code::INVALID_VALUE);
         }
@@ -69,7 +69,7 @@ impl Memory {
         if blocks.contains_key(&address) {
             return Err(Code::ALREADY_REGISTERED);
         }
-        blocks.insert(address, Block { bytes, place: Place::Pinned, owned: false });
+        blocks.insert(address, Block { bytes, place: MemoryKind::Pinned, owned: false });
         Ok(())
     }
 
@@ -106,15 +106,15 @@ impl Memory {
     }
 
     /// The block that an address lies in: its begin, size and kind.
-    pub(crate) fn find(&self, address: u64) -> Option<(u64, u64, Place)> {
+    pub(crate) fn find(&self, address: u64) -> Option<(u64, u64, MemoryKind)> {
         let blocks = self.blocks();
         let (&begin, block) = blocks.range(..=address).next_back()?;
         (address - begin < block.bytes).then_some((begin, block.bytes, block.place))
     }
 
     /// What kind of memory an address is; what is not known is the program's own.
-    pub(crate) fn place(&self, address: u64) -> Place {
-        self.find(address).map_or(Place::Pageable, |(_, _, place)| place)
+    pub(crate) fn place(&self, address: u64) -> MemoryKind {
+        self.find(address).map_or(MemoryKind::Pageable, |(_, _, place)| place)
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn what_was_never_allocated_cannot_be_freed() {
         let memory = Memory::new();
-        let address = memory.allocate(1000, Place::Device).unwrap();
+        let address = memory.allocate(1000, MemoryKind::Device).unwrap();
         assert_eq!(memory.free(address + 1), Err(Code::INVALID_VALUE));
         assert_eq!(memory.free(address), Ok(()));
         assert_eq!(memory.free(address), Err(Code::INVALID_VALUE));
@@ -135,17 +135,17 @@ mod tests {
     #[test]
     fn more_than_there_is_cannot_be_had() {
         let memory = Memory::new();
-        assert_eq!(memory.allocate(TOTAL + 1, Place::Device), Err(Code::OUT_OF_MEMORY));
-        assert_eq!(memory.allocate(0, Place::Device), Err(Code::INVALID_VALUE));
+        assert_eq!(memory.allocate(TOTAL + 1, MemoryKind::Device), Err(Code::OUT_OF_MEMORY));
+        assert_eq!(memory.allocate(0, MemoryKind::Device), Err(Code::INVALID_VALUE));
         assert_eq!(memory.used(), 0);
     }
 
     #[test]
     fn memory_kind_is_known_in_the_middle_of_a_block() {
         let memory = Memory::new();
-        let address = memory.allocate(4096, Place::Pinned).unwrap();
-        assert_eq!(memory.place(address + 4095), Place::Pinned);
-        assert_eq!(memory.place(address + 4096), Place::Pageable);
+        let address = memory.allocate(4096, MemoryKind::Pinned).unwrap();
+        assert_eq!(memory.place(address + 4095), MemoryKind::Pinned);
+        assert_eq!(memory.place(address + 4096), MemoryKind::Pageable);
         assert_eq!(memory.free(address), Ok(()));
     }
 }

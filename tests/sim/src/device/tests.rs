@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use super::engine::{DEFAULT, State};
 use super::timing::LAUNCH_NS;
-use super::work::{Copy, HostCall, Kernel, Place, Region, Size, Work};
+use super::work::{Copy, HostCall, Kernel, MemoryKind, Region, Size, Work};
 use super::{Tags, Ticket};
 
 fn kernel(name: &'static std::ffi::CStr) -> Work {
@@ -19,7 +19,7 @@ fn kernel(name: &'static std::ffi::CStr) -> Work {
     })
 }
 
-fn copy(from_place: Place, to_place: Place) -> Work {
+fn copy(from_place: MemoryKind, to_place: MemoryKind) -> Work {
     let region = Region::flat(0);
     Work::Copy(Copy {
         from: region,
@@ -66,9 +66,9 @@ fn default_stream_and_blocking_streams_wait_for_each_other() {
 fn copies_in_and_out_have_an_engine_each() {
     let mut state = State::new();
     let lanes = [(); 3].map(|()| state.open(false));
-    let first_in = state.submit(lanes[0], copy(Place::Pinned, Place::Device), Tags::default(), 0);
-    let second_in = state.submit(lanes[1], copy(Place::Pinned, Place::Device), Tags::default(), 0);
-    let out = state.submit(lanes[2], copy(Place::Device, Place::Pinned), Tags::default(), 0);
+    let first_in = state.submit(lanes[0], copy(MemoryKind::Pinned, MemoryKind::Device), Tags::default(), 0);
+    let second_in = state.submit(lanes[1], copy(MemoryKind::Pinned, MemoryKind::Device), Tags::default(), 0);
+    let out = state.submit(lanes[2], copy(MemoryKind::Device, MemoryKind::Pinned), Tags::default(), 0);
     let end = LAUNCH_NS + 1_000;
     assert_eq!(ends(&[&first_in, &second_in, &out]), [end, end + 1_000, end].map(Some));
 }

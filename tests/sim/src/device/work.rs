@@ -20,7 +20,7 @@ pub(crate) enum Engine {
 /// CUPTI's numbers of kinds of memory.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum MemoryKind {
     #[default]
     Unknown = 0,
     Pageable = 1,
@@ -29,7 +29,7 @@ pub(crate) enum Place {
     Managed = 5,
 }
 
-impl Place {
+impl MemoryKind {
     pub(crate) const fn is_host(self) -> bool {
         matches!(self, Self::Pageable | Self::Pinned)
     }
@@ -85,8 +85,8 @@ pub(crate) struct Copy {
     pub(crate) from: Region,
     pub(crate) to: Region,
     pub(crate) size: Size,
-    pub(crate) from_place: Place,
-    pub(crate) to_place: Place,
+    pub(crate) from_place: MemoryKind,
+    pub(crate) to_place: MemoryKind,
     pub(crate) is_async: bool,
     /// Another device that is written to.
     pub(crate) peer: Option<u32>,
@@ -100,7 +100,7 @@ pub(crate) struct Fill {
     pub(crate) size: Size,
     pub(crate) value: u32,
     pub(crate) value_bytes: usize,
-    pub(crate) place: Place,
+    pub(crate) place: MemoryKind,
     pub(crate) is_async: bool,
 }
 
@@ -153,8 +153,8 @@ impl Work {
             Self::Kernel(kernel) => timing::kernel_ns(kernel.name.to_str().unwrap_or("")),
             Self::Copy(copy) => {
                 let speed = match (copy.from_place, copy.to_place) {
-                    (Place::Pageable, _) | (_, Place::Pageable) => timing::PAGEABLE,
-                    (Place::Pinned, _) | (_, Place::Pinned) => timing::PINNED,
+                    (MemoryKind::Pageable, _) | (_, MemoryKind::Pageable) => timing::PAGEABLE,
+                    (MemoryKind::Pinned, _) | (_, MemoryKind::Pinned) => timing::PINNED,
                     _ => timing::ON_DEVICE,
                 };
                 timing::transfer_ns(copy.size.bytes(), speed)

@@ -7,9 +7,9 @@ use super::{find, ready};
 use crate::api::{Code, Extent, In, Out, PitchedPointer, Raw, Status, api};
 use crate::cuda::copy::{self, Parameters2, blocking, flat, queued};
 use crate::cuda::{MEMORY, context, fill, memory};
-use crate::device::work::{Copy, Place, Region, Size};
+use crate::device::work::{Copy, MemoryKind, Region, Size};
 
-fn allocate(out: Out<u64>, bytes: usize, place: Place) -> Status {
+fn allocate(out: Out<u64>, bytes: usize, place: MemoryKind) -> Status {
     ready()?;
     out.put(MEMORY.allocate(bytes as u64, place)?)
 }
@@ -45,12 +45,12 @@ fn peer(device: i32) -> Result<Option<u32>, Code> {
 }
 
 api! { Hip;
-    fn hipMalloc(out: Out<u64>, bytes: usize) { allocate(out, bytes, Place::Device) }
-    fn hipExtMallocWithFlags(out: Out<u64>, bytes: usize, _flags: u32) { allocate(out, bytes, Place::Device) }
-    fn hipMallocManaged(out: Out<u64>, bytes: usize, _flags: u32) { allocate(out, bytes, Place::Managed) }
-    fn hipMallocAsync(out: Out<u64>, bytes: usize, _stream: Raw) { allocate(out, bytes, Place::Device) }
-    fn hipHostAlloc | hipHostMalloc(out: Out<u64>, bytes: usize, _flags: u32) { allocate(out, bytes, Place::Pinned) }
-    fn hipMallocHost | hipMemAllocHost(out: Out<u64>, bytes: usize) { allocate(out, bytes, Place::Pinned) }
+    fn hipMalloc(out: Out<u64>, bytes: usize) { allocate(out, bytes, MemoryKind::Device) }
+    fn hipExtMallocWithFlags(out: Out<u64>, bytes: usize, _flags: u32) { allocate(out, bytes, MemoryKind::Device) }
+    fn hipMallocManaged(out: Out<u64>, bytes: usize, _flags: u32) { allocate(out, bytes, MemoryKind::Managed) }
+    fn hipMallocAsync(out: Out<u64>, bytes: usize, _stream: Raw) { allocate(out, bytes, MemoryKind::Device) }
+    fn hipHostAlloc | hipHostMalloc(out: Out<u64>, bytes: usize, _flags: u32) { allocate(out, bytes, MemoryKind::Pinned) }
+    fn hipMallocHost | hipMemAllocHost(out: Out<u64>, bytes: usize) { allocate(out, bytes, MemoryKind::Pinned) }
     fn hipMallocPitch(out: Out<u64>, pitch: Out<usize>, width: usize, height: usize) {
         ready()?;
         let (address, bytes) = memory::allocate_lines(width as u64, height as u64)?;

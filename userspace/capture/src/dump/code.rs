@@ -22,13 +22,13 @@ use crate::processes::flags;
 /// Tables of files, shared by all processes of a dump.
 pub(super) struct Files {
     cache: Option<Cache>,
-    by_file: HashMap<(u64, u64), Known>,
+    by_file: HashMap<(u64, u64), LoadedFile>,
     generated: Generated,
 }
 
 /// What a file gave.
 #[derive(Clone)]
-struct Known {
+struct LoadedFile {
     facts: Option<ElfFacts>,
     table: Option<Rc<UnwindTable>>,
 }
@@ -64,8 +64,8 @@ impl Files {
         }
     }
 
-    fn of_file(&mut self, pid: u32, mapping: &Mapping) -> Known {
-        const NOTHING: Known = Known { facts: None, table: None };
+    fn of_file(&mut self, pid: u32, mapping: &Mapping) -> LoadedFile {
+        const NOTHING: LoadedFile = LoadedFile { facts: None, table: None };
         let Ok(file) = maps::open(pid, mapping) else { return NOTHING };
         let Ok(version) = FileVersion::of(&file) else { return NOTHING };
         let cache = self.cache.as_ref();
@@ -73,7 +73,7 @@ impl Files {
             let key = Key::of_file(&version);
             let stored = cache.and_then(|cache| cache.load(&key));
             let table = stored.or_else(|| built(&file, cache.map(|cache| (cache, &key))).ok()?.into_table());
-            Known { facts: ElfFacts::read(&file).ok(), table: table.map(Rc::new) }
+            LoadedFile { facts: ElfFacts::read(&file).ok(), table: table.map(Rc::new) }
         };
         self.by_file.entry((version.device, version.inode)).or_insert_with(read).clone()
     }

@@ -62,7 +62,7 @@ pub(super) struct RecordedWork {
 
 /// Where a stream was when something happened.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct StreamPosition {
     /// Launches and records up to then.
     position: u64,
     /// The last launch; 0 before the first.
@@ -94,7 +94,7 @@ pub(crate) struct Recorder {
     lane_numbers: FxHashMap<Lane, u32>,
     /// Lanes that were taken already.
     lanes_taken: usize,
-    streams: FxHashMap<(u32, StreamKey), Place>,
+    streams: FxHashMap<(u32, StreamKey), StreamPosition>,
     /// The call that recorded each event last.
     recorded: FxHashMap<(u32, u64), u64>,
     lost: RecordedGaps,
@@ -193,7 +193,7 @@ impl Recorder {
             }
             RecordedKind::Launch | RecordedKind::Transfer => {
                 let place = self.streams.entry(key).or_default();
-                *place = Place { position: place.position + 1, launch: call.number };
+                *place = StreamPosition { position: place.position + 1, launch: call.number };
                 (place.position, None)
             }
             RecordedKind::Record => {

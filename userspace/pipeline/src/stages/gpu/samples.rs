@@ -64,7 +64,7 @@ enum Ran {
 #[derive(Debug)]
 enum Image {
     /// Its lines are being read since then.
-    Asked(u64),
+    Requested(u64),
     /// They were.
     Read(Box<CubinLines>),
 }
@@ -199,7 +199,7 @@ impl Samples {
     }
 
     fn add(&mut self, place: SamplePoint, samples: u64, profile: &mut Profile) {
-        let waits = matches!(self.cubins.get(&place.cubin), Some(Image::Asked(_)));
+        let waits = matches!(self.cubins.get(&place.cubin), Some(Image::Requested(_)));
         if waits && (self.held.len() < HELD_MAX || self.held.contains_key(&place)) {
             let held = self.held.entry(place).or_insert(0);
             *held = held.saturating_add(samples);
@@ -221,7 +221,7 @@ impl Samples {
     fn cubin_loaded(&mut self, crc: u64, now_ns: u64, counts: &mut Counts) {
         let cubins = &mut self.cubins;
         if cubins.len() < CUBINS_MAX {
-            cubins.entry(crc).or_insert(Image::Asked(now_ns));
+            cubins.entry(crc).or_insert(Image::Requested(now_ns));
         } else if !cubins.contains_key(&crc) {
             counts.gap(Gap::CubinLeft, 1);
         }
@@ -244,7 +244,7 @@ impl Samples {
         if self.cubins.is_empty() {
             return;
         }
-        let late = |image: &Image| matches!(image, Image::Asked(asked_ns) if now_ns.saturating_sub(*asked_ns) > HELD_NS);
+        let late = |image: &Image| matches!(image, Image::Requested(asked_ns) if now_ns.saturating_sub(*asked_ns) > HELD_NS);
         let mut late: Vec<u64> =
             self.cubins.iter().filter(|(_, image)| late(image)).map(|(crc, _)| *crc).collect();
         late.sort_unstable();

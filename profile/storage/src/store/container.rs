@@ -1,4 +1,4 @@
-//! Places: a folder, or one file with all that a folder would hold.
+//! Container: a folder, or one file with all that a folder would hold.
 //!
 //! Owns: finding and reading the files of a profile, however it lies there. Because: whoever reads need not know
 //! which it is, and both may be damaged. Does not: know what is in the files.
@@ -93,24 +93,24 @@ impl Header {
 
 /// Where a profile is. It is opened once, so that all that is read is of the same folder or file.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum Container {
     /// A folder.
     Folder(Arc<Folder>),
     /// One file: where each of its files begins, and how long it is.
     File { path: PathBuf, file: File, files: FxHashMap<String, (u64, u64)> },
 }
 
-impl Place {
+impl Container {
     /// Looks what is at `path`.
     pub(super) fn at(path: &Path) -> Result<Self, OpenError> {
         let path = path.to_owned();
         if let Some(file) = packed(&path) {
             return match index(&file) {
-                Ok(files) => Ok(Place::File { path, file, files }),
+                Ok(files) => Ok(Container::File { path, file, files }),
                 Err(source) => Err(OpenError::Read { path, source }),
             };
         }
-        Folder::open(&path).map(|folder| Place::Folder(Arc::new(folder))).map_err(|source| {
+        Folder::open(&path).map(|folder| Container::Folder(Arc::new(folder))).map_err(|source| {
             match source.kind() {
                 io::ErrorKind::NotFound => OpenError::NotFound { path },
                 io::ErrorKind::NotADirectory => OpenError::NotAProfile {
@@ -124,16 +124,16 @@ impl Place {
 
     pub(super) fn path(&self) -> &Path {
         match self {
-            Place::Folder(folder) => folder.path(),
-            Place::File { path, .. } => path,
+            Container::Folder(folder) => folder.path(),
+            Container::File { path, .. } => path,
         }
     }
 
     /// Reads a file of at most `most` bytes.
     pub(super) fn read(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
         match self {
-            Place::Folder(folder) => folder.read(name, most),
-            Place::File { file, files, .. } => {
+            Container::Folder(folder) => folder.read(name, most),
+            Container::File { file, files, .. } => {
                 let &(start, size) = files.get(name).ok_or(io::ErrorKind::NotFound)?;
                 if size > most {
                     return Err(io::Error::new(
