@@ -279,7 +279,7 @@ pub struct LineRow {
 }
 
 impl Snapshot {
-    /// The metric to open with when a device was busy: CPU time tells little of a program that waits for it.
+    /// The metric to open with when a device was busy: CPU time says little of a program that waits for it.
     pub fn device_metric(&self) -> Option<Metric> {
         let busy = |it: &&MetricTotal| {
             it.metric == Metric::GpuTime && it.total > 0 && it.total >= self.header.elapsed.0 / BUSY

@@ -105,7 +105,7 @@ fn frame_sections(file: &File) -> Option<Vec<Range<u64>>> {
     let table = header.e_shoff(LE);
     let mut ranges =
         vec![table..table.checked_add(size_of_val(sections) as u64)?, names_at..names_at + names_bytes];
-    // It tells programs and the dynamic linker from libraries.
+    // It distinguishes programs and the dynamic linker from libraries.
     let dynamic = sections.iter().take(SECTIONS_MAX).find(|section| section.sh_type(LE) == elf::SHT_DYNAMIC);
     if let Some((offset, size)) = dynamic.and_then(|section| section.file_range(LE)) {
         ranges.push(offset..offset.checked_add(size.min(DYNAMIC_BYTES_MAX))?);

@@ -192,16 +192,16 @@ fn keys_zoom_select_and_follow_a_launch() {
             return Math.round(view.length);
         };
         const press = (key) => document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
-        const told = () => document.querySelector('.timeline .event').innerText;
+        const described = () => document.querySelector('.timeline .event').innerText;
         const found = {};
         press('w');
         found.closer = await settled();
         press('0');
         found.everything = await settled();
         press('n');
-        found.chosen = told();
+        found.chosen = described();
         press('c');
-        found.cause = told();
+        found.cause = described();
         press('c');
         press('Enter');
         found.fit = await settled();
@@ -258,10 +258,10 @@ fn names_that_want_to_do_harm_stay_text() {
     let script = "
         const title = document.title;
         Timeline.select(0, model.length);
-        const told = [];
-        for (let event = 0; event < model.shown; event++) { Timeline.choose(event); told.push(document.querySelector('.event').innerText.length); }
+        const lengths = [];
+        for (let event = 0; event < model.shown; event++) { Timeline.choose(event); lengths.push(document.querySelector('.event').innerText.length); }
         const made = document.querySelectorAll('.timeline img, .timeline script').length;
-        return { shown: model.shown, names: new Set(model.names).size, made, longest: Math.max(...told),
+        return { shown: model.shown, names: new Set(model.names).size, made, longest: Math.max(...lengths),
             kept: title === document.title, letters: Math.max(...model.names.map((name) => name.length)) };";
     let found = run(browser, &page(&trace, folder.path()), script);
     assert_eq!(found["shown"], json!(14));

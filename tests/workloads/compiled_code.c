@@ -47,7 +47,7 @@ static char *read_file(const char *path, long *size) {
     return bytes;
 }
 
-/* Places the code of an object file, and tells debuggers. Gives its first function. */
+/* Places the code of an object file, and registers it with debuggers. Gives its first function. */
 static work *place(const char *path) {
     static struct entry entry;
     long size;

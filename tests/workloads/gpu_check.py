@@ -8,18 +8,18 @@ the account of all that. Because: a count can only be checked against somebody w
 
 Without commands, each line of standard input is one, and is answered by a line of JSON. With --bare there is no PyTorch: only the
 driver, real or simulated. The simulated device runs the kernels of the file that GPU_CHECK_CUBIN names in place of Triton's. With
-GPU_CHECK_STRETCH=1.02 the times that the program itself tells are wrong by so much, which must be seen.
+GPU_CHECK_STRETCH=1.02 the times that the program itself prints are wrong by so much, which must be seen.
 
     attended          wait until somebody watches (a probe is on cuLaunchKernel, a collector that was loaded is listened to)
     sampled           wait until a collector is asked for samples of instructions
     facts             what the driver says of its device
     roads N           N launches by each road
     memory N          N allocations, fills, copies each way, waits
-    loop N            N launches and nothing else; tells nanoseconds
+    loop N            N launches and nothing else; prints nanoseconds
     operators N       N launches of one operator
     compiled N        N launches of a kernel that was compiled at run time, with lines
     train N           N steps of training; bare: N rounds of several kernels
-    names             kernels of a step of training, as a profiler within the program tells
+    names             kernels of a step of training, as a profiler within the program reports
     profiled FILE COMMAND   the command while a profiler within the program collects; it writes a trace
     pause MS
 """

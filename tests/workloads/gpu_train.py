@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 
-# One kernel for each place that launches, so that a kernel tells where it must come from. The last word is how long it takes on
+# One kernel for each place that launches, so that a kernel shows where it must come from. The last word is how long it takes on
 # the simulated device.
 RUNTIME_KERNELS = [
     "embedding_forward_6us",

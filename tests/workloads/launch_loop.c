@@ -1,4 +1,4 @@
-/* Launches kernels through a driver, below a stack of native frames, with work in between; tells how long that took. Built as
+/* Launches kernels through a driver, below a stack of native frames, with work in between; prints how long that took. Built as
  * a library for launch_bound.py. */
 #include <stdint.h>
 #include <time.h>

@@ -1,6 +1,6 @@
 /* An extension through which Python calls Python, and which computes without the GIL.
  *
- * Owns: functions with names of their own on the C stack. Because: what stands between two Python frames tells whether
+ * Owns: functions with names of their own on the C stack. Because: what stands between two Python frames shows whether
  * native and Python frames were paired rightly. Built against the stable interface of 3.8, so that one file serves
  * every later version; a build without a GIL has no such interface and gets one of its own. */
 #include <pyconfig.h>

@@ -200,7 +200,7 @@ static Tensor backward(Node *node, Tensor gradient) {
     }                                                                                  \
     }
 
-// Cheap forward, dear backward; and the other way round.
+// Cheap forward, expensive backward; and the other way round.
 OPERATOR(index_Tensor, 1, IndexBackward0, out = at::native::work(out, 6);)
 OPERATOR(addmm, 4, AddmmBackward0, out = at::native::work(out, 2);)
 OPERATOR(mul_Tensor, 1, MulBackward0, out = at::native::work(out, 3);)

@@ -1,5 +1,5 @@
 // A library and a program whose functions have the names, and whose tensors have the layout, that PyTorch's have, for
-// what tells that an operator begins. `-DLIBRARY` makes the library (`libtorch_cpu.so`), without it the program:
+// what shows that an operator begins. `-DLIBRARY` makes the library (`libtorch_cpu.so`), without it the program:
 // `program ROUNDS [BUSY]`, which is busy for so many microseconds after each round.
 //
 // Owns: operators within operators, one that begins deeper on the stack than another that is over, one that is called

@@ -1,6 +1,6 @@
 """A training loop that is counted: `torch_starts.py SAID STEPS`.
 
-Writes to the file SAID what one step is made of, as torch itself tells; then says `ready`, waits for a line on its standard
+Writes to the file SAID what one step is made of, as torch itself reports; then says `ready`, waits for a line on its standard
 input, takes STEPS steps, says `done`, and waits for another line. What is written: `chain COUNT NAMES` for the operators within
 operators that its profiler recorded, outermost first; `tensors COUNT OPERATOR TENSORS` for those in PROBED; and
 `flops COUNT OPERATOR` as its counter of operations has them.

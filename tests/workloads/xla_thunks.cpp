@@ -3,7 +3,7 @@
 //
 // Owns: steps of one class one after the other, within a loop, within a call that the program gets back, on several
 // threads and at several depths of the stack, and one whose names are none. Because: the real library is a third of a
-// gigabyte. Does not: compute anything: each step works in a function that tells which one it is.
+// gigabyte. Does not: compute anything: each step works in a function that names it.
 
 #include <chrono>
 #include <cstdint>

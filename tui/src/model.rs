@@ -288,7 +288,7 @@ impl Model {
         self.graph_mut().zoom = self.folded.first_of(place);
     }
 
-    /// Makes the boxes anew: the tree, the search, the pinned function or the wish to fold changed.
+    /// Makes the boxes anew: the tree, the search, the pinned function or folding changed.
     pub(crate) fn fold(&mut self) {
         let search = self.search.as_ref().filter(|search| !search.is_empty());
         // What is looked for is not hidden.

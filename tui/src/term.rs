@@ -26,7 +26,7 @@ use rustix::process::{Signal, kill_current_process_group};
 /// Whether the terminal is taken over; global, since it must be known without the guard.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// How soon a process stops that was told to.
+/// How soon a process stops that got the signal for it.
 const STOPPED_WITHIN: Duration = Duration::from_millis(50);
 
 /// A terminal that draws to standard output. It is never dropped: ratatui's `Drop` shows the cursor, which the guard

@@ -179,7 +179,7 @@ pub(super) fn compute(job: &Job, steps: Steps) -> Matches {
 /// Adds the collectives of a rank. Gives whether communicators had to be inferred.
 fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
     let trace = &window.of.trace;
-    let told: BTreeMap<_, _> =
+    let recorded: BTreeMap<_, _> =
         trace.collectives.iter().map(|(_, note)| (note.op, note.communicator)).collect();
     let mut ops: Vec<_> = window.device().collect();
     ops.retain(|(_, op)| KernelClass::of(op.kind, window.name(op)) == KernelClass::Communication);
@@ -187,7 +187,7 @@ fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
     let mut streams = Vec::new();
     let mut inferred = false;
     for (id, op) in ops {
-        let communicator = match told.get(&id) {
+        let communicator = match recorded.get(&id) {
             Some(name) => format!("group {}", trace.name(*name)),
             None => {
                 inferred = true;

@@ -5,7 +5,7 @@
 //! [`crate::diff`] does.
 //!
 //! Rows are those of HTA's `TraceDiff.compare_traces`: events by kind and name, with counts and the sums of their
-//! lengths. HTA takes the first rank and the first step of each side unless told otherwise, and groups kernels and
+//! lengths. HTA takes the first rank and the first step of each side unless asked otherwise, and groups kernels and
 //! operators of one name together; here everything in the windows counts, of all ranks, and kinds are kept apart.
 //! Nothing is scaled: with unlike numbers of ranks or steps, the sides say so.
 

@@ -1,6 +1,6 @@
 //! Launches: what it took to bring work to a device.
 //!
-//! Owns: [`Launches`]. Because: a device that waits for launches is mended at the host. Does not: look at single
+//! Owns: [`Launches`]. Because: the cause of a device that waits for launches is at the host. Does not: look at single
 //! launches; the tree has them by context.
 //!
 //! Definitions are HTA's (`get_cuda_kernel_launch_stats`): the delay is from the end of the call to the begin of the

@@ -1,4 +1,4 @@
-//! Short names: C++ names as a reader tells them apart.
+//! Short names: C++ names cut to what distinguishes them.
 //!
 //! Owns: [`short_labels`], the only place that leaves parts of a name out. Because: an instantiated template has a name
 //! of a thousand characters, and those of one operator begin and end alike, so that whatever is cut to the width of a

@@ -20,7 +20,7 @@ use crate::units::{Bytes, Nanos};
 /// Segments between two stored sums: 64 bytes for each 64 segments of 24 bytes.
 pub(super) const STRIDE: usize = 64;
 
-/// What an event is, as far as a picture tells it apart.
+/// What an event is, as far as a picture distinguishes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventClass {
     /// A kernel that computes.

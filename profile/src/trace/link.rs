@@ -101,8 +101,8 @@ impl Links {
             links.threads[op.thread.index()].push(id);
         }
         let queues = Queues::of(trace, &links.launches);
-        let told = links.told_waits(trace, &queues);
-        if !told {
+        let recorded = links.recorded_waits(trace, &queues);
+        if !recorded {
             links.guessed_waits(trace, &queues);
         }
         links.blocking_copies(trace);
@@ -158,7 +158,7 @@ impl Links {
     }
 
     /// Waits that the tool names. Gives whether it names any.
-    fn told_waits(&mut self, trace: &Trace, queues: &Queues) -> bool {
+    fn recorded_waits(&mut self, trace: &Trace, queues: &Queues) -> bool {
         let calls = calls_by_correlation(trace);
         let call = |correlation: u64| range(&calls, correlation).first().map(|(_, id)| *id);
         for (_, sync) in trace.syncs.iter() {

@@ -259,7 +259,7 @@ mod tests {
         for sub in ["b3", "aa"] {
             std::fs::create_dir_all(folder.path().join(sub)).unwrap();
         }
-        std::fs::write(folder.path().join(format!("b3/{STEM}.main.cpp")), format!("{source}\n// glue"))
+        std::fs::write(folder.path().join(format!("b3/{STEM}.main.cpp")), format!("{source}\n// wrapper"))
             .unwrap();
         for (n, (wrapper, name, graph)) in wrappers.iter().enumerate() {
             let wrapper = format!("{wrapper:c<STEM_BYTES$}");

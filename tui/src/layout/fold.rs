@@ -139,13 +139,13 @@ fn fold_into(tree: &FlameTree, growth: Growth, chain: &[u32], node: &mut FlameNo
 }
 
 /// Whether a frame says what the program does.
-pub(crate) fn tells(frame: &&FlameNode) -> bool {
+pub(crate) fn names_work(frame: &&FlameNode) -> bool {
     matches!(frame.kind, FrameKind::Python | FrameKind::Operator | FrameKind::Layer | FrameKind::GpuKernel)
 }
 
 /// The innermost names of a chain that say most: code of the program before native code.
 fn names(frames: &[&FlameNode], growth: Growth) -> String {
-    let telling: Vec<&FlameNode> = frames.iter().copied().filter(tells).collect();
+    let telling: Vec<&FlameNode> = frames.iter().copied().filter(names_work).collect();
     let shown = if telling.is_empty() { frames } else { &telling };
     let (from, to) = match growth {
         Growth::TopDown => (shown.len().saturating_sub(NAMED), shown.len()),

@@ -9,7 +9,7 @@ use std::collections::BinaryHeap;
 use deepctx_profile::frame::short_labels;
 use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind};
 
-use super::fold::{own_children, same, tells};
+use super::fold::{names_work, own_children, same};
 
 /// Frames that a row names before its last.
 const NAMED_BEFORE: usize = 2;
@@ -86,8 +86,8 @@ fn named(tree: &FlameTree, nodes: &[u32]) -> usize {
     let last = nodes.len() - 1;
     let frame = |at: usize| &tree.nodes[nodes[at] as usize];
     let spends = frame(last).exclusive > frame(last).inclusive / 2;
-    let telling = (0..last).rev().find(|&at| tells(&frame(at)));
-    telling.filter(|_| !spends && !tells(&frame(last))).unwrap_or(last)
+    let telling = (0..last).rev().find(|&at| names_work(&frame(at)));
+    telling.filter(|_| !spends && !names_work(&frame(last))).unwrap_or(last)
 }
 
 /// `name` is that of the node that names the path. `alone`: there is one process, which need not be named.
@@ -100,7 +100,7 @@ fn label(tree: &FlameTree, path: &HotPath, name: &str, alone: bool) -> String {
         .collect();
     let is_process = |frame: &&FlameNode| matches!(frame.kind, FrameKind::Process | FrameKind::Thread);
     let process = before.first().filter(|frame| is_process(frame) && !alone);
-    let telling: Vec<&FlameNode> = before.iter().copied().filter(tells).collect();
+    let telling: Vec<&FlameNode> = before.iter().copied().filter(names_work).collect();
     let from = telling.len().saturating_sub(NAMED_BEFORE);
     let mut parts: Vec<&str> = process.map(|frame| frame.label.as_str()).into_iter().collect();
     if before.len() > telling.len() - from + parts.len() {

@@ -114,7 +114,7 @@ fn privilege() -> Check {
 
 /// The check of a process with these capabilities.
 fn privilege_of(effective: u64) -> Check {
-    let missing: Vec<&Capability> = lacking(effective).collect();
+    let missing: Vec<&Capability> = missing_of(effective).collect();
     let ok = missing.iter().all(|capability| capability.without.is_some());
     let words: Vec<String> = missing
         .iter()
@@ -133,7 +133,7 @@ fn privilege_of(effective: u64) -> Check {
 
 /// Capabilities without which there is no capture, and which this process lacks.
 pub(super) fn missing_capabilities() -> Vec<&'static str> {
-    let needed = lacking(effective_capabilities()).filter(|capability| capability.without.is_none());
+    let needed = missing_of(effective_capabilities()).filter(|capability| capability.without.is_none());
     needed.map(|capability| capability.name).collect()
 }
 
@@ -143,7 +143,7 @@ fn effective_capabilities() -> u64 {
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
 }
 
-fn lacking(effective: u64) -> impl Iterator<Item = &'static Capability> {
+fn missing_of(effective: u64) -> impl Iterator<Item = &'static Capability> {
     let has = move |bit: u32| effective >> bit & 1 == 1;
     let holds =
         move |capability: &&Capability| has(capability.bit) || (capability.or_admin && has(CAP_SYS_ADMIN));

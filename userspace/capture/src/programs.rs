@@ -86,7 +86,7 @@ fn kernel_config(config: &CaptureConfig) -> Result<(Config, Facts), CaptureError
     Ok((kernel, facts))
 }
 
-/// Tells the programs in which pid namespace ids are.
+/// Informs the programs in which pid namespace ids are.
 pub(super) fn set_namespace(kernel: &mut Config) {
     let pidns = std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).unwrap_or(INIT_PIDNS);
     kernel.profiler_pidns = pidns as u32;

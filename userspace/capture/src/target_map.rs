@@ -49,7 +49,7 @@ impl TargetMap {
 
 /// Lists processes and enters them until a list holds none that is new. A child that was forked after the list was
 /// taken, by a process that the list brought into the map, is in neither the list nor the map: only another list
-/// tells.
+/// shows it.
 fn enter_all<E>(
     mut list: impl FnMut() -> Result<Vec<u32>, E>,
     mut enter: impl FnMut(u32) -> Result<bool, E>,

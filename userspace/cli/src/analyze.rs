@@ -80,7 +80,7 @@ fn failure(option: &str, error: &SettingsError) -> Failure {
 mod tests {
     use super::*;
 
-    /// What a rule tells a user to pass to `record` must exist.
+    /// What a rule asks a user to pass to `record` must exist.
     #[test]
     fn options_that_rules_name_exist() {
         use clap::CommandFactory as _;

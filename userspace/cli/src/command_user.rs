@@ -89,7 +89,7 @@ impl CommandUser {
         self.entry.as_ref().map_or_else(|| self.user.as_raw().to_string(), |entry| entry.name.clone())
     }
 
-    /// What the user is told.
+    /// The message for the user.
     pub(crate) fn notice(&self) -> String {
         let user = format!("{} (uid {})", self.name(), self.user.as_raw());
         if self.by_sudo {

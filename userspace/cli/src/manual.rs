@@ -1,6 +1,6 @@
 //! Manual: what a package installs beside the program, made from the options themselves.
 //!
-//! Owns: manual pages, and completions of shells. Because: a page that is written by hand tells of options that are
+//! Owns: manual pages, and completions of shells. Because: a page that is written by hand describes options that are
 //! gone. Does not: know where a package puts them.
 
 use std::collections::BTreeMap;

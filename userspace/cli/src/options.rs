@@ -78,7 +78,7 @@ pub enum Command {
         before_help = "  deepctx-bpf analyze run.dctx\n  deepctx-bpf analyze run.dctx --fail-on slow-data-loader:medium"
     )]
     Analyze(AnalyzeArgs),
-    /// Print what a trace tells over time: idle devices, launches, overlap, critical path, late ranks.
+    /// Print analyses of a trace over time: idle devices, launches, overlap, critical path, late ranks.
     #[command(
         before_help = "  deepctx-bpf timeline trace.json.gz\n  deepctx-bpf timeline ranks/ --format json -o timeline.json"
     )]

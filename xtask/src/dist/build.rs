@@ -1,6 +1,6 @@
 //! The build: one program that runs on every distribution whose C library is not older than 2.31.
 //!
-//! Owns: the tools that link it, and what is told of how it was made. Because: a program that is linked against this
+//! Owns: the tools that link it, and the record of how it was made. Because: a program that is linked against this
 //! machine's C library does not start on an older one. Does not: pack.
 //!
 //! zig brings the symbols of every glibc along, and is fetched from the package registry for Python; libelf and zlib

@@ -88,7 +88,7 @@ fn control(tree: &Tree, needs: &Needs, kibibytes: u64) -> Result<String> {
     ))
 }
 
-/// Who packs, as Debian's own tools are told.
+/// Who packs, in the form that Debian's own tools take.
 fn maintainer() -> String {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let name = variable("DEBFULLNAME").unwrap_or_else(|| "deepctx-bpf maintainers".to_owned());

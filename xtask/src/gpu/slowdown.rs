@@ -14,7 +14,7 @@ const ROUNDS: usize = 5;
 /// Nanoseconds of a window.
 fn window(running: &mut Running, launches: u32) -> Result<f64> {
     let said = running.tell(&format!("loop {launches}"))?;
-    said["ns"].as_f64().context("the loop tells no time")
+    said["ns"].as_f64().context("the loop printed no time")
 }
 
 /// The same with our program attached.
@@ -31,7 +31,7 @@ fn watched(stage: &Stage, running: &mut Running, launches: u32, words: &[&str]) 
 fn profiled(stage: &Stage, running: &mut Running, launches: u32) -> Result<f64> {
     let trace = stage.file("slowdown.trace.json");
     let said = running.tell(&format!("profiled {} loop {launches}", trace.display()))?;
-    said["ns"].as_f64().context("the loop tells no time")
+    said["ns"].as_f64().context("the loop printed no time")
 }
 
 pub(super) fn median(mut values: Vec<f64>) -> f64 {

@@ -467,7 +467,7 @@ fn a_cpu_limit_that_stops_a_cgroup_is_found() {
     };
     check("cpu-limit", &limit(2), "The CPU limit of cgroup /job stopped it in 40% of its periods");
     check("cpu-limit", &limit(0), "healthy");
-    // They would be told twice, and the machine may be idle.
+    // They would be reported twice, and the machine may be idle.
     check("cpu-pressure", &limit(2), "record with nothing");
     check("cpu-limit", &on_machine(""), "healthy");
     check("cpu-limit", "P py-7 / n f 300", "record with --system-metrics 500ms");

@@ -56,7 +56,7 @@ const READY: u8 = b'!';
 /// Longest wait for that. Its program may come from a slow disk, which is nobody's fault.
 const START_MAX: Duration = Duration::from_secs(10);
 
-/// Tells the pool that this worker is about to wait for requests.
+/// Notifies the pool that this worker is about to wait for requests.
 ///
 /// # Errors
 /// The socket's.

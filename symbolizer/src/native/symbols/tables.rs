@@ -1,6 +1,6 @@
 //! Tables: what was read of files, to answer with.
 //!
-//! Owns: the tables of each file that was asked for lately. Because: they take long to read, and memory in proportion
+//! Owns: the tables of each file that was asked for recently. Because: they take long to read, and memory in proportion
 //! to their symbols. Does not: open files, or know whose they are.
 
 use std::fs::File;

@@ -3,7 +3,7 @@
 //! Owns: moving this thread to that CPU and back. Because: the registers of a thread are in memory only while it is
 //! off its CPU, and nobody may stop it; but another thread may run in its place for a moment, as the scheduler does
 //! all the time. Does not: hold the thread back: it may be moved to another CPU, which the count of its switches
-//! tells.
+//! shows.
 
 use std::fs;
 

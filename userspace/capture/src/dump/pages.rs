@@ -2,7 +2,7 @@
 //!
 //! Owns: what was read since the last look at the threads. Because: the walker asks for words, and each question to
 //! the process that reads in place of this one takes longer than a page of answers. Does not: know whether what was
-//! read still holds; the count of a thread's switches tells.
+//! read still holds; the count of a thread's switches shows that.
 
 use std::cell::{Cell, RefCell};
 
