@@ -160,7 +160,10 @@ sys.exit('it stayed when its terminal was gone')
 ";
 
 fn ends_with_its_terminal(drawn: &str, arguments: &[&str]) {
-    let mut python = Command::new("python3");
+    ends_in_a_terminal(&mut Command::new("python3"), drawn, arguments);
+}
+
+fn ends_in_a_terminal(python: &mut Command, drawn: &str, arguments: &[&str]) {
     let ended = python.args(["-c", IN_A_TERMINAL, drawn]).arg(binary()).args(arguments).output().unwrap();
     let said = stderr(&ended);
     assert!(ended.status.success(), "{arguments:?}: {said}");
@@ -187,4 +190,21 @@ fn a_view_of_a_stored_profile_ends_with_its_terminal() {
     let (from, to) = (folded.to_str().unwrap(), profile.to_str().unwrap());
     expect_code(0, &["export", from, "--format", "dctx", "-o", to]);
     ends_with_its_terminal("Flame", &["view", to]);
+}
+
+#[test]
+fn a_live_view_whose_screen_stops_keeps_its_profile() {
+    if !can_capture() {
+        return;
+    }
+    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
+    let mut python = Command::new("python3");
+    python.env("DEEPCTX_TEST_DEFECT", "screen").current_dir(folder.path());
+    ends_in_a_terminal(
+        &mut python,
+        "the screen stopped because of a defect",
+        &["live", "--pid", &busy.pid()],
+    );
+    let report = run(&["report", folder.path().join("live.dctx").to_str().unwrap()]);
+    assert!(report.status.success() && stderr(&report).is_empty(), "{}", stderr(&report));
 }

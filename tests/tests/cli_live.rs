@@ -138,6 +138,32 @@ fn a_thread_that_stops_early_ends_the_capture() {
 }
 
 #[test]
+fn a_trace_writer_that_stops_is_reported() {
+    if !can_capture() {
+        return;
+    }
+    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
+    let output = folder.path().join("run.dctx");
+    let mut record = program();
+    record.args([
+        "record",
+        "--pid",
+        &busy.pid(),
+        "-d",
+        "1s",
+        "--trace",
+        "1s",
+        "-o",
+        output.to_str().unwrap(),
+    ]);
+    let ended = record.env("DEEPCTX_TEST_DEFECT", "trace").output().unwrap();
+    assert_eq!(ended.status.code(), Some(2), "{}", stderr(&ended));
+    assert!(stderr(&ended).contains("\"trace\" stopped because of a defect"), "{}", stderr(&ended));
+    // What the capture itself has is whole.
+    assert!(!folded(&output).is_empty());
+}
+
+#[test]
 fn a_capture_ends_with_the_last_process_that_was_named() {
     if !can_capture() {
         return;

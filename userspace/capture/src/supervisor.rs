@@ -42,7 +42,7 @@ impl Supervisor {
     ) -> io::Result<JoinHandle<()>> {
         let first = Arc::clone(&self.0);
         let body = move || {
-            assert!(!is_defect_wanted(thread), "a test wants it");
+            defect_for_tests(thread);
             body();
         };
         Builder::new().name(thread.into()).spawn(move || {
@@ -60,13 +60,14 @@ impl Supervisor {
     }
 }
 
-/// Whether a test of a debug build wants this thread to stop: nothing else shows what becomes of a capture then.
-fn is_defect_wanted(thread: &str) -> bool {
-    cfg!(debug_assertions) && std::env::var("DEEPCTX_TEST_DEFECT").is_ok_and(|wanted| wanted == thread)
+/// Panics in a debug build if a test wants this thread to stop: nothing else shows what becomes of a capture then.
+pub fn defect_for_tests(thread: &str) {
+    let is_wanted = || std::env::var("DEEPCTX_TEST_DEFECT").is_ok_and(|wanted| wanted == thread);
+    assert!(!cfg!(debug_assertions) || !is_wanted(), "a test wants it");
 }
 
 /// What a panic said; those of the standard library and of `panic!` are texts.
-pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+pub fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

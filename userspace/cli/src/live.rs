@@ -25,6 +25,7 @@ use super::run::{Ended, Takers, Until, meta, start_capture, start_session, until
 use super::{screen, selection, target, view, workers};
 use deepctx_capture::Capture;
 use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::supervisor::{defect_for_tests, message};
 use deepctx_session::{LiveSnapshots, Session, Sink, SnapshotSink};
 
 /// How long a single snapshot samples by default.
@@ -108,24 +109,41 @@ fn watch(
             stop,
             ..Screen::default()
         };
-        let outcome = screen::show(&mut snapshots, &options);
-        left.store(true, Ordering::Relaxed);
-        outcome
+        // Also when it stops because of a defect: nobody could end the capture by a key.
+        let _leaving = SetWhenDropped(left);
+        defect_for_tests("screen");
+        screen::show(&mut snapshots, &options)
     });
     let drawing = drawing.map_err(|error| Failure::io("the screen's thread", &error))?;
     // The last snapshot stays on screen when the target has ended: nothing but the user, a signal or the clock ends it.
     let until =
         Until { duration: arguments.duration, left, stop_screen: Some(stop), flight, ..Until::default() };
     let ended = until_end(capture, session, until, None);
-    let outcome = drawing.join().map_err(|_| Failure::new("the screen stopped because of a defect"))??;
+    let outcome = drawing.join();
     let ended = ended?;
     for notice in &ended.finished.status.notices {
         super::note(notice);
     }
+    let outcome = outcome.map_err(|panic| {
+        let because = message(panic.as_ref());
+        // Nobody could say whether to keep it.
+        let saved = save(&ended, meta);
+        let failure = Failure::new(format_args!("the screen stopped because of a defect ({because})"));
+        saved.err().map_or(failure, |error| error)
+    })??;
     if outcome == (Outcome::Quit { save: true }) {
         save(&ended, meta)?;
     }
     Ok(ended)
+}
+
+/// Sets a flag at the end of a scope, however that is left.
+struct SetWhenDropped(Arc<AtomicBool>);
+
+impl Drop for SetWhenDropped {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Where source files are looked for: as the processes see them.

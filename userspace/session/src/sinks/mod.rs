@@ -81,6 +81,12 @@ pub enum SinkError {
     /// The store could not be written; it is tried again with the next flush.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Files of the store could not be merged: the profile is whole, in more files than usual.
+    #[error("the thread \"merge\" stopped because of a defect ({because}): the profile stays in many files")]
+    Merge {
+        /// The message of its panic.
+        because: String,
+    },
     /// A sink of another crate failed.
     #[error("{sink}: {source}")]
     Other {

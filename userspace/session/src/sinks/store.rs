@@ -6,6 +6,7 @@
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use deepctx_capture::supervisor::{defect_for_tests, message};
 use deepctx_storage::store::{Merged, Writer};
 
 use super::{Sink, SinkError, State};
@@ -18,31 +19,48 @@ pub struct StoreSink {
     next_flush: Instant,
     /// Files that are being merged into fewer ones.
     merging: Option<JoinHandle<Merged>>,
+    /// Merges that stopped because of a defect.
+    defects: usize,
 }
+
+/// After so many defects, files are not merged any more. The profile is whole without it, in more files.
+const DEFECTS_MAX: usize = 2;
 
 impl StoreSink {
     /// Writes through `writer` once per `interval`.
     pub fn new(writer: Writer, interval: Duration) -> Self {
-        Self { writer, interval, next_flush: Instant::now() + interval, merging: None }
+        Self { writer, interval, next_flush: Instant::now() + interval, merging: None, defects: 0 }
     }
 
     /// Takes over the merged file if it is ready, or waits for it.
-    fn adopt_merged(&mut self, wait: bool) {
-        if let Some(merging) = self.merging.take_if(|merging| wait || merging.is_finished())
-            && let Ok(merged) = merging.join()
-        {
-            self.writer.adopt(merged);
+    fn adopt_merged(&mut self, wait: bool) -> Result<(), SinkError> {
+        let Some(merging) = self.merging.take_if(|merging| wait || merging.is_finished()) else {
+            return Ok(());
+        };
+        match merging.join() {
+            Ok(merged) => self.writer.adopt(merged),
+            Err(panic) => {
+                self.defects += 1;
+                return Err(SinkError::Merge { because: message(panic.as_ref()) });
+            }
         }
+        Ok(())
     }
 
     /// Starts to merge files, if there are enough of them and no merge is running.
     fn start_merging(&mut self) {
         if self.merging.is_none()
+            && self.defects < DEFECTS_MAX
             && let Some(due) = self.writer.due()
         {
             // Without a thread the files stay as they are until the next flush.
             let thread = std::thread::Builder::new().name("merge".into());
-            self.merging = thread.spawn(move || due.run()).ok();
+            self.merging = thread
+                .spawn(move || {
+                    defect_for_tests("merge");
+                    due.run()
+                })
+                .ok();
         }
     }
 }
@@ -52,16 +70,39 @@ impl Sink for StoreSink {
         if Instant::now() < self.next_flush {
             return Ok(());
         }
-        self.adopt_merged(false);
+        let merged = self.adopt_merged(false);
         let flushed = self.writer.flush(state.profile, state.newest);
         self.start_merging();
         // Counted from now, not from when it was due: a slow disk must not be written to without pause.
         self.next_flush = Instant::now() + self.interval;
-        Ok(flushed?)
+        flushed?;
+        merged
     }
 
     fn on_finish(&mut self, state: &State<'_>) -> Result<(), SinkError> {
-        self.adopt_merged(true);
-        Ok(self.writer.finish(state.profile, state.newest)?)
+        let merged = self.adopt_merged(true);
+        self.writer.finish(state.profile, state.newest)?;
+        merged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::profile::Meta;
+
+    use super::*;
+
+    #[test]
+    fn a_merge_that_stops_is_reported_and_tried_once_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let writer = Writer::create(&folder.path().join("run.dctx"), &Meta::default()).unwrap();
+        let mut sink = StoreSink::new(writer, Duration::from_secs(5));
+        for defects in 1..=DEFECTS_MAX {
+            sink.merging = Some(std::thread::spawn(|| panic!("row {}", 7)));
+            let error = sink.adopt_merged(true).unwrap_err().to_string();
+            assert!(error.contains("\"merge\" stopped because of a defect (row 7)"), "{error}");
+            assert_eq!(sink.defects, defects);
+        }
+        assert!(sink.adopt_merged(true).is_ok());
     }
 }

@@ -6,12 +6,14 @@
 //! [`deepctx_storage::store`], or record.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use deepctx_capture::supervisor::{defect_for_tests, message};
 use deepctx_profile::trace::{
     NotTraced, Recorded, RecordedAccount, RecordedBatch, RecordedGaps, RecordedKind,
 };
@@ -66,7 +68,17 @@ impl TraceSink {
         let shared = Arc::<Shared>::default();
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("trace".into()).spawn(move || {
-            Files { writer, shared: of_thread, batch: RecordedBatch::default() }.run(&incoming)
+            let files = Files { writer, shared: Arc::clone(&of_thread), batch: RecordedBatch::default() };
+            let run = || {
+                defect_for_tests("trace");
+                files.run(&incoming);
+            };
+            // Nothing that it owned is used again; what waits for it is counted at the end.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
+                let because = message(panic.as_ref());
+                let error = format!("the thread \"trace\" stopped because of a defect ({because})");
+                lock(&of_thread.error).get_or_insert(error);
+            }
         })?;
         Ok(Self { orders, thread, shared, held: None, lost: RecordedGaps::default(), behind: 0 })
     }
@@ -114,9 +126,10 @@ impl TraceSink {
         account.leave_out(NotTraced::WriterBehind, self.behind);
         account.kept = account.kept.saturating_sub(self.behind);
         _ = self.orders.send(Order::Finish(account));
-        if self.thread.join().is_err() {
-            lock(&self.shared.error).get_or_insert("its thread stopped because of a defect".to_owned());
-        }
+        // It ends by itself, whatever happens in it.
+        _ = self.thread.join();
+        let abandoned = self.shared.waiting.swap(0, Ordering::AcqRel) as u64;
+        self.shared.unwritten.fetch_add(abandoned, Ordering::AcqRel);
         move_unwritten(&mut account, &self.shared);
         (account, lock(&self.shared.error).take())
     }
