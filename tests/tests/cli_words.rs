@@ -127,6 +127,8 @@ fn a_window_of_steps_needs_the_probe_on_ranges() {
     assert!(said.contains("need `--probe ranges`"), "{said}");
     let said = expect_code(2, &["record", "--trace", "steps=8..5", "--", "true"]);
     assert!(said.contains("like steps=5..8"), "{said}");
+    let said = expect_code(2, &["record", "--trace", "signal=soon", "--", "true"]);
+    assert!(said.contains("soon"), "{said}");
 }
 
 #[test]

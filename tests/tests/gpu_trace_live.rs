@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use deepctx_analysis::OverTime;
 use deepctx_analysis::over_time::Steps;
 use deepctx_profile::ledger::Stage;
+use deepctx_profile::metric::Metric;
 use deepctx_profile::trace::{
     Basis, Call, DeviceKind, HostKind, HostOp, Launch, RANGE_END_MISSING, RankTrace, Waiter,
 };
@@ -179,6 +180,30 @@ fn steps_and_ranges_of_a_python_program_are_recorded() {
     let steps: Vec<u64> = tables.steps.iter().map(|step| step.step).collect();
     assert_eq!(steps, [5, 6, 7]);
     assert!(tables.steps.iter().all(|step| step.kernel_ns > 0 && step.api_call_ns > 0), "{:?}", tables.steps);
+}
+
+#[test]
+fn each_signal_begins_a_window_of_the_trace() {
+    let words = &["--trace", "signal=200ms"];
+    let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
+    // Before each of the two steps the program does nothing for longer than a window lasts.
+    let words = ["--threads", "1", "--steps", "60", "--attended", "--request-trace", "10,40"];
+    let Some(capture) = simulated::record(setting, &simulated::python("gpu_train.py"), &words) else {
+        return;
+    };
+    let rank = only_rank(&capture);
+    let mut begins: Vec<u64> = rank.trace.host.iter().map(|(_, op)| op.begin.as_nanos()).collect();
+    begins.sort_unstable();
+    let windows: Vec<&[u64]> = begins.chunk_by(|a, b| b - a < 150_000_000).collect();
+    let spans: Vec<u64> = windows.iter().map(|window| window.last().unwrap() - window[0]).collect();
+    assert_eq!(windows.len(), 2, "{spans:?}");
+    assert!(spans.iter().all(|span| *span < 200_000_000), "{spans:?}");
+    assert!(windows.iter().all(|window| window.len() > 100), "{windows:?}");
+    // What was not traced is in the sums.
+    let done = capture.account.iter().filter(|line| line.what == "kernel").count() as u64;
+    let tree = &capture.profile.tree;
+    let counted: u64 = tree.cells(Metric::Kernels).map(|(_, cell)| cell.sum).sum();
+    assert!(counted == done && (rank.trace.device.iter().count() as u64) < done / 2, "{counted} of {done}");
 }
 
 #[test]

@@ -5,9 +5,10 @@ emit them, streams, events, pinned memory, a captured graph, collectives), and i
 where. Because: a profile can be compared with that account, line by line. Does not: compute anything; it needs no package,
 and no device where the libraries are the simulated ones.
 
-    gpu_train.py [--threads N] [--steps N] [--seconds S] [--pause MS] [--log FILE] [--driver] [--ranges LIBRARY] [--wait | --attended]
+    gpu_train.py [--threads N] [--steps N] [--seconds S] [--pause MS] [--log FILE] [--driver] [--ranges LIBRARY] [--request-trace A,B] [--wait | --attended]
 
-With --ranges, each step and its forward pass are ranges of this library (NVTX's).
+With --ranges, each step and its forward pass are ranges of this library (NVTX's). --request-trace: SIGUSR2 to the parent
+before each of these steps.
 With --driver all goes through the driver, as on a machine that has a device but no CUDA runtime. Without --steps and --seconds it runs until killed. --wait: starts when a line comes on standard input, and ends when another
 does. --attended: starts once somebody watches (a probe was put on cuLaunchKernel and on what begins and ends a range, a collector that was loaded is listened to). --log: at the end, a JSON file with the number of launches by kernel and Python stack. The stack is that of the program's
 own functions, outermost first, each with the line that called on.
@@ -19,6 +20,7 @@ import contextlib
 import ctypes
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -463,6 +465,10 @@ def train(device, options, stop):
     trainer = Trainer(device, options.blocks)
     number = 0
     while not stop.is_set() and (options.steps is None or number < options.steps):
+        if number in options.request_trace:
+            # Longer than a window, so that the one before has ended.
+            time.sleep(0.4)
+            os.kill(os.getppid(), signal.SIGUSR2)
         trainer.step(number)
         number += 1
         if options.pause:
@@ -480,6 +486,7 @@ def main():
     parser.add_argument("--log")
     parser.add_argument("--driver", action="store_true")
     parser.add_argument("--ranges")
+    parser.add_argument("--request-trace", type=lambda steps: {int(n) for n in steps.split(",")}, default=set())
     parser.add_argument("--wait", action="store_true")
     parser.add_argument("--attended", action="store_true")
     options = parser.parse_args()

@@ -1,8 +1,7 @@
-//! Flight recorder: the profiles that are written of what is kept, and the signal that asks for one.
+//! Flight recorder: the profiles that are written of what is kept.
 //!
-//! Owns: their names, of which none is used twice, and SIGUSR1 from the first moment on. Because: a signal that comes
-//! before the capture runs must not end the program, and a profile that shows why a job hung must never be replaced by
-//! the next one. Does not: keep anything; the session does.
+//! Owns: their names, of which none is used twice. Because: a profile that shows why a job hung must never be replaced
+//! by the next one. Does not: keep anything; the session does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +10,6 @@ use std::sync::atomic::AtomicBool;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::{Time, clock};
 use deepctx_session::{FlightOptions, FlightRequests, WriteKept};
-use nix::sys::signal::{SigSet, Signal};
 
 use super::destination::Destination;
 use super::failure::{Failure, store_failure};
@@ -27,28 +25,6 @@ pub struct Askers {
     pub requests: FlightRequests,
     /// Set by the screen when its key is pressed.
     pub key: Arc<AtomicBool>,
-}
-
-/// Holds SIGUSR1 back, for this thread and those that it will start: it would end the program.
-///
-/// # Errors
-/// The system's.
-pub fn hold_signal() -> Result<(), Failure> {
-    usr1().thread_block().map_err(|error| Failure::io("signals", &error.into()))
-}
-
-/// Lets SIGUSR1 through again, once somebody waits for it.
-///
-/// # Errors
-/// The system's.
-pub fn release_signal() -> std::io::Result<()> {
-    Ok(usr1().thread_unblock()?)
-}
-
-fn usr1() -> SigSet {
-    let mut set = SigSet::empty();
-    set.add(Signal::SIGUSR1);
-    set
 }
 
 /// The options of a session that keeps; `None` without `--keep`.

@@ -26,6 +26,7 @@ pub mod failure;
 pub mod files;
 pub mod flight_args;
 pub mod flight_recorder;
+pub mod held_signal;
 pub mod lanes;
 pub mod live;
 pub mod manual;

@@ -18,6 +18,7 @@ use super::destination::Destination;
 use super::failure::{Done, Failure, store_failure};
 use super::files::{Files, Places, WithFiles};
 use super::flight_recorder::{self, Askers, FlightFiles};
+use super::held_signal::WRITE_KEPT;
 use super::options::LiveArgs;
 use super::progress::Progress;
 use super::record::done;
@@ -43,7 +44,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
     }
     let askers = arguments.flight.keep.is_some().then(Askers::default);
     if askers.is_some() {
-        flight_recorder::hold_signal()?;
+        WRITE_KEPT.hold()?;
     }
     workers::install();
     let target = target::of_live(arguments)?;

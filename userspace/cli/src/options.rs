@@ -208,10 +208,10 @@ pub struct RecordArgs {
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Keep single calls of accelerators' libraries, and the work that they launch, for this long from the start, or
-    /// with `--probe ranges` from one training step to another (`steps=5..8`): `timeline` shows them. Everything else
-    /// is in the sums as ever.
-    #[arg(long, value_name = "TIME|STEPS", env = "DEEPCTX_TRACE", value_parser = trace_window)]
+    /// Keep single calls of accelerators' libraries, and the work that they launch, for this long from the start, with
+    /// `--probe ranges` from one training step to another (`steps=5..8`), or from each SIGUSR2 on (`signal=10s`):
+    /// `timeline` shows them. Everything else is in the sums as ever.
+    #[arg(long, value_name = "TIME|STEPS|SIGNAL", env = "DEEPCTX_TRACE", value_parser = trace_window)]
     pub trace: Option<TraceWindow>,
     /// What is kept, to be written on request.
     #[command(flatten)]
@@ -557,7 +557,7 @@ pub enum Layers {
 }
 
 fn trace_window(text: &str) -> Result<TraceWindow, String> {
-    TraceWindow::of_steps(text).unwrap_or_else(|| duration::parse(text).map(TraceWindow::First))
+    TraceWindow::parse(text, duration::parse)
 }
 
 fn percent(text: &str) -> Result<f64, String> {

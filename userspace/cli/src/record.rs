@@ -15,6 +15,7 @@ use super::command_user::CommandUser;
 use super::destination::Destination;
 use super::failure::{Done, Failure};
 use super::flight_recorder::{self, Askers, FlightFiles};
+use super::held_signal::{BEGIN_TRACE, WRITE_KEPT};
 use super::options::RecordArgs;
 use super::progress::Progress;
 use super::run::{Ended, Takers, Until, meta, start_capture, start_session, until_end, window};
@@ -46,7 +47,11 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
     }
     let askers = arguments.flight.keep.is_some().then(Askers::default);
     if askers.is_some() {
-        flight_recorder::hold_signal()?;
+        WRITE_KEPT.hold()?;
+    }
+    let traces_on_signal = matches!(arguments.trace, Some(TraceWindow::OnSignal(_)));
+    if traces_on_signal {
+        BEGIN_TRACE.hold()?;
     }
     workers::install();
     let waiting = start_command(arguments)?;
@@ -73,6 +78,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
         targets_end: child.is_none(),
         child,
         flight: askers,
+        traces_on_signal,
         ..Until::default()
     };
     let progress = Progress::of_capture(arguments.common.verbose > 0, asked_ns);
@@ -165,7 +171,7 @@ impl Output {
 fn trace_sink(folder: Arc<Folder>, trace: TraceWindow) -> Result<TraceSink, Failure> {
     let window = match window(trace) {
         deepctx_pipeline::TraceWindow::First(window) => Some(window),
-        deepctx_pipeline::TraceWindow::Steps { .. } => None,
+        deepctx_pipeline::TraceWindow::Steps { .. } | deepctx_pipeline::TraceWindow::OnRequest(_) => None,
     };
     let writer = TraceWriter::create(folder, window).map_err(|error| Failure::new(&error))?;
     TraceSink::new(writer).map_err(|error| Failure::io("the thread of the trace", &error))

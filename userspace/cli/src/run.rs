@@ -17,7 +17,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::command::exit_code;
 use super::failure::Failure;
-use super::flight_recorder::{self, Askers};
+use super::flight_recorder::Askers;
+use super::held_signal::{BEGIN_TRACE, HeldSignal, WRITE_KEPT};
 use super::progress::Progress;
 use super::selection;
 use super::step_marker;
@@ -65,6 +66,8 @@ pub struct Until {
     pub stop_screen: Option<Arc<AtomicBool>>,
     /// Who asks the flight recorder meanwhile, if there is one.
     pub flight: Option<Askers>,
+    /// Whether SIGUSR2 begins a window of single events.
+    pub traces_on_signal: bool,
 }
 
 /// Who takes what a session makes.
@@ -115,11 +118,14 @@ pub fn start_session(
 /// When single events are recorded, as the pipeline takes it.
 pub fn window(window: TraceWindow) -> pipeline::TraceWindow {
     match window {
-        TraceWindow::First(time) => {
-            pipeline::TraceWindow::First(Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
-        }
+        TraceWindow::First(time) => pipeline::TraceWindow::First(nanoseconds(time)),
+        TraceWindow::OnSignal(time) => pipeline::TraceWindow::OnRequest(nanoseconds(time)),
         TraceWindow::Steps { from, until } => pipeline::TraceWindow::Steps { from, until },
     }
+}
+
+fn nanoseconds(time: Duration) -> Nanos {
+    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// How a capture ended.
@@ -177,14 +183,28 @@ async fn came(signal: &mut Option<Signal>) -> bool {
     }
 }
 
-/// The signal that asks for what is kept; none without a flight recorder.
-fn write_kept(flight: Option<&Askers>) -> io::Result<Option<Signal>> {
-    if flight.is_none() {
-        return Ok(None);
+/// Signals that ask for something; each is none where nothing answers it.
+struct Requests {
+    /// Asks the flight recorder for what is kept.
+    write_kept: Option<Signal>,
+    /// Begins a window of single events.
+    begin_trace: Option<Signal>,
+}
+
+impl Requests {
+    fn new(until: &Until) -> io::Result<Self> {
+        let take = |wanted: bool, kind: SignalKind, held: HeldSignal| {
+            let taken = wanted.then(|| signal(kind)).transpose()?;
+            if wanted {
+                held.release()?;
+            }
+            io::Result::Ok(taken)
+        };
+        Ok(Self {
+            write_kept: take(until.flight.is_some(), SignalKind::user_defined1(), WRITE_KEPT)?,
+            begin_trace: take(until.traces_on_signal, SignalKind::user_defined2(), BEGIN_TRACE)?,
+        })
     }
-    let signal = signal(SignalKind::user_defined1())?;
-    flight_recorder::release_signal()?;
-    Ok(Some(signal))
 }
 
 /// Whether the program was started to outlive the terminal.
@@ -254,9 +274,9 @@ impl Run {
     async fn until_over(mut self) -> Result<Ended, Failure> {
         let failed = |error: io::Error| Failure::io("signals", &error);
         let mut signals = Signals::new().map_err(failed)?;
-        let write_kept = write_kept(self.until.flight.as_ref()).map_err(failed)?;
+        let requests = Requests::new(&self.until).map_err(failed)?;
         let started = tokio::time::Instant::now();
-        let command = self.wait(started, &mut signals, write_kept).await;
+        let command = self.wait(started, &mut signals, requests).await;
         let elapsed = started.elapsed();
         self.finish(elapsed, command, &mut signals).await
     }
@@ -267,7 +287,7 @@ impl Run {
         &mut self,
         started: tokio::time::Instant,
         signals: &mut Signals,
-        mut write_kept: Option<Signal>,
+        mut requests: Requests,
     ) -> Option<u8> {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -288,7 +308,8 @@ impl Run {
                         terminate(child);
                     }
                 }
-                true = came(&mut write_kept) => self.ask_for_kept(Trigger::Signal),
+                true = came(&mut requests.write_kept) => self.ask_for_kept(Trigger::Signal),
+                true = came(&mut requests.begin_trace) => self.session.request_trace(monotonic_ns()),
                 _ = ticks.tick() => {
                     if tokio::time::Instant::now() >= next_cost {
                         next_cost = tokio::time::Instant::now() + COST_INTERVAL;

@@ -28,6 +28,7 @@ use crate::stages::Stages;
 use crate::stages::gpu::Recorder;
 use crate::symbols::Symbols;
 use crate::threads::Threads;
+use crate::trace_window::AwaitedBegin;
 
 /// Samples that are resolved together: enough for one question per module, few enough to bound what is in hand.
 const TOGETHER: usize = 4096;
@@ -196,9 +197,15 @@ impl<S: Symbols> Pipeline<S> {
         self.stages.set.gpu.recorder().map(|recorder| recorder.account())
     }
 
-    /// Whether single events are wanted from a training step on that has not begun.
-    pub fn trace_awaits_step(&mut self) -> Option<u64> {
-        self.stages.set.gpu.recorder().and_then(|recorder| recorder.awaited_step())
+    /// What single events wait for, while none are recorded.
+    pub fn trace_awaits(&mut self) -> Option<AwaitedBegin> {
+        self.stages.set.gpu.recorder().and_then(|recorder| recorder.awaited())
+    }
+
+    /// Requests a window of single events from a time on, `CLOCK_MONOTONIC` nanoseconds. False when the pipeline was not
+    /// configured for requests, or too many came.
+    pub fn request_trace(&mut self, at_ns: u64) -> bool {
+        self.stages.set.gpu.recorder().is_some_and(|recorder| recorder.request_window(at_ns))
     }
 
     /// Launches of kernels and graphs so far.

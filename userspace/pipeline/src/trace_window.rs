@@ -1,7 +1,7 @@
 //! Trace window: which part of a capture single events are recorded of.
 //!
-//! Owns: [`TraceWindow`]. Because: the bounds of the pipeline have one, and the recorder keeps to it. Does not: know
-//! when a training step begins.
+//! Owns: [`TraceWindow`], and what a window waits for. Because: the bounds of the pipeline have one, and the recorder
+//! keeps to it. Does not: know when a training step begins.
 
 use deepctx_profile::units::Nanos;
 
@@ -17,4 +17,15 @@ pub enum TraceWindow {
         /// The first step behind those that are.
         until: u64,
     },
+    /// So long from each request on.
+    OnRequest(Nanos),
+}
+
+/// What the first window waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AwaitedBegin {
+    /// This training step.
+    Step(u64),
+    /// A request.
+    Request,
 }

@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::{Message, ScanCounters};
-use deepctx_pipeline::Pipeline;
-use deepctx_pipeline::STEP_MARKER;
 use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate};
+use deepctx_pipeline::{AwaitedBegin, Pipeline, STEP_MARKER};
 use deepctx_profile::profile::Executable;
 use deepctx_profile::units::{Bytes, Time};
 use deepctx_symbolizer::maps::Maps;
@@ -164,6 +163,7 @@ impl Worker {
 
     fn tick(&mut self, idle: bool) {
         self.come_on();
+        self.begin_traces();
         let newest = self.pipeline.newest_ns().saturating_sub(SKEW_NS);
         // While messages wait, the clock says nothing about which records have arrived.
         let quiet = if idle { monotonic_ns().saturating_sub(IDLE_NS) } else { 0 };
@@ -204,15 +204,35 @@ impl Worker {
         }
     }
 
+    /// Begins the windows of single events that were requested.
+    fn begin_traces(&mut self) {
+        let requests = std::mem::take(&mut *lock(&self.shared.trace_requests));
+        for at_ns in requests {
+            let ago = Duration::from_nanos(monotonic_ns().saturating_sub(at_ns));
+            let at = self.started.elapsed().saturating_sub(ago).as_secs_f64();
+            let said = match self.pipeline.request_trace(at_ns) {
+                true => format!("single events are recorded again, {at:.1} s after the start"),
+                false => format!(
+                    "single events are not recorded {at:.1} s after the start: too many requests came"
+                ),
+            };
+            self.notice(said);
+        }
+    }
+
     /// Waits until all single events are on disk, and says what is missing.
     fn finish_trace(&mut self) {
         self.hand_on_events();
         let Some(trace) = self.trace.take() else { return };
-        if let Some(step) = self.pipeline.trace_awaits_step() {
-            self.notice(format!(
+        match self.pipeline.trace_awaits() {
+            Some(AwaitedBegin::Step(step)) => self.notice(format!(
                 "the trace is empty: training step {step} never began; steps are counted with `--probe ranges`, and \
                  `--step-marker` says what ends one"
-            ));
+            )),
+            Some(AwaitedBegin::Request) => {
+                self.notice("the trace is empty: no SIGUSR2 came".to_owned());
+            }
+            None => {}
         }
         let (account, error) = trace.finish(self.pipeline.recorded_account().unwrap_or_default());
         if let Some(error) = error {

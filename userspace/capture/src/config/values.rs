@@ -46,7 +46,7 @@ pub enum TensorShapes {
     Hottest(usize),
 }
 
-/// When single calls are kept. Its text: `10s` from the start, `steps=5..8` of training.
+/// When single calls are kept. Its text: `10s` from the start, `steps=5..8` of training, `signal=10s` from each signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum TraceWindow {
@@ -59,6 +59,8 @@ pub enum TraceWindow {
         /// The first step behind them.
         until: u64,
     },
+    /// So long from each SIGUSR2 on.
+    OnSignal(Duration),
 }
 
 /// How many times the usual length of a training step makes a hang. Its text: `5x`.
@@ -197,11 +199,22 @@ impl From<String> for TensorShapes {
 }
 
 impl TraceWindow {
-    /// The window of a text like `steps=5..8`; `None` when it begins otherwise.
+    /// The window of a text, with times as `duration` reads them.
     ///
     /// # Errors
-    /// It does and has no steps.
-    pub fn of_steps(text: &str) -> Option<Result<Self, String>> {
+    /// What was expected.
+    pub fn parse(text: &str, duration: impl Fn(&str) -> Result<Duration, String>) -> Result<Self, String> {
+        if let Some(steps) = Self::of_steps(text) {
+            return steps;
+        }
+        match text.strip_prefix("signal=") {
+            Some(text) => duration(text).map(Self::OnSignal),
+            None => duration(text).map(Self::First),
+        }
+    }
+
+    /// The window of a text like `steps=5..8`; `None` when it begins otherwise.
+    fn of_steps(text: &str) -> Option<Result<Self, String>> {
         let range = text.strip_prefix("steps=")?;
         let steps = range.split_once("..").and_then(|(from, until)| {
             let (from, until) = (from.parse().ok()?, until.parse().ok()?);
@@ -218,6 +231,7 @@ impl fmt::Display for TraceWindow {
         match self {
             Self::First(duration) => f.write_str(&seconds::write(*duration)),
             Self::Steps { from, until } => write!(f, "steps={from}..{until}"),
+            Self::OnSignal(duration) => write!(f, "signal={}", seconds::write(*duration)),
         }
     }
 }
@@ -226,9 +240,7 @@ impl FromStr for TraceWindow {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let first =
-            || seconds::read(text).map(Self::First).ok_or_else(|| "expected seconds such as 1.5s".into());
-        Self::of_steps(text).unwrap_or_else(first)
+        Self::parse(text, |text| seconds::read(text).ok_or_else(|| "expected seconds such as 1.5s".into()))
     }
 }
 
@@ -394,6 +406,11 @@ mod tests {
             check(refused, None);
         }
         assert_eq!("10s".parse(), Ok(TraceWindow::First(Duration::from_secs(10))));
+        let on_signal = TraceWindow::OnSignal(Duration::from_millis(1500));
+        assert_eq!(
+            (on_signal.to_string().parse(), "signal=".parse::<TraceWindow>().is_err()),
+            (Ok(on_signal), true)
+        );
         let error = TraceWindow::of_steps("steps=0..8").and_then(Result::err);
         assert!(error.is_some_and(|said| said.contains("like steps=5..8")));
     }

@@ -30,6 +30,7 @@ mod recorder;
 mod samples;
 mod sites;
 mod streams;
+mod trace_windows;
 mod transfer;
 mod window;
 mod work;

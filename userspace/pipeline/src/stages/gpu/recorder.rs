@@ -18,9 +18,10 @@ use deepctx_profile::units::Nanos;
 use rustc_hash::FxHashMap;
 
 use super::streams::StreamKey;
+use super::trace_windows::TraceWindows;
 use super::window::Window;
 use crate::spans::{Span, SpanEnd, SpanKind};
-use crate::trace_window::TraceWindow;
+use crate::trace_window::{AwaitedBegin, TraceWindow};
 
 /// Events that wait to be taken: two ticks of a million a second, about 26 MiB.
 const QUEUE_MAX: usize = 1 << 18;
@@ -69,25 +70,12 @@ struct StreamPosition {
     launch: u64,
 }
 
-/// A window of training steps.
-#[derive(Clone, Copy, Debug)]
-struct WindowSteps {
-    from: u64,
-    until: u64,
-    /// The place whose step began the window: its steps end it.
-    place: Option<NodeId>,
-}
-
 /// Records events of a window.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     /// Begin of the capture, `CLOCK_MONOTONIC` nanoseconds.
     started_ns: u64,
-    /// Begin and end of the window likewise; a begin that has not come lies behind all times.
-    begin_ns: u64,
-    end_ns: u64,
-    /// The step that ends the window, and the place that it counts at once one of its steps has begun it.
-    steps: Option<WindowSteps>,
+    windows: TraceWindows,
     pending: Window<u64, Recorded>,
     events: Vec<Recorded>,
     lanes: Vec<Lane>,
@@ -102,19 +90,11 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Records what begins between two times, `CLOCK_MONOTONIC` nanoseconds.
+    /// Records what begins within the windows of a capture that began at a time, `CLOCK_MONOTONIC` nanoseconds.
     pub(crate) fn new(started_ns: u64, window: TraceWindow) -> Self {
-        let (begin_ns, end_ns, steps) = match window {
-            TraceWindow::First(window) => (started_ns, started_ns.saturating_add(window.0), None),
-            TraceWindow::Steps { from, until } => {
-                (u64::MAX, u64::MAX, Some(WindowSteps { from, until, place: None }))
-            }
-        };
         Self {
             started_ns,
-            begin_ns,
-            end_ns,
-            steps,
+            windows: TraceWindows::new(started_ns, window),
             pending: Window::new(PENDING_MAX),
             events: Vec::new(),
             lanes: Vec::new(),
@@ -127,25 +107,19 @@ impl Recorder {
         }
     }
 
-    /// Whether a time is within the window.
+    /// Whether a time is within a window.
     pub(super) fn is_open(&self, time_ns: u64) -> bool {
-        (self.begin_ns..self.end_ns).contains(&time_ns)
+        self.windows.contain(time_ns)
     }
 
-    /// The step that the window begins with, while it has not begun.
-    pub(crate) fn awaited_step(&self) -> Option<u64> {
-        self.steps.as_ref().filter(|steps| steps.place.is_none()).map(|steps| steps.from)
+    /// What the first window waits for, while there is none.
+    pub(crate) fn awaited(&self) -> Option<AwaitedBegin> {
+        self.windows.awaited()
     }
 
-    /// A training step begins at a place: it may begin or end the window.
-    fn step_begins(&mut self, place: NodeId, number: u64, at_ns: u64) {
-        let Some(steps) = &mut self.steps else { return };
-        if steps.place.is_none() && (steps.from..steps.until).contains(&number) {
-            steps.place = Some(place);
-            self.begin_ns = at_ns;
-        } else if steps.place == Some(place) && number >= steps.until {
-            self.end_ns = self.end_ns.min(at_ns);
-        }
+    /// A window is requested; false when there is none on request, or too many were.
+    pub(crate) fn request_window(&mut self, at_ns: u64) -> bool {
+        self.windows.request(at_ns)
     }
 
     /// A call was entered.
@@ -263,7 +237,7 @@ impl Recorder {
     /// however late they end.
     pub(crate) fn span(&mut self, span: &Span) {
         if let SpanKind::StepBegins(number) = span.kind {
-            return self.step_begins(span.node, number, span.began_ns);
+            return self.windows.step_begins(span.node, number, span.began_ns);
         }
         if !self.is_open(span.began_ns) {
             return;
@@ -527,7 +501,7 @@ mod tests {
             recorder.called(&RecordedCall { time_ns: at_ns, ..call(RecordedKind::Launch, number, 10, 0) });
         };
         begins(&mut recorder, 1, 4, 2_000);
-        assert_eq!(recorder.awaited_step(), Some(5));
+        assert_eq!(recorder.awaited(), Some(AwaitedBegin::Step(5)));
         // Steps of another place neither begin nor end it.
         for (place, step, at_ns) in
             [(1, 5, 2_100), (2, 7, 2_200), (1, 6, 2_300), (1, 7, 2_400), (1, 8, 2_500)]
@@ -535,7 +509,7 @@ mod tests {
             begins(&mut recorder, place, step, at_ns);
         }
         recorder.finish(None);
-        assert_eq!(recorder.awaited_step(), None);
+        assert_eq!(recorder.awaited(), None);
         let times: Vec<u64> = recorder.take().unwrap().events.iter().map(|event| event.start.0).collect();
         assert_eq!(times, [1_100, 1_200, 1_300]);
     }

@@ -1,0 +1,43 @@
+//! Held signals: those that ask a capture for something, from the first moment on.
+//!
+//! Owns: holding them back until somebody waits for them. Because: a signal that comes before the capture runs must not
+//! end the program. Does not: wait for them; the loop of the capture does.
+
+use std::io;
+
+use nix::sys::signal::{SigSet, Signal};
+
+use super::failure::Failure;
+
+/// Asks the flight recorder for what is kept.
+pub const WRITE_KEPT: HeldSignal = HeldSignal(Signal::SIGUSR1);
+/// Begins a window of single events.
+pub const BEGIN_TRACE: HeldSignal = HeldSignal(Signal::SIGUSR2);
+
+/// A signal that would end the program.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldSignal(Signal);
+
+impl HeldSignal {
+    /// Holds it back, for this thread and those that it will start.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn hold(self) -> Result<(), Failure> {
+        self.set().thread_block().map_err(|error| Failure::io("signals", &error.into()))
+    }
+
+    /// Lets it through again, once somebody waits for it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn release(self) -> io::Result<()> {
+        Ok(self.set().thread_unblock()?)
+    }
+
+    fn set(self) -> SigSet {
+        let mut set = SigSet::empty();
+        set.add(self.0);
+        set
+    }
+}
