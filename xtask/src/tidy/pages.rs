@@ -51,7 +51,8 @@ fn links_to_nothing(pages: &[(String, String)], exists: impl Fn(&str) -> bool) -
             if there.is_none() && !exists(&to) {
                 broken.push(format!("{name}:{line}: there is no {to}"));
             } else if is_of_site(name) && !is_of_site(&to) {
-                broken.push(format!("{name}:{line}: {to} is no part of the site: name it, and do not link it"));
+                broken
+                    .push(format!("{name}:{line}: {to} is no part of the site: name it, and do not link it"));
             } else if !heading.is_empty() && !there.is_some_and(|(_, text)| anchors(text).contains(heading)) {
                 broken.push(format!("{name}:{line}: {to} has no heading #{heading}"));
             }
@@ -112,10 +113,13 @@ fn anchors(text: &str) -> BTreeSet<String> {
 }
 
 fn anchor(heading: &str) -> String {
-    let kept = heading.trim().chars().filter(|&letter| {
-        letter.is_alphanumeric() || letter.is_whitespace() || matches!(letter, '-' | '_')
-    });
-    kept.flat_map(char::to_lowercase).map(|letter| if letter.is_whitespace() { '-' } else { letter }).collect()
+    let kept = heading
+        .trim()
+        .chars()
+        .filter(|&letter| letter.is_alphanumeric() || letter.is_whitespace() || matches!(letter, '-' | '_'));
+    kept.flat_map(char::to_lowercase)
+        .map(|letter| if letter.is_whitespace() { '-' } else { letter })
+        .collect()
 }
 
 #[cfg(test)]
