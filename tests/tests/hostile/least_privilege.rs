@@ -134,7 +134,8 @@ fn without_a_needed_capability_nothing_is_captured() {
     }
 }
 
-/// A folder on a disk: where `/tmp` is in memory, it is often mounted with `nosuid`, which ignores capabilities of files.
+/// A folder on a disk: where `/tmp` is in memory, it is often mounted with `nosuid`, and capabilities of files are
+/// ignored.
 fn folder_on_disk() -> tempfile::TempDir {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();

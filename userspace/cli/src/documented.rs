@@ -1,8 +1,8 @@
 //! Commands that the pages show, held against the options that there are.
 //!
-//! Owns: which lines of a page are commands, and their words as a shell would split them. Because: a page whose command
-//! is refused loses its reader, and nobody reads all pages when an option gets another name. Does not: run one; tests of
-//! single pages do (`tests/tests/documented`).
+//! Owns: which lines of a page are commands, and their words as a shell would split them. Because: a page whose
+//! command is refused loses its reader, and nobody reads all pages when an option gets another name. Does not: run one;
+//! tests of single pages do (`tests/tests/documented`).
 
 use std::fs;
 use std::path::Path;
