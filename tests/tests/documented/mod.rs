@@ -69,7 +69,10 @@ impl Reader<'_> {
         let folder = self.folder.unwrap();
         let built = Path::new(program().get_program()).parent().unwrap().to_owned();
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let folders = [folder.to_owned(), built].into_iter().chain(std::env::split_paths(&path));
+        // What `sudo` adds to it.
+        let of_root = std::path::PathBuf::from("/usr/sbin");
+        let folders =
+            [folder.to_owned(), built].into_iter().chain(std::env::split_paths(&path)).chain([of_root]);
         process.env("PATH", std::env::join_paths(folders).unwrap()).current_dir(folder);
         process.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let output = process.output().unwrap();
