@@ -3,14 +3,17 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod documented;
 
 use std::fs;
-use std::path::Path;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use cli_support::{Busy, can_capture, expect_code, program, stderr};
+use documented::Reader;
 
 fn folded(profile: &Path) -> String {
     expect_code(0, &["export", profile.to_str().unwrap(), "--format", "folded"])
@@ -333,4 +336,58 @@ fn the_demo_records_its_example_and_ends_it() {
     assert!(stacks.contains("training.py:train_step"), "{stacks}");
     let pid = said.split("runs as process ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
     assert!(!Path::new("/proc").join(pid).exists(), "{pid} is still there");
+}
+
+/// A program in a cgroup named as Docker names it, and in namespaces of its own; killed when dropped.
+struct Contained {
+    cgroup: PathBuf,
+    child: Child,
+}
+
+impl Contained {
+    /// `None` where there is no cgroup v2 that can be written.
+    fn start(id: &str) -> Option<Self> {
+        let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
+        let root = roots.into_iter().find(|root| root.join("cgroup.controllers").exists())?;
+        let cgroup = root.join(format!("docker-{id}.scope"));
+        fs::create_dir(&cgroup).ok()?;
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/serve.py");
+        let script = "echo $$ > \"$0\"; exec unshare --pid --mount --fork --mount-proc python3 \"$1\"";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).args([cgroup.join("cgroup.procs"), program]).stdout(Stdio::piped());
+        let mut contained = Self { cgroup, child: shell.spawn().unwrap() };
+        let mut line = String::new();
+        BufReader::new(contained.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Some(contained)
+    }
+}
+
+impl Drop for Contained {
+    fn drop(&mut self) {
+        let _ = fs::write(self.cgroup.join("cgroup.kill"), "1");
+        let _ = self.child.wait();
+        // The folder can go once the last process is gone; where it stays, it is empty.
+        let _ = (0..500).find(|_| {
+            sleep(Duration::from_millis(20));
+            fs::remove_dir(&self.cgroup).is_ok()
+        });
+    }
+}
+
+#[test]
+fn the_page_on_containers_is_true() {
+    if !can_capture() {
+        return;
+    }
+    let id = format!("{:012x}", u64::from(std::process::id()) << 16 | 0xc0de);
+    let Some(_container) = Contained::start(&format!("{id:0<64}")) else {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no cgroup v2 can be made");
+        println!("skipped: no cgroup v2 can be made");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let instead = [("4c01db0b339c", &*id)];
+    let reader = Reader { folder: Some(folder.path()), instead: &instead, ..Reader::default() };
+    reader.follows("profile-a-container.md");
 }

@@ -7,11 +7,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod documented;
 #[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
 mod simulated;
 
 use std::collections::BTreeMap;
 
+use cli_support::can_capture;
 use deepctx_analysis::OverTime;
 use deepctx_analysis::over_time::Steps;
 use deepctx_profile::ledger::Stage;
@@ -20,6 +22,7 @@ use deepctx_profile::trace::{
     Basis, Call, DeviceKind, HostKind, HostOp, Launch, RANGE_END_MISSING, RankTrace, Waiter,
 };
 use deepctx_profile::units::Nanos;
+use documented::Reader;
 use simulated::{Capture, Setting};
 
 /// What a device did, by stream and in order: what, nanoseconds, bytes.
@@ -218,4 +221,21 @@ fn a_window_of_steps_has_what_begins_in_them() {
     assert!(rank.trace.host.iter().all(|(_, op)| begin <= op.begin && op.begin < end));
     let launches: Vec<_> = rank.trace.host.iter().filter(|(_, op)| op.kind.is_call()).collect();
     assert!(launches.len() > 100, "{}", launches.len());
+}
+
+#[test]
+fn the_page_on_an_idle_device_is_true() {
+    if !can_capture() || !simulated::is_built() {
+        return;
+    }
+    let _alone = simulated::alone();
+    let folder = tempfile::tempdir().unwrap();
+    let setting = Setting { libraries: "cuda13", ..Setting::default() };
+    let variables = setting.variables(&folder.path().join("device.tsv"));
+    let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.into())).collect();
+    let program = simulated::python("gpu_train.py").join(" ");
+    let instead = [("python3 train.py", &*program)];
+    let reader =
+        Reader { folder: Some(folder.path()), instead: &instead, variables: &variables, ..Reader::default() };
+    reader.follows("gpu-is-idle.md");
 }

@@ -3,21 +3,24 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cli_support;
+mod documented;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use cli_support::{Busy, can_capture, expect_code, run, stdout};
+use documented::Reader;
 use serde_json::Value;
 
-/// The example with waiting threads, compiled anew; killed when dropped.
+/// A program whose threads wait, and a folder that goes with it; killed when dropped.
 struct Waiting {
     child: Child,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Waiting {
+    /// The example with waiting threads, compiled anew.
     fn start(threads: usize) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/waiting.cpp");
         let folder = tempfile::tempdir().unwrap();
@@ -30,7 +33,7 @@ impl Waiting {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("ready"), "{line}");
-        Self { child, _folder: folder }
+        Self { child, folder }
     }
 
     fn pid(&self) -> String {
@@ -172,4 +175,18 @@ fn processes_that_end_meanwhile_are_no_failure() {
         let output = run(&["dump", "--pid", &busy.pid()]);
         assert!(output.status.success(), "{}", stdout(&output));
     }
+}
+
+#[test]
+fn the_page_on_jobs_that_hang_is_true() {
+    if !can_capture() {
+        return;
+    }
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/hanging.py");
+    let mut child = Command::new("python3").arg(program).stdout(Stdio::piped()).spawn().unwrap();
+    let output = child.stdout.take().unwrap();
+    let waiting = Waiting { child, folder: tempfile::tempdir().unwrap() };
+    assert!(BufReader::new(output).lines().any(|line| line.unwrap() == "ready"));
+    let folder = waiting.folder.path();
+    Reader { folder: Some(folder), pid: waiting.pid(), ..Reader::default() }.follows("hang.md");
 }

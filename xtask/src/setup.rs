@@ -90,6 +90,11 @@ const NEEDS: &[Need] = &[
     ),
     test_need("busybox-static", Probe::Program("busybox"), "and that guest needs a shell"),
     test_need("cpio", Probe::Program("cpio"), "and a file system in memory"),
+    test_need(
+        "libcap2-bin",
+        Probe::File("/usr/sbin/setcap"),
+        "a program that captures without root has its capabilities from its file",
+    ),
     test_need("elfutils", Probe::Program("eu-stack"), "eu-stack is an oracle for live stacks"),
     test_need("gdb", Probe::Program("gdb"), "gdb is an oracle for live stacks"),
     test_need(

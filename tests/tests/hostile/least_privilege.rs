@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use super::cli_support::{can_capture, folded, program, stderr};
+use super::documented::Reader;
 use super::{OTHER, Theirs, open_folder, others_folder};
 
 /// All that a capture uses, as `setpriv` names them.
@@ -131,4 +132,37 @@ fn without_a_needed_capability_nothing_is_captured() {
         let said = scene.doctor(&[name]);
         assert!(said.contains(&format!("without {shown}")), "{said}");
     }
+}
+
+/// A folder on a disk: where `/tmp` is in memory, it is often mounted with `nosuid`, and capabilities of files are
+/// ignored.
+fn folder_on_disk() -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+#[test]
+fn the_page_on_profiling_without_root_is_true() {
+    if !can_test() {
+        return;
+    }
+    let folder = folder_on_disk();
+    let theirs = others_folder(folder.path());
+    fs::copy(program().get_program(), theirs.join("deepctx-bpf")).unwrap();
+    fs::set_permissions(theirs.join("deepctx-bpf"), Permissions::from_mode(0o755)).unwrap();
+    let service = folder.path().join("serve.py");
+    fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/serve.py"), &service).unwrap();
+    let mut python = Command::new("/usr/bin/python3");
+    let mut target = Theirs::start(python.arg(&service).stdin(Stdio::null()).stdout(Stdio::piped()));
+    target.wait_for_line("ready");
+    let user = OTHER.to_string();
+    let reader = Reader {
+        folder: Some(&theirs),
+        pid: target.pid(),
+        variables: &[("HOME", theirs.clone().into())],
+        user: &["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"],
+        ..Reader::default()
+    };
+    reader.follows("without-root.md");
 }

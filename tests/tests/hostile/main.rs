@@ -8,6 +8,8 @@
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
 mod command_user;
+#[path = "../documented/mod.rs"]
+mod documented;
 mod forged_build_id;
 mod generated_code;
 mod least_privilege;

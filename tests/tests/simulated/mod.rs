@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::frame::Frame;
@@ -172,6 +172,15 @@ pub(crate) fn record(setting: Setting, command: &[String], arguments: &[&str]) -
     record_and_wait(setting, command, arguments, None)
 }
 
+/// Nobody else of this program records meanwhile.
+///
+/// A collector counts its listeners, in every process that has the same file: who comes in the moment in which another
+/// one goes is noticed up to a second late, and these tests are exact.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ONE_LISTENS: Mutex<()> = Mutex::new(());
+    ONE_LISTENS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The same of a command that runs until its input ends, which comes when the profiler has logged this.
 pub(crate) fn record_and_wait(
     setting: Setting,
@@ -182,10 +191,7 @@ pub(crate) fn record_and_wait(
     if !can_capture() || !is_built() {
         return None;
     }
-    // A collector counts its listeners, in every process that has the same file: who comes in the moment in which
-    // another one goes is noticed up to a second late, and these tests are exact.
-    static ONE_LISTENS: Mutex<()> = Mutex::new(());
-    let _alone = ONE_LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let (output, log) = (folder.path().join("run.dctx"), folder.path().join("device.tsv"));
     let mut words: Vec<String> = vec!["record".into(), "-o".into(), output.to_str().unwrap().into()];

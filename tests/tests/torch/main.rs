@@ -7,6 +7,8 @@
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
 mod compiled;
+#[path = "../documented/mod.rs"]
+mod documented;
 mod duty_cycle;
 #[path = "../frameworks/mod.rs"]
 mod frameworks;
@@ -20,5 +22,6 @@ mod ranges;
 #[path = "../simulated/mod.rs"]
 mod simulated;
 mod starts;
+mod tasks;
 mod unusual;
 mod without_native;

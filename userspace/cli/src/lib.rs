@@ -17,6 +17,8 @@ pub mod demo_args;
 pub mod destination;
 pub mod diff;
 pub mod doctor;
+#[cfg(test)]
+mod documented;
 pub mod dump;
 pub mod duration;
 pub mod environment;

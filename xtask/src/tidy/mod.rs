@@ -8,6 +8,7 @@ mod declarations;
 mod dependencies;
 mod figures;
 mod modules;
+mod pages;
 mod prose;
 mod reasons;
 mod shape;
@@ -50,6 +51,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     unused::check(&root, &crates, &mut broken)?;
     shape::check(&crates, &mut broken);
     prose::check(&root, &crates, &mut broken);
+    pages::check(&root, &mut broken);
     reasons::check(&root, &crates, options.write, &mut broken)?;
     sources::check(&root, &mut broken);
     licences(&mut broken);

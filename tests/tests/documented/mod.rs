@@ -1,0 +1,111 @@
+//! Pages for one task each, followed as a reader follows them.
+//!
+//! Owns: which lines of a page are its commands, which words it tells a reader to look at, and running the commands as
+//! they stand there. Because: output on a page is true of the day on which it was recorded, and the program goes on.
+//! Does not: start what a page profiles; each test does.
+//!
+//! Under the heading "What to look at" each item of a list begins with words between backticks. They must stand in the
+//! output on the page, and in that of its commands here.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+
+use crate::cli_support::{program, stderr, stdout};
+
+/// Where a page is followed, and how.
+#[derive(Default)]
+pub(crate) struct Reader<'a> {
+    /// Where the commands run, and where their profiles are left.
+    pub(crate) folder: Option<&'a Path>,
+    /// The process whose id stands behind `--pid` here.
+    pub(crate) pid: String,
+    /// Words of the commands, and what stands for them here.
+    pub(crate) instead: &'a [(&'a str, &'a str)],
+    /// More variables for the commands.
+    pub(crate) variables: &'a [(&'a str, OsString)],
+    /// Who runs commands without `sudo`, as words before them.
+    pub(crate) user: &'a [&'a str],
+}
+
+impl Reader<'_> {
+    /// Runs the commands of a page, and looks for what it tells to look at.
+    #[track_caller]
+    pub(crate) fn follows(&self, page: &str) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("docs").join(page);
+        let text = std::fs::read_to_string(path).unwrap();
+        let (commands, shown) = console(&text);
+        let told = told(&text);
+        assert!(
+            !commands.is_empty() && !told.is_empty(),
+            "{page} has no commands, or says of nothing to look at it"
+        );
+        let said: String = commands.iter().map(|command| self.run(command)).collect();
+        for words in told {
+            assert!(shown.contains(words), "{page}: not in its own output: {words}");
+            assert!(said.contains(words), "{page}: not said here: {words}\n{said}");
+        }
+    }
+
+    /// Runs a command of a page. Gives all that it says.
+    fn run(&self, command: &str) -> String {
+        let mut line = with_pid(command, &self.pid);
+        for (on_page, here) in self.instead {
+            line = line.replace(on_page, here);
+        }
+        let as_root = line.strip_prefix("sudo ");
+        let shell = ["sh", "-c", as_root.unwrap_or(&line)];
+        let words = if as_root.is_some() { shell.to_vec() } else { [self.user, &shell].concat() };
+        let mut process = Command::new(words[0]);
+        process.args(&words[1..]);
+        // As the program of these tests runs: without options that come from elsewhere.
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DEEPCTX_"))
+        {
+            process.env_remove(name);
+        }
+        let folder = self.folder.unwrap();
+        let built = Path::new(program().get_program()).parent().unwrap().to_owned();
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        // What `sudo` adds to it.
+        let of_root = std::path::PathBuf::from("/usr/sbin");
+        let folders =
+            [folder.to_owned(), built].into_iter().chain(std::env::split_paths(&path)).chain([of_root]);
+        process.env("PATH", std::env::join_paths(folders).unwrap()).current_dir(folder);
+        process.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        let output = process.output().unwrap();
+        format!("$ {line}\n{}{}", stderr(&output), stdout(&output))
+    }
+}
+
+/// The commands in blocks of `console`, and their output.
+fn console(page: &str) -> (Vec<&str>, String) {
+    let (mut commands, mut shown, mut inside) = (Vec::new(), String::new(), false);
+    for line in page.lines() {
+        if let Some(language) = line.strip_prefix("```") {
+            inside = !inside && language == "console";
+        } else if let (true, Some(command)) = (inside, line.strip_prefix("$ ")) {
+            commands.push(command);
+        } else if inside {
+            shown += &format!("{line}\n");
+        }
+    }
+    (commands, shown)
+}
+
+/// What the page tells to look at.
+fn told(page: &str) -> Vec<&str> {
+    let part = page.split("\n## ").find(|part| part.starts_with("What to look at\n")).unwrap_or_default();
+    part.lines().filter_map(|line| Some(line.strip_prefix("- `")?.split_once('`')?.0)).collect()
+}
+
+/// The same command of another process.
+fn with_pid(command: &str, pid: &str) -> String {
+    let mut parts = command.split("--pid ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |line, part| {
+        format!("{line}--pid {pid}{}", part.trim_start_matches(|c: char| c.is_ascii_digit()))
+    })
+}

@@ -1,0 +1,122 @@
+//! Commands that the pages show, held against the options that there are.
+//!
+//! Owns: which lines of a page are commands, and their words as a shell would split them. Because: a page whose
+//! command is refused loses its reader, and nobody reads all pages when an option gets another name. Does not: run one;
+//! tests of single pages do (`tests/tests/documented`).
+
+use std::fs;
+use std::path::Path;
+
+use clap::Parser as _;
+
+use super::options::Cli;
+
+/// The commands of a page: in blocks of `console` those behind a `$`, in blocks of `sh` every line, in text what stands
+/// between backticks.
+fn commands(page: &str) -> Vec<String> {
+    let mut fence = "";
+    let mut found = Vec::new();
+    for line in page.lines() {
+        if let Some(language) = line.strip_prefix("```") {
+            fence = match (fence, language) {
+                ("", "") => "plain",
+                ("", language) => language,
+                _ => "",
+            };
+        } else if fence == "sh" {
+            found.push(line.to_owned());
+        } else if let ("console" | "text", Some(command)) = (fence, line.strip_prefix("$ ")) {
+            found.push(command.to_owned());
+        } else if fence.is_empty() {
+            let quoted = line.split('`').skip(1).step_by(2);
+            // A command's name alone only mentions it.
+            let whole = |code: &&str| !code.contains('…') && code.split(' ').count() > 2;
+            found.extend(quoted.filter(whole).map(str::to_owned));
+        }
+    }
+    found
+}
+
+/// The words of the simple commands of a line; quotes join them, and a comment ends the line.
+fn simple_commands(line: &str) -> Vec<Vec<String>> {
+    let (mut all, mut words) = (Vec::new(), Vec::new());
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    for letter in line.chars() {
+        match (quote, letter) {
+            (Some(open), _) if open == letter => quote = None,
+            (Some(_), _) => word.get_or_insert_default().push(letter),
+            (None, '\'' | '"') => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            (None, '#') if word.is_none() => break,
+            (None, ' ' | '|' | '&' | ';' | '>') => {
+                words.extend(word.take());
+                if letter != ' ' {
+                    all.push(std::mem::take(&mut words));
+                }
+            }
+            (None, _) => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    all.push(words);
+    all
+}
+
+/// What stands behind the program's name, if this is a command of it.
+fn arguments(words: &[String]) -> Option<&[String]> {
+    let words = words.strip_prefix(&["sudo".to_owned()]).unwrap_or(words);
+    let (program, arguments) = words.split_first()?;
+    (program.rsplit('/').next() == Some("deepctx-bpf")).then_some(arguments)
+}
+
+/// What the options say against a command of the program; nothing against other commands.
+fn refused(command: &str) -> Option<String> {
+    let all = simple_commands(command);
+    let mut ours = all.iter().filter_map(|words| arguments(words));
+    let name = "deepctx-bpf".to_owned();
+    ours.find_map(|arguments| Cli::try_parse_from(std::iter::once(&name).chain(arguments)).err())
+        .filter(clap::Error::use_stderr)
+        .map(|error| error.to_string())
+}
+
+#[test]
+fn every_command_of_a_page_is_accepted() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = docs.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    let mut seen = 0;
+    for page in pages.chain([root.join("README.md")]) {
+        for command in commands(&fs::read_to_string(&page).unwrap()) {
+            seen += usize::from(command.contains("deepctx-bpf "));
+            assert_eq!(refused(&command), None, "{}: {command}", page.display());
+        }
+    }
+    assert!(seen > 60, "only {seen} commands were found");
+}
+
+#[test]
+fn commands_of_a_page_are_found_and_split() {
+    let page = "```console\n$ sudo deepctx-bpf record -o a.dctx\n10 samples\n```\n```sh\ndeepctx-bpf doctor\n```\n\
+                ```\n$ no\n```\nor `deepctx-bpf demo --force`, `deepctx-bpf report`\n";
+    assert_eq!(
+        commands(page),
+        ["sudo deepctx-bpf record -o a.dctx", "deepctx-bpf doctor", "deepctx-bpf demo --force"]
+    );
+    let line = "deepctx-bpf report run.dctx --path 'python:a b' | head > x & # why";
+    let split = simple_commands(line);
+    assert_eq!(split[0], ["deepctx-bpf", "report", "run.dctx", "--path", "python:a b"]);
+    assert_eq!(split[1..], [vec!["head".to_owned()], vec!["x".to_owned()], vec![]]);
+}
+
+#[test]
+fn options_that_do_not_exist_are_refused() {
+    assert!(
+        refused("sudo deepctx-bpf record --pid 7 --no-such").is_some_and(|said| said.contains("--no-such"))
+    );
+    assert!(refused("cd x; deepctx-bpf reports run.dctx").is_some_and(|said| said.contains("reports")));
+    assert_eq!(refused("make --no-such"), None);
+    assert_eq!(refused("deepctx-bpf record --help"), None);
+}
