@@ -186,29 +186,25 @@ fn steps_and_ranges_of_a_python_program_are_recorded() {
 }
 
 #[test]
-fn each_signal_begins_a_window_of_the_trace() {
+fn a_signal_begins_the_window_of_the_trace() {
     let words = &["--trace", "signal=50ms"];
     let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
-    // Before each of the two steps the program does nothing for longer than a window lasts.
+    // Before each of the two steps the program does nothing for longer than a window lasts: the second is refused.
     let words = ["--threads", "1", "--steps", "200", "--attended", "--request-trace", "10,120"];
     let Some(capture) = simulated::record(setting, &simulated::python("gpu_train.py"), &words) else {
         return;
     };
     let rank = only_rank(&capture);
-    let mut begins: Vec<u64> = rank.trace.host.iter().map(|(_, op)| op.begin.as_nanos()).collect();
-    begins.sort_unstable();
-    let windows: Vec<&[u64]> = begins.chunk_by(|a, b| b - a < 150_000_000).collect();
-    let spans: Vec<u64> = windows.iter().map(|window| window.last().unwrap() - window[0]).collect();
-    assert_eq!(windows.len(), 2, "{spans:?}");
-    assert!(spans.iter().all(|span| *span < 50_000_000), "{spans:?}");
-    assert!(windows.iter().all(|window| window.len() > 10), "{windows:?}");
+    let begins = || rank.trace.host.iter().map(|(_, op)| op.begin.as_nanos());
+    let span_ns = begins().max().unwrap() - begins().min().unwrap();
+    assert!(begins().count() > 10 && span_ns < 50_000_000, "{} within {span_ns} ns", begins().count());
     // What was not traced is in the sums.
     let done = capture.account.iter().filter(|line| line.what == "kernel").count() as u64;
     let tree = &capture.profile.tree;
     let counted: u64 = tree.cells(Metric::Kernels).map(|(_, cell)| cell.sum).sum();
     assert_eq!(counted, done);
     let traced = rank.trace.device.iter().filter(|(_, op)| op.kind == DeviceKind::Kernel).count() as u64;
-    assert!(10 < traced && traced < done / 2, "{traced} of {done}, {spans:?}");
+    assert!(10 < traced && traced < done / 2, "{traced} of {done}");
 }
 
 #[test]

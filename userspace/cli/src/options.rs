@@ -209,7 +209,7 @@ pub struct RecordArgs {
     #[command(flatten)]
     pub common: CommonArgs,
     /// Keep single calls of accelerators' libraries, and the work that they launch, for this long from the start, with
-    /// `--probe ranges` from one training step to another (`steps=5..8`), or from each SIGUSR2 on (`signal=10s`):
+    /// `--probe ranges` from one training step to another (`steps=5..8`), or from SIGUSR2 on (`signal=10s`):
     /// `timeline` shows them. Everything else is in the sums as ever.
     #[arg(long, value_name = "TIME|STEPS|SIGNAL", env = "DEEPCTX_TRACE", value_parser = trace_window)]
     pub trace: Option<TraceWindow>,

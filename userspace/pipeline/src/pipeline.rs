@@ -202,8 +202,8 @@ impl<S: Symbols> Pipeline<S> {
         self.stages.set.gpu.recorder().and_then(|recorder| recorder.awaited())
     }
 
-    /// Requests a window of single events from a time on, `CLOCK_MONOTONIC` nanoseconds. False when the pipeline was
-    /// not configured for requests, or too many came.
+    /// Requests single events from a time on, `CLOCK_MONOTONIC` nanoseconds. False when their window has ended, or the
+    /// pipeline was not configured for requests.
     pub fn request_trace(&mut self, at_ns: u64) -> bool {
         self.stages.set.gpu.recorder().is_some_and(|recorder| recorder.request_window(at_ns))
     }

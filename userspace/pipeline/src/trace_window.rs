@@ -17,11 +17,11 @@ pub enum TraceWindow {
         /// The first step behind those that are.
         until: u64,
     },
-    /// So long from each request on.
+    /// So long from a request on, and from those that come while the window is open.
     OnRequest(Nanos),
 }
 
-/// What the first window waits for.
+/// What the window waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AwaitedBegin {
     /// This training step.

@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     pub(crate) progress: AtomicU64,
     /// Notices of the session's owner that the pipeline's thread has not taken over yet.
     pub(crate) notices: Mutex<Vec<String>>,
-    /// When windows of single events were requested that the pipeline's thread has not taken over yet;
-    /// `CLOCK_MONOTONIC` nanoseconds.
+    /// When single events were requested, as far as the pipeline's thread has not taken it over yet; `CLOCK_MONOTONIC`
+    /// nanoseconds.
     pub(crate) trace_requests: Mutex<Vec<u64>>,
 }

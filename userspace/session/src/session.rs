@@ -83,8 +83,8 @@ impl Session {
         lock(&self.shared.notices).push(text);
     }
 
-    /// Requests a window of single events from a time on, `CLOCK_MONOTONIC` nanoseconds, of a session whose
-    /// configuration has windows on request. A notice says whether it began.
+    /// Requests single events from a time on, `CLOCK_MONOTONIC` nanoseconds, of a session whose configuration has them
+    /// on request. A notice says whether they are recorded.
     pub fn request_trace(&self, at_ns: u64) {
         lock(&self.shared.trace_requests).push(at_ns);
     }

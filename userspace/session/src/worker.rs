@@ -163,7 +163,7 @@ impl Worker {
 
     fn tick(&mut self, idle: bool) {
         self.come_on();
-        self.begin_traces();
+        self.begin_trace();
         let newest = self.pipeline.newest_ns().saturating_sub(SKEW_NS);
         // While messages wait, the clock says nothing about which records have arrived.
         let quiet = if idle { monotonic_ns().saturating_sub(IDLE_NS) } else { 0 };
@@ -204,17 +204,17 @@ impl Worker {
         }
     }
 
-    /// Begins the windows of single events that were requested.
-    fn begin_traces(&mut self) {
+    /// Begins the window of single events when it was requested.
+    fn begin_trace(&mut self) {
         let requests = std::mem::take(&mut *lock(&self.shared.trace_requests));
         for at_ns in requests {
             let ago = Duration::from_nanos(monotonic_ns().saturating_sub(at_ns));
             let at = self.started.elapsed().saturating_sub(ago).as_secs_f64();
             let said = match self.pipeline.request_trace(at_ns) {
-                true => format!("single events are recorded again, {at:.1} s after the start"),
-                false => format!(
-                    "single events are not recorded {at:.1} s after the start: too many requests came"
-                ),
+                true => format!("single events are recorded from {at:.1} s after the start on"),
+                false => {
+                    format!("single events cannot be recorded again at {at:.1} s: a capture has one window")
+                }
             };
             self.notice(said);
         }

@@ -46,7 +46,7 @@ pub enum TensorShapes {
     Hottest(usize),
 }
 
-/// When single calls are kept. Its text: `10s` from the start, `steps=5..8` of training, `signal=10s` from each signal.
+/// When single calls are kept. Its text: `10s` from the start, `steps=5..8` of training, `signal=10s` from a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum TraceWindow {
@@ -59,7 +59,7 @@ pub enum TraceWindow {
         /// The first step behind them.
         until: u64,
     },
-    /// So long from each SIGUSR2 on.
+    /// So long from SIGUSR2 on.
     OnSignal(Duration),
 }
 

@@ -17,8 +17,8 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 use rustc_hash::FxHashMap;
 
+use super::event_window::EventWindow;
 use super::streams::StreamKey;
-use super::trace_windows::TraceWindows;
 use super::window::Window;
 use crate::spans::{Span, SpanEnd, SpanKind};
 use crate::trace_window::{AwaitedBegin, TraceWindow};
@@ -75,7 +75,7 @@ struct StreamPosition {
 pub(crate) struct Recorder {
     /// Begin of the capture, `CLOCK_MONOTONIC` nanoseconds.
     started_ns: u64,
-    windows: TraceWindows,
+    window: EventWindow,
     pending: Window<u64, Recorded>,
     events: Vec<Recorded>,
     lanes: Vec<Lane>,
@@ -90,11 +90,11 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Records what begins within the windows of a capture that began at a time, `CLOCK_MONOTONIC` nanoseconds.
+    /// Records what begins within the window of a capture that began at a time, `CLOCK_MONOTONIC` nanoseconds.
     pub(crate) fn new(started_ns: u64, window: TraceWindow) -> Self {
         Self {
             started_ns,
-            windows: TraceWindows::new(started_ns, window),
+            window: EventWindow::new(started_ns, window),
             pending: Window::new(PENDING_MAX),
             events: Vec::new(),
             lanes: Vec::new(),
@@ -107,19 +107,19 @@ impl Recorder {
         }
     }
 
-    /// Whether a time is within a window.
+    /// Whether a time is within the window.
     pub(super) fn is_open(&self, time_ns: u64) -> bool {
-        self.windows.contain(time_ns)
+        self.window.contains(time_ns)
     }
 
-    /// What the first window waits for, while there is none.
+    /// What the window waits for, while it has not begun.
     pub(crate) fn awaited(&self) -> Option<AwaitedBegin> {
-        self.windows.awaited()
+        self.window.awaited()
     }
 
-    /// A window is requested; false when there is none on request, or too many were.
+    /// The window is requested; false when it has ended, or is not one on request.
     pub(crate) fn request_window(&mut self, at_ns: u64) -> bool {
-        self.windows.request(at_ns)
+        self.window.request(at_ns)
     }
 
     /// A call was entered.
@@ -237,7 +237,7 @@ impl Recorder {
     /// however late they end.
     pub(crate) fn span(&mut self, span: &Span) {
         if let SpanKind::StepBegins(number) = span.kind {
-            return self.windows.step_begins(span.node, number, span.began_ns);
+            return self.window.step_begins(span.node, number, span.began_ns);
         }
         if !self.is_open(span.began_ns) {
             return;
