@@ -156,14 +156,21 @@ impl CaptureError {
                 Some(doctor::perf_event_hint(*clock, *frequency_hz))
             }
             Self::ProbeCost { .. } => Some("it takes CAP_SYS_ADMIN; run as root, or leave it out".into()),
-            Self::NoSuchProcess { .. }
-            | Self::NoUserSpace { .. }
-            | Self::NoTargets { .. }
-            | Self::SecondCgroup { .. }
-            | Self::TargetsUnreadable { .. }
-            | Self::ProcessUnreadable { .. }
-            | Self::Table(_)
-            | Self::Io { .. } => None,
+            Self::NoSuchProcess { .. } => {
+                Some("it has ended, or has another id here: `ps -e` lists those that run".into())
+            }
+            Self::NoUserSpace { .. } => Some("`ps -e` lists processes; names in brackets have none".into()),
+            Self::NoTargets { .. } => Some(
+                "names are those of /proc/PID/comm, at most 15 characters; ids of containers stand in /proc/PID/cgroup"
+                    .into(),
+            ),
+            Self::SecondCgroup { .. } => {
+                Some("record each by itself, or name the cgroup that both are below".into())
+            }
+            Self::TargetsUnreadable { .. } => {
+                Some("a cgroup is a folder below /sys/fs/cgroup (version 2): `cat /proc/PID/cgroup` shows it".into())
+            }
+            Self::ProcessUnreadable { .. } | Self::Table(_) | Self::Io { .. } => None,
         }
     }
 
