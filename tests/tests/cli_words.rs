@@ -155,6 +155,10 @@ fn an_error_is_one_line_and_a_hint() {
         assert!(lines[0].contains(error) && lines[1].contains(hint), "{said}");
     };
     check(&["record", "--pid", "4194305", "-o", "/tmp/none.dctx"], "no process with pid 4194305", "ps -e");
+    let none = "no process is in a container whose id begins with \"0123456789ab\"";
+    check(&["dump", "--container", "0123456789ab"], none, "/proc/PID/cgroup");
+    check(&["dump", "--comm", "no-such-program"], "no process is named", "15 characters");
+    check(&["dump", "--cgroup", "/no/such"], "cgroup /no/such", "/sys/fs/cgroup");
     check(&["record", "-o", "-"], "expected a file name", "export");
     check(&["record", "-o", "/no/such/folder/run.dctx"], "/no/such/folder: expected a folder", "-o");
     check(&["--pid", "1"], "needs a terminal", "--once");
@@ -326,6 +330,11 @@ fn a_timeline_is_of_traces_alone() {
     assert_eq!(json["devices"][0]["communication_ns"], 80_000);
     // The same files are one profile.
     assert!(expect_code(0, &["report", text(&ranks), "--metric", "gpu-time"]).contains("rank 1"));
+    let page = expect_code(0, &["report", text(&ranks), "--metric", "gpu-time", "--format", "html"]);
+    for table in ["Devices over time", "Stragglers", "Critical path"] {
+        assert!(page.contains(&format!("\"title\":\"{table}\"")), "{table}");
+    }
+    assert!(!page.contains("\"title\":\"Sequences\""), "a table without rows has no tab");
     fs::write(ranks.join("c.json"), trace(1, 60)).unwrap();
     assert!(expect_code(2, &["timeline", text(&ranks)]).contains("both of rank 1"));
     let folded = folder.path().join("x.folded");

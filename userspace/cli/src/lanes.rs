@@ -1,22 +1,31 @@
 //! Lanes: the single events of a file, on one clock.
 //!
-//! Owns: [`read`]. Because: the view and the page draw the same lanes of the same files. Does not: draw.
+//! Owns: reading them. Because: the view and the page draw the same lanes of the same files. Does not: draw.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use deepctx_analysis::over_time;
-use deepctx_profile::trace::EventLanes;
+use deepctx_profile::trace::{EventLanes, Job};
 
 /// The lanes of a file. One that is no trace, or has no events, has none: what shows sums then says all there is.
 pub fn read(path: &Path) -> Option<EventLanes> {
+    job(path).and_then(of_job)
+}
+
+/// The single events of a file, if it has some.
+pub fn job(path: &Path) -> Option<Arc<Job>> {
     // What comes through a pipe was read when it was opened as a profile.
     if !path.is_file() && !path.is_dir() {
         return None;
     }
-    let job = deepctx_storage::open_traces(&[path.to_owned()]).ok()?;
+    deepctx_storage::open_traces(&[path.to_owned()]).ok().map(Arc::new)
+}
+
+/// The lanes of these events; `None` when there are none.
+pub fn of_job(job: Arc<Job>) -> Option<EventLanes> {
     let offsets = over_time::clock_offsets(&job);
     let offset = |rank| offsets.iter().find(|(of, _)| *of == rank).map_or(0, |(_, offset_ns)| *offset_ns);
-    let lanes = EventLanes::new(Arc::new(job), offset);
+    let lanes = EventLanes::new(job, offset);
     (!lanes.lanes().is_empty()).then_some(lanes)
 }

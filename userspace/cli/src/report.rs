@@ -2,7 +2,8 @@
 //!
 //! Owns: the choice of the form. Does not: find or draw anything; `analysis` does.
 
-use deepctx_analysis::{Report, Subset, render};
+use deepctx_analysis::over_time::Steps;
+use deepctx_analysis::{OverTime, Report, Subset, render};
 use deepctx_storage::export::Source;
 
 use super::failure::{Done, Failure};
@@ -27,7 +28,12 @@ pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
         ReportFormat::Json => render::json::write(&report, out),
         ReportFormat::Html => {
             let source = Source { profile: subset.profile(), selection: shown, elapsed: opened.elapsed };
-            render::html::write(&source, &report, lanes::read(&arguments.profile).as_ref(), out)
+            let job = lanes::job(&arguments.profile);
+            let tables = job.as_ref().map(|job| OverTime::compute(job, Steps::default()));
+            let lanes = job.and_then(lanes::of_job);
+            let events = lanes.as_ref().zip(tables.as_ref());
+            let events = events.map(|(lanes, tables)| render::html::Events { lanes, tables });
+            render::html::write(&source, &report, events, out)
         }
     })?;
     Ok(Done::Fully)

@@ -28,7 +28,10 @@ use crate::system::{SystemMetric, SystemMetrics};
 pub use comparison::write as write_comparison;
 pub use event_difference::write as write_event_difference;
 pub use findings::write as write_findings;
+pub(super) use operators::sequence_in_words;
+pub(super) use over_time::bound_in_words;
 pub use over_time::write as write_over_time;
+pub(super) use ranks::{clock_in_words, phase_in_words};
 pub use short::write;
 
 /// Widest function name in a table; longer ones lose their middle.

@@ -70,7 +70,7 @@ pub(super) fn sequences(all: &[Sequences], rows: usize, out: &mut dyn Write) -> 
         for row in repeated.iter().take(rows) {
             let device = Nanos(row.device_ns).to_string();
             let operator = without_middle(&row.operator, OPERATOR_WIDTH);
-            let kernels = in_order(&row.kernels);
+            let kernels = sequence_in_words(&row.kernels, PARTS, KERNEL_WIDTH / 2);
             writeln!(out, "  {device:>8} {:>8}  {:>6}  {operator}: {kernels}", row.count, row.length)?;
         }
         more(repeated.len(), rows, "sequence", out)?;
@@ -78,13 +78,14 @@ pub(super) fn sequences(all: &[Sequences], rows: usize, out: &mut dyn Write) -> 
     Ok(())
 }
 
-fn in_order(parts: &[Repeated]) -> String {
+/// The first parts of a sequence, with names of at most so many columns.
+pub(in crate::render) fn sequence_in_words(parts: &[Repeated], most: usize, width: usize) -> String {
     let part = |part: &Repeated| match part.times {
-        1 => without_middle(&part.name, KERNEL_WIDTH / 2),
-        times => format!("{times} × {}", without_middle(&part.name, KERNEL_WIDTH / 2)),
+        1 => without_middle(&part.name, width),
+        times => format!("{times} × {}", without_middle(&part.name, width)),
     };
-    let shown: Vec<String> = parts.iter().take(PARTS).map(part).collect();
-    let rest = if parts.len() > PARTS { " → …" } else { "" };
+    let shown: Vec<String> = parts.iter().take(most).map(part).collect();
+    let rest = if parts.len() > most { " → …" } else { "" };
     format!("{}{rest}", shown.join(" → "))
 }
 

@@ -118,8 +118,10 @@ fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> i
     writeln!(out, "\nCritical path: what the end of the window waited for, back to its begin")?;
     for path in paths.iter().take(rows) {
         let shown = path.parts.iter().filter(|part| part.percent >= SHARE_MIN).take(PARTS);
-        let mut parts: Vec<String> =
-            shown.clone().map(|part| format!("{} {:.1}%", bound(part.bound), part.percent)).collect();
+        let mut parts: Vec<String> = shown
+            .clone()
+            .map(|part| format!("{} {:.1}%", bound_in_words(part.bound), part.percent))
+            .collect();
         let rest = 100.0 - shown.map(|part| part.percent).sum::<f64>();
         if rest >= 0.05 {
             parts.push(format!("rest {rest:.1}%"));
@@ -145,7 +147,8 @@ fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> i
     more(paths.len(), rows, "rank", out)
 }
 
-fn bound(bound: Bound) -> &'static str {
+/// What bounds a part of a critical path.
+pub(in crate::render) fn bound_in_words(bound: Bound) -> &'static str {
     match bound {
         Bound::Cpu => "CPU",
         Bound::DataLoader => "data loader",

@@ -35,7 +35,8 @@ fn slowest(steps: &[SlowestRank], rows: usize, out: &mut dyn Write) -> io::Resul
     writeln!(out, "\nSlowest rank of each step, by its own time: without waiting for others")?;
     for row in steps.iter().take(rows) {
         let [own, median] = [row.own_ns, row.median_own_ns].map(Nanos);
-        let reason = |(phase, more_ns): (Phase, u64)| format!("{} +{}", name(phase), Nanos(more_ns));
+        let reason =
+            |(phase, more_ns): (Phase, u64)| format!("{} +{}", phase_in_words(phase), Nanos(more_ns));
         let reasons = row.because.iter().take(REASONS).map(|of| (of.phase, of.slowest_ns - of.median_ns));
         let reasons: Vec<String> = reasons.map(reason).collect();
         let because = match reasons.as_slice() {
@@ -51,7 +52,8 @@ fn slowest(steps: &[SlowestRank], rows: usize, out: &mut dyn Write) -> io::Resul
     more(steps.len(), rows, "step", out)
 }
 
-fn name(phase: Phase) -> &'static str {
+/// A phase.
+pub(in crate::render) fn phase_in_words(phase: Phase) -> &'static str {
     match phase {
         Phase::Compute => "compute",
         Phase::Copies => "copies",
@@ -75,7 +77,11 @@ fn imbalance(tables: &OverTime, out: &mut dyn Write) -> io::Result<()> {
             .map(|(ns, rank)| format!("{} ({rank})", Nanos(ns)));
         let mean = Nanos(row.mean_ns as u64).to_string();
         let percent = row.imbalance_percent.unwrap_or(0.0);
-        writeln!(out, "  {mean:>8}  {most:>13}  {least:>13}  {percent:>9.1}%  {}", name(row.phase))?;
+        writeln!(
+            out,
+            "  {mean:>8}  {most:>13}  {least:>13}  {percent:>9.1}%  {}",
+            phase_in_words(row.phase)
+        )?;
     }
     Ok(())
 }
@@ -99,7 +105,7 @@ fn stragglers(found: &Stragglers, rows: usize, out: &mut dyn Write) -> io::Resul
     for row in ranks.iter().take(rows) {
         let [others, own] = [row.waited_for_ns, row.waited_ns].map(|ns| Nanos(ns).to_string());
         let (rank, times) = (row.rank, row.times_latest);
-        writeln!(out, "  {rank:>4}  {times:>9}  {others:>13}  {own:>9}  {}", clock(row))?;
+        writeln!(out, "  {rank:>4}  {times:>9}  {others:>13}  {own:>9}  {}", clock_in_words(row))?;
     }
     more(ranks.len(), rows, "rank", out)?;
     let mut all: Vec<_> = collectives.iter().collect();
@@ -114,7 +120,7 @@ fn stragglers(found: &Stragglers, rows: usize, out: &mut dyn Write) -> io::Resul
 }
 
 /// What is known of a rank's clock.
-fn clock(row: &Lateness) -> String {
+pub(in crate::render) fn clock_in_words(row: &Lateness) -> String {
     let sign = if row.clock_offset_ns < 0 { "-" } else { "" };
     let offset = Nanos(row.clock_offset_ns.unsigned_abs());
     match (row.clock, row.clock_uncertainty_ns) {

@@ -3,6 +3,8 @@
 //! Owns: the columns of the tabs. Because: whoever gets the page by mail has no tool to ask for more. Does not: draw;
 //! the page does, and holds flame graphs, functions and losses already.
 
+mod over_time;
+
 use std::io::{self, Write};
 
 use deepctx_profile::device_lines::device_lines;
@@ -12,14 +14,24 @@ use deepctx_profile::units::{Bytes, Nanos};
 use deepctx_storage::export::Source;
 use deepctx_storage::export::html::{Column, More, Tab, write_with};
 
-use super::text::accelerators::{occupancy, pool_lines};
 use crate::Report;
 use crate::findings::Findings;
+use crate::over_time::OverTime;
 use crate::ranges::Ranges;
+use crate::render::text::accelerators::{occupancy, pool_lines};
 use crate::system::{SystemMetric, SystemUnit};
 
 /// Most spans of time that are drawn in a cell.
 const STRIP: usize = 200;
+
+/// Single events of a profile, and the tables over them.
+#[derive(Clone, Copy, Debug)]
+pub struct Events<'e> {
+    /// The events.
+    pub lanes: &'e EventLanes,
+    /// The tables.
+    pub tables: &'e OverTime,
+}
 
 /// Writes the page of a profile with the tables of its report, and with its single events if it has some.
 ///
@@ -28,10 +40,12 @@ const STRIP: usize = 200;
 pub fn write(
     source: &Source<'_>,
     report: &Report,
-    events: Option<&EventLanes>,
+    events: Option<Events<'_>>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    write_with(source, More { tabs: &tabs(report), events }, out)
+    let mut tabs = tabs(report);
+    tabs.extend(events.into_iter().flat_map(|events| over_time::tabs(events.tables)));
+    write_with(source, More { tabs: &tabs, events: events.map(|events| events.lanes) }, out)
 }
 
 /// Writes the page of a profile with its findings.

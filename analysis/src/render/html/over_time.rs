@@ -1,0 +1,323 @@
+//! Tabs of the tables over time.
+//!
+//! Owns: their columns. Because: the page has room for every row, and its reader has no tool to ask for more. Does not:
+//! compute; the words for what a path was bound by, and for phases, are those of the text.
+
+use deepctx_profile::units::{Bytes, Nanos};
+use deepctx_storage::export::html::{Column, Tab};
+
+use super::{percent, tab};
+use crate::over_time::{Operators, OverTime};
+use crate::render::text::{bound_in_words, clock_in_words, phase_in_words, sequence_in_words};
+
+/// Most rows of a tab: more would slow the page down, and nobody reads them.
+const ROWS_MAX: usize = 1000;
+
+/// Every table with rows.
+pub(super) fn tabs(tables: &OverTime) -> impl Iterator<Item = Tab> {
+    let tabs = [
+        devices(tables),
+        critical_paths(tables),
+        idle(tables),
+        launches(tables),
+        operators(tables),
+        sequences(tables),
+        copies(tables),
+        steps(tables),
+        slowest(tables),
+        imbalance(tables),
+        ranks(tables),
+        communicators(tables),
+    ];
+    tabs.into_iter().filter(|tab| !tab.rows.is_empty())
+}
+
+/// A tab with the first rows.
+fn first(id: &str, title: &str, columns: &[Column], rows: impl Iterator<Item = Vec<String>>) -> Tab {
+    let mut rows: Vec<_> = rows.collect();
+    let left_out = rows.len().saturating_sub(ROWS_MAX);
+    rows.truncate(ROWS_MAX);
+    tab(id, title, columns, left_out, rows)
+}
+
+fn share(part: u64, whole: u64) -> String {
+    percent(part as f64 * 100.0 / whole.max(1) as f64)
+}
+
+fn time(ns: u64) -> String {
+    Nanos(ns).to_string()
+}
+
+fn numbers<const N: usize>(titles: [&str; N]) -> Vec<Column> {
+    titles.map(Column::number).to_vec()
+}
+
+fn devices(tables: &OverTime) -> Tab {
+    let columns = numbers([
+        "Rank",
+        "Device",
+        "Span",
+        "Idle",
+        "Compute",
+        "Communication",
+        "Memory",
+        "Communication overlapped",
+        "Kernels",
+    ]);
+    let rows = tables.devices.iter().map(|row| {
+        let parts = [row.idle_ns, row.compute_ns, row.communication_ns, row.memory_ns];
+        let mut cells = vec![row.rank.to_string(), row.device.to_string(), time(row.span_ns)];
+        cells.extend(parts.map(|part| share(part, row.span_ns)));
+        cells.push(row.overlap_percent.map_or_else(String::new, percent));
+        cells.push(row.kernels.to_string());
+        cells
+    });
+    first("devices-over-time", "Devices over time", &columns, rows)
+}
+
+/// The parts of each path, and the work with most time on it.
+fn critical_paths(tables: &OverTime) -> Tab {
+    let columns = [numbers(["Rank", "Share", "Time", "Times"]), vec![Column::code("What")]].concat();
+    let rows = tables.critical_paths.iter().flat_map(|path| {
+        let row = |time_ns, count: Option<u64>, what: &str| {
+            let count = count.map_or_else(String::new, |count| count.to_string());
+            vec![path.rank.to_string(), share(time_ns, path.window_ns), time(time_ns), count, what.to_owned()]
+        };
+        let parts = path.parts.iter().map(move |part| row(part.time_ns, None, bound_in_words(part.bound)));
+        let links = path.sure_links + path.inferred_links;
+        let guessed = (path.inferred_links > 0).then(|| {
+            let what = format!("{} of {links} links are guessed", path.inferred_links);
+            vec![path.rank.to_string(), String::new(), String::new(), String::new(), what]
+        });
+        let work = path.work.iter().map(move |of| row(of.time_ns, Some(of.count), &of.name));
+        parts.chain(guessed).chain(work).collect::<Vec<_>>()
+    });
+    first("critical-path", "Critical path", &columns, rows)
+}
+
+fn idle(tables: &OverTime) -> Tab {
+    let columns = numbers([
+        "Rank",
+        "Device",
+        "Stream",
+        "Late launch",
+        "Kernel wait",
+        "Other",
+        "Unknown",
+        "Operations",
+        "Queue, mean",
+        "Queue, most",
+    ]);
+    let rows = tables.idle.iter().map(|row| {
+        let same = |of: &&crate::over_time::Queue| {
+            (of.rank, of.device, of.stream) == (row.rank, row.device, row.stream)
+        };
+        let queue = tables.queues.iter().find(same);
+        let stream = row.stream.map_or_else(String::new, |stream| stream.to_string());
+        let mut cells = vec![row.rank.to_string(), row.device.to_string(), stream];
+        cells.extend([row.host_wait_ns, row.kernel_wait_ns, row.other_ns, row.unknown_ns].map(time));
+        cells.push(row.operations.to_string());
+        cells.push(queue.map_or_else(String::new, |queue| format!("{:.1}", queue.mean)));
+        cells.push(queue.map_or_else(String::new, |queue| queue.max.to_string()));
+        cells
+    });
+    first("idle-streams", "Idle streams", &columns, rows)
+}
+
+fn launches(tables: &OverTime) -> Tab {
+    let columns = numbers([
+        "Rank",
+        "Launches",
+        "Delay, median",
+        "Delay, most",
+        "Delays > 100 µs",
+        "Calls > 50 µs",
+        "Shorter than their call",
+        "Without a call",
+    ]);
+    let launching =
+        tables.launches.iter().filter(|row| row.launches + row.before_trace + row.without_call > 0);
+    let rows = launching.map(|row| {
+        let counts =
+            [row.long_delays, row.long_calls, row.short_operations, row.without_call + row.before_trace];
+        let mut cells = vec![row.rank.to_string(), row.launches.to_string()];
+        cells.extend([row.delay_median_ns, row.delay_max_ns].map(time));
+        cells.extend(counts.map(|count| count.to_string()));
+        cells
+    });
+    first("launches", "Launches", &columns, rows)
+}
+
+fn operators(tables: &OverTime) -> Tab {
+    let columns = [
+        numbers(["Rank", "Device time", "", "Calls", "Kernels per call", "Host time"]),
+        vec![Column::code("Operator"), Column::code("Most of its kernels' time")],
+    ];
+    let rows = tables.operators.iter().flat_map(|of| {
+        let whole = whole_of(of);
+        let launching = of.rows.iter().filter(|row| row.launched.count > 0);
+        let rows = launching.map(move |row| {
+            let kernel = row.launched.kernels.first();
+            let device_ns = row.launched.device_ns;
+            vec![
+                of.rank.to_string(),
+                time(device_ns),
+                share(device_ns, whole),
+                row.calls.to_string(),
+                format!("{:.1}", row.kernels_per_call),
+                time(row.host_ns),
+                row.name.clone(),
+                kernel.map_or_else(String::new, |kernel| format!("{} × {}", kernel.count, kernel.name)),
+            ]
+        });
+        let outside = (of.outside.count > 0).then(|| {
+            let what = format!("by no operator: {} operations of the device", of.outside.count);
+            let times = [time(of.outside.device_ns), share(of.outside.device_ns, whole)];
+            let empty = [const { String::new() }; 3];
+            [of.rank.to_string()].into_iter().chain(times).chain(empty).chain([what, String::new()]).collect()
+        });
+        rows.chain(outside).collect::<Vec<Vec<String>>>()
+    });
+    first("operators-over-time", "Operators and kernels", &columns.concat(), rows)
+}
+
+fn whole_of(of: &Operators) -> u64 {
+    of.rows.iter().map(|row| row.launched.device_ns).sum::<u64>() + of.outside.device_ns
+}
+
+fn sequences(tables: &OverTime) -> Tab {
+    let columns = [
+        numbers(["Rank", "Device time", "Calls", "Length"]),
+        vec![Column::code("Operator"), Column::code("Kernels in order")],
+    ];
+    let rows = tables.sequences.iter().flat_map(|of| {
+        let repeated = of.rows.iter().filter(|row| row.count > 1);
+        repeated.map(|row| {
+            let numbers =
+                [of.rank.to_string(), time(row.device_ns), row.count.to_string(), row.length.to_string()];
+            let names = [row.operator.clone(), sequence_in_words(&row.kernels, usize::MAX, usize::MAX)];
+            numbers.into_iter().chain(names).collect()
+        })
+    });
+    first("sequences", "Sequences", &columns.concat(), rows)
+}
+
+fn copies(tables: &OverTime) -> Tab {
+    let columns = [numbers(["Rank", "Times", "Bytes", "Time", "GB/s"]), vec![Column::code("What")]].concat();
+    let rows = tables.copies.iter().map(|row| {
+        vec![
+            row.rank.to_string(),
+            row.count.to_string(),
+            Bytes(row.bytes).to_string(),
+            time(row.time_ns),
+            row.gb_per_second.map_or_else(String::new, |speed| format!("{speed:.3}")),
+            row.name.clone(),
+        ]
+    });
+    first("copies", "Copies and fills", &columns, rows)
+}
+
+fn steps(tables: &OverTime) -> Tab {
+    let columns = numbers([
+        "Rank",
+        "Step",
+        "Length",
+        "Kernels",
+        "Copies",
+        "Communication",
+        "API calls",
+        "Data loader",
+        "Operators",
+        "Nothing",
+    ]);
+    let rows = tables.steps.iter().map(|row| {
+        let parts = [
+            row.kernel_ns,
+            row.copy_ns + row.fill_ns,
+            row.communication_ns,
+            row.api_call_ns,
+            row.data_loader_ns,
+            row.operator_ns,
+            row.other_ns,
+        ];
+        let mut cells = vec![row.rank.to_string(), row.step.to_string(), time(row.length_ns)];
+        cells.extend(parts.map(|part| share(part, row.length_ns)));
+        cells
+    });
+    first("step-split", "Steps over time", &columns, rows)
+}
+
+fn slowest(tables: &OverTime) -> Tab {
+    let columns = [
+        numbers(["Step", "Slowest rank", "Its own time", "Median", "Ranks"]),
+        vec![Column::text("Because of")],
+    ];
+    let rows = tables.slowest.iter().map(|row| {
+        let because = row.because.iter().map(|of| {
+            format!("{} +{}", phase_in_words(of.phase), time(of.slowest_ns.saturating_sub(of.median_ns)))
+        });
+        vec![
+            row.step.to_string(),
+            row.slowest_rank.to_string(),
+            time(row.own_ns),
+            time(row.median_own_ns),
+            row.ranks.to_string(),
+            because.collect::<Vec<_>>().join(", "),
+        ]
+    });
+    first("slowest-ranks", "Slowest rank", &columns.concat(), rows)
+}
+
+fn imbalance(tables: &OverTime) -> Tab {
+    let columns =
+        [vec![Column::text("Phase")], numbers(["Mean", "Most", "Rank", "Least", "Rank", "Above mean"])];
+    let rows = tables.imbalance.iter().filter_map(|row| {
+        let above = percent(row.imbalance_percent?);
+        Some(vec![
+            phase_in_words(row.phase).to_owned(),
+            time(row.mean_ns as u64),
+            time(row.most_ns),
+            row.most_rank.to_string(),
+            time(row.least_ns),
+            row.least_rank.to_string(),
+            above,
+        ])
+    });
+    first("phases-over-ranks", "Phases over ranks", &columns.concat(), rows)
+}
+
+fn ranks(tables: &OverTime) -> Tab {
+    let columns = [
+        numbers(["Rank", "Latest in", "Others waited", "It waited"]),
+        vec![Column::text("Offset of its clock")],
+    ];
+    let rows = tables.stragglers.ranks.iter().map(|row| {
+        vec![
+            row.rank.to_string(),
+            row.times_latest.to_string(),
+            time(row.waited_for_ns),
+            time(row.waited_ns),
+            clock_in_words(row),
+        ]
+    });
+    first("stragglers", "Stragglers", &columns.concat(), rows)
+}
+
+fn communicators(tables: &OverTime) -> Tab {
+    let columns = [
+        numbers(["Ranks", "Collectives", "Waited", "Transfer", "Latest most often", "Times"]),
+        vec![Column::code("Communicator")],
+    ];
+    let rows = tables.communicators.iter().map(|row| {
+        vec![
+            row.ranks.to_string(),
+            row.collectives.to_string(),
+            time(row.waited_ns),
+            time(row.transfer_ns),
+            row.latest_rank.to_string(),
+            row.times_latest.to_string(),
+            row.communicator.clone(),
+        ]
+    });
+    first("communicators", "Communicators", &columns.concat(), rows)
+}
