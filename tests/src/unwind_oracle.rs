@@ -204,9 +204,10 @@ impl Report {
         // What was derived from instructions has no other reader to be compared with.
         let is_derived = |rule: &Rule| rule.detail == rule_detail::DERIVED || rule.cfa == rule_kind::REGISTER;
         let at = |address: u64| table.lookup(address).unwrap_or_default();
-        // Up to a derived function that begins nearby it is padding, where the rule before goes on.
+        // Up to a derived function or an entry point that begins nearby it is padding, where the rule before goes on.
         let near = begin..end.min(begin + PADDING_MAX + 1);
-        let is_padding = near.clone().any(|address| is_derived(&at(address)));
+        let is_marked_entry = |address: u64| address == entry && at(address).cfa == rule_kind::END;
+        let is_padding = near.clone().any(|address| is_derived(&at(address)) || is_marked_entry(address));
         for address in [begin, end - 1] {
             let found = at(address);
             let is_entry = (entry..entry.saturating_add(ENTRY_BYTES)).contains(&address);
