@@ -25,8 +25,9 @@ struct Report {
     compared_rbp: u64,
     wrong_cfa: u64,
     wrong_rbp: u64,
-    /// Of the wrong ones, where the compiler states a deeper stack.
-    stated_too_deep: u64,
+    /// Of the wrong ones, where the compiler's row comes late: it still states the stack before a release, or lacks the
+    /// word that was just pushed.
+    stated_late: u64,
     examples: Vec<String>,
 }
 
@@ -55,8 +56,12 @@ impl Report {
                 self.compared += 1;
                 if cfa != Ok(0) {
                     self.wrong_cfa += 1;
-                    self.stated_too_deep +=
-                        u64::from(stated.cfa == rule_kind::SP && matches!(cfa, Ok(8..=64)));
+                    let is_late = match cfa {
+                        Ok(8..=64) => true,
+                        Ok(-8) => is_behind_push(code, from, begin, address),
+                        _ => false,
+                    };
+                    self.stated_late += u64::from(stated.cfa == rule_kind::SP && is_late);
                     self.example(address, &stated, &rule, state);
                 }
             }
@@ -75,6 +80,12 @@ impl Report {
             self.examples.push(format!("{address:#x}: stated {stated:?}\n  derived {rule:?}\n  {state:?}"));
         }
     }
+}
+
+/// Whether the instruction before this one, the first of its range, pushes a register (`50+r`, `41 50+r`).
+fn is_behind_push(code: &[u8], from: u32, begin: u64, address: u64) -> bool {
+    let before = from.checked_sub(1).map(|at| code[at as usize]);
+    address == begin + u64::from(from) && before.is_some_and(|byte| byte & 0xf8 == 0x50)
 }
 
 fn compare(path: &Path) -> Option<Report> {
@@ -148,14 +159,14 @@ fn derived_rows_agree_with_gcc() {
     assert!(compared > 10_000, "none of the libraries is installed");
 }
 
-/// LLVM 21 has wrong rows for some epilogues: where it moves an `add rsp, n` that two paths share in front of the
-/// branch, the row after it still has the previous stack pointer. Some 30 of half a million instructions of this
-/// program.
+/// LLVM 21 has rows that come late: where it moves an `add rsp, n` that two paths share in front of the branch, and
+/// where it moves an instruction between a `push` of an argument and its row. Some 30 of half a million instructions of
+/// this program.
 #[test]
-fn derived_rows_agree_with_llvm_except_epilogues() {
+fn derived_rows_agree_with_llvm_except_late_rows() {
     let report = compare(&std::env::current_exe().unwrap()).unwrap();
     assert!(report.compared > 10_000, "{report:?}");
     assert_eq!(report.wrong_rbp, 0, "{:#?}", report.examples);
     assert!(report.wrong_cfa * 10_000 <= report.compared, "{:#?}", report.examples);
-    assert_eq!(report.wrong_cfa, report.stated_too_deep, "{:#?}", report.examples);
+    assert_eq!(report.wrong_cfa, report.stated_late, "{:#?}", report.examples);
 }
