@@ -72,7 +72,7 @@ fn devices(tables: &OverTime) -> Tab {
         cells.push(row.kernels.to_string());
         cells
     });
-    first("devices-over-time", "Devices over time", &columns, rows)
+    first("breakdown", "Devices over time", &columns, rows)
 }
 
 /// The parts of each path, and the work with most time on it.
@@ -92,7 +92,7 @@ fn critical_paths(tables: &OverTime) -> Tab {
         let work = path.work.iter().map(move |of| row(of.time_ns, Some(of.count), &of.name));
         parts.chain(guessed).chain(work).collect::<Vec<_>>()
     });
-    first("critical-path", "Critical path", &columns, rows)
+    first("path", "Critical path", &columns, rows)
 }
 
 fn idle(tables: &OverTime) -> Tab {
@@ -121,7 +121,7 @@ fn idle(tables: &OverTime) -> Tab {
         cells.push(queue.map_or_else(String::new, |queue| queue.max.to_string()));
         cells
     });
-    first("idle-streams", "Idle streams", &columns, rows)
+    first("idle", "Idle streams", &columns, rows)
 }
 
 fn launches(tables: &OverTime) -> Tab {
@@ -178,7 +178,7 @@ fn operators(tables: &OverTime) -> Tab {
         });
         rows.chain(outside).collect::<Vec<Vec<String>>>()
     });
-    first("operators-over-time", "Operators and kernels", &columns.concat(), rows)
+    first("launched", "Operators and kernels", &columns.concat(), rows)
 }
 
 fn whole_of(of: &Operators) -> u64 {
@@ -244,7 +244,7 @@ fn steps(tables: &OverTime) -> Tab {
         cells.extend(parts.map(|part| share(part, row.length_ns)));
         cells
     });
-    first("step-split", "Steps over time", &columns, rows)
+    first("split", "Steps over time", &columns, rows)
 }
 
 fn slowest(tables: &OverTime) -> Tab {
@@ -265,7 +265,7 @@ fn slowest(tables: &OverTime) -> Tab {
             because.collect::<Vec<_>>().join(", "),
         ]
     });
-    first("slowest-ranks", "Slowest rank", &columns.concat(), rows)
+    first("slowest", "Slowest rank", &columns.concat(), rows)
 }
 
 fn imbalance(tables: &OverTime) -> Tab {
@@ -283,7 +283,7 @@ fn imbalance(tables: &OverTime) -> Tab {
             above,
         ])
     });
-    first("phases-over-ranks", "Phases over ranks", &columns.concat(), rows)
+    first("imbalance", "Phases over ranks", &columns.concat(), rows)
 }
 
 fn ranks(tables: &OverTime) -> Tab {
