@@ -1,6 +1,6 @@
 //! Pages for one task each, followed as a reader follows them.
 //!
-//! Owns: which lines of a page are its commands, which words it tells a reader to look at, and running the commands as
+//! Owns: which lines of a page are its commands, which words it asks a reader to look at, and running the commands as
 //! they stand there. Because: output on a page is true of the day on which it was recorded, and the program goes on.
 //! Does not: start what a page profiles; each test does.
 //!
@@ -31,19 +31,19 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Runs the commands of a page, and looks for what it tells to look at.
+    /// Runs the commands of a page, and looks for what it asks to look at.
     #[track_caller]
     pub(crate) fn follows(&self, page: &str) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("docs").join(page);
         let text = std::fs::read_to_string(path).unwrap();
         let (commands, shown) = console(&text);
-        let told = told(&text);
+        let expected = to_look_at(&text);
         assert!(
-            !commands.is_empty() && !told.is_empty(),
+            !commands.is_empty() && !expected.is_empty(),
             "{page} has no commands, or says of nothing to look at it"
         );
         let said: String = commands.iter().map(|command| self.run(command)).collect();
-        for words in told {
+        for words in expected {
             assert!(shown.contains(words), "{page}: not in its own output: {words}");
             assert!(said.contains(words), "{page}: not said here: {words}\n{said}");
         }
@@ -95,8 +95,8 @@ fn console(page: &str) -> (Vec<&str>, String) {
     (commands, shown)
 }
 
-/// What the page tells to look at.
-fn told(page: &str) -> Vec<&str> {
+/// What the page asks to look at.
+fn to_look_at(page: &str) -> Vec<&str> {
     let part = page.split("\n## ").find(|part| part.starts_with("What to look at\n")).unwrap_or_default();
     part.lines().filter_map(|line| Some(line.strip_prefix("- `")?.split_once('`')?.0)).collect()
 }

@@ -45,14 +45,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
     if let Some(raw) = &arguments.capture.raw {
         output::refuse_existing_file(raw, arguments.force)?;
     }
-    let askers = arguments.flight.keep.is_some().then(Askers::default);
-    if askers.is_some() {
-        WRITE_KEPT.hold()?;
-    }
-    let traces_on_signal = matches!(arguments.trace, Some(TraceWindow::OnSignal(_)));
-    if traces_on_signal {
-        BEGIN_TRACE.hold()?;
-    }
+    let (askers, traces_on_signal) = hold_signals(arguments)?;
     workers::install();
     let waiting = start_command(arguments)?;
     let mut target = target::of_record(arguments)?;
@@ -94,6 +87,19 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
         output.pack()?;
     }
     Ok(done(ended.command, status.lost_share, arguments.max_loss))
+}
+
+/// Holds back the signals that ask for something: who asks the flight recorder, and whether one begins a trace.
+fn hold_signals(arguments: &RecordArgs) -> Result<(Option<Askers>, bool), Failure> {
+    let askers = arguments.flight.keep.is_some().then(Askers::default);
+    if askers.is_some() {
+        WRITE_KEPT.hold()?;
+    }
+    let traces_on_signal = matches!(arguments.trace, Some(TraceWindow::OnSignal(_)));
+    if traces_on_signal {
+        BEGIN_TRACE.hold()?;
+    }
+    Ok((askers, traces_on_signal))
 }
 
 /// Starts the command, if there is one, stopped before its first instruction.
