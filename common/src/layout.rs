@@ -25,7 +25,7 @@ const _: () = {
     assert!(offset_of!(StackSample, kernel_words) == 64);
     assert!(offset_of!(StackSample, generation) == 76);
     assert!(size_of::<ProcessEvent>() == 48);
-    assert!(size_of::<Wake>() == 64);
+    assert!(size_of::<Wake>() == 80);
     assert!(size_of::<Fetch>() == 8);
     assert!(size_of::<Site>() == 16 + 8 * crate::call::ARGUMENTS_MAX);
     assert!(size_of::<Call>() == 16);
@@ -36,7 +36,7 @@ const _: () = {
     assert!(size_of::<Sample>() == 40 && offset_of!(Sample, context) == 36);
     assert!(size_of::<Cubin>() == 24);
     assert!(size_of::<Device>() == 168 && offset_of!(Device, memory) == 32 && offset_of!(Device, name) == 72);
-    assert!(size_of::<Blocked>() == 24);
+    assert!(size_of::<Blocked>() == 40);
     assert!(size_of::<Thread>() == 1432 && offset_of!(Thread, switches) == 24);
     assert!(offset_of!(Thread, system_call) == 88 && offset_of!(Thread, kernel) == 416);
     assert!(size_of::<ThreadFields>() == 32);

@@ -39,14 +39,20 @@ pub struct Blocked {
     pub tid: u32,
     /// One of [`crate::record::wake_stack`].
     pub stack: u32,
-    /// Padding.
-    pub reserved: u32,
+    /// One of [`crate::record::waker`].
+    pub waker: u32,
+    /// When it was woken, `CLOCK_MONOTONIC` nanoseconds; 0 until then.
+    pub woken_ns: u64,
+    /// Process of the thread that woke it, in the pid namespace of the profiler; 0 for none.
+    pub waker_pid: u32,
+    /// That thread, likewise.
+    pub waker_tid: u32,
 }
 
 /// Stacks of waits that a CPU walks in a second: at 5 to 10 µs each, at most one percent of it.
 pub const WAITS_WALKED_PER_SECOND: u32 = 1000;
 
-/// Most threads that are off their CPUs at a time: 64 Ki entries of 24 bytes.
+/// Most threads that are off their CPUs at a time: 64 Ki entries of 40 bytes.
 pub const BLOCKED_MAX: u32 = 1 << 16;
 
 /// Bits of [`Target::flags`].

@@ -125,8 +125,26 @@ pub struct Wake {
     pub comm: [u8; 16],
     /// One of [`wake_stack`].
     pub stack: u32,
-    /// Padding.
-    pub reserved: u32,
+    /// One of [`waker`].
+    pub waker: u32,
+    /// When it was woken: it waited for a CPU from then on. `CLOCK_MONOTONIC`, nanoseconds; 0 if nobody was seen to.
+    pub woken_ns: u64,
+    /// Process of the thread that woke it, in the pid namespace of the profiler; 0 for none.
+    pub waker_pid: u32,
+    /// That thread, likewise.
+    pub waker_tid: u32,
+}
+
+/// Values of [`Wake::waker`].
+pub mod waker {
+    /// Nobody was seen to: it was ready to run all the time, or was woken before it had left its CPU.
+    pub const NONE: u32 = 0;
+    /// A thread, in a system call or of the kernel.
+    pub const THREAD: u32 = 1;
+    /// A thread that has no number in the pid namespace of the profiler.
+    pub const THREAD_OUTSIDE: u32 = 2;
+    /// An interrupt: a timer, a device, a packet. Which thread it came upon means nothing.
+    pub const INTERRUPT: u32 = 3;
 }
 
 /// Values of [`Wake::stack`].

@@ -47,6 +47,24 @@ pub fn last_arguments() -> [u64; 3] {
     arch::LAST_ARGUMENTS.map(at)
 }
 
+/// Whether an interrupt runs, not the task that it came upon. `context` is that of a tracepoint's program, which the
+/// kernel puts on the stack it runs on: interrupts have stacks of their own, except for those that come upon a thread in
+/// user mode, which is in no system call then.
+#[inline(always)]
+pub fn is_interrupted(context: *const core::ffi::c_void) -> bool {
+    /// No task has a larger stack (`THREAD_SIZE`: 16 KiB, twice that with KASAN).
+    const STACK_BYTES: u64 = 32 << 10;
+    // SAFETY: helper without arguments.
+    if unsafe { bpf_get_current_pid_tgid() } == 0 {
+        return true;
+    }
+    // SAFETY: helpers of kernel 5.15. The registers are at the top of the task's stack, which stays where it is.
+    let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64;
+    // The kernel's verifier takes the difference of two addresses, and no comparison of them.
+    regs.wrapping_sub(context as u64) > STACK_BYTES
+        || read::<u32>(regs + arch::SYSTEM_CALL as u64) == u32::MAX
+}
+
 /// Ids of the running task; `None` when it is not visible in the profiler's namespace.
 #[inline(always)]
 pub fn current_ids(config: &Config) -> Option<Ids> {

@@ -1,5 +1,7 @@
 //! Registers of an aarch64 thread, as the kernel keeps them.
 
+use core::mem::offset_of;
+
 use aya_ebpf::bindings::{bpf_user_pt_regs_t, user_pt_regs};
 use deepctx_common::config::Config;
 use deepctx_walk::unwind_row::aarch64::{Registers, address_mask, dwarf};
@@ -19,6 +21,9 @@ pub struct UserRegs {
 
 /// Where the third, fourth and fifth argument of a system call are: x2, x3, x4.
 pub const LAST_ARGUMENTS: [usize; 3] = [2 * 8, 3 * 8, 4 * 8];
+
+/// Where the number of the system call is that a thread is in: [`NO_SYSTEM_CALL`] outside of one.
+pub const SYSTEM_CALL: usize = offset_of!(UserRegs, system_call);
 
 /// `NO_SYSCALL`
 const NO_SYSTEM_CALL: i32 = -1;

@@ -15,6 +15,9 @@ pub type UserRegs = pt_regs;
 pub const LAST_ARGUMENTS: [usize; 3] =
     [offset_of!(UserRegs, rdx), offset_of!(UserRegs, r10), offset_of!(UserRegs, r8)];
 
+/// Where the number of the system call is that a thread is in; the low half is all ones outside of one.
+pub const SYSTEM_CALL: usize = offset_of!(UserRegs, orig_rax);
+
 /// What a return takes off the stack.
 pub const RETURN_ADDRESS_BYTES: u64 = 8;
 

@@ -1,6 +1,6 @@
 //! Off-CPU: the moments at which a thread of a target leaves its CPU and comes back to one.
 //!
-//! Owns: which switches count, and the share of a CPU that their walks may take. Because: a wait's stack is only there
+//! Owns: which switches count, who woke the thread, and the share of a CPU that walks may take. Because: a wait's stack is only there
 //! when the wait begins, and how long it will be is only known when it ends: so the stack goes out first and the time
 //! follows. Does not: pair the two (user space does), or lose time: a wait without a walk still gets its time.
 
@@ -11,7 +11,7 @@ use aya_ebpf::programs::RawTracePointContext;
 use deepctx_common::config::Config;
 use deepctx_common::end::Counter;
 use deepctx_common::process::{Blocked, WAITS_WALKED_PER_SECOND};
-use deepctx_common::record::{Wake, kind, sample_flag, wake_stack};
+use deepctx_common::record::{Wake, kind, sample_flag, wake_stack, waker};
 
 use super::state::Bucket;
 use crate::emit::{self, Urgency};
@@ -71,7 +71,10 @@ fn comes(config: &Config, next: u64) {
         began_ns: blocked.began_ns,
         comm: task::read::<u128>(next + u64::from(config.task_comm)).to_le_bytes(),
         stack: blocked.stack,
-        reserved: 0,
+        waker: blocked.waker,
+        woken_ns: blocked.woken_ns,
+        waker_pid: blocked.waker_pid,
+        waker_tid: blocked.waker_tid,
     };
     // SAFETY: a whole record on the stack.
     unsafe { emit::record(&raw const wake, size, Urgency::Later) };
@@ -96,15 +99,45 @@ fn leaves(ctx: &RawTracePointContext, config: &Config, prev: u64, now: u64) {
     }
     let flags = sample_flag::OFF_CPU | if state == 0 { sample_flag::PREEMPTED } else { 0 };
     // First the entry: a stack whose wait never ends would seem to wait for ever.
-    let blocked = Blocked { began_ns: now, pid: ids.pid, tid: ids.tid, stack: wake_stack::SENT, reserved: 0 };
+    let blocked = Blocked { began_ns: now, pid: ids.pid, tid: ids.tid, ..Blocked::default() };
     if BLOCKED.insert(&key, blocked, 0).is_err() {
         emit::count(Counter::WaitsUntracked);
         return;
     }
     let stack = walked(ctx, config, ids, flags, now);
-    if stack != wake_stack::SENT {
-        let _ = BLOCKED.insert(&key, Blocked { stack, ..blocked }, 0);
+    if stack != wake_stack::SENT
+        && let Some(blocked) = BLOCKED.get_ptr_mut(&key)
+    {
+        // SAFETY: until this switch is over the thread does not run again, so the entry stays. Whoever wakes it
+        // meanwhile writes other fields.
+        unsafe { (*blocked).stack = stack };
     }
+}
+
+/// `TP_PROTO(struct task_struct *p)`: the running task, or an interrupt, wakes `p`. Of several, the last one before the
+/// thread runs counts.
+#[raw_tracepoint(tracepoint = "sched_waking")]
+pub fn waking(ctx: RawTracePointContext) -> i32 {
+    let config = config();
+    let key = task::read::<u32>(ctx.arg::<u64>(0) + u64::from(config.task_pid));
+    let Some(blocked) = BLOCKED.get_ptr_mut(&key) else { return 0 };
+    let (waker, ids) = match task::is_interrupted(ctx.as_ptr()) {
+        true => (waker::INTERRUPT, None),
+        false => match task::current_ids(config) {
+            Some(ids) => (waker::THREAD, Some(ids)),
+            None => (waker::THREAD_OUTSIDE, None),
+        },
+    };
+    let Ids { pid, tid } = ids.unwrap_or(Ids { pid: 0, tid: 0 });
+    // SAFETY: the kernel holds the lock of the thread that is woken, so wakers follow one another, and the switch that
+    // takes the entry comes after them; a slot of the map stays readable.
+    unsafe {
+        (*blocked).woken_ns = bpf_ktime_get_ns();
+        (*blocked).waker = waker;
+        (*blocked).waker_pid = pid;
+        (*blocked).waker_tid = tid;
+    }
+    0
 }
 
 /// Sends the stack of the running task, if the CPU's share of walks allows it. One of [`wake_stack`].

@@ -43,13 +43,15 @@ pub enum RecordedKind {
     Range,
     /// A training step. `position` is its number at its place: 1 is the first one whose begin was seen.
     Step,
+    /// A thread was off its CPU. [`Recorded::wake_up`] says who ended that.
+    OffCpu,
     /// Nothing: events of this lane and time were lost. `position` is how many.
     Gap,
 }
 
 impl RecordedKind {
     /// Every kind.
-    pub const ALL: [RecordedKind; 14] = [
+    pub const ALL: [RecordedKind; 15] = [
         RecordedKind::Launch,
         RecordedKind::Transfer,
         RecordedKind::Record,
@@ -63,6 +65,7 @@ impl RecordedKind {
         RecordedKind::Graph,
         RecordedKind::Range,
         RecordedKind::Step,
+        RecordedKind::OffCpu,
         RecordedKind::Gap,
     ];
 
@@ -82,6 +85,7 @@ impl RecordedKind {
             RecordedKind::Graph => "graph",
             RecordedKind::Range => "range",
             RecordedKind::Step => "step",
+            RecordedKind::OffCpu => "off-cpu",
             RecordedKind::Gap => "gap",
         }
     }
@@ -152,6 +156,31 @@ pub struct Cause {
     pub basis: Basis,
 }
 
+/// Who woke a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WokenBy {
+    /// A thread.
+    Thread {
+        /// Its process.
+        pid: u32,
+        /// Itself.
+        tid: u32,
+    },
+    /// A thread that the profiler sees no number of, in another pid namespace.
+    ThreadOutside,
+    /// An interrupt: a timer, a device, a packet.
+    Interrupt,
+}
+
+/// A thread that was off its CPU was woken: from then on it waited for a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WakeUp {
+    /// How long after it had left its CPU.
+    pub after: Nanos,
+    /// By whom.
+    pub by: WokenBy,
+}
+
 /// Where events happen one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
@@ -192,14 +221,16 @@ pub struct Recorded {
     pub id: u64,
     /// What caused it; `None` when nothing did, or nobody saw it.
     pub cause: Option<Cause>,
-    /// Of work: the number that the driver gave its call; 0 for none.
+    /// Of work: the number that the driver gave its call; 0 for none. Of time off the CPU: how it ended, 0 if nobody
+    /// was seen to wake the thread.
     pub correlation: u32,
     /// Of a call: handle of its stream, 1 for the default stream, 2 for the thread's own; 0 for none.
     pub stream: u64,
-    /// Of a call: handle of the event or of the launchable graph; 0 for none.
+    /// Of a call: handle of the event or of the launchable graph; 0 for none. Of time off the CPU: process and thread
+    /// that ended it, 32 bits each; 0 for none.
     pub object: u64,
     /// Of a call: work and records that its stream got up to and with it; 0 when it is recorded into a graph. Of a
-    /// gap: events lost. Of a step: its number.
+    /// gap: events lost. Of a step: its number. Of time off the CPU: nanoseconds until the thread was woken.
     pub position: u64,
     /// Bytes copied or filled by work; 0 when not known.
     pub bytes: u64,
@@ -225,6 +256,30 @@ impl Recorded {
             bytes: 0,
             graph_node: 0,
         }
+    }
+
+    /// Time off the CPU.
+    pub fn off_cpu(lane: u32, start: Nanos, end: End, node: NodeId, wake_up: Option<WakeUp>) -> Self {
+        let (how, by) = match wake_up.map(|wake_up| wake_up.by) {
+            None => (0, 0),
+            Some(WokenBy::Thread { pid, tid }) => (1, u64::from(pid) << 32 | u64::from(tid)),
+            Some(WokenBy::ThreadOutside) => (2, 0),
+            Some(WokenBy::Interrupt) => (3, 0),
+        };
+        let position = wake_up.map_or(0, |wake_up| wake_up.after.0);
+        let event = Self::gap(lane, (start, start), position);
+        Recorded { kind: RecordedKind::OffCpu, end, node, correlation: how, object: by, ..event }
+    }
+
+    /// Who ended this time off the CPU; `None` when nobody was seen to, and of everything else.
+    pub fn wake_up(&self) -> Option<WakeUp> {
+        let by = match self.correlation {
+            1 => WokenBy::Thread { pid: (self.object >> 32) as u32, tid: self.object as u32 },
+            2 => WokenBy::ThreadOutside,
+            3 => WokenBy::Interrupt,
+            _ => return None,
+        };
+        (self.kind == RecordedKind::OffCpu).then_some(WakeUp { after: Nanos(self.position), by })
     }
 }
 
@@ -287,6 +342,9 @@ reasons! {
     /// The end of a range or a step is missing.
     pub const RANGE_END_MISSING = "trace-range-end-missing",
         "ranges and steps are left out: they were open when the capture or their process ended, or records were lost";
+    /// The end of time off the CPU is missing.
+    pub const OFF_CPU_END_MISSING = "trace-off-cpu-end-missing",
+        "times off the CPU are left out: they lasted longer than the capture or the process, or records were lost";
 }
 
 /// What became of the events of a recording: received = kept + those that were left out, by reason.

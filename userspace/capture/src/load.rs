@@ -44,8 +44,8 @@ pub(super) fn log_lines(log: &[String]) -> String {
 /// Most lines of libbpf's output that are kept for an error.
 const LOG_LINES_MAX: usize = 40;
 
-/// The program on `sched_switch`.
-const OFF_CPU: &str = "off_cpu";
+/// The programs on `sched_switch` and on `sched_waking`.
+const OFF_CPU: [&str; 2] = ["off_cpu", "waking"];
 /// The programs of probes.
 const PROBES: [&str; 3] = ["call", "call_return", "message"];
 
@@ -104,7 +104,7 @@ impl Loaded {
         configure(&mut open, CONFIG_SECTION, config.as_bytes())?;
         for mut program in open.progs_mut() {
             let name = program.name();
-            if name == OsStr::new(OFF_CPU) {
+            if OFF_CPU.iter().any(|of| name == OsStr::new(of)) {
                 program.set_autoload(off_cpu);
             } else if is_of_probes(name) || name == OsStr::new(THREADS_PROGRAM) {
                 program.set_autoload(false);
@@ -147,9 +147,12 @@ impl Loaded {
         self.program("mapped")?.attach().map_err(|source| kernel_error("mapped".into(), source))
     }
 
-    /// Attaches the program that follows threads off their CPUs, if it was loaded.
-    pub(crate) fn attach_off_cpu(&mut self) -> Result<Link, LoadError> {
-        self.program(OFF_CPU)?.attach().map_err(|source| kernel_error(OFF_CPU.into(), source))
+    /// Attaches the programs that follow threads off their CPUs, if they were loaded.
+    pub(crate) fn attach_off_cpu(&mut self) -> Result<Vec<Link>, LoadError> {
+        OFF_CPU
+            .into_iter()
+            .map(|name| self.program(name)?.attach().map_err(|source| kernel_error(name.into(), source)))
+            .collect()
     }
 
     /// The programs of probes, to be attached by this method.

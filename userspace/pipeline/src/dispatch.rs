@@ -15,7 +15,7 @@ use crate::pipeline::{Pipeline, Unresolved};
 use crate::python_seen;
 use crate::stack_cache::StackKey;
 use crate::stage::CallRecord;
-use crate::stages::off_cpu::{self, Context, WaitId};
+use crate::stages::off_cpu::{Context, WaitEnd, WaitId};
 use crate::symbols::Symbols;
 
 impl<S: Symbols> Pipeline<S> {
@@ -130,11 +130,11 @@ impl<S: Symbols> Pipeline<S> {
     fn thread_wakes(&mut self, wake: &Wake) {
         self.accounts.wake();
         let id = WaitId { tid: wake.tid, began_ns: wake.began_ns };
-        let end_ns = wake.header.time_ns;
-        if self.stages.set.off_cpu.ended(id, end_ns, &mut self.profile) {
-            return;
+        let end = WaitEnd::from(wake);
+        if self.stages.set.off_cpu.ended(id, end, &mut self.profile) {
+            return self.stages.record_spans();
         }
-        let space = self.symbols.space(wake.pid, end_ns);
+        let space = self.symbols.space(wake.pid, end.at_ns);
         let thread = StackSample {
             header: wake.header,
             pid: wake.pid,
@@ -143,9 +143,11 @@ impl<S: Symbols> Pipeline<S> {
             ..Default::default()
         };
         let thread = self.threads.node(&thread, space, &mut self.symbols, &mut self.profile);
-        let frame = self.stages.set.off_cpu.without_stack(wake.stack, &mut self.profile);
+        let waits = &mut self.stages.set.off_cpu;
+        let frame = waits.without_stack(wake.stack, &mut self.profile);
         let node = self.profile.tree.child(thread, frame);
-        off_cpu::enter(&mut self.profile, Context { node, thread }, wake.began_ns, end_ns);
+        waits.ended_without_stack(id, wake.pid, Context { node, thread }, end, &mut self.profile);
+        self.stages.record_spans();
     }
 
     /// Asks for the names of all stacks that wait for them, and attributes what waited.

@@ -4,6 +4,7 @@
 //! record, and the one that records does not know ranges. Does not: bound itself: whoever calls a stage takes its spans
 //! at once, and one call ends at most what is open in the threads of one process.
 
+use deepctx_profile::trace::WakeUp;
 use deepctx_profile::tree::NodeId;
 
 /// What a span is.
@@ -15,6 +16,8 @@ pub(crate) enum SpanKind {
     Step(u64),
     /// A training step begins, whenever it ends.
     StepBegins(u64),
+    /// A thread was off its CPU, and who ended that, if anybody was seen to.
+    OffCpu(Option<WakeUp>),
 }
 
 /// When a span ended.

@@ -344,15 +344,16 @@ impl Stages {
     /// Single events are recorded from now on.
     pub(crate) fn record(&mut self, recorder: gpu::Recorder) {
         self.set.ranges.spans.want();
+        self.set.off_cpu.spans.want();
         self.set.gpu.record(recorder);
     }
 
     /// Hands what a stage saw begin and end to the recorder.
     #[inline]
-    fn record_spans(&mut self) {
-        let StageSet { ranges, gpu, .. } = &mut self.set;
+    pub(crate) fn record_spans(&mut self) {
+        let StageSet { ranges, off_cpu, gpu, .. } = &mut self.set;
         if let Some(recorder) = gpu.recorder() {
-            ranges.spans.take().for_each(|span| recorder.span(&span));
+            ranges.spans.take().chain(off_cpu.spans.take()).for_each(|span| recorder.span(&span));
         }
     }
 

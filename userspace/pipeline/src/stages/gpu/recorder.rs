@@ -233,7 +233,7 @@ impl Recorder {
         });
     }
 
-    /// A range or a training step ended, or its end will not be known. Those that began in the window are kept,
+    /// A range, a training step or time off the CPU ended, or its end will not be known. Those that began in the window are kept,
     /// however late they end.
     pub(crate) fn span(&mut self, span: &Span) {
         if let SpanKind::StepBegins(number) = span.kind {
@@ -243,16 +243,19 @@ impl Recorder {
             return;
         }
         let Some(lane) = self.lane(Lane::Thread { pid: span.of.pid, tid: span.of.tid }) else { return };
-        let (kind, position) = match span.kind {
-            SpanKind::Range => (RecordedKind::Range, 0),
-            SpanKind::Step(number) | SpanKind::StepBegins(number) => (RecordedKind::Step, number),
-        };
         let end = match span.end {
             SpanEnd::At(end_ns) => End::After(Nanos(end_ns.saturating_sub(span.began_ns))),
             SpanEnd::Lost => End::ReturnLost,
             SpanEnd::Open => End::NotReturned,
         };
         let start = Nanos(span.began_ns - self.started_ns);
+        let (kind, position) = match span.kind {
+            SpanKind::Range => (RecordedKind::Range, 0),
+            SpanKind::Step(number) | SpanKind::StepBegins(number) => (RecordedKind::Step, number),
+            SpanKind::OffCpu(wake_up) => {
+                return self.keep(Recorded::off_cpu(lane, start, end, span.node, wake_up));
+            }
+        };
         self.keep(Recorded { kind, end, node: span.node, ..Recorded::gap(lane, (start, start), position) });
     }
 

@@ -5,21 +5,24 @@
 //! the reason.
 //!
 //! A long wait is entered piece by piece ([`OffCpu::enter_until`]), so that a thread that never comes back is seen too:
-//! the time is exact, the count of a metric's cell is the number of pieces.
+//! the time is exact, the count of a metric's cell is the number of pieces. From the moment at which the thread was
+//! woken, it waited for a CPU: that part stands beside the rest.
 
 use std::collections::hash_map::Entry;
 
-use deepctx_common::record::{sample_flag, wake_stack};
+use deepctx_common::record::{Wake, sample_flag, wake_stack, waker};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
+use deepctx_profile::trace::{WakeUp, WokenBy};
 use deepctx_profile::tree::NodeId;
-use deepctx_profile::units::Time;
+use deepctx_profile::units::{Nanos, Time};
 use rustc_hash::FxHashMap;
 
 use crate::decode::{Arguments, Sample};
 use crate::input::SiteInfo;
+use crate::spans::{Span, SpanEnd, SpanKind, SpanThread, Spans};
 use crate::stage::{CallContext, CallRecord, CallStack, Placement, ProcessChange, ProcessChangeKind, Stage};
 
 /// A wait that goes on is entered this often.
@@ -36,11 +39,43 @@ pub(crate) struct WaitId {
     pub(crate) began_ns: u64,
 }
 
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WaitEnd {
+    /// When the thread ran again, or went; `CLOCK_MONOTONIC` nanoseconds.
+    pub(crate) at_ns: u64,
+    /// Who woke it, if anybody was seen to.
+    pub(crate) wake_up: Option<WakeUp>,
+}
+
+impl WaitEnd {
+    /// Without a wake-up.
+    fn at(at_ns: u64) -> Self {
+        Self { at_ns, wake_up: None }
+    }
+}
+
+impl From<&Wake> for WaitEnd {
+    fn from(wake: &Wake) -> Self {
+        let by = match wake.waker {
+            waker::THREAD => Some(WokenBy::Thread { pid: wake.waker_pid, tid: wake.waker_tid }),
+            waker::THREAD_OUTSIDE => Some(WokenBy::ThreadOutside),
+            waker::INTERRUPT => Some(WokenBy::Interrupt),
+            _ => None,
+        };
+        let after = Nanos(wake.woken_ns.saturating_sub(wake.began_ns));
+        Self { at_ns: wake.header.time_ns, wake_up: by.map(|by| WakeUp { after, by }) }
+    }
+}
+
+/// What a thread waits for that could run.
+const FOR_A_CPU: &str = "waiting for a CPU";
+
 /// What is known of a wait that is not entered to its end.
 #[derive(Clone, Copy, Debug)]
 enum Wait {
     /// Its stack has not been resolved.
-    Unresolved { pid: u32, ended_ns: Option<u64> },
+    Unresolved { pid: u32, ended: Option<WaitEnd> },
     /// The thread still waits; up to this time it is in the profile.
     Open { pid: u32, context: Context, entered_ns: u64 },
 }
@@ -74,6 +109,8 @@ pub(crate) struct OffCpu {
     /// When the wait of each thread began that was not seen to end.
     of_thread: FxHashMap<u32, u64>,
     gaps: WaitGaps,
+    /// Waits, for a trace of single events.
+    pub(crate) spans: Spans,
 }
 
 impl OffCpu {
@@ -86,7 +123,7 @@ impl OffCpu {
             self.of_thread.clear();
         }
         self.of_thread.insert(id.tid, id.began_ns);
-        self.waits.insert(id, Wait::Unresolved { pid, ended_ns: None });
+        self.waits.insert(id, Wait::Unresolved { pid, ended: None });
     }
 
     /// The thread is on a CPU at this time: a wait of it that began earlier is over, though nobody said so. (Some
@@ -96,18 +133,23 @@ impl OffCpu {
             && *began.get() < at_ns
         {
             let id = WaitId { tid, began_ns: began.remove() };
-            self.gaps.end_lost += u64::from(self.waits.remove(&id).is_some());
+            let wait = self.waits.remove(&id);
+            self.gaps.end_lost += u64::from(wait.is_some());
+            if let Some(Wait::Open { pid, context, .. }) = wait {
+                self.spans.add(span(id, pid, context, SpanEnd::Lost, None));
+            }
         }
     }
 
     /// Its context is known.
     pub(crate) fn resolved(&mut self, id: WaitId, context: Context, profile: &mut Profile) {
         let Entry::Occupied(mut entry) = self.waits.entry(id) else { return };
-        if let Wait::Unresolved { pid, ended_ns } = *entry.get() {
-            match ended_ns {
+        if let Wait::Unresolved { pid, ended } = *entry.get() {
+            match ended {
                 Some(end) => {
                     entry.remove();
-                    enter(profile, context, id.began_ns, end);
+                    enter_last(profile, context, id.began_ns, id, end);
+                    self.spans.add(span(id, pid, context, SpanEnd::At(end.at_ns), end.wake_up));
                 }
                 None => *entry.get_mut() = Wait::Open { pid, context, entered_ns: id.began_ns },
             }
@@ -116,19 +158,33 @@ impl OffCpu {
 
     /// It ended. False when its stack is not known and will not be: the time is the caller's to enter.
     #[must_use]
-    pub(crate) fn ended(&mut self, id: WaitId, end_ns: u64, profile: &mut Profile) -> bool {
+    pub(crate) fn ended(&mut self, id: WaitId, end: WaitEnd, profile: &mut Profile) -> bool {
         if self.of_thread.get(&id.tid) == Some(&id.began_ns) {
             self.of_thread.remove(&id.tid);
         }
         let Entry::Occupied(mut entry) = self.waits.entry(id) else { return false };
         match entry.get_mut() {
-            Wait::Unresolved { ended_ns, .. } => *ended_ns = Some(end_ns),
-            Wait::Open { context, entered_ns, .. } => {
-                enter(profile, *context, *entered_ns, end_ns);
+            Wait::Unresolved { ended, .. } => *ended = Some(end),
+            Wait::Open { pid, context, entered_ns } => {
+                enter_last(profile, *context, *entered_ns, id, end);
+                self.spans.add(span(id, *pid, *context, SpanEnd::At(end.at_ns), end.wake_up));
                 entry.remove();
             }
         }
         true
+    }
+
+    /// A wait whose stack is not known and will not be is over.
+    pub(crate) fn ended_without_stack(
+        &mut self,
+        id: WaitId,
+        pid: u32,
+        context: Context,
+        end: WaitEnd,
+        profile: &mut Profile,
+    ) {
+        enter_last(profile, context, id.began_ns, id, end);
+        self.spans.add(span(id, pid, context, SpanEnd::At(end.at_ns), end.wake_up));
     }
 
     /// A wait without a stack, for one of the reasons of [`wake_stack`]; gives the frame that stands for it.
@@ -157,15 +213,16 @@ impl OffCpu {
     }
 
     fn process_ended(&mut self, of: u32, end_ns: u64, profile: &mut Profile) {
-        let Self { waits, of_thread, .. } = self;
+        let Self { waits, of_thread, spans, .. } = self;
         waits.retain(|id, wait| match *wait {
             Wait::Open { pid, context, entered_ns } if pid == of => {
                 enter(profile, context, entered_ns, end_ns);
+                spans.add(span(*id, pid, context, SpanEnd::At(end_ns), None));
                 of_thread.remove(&id.tid);
                 false
             }
-            Wait::Unresolved { pid, ref mut ended_ns } if pid == of => {
-                ended_ns.get_or_insert(end_ns);
+            Wait::Unresolved { pid, ref mut ended } if pid == of => {
+                ended.get_or_insert(WaitEnd::at(end_ns));
                 of_thread.remove(&id.tid);
                 true
             }
@@ -179,9 +236,30 @@ impl OffCpu {
     }
 }
 
+/// Enters what is left of a wait from a moment on: up to its wake-up, and from there to its end.
+fn enter_last(profile: &mut Profile, context: Context, from_ns: u64, id: WaitId, end: WaitEnd) {
+    let woken_ns = end.wake_up.map(|wake_up| id.began_ns.saturating_add(wake_up.after.0));
+    let woken_ns = woken_ns.map_or(end.at_ns, |woken_ns| woken_ns.clamp(from_ns.min(end.at_ns), end.at_ns));
+    if woken_ns > from_ns || woken_ns == end.at_ns {
+        enter(profile, context, from_ns, woken_ns);
+    }
+    if woken_ns < end.at_ns {
+        let reason = profile.text(FOR_A_CPU);
+        let frame = profile.frame(Frame::Wait { reason });
+        let node = profile.tree.child(profile.tree.node(context.node).parent, frame);
+        enter(profile, Context { node, ..context }, woken_ns, end.at_ns);
+    }
+}
+
+/// A wait as an event of a trace.
+fn span(id: WaitId, pid: u32, context: Context, end: SpanEnd, wake_up: Option<WakeUp>) -> Span {
+    let of = SpanThread { pid, tid: id.tid };
+    Span { kind: SpanKind::OffCpu(wake_up), of, node: context.node, began_ns: id.began_ns, end }
+}
+
 /// Adds time off the CPU, between two times of `CLOCK_MONOTONIC`, to a context and to the timeline of its thread. What
 /// began before the capture stands at the beginning of the timeline.
-pub(crate) fn enter(profile: &mut Profile, context: Context, from_ns: u64, to_ns: u64) {
+fn enter(profile: &mut Profile, context: Context, from_ns: u64, to_ns: u64) {
     let Context { node, thread } = context;
     let ns = to_ns.saturating_sub(from_ns);
     profile.tree.add(node, Metric::OffCpuTime, ns);
@@ -264,7 +342,7 @@ const REASONS: &[(&str, &str)] = &[
 /// What a thread waits for, by the names of its kernel frames, root first.
 pub(crate) fn reason(profile: &Profile, frames: &[FrameId], preempted: bool) -> &'static str {
     if preempted {
-        return "waiting for a CPU";
+        return FOR_A_CPU;
     }
     frames
         .iter()
@@ -328,6 +406,11 @@ impl Stage for OffCpu {
 
     fn finish(&mut self, now_ns: u64, profile: &mut Profile) {
         self.enter_until(now_ns, 0, profile);
+        for (id, wait) in &self.waits {
+            if let Wait::Open { pid, context, .. } = *wait {
+                self.spans.add(span(*id, pid, context, SpanEnd::Open, None));
+            }
+        }
     }
 }
 

@@ -26,15 +26,15 @@ fn either_half_may_be_known_first() {
     let mut waits = OffCpu::default();
     waits.began(id(1, 100), 7);
     waits.resolved(id(1, 100), ROOT, &mut profile);
-    assert!(waits.ended(id(1, 100), 150, &mut profile));
+    assert!(waits.ended(id(1, 100), WaitEnd::at(150), &mut profile));
     assert_eq!(off_cpu(&profile), 50);
 
     waits.began(id(1, 200), 7);
-    assert!(waits.ended(id(1, 200), 230, &mut profile));
+    assert!(waits.ended(id(1, 200), WaitEnd::at(230), &mut profile));
     assert_eq!(off_cpu(&profile), 50, "no context yet");
     waits.resolved(id(1, 200), ROOT, &mut profile);
     assert_eq!(off_cpu(&profile), 80);
-    assert!(!waits.ended(id(1, 200), 230, &mut profile), "a wait ends once");
+    assert!(!waits.ended(id(1, 200), WaitEnd::at(230), &mut profile), "a wait ends once");
     assert_eq!(profile.tree.total(Metric::WallTime).sum, 80);
 }
 
@@ -48,7 +48,7 @@ fn ongoing_wait_is_recorded_in_pieces_without_double_counting() {
     assert_eq!(off_cpu(&profile), 0, "too short a piece");
     waits.enter_until(160, 50, &mut profile);
     assert_eq!(off_cpu(&profile), 60);
-    assert!(waits.ended(id(1, 100), 175, &mut profile));
+    assert!(waits.ended(id(1, 100), WaitEnd::at(175), &mut profile));
     assert_eq!(off_cpu(&profile), 75);
 }
 
@@ -64,7 +64,7 @@ fn a_thread_that_runs_does_not_wait_any_more() {
     waits.runs(1, 150);
     waits.runs(2, 500);
     assert!(
-        waits.ended(id(1, 200), 230, &mut profile),
+        waits.ended(id(1, 200), WaitEnd::at(230), &mut profile),
         "neither an earlier moment nor another thread ends it"
     );
     waits.began(id(1, 300), 7);
@@ -105,7 +105,7 @@ fn process_exit_ends_only_its_own_waits() {
     assert_eq!(off_cpu(&profile), 10, "thread 1");
     waits.resolved(id(2, 100), ROOT, &mut profile);
     assert_eq!(off_cpu(&profile), 20, "thread 2, whose stack came later");
-    assert!(waits.ended(id(3, 100), 105, &mut profile), "thread 3 waits on");
+    assert!(waits.ended(id(3, 100), WaitEnd::at(105), &mut profile), "thread 3 waits on");
 }
 
 #[test]
