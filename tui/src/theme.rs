@@ -263,6 +263,7 @@ impl Theme {
             EventClass::Operator => (Color::Blue, 33),
             EventClass::Python => (Color::Cyan, 37),
             EventClass::Range | EventClass::Other => (Color::DarkGray, 244),
+            EventClass::OffCpu => (Color::DarkGray, 246),
         };
         match self.palette {
             Palette::Plain => Style::new(),

@@ -6,15 +6,19 @@
 //! The path is walked backwards from the last end. Where it is at work of a device, that work counts; before its begin
 //! stands what let it begin last: its launch (*launch*), the work before it on its stream, or an event of another
 //! stream (*between-kernels*, or *device-wait* from 30 µs on). Where it is at a thread, the thread counts back to the
-//! last call that waited for a device, and from there that device's work. So every nanosecond of the window belongs to
-//! one part, and the parts add up to the window. HTA takes the longest path of a graph in which waits and gaps have no
+//! last call that waited for a device, and from there that device's work; or back to the last time at which it was off
+//! its CPU, and from there the thread that woke it. So every nanosecond of the window belongs to one part, and the parts
+//! add up to the window. HTA takes the longest path of a graph in which waits and gaps have no
 //! weight: its length is below the window (156 of 383 ms for `timesformer-h100`), and parts that nothing hides are not
 //! in it.
 
 use std::collections::BTreeMap;
 
 use deepctx_profile::id::Id;
-use deepctx_profile::trace::{Basis, DeviceOp, HostOp, KernelClass, Thread, TraceTime, Waiter};
+use deepctx_profile::trace::{
+    Basis, DeviceOp, HostKind, HostOp, KernelClass, Thread, TraceTime, Waiter, WakeUpEvent, Waker,
+};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::idle::KERNEL_WAIT_NS;
@@ -45,6 +49,10 @@ pub enum Bound {
     Memory,
     /// From the end of work to the return of the call that waited for it.
     SyncReturn,
+    /// A thread could run and waited for a CPU.
+    CpuQueue,
+    /// A thread was off its CPU until a timer, a device or another process woke it.
+    OffCpu,
     /// Nothing that the trace knows was going on there.
     Unknown,
 }
@@ -146,6 +154,17 @@ struct ThreadTimes {
     loader: Covered,
     /// Calls that waited for a device: end, begin, what for, and how sure that is. By end.
     waits: Vec<(TraceTime, TraceTime, Id<DeviceOp>, Basis)>,
+    /// When it was off its CPU, by end.
+    off_cpu: Vec<OffCpu>,
+}
+
+/// Time in which a thread was off its CPU.
+#[derive(Clone, Copy)]
+struct OffCpu {
+    begin: TraceTime,
+    end: TraceTime,
+    /// When it was woken, and by whom; `None` when it could run all the time.
+    woken: Option<(TraceTime, Waker)>,
 }
 
 /// Merged times, with the length up to each.
@@ -190,7 +209,7 @@ impl Covered {
 impl<'w> Walk<'w> {
     fn new(window: &'w Window<'w>) -> Option<Self> {
         let (trace, links) = (&window.of.trace, &window.of.links);
-        let host = trace.host.iter().map(|(_, op)| op).filter(|op| window.has(op.begin));
+        let host = trace.host.iter().map(|(_, op)| op).filter(|op| is_of_path(op) && window.has(op.begin));
         let spans =
             host.map(|op| (op.begin, op.end())).chain(window.device().map(|(_, op)| (op.begin, op.end())));
         let (begin, end) =
@@ -204,7 +223,8 @@ impl<'w> Walk<'w> {
                 last = last.max(Some((op.end(), *id)));
             }
         }
-        let threads = links.threads().iter().map(|ops| thread_times(window, ops)).collect();
+        let wake_ups = trace.wake_ups.iter().map(|(_, event)| (event.ends, event)).collect();
+        let threads = links.threads().iter().map(|ops| thread_times(window, ops, &wake_ups)).collect();
         let (parts, work) = (BTreeMap::new(), BTreeMap::new());
         Some(Walk { window, begin, end, threads, before, parts, work, sure: 0, inferred: 0 })
     }
@@ -216,7 +236,8 @@ impl<'w> Walk<'w> {
     /// Where the window ends: at the work or the thread that ends last.
     fn last_place(&self) -> Option<Position> {
         let device = self.window.device().map(|(id, op)| (op.end(), Position::Device(id)));
-        let host = self.window.of.trace.host.iter().filter(|(_, op)| self.window.has(op.begin));
+        let host = self.window.of.trace.host.iter();
+        let host = host.filter(|(_, op)| is_of_path(op) && self.window.has(op.begin));
         let host = host.map(|(_, op)| (op.end(), Position::Host(op.thread)));
         device.chain(host).max_by_key(|(end, _)| *end).map(|(_, place)| place)
     }
@@ -308,8 +329,12 @@ impl<'w> Walk<'w> {
         let active = times.any.last(time);
         let at = times.waits.partition_point(|(end, ..)| *end <= time).checked_sub(1);
         let wait = at.and_then(|at| times.waits.get(at)).copied();
+        let at = times.off_cpu.partition_point(|off_cpu| off_cpu.end <= time).checked_sub(1);
+        let off_cpu = at.and_then(|at| times.off_cpu.get(at)).copied();
         // The thread was at it since then, unless it waited meanwhile.
         let since = active.filter(|(_, end)| *end >= time).map_or(time, |(begin, _)| begin);
+        // Without its switches, nobody knows what a thread did between its operations.
+        let since = off_cpu.map_or(since, |off_cpu| off_cpu.end);
         match wait {
             Some((end, begin, on, basis)) if end > since => {
                 self.thread_parts(thread, end, time);
@@ -318,11 +343,30 @@ impl<'w> Walk<'w> {
                 self.link(basis);
                 (done, Some(Position::Device(on)))
             }
+            _ if off_cpu.is_some() => {
+                self.thread_parts(thread, since, time);
+                off_cpu.map_or((time, None), |off_cpu| self.before_off_cpu(thread, off_cpu))
+            }
             _ if since < time => {
                 self.thread_parts(thread, since, time);
                 self.other_thread(thread, since)
             }
             _ => self.other_thread(thread, time),
+        }
+    }
+
+    /// A thread was off its CPU: the path goes on with the thread that woke it, or with itself before.
+    fn before_off_cpu(&mut self, thread: Id<Thread>, off_cpu: OffCpu) -> (TraceTime, Option<Position>) {
+        let OffCpu { begin, end, woken } = off_cpu;
+        self.sure += 1;
+        let woken_at = woken.map_or(begin, |(at, _)| at.clamp(begin, end));
+        self.add(Bound::CpuQueue, woken_at, end);
+        match woken {
+            Some((_, Waker::Thread(other))) if other != thread => (woken_at, Some(Position::Host(other))),
+            _ => {
+                self.add(Bound::OffCpu, begin, woken_at);
+                (begin, Some(Position::Host(thread)))
+            }
         }
     }
 
@@ -359,9 +403,18 @@ impl<'w> Walk<'w> {
     }
 }
 
-fn thread_times(window: &Window<'_>, ops: &[Id<HostOp>]) -> ThreadTimes {
+/// Whether the path goes through an operation: a thread that is off its CPU does nothing.
+fn is_of_path(op: &HostOp) -> bool {
+    op.kind != HostKind::OffCpu
+}
+
+fn thread_times(
+    window: &Window<'_>,
+    ops: &[Id<HostOp>],
+    wake_ups: &FxHashMap<Id<HostOp>, WakeUpEvent>,
+) -> ThreadTimes {
     let (trace, links) = (&window.of.trace, &window.of.links);
-    let rows = || ops.iter().filter_map(|id| trace.host.get(*id));
+    let rows = || ops.iter().filter_map(|id| trace.host.get(*id)).filter(is_of_path);
     let times = |op: HostOp| (op.begin, op.end());
     let mut waits: Vec<_> = ops
         .iter()
@@ -374,10 +427,18 @@ fn thread_times(window: &Window<'_>, ops: &[Id<HostOp>]) -> ThreadTimes {
         })
         .collect();
     waits.sort_by_key(|(end, begin, ..)| (*end, *begin));
+    let off_cpu = |id: &Id<HostOp>| {
+        let op = trace.host.get(*id).filter(|op| !is_of_path(op))?;
+        let woken = wake_ups.get(id).map(|event| (event.at, event.by));
+        Some(OffCpu { begin: op.begin, end: op.end(), woken })
+    };
+    let mut off_cpu: Vec<_> = ops.iter().filter_map(off_cpu).collect();
+    off_cpu.sort_by_key(|off_cpu| (off_cpu.end, off_cpu.begin));
     ThreadTimes {
         any: Covered::of(rows().map(times)),
         calls: Covered::of(rows().filter(|op| op.kind.is_call()).map(times)),
         loader: Covered::of(rows().filter(|op| is_data_loader(trace.name(op.name))).map(times)),
         waits,
+        off_cpu,
     }
 }

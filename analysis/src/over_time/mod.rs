@@ -236,6 +236,7 @@ fn host_kind(kind: HostKind) -> &'static str {
         HostKind::Annotation => "annotation",
         HostKind::Step => "step",
         HostKind::Process => "process",
+        HostKind::OffCpu => "off-cpu",
         HostKind::Other => "other",
     }
 }

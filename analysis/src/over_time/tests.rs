@@ -187,6 +187,35 @@ fn a_path_goes_back_to_what_was_waited_for() {
 }
 
 #[test]
+fn a_path_goes_on_with_who_woke_a_thread() {
+    let check = |input: &str, expect: &[(Bound, u64)]| assert_eq!(path(input), expect, "{input}");
+    // Another thread worked meanwhile, which was woken by a timer.
+    check(
+        "op m 0..10 start
+         off-cpu m 10..70 futex woken=66 by=n
+         op m 70..100 rest
+         off-cpu n 0..40 sleep woken=37 by=interrupt",
+        &[(Bound::Cpu, 56), (Bound::OffCpu, 37), (Bound::CpuQueue, 7)],
+    );
+    // It was always ready to run.
+    check(
+        "op m 0..10 start
+ off-cpu m 10..30 preempted
+ op m 30..40 rest",
+        &[(Bound::Cpu, 20), (Bound::CpuQueue, 20)],
+    );
+    // In a call that waits for a device, that device is what it waits for.
+    check(
+        "call m 0..2 cudaLaunchKernel #1
+         call m 3..60 cudaStreamSynchronize #2
+         off-cpu m 4..58 poll woken=55 by=interrupt
+         kernel 0/7 10..50 gemm #1
+         sync stream 0/7 3..60 #2",
+        &[(Bound::Compute, 40), (Bound::Launch, 10), (Bound::SyncReturn, 10)],
+    );
+}
+
+#[test]
 fn a_path_crosses_streams_by_events() {
     let input = "
         call m 0..1 cudaLaunchKernel #1
@@ -429,7 +458,7 @@ fn two_step_ranges_of_a_trace_can_be_compared() {
 
 /// Any trace of a few threads and streams.
 fn any_trace() -> impl Strategy<Value = String> {
-    let event = (0u8..8, 0u8..3, 0u64..200, 0u64..60, 0u64..6).prop_map(|(kind, lane, begin, length, id)| {
+    let event = (0u8..9, 0u8..3, 0u64..200, 0u64..60, 0u64..6).prop_map(|(kind, lane, begin, length, id)| {
         let end = begin + length;
         match kind {
             0 => format!("op t{lane} {begin}..{end} aten::mm"),
@@ -438,6 +467,7 @@ fn any_trace() -> impl Strategy<Value = String> {
             3 => format!("call t{lane} {begin}..{end} cudaStreamWaitEvent #{id}"),
             4 => format!("copy 0/{lane} {begin}..{end} Memcpy #{id} 8B"),
             5 => format!("kernel 0/{lane} {begin}..{end} ncclKernel #{id}"),
+            8 => format!("off-cpu t{lane} {begin}..{end} futex woken={} by=t{}", end - length / 2, id % 3),
             6 => format!("sync wait 0/{lane} {begin}..{end} #{id} record={} on=0/0", id / 2),
             _ => format!("kernel 0/{lane} {begin}..{end} gemm #{id}"),
         }

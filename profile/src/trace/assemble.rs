@@ -8,8 +8,13 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::event::{DeviceKind, DeviceOp, HostKind, HostOp, Status, Stream, Sync, SyncKind};
-use super::recorded::{CALL_END_MISSING, End, Lane, NotTraced, RANGE_END_MISSING, Recorded, RecordedKind};
+use super::event::{
+    DeviceKind, DeviceOp, HostKind, HostOp, Status, Stream, Sync, SyncKind, WakeUpEvent, Waker,
+};
+use super::recorded::{
+    CALL_END_MISSING, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, Recorded, RecordedKind,
+    WokenBy,
+};
 use super::{Trace, TraceTime};
 use crate::frame::Frame;
 use crate::id::Id;
@@ -71,13 +76,15 @@ type StepOf = ((u32, u32), Recorded);
 struct Assembly {
     trace: Trace,
     names: FxHashMap<NodeId, StrId>,
-    /// Calls that give a stream work: when, into which, and their numbers.
-    launches: Vec<(Handle, TraceTime, u64)>,
-    /// Where the work of a call ran.
+    /// Calls that give a stream work and whose work did not come yet: when, and into which.
+    launches: FxHashMap<u64, (Handle, TraceTime)>,
+    /// Where work ran whose call did not come yet, as clocks that are not quite aligned have it, or came with more
+    /// work than this.
     ran: FxHashMap<u64, Id<Stream>>,
+    streams: StreamsByHandle,
     /// Where events were recorded, by the number of the call.
     records: FxHashMap<u64, (Handle, TraceTime)>,
-    syncs: Vec<(Handle, Recorded)>,
+    syncs: Vec<PendingSync>,
     /// Training steps and their threads, by the place that they end at.
     steps: BTreeMap<NodeId, Vec<StepOf>>,
 }
@@ -97,6 +104,7 @@ impl Assembly {
             }
             Lane::Thread { pid, tid } => match event.kind {
                 RecordedKind::Range | RecordedKind::Step => self.range(profile, (pid, tid), event),
+                RecordedKind::OffCpu => self.off_cpu(profile, (pid, tid), event),
                 _ => self.call(profile, (pid, tid), event),
             },
             Lane::Stream { pid, device, context, stream } => {
@@ -112,9 +120,12 @@ impl Assembly {
         let handle = (event.stream, if event.stream == PER_THREAD { tid } else { 0 });
         let begin = TraceTime::from_nanos(event.start.0);
         match event.kind {
-            RecordedKind::Launch | RecordedKind::Transfer => self.launches.push((handle, begin, event.id)),
+            RecordedKind::Launch | RecordedKind::Transfer => match self.ran.remove(&event.id) {
+                Some(stream) => self.streams.add(handle, begin, stream),
+                None => _ = self.launches.insert(event.id, (handle, begin)),
+            },
             RecordedKind::Record => _ = self.records.insert(event.id, (handle, begin)),
-            _ => self.syncs.push((handle, *event)),
+            _ => self.syncs.push(PendingSync::new(handle, event)),
         }
         if !matches!(event.end, End::After(_)) {
             self.trace.ledger.gap(Stage::Store, CALL_END_MISSING, 1);
@@ -150,6 +161,28 @@ impl Assembly {
         }
     }
 
+    /// Time off the CPU, and who ended it.
+    fn off_cpu(&mut self, profile: &Profile, thread: (u32, u32), event: &Recorded) {
+        if !matches!(event.end, End::After(_)) {
+            self.trace.ledger.gap(Stage::Store, OFF_CPU_END_MISSING, 1);
+            return;
+        }
+        let name = self.name(profile, event.node);
+        let ends = self.named(thread, HostKind::OffCpu, name, event);
+        let (Some(ends), Some(wake_up)) = (ends, event.wake_up()) else { return };
+        let by = match wake_up.by {
+            WokenBy::Thread { pid, tid } if pid == thread.0 => {
+                Waker::Thread(self.trace.thread(&pid.to_string(), &tid.to_string()))
+            }
+            WokenBy::Thread { pid, tid } => Waker::OtherProcess { pid, tid },
+            WokenBy::ThreadOutside => Waker::Outside,
+            WokenBy::Interrupt => Waker::Interrupt,
+        };
+        let at = TraceTime::from_nanos(event.start.0) + wake_up.after;
+        let pushed = self.trace.wake_ups.push(WakeUpEvent { ends, at, by }).is_some();
+        self.count_pushed(pushed);
+    }
+
     /// Steps of a process follow each other at one place: the one with most of them (the first of several). Steps at
     /// other places, of a second optimizer or thread, are ranges.
     fn place_steps(&mut self, profile: &Profile) {
@@ -167,7 +200,13 @@ impl Assembly {
         }
     }
 
-    fn named(&mut self, (pid, tid): (u32, u32), kind: HostKind, name: StrId, event: &Recorded) {
+    fn named(
+        &mut self,
+        (pid, tid): (u32, u32),
+        kind: HostKind,
+        name: StrId,
+        event: &Recorded,
+    ) -> Option<Id<HostOp>> {
         let op = HostOp {
             thread: self.trace.thread(&pid.to_string(), &tid.to_string()),
             kind,
@@ -178,14 +217,17 @@ impl Assembly {
             status: Status::Unknown,
             context: event.node,
         };
-        let pushed = self.trace.host.push(op).is_some();
-        self.count_pushed(pushed);
+        let pushed = self.trace.host.push(op);
+        self.count_pushed(pushed.is_some());
+        pushed
     }
 
     fn work(&mut self, profile: &Profile, stream: Id<Stream>, event: &Recorded) {
         let call = event.cause.map_or(0, |cause| cause.id);
-        if call != 0 {
-            self.ran.insert(call, stream);
+        match self.launches.remove(&call) {
+            Some((handle, at)) => self.streams.add(handle, at, stream),
+            None if call != 0 => _ = self.ran.insert(call, stream),
+            None => {}
         }
         let op = DeviceOp {
             stream,
@@ -230,48 +272,71 @@ impl Assembly {
 
     fn finish(mut self, profile: &Profile) -> Trace {
         self.place_steps(profile);
-        let streams = StreamsByHandle::new(&self.launches, &self.ran);
-        for (handle, event) in std::mem::take(&mut self.syncs) {
-            let begin = TraceTime::from_nanos(event.start.0);
-            let on = || streams.at(handle, begin);
-            let (kind, stream) = match event.kind {
-                RecordedKind::StreamSync => (SyncKind::Stream, on()),
-                RecordedKind::StreamWait => (SyncKind::StreamWait, on()),
-                RecordedKind::EventSync => (SyncKind::Event, None),
-                _ => (SyncKind::Context, None),
+        let streams = std::mem::take(&mut self.streams).sorted();
+        for PendingSync { handle, kind, begin, duration, call, record } in std::mem::take(&mut self.syncs) {
+            let stream = match kind {
+                SyncKind::Stream | SyncKind::StreamWait => streams.at(handle, begin),
+                SyncKind::Event | SyncKind::Context => None,
             };
             if kind == SyncKind::Stream && stream.is_none() {
                 // Nothing that was seen ran in it: the call waits for no work of this trace.
                 continue;
             }
-            let record = event.cause.map(|cause| cause.id);
-            let record = record.filter(|_| matches!(kind, SyncKind::Event | SyncKind::StreamWait));
             let recorded_on =
                 record.and_then(|call| self.records.get(&call)).and_then(|(on, at)| streams.at(*on, *at));
-            let duration = if kind == SyncKind::StreamWait { Nanos(0) } else { event.end.duration() };
-            let correlation = event.id;
-            let sync = Sync { kind, stream, begin, duration, correlation, record, recorded_on };
+            let sync = Sync { kind, stream, begin, duration, correlation: call, record, recorded_on };
             self.trace.syncs.push(sync);
         }
         self.trace
     }
 }
 
-/// Which stream a handle was, over time: a handle of a stream that was destroyed may come again.
+/// A synchronisation, until it is known which stream its handle was.
+struct PendingSync {
+    handle: Handle,
+    kind: SyncKind,
+    begin: TraceTime,
+    duration: Nanos,
+    /// Number of the call.
+    call: u64,
+    /// Number of the call that recorded the event.
+    record: Option<u64>,
+}
+
+impl PendingSync {
+    fn new(handle: Handle, event: &Recorded) -> Self {
+        let kind = match event.kind {
+            RecordedKind::StreamSync => SyncKind::Stream,
+            RecordedKind::StreamWait => SyncKind::StreamWait,
+            RecordedKind::EventSync => SyncKind::Event,
+            _ => SyncKind::Context,
+        };
+        let duration = if kind == SyncKind::StreamWait { Nanos(0) } else { event.end.duration() };
+        let record = event.cause.map(|cause| cause.id);
+        let record = record.filter(|_| matches!(kind, SyncKind::Event | SyncKind::StreamWait));
+        let begin = TraceTime::from_nanos(event.start.0);
+        PendingSync { handle, kind, begin, duration, call: event.id, record }
+    }
+}
+
+/// Which stream a handle was, over time: a handle of a stream that was destroyed may come again. A row for each run of
+/// launches whose work ran on one stream, with the first of them.
+#[derive(Default)]
 struct StreamsByHandle(FxHashMap<Handle, Vec<(TraceTime, Id<Stream>)>>);
 
 impl StreamsByHandle {
-    fn new(launches: &[(Handle, TraceTime, u64)], ran: &FxHashMap<u64, Id<Stream>>) -> Self {
-        let mut by_handle: FxHashMap<Handle, Vec<(TraceTime, Id<Stream>)>> = FxHashMap::default();
-        for (handle, at, call) in launches {
-            let Some(stream) = ran.get(call) else { continue };
-            by_handle.entry(*handle).or_default().push((*at, *stream));
+    /// Work of a launch at this time ran on a stream.
+    fn add(&mut self, handle: Handle, at: TraceTime, stream: Id<Stream>) {
+        let runs = self.0.entry(handle).or_default();
+        match runs.last_mut() {
+            Some((first, of)) if *of == stream => *first = at.min(*first),
+            _ => runs.push((at, stream)),
         }
-        for list in by_handle.values_mut() {
-            list.sort_unstable();
-            list.dedup_by_key(|(_, stream)| *stream);
-        }
-        Self(by_handle)
+    }
+
+    fn sorted(mut self) -> Self {
+        self.0.values_mut().for_each(|runs| runs.sort_unstable());
+        self
     }
 
     /// The stream of the last launch before a time, or else of the first one.
@@ -289,7 +354,7 @@ fn is_driver_call(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recorded::Cause;
+    use super::super::recorded::{Cause, WakeUp};
     use super::super::{Basis, Links, Waiter};
     use super::*;
     use crate::profile::{Limits, Meta};
@@ -412,6 +477,34 @@ mod tests {
         check("launch 0 5+? #2 s1 x", CALL_END_MISSING.key, 1);
         check("range 0 5+? x", RANGE_END_MISSING.key, 1);
         check("step 0 5+? p3 x", RANGE_END_MISSING.key, 1);
+        check("off-cpu 0 5+? x", OFF_CPU_END_MISSING.key, 1);
+    }
+
+    #[test]
+    fn who_ended_time_off_the_cpu_is_kept() {
+        let mut profile = Profile::new(Meta::default(), Limits::default());
+        let mut events = vec![event(&mut profile, "launch 0 1+1 #1 s1 x")];
+        let wakers = [
+            None,
+            Some(WokenBy::Thread { pid: 7, tid: 8 }),
+            Some(WokenBy::Thread { pid: 9, tid: 9 }),
+            Some(WokenBy::ThreadOutside),
+            Some(WokenBy::Interrupt),
+        ];
+        for by in wakers {
+            let wake_up = by.map(|by| WakeUp { after: Nanos(3), by });
+            let event =
+                Recorded::off_cpu(0, Nanos(10), End::After(Nanos(5)), NodeId::from_number(1), wake_up);
+            assert_eq!(event.wake_up(), wake_up);
+            events.push(event);
+        }
+        let trace = &assemble(&profile, &LANES, events)[0].1;
+        let waits = trace.host.iter().filter(|(_, op)| op.kind == HostKind::OffCpu);
+        assert!(waits.map(|(_, op)| (op.begin.as_nanos(), op.duration.0)).eq([(10, 5); 5]));
+        let by: Vec<_> = trace.wake_ups.iter().map(|(_, event)| (event.at.as_nanos(), event.by)).collect();
+        let own = Waker::Thread(Id::from_number(0));
+        let expect = [own, Waker::OtherProcess { pid: 9, tid: 9 }, Waker::Outside, Waker::Interrupt];
+        assert_eq!(by, expect.map(|by| (13, by)));
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Columns: a table that only grows, kept field by field.
 //!
 //! Owns: the macro `columns!`. Because: a trace has millions of rows, an analysis reads two or three of their fields,
-//! and a row of mixed sizes would pad each of them. Does not: know what a row means.
+//! and a row of mixed sizes would pad each of them. Does not: know what a row means, or how a column is packed.
 
-/// Declares a row and the table of such rows: `columns! { /// … pub struct Row in Rows { /// … pub field: Type, } }`.
+/// Declares a row and the table of such rows: `columns! { pub struct Row in packed Rows { pub field: Type, } }`. Fields
+/// of a `packed` table are numbers ([`Cell`](super::packed::Cell)); those of a `plain` one are anything.
 macro_rules! columns {
     (
         $(#[$row_doc:meta])*
-        pub struct $row:ident in $table:ident {
+        pub struct $row:ident in $form:ident $table:ident {
             $($(#[$doc:meta])* pub $field:ident: $type:ty,)*
         }
     ) => {
@@ -20,32 +21,36 @@ macro_rules! columns {
         #[doc = concat!("Rows of [`", stringify!($row), "`], by column. Rows are added, never changed or removed.")]
         #[derive(Clone, Debug, Default)]
         pub struct $table {
-            $($field: Vec<$type>,)*
+            $($field: columns!(@column $form $type),)*
         }
 
         impl $table {
             /// Adds a row. `None` when the table has as many as handles can count.
             pub fn push(&mut self, row: $row) -> Option<$crate::id::Id<$row>> {
                 let number = u32::try_from(self.len()).ok()?;
-                $(self.$field.push(row.$field);)*
+                $(self.$field.add(row.$field);)*
                 Some($crate::id::Id::from_number(number))
             }
 
             /// The row of a handle of this table; `None` for a handle of another.
+            // Inlined, so that fields that the caller does not look at are not unpacked.
+            #[inline]
             pub fn get(&self, id: $crate::id::Id<$row>) -> Option<$row> {
                 let at = id.index();
-                Some($row { $($field: *self.$field.get(at)?,)* })
+                (at < self.len()).then(|| $row { $($field: self.$field.at(at),)* })
             }
 
             /// Every row with its handle, oldest first.
+            #[inline]
             pub fn iter(&self) -> impl DoubleEndedIterator<Item = ($crate::id::Id<$row>, $row)> + '_ {
                 let ids = (0..self.len() as u32).map($crate::id::Id::from_number);
                 ids.filter_map(|id| Some((id, self.get(id)?)))
             }
 
             /// How many rows there are.
+            #[inline]
             pub fn len(&self) -> usize {
-                columns!(@first self $($field)*).len()
+                columns!(@first self $($field: $type,)*)
             }
 
             /// Whether there are none.
@@ -54,7 +59,9 @@ macro_rules! columns {
             }
         }
     };
-    (@first $self:ident $first:ident $($rest:ident)*) => { $self.$first };
+    (@first $self:ident $first:ident: $type:ty, $($rest:tt)*) => { Column::<$type>::count(&$self.$first) };
+    (@column packed $type:ty) => { Packed };
+    (@column plain $type:ty) => { Vec<$type> };
 }
 
 pub(super) use columns;

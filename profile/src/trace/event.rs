@@ -5,6 +5,7 @@
 //! [`Links`](super::Links).
 
 use super::columns::columns;
+use super::packed::{Cell, Column, Packed};
 use super::{Duration, TraceTime};
 use crate::id::Id;
 use crate::strings::StrId;
@@ -48,15 +49,49 @@ pub enum HostKind {
     Step,
     /// The whole process, as exports of this project draw it.
     Process,
+    /// The thread was off its CPU: it waited for something, or for a CPU.
+    OffCpu,
     /// Anything else.
     Other,
 }
 
 impl HostKind {
+    /// Every kind.
+    pub(super) const ALL: [HostKind; 10] = [
+        HostKind::Operator,
+        HostKind::RuntimeCall,
+        HostKind::DriverCall,
+        HostKind::Python,
+        HostKind::Layer,
+        HostKind::Annotation,
+        HostKind::Step,
+        HostKind::Process,
+        HostKind::OffCpu,
+        HostKind::Other,
+    ];
+
     /// Whether it is a call of an accelerator's API.
     pub fn is_call(self) -> bool {
         matches!(self, HostKind::RuntimeCall | HostKind::DriverCall)
     }
+}
+
+/// Who woke a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Waker {
+    /// A thread of the same process.
+    Thread(Id<Thread>),
+    /// A thread of another process, by the numbers of the two.
+    OtherProcess {
+        /// The process.
+        pid: u32,
+        /// The thread.
+        tid: u32,
+    },
+    /// A thread that the profiler sees no number of, in another pid namespace.
+    Outside,
+    /// An interrupt: a timer, a device, a packet.
+    Interrupt,
 }
 
 /// What a call returned.
@@ -80,6 +115,11 @@ pub enum DeviceKind {
     Fill,
 }
 
+impl DeviceKind {
+    /// Every kind.
+    pub(super) const ALL: [DeviceKind; 3] = [DeviceKind::Kernel, DeviceKind::Copy, DeviceKind::Fill];
+}
+
 /// What a synchronisation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SyncKind {
@@ -95,7 +135,7 @@ pub enum SyncKind {
 
 columns! {
     /// Something that a thread did.
-    pub struct HostOp in HostOps {
+    pub struct HostOp in packed HostOps {
         /// The thread.
         pub thread: Id<Thread>,
         /// What it is.
@@ -117,7 +157,7 @@ columns! {
 
 columns! {
     /// Something that a device did.
-    pub struct DeviceOp in DeviceOps {
+    pub struct DeviceOp in packed DeviceOps {
         /// The stream.
         pub stream: Id<Stream>,
         /// What it is.
@@ -140,7 +180,7 @@ columns! {
 
 columns! {
     /// A synchronisation as a tool draws it on a device's row: a statement about a call, never work of the device.
-    pub struct Sync in Syncs {
+    pub struct Sync in plain Syncs {
         /// What is waited for.
         pub kind: SyncKind,
         /// The stream that waits or is waited for; `None` when it is the host that waits for an event or a context.
@@ -159,8 +199,20 @@ columns! {
 }
 
 columns! {
+    /// A thread that was off its CPU was woken: from then on it waited for a CPU.
+    pub struct WakeUpEvent in plain WakeUpEvents {
+        /// The time off the CPU, of [`HostKind::OffCpu`].
+        pub ends: Id<HostOp>,
+        /// When.
+        pub at: TraceTime,
+        /// By whom.
+        pub by: Waker,
+    }
+}
+
+columns! {
     /// What a tool says about a collective operation, beside the kernel that runs it.
-    pub struct CollectiveNote in CollectiveNotes {
+    pub struct CollectiveNote in plain CollectiveNotes {
         /// The kernel.
         pub op: Id<DeviceOp>,
         /// Name of the operation (`allreduce`).
@@ -178,7 +230,7 @@ columns! {
 
 columns! {
     /// An allocation or a free of tensor memory.
-    pub struct MemoryEvent in MemoryEvents {
+    pub struct MemoryEvent in plain MemoryEvents {
         /// The thread.
         pub thread: Id<Thread>,
         /// When.
@@ -198,7 +250,7 @@ columns! {
 
 columns! {
     /// A range of the program, as a tool projects it onto the device's rows.
-    pub struct DeviceRange in DeviceRanges {
+    pub struct DeviceRange in plain DeviceRanges {
         /// The stream.
         pub stream: Id<Stream>,
         /// Begin.
@@ -228,5 +280,57 @@ impl Sync {
     /// The end.
     pub fn end(&self) -> TraceTime {
         self.begin + self.duration
+    }
+}
+
+impl Cell for HostKind {
+    fn to_word(self) -> u64 {
+        self as u64
+    }
+
+    fn from_word(word: u64) -> Self {
+        HostKind::ALL.get(word as usize).copied().unwrap_or(HostKind::Other)
+    }
+}
+
+impl Cell for DeviceKind {
+    fn to_word(self) -> u64 {
+        self as u64
+    }
+
+    fn from_word(word: u64) -> Self {
+        DeviceKind::ALL.get(word as usize).copied().unwrap_or(DeviceKind::Kernel)
+    }
+}
+
+impl Cell for Status {
+    fn to_word(self) -> u64 {
+        match self {
+            Status::Unknown => 0,
+            Status::Returned(number) => 1 + u64::from(number.cast_unsigned()),
+        }
+    }
+
+    fn from_word(word: u64) -> Self {
+        word.checked_sub(1).map_or(Status::Unknown, |number| Status::Returned((number as u32).cast_signed()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_number_comes_back() {
+        fn check<T: Cell + PartialEq + Debug>(values: &[T]) {
+            for value in values {
+                assert_eq!(T::from_word(value.to_word()), *value);
+            }
+        }
+        check(&HostKind::ALL);
+        check(&DeviceKind::ALL);
+        check(&[Status::Unknown, Status::Returned(0), Status::Returned(-1), Status::Returned(i32::MIN)]);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::lanes::{ClassTimes, EventClass, EventLane, EventLanes, STRIDE, Segment, at};
+use super::lanes::{ClassTimes, EventClass, EventLane, EventLanes, STRIDE, Segment, at, busy};
 use super::{HostKind, Job, RankTrace};
 use crate::units::Nanos;
 
@@ -91,7 +91,7 @@ impl Builder<'_> {
 
     /// The busiest lane first; those without events are none.
     fn add(&self, mut own: Vec<EventLane>, lanes: &mut Vec<EventLane>) {
-        let busy = |lane: &EventLane| lane.times(Nanos(0), Nanos(u64::MAX)).iter().sum::<u64>();
+        let busy = |lane: &EventLane| busy(&lane.times(Nanos(0), Nanos(u64::MAX)));
         own.retain(|lane| !lane.segments.is_empty());
         own.sort_by_cached_key(|lane| (std::cmp::Reverse(busy(lane)), lane.label.clone()));
         lanes.extend(own);
@@ -155,7 +155,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use crate::trace::{EventLane, EventLanes, Job, text};
+    use crate::trace::{ClassTimes, EventLane, EventLanes, Job, text};
     use crate::units::Nanos;
 
     fn lanes(input: &str) -> EventLanes {
@@ -261,7 +261,7 @@ mod tests {
             for lane in found.lanes() {
                 let whole = lane.times(Nanos(0), Nanos(300_000));
                 let parts = cuts.array_windows::<2>().map(|[from, to]| lane.times(Nanos(*from), Nanos(*to)));
-                let sum = parts.fold([0; 8], |sum, part| std::array::from_fn(|at| sum[at] + part[at]));
+                let sum = parts.fold(ClassTimes::default(), |sum, part| std::array::from_fn(|at| sum[at] + part[at]));
                 prop_assert_eq!(sum, whole);
                 let plain: u64 = lane
                     .between(Nanos(0), Nanos(300_000))

@@ -17,7 +17,7 @@ use crate::id::Id;
 use crate::strings::StrId;
 use crate::units::{Bytes, Nanos};
 
-/// Segments between two stored sums: 64 bytes for each 64 segments of 24 bytes.
+/// Segments between two stored sums: 72 bytes for each 64 segments of 24 bytes.
 pub(super) const STRIDE: usize = 64;
 
 /// What an event is, as far as a picture distinguishes it.
@@ -39,11 +39,13 @@ pub enum EventClass {
     Range,
     /// Anything else.
     Other,
+    /// A thread is off its CPU.
+    OffCpu,
 }
 
 impl EventClass {
     /// All classes.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Compute,
         Self::Communication,
         Self::Memory,
@@ -52,6 +54,7 @@ impl EventClass {
         Self::Python,
         Self::Range,
         Self::Other,
+        Self::OffCpu,
     ];
 
     pub(super) fn of_host(kind: HostKind) -> Self {
@@ -60,6 +63,7 @@ impl EventClass {
             HostKind::Operator => Self::Operator,
             HostKind::Python => Self::Python,
             HostKind::Annotation | HostKind::Layer | HostKind::Step => Self::Range,
+            HostKind::OffCpu => Self::OffCpu,
             HostKind::Process | HostKind::Other => Self::Other,
         }
     }
@@ -79,6 +83,11 @@ impl EventClass {
 
 /// Time of each class, in the order of [`EventClass::ALL`].
 pub type ClassTimes = [u64; EventClass::ALL.len()];
+
+/// The time in which a lane was busy: a thread is not while it is off its CPU.
+pub fn busy(times: &ClassTimes) -> u64 {
+    EventClass::ALL.iter().zip(times).filter(|(class, _)| **class != EventClass::OffCpu).map(|(_, time)| time).sum()
+}
 
 /// An event of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

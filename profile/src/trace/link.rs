@@ -10,10 +10,13 @@
 //! | stream → host, of a synchronisation | the tool names stream or event | `DeviceSynchronize`: everything launched before | the last work that ended within the call |
 //! | stream → stream, of an event | the tool names the record | – | last work of the same thread on another stream |
 
+use std::cmp::Reverse;
+
 use rustc_hash::FxHashMap;
 
 use super::event::{DeviceKind, DeviceOp, HostOp, Stream, Sync, SyncKind};
 use super::name::Call;
+use super::packed::{Cell, Column, Packed};
 use super::{Trace, TraceTime};
 use crate::id::Id;
 
@@ -53,6 +56,30 @@ impl Launch {
     }
 }
 
+impl Cell for Launch {
+    fn to_word(self) -> u64 {
+        let (id, which) = match self {
+            Launch::Exact(id) => (id.number(), 0),
+            Launch::Ambiguous(id) => (id.number(), 1),
+            Launch::BeforeTrace => (0, 2),
+            Launch::Missing => (0, 3),
+            Launch::NoCorrelation => (0, 4),
+        };
+        u64::from(id) << 3 | which
+    }
+
+    fn from_word(word: u64) -> Self {
+        let id = Id::from_number((word >> 3) as u32);
+        match word & 7 {
+            0 => Launch::Exact(id),
+            1 => Launch::Ambiguous(id),
+            2 => Launch::BeforeTrace,
+            3 => Launch::Missing,
+            _ => Launch::NoCorrelation,
+        }
+    }
+}
+
 /// Who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Waiter {
@@ -76,7 +103,7 @@ pub struct Wait {
 /// What belongs together in one trace.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
-    launches: Vec<Launch>,
+    launches: Packed,
     host_waits: FxHashMap<Id<HostOp>, Wait>,
     device_waits: FxHashMap<Id<DeviceOp>, Wait>,
     streams: Vec<Vec<Id<DeviceOp>>>,
@@ -87,23 +114,21 @@ pub struct Links {
 impl Links {
     /// Finds the links of a trace.
     pub fn of(trace: &Trace) -> Self {
-        let mut links = Links { launches: launches(trace), ..Links::default() };
-        links.streams = vec![Vec::new(); trace.streams().len()];
-        let mut device: Vec<_> = trace.device.iter().collect();
-        device.sort_by_key(|(id, op)| (op.begin, op.end(), *id));
-        for (id, op) in device {
-            links.streams[op.stream.index()].push(id);
+        let calls = Calls::of(trace);
+        let mut links = Links { launches: launches(trace, &calls), ..Links::default() };
+        links.streams = by_lane(trace.streams().len(), trace.device.iter().map(|(id, op)| (op.stream, id)));
+        for ids in &mut links.streams {
+            ids.sort_by_key(|id| trace.device.get(*id).map(|op| (op.begin, op.end())));
         }
-        links.threads = vec![Vec::new(); trace.threads().len()];
-        let mut host: Vec<_> = trace.host.iter().collect();
-        host.sort_by_key(|(id, op)| (op.begin, std::cmp::Reverse(op.end()), *id));
-        for (id, op) in host {
-            links.threads[op.thread.index()].push(id);
+        links.threads = by_lane(trace.threads().len(), trace.host.iter().map(|(id, op)| (op.thread, id)));
+        for ids in &mut links.threads {
+            ids.sort_by_key(|id| trace.host.get(*id).map(|op| (op.begin, Reverse(op.end()))));
         }
-        let queues = Queues::of(trace, &links.launches);
-        let recorded = links.recorded_waits(trace, &queues);
-        if !recorded {
-            links.guessed_waits(trace, &queues);
+        let queues = Queues::of(trace, &links);
+        if trace.syncs.is_empty() {
+            links.guessed_waits(&queues);
+        } else {
+            links.recorded_waits(&calls, &queues);
         }
         links.blocking_copies(trace);
         links
@@ -111,7 +136,11 @@ impl Links {
 
     /// What launched an operation.
     pub fn launch(&self, op: Id<DeviceOp>) -> Launch {
-        self.launches.get(op.index()).copied().unwrap_or(Launch::NoCorrelation)
+        if op.index() < Column::<Launch>::count(&self.launches) {
+            self.launches.at(op.index())
+        } else {
+            Launch::NoCorrelation
+        }
     }
 
     /// What a call waits for.
@@ -157,10 +186,10 @@ impl Links {
         }
     }
 
-    /// Waits that the tool names. Gives whether it names any.
-    fn recorded_waits(&mut self, trace: &Trace, queues: &Queues) -> bool {
-        let calls = calls_by_correlation(trace);
-        let call = |correlation: u64| range(&calls, correlation).first().map(|(_, id)| *id);
+    /// Waits that the tool names.
+    fn recorded_waits(&mut self, calls: &Calls, queues: &Queues<'_>) {
+        let trace = queues.trace;
+        let call = |correlation: u64| calls.of_correlation(correlation).first().copied();
         for (_, sync) in trace.syncs.iter() {
             let Some((id, op)) = call(sync.correlation).and_then(|id| Some((id, trace.host.get(id)?))) else {
                 self.unlinked_waits += 1;
@@ -175,7 +204,7 @@ impl Links {
                     self.wait(Waiter::Host(id), queues.last_before(stream, op.begin), Basis::Exact);
                 }
                 (SyncKind::Stream | SyncKind::Context, _) => {
-                    self.wait(Waiter::Host(id), queues.last_to_end(trace, op.begin), Basis::Exact);
+                    self.wait(Waiter::Host(id), queues.last_to_end(op.begin), Basis::Exact);
                 }
                 (SyncKind::Event, _) => self.wait(Waiter::Host(id), recorded(&sync), Basis::Exact),
                 (SyncKind::StreamWait, Some(stream)) => match queues.first_after(stream, op.begin) {
@@ -185,25 +214,26 @@ impl Links {
                 (SyncKind::StreamWait, None) => self.unlinked_waits += 1,
             }
         }
-        !trace.syncs.is_empty()
     }
 
     /// Waits of a trace that names calls alone.
-    fn guessed_waits(&mut self, trace: &Trace, queues: &Queues) {
-        let mut ends: Vec<(TraceTime, Id<DeviceOp>)> =
-            trace.device.iter().map(|(id, op)| (op.end(), id)).collect();
-        ends.sort_unstable();
+    fn guessed_waits(&mut self, queues: &Queues<'_>) {
+        let trace = queues.trace;
+        let threads = queues.by_thread();
+        let end = |id: Id<DeviceOp>| trace.device.get(id).map_or(TraceTime::default(), |op| op.end());
+        let mut ends: Vec<Id<DeviceOp>> = trace.device.iter().map(|(id, _)| id).collect();
+        ends.sort_by_key(|id| end(*id));
         for (id, op) in trace.host.iter().filter(|(_, op)| op.kind.is_call()) {
             match Call::of(trace.name(op.name)) {
                 Call::DeviceSync => {
-                    self.wait(Waiter::Host(id), queues.last_to_end(trace, op.begin), Basis::ByOrder);
+                    self.wait(Waiter::Host(id), queues.last_to_end(op.begin), Basis::ByOrder);
                 }
                 Call::StreamSync | Call::EventSync => {
-                    let last = ends.partition_point(|(end, _)| *end <= op.end()).checked_sub(1);
-                    let on = last.and_then(|at| ends.get(at)).filter(|(end, _)| *end >= op.begin);
-                    self.wait(Waiter::Host(id), on.map(|(_, id)| *id), Basis::Inferred);
+                    let last = ends.partition_point(|id| end(*id) <= op.end()).checked_sub(1);
+                    let on = last.and_then(|at| ends.get(at)).filter(|id| end(**id) >= op.begin);
+                    self.wait(Waiter::Host(id), on.copied(), Basis::Inferred);
                 }
-                Call::StreamWait => match queues.around(trace, &op) {
+                Call::StreamWait => match queues.around(&threads, &op) {
                     Some((before, after)) => self.wait(Waiter::Device(after), Some(before), Basis::Inferred),
                     None => self.unlinked_waits += 1,
                 },
@@ -223,99 +253,156 @@ impl Links {
     }
 }
 
-fn calls_by_correlation(trace: &Trace) -> Vec<(u64, Id<HostOp>)> {
-    let calls = trace.host.iter().filter(|(_, op)| op.kind.is_call() && op.correlation != 0);
-    let mut calls: Vec<_> = calls.map(|(id, op)| (op.correlation, id)).collect();
-    calls.sort_unstable();
-    calls
+/// Rows of each lane, in their order.
+fn by_lane<L, R>(lanes: usize, rows: impl Iterator<Item = (Id<L>, Id<R>)>) -> Vec<Vec<Id<R>>> {
+    let mut of = vec![Vec::new(); lanes];
+    rows.for_each(|(lane, id)| of[lane.index()].push(id));
+    of
 }
 
-fn range(calls: &[(u64, Id<HostOp>)], correlation: u64) -> &[(u64, Id<HostOp>)] {
-    let begin = calls.partition_point(|(of, _)| *of < correlation);
-    let length = calls[begin..].partition_point(|(of, _)| *of == correlation);
-    &calls[begin..begin + length]
+/// The calls of a trace, by correlation id.
+struct Calls {
+    correlations: Packed,
+    ids: Vec<Id<HostOp>>,
 }
 
-fn launches(trace: &Trace) -> Vec<Launch> {
-    let calls = calls_by_correlation(trace);
-    let least = calls.first().map_or(u64::MAX, |(correlation, _)| *correlation);
-    let begin = |id: Id<HostOp>| trace.host.get(id).map(|op| op.begin);
-    let of = |op: DeviceOp| match (op.correlation, range(&calls, op.correlation)) {
-        (0, _) => Launch::NoCorrelation,
-        (_, [(_, call)]) => Launch::Exact(*call),
-        (_, several @ [(_, first), ..]) => {
-            let before = several.iter().filter(|(_, id)| begin(*id) <= Some(op.begin));
-            let latest = before.max_by_key(|(_, id)| (begin(*id), *id));
-            Launch::Ambiguous(latest.map_or(*first, |(_, id)| *id))
+impl Calls {
+    fn of(trace: &Trace) -> Self {
+        let calls = trace.host.iter().filter(|(_, op)| op.kind.is_call() && op.correlation != 0);
+        let mut calls: Vec<(u64, Id<HostOp>)> = calls.map(|(id, op)| (op.correlation, id)).collect();
+        calls.sort_unstable();
+        let mut correlations = Packed::default();
+        calls.iter().for_each(|(correlation, _)| correlations.add(*correlation));
+        Calls { correlations, ids: calls.into_iter().map(|(_, id)| id).collect() }
+    }
+
+    fn least(&self) -> Option<u64> {
+        (!self.ids.is_empty()).then(|| self.correlations.at(0))
+    }
+
+    /// The calls with an id.
+    fn of_correlation(&self, correlation: u64) -> &[Id<HostOp>] {
+        self.near(&mut 0, correlation)
+    }
+
+    /// The calls with an id, looked for around a place first, which then is theirs: work comes in about the order of
+    /// its calls.
+    fn near(&self, place: &mut usize, correlation: u64) -> &[Id<HostOp>] {
+        let of = |at: usize| (at < self.ids.len()).then(|| Column::<u64>::at(&self.correlations, at));
+        let is_below = |at: usize| of(at).is_some_and(|of| of < correlation);
+        let (mut low, mut step) = (*place, 1);
+        while low > 0 && !is_below(low - 1) {
+            low = low.saturating_sub(step);
+            step *= 2;
         }
-        (correlation, []) if correlation < least && !calls.is_empty() => Launch::BeforeTrace,
+        let (mut high, mut step) = (low, 1);
+        while is_below(high) {
+            low = high + 1;
+            high += step;
+            step *= 2;
+        }
+        // All before `low` are below, and `high` is not.
+        while low < high {
+            let middle = low.midpoint(high);
+            if is_below(middle) { low = middle + 1 } else { high = middle }
+        }
+        let equal = (low..).take_while(|at| of(*at) == Some(correlation)).count();
+        *place = low;
+        &self.ids[low..low + equal]
+    }
+}
+
+fn launches(trace: &Trace, calls: &Calls) -> Packed {
+    let least = calls.least();
+    let begin = |id: Id<HostOp>| trace.host.get(id).map(|op| op.begin);
+    let mut place = 0;
+    let mut of = |op: DeviceOp| match (op.correlation, calls.near(&mut place, op.correlation)) {
+        (0, _) => Launch::NoCorrelation,
+        (_, [call]) => Launch::Exact(*call),
+        (_, several @ [first, ..]) => {
+            let before = several.iter().filter(|id| begin(**id) <= Some(op.begin));
+            let latest = before.max_by_key(|id| (begin(**id), **id));
+            Launch::Ambiguous(*latest.unwrap_or(first))
+        }
+        (correlation, []) if least.is_some_and(|least| correlation < least) => Launch::BeforeTrace,
         (_, []) => Launch::Missing,
     };
-    trace.device.iter().map(|(_, op)| of(op)).collect()
+    let mut launches = Packed::default();
+    trace.device.iter().for_each(|(_, op)| launches.add(of(op)));
+    launches
 }
 
-/// What was queued when: by stream, and by thread.
-struct Queues {
-    streams: Vec<Vec<(TraceTime, Id<DeviceOp>)>>,
-    threads: Vec<Vec<(TraceTime, Id<DeviceOp>)>>,
+/// What was queued when.
+struct Queues<'t> {
+    trace: &'t Trace,
+    /// What launched each operation.
+    launches: Packed,
+    /// The operations of each stream, in the order in which they were queued.
+    streams: Vec<Vec<Id<DeviceOp>>>,
 }
 
 /// Operations that are looked at for one on another stream.
 const LOOK_BACK: usize = 4096;
 
-impl Queues {
-    fn of(trace: &Trace, launches: &[Launch]) -> Self {
-        let mut queues = Queues {
-            streams: vec![Vec::new(); trace.streams().len()],
-            threads: vec![Vec::new(); trace.threads().len()],
-        };
-        for ((id, op), launch) in trace.device.iter().zip(launches) {
-            let call = launch.call().and_then(|call| trace.host.get(call));
-            // What was launched before the trace was queued before everything in it.
-            let queued = call.map_or(TraceTime::default(), |call| call.begin);
-            queues.streams[op.stream.index()].push((queued, id));
-            if let Some(call) = call {
-                queues.threads[call.thread.index()].push((queued, id));
-            }
-        }
-        // Work of one graph has one launch: its order is that of its begins.
-        let begin = |id: Id<DeviceOp>| trace.device.get(id).map(|op| op.begin);
-        for queue in queues.streams.iter_mut().chain(&mut queues.threads) {
-            queue.sort_by_key(|(queued, id)| (*queued, begin(*id), *id));
-        }
-        queues
+impl<'t> Queues<'t> {
+    fn of(trace: &'t Trace, links: &Links) -> Self {
+        let queues = Queues { trace, launches: links.launches.clone(), streams: Vec::new() };
+        let mut streams = links.streams.clone();
+        streams.iter_mut().for_each(|queue| queues.sort(queue));
+        Queues { streams, ..queues }
+    }
+
+    /// The work that each thread launched, in that order.
+    fn by_thread(&self) -> Vec<Vec<Id<DeviceOp>>> {
+        let launched = self.trace.device.iter().filter_map(|(id, _)| Some((self.call(id)?.thread, id)));
+        let mut threads = by_lane(self.trace.threads().len(), launched);
+        threads.iter_mut().for_each(|queue| self.sort(queue));
+        threads
+    }
+
+    /// Work of one graph has one launch: its order is that of its begins.
+    fn sort(&self, queue: &mut [Id<DeviceOp>]) {
+        queue.sort_by_key(|id| (self.queued(*id), self.trace.device.get(*id).map(|op| op.begin), *id));
+    }
+
+    fn call(&self, id: Id<DeviceOp>) -> Option<HostOp> {
+        let launch: Launch = self.launches.at(id.index());
+        self.trace.host.get(launch.call()?)
+    }
+
+    /// When it was queued: what was launched before the trace, before everything in it.
+    fn queued(&self, id: Id<DeviceOp>) -> TraceTime {
+        self.call(id).map_or(TraceTime::default(), |call| call.begin)
     }
 
     fn last_before(&self, stream: Id<Stream>, time: TraceTime) -> Option<Id<DeviceOp>> {
         let queue = self.streams.get(stream.index())?;
-        let at = queue.partition_point(|(queued, _)| *queued < time).checked_sub(1)?;
-        Some(queue.get(at)?.1)
+        let at = queue.partition_point(|id| self.queued(*id) < time).checked_sub(1)?;
+        queue.get(at).copied()
     }
 
     fn first_after(&self, stream: Id<Stream>, time: TraceTime) -> Option<Id<DeviceOp>> {
         let queue = self.streams.get(stream.index())?;
-        Some(queue.get(queue.partition_point(|(queued, _)| *queued < time))?.1)
+        queue.get(queue.partition_point(|id| self.queued(*id) < time)).copied()
     }
 
     /// Of all that was queued before, what ends last.
-    fn last_to_end(&self, trace: &Trace, time: TraceTime) -> Option<Id<DeviceOp>> {
-        let last = self.streams.iter().filter_map(|queue| {
-            let at = queue.partition_point(|(queued, _)| *queued < time).checked_sub(1)?;
-            Some(queue.get(at)?.1)
-        });
-        last.max_by_key(|id| trace.device.get(*id).map(|op| op.end()))
+    fn last_to_end(&self, time: TraceTime) -> Option<Id<DeviceOp>> {
+        let streams = (0..self.streams.len()).map(|stream| Id::from_number(stream as u32));
+        let last = streams.filter_map(|stream| self.last_before(stream, time));
+        last.max_by_key(|id| self.trace.device.get(*id).map(|op| op.end()))
     }
 
     /// What a thread launched next, and what it had launched last on another stream.
-    fn around(&self, trace: &Trace, wait: &HostOp) -> Option<(Id<DeviceOp>, Id<DeviceOp>)> {
-        let queue = self.threads.get(wait.thread.index())?;
-        let at = queue.partition_point(|(queued, _)| *queued < wait.begin);
-        let after = queue.get(at)?.1;
-        let stream = trace.device.get(after)?.stream;
-        let before = queue[..at].iter().rev().take(LOOK_BACK);
-        let other =
-            before.map(|(_, id)| *id).find(|id| trace.device.get(*id).is_some_and(|op| op.stream != stream));
-        Some((other?, after))
+    fn around(&self, threads: &[Vec<Id<DeviceOp>>], wait: &HostOp) -> Option<(Id<DeviceOp>, Id<DeviceOp>)> {
+        let queue = threads.get(wait.thread.index())?;
+        let at = queue.partition_point(|id| self.queued(*id) < wait.begin);
+        let after = *queue.get(at)?;
+        let stream_of = |id: Id<DeviceOp>| self.trace.device.get(id).map(|op| op.stream);
+        let stream = stream_of(after)?;
+        let mut before = queue[..at].iter().rev().take(LOOK_BACK);
+        let other = before.find(|id| stream_of(**id).is_some_and(|other| other != stream));
+        Some((*other?, after))
     }
 }
 

@@ -18,6 +18,7 @@ mod lane_events;
 mod lanes;
 mod link;
 mod name;
+mod packed;
 mod recorded;
 #[cfg(any(test, feature = "testing"))]
 pub mod text;
@@ -32,19 +33,20 @@ use crate::units::{Nanos, Time, clock};
 pub use assemble::assemble;
 pub use event::{
     CollectiveNote, CollectiveNotes, DeviceKind, DeviceOp, DeviceOps, DeviceRange, DeviceRanges, HostKind,
-    HostOp, HostOps, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread,
+    HostOp, HostOps, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread, WakeUpEvent,
+    WakeUpEvents, Waker,
 };
 pub use job::{Job, RankTrace};
 pub use lane_events::LaneEvent;
 pub use lanes::{
     ClassTimes, Event, EventClass, EventFacts, EventLane, EventLanes, LaunchFacts, RangeRow, RangeTables,
-    Segment,
+    Segment, busy,
 };
 pub use link::{Basis, Launch, Links, Wait, Waiter};
 pub use name::{Call, KernelClass};
 pub use recorded::{
-    CALL_END_MISSING, Cause, End, Lane, NotTraced, RANGE_END_MISSING, Recorded, RecordedAccount,
-    RecordedBatch, RecordedGaps, RecordedKind,
+    CALL_END_MISSING, Cause, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, Recorded,
+    RecordedAccount, RecordedBatch, RecordedGaps, RecordedKind, WakeUp, WokenBy,
 };
 
 /// A point in time of a trace.
@@ -98,6 +100,8 @@ pub struct Trace {
     pub device: DeviceOps,
     /// Synchronisations that the tool draws on a device's rows.
     pub syncs: Syncs,
+    /// Who ended times off the CPU.
+    pub wake_ups: WakeUpEvents,
     /// What the tool says about collectives.
     pub collectives: CollectiveNotes,
     /// Allocations and frees.
@@ -148,6 +152,7 @@ impl Trace {
             host: HostOps::default(),
             device: DeviceOps::default(),
             syncs: Syncs::default(),
+            wake_ups: WakeUpEvents::default(),
             collectives: CollectiveNotes::default(),
             memory: MemoryEvents::default(),
             device_ranges: DeviceRanges::default(),

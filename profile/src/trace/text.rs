@@ -11,10 +11,12 @@
 //! kernel 0/7  10..20 gemm #1               device/stream
 //! copy   0/7  20..30 Memcpy HtoD #2 4096B
 //! sync wait 0/8 21..21 #3 record=2 on=0/7  also: sync stream 0/8, sync event -, sync context -
+//! off-cpu main 5..50 futex woken=48 by=t2  a thread, or `interrupt`; without both: ready to run all the time
 //! ```
 
 use super::{
     DeviceKind, DeviceOp, Duration, HostKind, HostOp, RankInfo, Status, Sync, SyncKind, Trace, TraceTime,
+    WakeUpEvent, Waker,
 };
 use crate::tree::NodeId;
 use crate::units::Bytes;
@@ -52,13 +54,23 @@ fn event(trace: &mut Trace, line: &str) -> Option<()> {
         "op" => host(HostKind::Operator)?,
         "call" => host(HostKind::RuntimeCall)?,
         "range" => host(HostKind::Annotation)?,
+        "off-cpu" => host(HostKind::OffCpu)?,
         _ => return None,
     };
     let (begin, duration) = span(times)?;
     let (name, thread) = (trace.text(&name(rest)), trace.thread("1", thread));
     let (correlation, status) = (number(rest, "#").unwrap_or(0), Status::Unknown);
     let op = HostOp { thread, kind, begin, duration, name, correlation, status, context: NodeId::ROOT };
-    trace.host.push(op).map(drop)
+    let ends = trace.host.push(op)?;
+    if let Some(woken) = rest.iter().find_map(|word| word.strip_prefix("woken=")) {
+        let (at, _) = span(&format!("{woken}..{woken}"))?;
+        let by = match rest.iter().find_map(|word| word.strip_prefix("by="))? {
+            "interrupt" => Waker::Interrupt,
+            thread => Waker::Thread(trace.thread("1", thread)),
+        };
+        trace.wake_ups.push(WakeUpEvent { ends, at, by })?;
+    }
+    Some(())
 }
 
 fn device(trace: &mut Trace, kind: DeviceKind, words: &[&str]) -> Option<()> {

@@ -6,7 +6,9 @@
 //! A column is a bar as high as the share of its time in which something stood, in the colour of the class that stood
 //! longest. Where a lane has fewer events in sight than columns, those with four columns or more have their name.
 
-use deepctx_profile::trace::{EventClass, EventFacts, EventLane, EventLanes, RangeRow, RangeTables, Segment};
+use deepctx_profile::trace::{
+    EventClass, EventFacts, EventLane, EventLanes, RangeRow, RangeTables, Segment, busy,
+};
 use deepctx_profile::units::Nanos;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -61,7 +63,7 @@ pub(crate) fn draw(model: &Model, lanes: &EventLanes, theme: &Theme, body: Rect,
 
 /// A lane's name, and the share of the time in sight in which something stood.
 fn title(lane: &EventLane, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut Buffer) {
-    let busy: u64 = lane.times(span.from, span.from.saturating_add(span.length)).iter().sum();
+    let busy = busy(&lane.times(span.from, span.from.saturating_add(span.length)));
     let mut pen = Pen::new(buffer, area, 0);
     pen.skip(1);
     let for_name = pen.room().saturating_sub(SHARE + 1);
@@ -83,10 +85,10 @@ fn bars(lane: &EventLane, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mu
         // Less than a nanosecond wide: what stands there counts.
         let to = to.max(from.saturating_add(Nanos(1)));
         let times = lane.times(from, to);
-        let busy: u64 = times.iter().sum();
+        let covered: u64 = times.iter().sum();
         let longest = EventClass::ALL.into_iter().zip(times).max_by_key(|(_, time)| *time);
-        let Some((class, _)) = longest.filter(|_| busy > 0) else { continue };
-        let eighths = u128::from(busy) * 8 / u128::from((to.saturating_sub(from)).0.max(1));
+        let Some((class, _)) = longest.filter(|_| covered > 0) else { continue };
+        let eighths = u128::from(covered) * 8 / u128::from((to.saturating_sub(from)).0.max(1));
         // What is not nothing shows.
         let step = usize::try_from(eighths).unwrap_or(8).clamp(1, 8);
         buffer.set_string(area.x + column, area.y, BARS[step], theme.event(class));

@@ -160,6 +160,8 @@ pub(in crate::render) fn bound_in_words(bound: Bound) -> &'static str {
         Bound::Communication => "communication",
         Bound::Memory => "copies",
         Bound::SyncReturn => "return from waits",
+        Bound::CpuQueue => "waiting for a CPU",
+        Bound::OffCpu => "off the CPU",
         Bound::Unknown => "unknown",
     }
 }

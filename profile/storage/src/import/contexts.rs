@@ -214,7 +214,7 @@ impl Builder<'_> {
             // All steps are one context: their number would make as many trees.
             HostKind::Step => Frame::Range { name: profile.text(name.split('#').next().unwrap_or(name)) },
             HostKind::Process => words::process(profile, name).unwrap_or_else(|| words::frame(profile, name)),
-            HostKind::Other => words::frame(profile, name),
+            HostKind::OffCpu | HostKind::Other => words::frame(profile, name),
         };
         self.frames.insert((op.kind, op.name), frame);
         frame

@@ -46,8 +46,8 @@ pub use events::trace;
 /// Most bytes of a file, decompressed: a long `perf script` has hundreds of megabytes, a bomb has more.
 pub const BYTES_MAX: usize = 1 << 30;
 /// Events that are read of a trace: an hour of training has some tens of millions, which no viewer opens either. At
-/// some 60 bytes each they take half of what the file itself may take.
-pub(crate) const EVENTS_MAX: usize = 8 << 20;
+/// some 30 bytes each they take half of what the file itself may take.
+pub(crate) const EVENTS_MAX: usize = 1 << 24;
 /// Bounds of an imported profile.
 const LIMITS: Limits = Limits { nodes: 1 << 24, frames: 1 << 22, string_bytes: 1 << 28 };
 

@@ -10,13 +10,14 @@ use super::read::{self, Stored};
 use super::reason::{CONTEXT_LOST, NOT_FINISHED};
 use super::trace::{List, TraceGaps, TraceReader};
 use crate::error::OpenError;
+use crate::import;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{NotTraced, Recorded, Trace, assemble};
 use deepctx_profile::tree::NodeId;
 
 /// Events that are read into memory at most, as of other tools' traces.
-const EVENTS_MAX: usize = 1 << 23;
+const EVENTS_MAX: usize = import::EVENTS_MAX;
 
 /// The traces of a recorded profile.
 #[derive(Debug)]
@@ -39,23 +40,22 @@ impl Recording {
                 "the profile has no events in time: record it with `--trace 10s`".to_owned(),
             ));
         };
+        if list.events() > EVENTS_MAX as u64 {
+            return Err(not_a_trace(format!(
+                "its trace has {} events, and {EVENTS_MAX} are read at most: record a shorter window",
+                list.events()
+            )));
+        }
         let mut reader = TraceReader::new(&container, list);
         let lanes = reader.lanes().to_vec();
         let reason = profile.strings.intern(CONTEXT_LOST.key);
         let frame = profile.frames.intern(Frame::Unresolved { reason, origin: Origin::default() });
         let lost = profile.tree.child(NodeId::ROOT, frame);
-        let mut read = 0;
-        let events = reader.by_ref().take(EVENTS_MAX).map(|event| {
-            read += 1;
+        let events = reader.by_ref().map(|event| {
             let node = nodes.get(&event.node.number()).copied().unwrap_or(lost);
             Recorded { node, ..event }
         });
         let mut traces = assemble(&profile, &lanes, events);
-        if read == EVENTS_MAX && reader.next().is_some() {
-            return Err(not_a_trace(format!(
-                "its trace has more than {EVENTS_MAX} events, which are read into memory at once"
-            )));
-        }
         if let Some((_, first)) = traces.first_mut() {
             count_gaps(first, reader.gaps());
         }

@@ -103,6 +103,12 @@ impl List {
         Ok(Some(list))
     }
 
+    /// Events that the files say they have.
+    pub(super) fn events(&self) -> u64 {
+        let events = self.segments.iter().filter(|listed| listed.segment.table == Table::Trace.name());
+        events.fold(0, |sum, listed| sum.saturating_add(listed.segment.rows))
+    }
+
     /// Names of the files.
     pub(super) fn files(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().map(|listed| listed.segment.file.as_str())
@@ -225,8 +231,11 @@ pub struct TraceReader<'p> {
     container: &'p Container,
     /// Files that were not reached yet, the earliest last.
     ahead: Vec<Listed>,
-    open: Vec<OpenFile>,
-    /// Begin of the next event of each open file.
+    /// Files of which events are left; `None` is the place of one that was read to its end.
+    open: Vec<Option<OpenFile>>,
+    /// Places of files that were read.
+    free: Vec<usize>,
+    /// Begin of the next event of each open file, and its place.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     lanes: Vec<Lane>,
     gaps: TraceGaps,
@@ -257,6 +266,7 @@ impl<'p> TraceReader<'p> {
             container,
             ahead: events,
             open: Vec::new(),
+            free: Vec::new(),
             next: BinaryHeap::new(),
             lanes: Vec::new(),
             gaps,
@@ -321,38 +331,42 @@ impl<'p> TraceReader<'p> {
             match batches {
                 Ok(batches) => {
                     let (name, left) = (segment.file, segment.rows);
-                    self.open.push(OpenFile { batches, name, events: Vec::new().into_iter(), left });
-                    self.refill(self.open.len() - 1);
+                    let file = OpenFile { batches, name, events: Vec::new().into_iter(), left };
+                    let at = self.free.pop().unwrap_or_else(|| {
+                        self.open.push(None);
+                        self.open.len() - 1
+                    });
+                    self.open[at] = Some(file);
+                    self.refill(at);
                 }
                 Err(because) => self.note(&segment.file, Err(because), segment.rows),
             }
         }
     }
 
-    /// Puts the next event of an open file in line, reading on where need be.
+    /// Puts the next event of an open file in line, reading on where need be. A file without one is closed.
     fn refill(&mut self, at: usize) {
-        let file = &mut self.open[at];
+        let Some(file) = &mut self.open[at] else { return };
+        let mut outcome = Ok(());
         if file.events.as_slice().is_empty() {
-            let batch = file.batches.next().and_then(|batch| match batch {
-                Some(batch) => {
-                    let of = |row: Row<'_>| {
-                        event(&row).ok_or_else(|| format!("row {} makes no sense", row.number()))
-                    };
-                    batch.iter().map(of).collect::<Result<Vec<_>, _>>()
-                }
-                None => Ok(Vec::new()),
-            });
-            match batch {
-                Ok(events) => file.events = events.into_iter(),
-                Err(because) => {
-                    let (name, left) = (file.name.clone(), file.left);
-                    return self.note(&name, Err(because), left);
-                }
-            }
+            outcome = file.next_events().map(|events| file.events = events.into_iter());
         }
         if let Some(first) = file.events.as_slice().first() {
             self.next.push(Reverse((first.start.0, at)));
+            return;
         }
+        if let Some(ended) = self.open[at].take() {
+            self.free.push(at);
+            self.note(&ended.name, outcome, ended.left);
+        }
+    }
+}
+
+impl OpenFile {
+    fn next_events(&mut self) -> Result<Vec<Recorded>, String> {
+        let Some(batch) = self.batches.next()? else { return Ok(Vec::new()) };
+        let of = |row: Row<'_>| event(&row).ok_or_else(|| format!("row {} makes no sense", row.number()));
+        batch.iter().map(of).collect()
     }
 }
 
@@ -362,7 +376,7 @@ impl Iterator for TraceReader<'_> {
     fn next(&mut self) -> Option<Recorded> {
         self.open_due();
         let Reverse((_, at)) = self.next.pop()?;
-        let file = &mut self.open[at];
+        let file = self.open[at].as_mut()?;
         let event = file.events.next()?;
         file.left = file.left.saturating_sub(1);
         self.refill(at);
@@ -542,6 +556,29 @@ mod tests {
             &[],
             &format!("trace-lanes-000000.parquet: {gone}"),
         );
+    }
+
+    #[test]
+    fn files_are_closed_when_they_are_read() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("run.dctx");
+        let profile = Writer::create(&path, &Meta::default()).unwrap();
+        let mut writer = TraceWriter::create(profile.folder(), Some(Nanos(1000))).unwrap();
+        for number in 0..9 {
+            // Each overlaps the next one.
+            let events = vec![event(10 * number, number), event(10 * number + 15, number)];
+            writer.append(&mut RecordedBatch { lanes: vec![LANE], first_lane: 0, events }).unwrap();
+        }
+        let container = Container::at(&path).unwrap();
+        let mut reader = TraceReader::new(&container, List::read(&container).unwrap().unwrap());
+        let mut read = 0;
+        while reader.next().is_some() {
+            read += 1;
+            let open = reader.open.iter().flatten().count();
+            assert!(open <= 3, "{open} files are open after {read} events");
+        }
+        assert_eq!((read, reader.open.iter().flatten().count()), (18, 0));
+        assert_eq!(reader.gaps().unreadable, 0);
     }
 
     #[test]

@@ -9,7 +9,7 @@ const Events = (() => {
   const ROWS_MAX = 256;
   const NONE = -1;
   const OUTSIDE = -2;
-  const STEP = 8;
+  const STEP = 9;
 
   // The bytes behind the letters of base64 of gzip.
   async function bytesOf(text) {

@@ -5,7 +5,8 @@ const Timeline = (() => {
   // Colour and name of each class of event.
   const KINDS = [
     ["gpu_kernel", "kernel"], ["communication", "communication"], ["memory", "copy or fill"], ["gpu_api", "call"],
-    ["operator", "operator"], ["python", "python"], ["range", "range"], ["unresolved", "other"], ["range", "step"],
+    ["operator", "operator"], ["python", "python"], ["range", "range"], ["unresolved", "other"], ["thread", "off the CPU"],
+    ["range", "step"],
   ];
   const { ROW, GAP, AXIS } = Stage;
   // Least time in sight.
@@ -109,7 +110,7 @@ const Timeline = (() => {
     parts.facts.textContent = model.shown.toLocaleString("en") + " events · " + model.lanes.length.toLocaleString("en")
       + " lanes · " + amount(model.length, "ns");
     const used = new Set(model.names.map((_, name) => KINDS[model.classes[name]][0]));
-    for (const [colour, name] of KINDS.slice(0, 8)) {
+    for (const [colour, name] of KINDS.slice(0, 9)) {
       if (!used.has(colour)) continue;
       const item = element("span", "", parts.legend);
       element("i", "", item).style.background = "var(--" + colour + ")";
