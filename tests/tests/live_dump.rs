@@ -177,16 +177,74 @@ fn processes_that_end_meanwhile_are_no_failure() {
     }
 }
 
+/// A workload in Python, when it is ready.
+fn python(workload: &str, arguments: &[&str]) -> Waiting {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(workload);
+    let mut command = Command::new("python3");
+    command.arg(program).args(arguments).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let output = child.stdout.take().unwrap();
+    let waiting = Waiting { child, folder: tempfile::tempdir().unwrap() };
+    assert!(BufReader::new(output).lines().any(|line| line.unwrap() == "ready"));
+    waiting
+}
+
+#[test]
+fn ranks_of_a_job_are_found_from_any_of_them() {
+    if !can_capture() {
+        return;
+    }
+    let _other_job = python("ranks.py", &["0"]);
+    let job = python("ranks.py", &["2"]);
+    let dump = |pid: &str, more: &[&str]| -> Value {
+        let words = [&["dump", "--pid", pid, "--all-ranks", "--format", "json"][..], more].concat();
+        serde_json::from_str(&expect_code(0, &words)).unwrap()
+    };
+    let whole = dump(&job.pid(), &[]);
+    assert_eq!((&whole["job"]["launcher"], &whole["job"]["size"]), (&"torchrun".into(), &4.into()));
+    let processes = whole["processes"].as_array().unwrap();
+    let mut ranks: Vec<u64> = processes.iter().map(|process| process["rank"].as_u64().unwrap()).collect();
+    ranks.sort_unstable();
+    assert_eq!(ranks, [0, 1, 2, 3]);
+    for process in processes {
+        assert_eq!(process["is_main_of_rank"], true);
+        let main =
+            process["threads"].as_array().unwrap().iter().find(|thread| thread["tid"] == process["pid"]);
+        let expect = if process["rank"] == 2 { "load" } else { "all_reduce" };
+        assert!(functions(main.unwrap()).contains(&expect), "{process:#}");
+    }
+    let pids = |dump: &Value| -> Vec<Value> {
+        dump["processes"].as_array().unwrap().iter().map(|process| process["pid"].clone()).collect()
+    };
+    assert_eq!(pids(&dump(&processes[1]["pid"].to_string(), &[])), pids(&whole));
+}
+
+#[test]
+fn a_process_without_a_rank_says_how_ranks_are_found() {
+    if !can_capture() {
+        return;
+    }
+    let busy = Busy::shell("while :; do sleep 0.01; done");
+    let said = expect_code(2, &["dump", "--pid", &busy.pid(), "--all-ranks"]);
+    assert!(said.contains("has no rank") && said.contains("torchrun, mpirun or srun"), "{said}");
+}
+
+#[test]
+fn the_page_on_a_late_rank_is_true() {
+    if !can_capture() {
+        return;
+    }
+    let job = python("ranks.py", &["2"]);
+    Reader { folder: Some(job.folder.path()), pid: job.pid(), ..Reader::default() }
+        .follows("rank-is-late.md");
+}
+
 #[test]
 fn the_page_on_jobs_that_hang_is_true() {
     if !can_capture() {
         return;
     }
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/hanging.py");
-    let mut child = Command::new("python3").arg(program).stdout(Stdio::piped()).spawn().unwrap();
-    let output = child.stdout.take().unwrap();
-    let waiting = Waiting { child, folder: tempfile::tempdir().unwrap() };
-    assert!(BufReader::new(output).lines().any(|line| line.unwrap() == "ready"));
+    let waiting = python("hanging.py", &[]);
     let folder = waiting.folder.path();
     Reader { folder: Some(folder), pid: waiting.pid(), ..Reader::default() }.follows("hang.md");
 }

@@ -13,6 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, Tr
 use deepctx_common::Plain as _;
 use deepctx_common::end::{Counter, WalkEnd};
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind};
+use deepctx_symbolizer::accountable_user;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use super::clock::monotonic_ns;
@@ -22,6 +23,7 @@ use super::processes::{Processes, Scanned};
 use super::rings::{BATCH_BYTES_MAX, Ring};
 use super::supervisor::{self, Supervisor};
 use super::tables::TableError;
+use super::waiting_scans::{Urgency, WaitingScans};
 
 /// Totals of the kernel programs' counters.
 #[derive(Clone, Debug)]
@@ -98,6 +100,9 @@ const REQUESTS_MAX: usize = 4096;
 
 /// Scans that may fail because of a defect; after one more the capture ends.
 const SCAN_DEFECTS_MAX: u32 = 8;
+
+/// How long the end of a capture waits for scans that were asked for until then.
+const LAST_SCANS_NS: u64 = 1_000_000_000;
 
 /// How often processes that went unnoticed are looked for.
 const SWEEP_EVERY_NS: u64 = 10_000_000_000;
@@ -312,44 +317,64 @@ pub(super) fn spawn_scan(scans: Scans, supervisor: &Supervisor) -> Sender<ScanRe
 
 impl Scans {
     fn run(mut self, requests: &Receiver<ScanRequest>) {
+        let mut waiting = WaitingScans::default();
         let (mut swept_ns, mut defects) = (monotonic_ns(), 0);
         let mut sent = self.processes.counters();
-        while let Some(pids) = next(requests, &mut self.processes) {
-            if monotonic_ns().saturating_sub(swept_ns) > SWEEP_EVERY_NS {
-                swept_ns = monotonic_ns();
+        let mut ended_ns = None;
+        while receive(requests, &mut self.processes, &mut waiting) {
+            let began_ns = monotonic_ns();
+            if self.stop.load(Ordering::Acquire)
+                && began_ns.saturating_sub(*ended_ns.get_or_insert(began_ns)) > LAST_SCANS_NS
+            {
+                return;
+            }
+            if began_ns.saturating_sub(swept_ns) > SWEEP_EVERY_NS {
+                swept_ns = began_ns;
                 self.processes.sweep(swept_ns);
             }
-            for pid in pids {
+            if let Some((pid, user)) = waiting.take() {
                 match catch_unwind(AssertUnwindSafe(|| self.scan(pid))) {
                     Ok(true) => {}
                     Ok(false) => return,
                     // One process that cannot be scanned is no reason to scan none.
                     Err(panic) if defects < SCAN_DEFECTS_MAX => {
                         defects += 1;
-                        self.processes.remove(pid, monotonic_ns());
-                        let because = supervisor::message(panic.as_ref());
-                        let text = format!("process {pid}: a scan failed because of a defect ({because})");
-                        let _ = self.messages.try_send(Message::Notice(text));
+                        self.scan_failed(pid, panic.as_ref());
                     }
                     Err(panic) => resume_unwind(panic),
                 }
+                let now_ns = monotonic_ns();
+                waiting.charge(user, now_ns.saturating_sub(began_ns), now_ns);
             }
-            self.shard_bytes.store(self.processes.tables().shard_bytes(), Ordering::Relaxed);
-            let counters = self.processes.counters();
-            // Not worth waiting for: totals come again.
-            if counters != sent && self.messages.try_send(Message::Scans(counters)).is_ok() {
-                sent = counters;
+            if waiting.is_empty() {
+                self.shard_bytes.store(self.processes.tables().shard_bytes(), Ordering::Relaxed);
+                let counters = self.processes.counters();
+                // Not worth waiting for: totals come again.
+                if counters != sent && self.messages.try_send(Message::Scans(counters)).is_ok() {
+                    sent = counters;
+                }
             }
         }
+    }
+
+    /// A scan panicked: the process is forgotten.
+    fn scan_failed(&mut self, pid: u32, panic: &(dyn std::any::Any + Send)) {
+        self.processes.remove(pid, monotonic_ns());
+        let because = supervisor::message(panic);
+        let text = format!("process {pid}: a scan failed because of a defect ({because})");
+        let _ = self.messages.try_send(Message::Notice(text));
     }
 
     /// Scans one process and sends what was found; false when nobody reads any more.
     fn scan(&mut self, pid: u32) -> bool {
         let before = self.processes.changes();
-        let mut message = match self.processes.scan(pid, monotonic_ns()) {
+        let scanned = self.processes.scan(pid, monotonic_ns());
+        for text in self.processes.take_notices() {
+            let _ = self.messages.try_send(Message::Notice(text));
+        }
+        let mut message = match scanned {
             Ok(scanned) => scanned.into(),
-            Err(error @ super::processes::ScanError::Tables(_)) => Message::Notice(error.to_string()),
-            // Gone in the meantime: the kernel reports its end.
+            // Gone in the meantime: the kernel reports its end. Or without room, which is noticed once.
             Err(error) => {
                 tracing::debug!(%error, "not prepared");
                 return true;
@@ -380,34 +405,47 @@ pub(super) fn request_rescans(scans: &Sender<ScanRequest>, pids: &[u32]) {
     }
 }
 
-/// Processes to scan now; `None` when nobody can ask any more.
-fn next(requests: &Receiver<ScanRequest>, processes: &mut Processes) -> Option<Vec<u32>> {
+/// Takes in all requests; waits for one if nothing else is to be done. False when nobody can ask any more.
+fn receive(requests: &Receiver<ScanRequest>, processes: &mut Processes, waiting: &mut WaitingScans) -> bool {
     /// How often interpreters that were not ready are asked again.
     const UNREADY_EVERY: Duration = Duration::from_millis(100);
+    let mut first = None;
+    if waiting.is_empty() {
+        match requests.recv_timeout(UNREADY_EVERY) {
+            Ok(request) => first = Some(request),
+            Err(RecvTimeoutError::Timeout) => {
+                for pid in processes.unready(monotonic_ns()) {
+                    add(processes, waiting, pid, Urgency::Rescan);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+    }
     let now_ns = monotonic_ns();
-    let first = match requests.recv_timeout(UNREADY_EVERY) {
-        Ok(request) => request,
-        Err(RecvTimeoutError::Timeout) => return Some(processes.unready(now_ns)),
-        Err(RecvTimeoutError::Disconnected) => return None,
-    };
-    let mut wanted = Vec::new();
-    for request in std::iter::once(first).chain(requests.try_iter()) {
+    for request in first.into_iter().chain(requests.try_iter()) {
         match request {
-            ScanRequest::Unknown(pid) if !processes.may_scan(pid, now_ns) => continue,
-            ScanRequest::Unknown(pid) | ScanRequest::Forked(pid) | ScanRequest::Mapped(pid) => {
-                wanted.push(pid);
+            ScanRequest::Unknown(pid) if !waiting.contains(pid) && !processes.may_scan(pid, now_ns) => {}
+            ScanRequest::Unknown(pid) => add(processes, waiting, pid, Urgency::Sampled),
+            ScanRequest::Forked(pid) | ScanRequest::Mapped(pid) => {
+                add(processes, waiting, pid, Urgency::Rescan);
             }
             ScanRequest::Executed(pid) => {
                 processes.exec(pid);
-                wanted.push(pid);
+                add(processes, waiting, pid, Urgency::Sampled);
             }
             ScanRequest::Exited(pid) => {
                 processes.remove(pid, now_ns);
-                wanted.retain(|other| *other != pid);
+                waiting.remove(pid);
             }
         }
     }
-    wanted.sort_unstable();
-    wanted.dedup();
-    Some(wanted)
+    true
+}
+
+/// Adds a process to those that wait, unless it is gone: the kernel reports its end.
+fn add(processes: &mut Processes, waiting: &mut WaitingScans, pid: u32, urgency: Urgency) {
+    let Some(user) = accountable_user(pid) else { return };
+    if !waiting.add(pid, user, urgency) {
+        processes.put_off();
+    }
 }

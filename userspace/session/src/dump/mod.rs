@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::dump::{DumpConfig, Gone, ProcessStacks, Stack, ThreadStack};
-use deepctx_capture::{CaptureError, FrameSource};
+use deepctx_capture::{CaptureError, FrameSource, Job, Targets};
 use deepctx_common::reasons;
 use deepctx_common::thread::{Thread, thread_flag};
 use deepctx_pipeline::input::SpaceUpdate;
@@ -38,8 +38,20 @@ pub struct Dump {
     pub schema_version: u32,
     /// From the first look at a thread to the last, nanoseconds: each stack is of a moment in between (measured).
     pub read_ns: u64,
+    /// The job that the processes are ranks of, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<DumpedJob>,
     /// By id.
     pub processes: Vec<DumpedProcess>,
+}
+
+/// A distributed job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DumpedJob {
+    /// What started it: `torchrun`.
+    pub launcher: &'static str,
+    /// Its ranks, on all hosts.
+    pub size: u32,
 }
 
 /// A process.
@@ -49,6 +61,12 @@ pub struct DumpedProcess {
     pub pid: u32,
     /// Its name (`comm`).
     pub name: String,
+    /// The rank of the job that it is, or belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// It is the rank itself, and was not started by it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_main_of_rank: bool,
     /// It ended before its threads were read.
     pub ended: bool,
     /// Threads that ended while they were read.
@@ -176,7 +194,24 @@ pub fn dump(config: &DumpConfig, debug_info: DebugInfo) -> Result<Dump, CaptureE
             .collect();
         processes.push(of_process(process, threads));
     }
-    Ok(Dump { schema_version: SCHEMA_VERSION, read_ns: nanoseconds(read), processes })
+    Ok(Dump { schema_version: SCHEMA_VERSION, read_ns: nanoseconds(read), job: None, processes })
+}
+
+/// Dumps the processes of a job. What they started since the job was looked for is not in it.
+///
+/// # Errors
+/// As [`dump`].
+pub fn dump_job(job: &Job, config: &DumpConfig, debug_info: DebugInfo) -> Result<Dump, CaptureError> {
+    let of_job = job.processes.iter().filter(|process| config.follow_children || process.is_main);
+    let targets = vec![Targets::Pids(of_job.map(|process| process.pid).collect())];
+    let mut dump = dump(&DumpConfig { targets, ..config.clone() }, debug_info)?;
+    dump.job = Some(DumpedJob { launcher: job.launcher, size: job.size });
+    for process in &mut dump.processes {
+        let known = job.processes.iter().find(|of| of.pid == process.pid);
+        (process.rank, process.is_main_of_rank) =
+            (known.map(|of| of.rank), known.is_some_and(|of| of.is_main));
+    }
+    Ok(dump)
 }
 
 fn nanoseconds(time: Duration) -> u64 {
@@ -188,7 +223,16 @@ fn of_process(process: &ProcessStacks, threads: Vec<DumpedThread>) -> DumpedProc
         Gone::Process => (true, 0),
         Gone::Threads(count) => (false, count),
     };
-    DumpedProcess { pid: process.pid, name: process.name.clone(), ended, threads_ended, threads }
+    let name = process.name.clone();
+    DumpedProcess {
+        pid: process.pid,
+        name,
+        rank: None,
+        is_main_of_rank: false,
+        ended,
+        threads_ended,
+        threads,
+    }
 }
 
 fn dumped(

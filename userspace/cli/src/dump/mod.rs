@@ -1,0 +1,327 @@
+//! `dump`: where every thread of some processes is at this moment, without stopping them.
+//!
+//! Owns: the options as a configuration, and the text and JSON of a dump. Because: who looks at a job that hangs
+//! wants a page to read: threads with equal stacks stand there once. Does not: read stacks or decide what a thread
+//! waits for (`deepctx_session::dump`).
+
+mod ranks;
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::io::{self, Write};
+
+use deepctx_capture::dump::DumpConfig;
+use deepctx_capture::{CaptureError, Targets, doctor, find_job};
+use deepctx_session::dump::{self, Dump, DumpedFrame, DumpedProcess, DumpedThread, FrameRole, Wait};
+
+use crate::capture_args::TargetArgs;
+use crate::failure::{COULD_NOT_RUN, Done, Failure};
+use crate::options::{DumpArgs, TextOrJson};
+use crate::{output, target, workers};
+
+/// Runs it. The exit code is 2 when none of the processes was there any more.
+///
+/// # Errors
+/// A target is not there, a privilege is missing, or the output could not be written.
+pub fn run(arguments: &DumpArgs) -> Result<Done, Failure> {
+    output::refuse_existing_output(&arguments.output)?;
+    workers::install();
+    let config = DumpConfig {
+        targets: targets(&arguments.target)?,
+        follow_children: !arguments.target.no_children,
+        context: arguments.context.iter().copied().map(target::frame_source).collect(),
+        cache: doctor::cache_folder(),
+    };
+    let dump = read(arguments, &config).map_err(|error| failure(&error))?;
+    output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
+        TextOrJson::Text => text(&dump, arguments.each, out),
+        TextOrJson::Json => json(&dump, out),
+    })?;
+    let all_ended = dump.processes.iter().all(|process| process.ended);
+    Ok(if all_ended { Done::Command(COULD_NOT_RUN) } else { Done::Fully })
+}
+
+fn read(arguments: &DumpArgs, config: &DumpConfig) -> Result<Dump, CaptureError> {
+    let debug_info = arguments.debug_info.clone();
+    match arguments.target.pid.first() {
+        Some(pid) if arguments.all_ranks => dump::dump_job(&find_job(*pid)?, config, debug_info),
+        _ => dump::dump(config, debug_info),
+    }
+}
+
+/// A dump of the whole machine must be asked for.
+fn targets(arguments: &TargetArgs) -> Result<Vec<Targets>, Failure> {
+    target::check_processes(arguments)?;
+    let targets = target::targets(arguments, true);
+    if targets.is_empty() {
+        return Err(Failure::new("no process is selected").hint("name one with --pid N or --comm NAME"));
+    }
+    Ok(targets)
+}
+
+fn failure(error: &CaptureError) -> Failure {
+    let failure = Failure::new(error);
+    match error.hint() {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+fn json(dump: &Dump, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, dump)?;
+    writeln!(out)
+}
+
+fn text(dump: &Dump, each: bool, out: &mut dyn Write) -> io::Result<()> {
+    match &dump.job {
+        Some(job) => ranks::text(dump, job, each, out)?,
+        None => dump.processes.iter().try_for_each(|process| write_process(process, each, out))?,
+    }
+    let threads: usize = dump.processes.iter().map(|process| process.threads.len()).sum();
+    let read_ms = dump.read_ns as f64 / 1e6;
+    writeln!(out, "{} read within {read_ms:.1} ms, none stopped", counted(threads as u64, "thread"))
+}
+
+fn write_process(process: &DumpedProcess, each: bool, out: &mut dyn Write) -> io::Result<()> {
+    if process.ended {
+        return writeln!(out, "process {} ended before its threads were read\n", process.pid);
+    }
+    let threads = counted(process.threads.len() as u64, "thread");
+    write!(out, "{} (pid {}), {threads}", process.name, process.pid)?;
+    if process.threads_ended > 0 {
+        write!(out, ", {} more ended meanwhile", process.threads_ended)?;
+    }
+    writeln!(out, "\n")?;
+    for group in groups(process, each) {
+        write_group(&group, out)?;
+    }
+    Ok(())
+}
+
+/// Threads with equal states, waits and stacks, the largest group first; of equal size, in the order of thread ids.
+fn groups(process: &DumpedProcess, each: bool) -> Vec<Vec<&DumpedThread>> {
+    let mut groups = grouped(process.threads.iter().collect(), |thread| alike(thread, each));
+    groups.sort_by_key(|group| std::cmp::Reverse(group.len()));
+    groups
+}
+
+/// What threads that stand there once have in common. Without a stack nothing says that two are alike.
+fn alike(thread: &DumpedThread, each: bool) -> impl Hash + Eq {
+    let alone = (each || thread.no_stack.is_some()).then_some(thread.tid);
+    (thread.state, thread.wait.as_ref().map(Wait::kind), &thread.frames, alone)
+}
+
+/// Groups of equal keys, in the order of the first of each.
+fn grouped<T: Copy, K: Hash + Eq>(all: Vec<T>, key: impl Fn(T) -> K) -> Vec<Vec<T>> {
+    let mut groups: Vec<Vec<T>> = Vec::new();
+    let mut by_key = HashMap::new();
+    for one in all {
+        let next = groups.len();
+        let at = *by_key.entry(key(one)).or_insert(next);
+        match groups.get_mut(at) {
+            Some(group) => group.push(one),
+            None => groups.push(vec![one]),
+        }
+    }
+    groups
+}
+
+fn write_group(group: &[&DumpedThread], out: &mut dyn Write) -> io::Result<()> {
+    match group {
+        [] => return Ok(()),
+        [thread] => write!(out, "thread {} {}: ", thread.tid, thread.name)?,
+        _ => {
+            let ids = ids(group.iter().map(|thread| (thread.name.as_str(), thread.tid)));
+            write!(out, "{} threads ({ids}): ", group.len())?;
+        }
+    }
+    write_stack(group, out)
+}
+
+/// What threads at one place do, and the stack of the first of them.
+fn write_stack(group: &[&DumpedThread], out: &mut dyn Write) -> io::Result<()> {
+    let [first, others @ ..] = group else { return Ok(()) };
+    write!(out, "{}", first.state.words())?;
+    if let Some(other) = others.iter().find(|thread| thread.state != first.state) {
+        write!(out, " or {}", other.state.words())?;
+    }
+    if let Some(time) = off_cpu(group) {
+        write!(out, " for {time}")?;
+    }
+    if let Some(wait) = wait(group) {
+        write!(out, ", {wait}")?;
+    }
+    writeln!(out)?;
+    if let Some(reason) = first.no_stack {
+        writeln!(out, "    no stack: {}", reason.sentence)?;
+    }
+    for frame in first.frames.iter().filter(|frame| frame.role != FrameRole::Interpreter) {
+        write_frame(frame, out)?;
+    }
+    writeln!(out)
+}
+
+/// Names and ids of the first of some threads or processes.
+fn ids<'n>(all: impl ExactSizeIterator<Item = (&'n str, u32)>) -> String {
+    const SHOWN: usize = 4;
+    let more = if all.len() > SHOWN { ", …" } else { "" };
+    let shown: Vec<String> = all.take(SHOWN).map(|(name, id)| format!("{name} {id}")).collect();
+    format!("{}{more}", shown.join(", "))
+}
+
+/// How long they have been off their CPUs: from the shortest to the longest time.
+fn off_cpu(group: &[&DumpedThread]) -> Option<String> {
+    let times = || group.iter().filter_map(|thread| thread.off_cpu_ns);
+    let (shortest, longest) = (duration(times().min()?), duration(times().max()?));
+    Some(if shortest == longest { shortest } else { format!("{shortest} to {longest}") })
+}
+
+/// What they wait for, if it is one and the same; else what the first waits for, as an example.
+fn wait(group: &[&DumpedThread]) -> Option<String> {
+    let first = group.first()?.wait.as_ref()?;
+    let others = group.iter().filter(|thread| thread.wait.as_ref() != Some(first)).count();
+    Some(if others == 0 { first.to_string() } else { format!("such as: {first}") })
+}
+
+fn write_frame(frame: &DumpedFrame, out: &mut dyn Write) -> io::Result<()> {
+    write!(out, "    {:<8} {}", frame.kind, frame.function)?;
+    let file = if frame.kind == "python" { &frame.file } else { base_name(&frame.file) };
+    match (file, frame.line) {
+        ("", _) => writeln!(out),
+        (file, Some(line)) => writeln!(out, " ({file}:{line})"),
+        (file, None) => writeln!(out, " ({file})"),
+    }
+}
+
+fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+fn duration(ns: u64) -> String {
+    const UNITS: [(u64, &str); 4] =
+        [(3_600_000_000_000, "h"), (60_000_000_000, "min"), (1_000_000_000, "s"), (1_000_000, "ms")];
+    let unit = UNITS.iter().find(|(of, _)| ns >= *of);
+    let (of, name) = unit.copied().unwrap_or((1_000, "µs"));
+    format!("{:.1} {name}", ns as f64 / of as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_session::dump::{FutexUse, NoStack, SCHEMA_VERSION, State};
+
+    use super::*;
+
+    pub(super) fn frame(kind: &'static str, function: &str, file: &str, line: Option<u32>) -> DumpedFrame {
+        let (function, file) = (function.to_owned(), file.to_owned());
+        DumpedFrame { kind, function, file, line, role: FrameRole::Code, source: None }
+    }
+
+    pub(super) fn thread(tid: u32, frames: &[DumpedFrame]) -> DumpedThread {
+        DumpedThread {
+            tid,
+            name: format!("worker-{tid}"),
+            state: State::Sleeping,
+            off_cpu_ns: Some(1_500_000_000 * u64::from(tid)),
+            system_call: Some("futex".to_owned()),
+            wait: Some(Wait::Futex { address: 0x1000, used_for: FutexUse::Barrier }),
+            no_stack: None,
+            frames: frames.to_vec(),
+        }
+    }
+
+    pub(super) fn dump(threads: Vec<DumpedThread>) -> Dump {
+        let process = DumpedProcess {
+            pid: 1,
+            name: "train".to_owned(),
+            rank: None,
+            is_main_of_rank: false,
+            ended: false,
+            threads_ended: 0,
+            threads,
+        };
+        Dump { schema_version: SCHEMA_VERSION, read_ns: 2_500_000, job: None, processes: vec![process] }
+    }
+
+    fn check(dump: &Dump, each: bool, expect: &str) {
+        let mut out = Vec::new();
+        text(dump, each, &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), expect);
+    }
+
+    #[test]
+    fn threads_with_equal_stacks_stand_there_once() {
+        let at = [
+            frame("kernel", "futex_wait", "", None),
+            frame("native", "pthread_barrier_wait", "/lib/libc.so.6", None),
+            frame("native", "main", "/src/job.cpp", Some(7)),
+        ];
+        let mut python = thread(4, &[frame("python", "Queue.get", "/lib/queue.py", Some(171))]);
+        python.wait = None;
+        let dump = dump(vec![thread(2, &at), python, thread(3, &at)]);
+        let stack = "    kernel   futex_wait\n    native   pthread_barrier_wait (libc.so.6)\n\
+                     \x20   native   main (job.cpp:7)\n";
+        let alone = "thread 4 worker-4: sleeping for 6.0 s\n    python   Queue.get (/lib/queue.py:171)\n";
+        let waits = "waits for a barrier (futex 0x1000)";
+        let end = "3 threads read within 2.5 ms, none stopped\n";
+        check(
+            &dump,
+            false,
+            &format!(
+                "train (pid 1), 3 threads\n\n2 threads (worker-2 2, worker-3 3): sleeping for 3.0 s to 4.5 s, \
+                 {waits}\n{stack}\n{alone}\n{end}"
+            ),
+        );
+        check(
+            &dump,
+            true,
+            &format!(
+                "train (pid 1), 3 threads\n\nthread 2 worker-2: sleeping for 3.0 s, {waits}\n{stack}\n{alone}\n\
+                 thread 3 worker-3: sleeping for 4.5 s, {waits}\n{stack}\n{end}"
+            ),
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let mut running = thread(2, &[]);
+        running.state = State::Running;
+        (running.wait, running.off_cpu_ns) = (None, None);
+        running.no_stack = Some(NoStack { key: "k", sentence: "it ran" });
+        let mut dump = dump(vec![running]);
+        dump.processes[0].threads_ended = 2;
+        let mut ended = dump.processes[0].clone();
+        (ended.pid, ended.ended) = (9, true);
+        dump.processes.push(ended);
+        check(
+            &dump,
+            false,
+            "train (pid 1), 1 thread, 2 more ended meanwhile\n\nthread 2 worker-2: running\n    no stack: it ran\n\n\
+             process 9 ended before its threads were read\n\n2 threads read within 2.5 ms, none stopped\n",
+        );
+    }
+
+    #[test]
+    fn json_has_a_schema_and_waits_have_kinds() {
+        let mut out = Vec::new();
+        json(&dump(vec![thread(2, &[])]), &mut out).unwrap();
+        let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let thread = &value["processes"][0]["threads"][0];
+        assert_eq!(value["schema_version"], SCHEMA_VERSION);
+        assert_eq!((&thread["state"], &thread["wait"]["kind"]), (&"sleeping".into(), &"futex".into()));
+        assert_eq!(thread["wait"]["used_for"], "barrier");
+    }
+
+    #[test]
+    fn times_have_the_unit_of_their_size() {
+        let check = |ns, expect| assert_eq!(duration(ns), expect);
+        check(900, "0.9 µs");
+        check(2_500_000, "2.5 ms");
+        check(59_000_000_000, "59.0 s");
+        check(90_000_000_000, "1.5 min");
+        check(5_400_000_000_000, "1.5 h");
+    }
+}
