@@ -16,7 +16,7 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
 use crate::findings::{self, Check, Finding, Findings, Gain, Place, Settings};
-use crate::phases::Phases;
+use crate::phases::{Phases, step_cell};
 
 /// Draws conclusions from a profile `elapsed` after its capture began; zero when unknown.
 ///
@@ -118,9 +118,9 @@ fn training_phases(profile: &Profile) -> Vec<PhaseRow> {
     if has(Phase::Forward) && has(Phase::Backward) { rows } else { Vec::new() }
 }
 
-/// Steps at the place that has most of them: several optimizers end several steps at a time.
+/// How long training steps took.
 fn steps(profile: &Profile) -> Option<StepFigures> {
-    let cell = profile.tree.cells(Metric::StepTime).map(|(_, cell)| cell).max_by_key(|cell| cell.count)?;
+    let cell = step_cell(profile)?;
     let Cell { count, min, max, .. } = *cell;
     let mean = Nanos(cell.mean().unwrap_or(0.0) as u64);
     Some(StepFigures { count, mean, least: Nanos(min), most: Nanos(max) })

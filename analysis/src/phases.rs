@@ -2,7 +2,7 @@
 //!
 //! Owns: [`Phases`]. Because: it is where a reader begins. Does not: recognise phases ([`deepctx_profile::phase`]).
 
-use deepctx_profile::metric::Metric;
+use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::phase::{Phase, phases};
 use deepctx_profile::profile::Profile;
 use serde::Serialize;
@@ -80,11 +80,20 @@ impl Phases {
         };
         let used = |(at, _): &(usize, &Phase)| sums.iter().any(|(_, sums)| sums[*at] > 0);
         Phases {
-            // Several optimizers make several steps at a time.
-            training_steps: profile.tree.cells(Metric::StepTime).map(|(_, cell)| cell.count).max(),
+            training_steps: training_steps(profile),
             rows: Phase::ALL.iter().enumerate().filter(used).map(row).collect(),
         }
     }
+}
+
+/// Training steps in a profile, if they are known.
+pub(crate) fn training_steps(profile: &Profile) -> Option<u64> {
+    step_cell(profile).map(|cell| cell.count)
+}
+
+/// Steps at the place that has most of them: several optimizers end several steps at a time.
+pub(crate) fn step_cell(profile: &Profile) -> Option<&Cell> {
+    profile.tree.cells(Metric::StepTime).map(|(_, cell)| cell).max_by_key(|cell| cell.count)
 }
 
 fn phase_value(metric: Metric, sums: &[u64], at: usize) -> PhaseValue {

@@ -3,7 +3,8 @@
 //! Owns: the choice of the form. Does not: find or draw anything; `analysis` does.
 
 use deepctx_analysis::over_time::Steps;
-use deepctx_analysis::{OverTime, Report, Subset, render};
+use deepctx_analysis::{ModelTables, OverTime, Report, Subset, render};
+use deepctx_profile::units::Nanos;
 use deepctx_storage::export::Source;
 
 use super::failure::{Done, Failure};
@@ -16,11 +17,19 @@ use super::{lanes, open, output, selection};
 /// The profile could not be opened, has no values of the metric, or the output could not be written.
 pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
     output::refuse_existing_output(&arguments.output)?;
+    if !arguments.model.table.is_empty() && arguments.format == ReportFormat::Html {
+        return Err(
+            Failure::new("--table is printed as text or JSON only").hint("choose --format text or json")
+        );
+    }
     let opened = open::open(&arguments.profile)?;
     let mut shown = selection::selection_of(&arguments.selection.live, &[&opened.profile])?;
     shown.group_by = selection::group_by(&arguments.group_by);
     let subset = Subset::new(&opened.profile, &arguments.selection.selected(shown, arguments.limit));
     selection::require_matches(&arguments.selection, &[subset.profile()])?;
+    if !arguments.model.table.is_empty() {
+        return model(arguments, &subset, opened.elapsed);
+    }
     let report = Report::compute(&subset, opened.elapsed);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         ReportFormat::Text if arguments.all => render::text::write_all(&report, out),
@@ -35,6 +44,18 @@ pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
             let events = events.map(|(lanes, tables)| render::html::Events { lanes, tables });
             render::html::write(&source, &report, events, out)
         }
+    })?;
+    Ok(Done::Fully)
+}
+
+/// Writes tables of the model.
+fn model(arguments: &ReportArgs, subset: &Subset<'_>, elapsed: Nanos) -> Result<Done, Failure> {
+    let which = arguments.model.tables();
+    let job = lanes::job(&arguments.profile);
+    let tables = ModelTables::compute(subset, elapsed, arguments.model.peaks()?, job.as_deref());
+    output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
+        ReportFormat::Json => render::json::write_model(&tables, &which, out),
+        ReportFormat::Text | ReportFormat::Html => render::text::write_model(&tables, &which, out),
     })?;
     Ok(Done::Fully)
 }

@@ -1,0 +1,256 @@
+//! Kernels of a model: by layer, and by name.
+//!
+//! Owns: [`LayerKernel`] (A8, A9) and [`KernelName`] (A10). Because: a layer is made faster by making one of its
+//! kernels faster, and the same kernel serves many layers. Does not: count operations on a device.
+//!
+//! The work of a kernel is that of the operator that launched it, where this operator launched kernels of one name
+//! only: otherwise nobody knows how much each of them did. It is the mean over the recorded calls of the operator, for
+//! each launch.
+
+use deepctx_profile::frame::{Frame, clean};
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::strings::StrId;
+use deepctx_profile::tree::NodeId;
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::contexts::ModelContexts;
+use super::figures::{Figures, Known, Sums};
+use crate::amount::percent;
+
+/// A kernel in a layer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LayerKernel {
+    /// Its name.
+    pub kernel: String,
+    /// Index of its layer; `None` outside of all.
+    pub layer_index: Option<usize>,
+    /// Name of its layer; empty outside of all.
+    pub layer: String,
+    /// As a share of the time of all kernels.
+    pub latency_percent: f64,
+    /// Warps that can be active at once, as a share of those that a multiprocessor has, weighted by latency: a bound
+    /// from registers and shared memory, not what was reached.
+    pub modelled_occupancy_percent: Option<f64>,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// A kernel over all layers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KernelName {
+    /// Its name.
+    pub kernel: String,
+    /// How many layers have it.
+    pub layers: usize,
+    /// As [`LayerKernel::latency_percent`].
+    pub latency_percent: f64,
+    /// As [`LayerKernel::modelled_occupancy_percent`].
+    pub modelled_occupancy_percent: Option<f64>,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+/// Sums of a kernel, with what makes a mean of occupancies.
+#[derive(Clone, Copy, Debug, Default)]
+struct KernelSums {
+    sums: Sums,
+    /// Occupancy times weight.
+    occupancy: f64,
+    weight: f64,
+}
+
+impl KernelSums {
+    fn add(&mut self, other: &KernelSums) {
+        self.sums.add(&other.sums);
+        self.occupancy += other.occupancy;
+        self.weight += other.weight;
+    }
+
+    fn occupancy_percent(&self) -> Option<f64> {
+        (self.weight > 0.0).then(|| self.occupancy / self.weight)
+    }
+}
+
+/// A kernel of a layer.
+type Key = (Option<usize>, StrId);
+
+/// Work of one operator's context, by its recorded calls.
+#[derive(Clone, Copy, Debug, Default)]
+struct OperatorWork {
+    calls: u64,
+    flops: u64,
+    bytes: u64,
+}
+
+/// Kernels by layer.
+#[derive(Debug, Default)]
+pub(super) struct ByKernel {
+    sums: FxHashMap<Key, KernelSums>,
+}
+
+impl ByKernel {
+    /// Sums a profile up.
+    pub(super) fn of(profile: &Profile, contexts: &ModelContexts) -> Self {
+        let mut found = ByKernel::default();
+        let works = operator_works(profile, contexts);
+        // Of each operator with work: which kernels it launched, and how often.
+        let mut launched: FxHashMap<u32, Vec<(Key, u64)>> = FxHashMap::default();
+        for (number, node) in (0u32..).zip(profile.tree.nodes()) {
+            let Frame::GpuKernel { name } = profile.frames.get(node.frame) else { continue };
+            let id = NodeId::from_number(number);
+            let time = profile.tree.exclusive(id, Metric::GpuTime);
+            let launches = profile.tree.exclusive(id, Metric::Kernels).sum.max(time.count);
+            if launches == 0 {
+                continue;
+            }
+            let key = (contexts.at(id.index()).layer(), name);
+            let sums = Sums { gpu_ns: time.sum, kernels: launches, ..Sums::default() };
+            found.sums.entry(key).or_default().sums.add(&sums);
+            if let Some(operator) = with_work(profile, contexts, &works, contexts.at(id.index()).operator) {
+                launched.entry(operator).or_default().push((key, launches));
+            }
+        }
+        found.occupancies(profile, contexts);
+        found.work(&works, &launched);
+        found
+    }
+
+    fn occupancies(&mut self, profile: &Profile, contexts: &ModelContexts) {
+        for (node, shape) in profile.gpu.shapes() {
+            let Frame::GpuKernel { name } = profile.frames.get(profile.tree.node(node).frame) else {
+                continue;
+            };
+            let Some(fits) = shape.occupancy() else { continue };
+            let time = profile.tree.exclusive(node, Metric::GpuTime).sum;
+            let weight = if time > 0 { time as f64 } else { 1.0 };
+            if let Some(sums) = self.sums.get_mut(&(contexts.at(node.index()).layer(), name)) {
+                sums.occupancy += f64::from(fits.warps) * 100.0 / f64::from(fits.warps_max) * weight;
+                sums.weight += weight;
+            }
+        }
+    }
+
+    fn work(&mut self, works: &FxHashMap<u32, OperatorWork>, launched: &FxHashMap<u32, Vec<(Key, u64)>>) {
+        for (operator, kernels) in launched {
+            let (Some(work), Some(((_, name), _))) = (works.get(operator), kernels.first()) else { continue };
+            if kernels.iter().any(|((_, other), _)| other != name) {
+                continue;
+            }
+            for (key, launches) in kernels {
+                let of_launches =
+                    |sum: u64| (sum as f64 / work.calls as f64 * *launches as f64).round() as u64;
+                if let Some(of) = self.sums.get_mut(key) {
+                    of.sums.flops = of.sums.flops.saturating_add(of_launches(work.flops));
+                    of.sums.bytes = of.sums.bytes.saturating_add(of_launches(work.bytes));
+                }
+            }
+        }
+    }
+
+    fn whole_ns(&self) -> u64 {
+        self.sums.values().fold(0, |whole, of| whole.saturating_add(of.sums.gpu_ns))
+    }
+
+    /// Kernels by layer, most time first. `layer` gives index and name of a layer.
+    pub(super) fn rows(
+        &self,
+        profile: &Profile,
+        known: &Known,
+        layer: impl Fn(usize) -> Option<(usize, String)>,
+    ) -> Vec<LayerKernel> {
+        let whole = self.whole_ns();
+        let row = |(&(of_layer, name), of): (&Key, &KernelSums)| {
+            let (layer_index, layer) = of_layer.and_then(&layer).unzip();
+            LayerKernel {
+                kernel: clean(profile.strings.get(name)),
+                layer_index,
+                layer: layer.unwrap_or_default(),
+                latency_percent: percent(of.sums.gpu_ns, whole),
+                modelled_occupancy_percent: of.occupancy_percent(),
+                figures: figures(&of.sums, known),
+            }
+        };
+        let mut rows: Vec<LayerKernel> = self.sums.iter().map(row).collect();
+        rows.sort_by(|a, b| order(&b.figures, &a.figures).then_with(|| a.kernel.cmp(&b.kernel)));
+        rows
+    }
+
+    /// Kernels by name, most time first.
+    pub(super) fn names(&self, profile: &Profile, known: &Known) -> Vec<KernelName> {
+        let mut by_name: FxHashMap<StrId, (usize, KernelSums)> = FxHashMap::default();
+        for ((layer, name), of) in &self.sums {
+            let (layers, sums) = by_name.entry(*name).or_default();
+            *layers += usize::from(layer.is_some());
+            sums.add(of);
+        }
+        let whole = self.whole_ns();
+        let row = |(name, (layers, of)): (StrId, (usize, KernelSums))| KernelName {
+            kernel: clean(profile.strings.get(name)),
+            layers,
+            latency_percent: percent(of.sums.gpu_ns, whole),
+            modelled_occupancy_percent: of.occupancy_percent(),
+            figures: figures(&of.sums, known),
+        };
+        let mut rows: Vec<KernelName> = by_name.into_iter().map(row).collect();
+        rows.sort_by(|a, b| order(&b.figures, &a.figures).then_with(|| a.kernel.cmp(&b.kernel)));
+        rows
+    }
+
+    /// The mean occupancy of all kernels, weighted by their latency.
+    pub(super) fn occupancy_percent(&self) -> Option<f64> {
+        let mut all = KernelSums::default();
+        self.sums.values().for_each(|of| all.add(of));
+        all.occupancy_percent()
+    }
+}
+
+/// A kernel's own figures: it has no time on CPUs and allocates nothing, and each launch has its work.
+fn figures(sums: &Sums, known: &Known) -> Figures {
+    sums.figures(&Known {
+        host: None,
+        allocated: false,
+        kernels: true,
+        work: true,
+        rates: true,
+        ..known.clone()
+    })
+}
+
+fn order(a: &Figures, b: &Figures) -> std::cmp::Ordering {
+    (a.gpu_ns, a.kernels).cmp(&(b.gpu_ns, b.kernels))
+}
+
+/// Work by node of the operator whose operands were recorded.
+fn operator_works(profile: &Profile, contexts: &ModelContexts) -> FxHashMap<u32, OperatorWork> {
+    let mut works: FxHashMap<u32, OperatorWork> = FxHashMap::default();
+    for (node, flops) in profile.tree.cells(Metric::ModelFlops) {
+        let at = contexts.at(node.index());
+        if !at.operands || at.without_stack {
+            continue;
+        }
+        let calls = profile.tree.exclusive(node, Metric::Calls).sum.max(flops.count);
+        let work = works.entry(at.operator).or_default();
+        work.calls = work.calls.saturating_add(calls);
+        work.flops = work.flops.saturating_add(flops.sum);
+        work.bytes = work.bytes.saturating_add(profile.tree.exclusive(node, Metric::ModelBytes).sum);
+    }
+    works
+}
+
+/// The innermost operator from `operator` outwards whose work is known.
+fn with_work(
+    profile: &Profile,
+    contexts: &ModelContexts,
+    works: &FxHashMap<u32, OperatorWork>,
+    mut operator: u32,
+) -> Option<u32> {
+    while operator != 0 && !works.contains_key(&operator) {
+        let parent = profile.tree.node(NodeId::from_number(operator)).parent;
+        operator = contexts.at(parent.index()).operator;
+    }
+    (operator != 0).then_some(operator)
+}

@@ -1,0 +1,400 @@
+//! Tables of a model: layers, their types, kernels and rooflines, from a profile.
+//!
+//! Owns: [`ModelTables`], a file for each level of the model. Because: which layer of a network costs what, and whether
+//! arithmetic or memory limits it, is asked across model, layer and kernel, and a table of functions has neither. Does
+//! not: measure operations or bytes: both are modelled from the sizes of tensors, and called so.
+//!
+//! Definitions are those of XSP (Li et al., IPDPS 2020), by its numbers: A2 to A4, A11, A12 and A14 are columns of
+//! [`ModelTables::layers`], A5 to A7 of [`ModelTables::layer_types`], A8 and A9 of [`ModelTables::kernels`], A10 is
+//! [`ModelTables::kernel_names`], A15 [`ModelTables::totals`], its stage analysis [`ModelTables::stages`]. A1 needs
+//! several runs. A13 subtracts the time of kernels from that of their layer; sums do not say how much of both
+//! overlapped, so that the two stand beside each other.
+
+mod contexts;
+mod figures;
+mod kernels;
+mod layers;
+mod peaks;
+
+use deepctx_profile::frame::clean;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::trace::{HostKind, Job};
+use deepctx_profile::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+use crate::amount::percent;
+use crate::findings::Basis;
+use crate::phases::{step_cell, training_steps};
+use crate::{Subset, Table};
+
+use contexts::ModelContexts;
+use figures::Known;
+use kernels::ByKernel;
+use layers::{ByLayer, stages, types};
+
+pub use contexts::LayerKind;
+pub use figures::Figures;
+pub use kernels::{KernelName, LayerKernel};
+pub use layers::{LayerType, ModelLayer, Stage};
+pub use peaks::{Bound, Peaks};
+
+/// Version of the serialized form: raised when a field is removed or changes its meaning.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Share of the modelled operations that must have begun with a stack for figures by layer, in percent.
+const WITH_STACK_PERCENT_MIN: f64 = 95.0;
+/// Share of the capture that training steps must cover for figures per step, in percent.
+const STEPS_PERCENT_MIN: f64 = 75.0;
+
+/// A table of a model, as a user asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelTable {
+    /// The whole model (A15).
+    Totals,
+    /// Layers (A2 to A4, A11 to A14).
+    Layers,
+    /// Layers by type (A5 to A7).
+    LayerTypes,
+    /// Thirds of the layers.
+    Stages,
+    /// Kernels by layer (A8, A9).
+    Kernels,
+    /// Kernels by name (A10).
+    KernelNames,
+}
+
+impl ModelTable {
+    /// Every table, in the order in which they are written.
+    pub const ALL: &'static [ModelTable] = &[
+        ModelTable::Totals,
+        ModelTable::Layers,
+        ModelTable::LayerTypes,
+        ModelTable::Stages,
+        ModelTable::Kernels,
+        ModelTable::KernelNames,
+    ];
+
+    /// Field of the document that holds it.
+    pub const fn field(self) -> &'static str {
+        match self {
+            ModelTable::Totals => "totals",
+            ModelTable::Layers => "layers",
+            ModelTable::LayerTypes => "layer_types",
+            ModelTable::Stages => "stages",
+            ModelTable::Kernels => "kernels",
+            ModelTable::KernelNames => "kernel_names",
+        }
+    }
+}
+
+/// Every table of a model.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelTables {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// What was profiled; empty when it has no name.
+    pub target: String,
+    /// Training steps in the profile; `None` when they are not known, or cover a part of the capture only. Figures are
+    /// sums over all of them.
+    pub training_steps: Option<u64>,
+    /// How long training steps took, also if they cover a part of the capture only.
+    pub step_times: Option<StepTimes>,
+    /// What the layers are.
+    pub layers_are: LayerKind,
+    /// How each figure is known, or why it is not.
+    pub basis: Vec<FigureBasis>,
+    /// What the device can do at most; `None` while that is not known.
+    pub peaks: Option<Peaks>,
+    /// The whole model.
+    pub totals: ModelTotals,
+    /// Layers in the order in which they were first seen.
+    pub layers: Table<ModelLayer>,
+    /// Layers by type, most latency first.
+    pub layer_types: Table<LayerType>,
+    /// The layers in three parts.
+    pub stages: Vec<Stage>,
+    /// Kernels by layer, most time first.
+    pub kernels: Table<LayerKernel>,
+    /// Kernels by name, most time first.
+    pub kernel_names: Table<KernelName>,
+}
+
+/// How a figure is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FigureBasis {
+    /// Name of the figure.
+    pub figure: &'static str,
+    /// How; `None` when it is missing.
+    pub basis: Option<Basis>,
+    /// From what, or why it is missing.
+    pub because: String,
+    /// What to record it with; `None` when it is there, or when nothing would help.
+    pub record_with: Option<&'static str>,
+}
+
+/// How long training steps took at the place that ended most of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepTimes {
+    /// How many, each from the end of one to the end of the next.
+    pub count: u64,
+    /// Mean.
+    pub mean_ns: f64,
+    /// The shortest.
+    pub min_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// Median; `None` unless single events were recorded: sums have none.
+    pub median_ns: Option<f64>,
+}
+
+/// The whole model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ModelTotals {
+    /// Layers with a figure.
+    pub layers: usize,
+    /// Latency in no layer, as a share of all.
+    pub outside_layers_percent: f64,
+    /// Latency below operators that convolve, as a share of all.
+    pub convolution_percent: f64,
+    /// Time of kernels as a share of the length of all steps, or else of the capture; `None` when either is not known.
+    pub gpu_percent: Option<f64>,
+    /// Mean occupancy that registers and shared memory allow, weighted by latency.
+    pub modelled_occupancy_percent: Option<f64>,
+    /// Most bytes of tensors at a time, over all devices of all processes; `None` when allocations were not recorded.
+    pub peak_memory_bytes: Option<u64>,
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: Figures,
+}
+
+impl ModelTables {
+    /// Computes every table. `elapsed` is the length of the capture, zero when unknown; `peaks` are those that the user
+    /// gives, else those of the profile's devices count. `job`: single events of the same capture, if there are some.
+    pub fn compute(subset: &Subset<'_>, elapsed: Nanos, peaks: Option<Peaks>, job: Option<&Job>) -> Self {
+        let (profile, most) = (subset.profile(), subset.selection().rows);
+        let peaks = peaks.or_else(|| Peaks::of_profile(profile));
+        let mut known = Known::of(profile, peaks.clone());
+        let steps = Steps::of(profile, elapsed);
+        known.rates |= steps.are_all();
+        let contexts = ModelContexts::of(profile);
+        let by_layer = ByLayer::of(profile, &contexts, &known);
+        let whole = by_layer.total();
+        let with_stack_percent =
+            percent(whole.flops.saturating_sub(by_layer.flops_without_stack), whole.flops);
+        let kernels = ByKernel::of(profile, &contexts);
+        let totals = totals(profile, elapsed, &by_layer, &kernels, &known);
+        let basis = basis(&known, &steps, &contexts, &kernels, with_stack_percent);
+        // Figures by layer would be those of the operators that happened to get a stack.
+        known.work &= with_stack_percent >= WITH_STACK_PERCENT_MIN;
+        let rows = by_layer.rows(&contexts, &known);
+        let numbers = by_layer.numbers();
+        let of_layer = |number: usize| {
+            let index = *numbers.get(number)?;
+            Some((index, contexts.layers.get(number)?.layer.clone()))
+        };
+        ModelTables {
+            schema_version: SCHEMA_VERSION,
+            target: clean(&profile.meta.target),
+            training_steps: steps.count.filter(|_| steps.are_all()),
+            step_times: step_times(profile, job),
+            layers_are: contexts.kind,
+            basis,
+            totals: ModelTotals { layers: rows.len(), ..totals },
+            layer_types: Table::cut(types(&rows, whole.latency_ns(&known), &known), most),
+            stages: stages(&rows, &known),
+            kernels: Table::cut(kernels.rows(profile, &known, of_layer), most),
+            kernel_names: Table::cut(kernels.names(profile, &known), most),
+            layers: Table::cut(rows.into_iter().map(|(row, _)| row).collect(), most),
+            peaks,
+        }
+    }
+}
+
+fn step_times(profile: &Profile, job: Option<&Job>) -> Option<StepTimes> {
+    let most = step_cell(profile)?;
+    Some(StepTimes {
+        count: most.count,
+        mean_ns: most.mean()?,
+        min_ns: most.min,
+        max_ns: most.max,
+        median_ns: job.and_then(median_step_ns),
+    })
+}
+
+fn median_step_ns(job: &Job) -> Option<f64> {
+    let events = job.ranks().iter().flat_map(|rank| rank.trace.host.iter());
+    let steps = events.filter(|(_, op)| op.kind == HostKind::Step && op.duration.0 > 0);
+    let mut lengths: Vec<u64> = steps.map(|(_, op)| op.duration.0).collect();
+    lengths.sort_unstable();
+    let middle = lengths.len() / 2;
+    let upper = *lengths.get(middle)?;
+    let lower = if lengths.len().is_multiple_of(2) { *lengths.get(middle - 1)? } else { upper };
+    Some((upper as f64 + lower as f64) / 2.0)
+}
+
+/// Training steps, and how much of the capture they cover.
+struct Steps {
+    count: Option<u64>,
+    /// Share of the capture; everything while its length is not known.
+    covered_percent: f64,
+}
+
+impl Steps {
+    fn of(profile: &Profile, elapsed: Nanos) -> Self {
+        let length_ns = profile.tree.cells(Metric::StepTime).map(|(_, cell)| cell.sum).max().unwrap_or(0);
+        let covered_percent = if elapsed.0 == 0 { 100.0 } else { percent(length_ns, elapsed.0) };
+        Steps { count: training_steps(profile), covered_percent }
+    }
+
+    /// Whether they cover the capture, so that what was sampled is of them.
+    fn are_all(&self) -> bool {
+        self.count.is_some() && self.covered_percent >= STEPS_PERCENT_MIN
+    }
+
+    fn basis(&self) -> FigureBasis {
+        let figure = "steps";
+        match self.count {
+            None => missing(figure, "ends of training steps were not recorded", Some("--probe ranges")),
+            Some(_) if !self.are_all() => missing(
+                figure,
+                &format!(
+                    "they cover {:.0} % of the capture: figures are sums over all of it",
+                    self.covered_percent
+                ),
+                None,
+            ),
+            Some(count) => FigureBasis {
+                figure,
+                basis: Some(Basis::Measured),
+                because: format!("{count}, from the end of one to the end of the next"),
+                record_with: None,
+            },
+        }
+    }
+}
+
+fn totals(
+    profile: &Profile,
+    elapsed: Nanos,
+    by_layer: &ByLayer,
+    kernels: &ByKernel,
+    known: &Known,
+) -> ModelTotals {
+    let whole = by_layer.total();
+    let whole_ns = whole.latency_ns(known);
+    let steps_ns = profile.tree.total(Metric::StepTime).sum;
+    let length_ns = if steps_ns > 0 { steps_ns } else { elapsed.0 };
+    ModelTotals {
+        layers: 0,
+        outside_layers_percent: percent(by_layer.outside.latency_ns(known), whole_ns),
+        convolution_percent: percent(by_layer.convolution_ns, whole_ns),
+        gpu_percent: (known.gpu && length_ns > 0).then(|| percent(whole.gpu_ns, length_ns)),
+        modelled_occupancy_percent: kernels.occupancy_percent(),
+        peak_memory_bytes: peak_memory_bytes(profile),
+        figures: whole.figures(known),
+    }
+}
+
+fn peak_memory_bytes(profile: &Profile) -> Option<u64> {
+    let peaks = profile.memory.iter().map(|pool| pool.peak_bytes);
+    Some(peaks.fold(0, u64::saturating_add)).filter(|peak| *peak > 0)
+}
+
+/// Why there is no figure, and what to record it with.
+fn missing(figure: &'static str, because: &str, record_with: Option<&'static str>) -> FigureBasis {
+    FigureBasis { figure, basis: None, because: because.to_owned(), record_with }
+}
+
+fn basis(
+    known: &Known,
+    steps: &Steps,
+    contexts: &ModelContexts,
+    kernels: &ByKernel,
+    with_stack_percent: f64,
+) -> Vec<FigureBasis> {
+    let there = |figure, basis, because: String| FigureBasis {
+        figure,
+        basis: Some(basis),
+        because,
+        record_with: None,
+    };
+    let layers = match contexts.kind {
+        LayerKind::Modules => there("layers", Basis::Measured, "calls of modules, innermost ones".to_owned()),
+        LayerKind::Operators => FigureBasis {
+            record_with: Some("--probe modules"),
+            ..there("layers", Basis::Measured, "outermost operators by the line that calls them".to_owned())
+        },
+        LayerKind::None => {
+            missing("layers", "neither modules nor operators are in the profile", Some("--probe modules"))
+        }
+    };
+    let latency = match (known.gpu, known.host) {
+        (true, _) => there("latency", Basis::Measured, "time of kernels on devices".to_owned()),
+        (false, Some(Metric::CpuTime)) => {
+            there("latency", Basis::Measured, "samples of time on CPUs".to_owned())
+        }
+        (false, Some(metric)) => there("latency", Basis::Measured, metric.name().to_owned()),
+        (false, None) => missing("latency", "the profile has no times", None),
+    };
+    let allocated = match known.allocated {
+        true => there("allocated bytes", Basis::Measured, "allocations of tensors".to_owned()),
+        false => missing("allocated bytes", "allocations were not recorded", Some("--probe memory")),
+    };
+    vec![
+        layers,
+        steps.basis(),
+        latency,
+        allocated,
+        work_basis(known, with_stack_percent),
+        match kernels.occupancy_percent() {
+            Some(_) => {
+                there("occupancy", Basis::Modelled, "registers and shared memory of a block".to_owned())
+            }
+            None => missing("occupancy", "registers of kernels are not known", Some("--gpu-activity")),
+        },
+        match &known.peaks {
+            Some(peaks) => there("peaks", Basis::Measured, peaks.source.clone()),
+            None => missing(
+                "peaks",
+                match known.gpu {
+                    true => "the name of the device is not known, or not in the table of data sheets",
+                    false => "there is no table of CPUs",
+                },
+                Some("report --peak-flops and --peak-bandwidth"),
+            ),
+        },
+    ]
+}
+
+fn work_basis(known: &Known, with_stack_percent: f64) -> FigureBasis {
+    let figure = "flops and bytes";
+    if !known.work {
+        let why = "sizes of tensors were not recorded";
+        return missing(
+            figure,
+            why,
+            Some("--probe operators --operator-stacks all --shapes aten::mm,aten::addmm,…"),
+        );
+    }
+    let modelled = FigureBasis {
+        figure,
+        basis: Some(Basis::Modelled),
+        because: "sizes of tensors, of the operators whose tensors were recorded".to_owned(),
+        record_with: None,
+    };
+    if with_stack_percent >= WITH_STACK_PERCENT_MIN {
+        return modelled;
+    }
+    FigureBasis {
+        because: format!(
+            "{}; {with_stack_percent:.0} % of the operations have a stack, so that layers have none",
+            modelled.because
+        ),
+        record_with: Some("--operator-stacks all"),
+        ..modelled
+    }
+}
+
+#[cfg(test)]
+mod tests;

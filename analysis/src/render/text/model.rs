@@ -1,0 +1,237 @@
+//! Text of the tables of a model.
+//!
+//! Owns: [`write`], and their columns. Because: the same figures stand in each of these tables. Does not: compute.
+
+use std::io::{self, Write};
+
+use deepctx_profile::units::{Bytes, Nanos};
+
+use super::{NAME_WIDTH, counted, share, without_middle};
+use crate::model::{
+    FigureBasis, Figures, KernelName, LayerKernel, LayerType, ModelLayer, ModelTable, ModelTables, Stage,
+};
+
+/// Writes the tables that are asked for, below how their figures are known. Figures are those of a training step where
+/// steps are known.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(tables: &ModelTables, which: &[ModelTable], out: &mut dyn Write) -> io::Result<()> {
+    let target = if tables.target.is_empty() { "an unnamed target" } else { &tables.target };
+    let per_step = match tables.training_steps {
+        Some(steps) => format!(": per training step, of {steps}"),
+        None => ": sums over the whole profile".to_owned(),
+    };
+    writeln!(out, "{target}{per_step}")?;
+    tables.basis.iter().try_for_each(|row| basis(row, out))?;
+    let steps = tables.training_steps.unwrap_or(1).max(1);
+    for table in ModelTable::ALL.iter().filter(|table| which.contains(table)) {
+        match table {
+            ModelTable::Totals => totals(tables, steps, out)?,
+            ModelTable::Layers => layers(tables, steps, out)?,
+            ModelTable::LayerTypes => layer_types(tables, steps, out)?,
+            ModelTable::Stages => stages(tables, steps, out)?,
+            ModelTable::Kernels => kernels(tables, steps, out)?,
+            ModelTable::KernelNames => kernel_names(tables, steps, out)?,
+        }
+    }
+    out.flush()
+}
+
+fn basis(row: &FigureBasis, out: &mut dyn Write) -> io::Result<()> {
+    let how = row.basis.map_or_else(|| "missing".to_owned(), |basis| basis.to_string());
+    let more = row.record_with.map_or_else(String::new, |with| format!(" ({with})"));
+    writeln!(out, "  {:16} {how:9} {}{more}", row.figure, row.because)
+}
+
+/// A row: its own columns, its figures and its name.
+type Row<'t> = (Vec<String>, &'t Figures, String);
+
+fn totals(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+    let of = &tables.totals;
+    writeln!(out, "\nTotals")?;
+    let own = vec![
+        of.layers.to_string(),
+        share(of.outside_layers_percent),
+        share(of.convolution_percent),
+        of.gpu_percent.map_or_else(none, share),
+        of.modelled_occupancy_percent.map_or_else(none, share),
+    ];
+    let titles = ["layers", "outside", "in conv.", "GPU busy", "occup."];
+    rows(&titles, "", &[(own, &of.figures, String::new())], steps, out)
+}
+
+fn layers(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nLayers, in the order in which they were first seen, without the layers in them")?;
+    if tables.layers.is_empty() {
+        return writeln!(out, "  the profile has no layers");
+    }
+    let row = |of: &ModelLayer| vec![of.index.to_string(), share(of.latency_percent)];
+    let all = tables.layers.rows.iter().map(|of| (row(of), &of.figures, name(of)));
+    rows(&["index", "share"], "layer, type, shape", &all.collect::<Vec<_>>(), steps, out)?;
+    more(tables.layers.left_out, "layer", out)
+}
+
+fn name(row: &ModelLayer) -> String {
+    let mut name = without_middle(&row.layer, NAME_WIDTH);
+    // `Net.fc (Linear)` and `train.py:step:3 ▸ aten::relu` say their type already.
+    if !row.layer.ends_with(&row.layer_type) && !row.layer.ends_with(&format!("({})", row.layer_type)) {
+        name.push_str(&format!("  {}", row.layer_type));
+    }
+    if let Some(shape) = &row.shape {
+        name.push_str(&format!("  {}", without_middle(shape, NAME_WIDTH)));
+    }
+    name
+}
+
+fn layer_types(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nLayers by type")?;
+    if tables.layer_types.is_empty() {
+        return writeln!(out, "  the profile has no layers");
+    }
+    let row =
+        |of: &LayerType| vec![of.layers.to_string(), share(of.layers_percent), share(of.latency_percent)];
+    let all = tables.layer_types.rows.iter().map(|of| (row(of), &of.figures, of.layer_type.clone()));
+    rows(&["layers", "of all", "share"], "type", &all.collect::<Vec<_>>(), steps, out)?;
+    more(tables.layer_types.left_out, "type", out)
+}
+
+fn stages(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+    if tables.stages.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nThirds of the layers, by index")?;
+    let name = |of: &Stage| match of.dominates.is_empty() {
+        true => of.stage.to_owned(),
+        false => format!("{}: {}", of.stage, of.dominates.join(", ")),
+    };
+    let row = |of: &Stage| vec![of.first.to_string(), of.last.to_string()];
+    let all = tables.stages.iter().map(|of| (row(of), &of.figures, name(of)));
+    rows(&["first", "last"], "stage, and what it has most of", &all.collect::<Vec<_>>(), steps, out)
+}
+
+fn kernels(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nKernels by layer")?;
+    if tables.kernels.is_empty() {
+        return writeln!(out, "  the profile has no kernels");
+    }
+    let row = |of: &LayerKernel| {
+        vec![
+            of.layer_index.map_or_else(none, |index| index.to_string()),
+            share(of.latency_percent),
+            of.modelled_occupancy_percent.map_or_else(none, share),
+        ]
+    };
+    let all = tables.kernels.rows.iter();
+    let all = all.map(|of| (row(of), &of.figures, without_middle(&of.kernel, NAME_WIDTH)));
+    rows(&["layer", "share", "occup."], "kernel", &all.collect::<Vec<_>>(), steps, out)?;
+    more(tables.kernels.left_out, "kernel", out)
+}
+
+fn kernel_names(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nKernels by name")?;
+    if tables.kernel_names.is_empty() {
+        return writeln!(out, "  the profile has no kernels");
+    }
+    let row = |of: &KernelName| {
+        vec![
+            of.layers.to_string(),
+            share(of.latency_percent),
+            of.modelled_occupancy_percent.map_or_else(none, share),
+        ]
+    };
+    let all = tables.kernel_names.rows.iter();
+    let all = all.map(|of| (row(of), &of.figures, without_middle(&of.kernel, NAME_WIDTH)));
+    rows(&["layers", "share", "occup."], "kernel", &all.collect::<Vec<_>>(), steps, out)?;
+    more(tables.kernel_names.left_out, "kernel", out)
+}
+
+/// What stands for a figure that is not known.
+fn none() -> String {
+    "–".to_owned()
+}
+
+/// Writes rows, with those figures that one of them has.
+fn rows(titles: &[&str], name: &str, rows: &[Row<'_>], steps: u64, out: &mut dyn Write) -> io::Result<()> {
+    let written: Vec<_> = rows.iter().map(|(_, figures, _)| columns(figures, steps)).collect();
+    let shown: Vec<usize> =
+        (0..FIGURES.len()).filter(|at| written.iter().any(|row| row[*at].is_some())).collect();
+    titles.iter().try_for_each(|title| write!(out, "  {title:>8}"))?;
+    shown.iter().try_for_each(|at| write!(out, "  {:>9}", FIGURES[*at]))?;
+    writeln!(out, "{}", format!("  {name}").trim_end())?;
+    for ((own, _, name), figures) in rows.iter().zip(&written) {
+        own.iter().try_for_each(|value| write!(out, "  {value:>8}"))?;
+        for at in &shown {
+            write!(out, "  {:>9}", figures[*at].clone().unwrap_or_else(none))?;
+        }
+        writeln!(out, "{}", format!("  {name}").trim_end())?;
+    }
+    Ok(())
+}
+
+/// Titles of the figures.
+const FIGURES: [&str; 9] =
+    ["latency", "CPU", "kernels", "allocated", "flops", "bytes", "flops/B", "flops/s", "bound"];
+
+fn columns(figures: &Figures, steps: u64) -> [Option<String>; FIGURES.len()] {
+    let time = |ns: u64| Nanos(ns / steps).to_string();
+    let bytes = |bytes: u64| Bytes(bytes / steps).to_string();
+    let count = |count: u64| scaled(count as f64 / steps as f64);
+    [
+        figures.latency_ns.map(time),
+        // Without times of devices, that is the latency.
+        figures.host_ns.filter(|_| figures.gpu_ns.is_some()).map(time),
+        figures.kernels.map(count),
+        figures.allocated_bytes.map(bytes),
+        figures.modelled_flops.map(count),
+        figures.modelled_bytes.map(bytes),
+        figures.modelled_flops_per_byte.map(|of| format!("{of:.2}")),
+        figures.modelled_flops_per_second.map(scaled),
+        figures.bound.map(|bound| bound.name().to_owned()),
+    ]
+}
+
+/// A number with three digits and a power of a thousand.
+pub(super) fn scaled(value: f64) -> String {
+    let powers = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let (value, power) = match powers.iter().find(|(power, _)| value >= *power) {
+        Some((power, name)) => (value / power, *name),
+        None => (value, ""),
+    };
+    let digits = if value >= 99.95 || value.fract() == 0.0 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$}{power}")
+}
+
+fn more(left_out: usize, thing: &str, out: &mut dyn Write) -> io::Result<()> {
+    match left_out {
+        0 => Ok(()),
+        hidden => writeln!(out, "  … {} more", counted(hidden as u64, thing)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scaled;
+
+    #[test]
+    fn large_numbers_have_three_digits_and_a_letter() {
+        for (value, expect) in [
+            (0.0, "0"),
+            (7.0, "7"),
+            (0.5, "0.50"),
+            (12_345.0, "12.3k"),
+            (999_000.0, "999k"),
+            (4.2e6, "4.20M"),
+            (19.5e12, "19.5T"),
+            (1e18, "1000P"),
+        ] {
+            assert_eq!(scaled(value), expect);
+        }
+    }
+}

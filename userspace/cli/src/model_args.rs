@@ -1,0 +1,112 @@
+//! Model arguments: which tables of a model `report` prints, and what the device can do at most.
+//!
+//! Owns: `--table`, `--peak-flops` and `--peak-bandwidth`. Because: these tables are asked for by themselves, and too
+//! wide for the one screen of a report. Does not: compute; `analysis` does.
+
+use clap::{Args, ValueEnum};
+use deepctx_analysis::model::{ModelTable, Peaks};
+
+use super::failure::Failure;
+
+/// Which tables of a model, and the limits of the device.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Model")]
+pub struct ModelArgs {
+    /// Print these tables of the model instead of the report: layers in the order in which they were first seen, their
+    /// types, thirds of them, kernels by layer and by name, totals (docs/model.md).
+    #[arg(long, value_name = "LIST", env = "DEEPCTX_REPORT_TABLE", value_delimiter = ',')]
+    pub table: Vec<TableName>,
+    /// Operations per second that the device can do at most (`19.5T`), for the roofline. Without both peaks: those of
+    /// the device, if its data sheet is known.
+    #[arg(long, value_name = "RATE", env = "DEEPCTX_PEAK_FLOPS", requires = "peak_bandwidth", value_parser = rate)]
+    pub peak_flops: Option<f64>,
+    /// Bytes per second between its memory and its processors (`1555G`).
+    #[arg(long, value_name = "RATE", env = "DEEPCTX_PEAK_BANDWIDTH", requires = "peak_flops", value_parser = rate)]
+    pub peak_bandwidth: Option<f64>,
+}
+
+/// A table of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TableName {
+    /// All of them.
+    All,
+    /// The whole model.
+    Totals,
+    /// Layers.
+    Layers,
+    /// Layers by type.
+    LayerTypes,
+    /// Thirds of the layers, by index.
+    Stages,
+    /// Kernels by layer.
+    Kernels,
+    /// Kernels by name.
+    KernelNames,
+}
+
+impl ModelArgs {
+    /// The tables that are asked for; empty when none is.
+    pub fn tables(&self) -> Vec<ModelTable> {
+        let table = |name: &TableName| match name {
+            TableName::All => None,
+            TableName::Totals => Some(ModelTable::Totals),
+            TableName::Layers => Some(ModelTable::Layers),
+            TableName::LayerTypes => Some(ModelTable::LayerTypes),
+            TableName::Stages => Some(ModelTable::Stages),
+            TableName::Kernels => Some(ModelTable::Kernels),
+            TableName::KernelNames => Some(ModelTable::KernelNames),
+        };
+        let named: Option<Vec<ModelTable>> = self.table.iter().map(table).collect();
+        named.unwrap_or_else(|| ModelTable::ALL.to_vec())
+    }
+
+    /// The peaks that the user gives.
+    ///
+    /// # Errors
+    /// One of them is no rate above zero.
+    pub fn peaks(&self) -> Result<Option<Peaks>, Failure> {
+        let Some((flops, bytes)) = self.peak_flops.zip(self.peak_bandwidth) else { return Ok(None) };
+        let peaks = Peaks::new(flops, bytes, "given by --peak-flops and --peak-bandwidth");
+        peaks
+            .map(Some)
+            .ok_or_else(|| Failure::new("--peak-flops, --peak-bandwidth: expected rates above zero"))
+    }
+}
+
+/// A number with a letter for a power of a thousand: `19.5T`.
+fn rate(text: &str) -> Result<f64, String> {
+    let powers = [('K', 1e3), ('M', 1e6), ('G', 1e9), ('T', 1e12), ('P', 1e15)];
+    let (number, power) = match powers.iter().find(|(letter, _)| text.to_ascii_uppercase().ends_with(*letter))
+    {
+        Some((_, power)) => (&text[..text.len() - 1], *power),
+        None => (text, 1.0),
+    };
+    let rate = number.trim().parse::<f64>().ok().map(|number| number * power);
+    rate.filter(|rate| rate.is_finite() && *rate > 0.0).ok_or_else(|| {
+        format!("expected a number above zero per second, as in 19.5T or 1555G, found '{text}'")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_a_letter_for_powers_of_a_thousand() {
+        for (text, expect) in [("19.5T", Some(19.5e12)), ("1555g", Some(1555e9)), ("2e12", Some(2e12))] {
+            assert_eq!(rate(text).ok(), expect, "{text}");
+        }
+        for text in ["", "T", "-1G", "0", "inf", "12X", "ü"] {
+            assert!(rate(text).unwrap_err().contains("19.5T"), "{text}");
+        }
+    }
+
+    #[test]
+    fn all_stands_for_every_table() {
+        let args =
+            |table: &[TableName]| ModelArgs { table: table.to_vec(), peak_flops: None, peak_bandwidth: None };
+        assert_eq!(args(&[]).tables(), []);
+        assert_eq!(args(&[TableName::Layers]).tables(), [ModelTable::Layers]);
+        assert_eq!(args(&[TableName::Layers, TableName::All]).tables(), ModelTable::ALL);
+    }
+}
