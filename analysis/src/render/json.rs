@@ -1,11 +1,13 @@
 //! JSON: tables for programs.
 //!
-//! Owns: [`write()`]. Because: scripts read it; what its fields mean is stated in `docs/formats.md`. Does not: choose
-//! fields: the values say which they have.
+//! Owns: [`write()`], [`write_model`]. Because: scripts read it; what its fields mean is stated in `docs/formats.md`.
+//! Does not: choose fields: the values say which they have.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
+
+use crate::model::{ModelTable, ModelTables};
 
 /// Writes any value of this crate as one document.
 ///
@@ -15,4 +17,17 @@ pub fn write(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, value)?;
     writeln!(out)?;
     out.flush()
+}
+
+/// Writes those tables of a model that are asked for, with what stands above them.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_model(tables: &ModelTables, which: &[ModelTable], out: &mut dyn Write) -> io::Result<()> {
+    let mut document = serde_json::to_value(tables)?;
+    if let Some(fields) = document.as_object_mut() {
+        let left_out = ModelTable::ALL.iter().filter(|table| !which.contains(table));
+        left_out.for_each(|table| _ = fields.remove(table.field()));
+    }
+    write(&document, out)
 }

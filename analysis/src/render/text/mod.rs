@@ -7,7 +7,9 @@
 pub(crate) mod accelerators;
 mod comparison;
 mod event_difference;
+mod experiment;
 mod findings;
+mod model;
 mod operators;
 mod over_time;
 mod ranks;
@@ -27,7 +29,9 @@ use crate::system::{SystemMetric, SystemMetrics};
 
 pub use comparison::write as write_comparison;
 pub use event_difference::write as write_event_difference;
+pub use experiment::write as write_experiment;
 pub use findings::write as write_findings;
+pub use model::write as write_model;
 pub(super) use operators::sequence_in_words;
 pub(super) use over_time::bound_in_words;
 pub use over_time::write as write_over_time;

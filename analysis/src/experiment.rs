@@ -1,0 +1,471 @@
+//! Experiments: the same command over several values, and which value is best.
+//!
+//! Owns: [`Experiment`], from single [`Run`]s. Because: a batch size is chosen by how throughput and latency change
+//! with it, which no single profile says (A1 and A15 of XSP, Li et al., IPDPS 2020). Does not: run anything.
+//!
+//! A run has one step time: the median of its steps where single events were recorded, else their mean, else the wall
+//! time of the run. The runs of a value are summed up by a trimmed mean: without the same share of them at both ends.
+
+use std::cmp::Ordering;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Bound, ModelTotals, StepTimes};
+
+/// Version of the serialized form: raised when a field is removed or changes its meaning.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Name of the last placeholder where its values are nested sets of probes, from the least to the most.
+pub const LEVEL: &str = "level";
+
+/// How an experiment is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Judgement {
+    /// Runs left out at each end before the mean, as a share of all runs of a value.
+    pub trim_percent: f64,
+    /// Doubling a value that raises throughput by no more than this is not worth it.
+    pub gain_percent: f64,
+    /// The longest step that is acceptable; decides instead of throughput.
+    pub latency_target_ns: Option<u64>,
+}
+
+/// What a profile says of its run: fields of `report --table totals --format json`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct RunFigures {
+    /// Training steps.
+    pub step_times: Option<StepTimes>,
+    /// The whole model.
+    pub totals: ModelTotals,
+}
+
+/// One run of the command.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Run {
+    /// A value for each placeholder.
+    pub values: Vec<String>,
+    /// Which run of these values, from 1.
+    pub repeat: usize,
+    /// Its profile.
+    pub profile: String,
+    /// Exit code of the command; `None` when it was not run to its end.
+    pub exit_code: Option<u8>,
+    /// Why it does not count; `None` when it does.
+    pub failure: Option<String>,
+    /// From the start of the command to its end.
+    pub wall_ns: u64,
+    /// What its profile says; `None` when nothing.
+    #[serde(skip)]
+    pub figures: Option<RunFigures>,
+}
+
+/// What a step time is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StepBasis {
+    /// Time from the start of the command to its end: the program's steps are not known.
+    WallTime,
+    /// Mean of the run's steps.
+    MeanOfSteps,
+    /// Median of the run's steps.
+    MedianOfSteps,
+}
+
+impl StepBasis {
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            StepBasis::WallTime => "wall time of the run",
+            StepBasis::MeanOfSteps => "mean of steps",
+            StepBasis::MedianOfSteps => "median of steps",
+        }
+    }
+}
+
+/// What the runs of one value say.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ValueRow {
+    /// A value for each placeholder.
+    pub values: Vec<String>,
+    /// Runs that count.
+    pub runs: usize,
+    /// Runs that failed.
+    pub failed: usize,
+    /// What the step times are; `None` when no run counts.
+    pub basis: Option<StepBasis>,
+    /// Steps of all runs that count.
+    pub steps: u64,
+    /// Trimmed mean over runs.
+    pub step_ns: Option<f64>,
+    /// The run with the shortest one.
+    pub step_min_ns: Option<f64>,
+    /// The run with the longest one.
+    pub step_max_ns: Option<f64>,
+    /// First value over step time; `None` when it is no number.
+    pub throughput_per_second: Option<f64>,
+    /// By how much throughput is higher than with the next smaller value.
+    pub gain_percent: Option<f64>,
+    /// By how much its steps are longer than those of the next smaller set of probes.
+    pub overhead_ns: Option<f64>,
+    /// The same, as a share of those.
+    pub overhead_percent: Option<f64>,
+    /// Whether it is the best one.
+    pub optimal: bool,
+    /// Figures of the run in the middle.
+    #[serde(flatten)]
+    pub per_step: StepFigures,
+}
+
+/// Figures of one step, of the run whose step time is in the middle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct StepFigures {
+    /// Time of kernels on devices.
+    pub gpu_ns_per_step: Option<f64>,
+    /// Kernels.
+    pub kernels_per_step: Option<f64>,
+    /// Floating-point operations, by a model.
+    pub modelled_flops_per_step: Option<f64>,
+    /// Bytes read and written, by a model.
+    pub modelled_bytes_per_step: Option<f64>,
+    /// Operations for each byte.
+    pub modelled_flops_per_byte: Option<f64>,
+    /// Operations over step time.
+    pub modelled_flops_per_second: Option<f64>,
+    /// The limit that the model meets first.
+    pub bound: Option<Bound>,
+    /// Most bytes of tensors at a time.
+    pub peak_memory_bytes: Option<u64>,
+}
+
+/// The best value, among those with the same values of all placeholders but the first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Optimum {
+    /// Values of the other placeholders.
+    pub others: Vec<String>,
+    /// The best value of the first one; `None` when no value is.
+    pub value: Option<String>,
+    /// Why, in words.
+    pub because: String,
+}
+
+/// A command over several values.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Experiment {
+    /// [`SCHEMA_VERSION`].
+    pub schema_version: u32,
+    /// The command, with its placeholders.
+    pub command: String,
+    /// Names of the placeholders. Throughput counts the first one.
+    pub placeholders: Vec<String>,
+    /// How it is judged.
+    pub judgement: Judgement,
+    /// A row for each combination of values, in the order of their runs.
+    pub rows: Vec<ValueRow>,
+    /// The best values.
+    pub optima: Vec<Optimum>,
+    /// Every run.
+    pub runs: Vec<Run>,
+}
+
+impl Run {
+    /// Its step time, and what that is.
+    fn step(&self) -> (StepBasis, f64) {
+        let steps = self.figures.as_ref().and_then(|of| of.step_times.as_ref());
+        match steps {
+            None => (StepBasis::WallTime, self.wall_ns as f64),
+            Some(StepTimes { median_ns: Some(median_ns), .. }) => (StepBasis::MedianOfSteps, *median_ns),
+            Some(of) => (StepBasis::MeanOfSteps, of.mean_ns),
+        }
+    }
+
+    fn figures_per_step(&self) -> StepFigures {
+        let Some(RunFigures { step_times, totals }) = &self.figures else { return StepFigures::default() };
+        let steps = step_times.as_ref().map(|of| of.count).filter(|count| *count > 0);
+        let per_step = |sum: Option<u64>| sum.zip(steps).map(|(sum, steps)| sum as f64 / steps as f64);
+        let flops = per_step(totals.figures.modelled_flops);
+        StepFigures {
+            gpu_ns_per_step: per_step(totals.figures.gpu_ns),
+            kernels_per_step: per_step(totals.figures.kernels),
+            modelled_flops_per_step: flops,
+            modelled_bytes_per_step: per_step(totals.figures.modelled_bytes),
+            modelled_flops_per_byte: totals.figures.modelled_flops_per_byte,
+            modelled_flops_per_second: flops.map(|flops| flops / self.step().1 * 1e9),
+            bound: totals.figures.bound,
+            peak_memory_bytes: totals.peak_memory_bytes,
+        }
+    }
+}
+
+impl Experiment {
+    /// Sums runs up and judges them.
+    pub fn of(command: String, placeholders: Vec<String>, judgement: Judgement, runs: Vec<Run>) -> Self {
+        let mut combinations: Vec<&Vec<String>> = Vec::new();
+        for run in &runs {
+            if !combinations.contains(&&run.values) {
+                combinations.push(&run.values);
+            }
+        }
+        let rows = combinations.into_iter().map(|values| row(values, &runs, judgement.trim_percent));
+        let mut rows: Vec<ValueRow> = rows.collect();
+        if placeholders.last().is_some_and(|name| name == LEVEL) {
+            overheads(&mut rows);
+        }
+        let mut others: Vec<Vec<String>> = Vec::new();
+        for row in &rows {
+            let of_row = row.values.get(1..).unwrap_or_default();
+            if !others.iter().any(|known| known == of_row) {
+                others.push(of_row.to_vec());
+            }
+        }
+        // Without values there is nothing to choose.
+        others.retain(|_| placeholders.first().is_some_and(|name| name != LEVEL));
+        let optima = others.into_iter().map(|others| optimum(&mut rows, others, &judgement)).collect();
+        Experiment { schema_version: SCHEMA_VERSION, command, placeholders, judgement, rows, optima, runs }
+    }
+
+    /// Whether a run failed.
+    pub fn has_failures(&self) -> bool {
+        self.runs.iter().any(|run| run.failure.is_some())
+    }
+}
+
+fn row(values: &[String], runs: &[Run], trim_percent: f64) -> ValueRow {
+    let of_values: Vec<&Run> = runs.iter().filter(|run| run.values == values).collect();
+    let counting = || of_values.iter().filter(|run| run.failure.is_none());
+    // Wall time holds start and end of the program: it is not mixed with steps.
+    let basis = counting().map(|run| run.step().0).max();
+    let mut used: Vec<&Run> = counting().filter(|run| Some(run.step().0) == basis).copied().collect();
+    used.sort_by(|a, b| a.step().1.total_cmp(&b.step().1));
+    let times: Vec<f64> = used.iter().map(|run| run.step().1).collect();
+    let step_ns = trimmed_mean(&times, trim_percent);
+    let value = values.first().and_then(|value| number(value));
+    let middle = used.get(used.len().saturating_sub(1) / 2);
+    let steps = used.iter().filter_map(|run| run.figures.as_ref()?.step_times.as_ref()).map(|of| of.count);
+    ValueRow {
+        values: values.to_vec(),
+        runs: used.len(),
+        failed: of_values.len() - used.len(),
+        basis,
+        steps: steps.fold(0, u64::saturating_add),
+        step_ns,
+        step_min_ns: times.first().copied(),
+        step_max_ns: times.last().copied(),
+        throughput_per_second: value.zip(step_ns).filter(|(_, ns)| *ns > 0.0).map(|(of, ns)| of / ns * 1e9),
+        gain_percent: None,
+        overhead_ns: None,
+        overhead_percent: None,
+        optimal: false,
+        per_step: middle.map(|run| run.figures_per_step()).unwrap_or_default(),
+    }
+}
+
+/// What each set of probes adds to the one before it (XSP's levelled experiments).
+fn overheads(rows: &mut [ValueRow]) {
+    for place in 1..rows.len() {
+        let (before, row) = (&rows[place - 1], &rows[place]);
+        let same = |of: &ValueRow| of.values.split_last().map(|(_, values)| values.to_vec());
+        let times = before.step_ns.zip(row.step_ns).filter(|(before, _)| *before > 0.0);
+        let Some((before_ns, ns)) = times.filter(|_| same(before) == same(row)) else { continue };
+        // A wall time beside steps would compare two things.
+        if before.basis == row.basis {
+            rows[place].overhead_ns = Some(ns - before_ns);
+            rows[place].overhead_percent = Some((ns / before_ns - 1.0) * 100.0);
+        }
+    }
+}
+
+/// A value as a number above zero.
+fn number(value: &str) -> Option<f64> {
+    value.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0)
+}
+
+/// The mean of sorted values without so many percent of them at each end, rounded down; `None` of nothing.
+fn trimmed_mean(sorted: &[f64], percent: f64) -> Option<f64> {
+    let left_out = (sorted.len() as f64 * percent.clamp(0.0, 50.0) / 100.0) as usize;
+    // Of half at each end, the middle is left.
+    let left_out = left_out.min(sorted.len().checked_sub(1)? / 2);
+    let kept = sorted.get(left_out..sorted.len() - left_out)?;
+    Some(kept.iter().sum::<f64>() / kept.len() as f64)
+}
+
+/// Finds the best of the rows with these other values, and marks it.
+fn optimum(rows: &mut [ValueRow], others: Vec<String>, judgement: &Judgement) -> Optimum {
+    let mut group: Vec<(usize, f64, f64, f64)> = Vec::new();
+    for (place, row) in rows.iter().enumerate().filter(|(_, row)| row.values.get(1..) == Some(&others)) {
+        let value = row.values.first().and_then(|value| number(value));
+        if let (Some(value), Some(step_ns), Some(rate)) = (value, row.step_ns, row.throughput_per_second) {
+            group.push((place, value, step_ns, rate));
+        }
+    }
+    group.sort_by(|a, b| a.1.partial_cmp(&b.1).unwrap_or(Ordering::Equal));
+    for [before, after] in group.array_windows::<2>() {
+        rows[after.0].gain_percent = Some((after.3 / before.3 - 1.0) * 100.0);
+    }
+    let (place, because) = match judgement.latency_target_ns {
+        Some(target_ns) => within_latency(&group, target_ns),
+        None => without_gain(&group, judgement.gain_percent),
+    };
+    if let Some(row) = place.and_then(|place| rows.get_mut(place)) {
+        row.optimal = true;
+    }
+    let value = place.and_then(|place| rows.get(place)?.values.first().cloned());
+    Optimum { others, value, because }
+}
+
+/// The largest value whose step is short enough.
+fn within_latency(group: &[(usize, f64, f64, f64)], target_ns: u64) -> (Option<usize>, String) {
+    match group.iter().rev().find(|(_, _, step_ns, _)| *step_ns <= target_ns as f64) {
+        Some((place, ..)) => (Some(*place), "the largest value within the latency target".to_owned()),
+        None => (None, "no value is within the latency target".to_owned()),
+    }
+}
+
+/// The smallest value that doubling gains nothing from.
+fn without_gain(group: &[(usize, f64, f64, f64)], gain_percent: f64) -> (Option<usize>, String) {
+    let doubled = |value: f64| group.iter().find(move |(_, other, ..)| *other >= 2.0 * value);
+    let mut compared = false;
+    for (place, value, _, rate) in group {
+        let Some((_, other, _, doubled_rate)) = doubled(*value) else { continue };
+        compared = true;
+        let gain = (doubled_rate / rate - 1.0) * 100.0;
+        if gain <= gain_percent {
+            let because = format!("{other} instead of {value} changes throughput by {gain:+.1} %");
+            return (Some(*place), because);
+        }
+    }
+    match (compared, group.last()) {
+        (true, Some((_, largest, ..))) => {
+            (None, format!("every doubling up to {largest} raises throughput by more than {gain_percent} %"))
+        }
+        _ => (None, "no value and its double were both measured".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JUDGEMENT: Judgement = Judgement { trim_percent: 20.0, gain_percent: 5.0, latency_target_ns: None };
+
+    fn run(value: &str, step_ms: f64) -> Run {
+        let step_times = Some(StepTimes { count: 10, mean_ns: step_ms * 1e6, ..StepTimes::default() });
+        let figures = Some(RunFigures { step_times, ..RunFigures::default() });
+        Run { values: vec![value.to_owned()], exit_code: Some(0), figures, ..Run::default() }
+    }
+
+    #[track_caller]
+    fn check(runs: &[(&str, f64)], judgement: Judgement, value: Option<&str>, because: &str) {
+        let runs = runs.iter().map(|(value, step_ms)| run(value, *step_ms)).collect();
+        let of = Experiment::of("train {batch}".into(), vec!["batch".into()], judgement, runs);
+        let [found] = &of.optima[..] else { panic!("{:?}", of.optima) };
+        assert_eq!(found.value.as_deref(), value, "{}", found.because);
+        assert!(found.because.contains(because), "{}", found.because);
+        let marked: Vec<_> =
+            of.rows.iter().filter(|row| row.optimal).map(|row| row.values[0].as_str()).collect();
+        assert_eq!(marked.first().copied(), value);
+    }
+
+    #[test]
+    fn the_optimum_is_the_smallest_value_without_gain_by_doubling() {
+        let runs = [("1", 10.0), ("2", 11.0), ("4", 15.0), ("8", 29.0), ("16", 58.0)];
+        check(&runs, JUDGEMENT, Some("4"), "8 instead of 4 changes throughput by +3.4 %");
+        check(&runs, Judgement { gain_percent: 1.0, ..JUDGEMENT }, Some("8"), "+0.0 %");
+        check(&runs[..3], JUDGEMENT, None, "every doubling up to 4");
+        check(&runs[..1], JUDGEMENT, None, "no value and its double");
+        check(&[("small", 3.0)], JUDGEMENT, None, "no value and its double");
+    }
+
+    #[test]
+    fn a_latency_target_decides_instead_of_throughput() {
+        let runs = [("1", 10.0), ("2", 11.0), ("4", 15.0), ("8", 29.0)];
+        let within = |ms: u64| Judgement { latency_target_ns: Some(ms * 1_000_000), ..JUDGEMENT };
+        check(&runs, within(15), Some("4"), "the largest value within");
+        check(&runs, within(9), None, "no value is within");
+    }
+
+    #[test]
+    fn runs_of_a_value_make_a_trimmed_mean() {
+        for (values, percent, expect) in [
+            (&[][..], 20.0, None),
+            (&[7.0], 20.0, Some(7.0)),
+            (&[1.0, 2.0, 30.0], 20.0, Some(11.0)),
+            (&[1.0, 2.0, 3.0, 4.0, 100.0], 20.0, Some(3.0)),
+            (&[1.0, 2.0, 30.0], 50.0, Some(2.0)),
+            (&[1.0, 3.0], 50.0, Some(2.0)),
+        ] {
+            assert_eq!(trimmed_mean(values, percent), expect, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn failed_runs_are_counted_and_do_not_count() {
+        let mut runs = vec![run("2", 10.0), run("2", 20.0), run("4", 10.0)];
+        runs[1].failure = Some("exit code 1".into());
+        let of = Experiment::of(String::new(), vec!["batch".into()], JUDGEMENT, runs);
+        let row = &of.rows[0];
+        assert_eq!(
+            (row.runs, row.failed, row.step_ns, row.throughput_per_second),
+            (1, 1, Some(10e6), Some(200.0))
+        );
+        assert_eq!((of.rows[1].gain_percent, of.has_failures()), (Some(100.0), true));
+    }
+
+    #[test]
+    fn a_run_has_its_best_known_step_time() {
+        let mut runs = vec![run("1", 5.0)];
+        runs[0].wall_ns = 9_000;
+        let basis = |runs: &[Run]| {
+            let of = Experiment::of(String::new(), vec!["n".into()], JUDGEMENT, runs.to_vec());
+            (of.rows[0].basis, of.rows[0].step_ns)
+        };
+        assert_eq!(basis(&runs), (Some(StepBasis::MeanOfSteps), Some(5e6)));
+        runs[0].figures.as_mut().unwrap().step_times.as_mut().unwrap().median_ns = Some(4e6);
+        assert_eq!(basis(&runs), (Some(StepBasis::MedianOfSteps), Some(4e6)));
+        runs[0].figures = None;
+        assert_eq!(basis(&runs), (Some(StepBasis::WallTime), Some(9_000.0)));
+        runs[0].failure = Some("gone".into());
+        assert_eq!(basis(&runs), (None, None));
+    }
+
+    #[test]
+    fn each_level_has_its_overhead_over_the_one_before() {
+        let at = |value: &str, level: &str, ms| {
+            let mut run = run(value, ms);
+            run.values.push(level.to_owned());
+            run
+        };
+        let runs = vec![
+            at("1", "samples", 10.0),
+            at("1", "launches", 12.0),
+            at("1", "operators", 9.0),
+            at("2", "samples", 40.0),
+            at("2", "launches", 50.0),
+        ];
+        let of = Experiment::of(String::new(), vec!["batch".into(), LEVEL.into()], JUDGEMENT, runs);
+        let overheads: Vec<_> = of.rows.iter().map(|row| row.overhead_ns).collect();
+        assert_eq!(overheads, [None, Some(2e6), Some(-3e6), None, Some(10e6)]);
+        assert_eq!(of.rows[4].overhead_percent, Some(25.0));
+        let mut alone = run("samples", 3.0);
+        alone.figures = None;
+        let of =
+            Experiment::of(String::new(), vec![LEVEL.into()], JUDGEMENT, vec![alone, run("launches", 3.0)]);
+        assert_eq!((of.rows[1].overhead_ns, of.optima.len()), (None, 0));
+    }
+
+    #[test]
+    fn other_placeholders_have_an_optimum_each() {
+        let of_two = |value: &str, other: &str, ms| {
+            let mut run = run(value, ms);
+            run.values.push(other.to_owned());
+            run
+        };
+        let runs = vec![
+            of_two("1", "a", 10.0),
+            of_two("2", "a", 20.0),
+            of_two("1", "b", 10.0),
+            of_two("2", "b", 10.0),
+        ];
+        let of = Experiment::of(String::new(), vec!["batch".into(), "mode".into()], JUDGEMENT, runs);
+        let found: Vec<_> = of.optima.iter().map(|of| (of.others[0].as_str(), of.value.as_deref())).collect();
+        assert_eq!(found, [("a", Some("1")), ("b", None)]);
+    }
+}

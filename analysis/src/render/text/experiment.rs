@@ -1,0 +1,117 @@
+//! Text of an experiment: a line for each value.
+//!
+//! Owns: [`write`]. Because: whoever chooses a batch size compares lines. Does not: judge.
+
+use std::io::{self, Write};
+
+use deepctx_profile::frame::clean;
+use deepctx_profile::units::{Bytes, Nanos};
+
+use super::model::scaled;
+use crate::experiment::{Experiment, StepBasis, ValueRow};
+
+/// Writes the table, the best values and the runs that failed.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write(of: &Experiment, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", clean(&of.command))?;
+    let names = of.placeholders.iter().map(|name| clean(name)).collect::<Vec<_>>();
+    let cells: Vec<[Option<String>; COLUMNS.len()]> = of.rows.iter().map(cells).collect();
+    let shown: Vec<usize> =
+        (0..COLUMNS.len()).filter(|at| cells.iter().any(|row| row[*at].is_some())).collect();
+    let width = |place: usize| {
+        let values = of.rows.iter().filter_map(|row| row.values.get(place));
+        values.map(|value| value.chars().count()).chain([names[place].chars().count()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..names.len()).map(width).collect();
+    write!(out, " ")?;
+    names.iter().zip(&widths).try_for_each(|(name, width)| write!(out, "  {name:>width$}"))?;
+    shown.iter().try_for_each(|at| write!(out, "  {:>10}", COLUMNS[*at]))?;
+    writeln!(out)?;
+    for (row, cells) in of.rows.iter().zip(&cells) {
+        write!(out, "{}", if row.optimal { "*" } else { " " })?;
+        let values = row.values.iter().zip(&widths);
+        values.into_iter().try_for_each(|(value, width)| write!(out, "  {:>width$}", clean(value)))?;
+        for at in &shown {
+            write!(out, "  {:>10}", cells[*at].as_deref().unwrap_or("–"))?;
+        }
+        writeln!(out)?;
+    }
+    notes(of, &names, out)?;
+    out.flush()
+}
+
+/// Titles of the columns behind the values.
+const COLUMNS: [&str; 16] = [
+    "runs",
+    "failed",
+    "step",
+    "least",
+    "most",
+    "per second",
+    "gain",
+    "overhead",
+    "of step",
+    "GPU",
+    "kernels",
+    "flops",
+    "bytes",
+    "flops/B",
+    "bound",
+    "memory",
+];
+
+fn cells(row: &ValueRow) -> [Option<String>; COLUMNS.len()] {
+    let time = |ns: Option<f64>| ns.map(|ns| Nanos(ns as u64).to_string());
+    let of = &row.per_step;
+    let least_and_most = row.runs > 1;
+    [
+        Some(row.runs.to_string()),
+        (row.failed > 0).then(|| row.failed.to_string()),
+        time(row.step_ns),
+        time(row.step_min_ns.filter(|_| least_and_most)),
+        time(row.step_max_ns.filter(|_| least_and_most)),
+        row.throughput_per_second.map(scaled),
+        row.gain_percent.map(|gain| format!("{gain:+.1}%")),
+        row.overhead_ns.map(|ns| format!("{}{}", if ns < 0.0 { "-" } else { "+" }, Nanos(ns.abs() as u64))),
+        row.overhead_percent.map(|percent| format!("{percent:+.1}%")),
+        time(of.gpu_ns_per_step),
+        of.kernels_per_step.map(scaled),
+        of.modelled_flops_per_step.map(scaled),
+        of.modelled_bytes_per_step.map(|bytes| Bytes(bytes as u64).to_string()),
+        of.modelled_flops_per_byte.map(|of| format!("{of:.2}")),
+        of.bound.map(|bound| bound.name().to_owned()),
+        of.peak_memory_bytes.map(|bytes| Bytes(bytes).to_string()),
+    ]
+}
+
+fn notes(of: &Experiment, names: &[String], out: &mut dyn Write) -> io::Result<()> {
+    let mut bases: Vec<StepBasis> = of.rows.iter().filter_map(|row| row.basis).collect();
+    bases.sort_unstable();
+    bases.dedup();
+    if !bases.is_empty() {
+        let named: Vec<&str> = bases.iter().rev().map(|basis| basis.name()).collect();
+        write!(out, "step: {}", named.join(" or "))?;
+        if of.rows.iter().any(|row| row.runs > 1) {
+            write!(out, ", over runs a mean without {} % of them at each end", of.judgement.trim_percent)?;
+        }
+        writeln!(out)?;
+    }
+    for best in &of.optima {
+        let others = names.iter().skip(1).zip(&best.others);
+        let others: Vec<String> = others.map(|(name, value)| format!("{name}={}", clean(value))).collect();
+        let with = if others.is_empty() { String::new() } else { format!(" with {}", others.join(", ")) };
+        let value = match (&best.value, names.first()) {
+            (Some(value), Some(name)) => format!("{name}={}", clean(value)),
+            _ => "none".to_owned(),
+        };
+        writeln!(out, "optimum{with}: {value} ({})", best.because)?;
+    }
+    for run in &of.runs {
+        if let Some(failure) = &run.failure {
+            writeln!(out, "failed: {}: {}", clean(&run.profile), clean(failure))?;
+        }
+    }
+    Ok(())
+}

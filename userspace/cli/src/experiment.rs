@@ -1,0 +1,227 @@
+//! `experiment`: the same command over several values, each recorded.
+//!
+//! Owns: the order of runs, and what becomes of the others when one fails. Because: an hour of runs must not be lost by
+//! the last one. Does not: capture ([`super::record`] does), judge or draw (`analysis` does), or read a profile: names
+//! in it are anybody's, so that a process of its own does (`report`), which confines itself.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use deepctx_analysis::experiment::{Experiment, Judgement, Run, RunFigures};
+use deepctx_analysis::render;
+use deepctx_storage::folder::Folder;
+
+use super::capture_args::Probe;
+use super::common_args::TextOrJson;
+use super::experiment_args::ExperimentArgs;
+use super::failure::{Done, Failure};
+use super::progress::Progress;
+use super::record_args::RecordArgs;
+use super::{output, record};
+
+/// Most bytes of what `report` says of a run; its totals take some hundred.
+const FIGURES_MAX: u64 = 1 << 20;
+
+/// Runs it.
+///
+/// # Errors
+/// The command, its values and the options do not go together, or nothing could be recorded.
+pub fn run(arguments: &ExperimentArgs) -> Result<Done, Failure> {
+    arguments.check()?;
+    make_folder(&arguments.record.output)?;
+    let combinations = arguments.combinations();
+    let repeats = 1..=arguments.repeat as usize;
+    // Round by round: what else the machine does hits all values alike.
+    let runs: Vec<(Vec<String>, usize)> =
+        repeats.flat_map(|repeat| combinations.iter().map(move |values| (values.clone(), repeat))).collect();
+    for (values, repeat) in &runs {
+        output::refuse_existing(&arguments.profile(values, *repeat), arguments.record.force)?;
+    }
+    // Standard output is for the table.
+    let printed_elsewhere = StandardOutput::of_commands_to_standard_error()?;
+    let (done, stopped) = run_all(arguments, &runs)?;
+    drop(printed_elsewhere);
+    let experiment = Experiment::of(command(arguments), names(arguments), judgement(arguments), done);
+    output::write(Path::new("-"), false, |out| match arguments.format {
+        TextOrJson::Text => render::text::write_experiment(&experiment, out),
+        TextOrJson::Json => render::json::write(&experiment, out),
+    })?;
+    Ok(match stopped {
+        Some(code) => Done::Command(code),
+        None if experiment.has_failures() => Done::WithFailedRuns,
+        None => Done::Fully,
+    })
+}
+
+fn command(arguments: &ExperimentArgs) -> String {
+    let words: Vec<_> = arguments.record.command.iter().map(|word| word.to_string_lossy()).collect();
+    words.join(" ")
+}
+
+fn names(arguments: &ExperimentArgs) -> Vec<String> {
+    arguments.dimensions().into_iter().map(|of| of.name).collect()
+}
+
+fn judgement(arguments: &ExperimentArgs) -> Judgement {
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Judgement {
+        trim_percent: arguments.trim,
+        gain_percent: arguments.gain,
+        latency_target_ns: arguments.latency_target.map(nanoseconds),
+    }
+}
+
+/// The folder of the profiles, made if need be.
+fn make_folder(path: &Path) -> Result<(), Failure> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let made = Folder::of_parent(path).and_then(|(parent, name)| parent.make(&name).map(drop));
+    made.map_err(|error| Failure::io(path.display(), &error))
+}
+
+/// Runs the command with all values. With a code, a signal ended it before.
+fn run_all(
+    arguments: &ExperimentArgs,
+    runs: &[(Vec<String>, usize)],
+) -> Result<(Vec<Run>, Option<u8>), Failure> {
+    let mut done: Vec<Run> = Vec::new();
+    for (number, (values, repeat)) in runs.iter().enumerate() {
+        let profile = arguments.profile(values, *repeat);
+        let words = arguments.dimensions();
+        let words = words.iter().zip(values).map(|(of, value)| format!("{}={value}", of.name));
+        let words: Vec<String> = words.collect();
+        Progress::new(false).say(&format!("run {} of {}: {}", number + 1, runs.len(), words.join(", ")));
+        let mut run = Run {
+            values: values.clone(),
+            repeat: *repeat,
+            profile: profile.display().to_string(),
+            ..Run::default()
+        };
+        let recorded = record::record(&record_args(arguments, values, profile.clone()));
+        let signalled = match recorded {
+            // What keeps the first run from being recorded keeps all others.
+            Err(failure) if number == 0 => return Err(failure),
+            Err(failure) => {
+                run.failure = Some(failure.to_string());
+                false
+            }
+            Ok(recorded) => {
+                run.exit_code = recorded.command;
+                run.wall_ns = u64::try_from(recorded.elapsed.as_nanos()).unwrap_or(u64::MAX);
+                run.failure = match recorded.command {
+                    Some(0) => None,
+                    Some(code) => Some(format!("the command ended with exit code {code}")),
+                    None => Some("the capture ended before the command".to_owned()),
+                };
+                recorded.signalled
+            }
+        };
+        match figures(&profile) {
+            Ok(figures) => run.figures = Some(figures),
+            Err(why) if run.failure.is_none() => run.failure = Some(why),
+            Err(_) => {}
+        }
+        if let Some(failure) = &run.failure {
+            Progress::new(false).say(&format!("{}: {failure}", words.join(", ")));
+        }
+        if signalled {
+            // What was stopped in the middle says nothing about its value.
+            let code = run.exit_code.filter(|code| *code != 0).unwrap_or(SIGNALLED);
+            return Ok((done, Some(code)));
+        }
+        done.push(run);
+    }
+    Ok((done, None))
+}
+
+/// As shells have it for SIGINT.
+const SIGNALLED: u8 = 130;
+
+/// How one run is recorded: as the user says, with the steps of the program.
+fn record_args(arguments: &ExperimentArgs, values: &[String], output: PathBuf) -> RecordArgs {
+    let mut record = RecordArgs { output, command: arguments.command(values), ..arguments.record.clone() };
+    if let Some(level) = arguments.level(values) {
+        level.apply(&mut record);
+    }
+    if !record.capture.probe.contains(&Probe::Ranges) {
+        record.capture.probe.push(Probe::Ranges);
+    }
+    record
+}
+
+/// What `report` says of a profile.
+fn figures(profile: &Path) -> Result<RunFigures, String> {
+    let mut report = Command::new("/proc/self/exe");
+    report.args(["report", "--table", "totals", "--format", "json", "--limit", "1", "--"]).arg(profile);
+    // Whatever the user set for `report` is meant for people.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DEEPCTX_")) {
+        report.env_remove(name);
+    }
+    let failed = |error: io::Error| format!("its profile could not be read: {error}");
+    let mut reader = report.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let mut text = Vec::new();
+    let read = match reader.stdout.take() {
+        Some(out) => out.take(FIGURES_MAX).read_to_end(&mut text),
+        None => Ok(0),
+    };
+    let status = reader.wait().map_err(failed)?;
+    read.map_err(failed)?;
+    if !status.success() {
+        return Err("its profile could not be read".to_owned());
+    }
+    serde_json::from_slice(&text).map_err(|error| format!("its profile could not be read: {error}"))
+}
+
+/// Standard output, while what commands print goes to standard error.
+struct StandardOutput(OwnedFd);
+
+impl StandardOutput {
+    fn of_commands_to_standard_error() -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::io("standard output", &error);
+        let kept = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
+        redirect(libc::STDERR_FILENO).map_err(failed)?;
+        Ok(Self(kept))
+    }
+}
+
+impl Drop for StandardOutput {
+    fn drop(&mut self) {
+        use std::os::fd::AsRawFd as _;
+        let _ = io::stdout().flush();
+        let _ = redirect(self.0.as_raw_fd());
+    }
+}
+
+/// Makes standard output the same as another descriptor.
+fn redirect(to: i32) -> io::Result<()> {
+    // SAFETY: dup2 takes two numbers of descriptors; both are open here, and standard output is owned by no object.
+    match unsafe { libc::dup2(to, libc::STDOUT_FILENO) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_folder_is_made_once_and_private() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("experiment");
+        make_folder(&path).unwrap();
+        make_folder(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        fs::write(folder.path().join("file"), "").unwrap();
+        assert!(make_folder(&folder.path().join("file")).is_err());
+        assert!(make_folder(&folder.path().join("no/such")).is_err());
+    }
+}

@@ -1,0 +1,350 @@
+//! Experiment arguments: the values of an experiment, and how it is judged.
+//!
+//! Owns: these options, the placeholders of a command, and the combinations of values. Because: a value that is nowhere
+//! in the command, or two values with one file name, must be refused before the first run. Does not: run the command.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::FalseyValueParser;
+use clap::{ArgAction, Args};
+use deepctx_analysis::experiment::LEVEL;
+
+use super::capture_args::{Context, Probe, TargetArgs};
+use super::common_args::TextOrJson;
+use super::duration;
+use super::failure::Failure;
+use super::record_args::{RecordArgs, percent_up_to};
+
+/// Runs of one experiment: more take days, and their table is read by nobody.
+const RUNS_MAX: usize = 1000;
+/// Letters of a value in the name of a profile.
+const NAME_MAX: usize = 64;
+
+/// Options of `experiment`: its own, and those of `record` for each run.
+#[derive(Clone, Debug, Args)]
+#[command(
+    mut_arg("output", |option| option
+        .value_name("FOLDER")
+        .env("DEEPCTX_EXPERIMENT_OUTPUT")
+        .default_value("experiment")
+        .help("Folder for the profiles, one for each run (run-batch=4-1.dctx)")
+        .long_help(None)),
+    mut_arg("command", |words| words.help("Command to run, with a placeholder such as {batch} for each name of --values")
+        .long_help(None)),
+    mut_arg("pid", |option| option.hide(true)),
+    mut_arg("comm", |option| option.hide(true)),
+    mut_arg("cgroup", |option| option.hide(true)),
+    mut_arg("container", |option| option.hide(true)),
+    mut_arg("all", |option| option.hide(true)),
+    mut_arg("keep", |option| option.hide(true)),
+    mut_arg("on_hang", |option| option.hide(true)),
+)]
+pub struct ExperimentArgs {
+    /// Values of a placeholder: `{batch}` in the command becomes each of them in turn. Repeat it for several
+    /// placeholders, all of whose combinations are run; throughput counts the first.
+    #[arg(long, value_name = "NAME=VALUE,…", env = "DEEPCTX_EXPERIMENT_VALUES", required_unless_present = "levels",
+          value_parser = placeholder, help_heading = "Experiment")]
+    pub values: Vec<Placeholder>,
+    /// Run each value with nested sets of probes, and say what each set adds to a step: samples without Python
+    /// functions, calls of accelerators' libraries, operators, Python functions.
+    #[arg(long, env = "DEEPCTX_EXPERIMENT_LEVELS", action = ArgAction::SetTrue,
+          value_parser = FalseyValueParser::new(), help_heading = "Experiment")]
+    pub levels: bool,
+    /// How often each value is run.
+    #[arg(long, value_name = "N", env = "DEEPCTX_EXPERIMENT_REPEAT", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Experiment")]
+    pub repeat: u32,
+    /// The best value is the largest with steps no longer than this, whatever its throughput.
+    #[arg(long, value_name = "TIME", env = "DEEPCTX_EXPERIMENT_LATENCY_TARGET", value_parser = duration::parse,
+          help_heading = "Experiment")]
+    pub latency_target: Option<Duration>,
+    /// Otherwise it is the smallest one that doubling raises throughput by no more than this.
+    #[arg(long, value_name = "PERCENT", env = "DEEPCTX_EXPERIMENT_GAIN", default_value_t = 5.0,
+          value_parser = share, help_heading = "Experiment")]
+    pub gain: f64,
+    /// Share of the runs of a value that is left out at each end before their mean is taken.
+    #[arg(long, value_name = "PERCENT", env = "DEEPCTX_EXPERIMENT_TRIM", default_value_t = 20.0,
+          value_parser = share, help_heading = "Experiment")]
+    pub trim: f64,
+    /// Form of the table.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "DEEPCTX_EXPERIMENT_FORMAT",
+        default_value = "text",
+        help_heading = "Experiment"
+    )]
+    pub format: TextOrJson,
+    /// How each run is recorded.
+    #[command(flatten)]
+    pub record: RecordArgs,
+}
+
+/// A name and its values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placeholder {
+    /// The name, as it stands between braces in the command.
+    pub name: String,
+    /// The values, in the order of their runs.
+    pub values: Vec<String>,
+}
+
+/// A set of probes; each holds those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Samples without Python functions, and ends of steps.
+    Samples,
+    /// Calls of accelerators' libraries.
+    Launches,
+    /// Each operator as it begins.
+    Operators,
+    /// Python functions.
+    Python,
+}
+
+impl Level {
+    /// Every level, from the least to the most.
+    pub const ALL: [Level; 4] = [Level::Samples, Level::Launches, Level::Operators, Level::Python];
+
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level::Samples => "samples",
+            Level::Launches => "launches",
+            Level::Operators => "operators",
+            Level::Python => "python",
+        }
+    }
+
+    /// Leaves of a recording what this level has.
+    pub fn apply(self, record: &mut RecordArgs) {
+        let capture = &mut record.capture;
+        capture.probe.retain(|probe| *probe != Probe::Operators);
+        if self == Level::Samples {
+            capture.no_gpu = true;
+            (record.gpu_activity, record.sampling.pc_sampling) = (false, None);
+        }
+        if matches!(self, Level::Operators | Level::Python) {
+            capture.probe.push(Probe::Operators);
+        }
+        capture.context = [Context::Native, Context::Kernel].to_vec();
+        if self == Level::Python {
+            capture.context.insert(0, Context::Python);
+        }
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    percent_up_to(50.0, text)
+}
+
+fn placeholder(text: &str) -> Result<Placeholder, String> {
+    let expected = || format!("expected a name and values, as in batch=1,2,4, found '{text}'");
+    let (name, values) = text.split_once('=').ok_or_else(expected)?;
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+    };
+    let values: Vec<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
+    if !is_name(name) || values.iter().any(String::is_empty) {
+        return Err(expected());
+    }
+    Ok(Placeholder { name: name.to_owned(), values })
+}
+
+impl ExperimentArgs {
+    /// Fails if the command, its values and the options of `record` do not go together.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub fn check(&self) -> Result<(), Failure> {
+        let TargetArgs { pid, comm, cgroup, container, all, no_children: _ } = &self.record.target;
+        let named = !pid.is_empty() || !comm.is_empty() || cgroup.is_some() || container.is_some() || *all;
+        if named || self.record.command.is_empty() {
+            return Err(Failure::new("expected a command after --, and no other target")
+                .hint("for example: experiment --values batch=1,2,4 -- python train.py --batch {batch}"));
+        }
+        if self.record.flight.keep.is_some() || self.record.capture.raw.is_some() {
+            return Err(Failure::new(
+                "--keep and --raw cannot be used here: each run has a profile of its own",
+            ));
+        }
+        if self.levels && self.values.iter().any(|of| of.name == LEVEL) {
+            return Err(Failure::new(format_args!(
+                "--values {LEVEL}: with --levels, that is the set of probes"
+            )));
+        }
+        let words = || self.record.command.iter();
+        for (place, Placeholder { name, .. }) in self.values.iter().enumerate() {
+            if self.values[..place].iter().any(|other| other.name == *name) {
+                return Err(Failure::new(format_args!("--values {name}: given twice"))
+                    .hint(format_args!("write all values at once: {name}=1,2,4")));
+            }
+            let holder = format!("{{{name}}}");
+            if !words().any(|word| word.to_string_lossy().contains(&holder)) {
+                return Err(Failure::new(format_args!("{holder} is nowhere in the command"))
+                    .hint(format_args!("write {holder} where the value belongs")));
+            }
+        }
+        let combinations = self.combinations();
+        if combinations.len().saturating_mul(self.repeat as usize) > RUNS_MAX {
+            return Err(Failure::new(format_args!("expected {RUNS_MAX} runs at most")));
+        }
+        let names: BTreeSet<PathBuf> = combinations.iter().map(|values| self.profile(values, 1)).collect();
+        if names.len() < combinations.len() {
+            return Err(Failure::new("two of the values have the same name of a file")
+                .hint("leave out values that are given twice"));
+        }
+        Ok(())
+    }
+
+    /// The placeholders, and the levels as the last one.
+    pub fn dimensions(&self) -> Vec<Placeholder> {
+        let names = || Level::ALL.iter().map(|level| level.name().to_owned()).collect();
+        let levels = self.levels.then(|| Placeholder { name: LEVEL.to_owned(), values: names() });
+        self.values.iter().cloned().chain(levels).collect()
+    }
+
+    /// The set of probes of a run; `None` for that of the options.
+    pub fn level(&self, values: &[String]) -> Option<Level> {
+        let name = values.last().filter(|_| self.levels)?;
+        Level::ALL.into_iter().find(|level| level.name() == name)
+    }
+
+    /// Every combination of values, the first placeholder changing slowest.
+    pub fn combinations(&self) -> Vec<Vec<String>> {
+        let start = vec![Vec::new()];
+        self.dimensions().iter().fold(start, |known: Vec<Vec<String>>, of| {
+            let with = |values: &Vec<String>| -> Vec<Vec<String>> {
+                of.values
+                    .iter()
+                    .map(|value| [values.as_slice(), std::slice::from_ref(value)].concat())
+                    .collect()
+            };
+            // Checked again when the number of runs is.
+            known.iter().take(RUNS_MAX + 1).flat_map(with).collect()
+        })
+    }
+
+    /// Where the profile of a run goes.
+    pub fn profile(&self, values: &[String], repeat: usize) -> PathBuf {
+        let part = |(of, value): (&Placeholder, &String)| format!("{}={}", of.name, file_name(value));
+        let dimensions = self.dimensions();
+        let parts: Vec<String> = dimensions.iter().zip(values).map(part).collect();
+        self.record.output.join(format!("run-{}-{repeat}.dctx", parts.join("-")))
+    }
+
+    /// The command with these values.
+    pub fn command(&self, values: &[String]) -> Vec<OsString> {
+        let with_values = |word: &OsString| {
+            let pairs = self.values.iter().zip(values);
+            let bytes = word.as_bytes().to_vec();
+            let replaced = pairs.fold(bytes, |word, (of, value)| {
+                replace(&word, format!("{{{}}}", of.name).as_bytes(), value.as_bytes())
+            });
+            OsString::from_vec(replaced)
+        };
+        self.record.command.iter().map(with_values).collect()
+    }
+}
+
+/// A value as a part of a file's name.
+fn file_name(value: &str) -> String {
+    let is_plain = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '+');
+    value.chars().take(NAME_MAX).map(|letter| if is_plain(&letter) { letter } else { '_' }).collect()
+}
+
+/// Words need not be UTF-8.
+fn replace(word: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut left = word;
+    let mut replaced = Vec::with_capacity(word.len());
+    while let Some(first) = left.first() {
+        if let Some(behind) = left.strip_prefix(from) {
+            replaced.extend_from_slice(to);
+            left = behind;
+        } else {
+            replaced.push(*first);
+            left = &left[1..];
+        }
+    }
+    replaced
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::options::{Cli, Command};
+    use super::*;
+
+    fn parsed(arguments: &str) -> Result<ExperimentArgs, String> {
+        let arguments = format!("deepctx-bpf experiment {arguments}");
+        let cli = Cli::try_parse_from(arguments.split_whitespace()).map_err(|error| error.to_string())?;
+        let Some(Command::Experiment(of)) = cli.command else { return Err("another command".into()) };
+        of.check().map_err(|failure| failure.to_string())?;
+        Ok(*of)
+    }
+
+    #[test]
+    fn every_combination_of_values_is_a_run_of_its_own() {
+        let of =
+            parsed("--values batch=1,2 --values mode=a/b -o out -- run {mode} --n={batch}x{batch} {other}");
+        let of = of.unwrap();
+        let runs = of.combinations();
+        assert_eq!(runs, [["1", "a/b"], ["2", "a/b"]]);
+        assert_eq!(of.command(&runs[1]), ["run", "a/b", "--n=2x2", "{other}"]);
+        assert_eq!(of.profile(&runs[1], 3), PathBuf::from("out/run-batch=2-mode=a_b-3.dctx"));
+        assert_eq!(parsed("--values n=1 -- run {n}").unwrap().record.output, PathBuf::from("experiment"));
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused() {
+        for (arguments, expect) in [
+            ("-- true", "--values"),
+            ("--values batch -- true {batch}", "as in batch=1,2,4"),
+            ("--values batch=1,,2 -- true {batch}", "as in batch=1,2,4"),
+            ("--values =1 -- true {}", "as in batch=1,2,4"),
+            ("--values batch=1 -- true", "{batch} is nowhere"),
+            ("--values batch=1 --values batch=2 -- true {batch}", "given twice"),
+            ("--values batch=1,1 -- true {batch}", "the same name"),
+            ("--values batch=1", "expected a command"),
+            ("--values batch=1 --pid 1 -- true {batch}", "no other target"),
+            ("--values batch=1 --keep 10s -- true {batch}", "--keep"),
+            ("--values batch=1,2 --repeat 0 -- true {batch}", "--repeat"),
+            ("--values batch=1 --trim 60 -- true {batch}", "from 0 to 50"),
+            ("--values level=1 --levels -- true {level}", "the set of probes"),
+        ] {
+            let error = parsed(arguments).unwrap_err();
+            assert!(error.contains(expect), "{arguments}: {error}");
+        }
+    }
+
+    #[test]
+    fn levels_hold_what_those_before_them_do() {
+        let of = parsed("--values n=1 --levels --probe memory,operators --gpu-activity -- run {n}").unwrap();
+        let runs = of.combinations();
+        assert_eq!(runs[1], ["1", "launches"]);
+        assert_eq!(of.profile(&runs[1], 1), PathBuf::from("experiment/run-n=1-level=launches-1.dctx"));
+        let parts = |values: &Vec<String>| {
+            let mut record = of.record.clone();
+            of.level(values).unwrap().apply(&mut record);
+            let capture = record.capture;
+            (capture.no_gpu, record.gpu_activity, capture.probe.len(), capture.context.len())
+        };
+        let expect = [(true, false, 1, 2), (false, true, 1, 2), (false, true, 2, 2), (false, true, 2, 3)];
+        assert_eq!(runs.iter().map(parts).collect::<Vec<_>>(), expect);
+        assert_eq!(parsed("--levels -- true").unwrap().combinations().len(), 4);
+    }
+
+    #[test]
+    fn more_runs_than_anybody_waits_for_are_refused() {
+        let many: Vec<String> = (0..100).map(|value| value.to_string()).collect();
+        let many = many.join(",");
+        let three = format!("--values a={many} --values b={many} --values c={many} -- true {{a}}{{b}}{{c}}");
+        assert!(parsed(&three).unwrap_err().contains("1000 runs"));
+    }
+}
