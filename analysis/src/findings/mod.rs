@@ -95,7 +95,7 @@ impl Findings {
     }
 
     /// Runs the rules over a whole profile.
-    pub(crate) fn of_profile(profile: &Profile, elapsed: Nanos, settings: &Settings) -> Self {
+    pub fn of_profile(profile: &Profile, elapsed: Nanos, settings: &Settings) -> Self {
         let facts = Facts::of(profile, elapsed);
         let mut all = Findings::default();
         for rule in settings.rules() {

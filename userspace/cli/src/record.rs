@@ -16,6 +16,7 @@ use super::destination::Destination;
 use super::failure::{Done, Failure};
 use super::flight_recorder::{self, Askers, FlightFiles};
 use super::held_signal::{BEGIN_TRACE, WRITE_KEPT};
+use super::on_finding::{self, Actions, Means, Watch};
 use super::options::RecordArgs;
 use super::progress::Progress;
 use super::run::{Ended, Takers, Until, meta, start_capture, start_session, until_end, window};
@@ -30,11 +31,32 @@ use deepctx_storage::store::TraceWriter;
 /// Longest that a command waits for probes in installed libraries: they take a few milliseconds each.
 const PROBES_LONGEST: Duration = Duration::from_secs(2);
 
+/// How a recording ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded {
+    /// What it ends with.
+    pub done: Done,
+    /// Exit code of the command, if there was one and it has ended.
+    pub command: Option<u8>,
+    /// From the start of the command to its end, or that of the capture.
+    pub elapsed: Duration,
+    /// A signal asked for the end.
+    pub signalled: bool,
+}
+
 /// Runs it.
 ///
 /// # Errors
 /// What stopped it.
 pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
+    record(arguments).map(|recorded| recorded.done)
+}
+
+/// Records once.
+///
+/// # Errors
+/// What stopped it.
+pub fn record(arguments: &RecordArgs) -> Result<Recorded, Failure> {
     let asked_ns = monotonic_ns();
     let output = arguments.output.as_path();
     if output == Path::new("-") {
@@ -45,6 +67,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
     if let Some(raw) = &arguments.capture.raw {
         output::refuse_existing_file(raw, arguments.force)?;
     }
+    let rules = on_finding::settings(&arguments.on_finding, means(arguments))?;
     let (askers, traces_on_signal) = hold_signals(arguments)?;
     workers::install();
     let waiting = start_command(arguments)?;
@@ -52,7 +75,10 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
     target.config.targets.extend(waiting.as_ref().map(|waiting| Targets::Pids(vec![waiting.pid()])));
 
     let mut capture = start_capture(&target)?;
-    let (session, output) = start_storing(&mut capture, &target, arguments, destination, askers.as_ref())?;
+    let conditions = arguments.on_finding.iter().map(|of| of.condition.clone());
+    let (watch, found) = Watch::new(rules, conditions);
+    let started = start_storing(&mut capture, &target, arguments, destination, askers.as_ref(), watch);
+    let (session, output) = started?;
     if waiting.is_some() {
         capture.wait_for_probes(PROBES_LONGEST);
     }
@@ -66,9 +92,12 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
             return Err(failure);
         }
     };
+    let mut pids = arguments.target.pid.clone();
+    pids.extend(child.as_ref().map(std::process::Child::id));
     let until = Until {
         duration: arguments.duration,
         targets_end: child.is_none(),
+        actions: Actions::new(arguments.on_finding.clone(), found, pids, arguments.user.clone()),
         child,
         flight: askers,
         traces_on_signal,
@@ -86,7 +115,20 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
     if arguments.pack {
         output.pack()?;
     }
-    Ok(done(ended.command, status.lost_share, arguments.max_loss))
+    let done = match done(ended.command, status.lost_share, arguments.max_loss) {
+        Done::Fully if ended.stopped_by_finding => Done::WithFindings,
+        done => done,
+    };
+    Ok(Recorded { done, command: ended.command, elapsed: ended.elapsed, signalled: ended.signalled })
+}
+
+/// What it has that actions need.
+pub fn means(arguments: &RecordArgs) -> Means {
+    Means {
+        keeps: arguments.flight.keep.is_some(),
+        traces: matches!(arguments.trace, Some(TraceWindow::OnSignal(_))),
+        has_targets: !arguments.target.pid.is_empty() || !arguments.command.is_empty(),
+    }
 }
 
 /// Holds back the signals that ask for something: who asks the flight recorder, and whether one begins a trace.
@@ -124,6 +166,7 @@ fn start_storing(
     arguments: &RecordArgs,
     destination: Destination,
     askers: Option<&Askers>,
+    watch: Watch,
 ) -> Result<(Session, Output), Failure> {
     let meta = meta(target);
     let raw = arguments.capture.raw.as_deref();
@@ -144,6 +187,9 @@ fn start_storing(
             Output::Growing(destination, folder)
         }
     };
+    if !arguments.on_finding.is_empty() {
+        takers.sinks.push(Box::new(watch));
+    }
     let session = start_session(capture, &target.config, &arguments.target.pid, meta, takers)?;
     Ok((session, output))
 }

@@ -33,6 +33,8 @@ pub enum Trigger {
     Key,
     /// No training step has ended for long.
     Hang,
+    /// A rule found something.
+    Finding,
     /// The capture has ended.
     End,
 }
@@ -44,6 +46,7 @@ impl Trigger {
             Trigger::Signal => "signal",
             Trigger::Key => "key",
             Trigger::Hang => "hang",
+            Trigger::Finding => "finding",
             Trigger::End => "end",
         }
     }
@@ -262,6 +265,7 @@ fn notice(place: &str, profile: &Profile, ends: Time<clock::Monotonic>, trigger:
         Trigger::Signal => "asked for by a signal; recording goes on",
         Trigger::Key => "asked for by a key; recording goes on",
         Trigger::Hang => "written because training hangs; recording goes on",
+        Trigger::Finding => "written because of a finding; recording goes on",
         Trigger::End => "written at the end of the recording",
     };
     format!("{place}: the last {window} with {} samples, {why}", Count(samples))

@@ -311,6 +311,7 @@ impl Worker {
     fn measure(&mut self) {
         let mut gaps: Vec<_> = self.scans.gaps().into();
         gaps.extend(memory::gaps());
+        gaps.extend(self.status.probes.gaps());
         self.pipeline.tables_lack(gaps);
         let late = std::mem::take(&mut *lock(&self.shared.notices));
         for notice in late.into_iter().chain(memory::reader::take_notices()) {

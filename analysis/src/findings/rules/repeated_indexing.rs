@@ -12,6 +12,7 @@ use super::{By, Draft, Facts, Outcome, Rule, Values, no_host_time};
 use crate::findings::facts::Class;
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::rule::Parameter;
+use crate::phases::training_steps;
 
 pub(super) const RULE: Rule = Rule {
     id: "repeated-indexing",
@@ -84,7 +85,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 /// Training steps of the profile: those that ranges end, or those that PyTorch's profiler drew.
 fn steps(facts: &Facts<'_>) -> Option<u64> {
     let profile = facts.profile();
-    let by_ranges = profile.tree.cells(Metric::StepTime).map(|(_, cell)| cell.count).max();
+    let by_ranges = training_steps(profile);
     let drawn = || {
         let is_step = |frame| match profile.frames.get(frame) {
             Frame::Operator { name } | Frame::Range { name } | Frame::Native { symbol: name, .. } => {

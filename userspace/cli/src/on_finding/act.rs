@@ -1,0 +1,150 @@
+//! Act: doing what `--on-finding` says.
+//!
+//! Owns: the commands that were started, and whose rights they have. Because: the profiler runs as root, and a command
+//! that tells somebody must not. Does not: decide when; its owner asks about ten times a second.
+//!
+//! A command gets the finding as JSON on its standard input, and `FINDING_RULE`, `FINDING_SEVERITY`, `FINDING_TITLE`,
+//! `FINDING_ADVICE` in its environment.
+
+use std::fs::File;
+use std::io::{self, Seek as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use deepctx_analysis::findings::Finding;
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, kill_process};
+
+use super::super::command_user::CommandUser;
+use super::{Action, Found, OnFinding};
+
+/// How long the end of a recording waits for commands that were started.
+const END_LONGEST: Duration = Duration::from_secs(5);
+
+/// What a capture is to do about a finding: what cannot be done here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Have the flight recorder write what it keeps.
+    pub keep: bool,
+    /// Begin the window of single events.
+    pub trace: bool,
+    /// End the capture.
+    pub stop: bool,
+    /// What to tell the user.
+    pub notices: Vec<String>,
+}
+
+/// Acts on what was found.
+#[derive(Debug, Default)]
+pub struct Actions {
+    on: Vec<OnFinding>,
+    found: Found,
+    /// Who gets signals.
+    pids: Vec<u32>,
+    /// Whose rights commands have: `--user`, else of who called sudo.
+    user: Option<String>,
+    running: Vec<(String, Child)>,
+    /// A finding asked for the end.
+    pub stopped: bool,
+}
+
+impl Actions {
+    /// Acts on what `found` brings, by the places of these options.
+    pub fn new(on: Vec<OnFinding>, found: Found, pids: Vec<u32>, user: Option<String>) -> Self {
+        Actions { on, found, pids, user, running: Vec::new(), stopped: false }
+    }
+
+    /// Acts on what was found since the last time. When the capture is over, no window can begin any more.
+    pub fn act(&mut self, is_over: bool) -> Requests {
+        let mut requests = Requests::default();
+        for (place, finding) in self.found.take() {
+            let Some(of) = self.on.get(place).cloned() else { continue };
+            let done = match &of.action {
+                Action::Keep => {
+                    requests.keep = true;
+                    Ok("; what is kept is written".to_owned())
+                }
+                Action::Trace if is_over => Ok("; too late for single events".to_owned()),
+                Action::Trace => {
+                    requests.trace = true;
+                    Ok("; single events are recorded from now on".to_owned())
+                }
+                Action::Stop => {
+                    (requests.stop, self.stopped) = (true, true);
+                    Ok("; the capture ends".to_owned())
+                }
+                Action::Signal(signal) => self.signal(*signal).map(|()| format!("; sent {}", of.action)),
+                Action::Run(command) => self.start(command, &finding).map(|()| format!("; runs `{command}`")),
+            };
+            let done = done.unwrap_or_else(|error| format!("; `{}` failed: {error}", of.action));
+            let (rule, severity, title) = (&finding.rule, finding.severity, &finding.title);
+            requests.notices.push(format!("finding {rule} ({severity}): {title}{done}"));
+        }
+        self.reap(&mut requests.notices);
+        requests
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) -> io::Result<()> {
+        let pids = self.pids.iter().filter_map(|pid| Pid::from_raw(i32::try_from(*pid).ok()?));
+        // One that has ended keeps the signal from none of the others.
+        let mut outcome = Ok(());
+        for pid in pids {
+            outcome = kill_process(pid, signal).map_err(io::Error::from).and(outcome);
+        }
+        outcome
+    }
+
+    fn start(&mut self, text: &str, finding: &Finding) -> io::Result<()> {
+        let mut input = File::from(memfd_create("finding", MemfdFlags::CLOEXEC)?);
+        serde_json::to_writer(&mut input, finding)?;
+        input.write_all(b"\n")?;
+        input.rewind()?;
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(text).stdin(Stdio::from(input));
+        let user = CommandUser::choose(self.user.as_deref());
+        if let Some(user) = user.map_err(|failure| io::Error::other(failure.to_string()))? {
+            user.set_environment(&mut command);
+            // SAFETY: between fork and exec `enter` makes system calls alone and allocates nothing.
+            unsafe { command.pre_exec(move || user.enter()) };
+        }
+        command
+            .env("FINDING_RULE", &finding.rule)
+            .env("FINDING_SEVERITY", finding.severity.to_string())
+            .env("FINDING_TITLE", &finding.title)
+            .env("FINDING_ADVICE", &finding.advice);
+        self.running.push((text.to_owned(), command.spawn()?));
+        Ok(())
+    }
+
+    /// Says which commands failed that have ended.
+    fn reap(&mut self, notices: &mut Vec<String>) {
+        self.running.retain_mut(|(text, child)| match child.try_wait() {
+            Ok(None) => true,
+            Ok(Some(status)) => {
+                if !status.success() {
+                    notices.push(format!("`{text}` ended with {status}"));
+                }
+                false
+            }
+            Err(_) => false,
+        });
+    }
+
+    /// Waits for commands that still run, as long as a recording may take to end. What there is to tell of them.
+    pub fn finish(&mut self) -> Vec<String> {
+        let (began, mut notices) = (Instant::now(), Vec::new());
+        loop {
+            self.reap(&mut notices);
+            if self.running.is_empty() {
+                return notices;
+            }
+            if began.elapsed() >= END_LONGEST {
+                let left = self.running.drain(..);
+                notices.extend(left.map(|(text, _)| format!("`{text}` still runs; it is not waited for")));
+                return notices;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

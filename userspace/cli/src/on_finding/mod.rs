@@ -1,0 +1,197 @@
+//! `--on-finding`: what is done when a rule finds something while a capture runs.
+//!
+//! Owns: the option, and what it needs beside it. Because: who waits for a defect that comes once a day wants the
+//! capture to act when it comes: keep its details, stop, tell somebody. Does not: know rules, or when they run
+//! ([`watch`]), or do what is to be done ([`act`]).
+
+mod act;
+mod watch;
+
+use std::fmt;
+use std::str::FromStr;
+
+use deepctx_analysis::findings::{Settings, Severity};
+use rustix::process::Signal;
+
+use super::fail_on::FailOn;
+use super::failure::Failure;
+
+pub use act::Actions;
+pub use watch::{Found, Watch};
+
+/// What is done when a rule finds something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// What the flight recorder keeps is written.
+    Keep,
+    /// Single events are recorded from now on.
+    Trace,
+    /// The capture ends, with exit code 1.
+    Stop,
+    /// The targets get this signal.
+    Signal(Signal),
+    /// A shell runs this command.
+    Run(String),
+}
+
+/// Signals that `signal:` names.
+const SIGNALS: [(&str, Signal); 7] = [
+    ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
+    ("QUIT", Signal::QUIT),
+    ("USR1", Signal::USR1),
+    ("USR2", Signal::USR2),
+    ("TERM", Signal::TERM),
+    ("CONT", Signal::CONT),
+];
+
+impl FromStr for Action {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text.split_once(':') {
+            None if text == "keep" => Action::Keep,
+            None if text == "trace" => Action::Trace,
+            None if text == "stop" => Action::Stop,
+            Some(("run", command)) if !command.trim().is_empty() => Action::Run(command.to_owned()),
+            Some(("signal", name)) => {
+                let plain = name.strip_prefix("SIG").unwrap_or(name);
+                let known = SIGNALS.iter().find(|(of, _)| *of == plain);
+                let names = || SIGNALS.map(|(name, _)| name).join(", ");
+                Action::Signal(known.ok_or_else(|| format!("expected one of {}, found '{name}'", names()))?.1)
+            }
+            _ => {
+                return Err(format!(
+                    "expected keep, trace, stop, signal:NAME or run:COMMAND, found '{text}'"
+                ));
+            }
+        })
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Keep => f.write_str("keep"),
+            Action::Trace => f.write_str("trace"),
+            Action::Stop => f.write_str("stop"),
+            Action::Signal(signal) => {
+                let name = SIGNALS.iter().find(|(_, of)| of == signal).map_or("", |(name, _)| name);
+                write!(f, "signal:{name}")
+            }
+            Action::Run(command) => write!(f, "run:{command}"),
+        }
+    }
+}
+
+/// One `--on-finding`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnFinding {
+    /// Which findings.
+    pub condition: FailOn,
+    /// What is done at the first of them.
+    pub action: Action,
+}
+
+impl FromStr for OnFinding {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (condition, action) =
+            text.split_once('=').ok_or("expected RULE=ACTION or RULE:SEVERITY=ACTION")?;
+        Ok(OnFinding { condition: FailOn::parse(condition)?, action: action.parse()? })
+    }
+}
+
+impl fmt::Display for OnFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rule, severity) = (self.condition.rule(), self.condition.severity());
+        match severity {
+            Severity::Low => write!(f, "{rule}={}", self.action),
+            _ => write!(f, "{rule}:{severity}={}", self.action),
+        }
+    }
+}
+
+/// What actions need of a capture.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Means {
+    /// It keeps the last part.
+    pub keeps: bool,
+    /// It records single events on request.
+    pub traces: bool,
+    /// It has targets that are known by their ids.
+    pub has_targets: bool,
+}
+
+/// The rules that run while a capture does.
+///
+/// # Errors
+/// There is no such rule, or an action lacks what it needs.
+pub fn settings(on: &[OnFinding], means: Means) -> Result<Settings, Failure> {
+    let mut settings = Settings::default();
+    let Means { keeps, traces, has_targets } = means;
+    for of in on {
+        settings.only(of.condition.rule()).map_err(|error| {
+            Failure::new(format_args!("--on-finding: {error}")).hint("see docs/findings.md")
+        })?;
+        let lacks = match of.action {
+            Action::Keep if !keeps => Some("needs `--keep TIME`: that says how much of the past is kept"),
+            Action::Trace if !traces => {
+                Some("needs `--trace signal=TIME`: that says how long events are recorded")
+            }
+            Action::Signal(_) if !has_targets => Some("needs `--pid` or a command: they get the signal"),
+            _ => None,
+        };
+        if let Some(lacks) = lacks {
+            return Err(Failure::new(format_args!("--on-finding {of} {lacks}")));
+        }
+    }
+    Ok(settings)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::options::{Cli, Command};
+    use crate::record::means;
+
+    #[test]
+    fn actions_are_written_as_they_are_read() {
+        let check = |text: &str| assert_eq!(text.parse::<OnFinding>().unwrap().to_string(), text);
+        check("gil-wait=keep");
+        check("gil-wait:high=trace");
+        check("hotspot:medium=stop");
+        check("hotspot=signal:USR1");
+        check("hotspot=run:curl -d @- 'https://example.org/?a=b'");
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_refused() {
+        let check = |arguments: &[&str], expect: &str| {
+            let words = [&["deepctx-bpf", "record"][..], arguments].concat();
+            let said = match Cli::try_parse_from(words) {
+                Err(error) => error.to_string(),
+                Ok(Cli { command: Some(Command::Record(record)), .. }) => {
+                    settings(&record.on_finding, means(&record))
+                        .map_or_else(|failure| failure.to_string(), |_| String::new())
+                }
+                Ok(_) => "another command".to_owned(),
+            };
+            assert!(if expect.is_empty() { said.is_empty() } else { said.contains(expect) }, "{said}");
+        };
+        check(&["--on-finding", "hotspot"], "expected RULE=ACTION");
+        check(&["--on-finding", "hotspot=dance"], "expected keep, trace, stop, signal:NAME or run:COMMAND");
+        check(&["--on-finding", "hotspot=run: "], "expected keep");
+        check(&["--on-finding", "hotspot=signal:KILL9"], "expected one of HUP");
+        check(&["--on-finding", "hotspot:huge=stop"], "expected low, medium or high");
+        check(&["--on-finding", "no-such-rule=stop"], "no-such-rule");
+        check(&["--on-finding", "hotspot=keep"], "needs `--keep TIME`");
+        check(&["--on-finding", "hotspot=trace", "--trace", "10s"], "needs `--trace signal=TIME`");
+        check(&["--on-finding", "hotspot=signal:USR1", "--comm", "a"], "needs `--pid` or a command");
+        check(&["--on-finding", "hotspot=keep", "--keep", "10s"], "");
+        check(&["--on-finding", "hotspot=signal:SIGUSR1", "--", "sleep", "1"], "");
+    }
+}

@@ -1,0 +1,146 @@
+//! Watch: rules that run over a growing profile, and what they find first.
+//!
+//! Owns: when they run and what was found already. Because: only the pipeline's thread may read the profile while it
+//! grows, and it must not wait for rules longer than a hundredth of its time. Does not: act.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use deepctx_analysis::findings::{Finding, Findings, Settings};
+use deepctx_profile::units::Nanos;
+use deepctx_session::{Sink, SinkError, State};
+
+use super::super::fail_on::FailOn;
+
+/// Rules take at most one part in so many of one CPU.
+const TIME_SHARE: u32 = 100;
+/// Shortest time between two runs of the rules.
+const EVERY: Duration = Duration::from_secs(2);
+/// The first run: what a program does in its first seconds says little of it.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// What was found and not acted on: at most one finding for each `--on-finding`, by its place among them.
+#[derive(Clone, Debug, Default)]
+pub struct Found(Arc<Mutex<Vec<(usize, Finding)>>>);
+
+impl Found {
+    /// Takes what was found since the last time.
+    pub fn take(&self) -> Vec<(usize, Finding)> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Runs rules over the profile of a session.
+#[derive(Debug)]
+pub struct Watch {
+    settings: Settings,
+    /// What is looked for, until it is found.
+    conditions: Vec<Option<FailOn>>,
+    found: Found,
+    next: Option<Instant>,
+}
+
+impl Watch {
+    /// Looks for the first finding that meets each of these conditions.
+    pub fn new(settings: Settings, conditions: impl IntoIterator<Item = FailOn>) -> (Self, Found) {
+        let found = Found::default();
+        let conditions = conditions.into_iter().map(Some).collect();
+        (Watch { settings, conditions, found: found.clone(), next: None }, found)
+    }
+
+    fn look(&mut self, state: &State<'_>) {
+        let elapsed = Nanos(u64::try_from(state.elapsed.as_nanos()).unwrap_or(u64::MAX));
+        let findings = Findings::of_profile(state.profile, elapsed, &self.settings).findings;
+        for (place, condition) in self.conditions.iter_mut().enumerate() {
+            let met = |of: &FailOn| findings.iter().find(|finding| of.matches(finding)).cloned();
+            if let Some(finding) = condition.as_ref().and_then(met) {
+                *condition = None;
+                self.found.0.lock().unwrap_or_else(PoisonError::into_inner).push((place, finding));
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.conditions.iter().all(Option::is_none)
+    }
+}
+
+impl Sink for Watch {
+    fn on_tick(&mut self, state: &State<'_>) -> Result<(), SinkError> {
+        let start = Instant::now();
+        let is_early = state.elapsed < FIRST || self.next.is_some_and(|next| start < next);
+        if is_early || self.is_done() {
+            return Ok(());
+        }
+        self.look(state);
+        let cost = start.elapsed();
+        let pause = (cost * (TIME_SHARE - 1)).max(EVERY);
+        tracing::debug!(?cost, ?pause, contexts = state.profile.tree.len(), "rules looked for findings");
+        self.next = Some(Instant::now() + pause);
+        Ok(())
+    }
+
+    fn on_finish(&mut self, state: &State<'_>) -> Result<(), SinkError> {
+        if !self.is_done() {
+            self.look(state);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::metric::Metric;
+    use deepctx_profile::profile::Profile;
+    use deepctx_profile::text;
+    use deepctx_profile::units::Time;
+    use deepctx_session::Status;
+
+    use super::*;
+
+    fn state<'a>(profile: &'a Profile, status: &'a Status, seconds: u64) -> State<'a> {
+        State { profile, newest: Time::from_nanos(0), status, elapsed: Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn a_finding_comes_once_for_each_condition() {
+        let mut hot = text::parse(
+            "P python3-7 / y /a/t.py:step:30 / n gomp_team_barrier_wait_end@libgomp.so 400000000
+             P python3-7 / y /a/t.py:step:31 / n work@libmkl.so 600000000",
+        )
+        .unwrap();
+        // A sample for each millisecond.
+        let cells: Vec<_> =
+            hot.tree.cells(Metric::CpuTime).map(|(node, cell)| (node, cell.sum / 1_000_000)).collect();
+        for (node, samples) in cells {
+            (0..samples).for_each(|_| hot.tree.add(node, Metric::Samples, 1));
+        }
+        let mut settings = Settings::default();
+        settings.only("spinning-threads").unwrap();
+        let conditions =
+            ["spinning-threads:low", "spinning-threads:high"].map(|text| FailOn::parse(text).unwrap());
+        let (mut watch, found) = Watch::new(settings, conditions);
+        let status = Status::default();
+        let places = || found.take().into_iter().map(|(place, _)| place).collect::<Vec<_>>();
+        watch.on_tick(&state(&hot, &status, 1)).unwrap();
+        assert_eq!(places(), [0usize; 0], "it is too early");
+        watch.on_tick(&state(&hot, &status, 11)).unwrap();
+        let first = places();
+        assert!(first.contains(&0), "{first:?}");
+        watch.next = None;
+        watch.on_tick(&state(&hot, &status, 12)).unwrap();
+        watch.on_finish(&state(&hot, &status, 13)).unwrap();
+        assert!(!places().contains(&0));
+    }
+
+    #[test]
+    fn a_short_capture_is_looked_at_when_it_ends() {
+        let calm = text::parse("P a-1 / n f 200000000").unwrap();
+        let mut settings = Settings::default();
+        settings.only("spinning-threads").unwrap();
+        let (mut watch, found) = Watch::new(settings, [FailOn::parse("spinning-threads").unwrap()]);
+        let status = Status::default();
+        watch.on_finish(&state(&calm, &status, 1)).unwrap();
+        assert!(found.take().is_empty() && !watch.is_done());
+    }
+}

@@ -1,0 +1,93 @@
+//! Record arguments: the options of `record`.
+//!
+//! Owns: [`RecordArgs`]. Because: `experiment` records each of its runs with the same options. Does not: record.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::FalseyValueParser;
+use clap::{ArgAction, Args};
+use deepctx_capture::config::TraceWindow;
+
+use super::capture_args::{CaptureArgs, TargetArgs};
+use super::common_args::CommonArgs;
+use super::duration;
+use super::flight_args::FlightArgs;
+use super::on_finding::OnFinding;
+use super::sampling::SamplingArgs;
+
+/// Options of `record`.
+#[derive(Clone, Debug, Args)]
+pub struct RecordArgs {
+    /// Whom to profile.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// How to capture.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+    /// The profile to write.
+    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_RECORD_OUTPUT", default_value = "run.dctx")]
+    pub output: PathBuf,
+    /// Replace the output if it exists.
+    #[arg(long, env = "DEEPCTX_RECORD_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub force: bool,
+    /// Make one file of the profile (a tar archive of its folder) when the capture has ended.
+    #[arg(long, env = "DEEPCTX_PACK", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub pack: bool,
+    /// Stop after this time; without it: at Ctrl-C, or when the command or the last named process has ended.
+    #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
+    pub duration: Option<Duration>,
+    /// Write what was captured to disk this often; at most so much is lost by a power cut.
+    #[arg(long, value_name = "TIME", env = "DEEPCTX_FLUSH", default_value = "5s", value_parser = duration::parse)]
+    pub flush: Duration,
+    /// Fraction of samples that may be lost before the exit code is 1, in percent.
+    #[arg(long, value_name = "PERCENT", env = "DEEPCTX_MAX_LOSS", value_parser = percent)]
+    pub max_loss: Option<f64>,
+    /// What every sub-command takes.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// Keep single calls of accelerators' libraries, and the work that they launch, for this long from the start, with
+    /// `--probe ranges` from one training step to another (`steps=5..8`), or from SIGUSR2 on (`signal=10s`):
+    /// `timeline` shows them. Everything else is in the sums as ever.
+    #[arg(long, value_name = "TIME|STEPS|SIGNAL", env = "DEEPCTX_TRACE", value_parser = trace_window)]
+    pub trace: Option<TraceWindow>,
+    /// What is kept, to be written on request.
+    #[command(flatten)]
+    pub flight: FlightArgs,
+    /// Act when a rule of `analyze` finds something, of this severity at least: `keep` (write what `--keep` keeps),
+    /// `trace` (begin the window of `--trace signal=TIME`), `stop` (end, with exit code 1), `signal:NAME` (to the
+    /// targets), `run:COMMAND` (in a shell, with the rights of who called sudo). Once for each option.
+    #[arg(long, value_name = "RULE[:SEVERITY]=ACTION", env = "DEEPCTX_ON_FINDING")]
+    pub on_finding: Vec<OnFinding>,
+    /// Have the command measure what its NVIDIA devices do: the driver loads the collector (CUDA_INJECTION64_PATH).
+    /// Without it device times are bounded, not measured, unless the program collects them itself.
+    #[arg(long, env = "DEEPCTX_GPU_ACTIVITY", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), requires = "command")]
+    pub gpu_activity: bool,
+    /// Run the command as this user, given by name or number. Default: below sudo, the user who called sudo.
+    #[arg(long, value_name = "NAME", env = "DEEPCTX_RECORD_USER", requires = "command")]
+    pub user: Option<String>,
+    /// Samples of instructions.
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+    /// Command to start and capture with its children, from its first instruction; its exit code is passed on.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+fn trace_window(text: &str) -> Result<TraceWindow, String> {
+    TraceWindow::parse(text, duration::parse)
+}
+
+/// A share in percent.
+pub(super) fn percent(text: &str) -> Result<f64, String> {
+    percent_up_to(100.0, text)
+}
+
+/// A share in percent, of this at most.
+pub(super) fn percent_up_to(most: f64, text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').parse::<f64>();
+    number
+        .ok()
+        .filter(|percent| (0.0..=most).contains(percent))
+        .ok_or_else(|| format!("expected a percentage from 0 to {most}, found '{text}'"))
+}
