@@ -24,7 +24,7 @@ mod variable;
 
 pub use deepctx_address_space::{
     Arch, Avma, FileKey, FileOffset, FileVersion, KernelAddr, Lookup, NoSymbol, ProcessStatus, Svma,
-    thread_cpu_time,
+    accountable_user, thread_cpu_time,
 };
-pub use deepctx_address_space::{elf, maps, time_account};
+pub use deepctx_address_space::{elf, maps, shares, time_account};
 pub use symbolizer::{CodeLocation, Counters, ProcessMappings, Symbolizer};

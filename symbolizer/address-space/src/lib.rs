@@ -13,6 +13,7 @@
 //! assert_eq!(maps.mappings[0].begin.0, 0x401000);
 //! ```
 
+mod account;
 mod address;
 mod arch;
 mod cpu_clock;
@@ -23,11 +24,13 @@ mod read_error;
 pub mod reader;
 mod reason;
 mod served;
+pub mod shares;
 mod status;
 pub mod time_account;
 mod version;
 pub mod worker;
 
+pub use account::accountable_user;
 pub use address::{Avma, FileOffset, KernelAddr, Lookup, Svma};
 pub use arch::Arch;
 pub use cpu_clock::thread_cpu_time;

@@ -258,6 +258,7 @@ fn unescape(path: &[u8]) -> Vec<u8> {
 pub fn read(pid: u32, keep: Keep) -> Result<Maps, NoSymbol> {
     let gone_or = |e: &io::Error| match e.kind() {
         io::ErrorKind::PermissionDenied => NoSymbol::PermissionDenied,
+        io::ErrorKind::TimedOut if reader::is_missing(e) => NoSymbol::NoMemoryReader,
         io::ErrorKind::TimedOut => NoSymbol::ProcessSilent,
         _ => NoSymbol::ProcessGone,
     };

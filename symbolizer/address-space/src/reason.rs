@@ -54,6 +54,9 @@ reasons! {
         SymbolShareSpent = 30, "symbol-share-spent",
             "symbols of other files of its user took all the time that one user may have (10 s, then a tenth of the time)",
             helps "wait: files are read in their turn, and samples from then on have names";
+        NoMemoryReader = 31, "process-no-reader",
+            "the process in which the profiler reads what others map could not be started, or ended",
+            helps "see what keeps the profiler from starting its own file (/proc/self/exe), such as a limit (`ulimit -a`)";
     }
 }
 

@@ -7,7 +7,6 @@
 mod dump;
 pub(crate) mod gdb;
 mod perf_map;
-mod shares;
 mod table;
 
 use std::fs::File;
@@ -18,14 +17,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deepctx_address_space::maps::{self, Mapping};
+use deepctx_address_space::shares::Shares;
 use deepctx_address_space::time_account::{Terms, TimeAccounts};
-use deepctx_address_space::{Avma, NoSymbol, ProcessStatus, thread_cpu_time};
+use deepctx_address_space::{Avma, NoSymbol, ProcessStatus, accountable_user, thread_cpu_time};
 use rustc_hash::FxHashMap;
 
 pub use dump::{Dump, DumpEvent, DumpHeader, parse_dump_header, parse_jitdump, parse_records};
 pub use gdb::{Function, functions};
 pub use perf_map::{PerfMap, PerfMapEntry, parse_perf_map};
-use shares::Shares;
 use table::CodeTable;
 
 use crate::memory::ProcessMemory;
@@ -167,9 +166,9 @@ impl Default for Jit {
             processes: FxHashMap::default(),
             names: Vec::new(),
             by_name: FxHashMap::default(),
-            name_shares: Shares::new(NAMES_MAX),
-            name_byte_shares: Shares::new(NAME_BYTES_TOTAL_MAX),
-            range_shares: Shares::new(RANGES_TOTAL_MAX),
+            name_shares: Shares::new(NAMES_MAX, 1),
+            name_byte_shares: Shares::new(NAME_BYTES_TOTAL_MAX, 1),
+            range_shares: Shares::new(RANGES_TOTAL_MAX, 1),
             accounts: TimeAccounts::new(READING),
             counters: JitCounters::default(),
         }
@@ -330,9 +329,7 @@ impl Jit {
             self.make_room();
         }
         let mut process = self.processes.remove(&pid).unwrap_or_default();
-        process
-            .user
-            .get_or_insert_with(|| ProcessStatus::read(pid).map_or(NOBODY, |status| status.real_user));
+        process.user.get_or_insert_with(|| accountable_user(pid).unwrap_or(NOBODY));
         process
     }
 

@@ -184,9 +184,9 @@ fn names_beyond_a_users_share_are_counted_as_lost() {
         }
         assert_eq!((jit.counters().entries, jit.counters().dropped), (20, 20 - kept));
     };
-    check(&mut Jit { name_shares: Shares::new(16), ..Jit::new() }, 8);
-    check(&mut Jit { name_byte_shares: Shares::new(2 * 5 * "function1".len()), ..Jit::new() }, 5);
-    let mut jit = Jit { range_shares: Shares::new(12), ..Jit::new() };
+    check(&mut Jit { name_shares: Shares::new(16, 1), ..Jit::new() }, 8);
+    check(&mut Jit { name_byte_shares: Shares::new(2 * 5 * "function1".len(), 1), ..Jit::new() }, 5);
+    let mut jit = Jit { range_shares: Shares::new(12, 1), ..Jit::new() };
     check(&mut jit, 6);
     jit.forget(pid);
     assert!(jit.range_shares.take(u32::MAX, 6), "the room of a process that is gone is given back");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::cli_support::{Busy, can_capture, folded, run, stderr};
-use super::{OTHER, Theirs, open_folder, others_folder};
+use super::{OTHER, Theirs, complete_share, open_folder, others_folder};
 
 const LIBRARY: &str = "
 __attribute__((noinline)) static unsigned long v_spin(unsigned long n) {
@@ -98,8 +98,7 @@ fn complete(pid: &str, output: &Path) -> f64 {
     let recorded = run(&["record", "--pid", pid, "-d", "1500ms", "-o", output.to_str().unwrap()]);
     let said = stderr(&recorded);
     assert_eq!(recorded.status.code(), Some(0), "{said}");
-    let share = said.split(" % of stacks complete").next().and_then(|before| before.rsplit(' ').next());
-    share.and_then(|share| share.parse().ok()).unwrap_or_else(|| panic!("no share: {said}"))
+    complete_share(&said)
 }
 
 #[test]

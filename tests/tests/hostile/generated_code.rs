@@ -3,12 +3,11 @@
 //! Owns: a process with hundreds of megabytes of it beside one that works. Does not: test what a look at generated code
 //! finds.
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::cli_support::{Busy, can_capture, folded, program, stderr};
-use super::{Theirs, open_folder};
+use super::{Theirs, compiled_workload, lacking, open_folder};
 
 /// Looking at all of it takes ten times as long.
 const MAPPINGS: &str = "24";
@@ -25,10 +24,7 @@ fn a_flood_of_generated_code_holds_nobody_up() {
         return;
     }
     let folder = open_folder();
-    let flood = folder.path().join("generated_flood");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/generated_flood.c");
-    let compiled = Command::new("cc").args(["-O2", "-o"]).arg(&flood).arg(source).status().unwrap();
-    assert!(compiled.success());
+    let flood = compiled_workload(folder.path(), "generated_flood");
     let mut theirs = Theirs::start(Command::new(flood).args([MAPPINGS, MEBIBYTES]).stdout(Stdio::piped()));
     theirs.wait_for_line("ready");
     let busy = Busy::start();
@@ -42,9 +38,7 @@ fn a_flood_of_generated_code_holds_nobody_up() {
 
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(took < RECORDED + BESIDES, "{took:?}");
-    let rows = deepctx_storage::open(&profile).unwrap().profile.ledger.rows();
-    let over_budget: u64 =
-        rows.iter().filter(|row| row.reason == "mapping-over-budget").map(|row| row.count).sum();
+    let over_budget = lacking(&deepctx_storage::open(&profile).unwrap().profile, "mapping-over-budget");
     assert!(over_budget > 0, "{}", stderr(&output));
     let stacks = folded(profile.to_str().unwrap(), "samples", &[]);
     assert!(stacks.lines().any(|line| line.starts_with("sh-")), "{stacks}");

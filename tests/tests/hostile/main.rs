@@ -11,6 +11,7 @@ mod command_user;
 #[path = "../documented/mod.rs"]
 mod documented;
 mod forged_build_id;
+mod full_tables;
 mod generated_code;
 mod least_privilege;
 mod owners;
@@ -25,6 +26,8 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+
+use deepctx_profile::profile::Profile;
 
 /// `nobody`, who owns nothing that others need.
 const OTHER: u32 = 65534;
@@ -42,6 +45,26 @@ fn others_folder(folder: &Path) -> PathBuf {
     fs::create_dir(&path).unwrap();
     chown(&path, Some(OTHER), Some(OTHER)).unwrap();
     path
+}
+
+/// Compiles a C workload; gives the program.
+fn compiled_workload(folder: &Path, name: &str) -> PathBuf {
+    let built = folder.join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("workloads/{name}.c"));
+    let compiled = Command::new("cc").args(["-O2", "-o"]).arg(&built).arg(source).status().unwrap();
+    assert!(compiled.success());
+    built
+}
+
+/// Share of complete stacks, in percent, as a recording says at its end.
+fn complete_share(said: &str) -> f64 {
+    let share = said.split(" % of stacks complete").next().and_then(|before| before.rsplit(' ').next());
+    share.and_then(|share| share.parse().ok()).unwrap_or_else(|| panic!("no share: {said}"))
+}
+
+/// How often the ledger of a profile says this.
+fn lacking(profile: &Profile, reason: &str) -> u64 {
+    profile.ledger.rows().iter().filter(|row| row.reason == reason).map(|row| row.count).sum()
 }
 
 /// A process of the other user; killed when the test ends.

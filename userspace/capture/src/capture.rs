@@ -23,6 +23,7 @@ use super::cost::{self, OwnCost};
 use super::doctor;
 use super::duty_cycle::DutyCyclePrograms;
 use super::error::CaptureError;
+use super::job::{self, Job};
 use super::links::AttachMethod;
 use super::load::Loaded;
 use super::message::Message;
@@ -75,6 +76,7 @@ impl Capture {
         // Targets first: a mistyped pid should not be answered by a missing privilege. Children come later.
         let named = targets::find(&config.targets, false)?;
         require_capabilities()?;
+        require_address_space()?;
         raise_open_files();
 
         let began_ns = monotonic_ns();
@@ -199,6 +201,14 @@ pub fn find_processes(targets: &[Targets], follow_children: bool) -> Result<Vec<
     Ok(targets::find(targets, follow_children)?)
 }
 
+/// The job that a process, or else one of those that it started, is a rank of.
+///
+/// # Errors
+/// There is no such process, it has no rank, or processes cannot be listed.
+pub fn find_job(pid: u32) -> Result<Job, CaptureError> {
+    job::of_process(pid)?.ok_or(CaptureError::NoRank { pid })
+}
+
 /// Loads the programs, and meanwhile scans the targets.
 fn load_and_prepare(config: &CaptureConfig, named: &[u32]) -> Result<(Programs, Prepared), CaptureError> {
     let (programs, prepared) = thread::scope(|scope| {
@@ -228,7 +238,7 @@ fn attach_tracepoints(loaded: &mut Loaded, off_cpu: bool) -> Result<Vec<Link>, C
         Err(error) => tracing::debug!(%error, "new libraries are found late"),
     }
     if off_cpu {
-        links.push(loaded.attach_off_cpu()?);
+        links.extend(loaded.attach_off_cpu()?);
     }
     Ok(links)
 }
@@ -289,6 +299,18 @@ fn require_capabilities() -> Result<(), CaptureError> {
         missing if missing.is_empty() => Ok(()),
         capabilities => Err(CaptureError::NotPrivileged { capabilities }),
     }
+}
+
+/// Address space that a capture takes: an allocation that fails later would end the program.
+const ADDRESS_SPACE_MIB: u64 = 512;
+
+fn require_address_space() -> Result<(), CaptureError> {
+    let Some(most) = getrlimit(Resource::As).current else { return Ok(()) };
+    let most_mib = most >> 20;
+    if most_mib < ADDRESS_SPACE_MIB {
+        return Err(CaptureError::TooLittleAddressSpace { needed_mib: ADDRESS_SPACE_MIB, most_mib });
+    }
+    Ok(())
 }
 
 /// Lets this process open as many files as it may: one for each CPU, shard and library that is named, where the usual

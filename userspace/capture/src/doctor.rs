@@ -6,6 +6,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit};
+
 use super::arch::HERE;
 use super::perf_event::{self, Clock};
 
@@ -259,6 +261,17 @@ pub(super) const BTF_HINT: &str =
 
 /// What to do where the cause is not known.
 pub(super) const DOCTOR_HINT: &str = "`deepctx-bpf doctor` shows what this machine lacks";
+
+/// Files that a capture holds open at least, of programs, maps and events, on a machine with few CPUs.
+const OPEN_FILES: u64 = 256;
+
+/// What to do where this process may open too few files; `None` where it may open enough.
+pub(super) fn open_files_hint() -> Option<String> {
+    let most = getrlimit(Resource::Nofile).maximum?;
+    (most < OPEN_FILES).then(|| {
+        format!("this process may open {most} files, and a capture takes some hundred: raise `ulimit -n`")
+    })
+}
 
 /// What to do about a kernel that is too old.
 pub(super) fn newer_kernel_hint() -> String {

@@ -33,6 +33,12 @@ pub enum CaptureError {
         /// The process id.
         pid: u32,
     },
+    /// The process is no rank of a distributed job, and started none.
+    #[error("process {pid} has no rank: no launcher gave it one in its environment")]
+    NoRank {
+        /// The process id.
+        pid: u32,
+    },
     /// No running process matches.
     #[error("no process {criterion}")]
     NoTargets {
@@ -76,6 +82,14 @@ pub enum CaptureError {
         capability: &'static str,
         /// The system's error.
         source: io::Error,
+    },
+    /// Whoever started this process lets it have less address space than a capture takes.
+    #[error("a capture takes {needed_mib} MiB of address space, and this process may have {most_mib} MiB")]
+    TooLittleAddressSpace {
+        /// What it takes at least.
+        needed_mib: u64,
+        /// What it may have.
+        most_mib: u64,
     },
     /// The kernel has no type information (BTF).
     #[error("the kernel offers no type information (/sys/kernel/btf/vmlinux)")]
@@ -149,9 +163,12 @@ impl CaptureError {
             Self::NotPermitted { capability, .. } => {
                 Some(format!("it takes {capability}: `deepctx-bpf doctor` shows what this machine lacks"))
             }
+            Self::TooLittleAddressSpace { .. } => Some("raise `ulimit -v`".into()),
             Self::NoBtf { .. } | Self::NoKernelField { .. } => Some(doctor::BTF_HINT.into()),
             Self::KernelTooOld { .. } => Some(doctor::newer_kernel_hint()),
-            Self::Verifier { .. } | Self::Load(_) => Some(doctor::DOCTOR_HINT.into()),
+            Self::Verifier { .. } | Self::Load(_) => {
+                Some(doctor::open_files_hint().unwrap_or_else(|| doctor::DOCTOR_HINT.into()))
+            }
             Self::Sampling { clock, frequency_hz, .. } => {
                 Some(doctor::perf_event_hint(*clock, *frequency_hz))
             }
@@ -160,6 +177,11 @@ impl CaptureError {
                 Some("it has ended, or has another id here: `ps -e` lists those that run".into())
             }
             Self::NoUserSpace { .. } => Some("`ps -e` lists processes; names in brackets have none".into()),
+            Self::NoRank { .. } => Some(
+                "name a process that torchrun, mpirun or srun started, or the launcher; ranks that a program gives \
+                 its own children are not seen: dump their parent"
+                    .into(),
+            ),
             Self::NoTargets { .. } => Some(
                 "names are those of /proc/PID/comm, at most 15 characters; ids of containers stand in /proc/PID/cgroup"
                     .into(),
@@ -170,7 +192,9 @@ impl CaptureError {
             Self::TargetsUnreadable { .. } => {
                 Some("a cgroup is a folder below /sys/fs/cgroup (version 2): `cat /proc/PID/cgroup` shows it".into())
             }
-            Self::ProcessUnreadable { .. } | Self::Table(_) | Self::Io { .. } => None,
+            Self::ProcessUnreadable { reason, .. } => reason.reason().helps.map(str::to_owned),
+            Self::Table(_) => None,
+            Self::Io { .. } => doctor::open_files_hint(),
         }
     }
 

@@ -19,6 +19,7 @@ use rayon::prelude::*;
 use super::generated::{Found as FoundCode, Generated, Surroundings};
 pub(crate) use super::no_executable::NoExecutable;
 use super::rows::{NotPlaced, Table};
+use super::table_shares::ROOT;
 use super::tables::{ExecutableId, Tables};
 
 /// A file of which the kernel has the table, or of which it is known why not.
@@ -31,7 +32,8 @@ struct KnownExecutable {
 impl KnownExecutable {
     /// Whether there may be a table when it is asked for again.
     fn is_for_now(&self) -> bool {
-        matches!(self.table, Err(NoExecutable::Table(NoTable::ShareSpent)))
+        use NoExecutable::{OverShare, Room, Table};
+        matches!(self.table, Err(Table(NoTable::ShareSpent) | Room(_) | OverShare(_)))
     }
 }
 
@@ -71,7 +73,8 @@ impl Executables {
         Self { known: HashMap::new(), vdso: None, generated: Generated::default(), cache }
     }
 
-    /// Finds, builds and places the tables of all mappings of a process, in the order of the mappings.
+    /// Finds, builds and places the tables of all mappings of a process, in the order of the mappings. The user
+    /// `account` answers for those that are new.
     ///
     /// Ids may be freed by [`Tables::remove_process`] and the like; then call [`Executables::forget`].
     pub(crate) fn locate(
@@ -79,6 +82,7 @@ impl Executables {
         pid: u32,
         mappings: &[Mapping],
         tables: &mut Tables,
+        account: u32,
         now_ns: u64,
     ) -> Vec<Located> {
         if self.known.len() > KNOWN_MAX {
@@ -99,7 +103,7 @@ impl Executables {
         found.sort_by_key(|found| found.key);
         let tables_found: Vec<_> =
             found.iter().filter_map(|found| Some((found.table.as_ref().ok()?, 0))).collect();
-        let mut placed = tables.add_executables(&tables_found, now_ns).into_iter();
+        let mut placed = tables.add_executables(&tables_found, account, now_ns).into_iter();
         for Found { key, facts, table, stored_as } in found {
             let table = table.and_then(|_| match placed.next() {
                 Some(Err(NotPlaced::Damaged)) => {
@@ -107,9 +111,9 @@ impl Executables {
                         cache.discard(stored_as);
                     }
                     let file = wanted.get(&key).ok_or(NoExecutable::File(NoSymbol::ModuleMissing))?;
-                    place(tables, &built(file, cache.zip(stored_as.as_ref()))?.into(), 0, now_ns)
+                    place(tables, &built(file, cache.zip(stored_as.as_ref()))?.into(), 0, account, now_ns)
                 }
-                Some(placed) => placed.map_err(|error| NoExecutable::Room(error.to_string())),
+                Some(placed) => placed.map_err(NoExecutable::from),
                 None => Err(NoExecutable::File(NoSymbol::ModuleMissing)),
             });
             self.known.insert(key, KnownExecutable { facts, table });
@@ -155,7 +159,7 @@ impl Executables {
         let table = match self.generated.find(pid, mapping, surroundings, |id| tables.has(id)) {
             FoundCode::Known(table) => table,
             FoundCode::New(hash, table) => {
-                let placed = place(tables, &table.into(), 0, now_ns);
+                let placed = place(tables, &table.into(), 0, surroundings.user, now_ns);
                 self.generated.placed(pid, mapping, hash, placed.clone());
                 placed
             }
@@ -171,7 +175,7 @@ impl Executables {
             return Located { bias, table: Ok(id) };
         }
         let table = vdso_table(mapping)
-            .and_then(|table| place(tables, &Table::from(table), executable_flag::VDSO, now_ns));
+            .and_then(|table| place(tables, &Table::from(table), executable_flag::VDSO, ROOT, now_ns));
         if let Ok(id) = table {
             self.vdso = Some(id);
         }
@@ -183,7 +187,7 @@ impl Executables {
         if !gone.is_empty() {
             self.known.retain(|_, known| match &known.table {
                 Ok(id) => !gone.contains(id),
-                Err(reason) => !matches!(reason, NoExecutable::Room(_)),
+                Err(reason) => !matches!(reason, NoExecutable::Room(_) | NoExecutable::OverShare(_)),
             });
         }
     }
@@ -235,7 +239,13 @@ pub(crate) fn built(file: &File, cache: Option<(&Cache, &Key)>) -> Result<BuiltT
     Ok(table)
 }
 
-fn place(tables: &mut Tables, table: &Table, flags: u32, now_ns: u64) -> Result<ExecutableId, NoExecutable> {
-    let placed = tables.add_executables(&[(table, flags)], now_ns).pop();
-    placed.unwrap_or(Err(NotPlaced::Damaged)).map_err(|error| NoExecutable::Room(error.to_string()))
+fn place(
+    tables: &mut Tables,
+    table: &Table,
+    flags: u32,
+    account: u32,
+    now_ns: u64,
+) -> Result<ExecutableId, NoExecutable> {
+    let placed = tables.add_executables(&[(table, flags)], account, now_ns).pop();
+    placed.unwrap_or(Err(NotPlaced::Damaged)).map_err(NoExecutable::from)
 }

@@ -14,7 +14,7 @@ use deepctx_symbolizer::memory::{ProcessMemory, TargetMemory};
 use deepctx_symbolizer::time_account::{Terms, TimeAccounts};
 use deepctx_symbolizer::unwind_rows::builder::{self, BuiltTable};
 use deepctx_symbolizer::unwind_rows::derived::entries_of_generated_code;
-use deepctx_symbolizer::{Arch, ProcessStatus, thread_cpu_time};
+use deepctx_symbolizer::{Arch, accountable_user, thread_cpu_time};
 use rustc_hash::FxHasher;
 
 use super::no_executable::NoExecutable;
@@ -49,7 +49,7 @@ pub(super) enum Found {
 
 /// A process with generated code.
 pub(super) struct Surroundings {
-    /// The user who started it.
+    /// The user who answers for it.
     pub(super) user: u32,
     /// All of its mappings, whatever their permissions.
     pub(super) mappings: Vec<Mapping>,
@@ -73,7 +73,7 @@ impl Default for Generated {
 impl Surroundings {
     /// Of a process that is there.
     pub(super) fn read(pid: u32) -> Option<Self> {
-        let user = ProcessStatus::read(pid)?.real_user;
+        let user = accountable_user(pid)?;
         let mappings = maps::read(pid, Keep::All).ok()?.mappings;
         Some(Self { user, mappings, memory: ProcessMemory::open(pid).ok()? })
     }

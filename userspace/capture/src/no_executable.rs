@@ -10,6 +10,9 @@ use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::unwind_rows::NoTable;
 use deepctx_symbolizer::unwind_rows::builder::NotBuilt;
 
+use super::rows::NotPlaced;
+use super::table_error::TableError;
+
 /// Why an executable has no table.
 #[derive(Clone, Debug)]
 pub(crate) enum NoExecutable {
@@ -23,6 +26,8 @@ pub(crate) enum NoExecutable {
     OverBudget,
     /// There was no room for its table.
     Room(String),
+    /// Its user has most of the tables, and others need the rest.
+    OverShare(String),
 }
 
 impl From<NotBuilt> for NoExecutable {
@@ -30,6 +35,15 @@ impl From<NotBuilt> for NoExecutable {
         match reason {
             NotBuilt::File(reason) => Self::File(reason),
             NotBuilt::Table(reason) => Self::Table(reason),
+        }
+    }
+}
+
+impl From<NotPlaced> for NoExecutable {
+    fn from(error: NotPlaced) -> Self {
+        match error {
+            NotPlaced::Tables(TableError::OverShare { .. }) => Self::OverShare(error.to_string()),
+            NotPlaced::Tables(_) | NotPlaced::Damaged => Self::Room(error.to_string()),
         }
     }
 }
@@ -43,6 +57,8 @@ impl NoExecutable {
             Self::OverBudget => "generated-over-budget",
                 "looking at this user's generated code took too long, and held others up";
             Self::Room(_) => "table-without-room", "there was no room for the table";
+            Self::OverShare(_) => "table-over-share",
+                "its user has most of the kernel's tables, and others need the rest";
         } or {
             Self::File(file) => file.reason();
             Self::Table(table) => table.reason();
@@ -54,7 +70,7 @@ impl fmt::Display for NoExecutable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Table(table) => table.fmt(f),
-            Self::Room(why) => f.write_str(why),
+            Self::Room(why) | Self::OverShare(why) => f.write_str(why),
             Self::File(_) | Self::Generated | Self::OverBudget => self.reason().fmt(f),
         }
     }

@@ -16,9 +16,14 @@ use super::tables::Tables;
 use super::target_map::TargetMap;
 use super::targets::Targets;
 
+/// How long sampling waits for scans. Processes that the user did not name by their ids are scanned later then, fairly
+/// among users: see `waiting_scans`.
+const PREPARED_NS: u64 = 5_000_000_000;
+
 /// Processes that have been scanned. Their tables wait in user space until they are connected to the programs.
 pub(super) struct Prepared {
     pub(super) processes: Processes,
+    began_ns: u64,
     scanned: Vec<Scanned>,
 }
 
@@ -34,7 +39,7 @@ impl Prepared {
             }
         });
         let processes = Processes::new(Tables::default(), Executables::new(cache), config.frames().python);
-        let mut prepared = Self { processes, scanned: Vec::new() };
+        let mut prepared = Self { processes, began_ns, scanned: Vec::new() };
         for &pid in pids {
             prepared.scan(config, pid)?;
         }
@@ -44,9 +49,13 @@ impl Prepared {
 
     /// Scans a process. That it cannot be scanned is an error if the user named it, else it is left out.
     fn scan(&mut self, config: &CaptureConfig, pid: u32) -> Result<(), CaptureError> {
-        match self.processes.scan(pid, monotonic_ns()) {
+        let (now_ns, is_named) = (monotonic_ns(), is_named(config, pid));
+        if !is_named && now_ns.saturating_sub(self.began_ns) > PREPARED_NS {
+            return Ok(());
+        }
+        match self.processes.scan(pid, now_ns) {
             Ok(scan) => self.scanned.push(scan),
-            Err(error) if is_named(config, pid) => return Err(error.into()),
+            Err(error) if is_named && !error.may_pass() => return Err(error.into()),
             Err(error) => tracing::debug!(%error, "not prepared"),
         }
         Ok(())

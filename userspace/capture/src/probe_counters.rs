@@ -2,6 +2,19 @@
 //!
 //! Owns: [`ProbeCounters`]. Because: both messages and the thread that attaches probes need them. Does not: count.
 
+use deepctx_common::reason::Reason;
+use deepctx_common::reasons;
+
+reasons! {
+    class Unprobed, page "probes.md";
+    const REFUSED = "probe-refused", "functions where the kernel refused a probe: their calls are not counted";
+    const LEFT_OUT = "probe-left-out", "functions without a probe, since there are too many";
+    const OVER_SHARE = "probe-over-share",
+        "functions without a probe: the user of their file has most of the probes, and others need the rest";
+    const PUT_OFF = "probe-scan-put-off",
+        "new code that was not looked through at once: the calls of its libraries count from its next mapping on";
+}
+
 /// What is attached so far, and what could not be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProbeCounters {
@@ -17,6 +30,8 @@ pub struct ProbeCounters {
     pub refused: u64,
     /// Functions left out because there are too many.
     pub left_out: u64,
+    /// Functions left out because their user has most of the probes.
+    pub over_share: u64,
     /// Processes that could not be scanned.
     pub unreadable: u64,
     /// Requests that found no room.
@@ -27,4 +42,16 @@ pub struct ProbeCounters {
     pub planning_ns: u64,
     /// Time spent attaching, nanoseconds.
     pub attaching_ns: u64,
+}
+
+impl ProbeCounters {
+    /// What is not probed, and how often.
+    pub fn gaps(&self) -> [(&'static Reason, u64); 4] {
+        [
+            (REFUSED, self.refused),
+            (LEFT_OUT, self.left_out),
+            (OVER_SHARE, self.over_share),
+            (PUT_OFF, self.put_off),
+        ]
+    }
 }

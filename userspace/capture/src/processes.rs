@@ -4,26 +4,35 @@
 //! sample that meets an unknown PC asks for a scan, and a process with code that cannot be known would ask for ever.
 //! Does not: choose targets or read samples.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use deepctx_common::python::{NO_PYTHON, PythonProcess};
 use deepctx_common::reason::Reason;
 use deepctx_common::reasons;
 use deepctx_common::unwind::{self, executable_flag};
-use deepctx_symbolizer::NoSymbol;
 use deepctx_symbolizer::maps::{self, Backing, Keep, Maps};
 use deepctx_symbolizer::memory::reader::{self, Subject};
 use deepctx_symbolizer::python::{NoInterpreter, locate_process};
+use deepctx_symbolizer::{NoSymbol, accountable_user};
 
+use super::arena::QUARANTINE_NS;
 use super::executables::{Executables, Located};
 use super::no_executable::NoExecutable;
-use super::tables::{TableError, Tables};
+use super::room::Room;
+use super::tables::{GiveWay, TableError, Tables};
 
 /// Shortest time between two scans of one process.
 const SCAN_INTERVAL_NS: u64 = 100_000_000;
 /// Longest time that a process waits for a scan: each scan that found nothing new doubles the wait up to this.
 const SCAN_INTERVAL_MAX_NS: u64 = 25_600_000_000;
+
+/// How long nothing new is published of a user who gave way.
+const HELD_BACK_NS: u64 = 10_000_000_000;
+/// How long after a user gave way there is more room.
+const SETTLED_NS: u64 = 2 * QUARANTINE_NS;
+/// Most notices on full tables.
+const NOTICES_MAX: usize = 32;
 
 /// What a scan found, for those who name addresses.
 pub struct Scanned {
@@ -51,6 +60,25 @@ pub enum ScanError {
     Tables(#[from] TableError),
 }
 
+impl ScanError {
+    /// Whether there is only no room for it now.
+    pub(crate) fn may_pass(&self) -> bool {
+        use TableError::{Full, HeldBack, OverShare};
+        matches!(self, Self::Tables(Full { .. } | OverShare { .. } | HeldBack { .. }))
+    }
+}
+
+/// The table and the user that an error is about.
+fn about(error: &TableError) -> (Room, Option<u32>) {
+    match error {
+        TableError::Full { room, .. } => (*room, None),
+        TableError::OverShare { room, user, .. } => (*room, Some(*user)),
+        TableError::HeldBack { room, user } => (*room, Some(*user)),
+        // The kernel refuses: which map makes no difference.
+        TableError::Map { .. } | TableError::Load(_) => (Room::Processes, None),
+    }
+}
+
 #[derive(Default)]
 struct State {
     /// What shows that it still runs the program that was looked at.
@@ -66,31 +94,52 @@ struct State {
     missing: Missing,
 }
 
+impl State {
+    /// Its mappings are not published, since others need their place; nor is it asked for them soon.
+    fn leave_out(&mut self, mappings: u64, now_ns: u64) {
+        self.missing = Missing { over_share: mappings, ..Missing::default() };
+        (self.last_scan_ns, self.interval_ns) = (now_ns, SCAN_INTERVAL_MAX_NS);
+    }
+}
+
 /// Mappings whose code cannot be walked by rows, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Missing {
     file: u64,
     rows: u64,
     room: u64,
+    over_share: u64,
     over_budget: u64,
     left_out: u64,
 }
 
 impl Missing {
+    /// All mappings of a process that found no place.
+    fn refused(error: &TableError, mappings: u64) -> Self {
+        match error {
+            TableError::OverShare { .. } | TableError::HeldBack { .. } => {
+                Self { over_share: mappings, ..Self::default() }
+            }
+            _ => Self { room: mappings, ..Self::default() },
+        }
+    }
+
     fn count(&mut self, reason: &NoExecutable) {
         match reason {
             NoExecutable::File(_) => self.file += 1,
             NoExecutable::Table(_) | NoExecutable::Generated => self.rows += 1,
             NoExecutable::Room(_) => self.room += 1,
+            NoExecutable::OverShare(_) => self.over_share += 1,
             NoExecutable::OverBudget => self.over_budget += 1,
         }
     }
 
     fn add(&mut self, other: Self) {
-        let Self { file, rows, room, over_budget, left_out } = other;
+        let Self { file, rows, room, over_share, over_budget, left_out } = other;
         self.file += file;
         self.rows += rows;
         self.room += room;
+        self.over_share += over_share;
         self.over_budget += over_budget;
         self.left_out += left_out;
     }
@@ -102,6 +151,8 @@ reasons! {
     const WITHOUT_ROWS = "mapping-without-rows",
         "executable mappings without call frame information: walked by frame pointers, if at all";
     const WITHOUT_ROOM = "mapping-without-room", "executable mappings whose unwind table found no room";
+    const OVER_SHARE = "mapping-over-share",
+        "executable mappings left out: their user has most of the kernel's tables, and others need the rest";
     const OVER_BUDGET = "mapping-over-budget",
         "executable mappings of generated code not looked at: those of their user took too long";
     const LEFT_OUT = "mapping-left-out", "executable mappings beyond what is kept of a process";
@@ -112,7 +163,7 @@ reasons! {
 pub struct ScanCounters {
     /// Scans done.
     pub scans: u64,
-    /// Scans asked for and put off by the rate limit.
+    /// Scans asked for and put off by the rate limit, or since too many waited.
     pub put_off: u64,
     /// Executable mappings without unwind rows since their file could not be read, at the last scan of each process.
     pub without_file: u64,
@@ -120,6 +171,8 @@ pub struct ScanCounters {
     pub without_rows: u64,
     /// The same, since there was no room for their table.
     pub without_room: u64,
+    /// The same, since their user has most of the tables and others need the rest.
+    pub over_share: u64,
     /// The same, since looking at generated code of their user took too long.
     pub over_budget: u64,
     /// Mappings left out because the process has too many.
@@ -128,11 +181,12 @@ pub struct ScanCounters {
 
 impl ScanCounters {
     /// What is missing from the tables, and how often.
-    pub fn gaps(&self) -> [(&'static Reason, u64); 5] {
+    pub fn gaps(&self) -> [(&'static Reason, u64); 6] {
         [
             (WITHOUT_FILE, self.without_file),
             (WITHOUT_ROWS, self.without_rows),
             (WITHOUT_ROOM, self.without_room),
+            (OVER_SHARE, self.over_share),
             (OVER_BUDGET, self.over_budget),
             (LEFT_OUT, self.left_out),
         ]
@@ -150,6 +204,26 @@ pub(crate) struct Processes {
     put_off: u64,
     /// Of processes that are gone.
     missing_before: Missing,
+    /// Users who gave way: when, and of what there was too little. Nothing new of them is published for a while.
+    held_back: HashMap<u32, (u64, Room)>,
+    notices: Notices,
+}
+
+/// What the user should know of full tables: once for each table and user.
+#[derive(Default)]
+struct Notices {
+    said: HashSet<(Room, Option<u32>)>,
+    waiting: Vec<String>,
+}
+
+impl Notices {
+    fn add(&mut self, about: (Room, Option<u32>), text: String) {
+        if self.said.len() < NOTICES_MAX && self.said.insert(about) {
+            self.waiting.push(text);
+        } else {
+            tracing::debug!("{text}");
+        }
+    }
 }
 
 impl Processes {
@@ -157,7 +231,18 @@ impl Processes {
     pub(crate) fn new(tables: Tables, executables: Executables, python: bool) -> Self {
         let missing_before = Missing::default();
         let states = HashMap::new();
-        Self { tables, executables, states, python, scans: 0, changes: 0, put_off: 0, missing_before }
+        Self {
+            tables,
+            executables,
+            states,
+            python,
+            scans: 0,
+            changes: 0,
+            put_off: 0,
+            missing_before,
+            held_back: HashMap::new(),
+            notices: Notices::default(),
+        }
     }
 
     /// The tables.
@@ -165,21 +250,71 @@ impl Processes {
         &mut self.tables
     }
 
-    /// Prepares a process, or prepares it anew.
+    /// What the user should know since the last time.
+    pub(crate) fn take_notices(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notices.waiting)
+    }
+
+    /// Prepares a process, or prepares it anew. Where a table is full, the user with most of it gives way: there is
+    /// room at the next scan.
     pub(crate) fn scan(&mut self, pid: u32, now_ns: u64) -> Result<Scanned, ScanError> {
+        let scanned = self.scan_once(pid, now_ns);
+        if let Err(ScanError::Tables(error)) = &scanned {
+            self.notices.add(about(error), error.to_string());
+        }
+        if let Some(GiveWay { user, room, pids }) = self.tables.give_way() {
+            self.make_room(user, room, &pids, now_ns);
+        }
+        scanned
+    }
+
+    /// Forgets processes of a user for a while: others need their place.
+    fn make_room(&mut self, user: u32, room: Room, pids: &[u32], now_ns: u64) {
+        // What was given back is not free yet.
+        let unsettled = self.held_back.get(&user).is_some_and(|(since, _)| now_ns < since + SETTLED_NS);
+        if unsettled || pids.is_empty() {
+            return;
+        }
+        self.held_back.retain(|_, (since, _)| now_ns < *since + HELD_BACK_NS);
+        self.held_back.insert(user, (now_ns, room));
+        let text = format!(
+            "user {user} has most of the kernel's {room}, and others need some: stacks of {} processes of theirs stay \
+             incomplete for a while",
+            pids.len()
+        );
+        self.notices.add((room, Some(user)), text);
+        for &pid in pids {
+            let mappings = self.tables.mappings_of(pid) as u64;
+            let gone = self.tables.remove_process(pid, now_ns);
+            self.executables.forget(&gone);
+            if let Some(state) = self.states.get_mut(&pid) {
+                state.leave_out(mappings, now_ns);
+            }
+        }
+    }
+
+    fn scan_once(&mut self, pid: u32, now_ns: u64) -> Result<Scanned, ScanError> {
         self.scans += 1;
         self.tables.settle(now_ns);
+        let gone = || ScanError::Process { pid, reason: NoSymbol::ProcessGone };
+        let account = accountable_user(pid).ok_or_else(gone)?;
         let program = program(pid);
         let maps = maps::read(pid, Keep::Executable).map_err(|reason| ScanError::Process { pid, reason })?;
         let shape: Vec<_> = maps.mappings.iter().map(|m| (m.begin.0, m.end.0)).collect();
         let state = self.states.entry(pid).or_default();
+        if let Some((_, room)) =
+            self.held_back.get(&account).filter(|(since, _)| now_ns < since + HELD_BACK_NS)
+        {
+            state.leave_out(shape.len() as u64, now_ns);
+            return Err(TableError::HeldBack { room: *room, user: account }.into());
+        }
         let changed = state.shape != shape;
         self.changes += u64::from(changed);
         let ask_python = self.python
             && state.python.is_none()
             && (changed || state.no_python.as_ref().is_some_and(NoInterpreter::may_change));
         let (located, interpreter) = rayon::join(
-            || self.executables.locate(pid, &maps.mappings, &mut self.tables, now_ns),
+            || self.executables.locate(pid, &maps.mappings, &mut self.tables, account, now_ns),
             || ask_python.then(|| locate_process(pid, &maps.mappings)),
         );
         state.program = program;
@@ -202,7 +337,9 @@ impl Processes {
         let python = state.python.unwrap_or(PythonProcess { layout: NO_PYTHON, ..PythonProcess::default() });
 
         let (mappings, mut missing) = walked_mappings(pid, &maps, &located);
-        let published = self.tables.set_process(pid, &mappings, python, now_ns)?;
+        let published = self.tables.set_process(pid, account, &mappings, python, now_ns);
+        let published =
+            published.inspect_err(|error| state.missing = Missing::refused(error, mappings.len() as u64))?;
         self.executables.forget(&published.gone);
         missing.left_out = published.left_out as u64;
         state.missing = missing;
@@ -225,9 +362,14 @@ impl Processes {
         let Some(state) = self.states.get(&pid) else { return true };
         let may = now_ns.saturating_sub(state.last_scan_ns) >= state.interval_ns;
         if !may {
-            self.put_off += 1;
+            self.put_off();
         }
         may
+    }
+
+    /// A scan that was asked for is not done.
+    pub(crate) fn put_off(&mut self) {
+        self.put_off += 1;
     }
 
     /// What happened so far.
@@ -236,7 +378,7 @@ impl Processes {
         for state in self.states.values() {
             missing.add(state.missing);
         }
-        let Missing { file, rows, room, over_budget, left_out } = missing;
+        let Missing { file, rows, room, over_share, over_budget, left_out } = missing;
         let Self { scans, put_off, .. } = *self;
         ScanCounters {
             scans,
@@ -244,6 +386,7 @@ impl Processes {
             without_file: file,
             without_rows: rows,
             without_room: room,
+            over_share,
             over_budget,
             left_out,
         }

@@ -18,8 +18,10 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType};
 use rayon::prelude::*;
 
 use super::arena::Arena;
+use super::room::Room;
 use super::shared_array::SharedArray;
 use super::table_error::{TableError, map_error};
+use super::table_shares::Slots;
 
 /// A table, wherever its rows are.
 #[derive(Debug)]
@@ -68,6 +70,18 @@ impl Table {
             Self::Built(table) => table.rules(),
             Self::Stored(table) => table.rules(),
         }
+    }
+
+    /// Slots that it takes.
+    pub(crate) fn slots(&self) -> Slots {
+        let (pages, rules) = (self.pages(), self.rules());
+        let blocks = pages.iter().map(|page| usize::from(page.blocks)).sum();
+        Slots::new([
+            (Room::Executables, 1),
+            (Room::Pages, pages.len()),
+            (Room::Rules, rules.len()),
+            (Room::Rows, blocks),
+        ])
     }
 
     fn fill(&self, first: u32, into: &mut [u8]) -> Filled {
@@ -299,11 +313,8 @@ impl Rows {
     fn add_shard(&mut self) -> Result<(), TableError> {
         let index = self.shards.len() as u32;
         if index == SHARDS_MAX {
-            return Err(TableError::Full {
-                what: "unwind rows (shards of 1 MiB)",
-                used: index,
-                limit: SHARDS_MAX,
-            });
+            let (used, limit) = (self.blocks.used(), self.blocks.size());
+            return Err(TableError::Full { room: Room::Rows, used, limit });
         }
         let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>() as u64,

@@ -6,19 +6,38 @@
 use std::io;
 
 use super::load::LoadError;
+use super::room::Room;
 
 /// Why something could not be placed.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
     /// One of the bounded stores is full.
-    #[error("no room for {what}: {used} of {limit} in use")]
+    #[error("no room for {room}: {used} of {limit} in use")]
     Full {
         /// What there is no room for.
-        what: &'static str,
+        room: Room,
         /// In use.
         used: u32,
         /// The bound.
         limit: u32,
+    },
+    /// Others need what is free.
+    #[error("no room for more {room} of user {user}, who has {percent} % of all")]
+    OverShare {
+        /// What there is no room for.
+        room: Room,
+        /// Who answers for the process.
+        user: u32,
+        /// What that user has.
+        percent: usize,
+    },
+    /// Others found no room, since this user had most of it.
+    #[error("user {user} had most of the kernel's {room}, and others needed some")]
+    HeldBack {
+        /// Of what there was too little.
+        room: Room,
+        /// Who answers for the process.
+        user: u32,
     },
     /// A map could not be created, mapped or updated.
     #[error("kernel map {map}: {source}")]

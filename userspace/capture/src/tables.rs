@@ -18,16 +18,18 @@ use deepctx_common::process::Process;
 use deepctx_common::python::{PythonLayout, PythonProcess};
 use deepctx_common::unwind::{
     EXECUTABLE_SERIAL_SHIFT, EXECUTABLES_MAX, Executable, MAPPING_SEARCH_STEPS, MAPPINGS_MAX, Mapping,
-    PAGES_MAX, Page, RULES_MAX, Rule,
+    PAGES_MAX, PROCESSES_MAX, Page, RULES_MAX, Rule,
 };
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use super::arena::Arena;
 use super::column::Column;
 use super::load::Loaded;
+use super::room::Room;
 use super::rows::{NotPlaced, Placed, Rows, Table};
 pub(crate) use super::table_error::TableError;
 use super::table_error::map_error;
+use super::table_shares::{Holding, PLACE, Slots, TableShares, chosen};
 
 /// Id of an executable whose table is loaded; index into the kernel's `EXECUTABLES`, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,17 +44,30 @@ pub(crate) struct Published {
     pub gone: Vec<ExecutableId>,
 }
 
+/// Processes of the user with most of a table, to be forgotten so that others find room.
+#[derive(Debug)]
+pub(crate) struct GiveWay {
+    pub user: u32,
+    pub room: Room,
+    pub pids: Vec<u32>,
+}
+
 /// Most executable mappings of one process, from the bound of the kernel's search.
 pub(crate) const PROCESS_MAPPINGS_MAX: usize = 1 << (MAPPING_SEARCH_STEPS - 1);
 
 struct LoadedExecutable {
     users: u32,
+    /// Who answers for its slots: the first who brought it.
+    account: u32,
+    slots: Slots,
     blocks: Vec<Range<u32>>,
     pages: Range<u32>,
     rules: Range<u32>,
 }
 
 struct LoadedProcess {
+    /// Who answers for it.
+    account: u32,
     mappings: Range<u32>,
     executables: Vec<ExecutableId>,
 }
@@ -73,6 +88,7 @@ pub(crate) struct Tables {
     executables: HashMap<ExecutableId, LoadedExecutable>,
     processes: HashMap<u32, LoadedProcess>,
     arenas: Arenas,
+    shares: TableShares,
     rows: Rows,
     pages: Column<Page>,
     rules: Column<Rule>,
@@ -93,6 +109,11 @@ struct Arenas {
     mappings: Arena,
 }
 
+/// What has to be free for a process.
+fn slots_to_publish(mappings: usize, is_published: bool) -> Slots {
+    Slots::new([(Room::Processes, usize::from(!is_published)), (Room::Mappings, mappings)])
+}
+
 impl Default for Arenas {
     fn default() -> Self {
         Self {
@@ -106,9 +127,9 @@ impl Default for Arenas {
 }
 
 /// Takes slots, or says of what there are too few.
-fn take(arena: &mut Arena, count: usize, what: &'static str) -> Result<Range<u32>, TableError> {
+fn take(arena: &mut Arena, count: usize, room: Room) -> Result<Range<u32>, TableError> {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
-    arena.take(count).ok_or_else(|| TableError::Full { what, used: arena.used(), limit: arena.size() })
+    arena.take(count).ok_or_else(|| TableError::Full { room, used: arena.used(), limit: arena.size() })
 }
 
 impl Tables {
@@ -137,36 +158,50 @@ impl Tables {
         for arena in [pages, rules, ids, mappings] {
             arena.settle(now_ns);
         }
+        self.shares.settle(now_ns);
     }
 
-    /// Places tables, each with bits of [`deepctx_common::unwind::executable_flag`]. They have no user yet:
-    /// [`Tables::set_process`] adds users, and the last one that goes frees them.
+    /// Places tables, each with bits of [`deepctx_common::unwind::executable_flag`], for which the user `account`
+    /// answers. No process uses them yet: [`Tables::set_process`] makes them used, and the last one that goes frees
+    /// them.
     pub(crate) fn add_executables(
         &mut self,
         tables: &[(&Table, u32)],
+        account: u32,
         now_ns: u64,
     ) -> Vec<Result<ExecutableId, NotPlaced>> {
-        let rows: Vec<&Table> = tables.iter().map(|(table, _)| *table).collect();
-        let placed = self.rows.place(&rows, now_ns);
-        let add = |(&(table, flags), placed): (&(&Table, u32), Result<Placed, NotPlaced>)| {
-            Ok(self.add_placed(table, flags, placed?, now_ns)?)
+        let allowed: Vec<Result<(), TableError>> =
+            tables.iter().map(|(table, _)| self.shares.take(account, &table.slots())).collect();
+        let rows = tables.iter().zip(&allowed).filter(|(_, allowed)| allowed.is_ok());
+        let rows: Vec<&Table> = rows.map(|((table, _), _)| *table).collect();
+        let mut placed = self.rows.place(&rows, now_ns).into_iter();
+        let mut add = |table: &Table, flags, allowed: Result<(), TableError>| {
+            allowed?;
+            let placed = placed.next().unwrap_or(Err(NotPlaced::Damaged));
+            let added = placed.and_then(|placed| Ok(self.add_placed(table, flags, account, placed, now_ns)?));
+            added.inspect_err(|error| match error {
+                NotPlaced::Tables(error) => self.shares.take_back(account, &table.slots(), error),
+                NotPlaced::Damaged => self.shares.give(account, &table.slots()),
+            })
         };
-        tables.iter().zip(placed).map(add).collect()
+        tables.iter().zip(allowed).map(|(&(table, flags), allowed)| add(table, flags, allowed)).collect()
     }
 
     fn add_placed(
         &mut self,
         table: &Table,
         flags: u32,
+        account: u32,
         placed: Placed,
         now_ns: u64,
     ) -> Result<ExecutableId, TableError> {
         let Placed { pages, blocks } = placed;
-        let mut executable = LoadedExecutable { users: 0, blocks, pages: 0..0, rules: 0..0 };
-        let slots = take(&mut self.arenas.pages, pages.len(), "pages of text").and_then(|slots| {
+        let slots = table.slots();
+        let mut executable = LoadedExecutable { users: 0, account, slots, blocks, pages: 0..0, rules: 0..0 };
+        let slots = take(&mut self.arenas.pages, pages.len(), Room::Pages).and_then(|slots| {
             executable.pages = slots;
-            executable.rules = take(&mut self.arenas.rules, table.rules().len(), "unwind rules")?;
-            take(&mut self.arenas.ids, 1, "executables")
+            executable.rules = take(&mut self.arenas.rules, table.rules().len(), Room::Rules)?;
+            take(&mut self.arenas.ids, 1, Room::Executables)
         });
         let id = match slots {
             Ok(slots) => ExecutableId(slots.start),
@@ -220,16 +255,17 @@ impl Tables {
     }
 
     /// Publishes the mappings (sorted by begin, not overlapping) and the interpreter of a process, in place of what
-    /// was known of it before.
+    /// was known of it before. The user `account` answers for them.
     pub(crate) fn set_process(
         &mut self,
         pid: u32,
+        account: u32,
         mappings: &[Mapping],
         python: PythonProcess,
         now_ns: u64,
     ) -> Result<Published, TableError> {
         let kept = &mappings[..mappings.len().min(PROCESS_MAPPINGS_MAX)];
-        let run = take(&mut self.arenas.mappings, kept.len(), "mappings")?;
+        let run = self.take_mappings(pid, account, kept.len())?;
         self.mappings.write(run.start, kept.to_vec());
         self.generation = self.generation.wrapping_add(1).max(1);
         let process = Process {
@@ -242,6 +278,7 @@ impl Tables {
         self.waiting.insert(pid, process);
         if let Err(error) = self.flush() {
             self.waiting.remove(&pid);
+            self.shares.give(account, &slots_to_publish(run.len(), self.processes.contains_key(&pid)));
             self.arenas.mappings.give(run, now_ns);
             return Err(error);
         }
@@ -254,7 +291,12 @@ impl Tables {
                 executable.users += 1;
             }
         }
-        let before = self.processes.insert(pid, LoadedProcess { mappings: run, executables });
+        let before = self.processes.insert(pid, LoadedProcess { account, mappings: run, executables });
+        if let Some(before) = &before {
+            // The place that it had: it may have changed its user.
+            self.shares.give(before.account, &PLACE);
+            self.shares.charge(account, &PLACE);
+        }
         let mut gone = before.map(|before| self.release(before, now_ns)).unwrap_or_default();
         gone.extend(self.drop_unused(now_ns));
         Ok(Published { left_out: mappings.len() - kept.len(), gone })
@@ -267,10 +309,14 @@ impl Tables {
             // The process may be gone from the map already; that is what we want.
             let _ = kernel.processes.delete(pid.as_bytes());
         }
-        self.processes.remove(&pid).map(|process| self.release(process, now_ns)).unwrap_or_default()
+        let Some(process) = self.processes.remove(&pid) else { return Vec::new() };
+        self.shares.give(process.account, &PLACE);
+        self.release(process, now_ns)
     }
 
     fn release(&mut self, process: LoadedProcess, now_ns: u64) -> Vec<ExecutableId> {
+        let slots = slots_to_publish(process.mappings.len(), true);
+        self.shares.give_later(process.account, slots, now_ns);
         self.arenas.mappings.give(process.mappings, now_ns);
         let mut gone = Vec::new();
         for id in process.executables {
@@ -296,9 +342,46 @@ impl Tables {
 
     fn drop_executable(&mut self, id: ExecutableId, now_ns: u64) {
         if let Some(executable) = self.executables.remove(&id) {
+            self.shares.give_later(executable.account, executable.slots, now_ns);
             self.free(executable, now_ns);
             self.arenas.ids.give(id.0..id.0 + 1, now_ns);
         }
+    }
+
+    /// Slots for a process. What it has already counts until it has others: the kernel may be walking with it.
+    fn take_mappings(&mut self, pid: u32, account: u32, count: usize) -> Result<Range<u32>, TableError> {
+        let is_published = self.processes.contains_key(&pid);
+        let slots = slots_to_publish(count, is_published);
+        self.shares.take(account, &slots)?;
+        let taken = if !is_published && self.processes.len() >= PROCESSES_MAX as usize {
+            let limit = PROCESSES_MAX;
+            Err(TableError::Full { room: Room::Processes, used: limit, limit })
+        } else {
+            take(&mut self.arenas.mappings, count, Room::Mappings)
+        };
+        taken.inspect_err(|error| self.shares.take_back(account, &slots, error))
+    }
+
+    /// Who has to give way to the last request that could not be met, and which of its processes.
+    pub(crate) fn give_way(&mut self) -> Option<GiveWay> {
+        let shortage = self.shares.take_shortage()?;
+        let (user, amount) = self.shares.gives_way(&shortage)?;
+        let holding = |(pid, process): (&u32, &LoadedProcess)| {
+            let shared = process.executables.iter().filter_map(|id| {
+                let executable = self.executables.get(id)?;
+                Some((id.0, executable.slots, executable.users))
+            });
+            let slots = slots_to_publish(process.mappings.len(), false);
+            Holding { pid: *pid, slots, shared: shared.collect() }
+        };
+        let theirs = self.processes.iter().filter(|(_, process)| process.account == user);
+        let pids = chosen(theirs.map(holding).collect(), shortage.room, amount);
+        Some(GiveWay { user, room: shortage.room, pids })
+    }
+
+    /// How many mappings of a process are published.
+    pub(crate) fn mappings_of(&self, pid: u32) -> usize {
+        self.processes.get(&pid).map_or(0, |process| process.mappings.len())
     }
 
     /// True while the table of this executable is loaded.

@@ -29,8 +29,9 @@ use std::time::{Duration, Instant};
 
 use deepctx_common::reason::Reason;
 
+use crate::account::accountable_user;
 use crate::read_error::ReadError;
-use crate::status::{ProcessStatus, start_ticks};
+use crate::status::start_ticks;
 use crate::worker::{Author, Launch, NoAnswer, Pool, Terms};
 use ask::ask;
 use protocol::{PIECE_BYTES, Request};
@@ -73,7 +74,7 @@ impl Subject {
         if !is_installed() {
             return Self(Identity { pid, started: u64::MAX, user: u32::MAX });
         }
-        let user = ProcessStatus::read(pid).map_or(u32::MAX, |status| status.real_user);
+        let user = accountable_user(pid).unwrap_or(u32::MAX);
         Self(Identity { pid, started: start_ticks(pid).unwrap_or(u64::MAX), user })
     }
 }
@@ -200,6 +201,12 @@ pub fn read_proc(subject: &Subject, name: &str, longest: u64) -> io::Result<Vec<
         }
     }
     Ok(bytes)
+}
+
+/// Whether [`read_proc`] failed because there is no reader.
+pub fn is_missing(error: &io::Error) -> bool {
+    let reason = error.get_ref().and_then(|source| source.downcast_ref::<ReadError>());
+    reason == Some(&ReadError::NoReader)
 }
 
 impl Door {

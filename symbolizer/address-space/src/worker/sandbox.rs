@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
-use rustix::process::{Gid, Resource, Rlimit, Uid, setrlimit};
+use rustix::process::{Gid, Resource, Rlimit, Uid, getrlimit, setrlimit};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs, set_thread_groups,
     set_thread_res_gid, set_thread_res_uid,
@@ -165,6 +165,8 @@ pub fn limit_threads() -> io::Result<()> {
 }
 
 fn limit(resource: Resource, most: u64) -> io::Result<()> {
+    // A lower limit of whoever started the profiler stays: to raise it takes CAP_SYS_RESOURCE.
+    let most = getrlimit(resource).maximum.map_or(most, |lower| lower.min(most));
     Ok(setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?)
 }
 

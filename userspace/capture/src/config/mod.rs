@@ -59,6 +59,8 @@ pub struct CaptureConfig {
     pub keep: Option<Duration>,
     /// After what time without the end of a training step that is written.
     pub on_hang: Option<HangFactor>,
+    /// What is done when a rule finds something, as the options say it.
+    pub on_finding: Vec<String>,
     /// PyTorch operators whose tensors are recorded.
     pub shapes: Vec<TensorShapes>,
     /// File of probe rows that the user wrote.
@@ -178,6 +180,7 @@ impl Default for CaptureConfig {
             trace: None,
             keep: None,
             on_hang: None,
+            on_finding: Vec::new(),
             shapes: Vec::new(),
             probe_file: None,
             probe_rows: Vec::new(),

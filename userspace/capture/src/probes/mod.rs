@@ -26,6 +26,7 @@ pub use requests::TensorRequests;
 pub(super) use setup::Setup;
 use worker::{ProbeWorker, notice};
 
+use super::error::CaptureError;
 use super::supervisor::Supervisor;
 
 /// The thread that attaches probes.
@@ -57,7 +58,15 @@ impl Probes {
                     drop(scanning);
                     worker.run(&requests);
                 }
-                Err(error) => notice(&messages, format!("nothing can be probed: {error}")),
+                Err(error) => {
+                    // Behind the first line stands what the kernel's verifier said.
+                    let error = CaptureError::from(error);
+                    let said = error.to_string();
+                    tracing::debug!("nothing can be probed: {said}");
+                    let hint = error.hint().map_or(String::new(), |hint| format!(" ({hint})"));
+                    let line = said.lines().next().unwrap_or_default();
+                    notice(&messages, format!("nothing can be probed: {line}{hint}"));
+                }
             }
         };
         let thread = supervisor.spawn("probes", "new libraries are not probed", body)?;

@@ -26,6 +26,8 @@ pub(super) struct SiteOptions<'a> {
     pub(super) other_collections: bool,
     /// Some probes have a budget.
     pub(super) duty_cycle: bool,
+    /// The user who answers for the file.
+    pub(super) account: u32,
 }
 
 /// Where the probes of one file go.
@@ -51,7 +53,7 @@ impl FilePoints {
             if !options.other_collections && site.row.event == Event::Cupti(CuptiEvent::Record) {
                 continue;
             }
-            let Some(index) = table.number() else { continue };
+            let Some(index) = table.number(options.account) else { continue };
             let (mut kernel, info) = sites::describe(index, site);
             if options.correlate {
                 kernel = sites::with_correlation(kernel, info.event);

@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use deepctx_common::Plain as _;
 use deepctx_common::call::{self, SITES_MAX, site_flag};
 use deepctx_events::Event;
+use deepctx_symbolizer::shares::Shares;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use crate::sites;
+use crate::table_shares::{MULTIPLE, may_have};
 
 /// A call that is probed.
 struct CallSite {
@@ -28,23 +30,32 @@ pub(super) struct SiteTable {
     calls: Vec<CallSite>,
     /// Sites at which collectors give calls their ids.
     correlations: Vec<(u32, call::Site)>,
+    shares: Shares,
     /// Probes without a site.
     left_out: u64,
+    over_share: u64,
 }
 
 impl SiteTable {
     /// An empty table. `used` is raised with each site.
     pub(super) fn new(map: MapHandle, used: Arc<AtomicU32>) -> Self {
-        Self { map, used, calls: Vec::new(), correlations: Vec::new(), left_out: 0 }
+        let shares = Shares::new(SITES_MAX as usize, MULTIPLE);
+        Self { map, used, calls: Vec::new(), correlations: Vec::new(), shares, left_out: 0, over_share: 0 }
     }
 
-    /// A number for a site; `None` when all are in use.
-    pub(super) fn number(&mut self) -> Option<u32> {
+    /// A number for a site of a file for which this user answers; `None` when all are in use, or most of them by this
+    /// user. Sites are never given back: records that are on their way name them.
+    pub(super) fn number(&mut self, account: u32) -> Option<u32> {
         let index = self.used.load(Ordering::Relaxed);
         if index >= SITES_MAX {
             self.left_out += 1;
             return None;
         }
+        if !may_have(&self.shares, account, 1) {
+            self.over_share += 1;
+            return None;
+        }
+        self.shares.charge(account, 1);
         self.used.store(index + 1, Ordering::Relaxed);
         Some(index)
     }
@@ -95,6 +106,11 @@ impl SiteTable {
     /// Probes that were left out for want of a site.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
+    }
+
+    /// Probes that were left out since their user has most of the sites.
+    pub(super) fn over_share(&self) -> u64 {
+        self.over_share
     }
 
     fn mute(&self, index: u32, site: call::Site) {

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,6 +18,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender};
 use deepctx_common::activity::probe;
 use deepctx_common::call;
 use deepctx_events::Family;
+use deepctx_symbolizer::accountable_user;
 use deepctx_uprobes::locate::collector::Collector;
 use deepctx_uprobes::{Contents, Layers, NoProbe, PlannedFile, Planner, ProbeRequest, plan};
 
@@ -33,6 +35,7 @@ use crate::load::{LoadError, ProbePrograms};
 use crate::message::Message;
 use crate::probe_counters::ProbeCounters;
 use crate::sites;
+use crate::table_shares::ROOT;
 
 /// How long collectors are still read when calls are not recorded any more: they report what devices did ten times a
 /// second, and CUPTI has each record ready that much later at most.
@@ -201,6 +204,7 @@ impl ProbeWorker {
         }
         self.counters.put_off = u64::from(self.dropped.load(Ordering::Relaxed));
         self.counters.left_out = self.sites.left_out();
+        self.counters.over_share = self.sites.over_share();
         if self.counters != self.reported && self.messages.try_send(Message::Probes(self.counters)).is_ok() {
             self.reported = self.counters;
         }
@@ -278,9 +282,9 @@ impl ProbeWorker {
         let (samplers, samples) = (&collector.sample_listeners, &collector.sample_message);
         let samples = self.instruction_samples.then_some((samples, samplers));
         let messages = collector.messages.iter().map(|message| (message, &collector.listeners));
-        let mut points = Vec::new();
+        let (mut points, account) = (Vec::new(), account_of(planned));
         for (message, counter) in samples.into_iter().chain(messages) {
-            let Some(index) = self.sites.number() else { continue };
+            let Some(index) = self.sites.number(account) else { continue };
             let site: call::Site = sites::message(message.what);
             if !self.sites.write(index, &site) {
                 continue;
@@ -305,6 +309,7 @@ impl ProbeWorker {
             correlate: self.counters.collectors > 0,
             other_collections: self.other_collections && !self.is_collected(planned),
             duty_cycle: self.duty_cycle.is_some(),
+            account: account_of(planned),
         };
         let points = FilePoints::new(&planned.sites, &options, &mut self.sites);
         // Before the first record that needs it.
@@ -377,6 +382,15 @@ impl ProbeWorker {
     fn notice(&self, text: String) {
         notice(&self.messages, text);
     }
+}
+
+/// The user who answers for the probes of a file: its owner where that is root, else who mapped it first.
+fn account_of(planned: &PlannedFile) -> u32 {
+    let owner = || Some(planned.library.open().ok()?.metadata().ok()?.uid());
+    if owner() == Some(ROOT) {
+        return ROOT;
+    }
+    accountable_user(planned.library.pid).unwrap_or(u32::MAX)
 }
 
 fn path_of(planned: &PlannedFile) -> std::path::Display<'_> {

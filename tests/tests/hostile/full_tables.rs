@@ -1,0 +1,118 @@
+//! More mappings and more probed functions than the kernel's tables hold cost their own user, and nobody else.
+//!
+//! Owns: processes with a hundred thousand mappings and with hundreds of drivers, and one that begins when they have
+//! what they can get. Does not: test who gives way (`table_shares`).
+
+use std::fmt::Write as _;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use deepctx_common::call::SITES_MAX;
+use deepctx_events::Family;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+
+use super::cli_support::{Busy, can_capture, program, stderr};
+use super::{OTHER, Theirs, compiled_workload, complete_share, lacking, open_folder};
+
+/// All of them have half as many mappings again as there is room for.
+const PROCESSES: &str = "48";
+/// As many as are kept of a process.
+const MAPPINGS: &str = "2040";
+/// They take what the others leave.
+const SMALL: &str = "64";
+/// Neither root nor who floods.
+const VICTIM: u32 = 65533;
+
+#[test]
+fn whoever_fills_the_tables_leaves_room_for_others() {
+    if !can_capture() {
+        return;
+    }
+    let folder = open_folder();
+    let flood = compiled_workload(folder.path(), "mapping_flood");
+    let mut flooding = Command::new(&flood);
+    flooding.args([PROCESSES, MAPPINGS, SMALL]).arg(&flood).stdout(Stdio::piped());
+    let mut theirs = Theirs::start(&mut flooding);
+    theirs.wait_for_line("ready");
+    // It begins its program, which has more mappings than the shell, while the recording goes on.
+    let script = "sleep 3; exec python3 -c 'while True: pass'";
+    let victim = Busy::of(Command::new("sh").args(["-c", script]).uid(VICTIM).gid(VICTIM));
+    let (output, profile) = recorded(folder.path(), &theirs, &victim);
+    let said = stderr(&output);
+
+    assert!(said.contains("mappings of user 65534"), "who has too many is named: {said}");
+    let over_share = lacking(&profile, "mapping-over-share");
+    assert!(over_share > 10_000, "{over_share} mappings: {said}");
+    let share = complete_share(&said);
+    assert!(share >= 99.0, "{share} % of the stacks of who came late are complete: {said}");
+}
+
+#[test]
+fn whoever_fills_the_sites_leaves_probes_for_others() {
+    if !can_capture() {
+        return;
+    }
+    let folder = open_folder();
+    let (driver, functions) = driver(folder.path());
+    let copies = SITES_MAX as usize / functions + 16;
+    let load = "import ctypes, sys, time\n\
+        libraries = [ctypes.CDLL(f'{sys.argv[1]}/{n}/libcuda.so.1') for n in range(int(sys.argv[2]))]\n\
+        print('ready', flush=True)\n\
+        while True: time.sleep(1)";
+    for copy in 0..=copies {
+        let own = folder.path().join(copy.to_string());
+        std::fs::create_dir(&own).unwrap();
+        std::fs::copy(&driver, own.join("libcuda.so.1")).unwrap();
+        // What root owns is charged to nobody.
+        chown(own.join("libcuda.so.1"), Some(OTHER), Some(OTHER)).unwrap();
+    }
+    let mut flooding = Command::new("python3");
+    flooding.args(["-c", load]).arg(folder.path()).arg(copies.to_string()).stdout(Stdio::piped());
+    let mut theirs = Theirs::start(&mut flooding);
+    theirs.wait_for_line("ready");
+    let launch = "import ctypes, sys, time; time.sleep(4); d = ctypes.CDLL(sys.argv[1]); time.sleep(1)\n\
+        while True: d.cuLaunchKernel(*[0] * 11); time.sleep(0.01)";
+    let mut late = Command::new("python3");
+    late.args(["-c", launch]).arg(folder.path().join(copies.to_string()).join("libcuda.so.1"));
+    let victim = Busy::of(late.uid(VICTIM).gid(VICTIM));
+
+    let (output, profile) = recorded(folder.path(), &theirs, &victim);
+
+    assert!(lacking(&profile, "probe-over-share") > 0, "{}", stderr(&output));
+    let launches = profile.tree.total(Metric::Kernels).sum;
+    assert!(launches > 50, "{launches} launches of who came late: {}", stderr(&output));
+}
+
+/// A library with all functions of NVIDIA's driver that are probed, and how many there are. They do nothing.
+fn driver(folder: &Path) -> (PathBuf, usize) {
+    let rows = deepctx_uprobes::rows().iter().filter(|row| row.family == Family::CudaDriver);
+    let mut names: Vec<&str> = rows.flat_map(|row| row.names.iter().map(|name| &*name.symbol)).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut text = String::new();
+    for name in &names {
+        writeln!(
+            text,
+            "int {name}(void *a) {{ __asm__ volatile(\"\" :: \"r\"(a) : \"memory\"); return 0; }}"
+        )
+        .unwrap();
+    }
+    let (source, library) = (folder.join("driver.c"), folder.join("driver.so"));
+    std::fs::write(&source, text).unwrap();
+    let options = ["-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"];
+    assert!(Command::new("cc").args(options).arg(&library).arg(&source).status().unwrap().success());
+    (library, names.len())
+}
+
+/// What a recording of both says, and its profile.
+fn recorded(folder: &Path, theirs: &Theirs, victim: &Busy) -> (Output, Profile) {
+    let profile = folder.join("run.dctx");
+    let mut record = program();
+    record.args(["record", "-d", "8s", "--pid", &theirs.pid(), "--pid", &victim.pid(), "-o"]).arg(&profile);
+    let output = record.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    (output, deepctx_storage::open(&profile).unwrap().profile)
+}

@@ -1,0 +1,46 @@
+/*
+ * Processes with more executable mappings than anybody has room for: `mapping_flood PROCESSES MAPPINGS SMALL FILE`,
+ * and SMALL processes that have few, for what the others leave. They sleep until they are killed.
+ *
+ * Owns: mappings of one page of a file, none beside another. Because: a profiler keeps mappings of all processes in one
+ * table, and a process has as many as it likes. Does not: run any of them.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+int main(int argc, char **argv) {
+    if (argc != 5)
+        return 2;
+    size_t processes = strtoul(argv[1], NULL, 10), mappings = strtoul(argv[2], NULL, 10);
+    size_t small = strtoul(argv[3], NULL, 10);
+    int file = open(argv[4], O_RDONLY);
+    /* Twice the room: pages between two mappings stay without access. */
+    char *all = mmap(NULL, 2 * mappings * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (file < 0 || all == MAP_FAILED) {
+        perror("cannot map");
+        return 1;
+    }
+    for (size_t n = 0; n < mappings; n++)
+        if (mmap(all + 2 * n * 4096, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, file, 0) == MAP_FAILED) {
+            perror("cannot map");
+            return 1;
+        }
+    for (size_t n = 1; n < processes + small; n++)
+        if (fork() == 0) {
+            if (n >= processes)
+                munmap(all, 2 * mappings * 4096);
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;;)
+                pause();
+        }
+    puts("ready");
+    fflush(stdout);
+    for (;;)
+        pause();
+}

@@ -1,0 +1,184 @@
+//! Waiting scans: processes to be scanned, and whose turn it is.
+//!
+//! Owns: the queue of each user, and the time that scans of each user's processes took. Because: one user's thousands
+//! of large processes would keep everybody else's without unwind rows until all of them are scanned. Does not: scan.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// Most processes that wait: beyond them a request is refused, and the next incomplete sample asks again.
+const WAITING_MAX: usize = 1 << 16;
+/// After this time, half of what scans of a user took is forgotten: nobody pays for long, and nobody saves up.
+const HALVED_EVERY_NS: u64 = 1_000_000_000;
+
+/// How soon a process should be scanned; the sooner the less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Urgency {
+    /// Its samples are incomplete until then.
+    Sampled,
+    /// It is to be looked at again.
+    Rescan,
+}
+
+/// Where a process waits among those of its user: by urgency, then in the order of requests.
+type Place = (Urgency, u64);
+
+/// Scans that wait.
+#[derive(Default)]
+pub(crate) struct WaitingScans {
+    /// The user and the place of each process.
+    processes: HashMap<u32, (u32, Place)>,
+    users: HashMap<u32, User>,
+    requests: u64,
+    /// When times were halved for the last time, `CLOCK_MONOTONIC` nanoseconds.
+    halved_ns: u64,
+}
+
+#[derive(Default)]
+struct User {
+    waiting: BTreeMap<Place, u32>,
+    /// How long scans of this user's processes took.
+    took_ns: u64,
+}
+
+impl WaitingScans {
+    /// Asks for a scan of a process of a user; false if too many wait.
+    pub(crate) fn add(&mut self, pid: u32, user: u32, urgency: Urgency) -> bool {
+        let before = self.processes.get(&pid).copied();
+        if before.is_none() && self.processes.len() >= WAITING_MAX {
+            return false;
+        }
+        let urgency = before.map_or(urgency, |(_, (before, _))| before.min(urgency));
+        // It may have changed its user since.
+        if before.is_none_or(|(owner, (before, _))| (owner, before) != (user, urgency)) {
+            self.remove(pid);
+            self.requests += 1;
+            let place = (urgency, self.requests);
+            self.processes.insert(pid, (user, place));
+            self.users.entry(user).or_default().waiting.insert(place, pid);
+        }
+        true
+    }
+
+    /// The process needs no scan any more.
+    pub(crate) fn remove(&mut self, pid: u32) {
+        let Some((user, place)) = self.processes.remove(&pid) else { return };
+        if let Some(user) = self.users.get_mut(&user) {
+            user.waiting.remove(&place);
+        }
+    }
+
+    /// True while this process waits.
+    pub(crate) fn contains(&self, pid: u32) -> bool {
+        self.processes.contains_key(&pid)
+    }
+
+    /// True if none waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// The process whose turn it is, and its user: of the user whose scans took least, first those whose samples are
+    /// incomplete.
+    pub(crate) fn take(&mut self) -> Option<(u32, u32)> {
+        let waits = |(_, user): &(&u32, &mut User)| !user.waiting.is_empty();
+        let least = |(number, user): &(&u32, &mut User)| (user.took_ns, **number);
+        let (&number, user) = self.users.iter_mut().filter(waits).min_by_key(least)?;
+        let (_, pid) = user.waiting.pop_first()?;
+        self.processes.remove(&pid);
+        Some((pid, number))
+    }
+
+    /// A scan of a process of this user took so long.
+    pub(crate) fn charge(&mut self, user: u32, took_ns: u64, now_ns: u64) {
+        let halvings = now_ns.saturating_sub(self.halved_ns) / HALVED_EVERY_NS;
+        if halvings > 0 {
+            self.halved_ns = now_ns;
+            let halvings = u32::try_from(halvings).unwrap_or(u32::MAX);
+            for user in self.users.values_mut() {
+                user.took_ns = user.took_ns.checked_shr(halvings).unwrap_or(0);
+            }
+            self.users.retain(|_, user| user.took_ns > 0 || !user.waiting.is_empty());
+        }
+        let user = self.users.entry(user).or_default();
+        user.took_ns = user.took_ns.saturating_add(took_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Urgency::{Rescan, Sampled};
+    use super::*;
+
+    /// Scans all that waits, 10 ms each; gives the processes in their order.
+    fn scanned(waiting: &mut WaitingScans) -> Vec<u32> {
+        let mut order = Vec::new();
+        while let Some((pid, user)) = waiting.take() {
+            waiting.charge(user, 10_000_000, HALVED_EVERY_NS);
+            order.push(pid);
+        }
+        order
+    }
+
+    fn check(requests: &[(u32, u32, Urgency)], expect: &[u32]) {
+        let mut waiting = WaitingScans::default();
+        for &(pid, user, urgency) in requests {
+            assert!(waiting.add(pid, user, urgency));
+        }
+        assert_eq!(scanned(&mut waiting), expect, "{requests:?}");
+        assert!(waiting.is_empty());
+    }
+
+    #[test]
+    fn users_take_turns() {
+        check(&[], &[]);
+        check(&[(3, 7, Rescan), (1, 7, Rescan), (2, 7, Rescan)], &[3, 1, 2]);
+        check(&[(1, 7, Rescan), (2, 7, Rescan), (3, 7, Rescan), (4, 8, Rescan)], &[1, 4, 2, 3]);
+        check(&[(1, 7, Sampled), (2, 7, Sampled), (3, 7, Sampled), (4, 8, Rescan)], &[1, 4, 2, 3]);
+    }
+
+    #[test]
+    fn processes_with_incomplete_samples_come_first() {
+        check(&[(1, 7, Rescan), (2, 7, Sampled), (3, 7, Rescan), (4, 7, Sampled)], &[2, 4, 1, 3]);
+    }
+
+    #[test]
+    fn a_process_waits_once() {
+        check(&[(1, 7, Rescan), (2, 7, Rescan), (1, 7, Rescan)], &[1, 2]);
+        check(&[(1, 7, Rescan), (2, 7, Rescan), (2, 7, Sampled)], &[2, 1]);
+        check(&[(1, 7, Sampled), (2, 7, Sampled), (1, 7, Rescan)], &[1, 2]);
+        check(&[(1, 7, Rescan), (2, 9, Rescan), (1, 8, Rescan)], &[1, 2]);
+    }
+
+    #[test]
+    fn processes_that_ended_are_not_scanned() {
+        let mut waiting = WaitingScans::default();
+        for pid in 1..=3 {
+            assert!(waiting.add(pid, 7, Rescan));
+        }
+        waiting.remove(2);
+        waiting.remove(4);
+        assert!(waiting.contains(1) && !waiting.contains(2));
+        assert_eq!(scanned(&mut waiting), [1, 3]);
+    }
+
+    #[test]
+    fn time_without_scans_is_not_saved_up() {
+        let mut waiting = WaitingScans::default();
+        waiting.charge(7, 100_000_000_000, HALVED_EVERY_NS);
+        waiting.charge(8, 5_000_000, 60 * HALVED_EVERY_NS);
+        for pid in 1..=4 {
+            assert!(waiting.add(pid, 7 + pid % 2, Rescan));
+        }
+        assert_eq!(scanned(&mut waiting), [2, 1, 4, 3]);
+    }
+
+    #[test]
+    fn only_so_many_wait() {
+        let mut waiting = WaitingScans::default();
+        for pid in 0..WAITING_MAX as u32 {
+            assert!(waiting.add(pid, 7, Rescan));
+        }
+        assert!(!waiting.add(WAITING_MAX as u32, 8, Sampled));
+        assert!(waiting.add(0, 7, Sampled));
+    }
+}
