@@ -15,6 +15,9 @@
 
 use std::ops::Range;
 
+/// Sections that hold the table: Go's own linker names the first, others move it.
+pub const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
+
 /// Most functions read: Kubernetes' largest program has 0.2 million.
 const FUNCTIONS_MAX: u64 = 1 << 21;
 /// Longest name: those of instantiated generic functions are the longest seen, at some thousand bytes.
@@ -112,6 +115,17 @@ impl<'b> Pclntab<'b> {
     pub fn functions(&self) -> impl Iterator<Item = Function<'b>> {
         let this = *self;
         (0..this.count).filter_map(move |number| this.function(number))
+    }
+
+    /// The function at a stated address.
+    pub fn find(&self, address: u64) -> Option<Function<'b>> {
+        let (mut from, mut to) = (0, self.count);
+        while from < to {
+            let middle = usize::midpoint(from, to);
+            let begin = self.text.checked_add(self.word(middle * 2 * self.width)?)?;
+            (from, to) = if begin <= address { (middle + 1, to) } else { (from, middle) };
+        }
+        self.function(from.checked_sub(1)?).filter(|function| function.range.contains(&address))
     }
 
     /// The word of an entry of the table of functions.

@@ -106,13 +106,27 @@ const SUITES: &[Suite] = &[
 struct Source {
     version: &'static str,
     sha256: &'static str,
+    /// It can have a function for each opcode, which clang alone compiles.
+    tail_calls: bool,
 }
 
-/// Sources of an interpreter without a GIL, the first that can be had. Debian packages none.
-const FREE_THREADED: &[Source] = &[
-    Source { version: "3.14.7", sha256: "3b48dac8fb59f62eaa67ac83c1eb12bda1b7a08406dd286e252c11a66be27f81" },
-    Source { version: "3.13.5", sha256: "93e583f243454e6e9e4588ca2c2662206ad961659863277afcdb96801647d640" },
+/// Sources of an interpreter without a GIL and with tail calls, the first that can be had: Debian packages neither, and
+/// the builds that installers of Python fetch have both.
+const BUILT: &[Source] = &[
+    Source {
+        version: "3.14.7",
+        sha256: "3b48dac8fb59f62eaa67ac83c1eb12bda1b7a08406dd286e252c11a66be27f81",
+        tail_calls: true,
+    },
+    Source {
+        version: "3.13.5",
+        sha256: "93e583f243454e6e9e4588ca2c2662206ad961659863277afcdb96801647d640",
+        tail_calls: false,
+    },
 ];
+
+/// The compiler that has the calling convention of tail calls.
+const CLANG: &str = "clang-19";
 
 /// Modules that no test imports; leaving them out halves the time to compile.
 const MODULES_LEFT_OUT: &str = "*disabled*
@@ -133,10 +147,10 @@ pub(crate) fn fetch() -> Result<Interpreters> {
             Err(error) => found.missing.push(format!("debian-{}: {error:#}", suite.name)),
         }
     }
-    let attempts = FREE_THREADED.iter().map(|source| source.free_threaded(&folder));
+    let attempts = BUILT.iter().map(|source| source.built(&folder));
     match first_success(attempts) {
         Ok(program) => found.programs.push(program),
-        Err(error) => found.missing.push(format!("built-3.14t: {error:#}")),
+        Err(error) => found.missing.push(format!("built-3.14t-tail: {error:#}")),
     }
     match workloads::venv("numpy", &["numpy"]) {
         Ok(program) => found.programs.push(program),
@@ -273,8 +287,8 @@ impl Source {
     fn unpacked(&self, folder: &Path) -> Result<PathBuf> {
         let (sources, version) = (folder.join("source"), self.version);
         let tree = sources.join(format!("Python-{version}"));
-        let archive = sources.join(format!("python-{version}.tar.xz"));
-        if tree.join("configure").exists() && !archive.exists() {
+        let file = sources.join(format!("python-{version}.tar.xz"));
+        if tree.join("configure").exists() && !file.exists() {
             return Ok(tree);
         }
         fs::create_dir_all(&sources)?;
@@ -284,21 +298,23 @@ impl Source {
         let address = format!("{archive}/pool/main/p/{package}/{package}_{version}.orig.tar.xz");
         // apt's helper checks the sum, and leaves no file when it differs.
         let mut fetch = apt.command("/usr/lib/apt/apt-helper");
-        fetch.args(["download-file", &address]).arg(&archive).arg(format!("SHA256:{}", self.sha256));
+        fetch.args(["download-file", &address]).arg(&file).arg(format!("SHA256:{}", self.sha256));
         sh::run(&mut fetch).with_context(|| format!("the source of CPython {version} cannot be had"))?;
-        sh::run(Command::new("tar").arg("--extract").arg("--file").arg(&archive).current_dir(&sources))?;
-        fs::remove_file(archive)?;
+        sh::run(Command::new("tar").arg("--extract").arg("--file").arg(&file).current_dir(&sources))?;
+        fs::remove_file(file)?;
         Ok(tree)
     }
 
-    /// An interpreter that was compiled with `--disable-gil`.
-    fn free_threaded(&self, folder: &Path) -> Result<PathBuf> {
-        let build = folder.join("build").join(format!("{}t", self.version));
+    /// An interpreter that was compiled with `--disable-gil`, and `--with-tail-call-interp` where that can be.
+    fn built(&self, folder: &Path) -> Result<PathBuf> {
+        let tail_calls = self.tail_calls && sh::which(CLANG).is_some();
+        let kind = if tail_calls { "t-tail" } else { "t" };
+        let build = folder.join("build").join(format!("{}{kind}", self.version));
         let done = build.join("done");
         if !fs::read_to_string(&done).is_ok_and(|text| text == RECIPE) {
             let tree = self.unpacked(folder)?;
             sh::step(
-                &format!("compile CPython {} without a GIL (two to five minutes)", self.version),
+                &format!("compile CPython {}{kind} (two to five minutes)", self.version),
                 "no registry has such a build for Linux",
             );
             fs::create_dir_all(build.join("Modules"))?;
@@ -306,6 +322,9 @@ impl Source {
             let mut configure = Command::new(tree.join("configure"));
             configure.args(["--quiet", "--disable-gil", "--without-ensurepip", "--disable-test-modules"]);
             configure.env("CFLAGS", "-O1 -g0").env("OPT", "-DNDEBUG").current_dir(&build);
+            if tail_calls {
+                configure.arg("--with-tail-call-interp").env("CC", CLANG);
+            }
             // Its own words are the reason why it is missing.
             let said = configure.output().context("cannot start configure")?;
             if !said.status.success() {
@@ -319,7 +338,7 @@ impl Source {
             sh::output(&mut make)?;
             fs::write(done, RECIPE)?;
         }
-        let name = format!("built-{}t", self.minor());
+        let name = format!("built-{}{kind}", self.minor());
         script(&folder.join("bin").join(name), &format!("exec {} \"$@\"", build.join("python").display()))
     }
 }

@@ -95,6 +95,25 @@ fn each_layout_gives_bounds_names_and_depths() {
 }
 
 #[test]
+fn an_address_is_of_the_function_around_it() {
+    for magic in [0xffff_fffa, 0xffff_fff0, 0xffff_fff1] {
+        let bytes = table(magic, TEXT, &FUNCTIONS);
+        let table = Pclntab::parse(&bytes).unwrap();
+        let check = |at: u64, expect: Option<&str>| {
+            let found =
+                table.find(TEXT.wrapping_add(at)).map(|function| str::from_utf8(function.name).unwrap());
+            assert_eq!(found, expect, "{at:x}");
+        };
+        check(u64::MAX, None);
+        check(0, Some("main.main"));
+        check(0x1ff, Some("main.main"));
+        check(0x200, Some("runtime.goexit.abi0"));
+        check(0xfff, Some(""));
+        check(0x1000, None);
+    }
+}
+
+#[test]
 fn an_unusable_header_gives_its_reason() {
     let good = table(0xffff_fff1, TEXT, &FUNCTIONS);
     let check = |what: &str, at: usize, bytes: &[u8], expect: NoPclntab| {
@@ -137,6 +156,9 @@ proptest::proptest! {
         }
         bytes.truncate(length);
         let Ok(table) = Pclntab::parse(&bytes) else { return Ok(()) };
+        if let Some(found) = table.find(TEXT + at as u64 * 8) {
+            proptest::prop_assert!(found.range.contains(&(TEXT + at as u64 * 8)));
+        }
         for function in table.functions() {
             proptest::prop_assert!(function.range.start < function.range.end);
             let mut before = function.range.start;

@@ -56,7 +56,7 @@ pub(super) fn eval_ranges<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, symbol: Symbol) 
 }
 
 /// Targets of direct jumps out of the part, each once.
-fn jumps_out_of<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, [begin, end]: [u64; 2]) -> Vec<u64> {
+pub(super) fn jumps_out_of<'a, R: ReadRef<'a>>(elf: &Elf<'a, R>, [begin, end]: [u64; 2]) -> Vec<u64> {
     let text = elf.bytes_at(begin, (end - begin).min(PART_MAX)).unwrap_or_default();
     let mut targets: Vec<u64> = Decoder::with_ip(64, text, begin, DecoderOptions::NONE)
         .iter()

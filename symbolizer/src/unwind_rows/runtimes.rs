@@ -23,7 +23,7 @@ use super::frames::{ADDRESS_MAX, Frame, Slice, pack};
 use super::rules::{END, Interner, SIGNAL};
 use super::stats::{BuildStats, Count};
 use super::uncovered::ReadAt;
-use crate::pclntab::{Function, Pclntab};
+use crate::pclntab::{Function, Pclntab, SECTIONS};
 
 const LE: LittleEndian = LittleEndian;
 
@@ -106,9 +106,7 @@ impl Runtimes {
         stats: &mut BuildStats,
     ) -> Self {
         let sections = Sections::of(headers).unwrap_or_default();
-        if let Some(section) =
-            sections.named(b".gopclntab").or_else(|| sections.named(b".data.rel.ro.gopclntab"))
-        {
+        if let Some(section) = SECTIONS.iter().find_map(|name| sections.named(name.as_bytes())) {
             let bytes = contents(section, file, PCLNTAB_BYTES_MAX);
             let table = bytes.as_deref().map(Pclntab::parse);
             return match table {

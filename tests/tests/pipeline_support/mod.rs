@@ -163,7 +163,7 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
                     began_ns: number(since),
                     comm: encode::comm(comm),
                     stack: rest.first().map_or(wake_stack::SENT, |reason| number(reason) as u32),
-                    reserved: 0,
+                    ..Wake::default()
                 };
                 encode::wake(&mut batch, &wake);
             }

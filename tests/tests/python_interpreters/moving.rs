@@ -52,7 +52,9 @@ pub(crate) fn wrong(frames: &[String], calls: &Calls) -> Option<String> {
             return Some(format!("{caller} on line {line} below {callee}"));
         }
     }
-    None
+    // Functions of opcodes are the evaluation loop, which Python frames stand for.
+    let opcode = |pair: &[String]| python_frame(&pair[0]).is_some() && pair[1].starts_with("_TAIL_CALL_");
+    frames.windows(2).any(opcode).then(|| "an opcode is shown".to_owned())
 }
 
 fn check(profiler: &Path, python: &Python, calls: &Calls) {
@@ -66,14 +68,19 @@ fn check(profiler: &Path, python: &Python, calls: &Calls) {
 }
 
 fn check_stacks(stacks: &[(Vec<String>, u64)], python: &Python, what: &str, calls: &Calls) {
-    let (mut compared, mut equal, mut gaps) = (0, 0, 0);
+    let (mut compared, mut equal, mut gaps, mut not_yet_known) = (0, 0, 0, 0);
     let mut complaints = Vec::new();
+    let (name, jit) = (&python.name, python.name.ends_with("-jit"));
     for (frames, count) in stacks {
         // The thread that waits for the end of the input, and the start of the capture.
         if !frames.iter().any(|frame| frame.starts_with("python_moving.py:") || frame.starts_with("via_")) {
             continue;
         }
         compared += count;
+        if jit && frames.iter().any(|frame| frame == "[unknown: no-mapping]") {
+            not_yet_known += count;
+            continue;
+        }
         if broken(frames) {
             gaps += count;
             continue;
@@ -83,10 +90,14 @@ fn check_stacks(stacks: &[(Vec<String>, u64)], python: &Python, what: &str, call
             Some(complaint) => complaints.push(format!("{complaint}, {count} times: {}", frames.join(";"))),
         }
     }
-    row(&python.name, what, 1, compared, equal, gaps);
+    row(&python.name, what, 1, compared, equal, gaps + not_yet_known);
     assert!(complaints.is_empty(), "{}, {what}: {complaints:#?}", python.name);
-    // Code that a JIT made just now lies in no mapping that is known yet: a few, however long the capture.
-    let name = &python.name;
+    // A JIT makes code all the time, and its memory is known once the profiler has run and read the list of mappings
+    // again: how many samples fall before that depends on who else wants the CPUs.
+    assert!(
+        not_yet_known <= compared / 20,
+        "{name}, {what}: {not_yet_known} of {compared} in no known mapping"
+    );
     assert!(equal > 100 && gaps <= 10 + compared / 200, "{name}, {what}: {equal} equal, {gaps} gaps");
 }
 

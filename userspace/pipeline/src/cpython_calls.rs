@@ -84,6 +84,10 @@ const NAMES: &[&str] = &[
     "vectorcall_unbound",
 ];
 
+/// How names of opcodes begin that are functions: since 3.14 the evaluation loop of an interpreter that was built with
+/// clang (`--with-tail-call-interp`) enters the first one, and each jumps to the next (Python/ceval_macros.h).
+const TAIL_CALLED: &str = "_TAIL_CALL_";
+
 /// What a frame is to the frames beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Part {
@@ -151,7 +155,7 @@ impl CpythonCalls {
 /// Compilers append what they did to a function (`.part.0`, `.lto_priv.1`).
 fn is_call_chain(symbol: &str) -> bool {
     let name = symbol.split('.').next().unwrap_or(symbol);
-    NAMES.binary_search(&name).is_ok()
+    NAMES.binary_search(&name).is_ok() || name.starts_with(TAIL_CALLED)
 }
 
 #[cfg(test)]
@@ -219,6 +223,11 @@ mod tests {
         check(
             "e p cfunction_vectorcall_O list_sort PyObject_CallOneArg _PyEval_Vector e p",
             "e p cfunction_vectorcall_O* list_sort PyObject_CallOneArg* _PyEval_Vector* e p",
+        );
+        // Each opcode is a function where the interpreter was built with tail calls.
+        check(
+            "e p _TAIL_CALL_CALL.llvm.7 PyObject_Vectorcall list_sort e p _TAIL_CALL_LOAD_FAST",
+            "e p _TAIL_CALL_CALL.llvm.7* PyObject_Vectorcall* list_sort e p _TAIL_CALL_LOAD_FAST*",
         );
     }
 

@@ -19,6 +19,8 @@ use object::elf::FileHeader64;
 use object::read::elf::ElfFile;
 use object::{LittleEndian, Object as _, ObjectSection as _};
 
+use super::runtime_names::{RuntimeNames, file_range};
+
 /// Bytes of a symbol in a file.
 const SYMBOL_BYTES: usize = 24;
 /// Most bytes of a decompressed `.gnu_debugdata`; those of distributions have some hundred thousand.
@@ -34,11 +36,12 @@ pub(super) struct Image {
     tables: OnceCell<Tables>,
 }
 
-/// The static and the dynamic symbols of a file.
-#[derive(Debug)]
+/// The static and the dynamic symbols of a file, and what stands in for the former.
+#[derive(Debug, Default)]
 struct Tables {
     fixed: Table,
     dynamic: Table,
+    runtime: RuntimeNames,
 }
 
 #[derive(Debug, Default)]
@@ -81,10 +84,13 @@ impl Image {
         let bytes = self.bytes();
         // Few functions have a dynamic symbol: one without a size must not cover all that follows it.
         let found = tables.fixed.find(bytes, address, true);
-        match found.or_else(|| tables.dynamic.find(bytes, address, false)) {
+        let found = found.or_else(|| tables.dynamic.find(bytes, address, false));
+        match found.or_else(|| tables.runtime.find(bytes, address)) {
             Some([]) => Err(NoSymbol::NotCovered),
             Some(name) => Ok(name),
-            None if tables.fixed.symbols.of(bytes).is_empty() => Err(NoSymbol::NoSymbolTable),
+            None if tables.fixed.symbols.of(bytes).is_empty() && tables.runtime.is_none() => {
+                Err(NoSymbol::NoSymbolTable)
+            }
             None => Err(NoSymbol::NotCovered),
         }
     }
@@ -103,7 +109,7 @@ impl Image {
 impl Tables {
     fn of(data: &[u8]) -> Self {
         let Ok(elf) = Elf::parse(data) else {
-            return Self { fixed: Table::default(), dynamic: Table::default() };
+            return Self::default();
         };
         let mut fixed = Table::of(data, mapped(&elf, ".symtab"), mapped(&elf, ".strtab"));
         if fixed.symbols.of(data).is_empty()
@@ -111,18 +117,15 @@ impl Tables {
         {
             fixed = Table::of(data, Bytes::Unpacked(symbols), Bytes::Unpacked(names));
         }
-        Self { fixed, dynamic: Table::of(data, mapped(&elf, ".dynsym"), mapped(&elf, ".dynstr")) }
+        let stripped = fixed.symbols.of(data).is_empty();
+        let runtime = if stripped { RuntimeNames::of(data, &elf) } else { RuntimeNames::None };
+        Self { fixed, dynamic: Table::of(data, mapped(&elf, ".dynsym"), mapped(&elf, ".dynstr")), runtime }
     }
 }
 
 /// Where a section is in the file, if it has bytes there.
 fn mapped(elf: &Elf<'_>, name: &str) -> Bytes {
-    let range = elf.section_by_name(name).and_then(|section| section.file_range());
-    let range = range.and_then(|(begin, size)| {
-        let (begin, size) = (usize::try_from(begin).ok()?, usize::try_from(size).ok()?);
-        Some(begin..begin.checked_add(size)?)
-    });
-    Bytes::Mapped(range.unwrap_or_default())
+    Bytes::Mapped(file_range(elf, name).unwrap_or_default())
 }
 
 /// Symbols and names of the small ELF file that a stripped program may carry in `.gnu_debugdata`, packed by xz.

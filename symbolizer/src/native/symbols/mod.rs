@@ -19,6 +19,7 @@ mod debug;
 mod function_start;
 mod image;
 mod nesting;
+mod runtime_names;
 mod serve;
 mod tables;
 

@@ -1,0 +1,67 @@
+//! Names that the tables of a language's runtime give, where a file has no symbols.
+//!
+//! Owns: [`RuntimeNames`]. Because: strippers take symbols and leave what the runtime itself walks stacks and jumps by:
+//! Go's table of functions, and the table of opcodes of CPython's tail-calling interpreter. Does not: read symbol
+//! tables, or guess.
+
+use std::ops::Range;
+
+use object::elf::FileHeader64;
+use object::read::elf::ElfFile;
+use object::{LittleEndian, Object as _, ObjectSection as _};
+
+use crate::pclntab::{Pclntab, SECTIONS};
+use crate::python::opcode_functions;
+
+/// What the tables of a runtime name.
+#[derive(Debug, Default)]
+pub(super) enum RuntimeNames {
+    /// There are none.
+    #[default]
+    None,
+    /// Where Go's table is in the file.
+    Go(Range<usize>),
+    /// Functions of opcodes, ascending.
+    Python(Vec<(Range<u64>, String)>),
+}
+
+/// Where a section is in the file, if it has bytes there.
+pub(super) fn file_range(elf: &ElfFile<'_, FileHeader64<LittleEndian>>, name: &str) -> Option<Range<usize>> {
+    let (begin, size) = elf.section_by_name(name)?.file_range()?;
+    let (begin, size) = (usize::try_from(begin).ok()?, usize::try_from(size).ok()?);
+    Some(begin..begin.checked_add(size)?)
+}
+
+impl RuntimeNames {
+    /// Looks for tables in a file.
+    pub(super) fn of(data: &[u8], elf: &ElfFile<'_, FileHeader64<LittleEndian>>) -> Self {
+        if let Some(range) = SECTIONS.iter().find_map(|name| file_range(elf, name)) {
+            return Self::Go(range);
+        }
+        match opcode_functions(data) {
+            found if found.is_empty() => Self::None,
+            found => Self::Python(found),
+        }
+    }
+
+    /// Whether there are any.
+    pub(super) fn is_none(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    /// The name of the function at an address.
+    pub(super) fn find<'d>(&'d self, data: &'d [u8], address: u64) -> Option<&'d [u8]> {
+        match self {
+            Self::None => None,
+            Self::Go(range) => {
+                let table = Pclntab::parse(data.get(range.clone())?).ok()?;
+                table.find(address).map(|function| function.name).filter(|name| !name.is_empty())
+            }
+            Self::Python(functions) => {
+                let behind = functions.partition_point(|(range, _)| range.start <= address);
+                let (range, name) = functions.get(behind.checked_sub(1)?)?;
+                range.contains(&address).then_some(name.as_bytes())
+            }
+        }
+    }
+}
