@@ -140,9 +140,10 @@ import fcntl, os, pty, select, struct, sys, termios, time
 drawn, command = sys.argv[1].encode(), sys.argv[2:]
 pid, master = pty.fork()
 if pid == 0:
+    # Before the program looks: a terminal without a size has room for nothing.
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 80, 0, 0))
     os.environ['TERM'] = 'xterm-256color'
     os.execv(command[0], command)
-fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 80, 0, 0))
 seen, end = b'', time.time() + 60
 while drawn not in seen:
     assert time.time() < end, seen
