@@ -6,6 +6,8 @@
 ('samples', 6)
 >>> [(node.name, node.exclusive()) for node in profile.walk() if node.exclusive()]
 [('gemm', 70), ('relu', 10), ('load', 20)]
+>>> profile.table("nodes").shape
+(6, 11)
 
 `open` reads whatever `deepctx-bpf report` reads, without root. `Profile.table` gives tables to pandas, polars and
 DuckDB without a copy, `Profile.findings` what the rules conclude, and `analyze` runs rules of your own beside them.

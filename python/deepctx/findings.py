@@ -104,7 +104,7 @@ class Finding:
     #: What to do.
     advice: str = ""
     #: Parameters of the rule as they were used.
-    parameters: Mapping[str, float] = field(default_factory=dict)
+    parameters: Mapping[str, float] = field(default_factory=dict[str, float])
     #: Values that the rule looked at, and those of them that are affected.
     datapoints: int = 0
     violations: int = 0
@@ -122,10 +122,10 @@ class Finding:
         """The finding as in `analyze --format json`."""
         fields = asdict(self)
         fields["severity"] = self.severity
-        fields["gain"] = {"label": self.gain.label, "because": self.gain.because}
+        gain: dict[str, str | float] = {"label": self.gain.label, "because": self.gain.because}
         if self.gain.at_most_percent is not None:
-            fields["gain"]["at_most_percent"] = self.gain.at_most_percent
-        return fields
+            gain["at_most_percent"] = self.gain.at_most_percent
+        return {**fields, "gain": gain}
 
     @staticmethod
     def from_dict(fields: Mapping[str, Any]) -> Finding:

@@ -58,8 +58,13 @@ class Profile(_native.Profile):
 
     @property
     def metrics(self) -> list[Metric]:
-        """The metrics that the profile has values of."""
-        found = []
+        """The metrics that the profile has values of.
+
+        >>> import deepctx
+        >>> deepctx.open("examples/run.folded").metrics
+        [Metric(name='samples', unit='count', total=100)]
+        """
+        found: list[Metric] = []
         for row in json.loads(self._totals()):
             field = next(field for field in row if field.startswith("value_"))
             found.append(Metric(row["metric"], field.removeprefix("value_"), row[field]))
@@ -93,11 +98,22 @@ class Profile(_native.Profile):
         return self.root.walk()
 
     def filter(self, predicate: Callable[[_native.Node], object]) -> list[_native.Node]:
-        """The contexts for which `predicate` is true, callers first."""
+        """The contexts for which `predicate` is true, callers first.
+
+        >>> import deepctx
+        >>> profile = deepctx.open("examples/run.folded")
+        >>> [node.label for node in profile.filter(lambda node: node.exclusive() >= 20)]
+        ['gemm', 'load']
+        """
         return [node for node in self.walk() if predicate(node)]
 
     def group_by(self, key: Callable[[_native.Node], Key], metric: str | None = None) -> dict[Key, int]:
-        """By key: the exclusive values of its contexts, in the metric's unit. Their sum is the metric's total."""
+        """By key: the exclusive values of its contexts, in the metric's unit. Their sum is the metric's total.
+
+        >>> import deepctx
+        >>> deepctx.open("examples/run.folded").group_by(lambda node: node.depth)
+        {3: 80, 2: 20}
+        """
         sums: dict[Key, int] = {}
         for node in self.walk():
             if value := node.exclusive(metric):
@@ -106,7 +122,16 @@ class Profile(_native.Profile):
         return sums
 
     def report(self, metric: str | None = None, rows: int = 10) -> dict[str, Any]:
-        """All tables of a report, as `deepctx-bpf report --format json` has them."""
+        """All tables of a report, as `deepctx-bpf report --format json` has them: lists of at most `rows` dictionaries.
+
+        The unit of a field is the end of its name (`value_ns`, `exclusive_percent`). `rows_left_out` says how many rows
+        more a table has. ValueError: there are no values of the metric.
+
+        >>> import deepctx
+        >>> report = deepctx.open("examples/run.folded").report(rows=1)
+        >>> [row["function"] for row in report["functions"]], report["rows_left_out"]["functions"]
+        (['gemm'], 4)
+        """
         report: dict[str, Any] = json.loads(self._report(metric, rows))
         return report
 
@@ -117,13 +142,19 @@ class Profile(_native.Profile):
         return Analysis(tuple(findings), tuple(Check(**check) for check in found["checks"]))
 
     def findings(self, only: Sequence[str] = (), skip: Sequence[str] = ()) -> Sequence[Finding]:
-        """What the built-in rules conclude, largest gain first."""
+        """What the built-in rules conclude, largest gain first. ValueError: there is no such rule.
+
+        >>> import deepctx
+        >>> [finding.rule for finding in deepctx.open("examples/run.folded").findings()]
+        ['hotspot']
+        """
         return self.analysis(only, skip).findings
 
     def to_networkx(self) -> Any:
         """The contexts as a `networkx.DiGraph` from callers to callees.
 
-        A context is its number, with `name`, `kind` and, by metric, the pair of exclusive and inclusive values.
+        A context is its number, with `name`, `kind` and, in `metrics`, by metric the pair of exclusive and inclusive
+        values in the metric's unit. ImportError: networkx is not installed.
         """
         graph = _needed("networkx", "networkx").DiGraph()
         for node in self.walk():
@@ -133,7 +164,10 @@ class Profile(_native.Profile):
         return graph
 
     def to_hatchet(self, metric: str | None = None) -> Any:
-        """The contexts as a `hatchet.GraphFrame`."""
+        """The contexts as a `hatchet.GraphFrame`: a row for each, its values in the metric's unit.
+
+        ImportError: hatchet is not installed. ValueError: there are no values of the metric.
+        """
         hatchet = _needed("hatchet", "llnl-hatchet")
         # The second part of the document is a table of devices, which hatchet does not read.
         return hatchet.GraphFrame.from_literal(json.loads(self._hatchet(metric))[:1])
@@ -202,7 +236,16 @@ def open(path: str | os.PathLike[str]) -> Profile:
 
 
 def diff(before: Profile, after: Profile, metric: str | None = None, rows: int = 10) -> Diff:
-    """What changed between two profiles: of functions and contexts each the `rows` largest changes."""
+    """What changed between two profiles: of functions and contexts each the `rows` largest changes.
+
+    Shares of the metric are compared, so that a longer capture is no change. ValueError: neither profile has values of
+    the metric.
+
+    >>> import deepctx
+    >>> before, after = deepctx.open("examples/run.folded"), deepctx.open("examples/slower.folded")
+    >>> [f"{change.frames[-1]} {change.change:+.2f}" for change in deepctx.diff(before, after).functions]
+    ['load +0.72', 'gemm -0.63', 'relu -0.09']
+    """
     changes = json.loads(_native.diff_json(before, after, metric, rows))
     sides = (Change(**row) for row in changes["functions"]), (Change(**row) for row in changes["contexts"])
     functions, contexts = (tuple(rows) for rows in sides)

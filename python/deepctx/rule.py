@@ -78,7 +78,8 @@ def analyze(
 
 def valid(rules: Iterable[type[Rule] | Rule], taken: Iterable[str]) -> list[Rule]:
     """One of each rule. ValueError: one has no name, no check, or a name that is taken."""
-    names, made = set(taken), []
+    names = set(taken)
+    made: list[Rule] = []
     for given in rules:
         rule = given() if isinstance(given, type) else given
         name, kind = getattr(rule, "name", None), type(rule).__name__
@@ -96,12 +97,9 @@ def valid(rules: Iterable[type[Rule] | Rule], taken: Iterable[str]) -> list[Rule
 def run(rule: Rule, profile: Profile) -> tuple[Check, Sequence[Finding]]:
     """Runs one rule: whatever it raises becomes a sentence."""
     try:
-        found = list(itertools.islice(rule.check(profile), FINDINGS_MAX + 1))
+        found = [_finding(given) for given in itertools.islice(rule.check(profile), FINDINGS_MAX + 1)]
         if len(found) > FINDINGS_MAX:
             raise ValueError(f"it has more than {FINDINGS_MAX} findings")
-        for finding in found:
-            if not isinstance(finding, Finding):
-                raise TypeError(f"`check` must give findings, not {type(finding).__name__}")
     except NotChecked as reason:
         return Check(rule.name, "not-checked", 0, str(reason), reason.record_with), ()
     except Exception as error:
@@ -111,6 +109,13 @@ def run(rule: Rule, profile: Profile) -> tuple[Check, Sequence[Finding]]:
     ]
     datapoints = max((finding.datapoints for finding in named), default=0)
     return Check(rule.name, "findings" if named else "healthy", datapoints), named
+
+
+def _finding(given: object) -> Finding:
+    """What a rule gave. TypeError: it is no finding."""
+    if not isinstance(given, Finding):
+        raise TypeError(f"`check` must give findings, not {type(given).__name__}")
+    return given
 
 
 def sentence(error: BaseException) -> str:

@@ -136,14 +136,15 @@ def main(rules: str, path: str, deadline_s: float = DEADLINE_S, selection: dict[
 
     for number, name in enumerate(names):
         try:
-            line = _isolated(functools.partial(checked, number), deadline_s)
+            line: dict[str, Any] = _isolated(functools.partial(checked, number), deadline_s)
         except RuntimeError as error:
             line = {"check": dataclasses.asdict(Check(name, "failed", 0, str(error))), "findings": []}
         put(line)
     return 0
 
 
-if __name__ == "__main__":
+def _command() -> int:
+    """The command line; its exit code."""
     parser = argparse.ArgumentParser(prog="python3 -m deepctx.rules", description="Runs rules written in Python.")
     parser.add_argument("rules", metavar="FILE", help="the file with the rules")
     parser.add_argument("profile", metavar="PROFILE", help="what to check")
@@ -152,4 +153,8 @@ if __name__ == "__main__":
     parser.add_argument("--path", metavar="QUERY", help="only stacks that match this query")
     asked = parser.parse_args()
     selection = {"metric": asked.metric, "filter": asked.filter, "path": asked.path}
-    sys.exit(main(asked.rules, asked.profile, selection=selection))
+    return main(asked.rules, asked.profile, selection=selection)
+
+
+if __name__ == "__main__":
+    sys.exit(_command())

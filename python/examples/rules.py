@@ -1,13 +1,15 @@
 """A rule for `python3 -m deepctx.rules examples/rules.py PROFILE`: a loader that takes too much."""
 
-from deepctx import Figure, Finding, Gain, Rule
+from collections.abc import Iterator
+
+from deepctx import Figure, Finding, Gain, Profile, Rule
 
 
 class Loading(Rule):
     name = "loading-share"
     title = "loading takes more than a tenth"
 
-    def check(self, profile):
+    def check(self, profile: Profile) -> Iterator[Finding]:
         total = profile.root.inclusive()
         loading = sum(node.inclusive() for node in profile.filter(lambda node: node.name == "load"))
         if loading * 10 > total:

@@ -29,7 +29,7 @@ pub(crate) struct Profile {
     loaded: Arc<Loaded>,
 }
 
-/// What [`Profile::_part`] selects, for the constructor of Python's own class.
+/// A part of a profile that was selected, for the constructor of `Profile`.
 #[pyclass(frozen, module = "deepctx._native")]
 pub(crate) struct Part {
     loaded: Arc<Loaded>,
@@ -140,7 +140,9 @@ impl Profile {
         ["nodes", "metrics"].iter().chain(rows::NAMES).copied().collect()
     }
 
-    /// A table with all its rows, by a metric. ValueError: there is no such table, or no value of the metric.
+    /// A table with all its rows, by a metric. The unit of a column is the end of its name: `time_exclusive_ns`.
+    ///
+    /// ValueError: there is no such table, or no value of the metric.
     #[pyo3(signature = (name, metric=None))]
     fn table(&self, py: Python<'_>, name: &str, metric: Option<&str>) -> PyResult<Table> {
         let metric = self.metric_of(metric)?;
@@ -160,7 +162,9 @@ impl Profile {
         Ok(Table::new(name, batch))
     }
 
-    /// A flame graph as an SVG document.
+    /// A flame graph as an SVG document: a frame's width is its inclusive value.
+    ///
+    /// ValueError: there is no value of the metric.
     #[pyo3(signature = (metric=None))]
     fn flamegraph_svg(&self, py: Python<'_>, metric: Option<&str>) -> PyResult<String> {
         self.export(py, Format::Svg, metric)

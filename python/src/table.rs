@@ -35,13 +35,13 @@ impl Table {
         &self.name
     }
 
-    /// Names of the columns.
+    /// Names of the columns, in their order.
     #[getter]
     fn column_names(&self) -> Vec<String> {
         self.batch.schema().fields().iter().map(|field| field.name().clone()).collect()
     }
 
-    /// How many rows and columns there are.
+    /// How many rows and columns there are: `(rows, columns)`.
     #[getter]
     fn shape(&self) -> (usize, usize) {
         (self.batch.num_rows(), self.batch.num_columns())

@@ -1,5 +1,6 @@
 """Tests of the module: each is a sentence that is true."""
 
+import ast
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import deepctx
+from deepctx import _native
 
 STACKS = """\
 main;step;gemm 70
@@ -31,6 +33,20 @@ def folded(tmp_path: pathlib.Path) -> pathlib.Path:
 @pytest.fixture
 def profile(folded: pathlib.Path) -> deepctx.Profile:
     return deepctx.open(folded)
+
+
+def test_the_stub_documents_what_the_library_does():
+    """Editors show the stub's texts, `help` the library's."""
+    stub = ast.parse(pathlib.Path(deepctx.__file__).with_name("_native.pyi").read_text())
+    documented = 0
+    for kind in (node for node in stub.body if isinstance(node, ast.ClassDef)):
+        members = [node for node in kind.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
+        for node in (kind, *members):
+            there = getattr(_native, kind.name) if node is kind else getattr(getattr(_native, kind.name), node.name)
+            texts = ((text or "").split() for text in (ast.get_docstring(node), there.__doc__))
+            assert next(texts) == next(texts) != [], f"{kind.name}.{node.name}"
+            documented += 1
+    assert documented > 30
 
 
 def test_walk_visits_callers_before_callees(profile):

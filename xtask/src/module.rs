@@ -1,7 +1,7 @@
 //! `cargo xtask module`: the Python module `deepctx`, as a package that can be imported, and its tests.
 //!
 //! Owns: what lies in the package, and the private environment of its tests. Because: the module's tests are Python's,
-//! and must run what users import, with the packages that read its tables. Does not: write a wheel.
+//! and must run what users import, with the packages that read its tables. Does not: write the wheel; `dist` does.
 //!
 //! ```text
 //! target/module/deepctx      the package, for PYTHONPATH
@@ -9,7 +9,9 @@
 //! ```
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
@@ -21,14 +23,21 @@ pub(crate) const LIBRARY: &str = "libdeepctx_native.so";
 /// The profile that cargo builds with by itself, whose folder is called `debug`.
 pub(crate) const DEV: &str = "dev";
 
-/// What reads tables and trees, checks types and runs tests.
+/// The oldest CPython: the library keeps to its stable interface, as `pyo3`'s feature in the workspace's manifest says.
+pub(crate) const OLDEST: (u8, u8) = (3, 10);
+
+/// What reads tables and trees, checks types, executes notebooks and runs tests.
 const PACKAGES: &[&str] = &[
     "duckdb==2.0.0",
+    "ipykernel==7.4.0",
     "mypy==2.4.1",
+    "nbclient==0.11.0",
     "networkx==3.6.1",
     "pandas==2.3.3",
     "polars==2.1.0",
     "pyarrow==26.0.1",
+    // With node, which it runs on.
+    "pyright[nodejs]==1.1.414",
     "pytest==9.2.0",
 ];
 
@@ -50,19 +59,29 @@ fn built(profile: &str, packages: &[&str]) -> Result<PathBuf> {
 fn assemble(library: &Path) -> Result<PathBuf> {
     let package = sh::target_dir().join("module/deepctx");
     sh::remove(&package)?;
-    fs::create_dir_all(&package)?;
-    let sources = sh::root().join("python/deepctx");
-    for entry in fs::read_dir(&sources).with_context(|| sources.display().to_string())? {
-        let entry = entry?;
-        if entry.file_type()?.is_file() {
-            fs::copy(entry.path(), package.join(entry.file_name()))?;
-        }
-    }
-    fs::copy(library, package.join("_native.abi3.so")).with_context(|| library.display().to_string())?;
+    lay_out(library, &package)?;
     Ok(package)
 }
 
-/// Runs the module's tests: types, examples in its texts, behaviour, and `analyze --rules` of the command.
+/// Lays the files of the package out in a folder, readable by all, whatever the checkout's modes are.
+pub(crate) fn lay_out(library: &Path, package: &Path) -> Result<()> {
+    fs::create_dir_all(package)?;
+    let sources = sh::root().join("python/deepctx");
+    let mut files = vec![(library.to_owned(), package.join("_native.abi3.so"))];
+    for entry in fs::read_dir(&sources).with_context(|| sources.display().to_string())? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            files.push((entry.path(), package.join(entry.file_name())));
+        }
+    }
+    for (from, to) in files {
+        fs::copy(&from, &to).with_context(|| from.display().to_string())?;
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o644))?;
+    }
+    Ok(())
+}
+
+/// Runs the module's tests: types, examples in its texts, behaviour, the notebook, `analyze --rules` of the command.
 /// `built_with_tests` is the library and the command, where the workspace's tests have them compiled: built again, the
 /// command would be replaced under other tests that run it.
 pub(crate) fn test(built_with_tests: Option<(&Path, &Path)>) -> Result<()> {
@@ -79,16 +98,22 @@ pub(crate) fn test(built_with_tests: Option<(&Path, &Path)>) -> Result<()> {
         // Nothing is written beside the sources.
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command.env("DEEPCTX_BPF", &product);
+        // pyright looks for node there.
+        command.env("PATH", sh::path_with(&[&environment.join("bin")])?);
         sh::run(command.env("PYTHONPATH", package.parent().unwrap_or(Path::new("."))))
     };
-    run("mypy", &["--strict", "--cache-dir=/dev/null", "deepctx"])?;
+    run("mypy", &["--strict", "--cache-dir=/dev/null", "deepctx", "examples/rules.py"])?;
+    // What to check and how strictly: `pyrightconfig.json`.
+    run("pyright", &["--warnings"])?;
     let installed = package.display().to_string();
     let quiet = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "--doctest-modules"];
     run("pytest", &[&quiet[..], &["tests", &installed]].concat())
 }
 
-/// The environment, which is made if it is not there.
-fn environment() -> Result<PathBuf> {
+/// The environment, which is made if it is not there. Tests that run side by side want the same.
+pub(crate) fn environment() -> Result<PathBuf> {
+    static MADE: Mutex<()> = Mutex::new(());
+    let _made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = sh::target_dir().join("validators/module");
     fs::create_dir_all(&folder)?;
     sh::unless_made(&folder, &PACKAGES.join(" "), |python| {
@@ -98,4 +123,16 @@ fn environment() -> Result<PathBuf> {
         sh::run(pip.args(PACKAGES))
     })?;
     Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_python_is_the_one_of_the_manifest() {
+        let manifest = fs::read_to_string(sh::root().join("Cargo.toml")).unwrap();
+        let (major, minor) = OLDEST;
+        assert!(manifest.contains(&format!("\"abi3-py{major}{minor}\"")), "pyo3 has another feature");
+    }
 }

@@ -103,6 +103,11 @@ const NEEDS: &[Need] = &[
         "perf is the peer in benchmarks and an oracle for live stacks",
     ),
     test_need(
+        "clang-19",
+        Probe::Program("clang-19"),
+        "it alone compiles CPython with a function for each opcode, as installers of Python fetch it",
+    ),
+    test_need(
         "golang-go",
         Probe::Program("go"),
         "Go's pprof reads the exports in its format, and stacks of a Go program are tested",

@@ -193,6 +193,14 @@ pub(crate) fn which(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
+/// `PATH` with more folders, which are looked in first.
+pub(crate) fn path_with(folders: &[&Path]) -> Result<OsString> {
+    let rest = std::env::var_os("PATH").unwrap_or_default();
+    let first = folders.iter().map(|folder| folder.to_path_buf());
+    std::env::join_paths(first.chain(std::env::split_paths(&rest)))
+        .with_context(|| format!("{folders:?} cannot stand in PATH"))
+}
+
 /// Announces a step and why it is taken.
 pub(crate) fn step(what: &str, because: &str) {
     eprintln!("==> {what}\n    because {because}");

@@ -10,7 +10,7 @@ use super::epoch;
 use super::needs::Needs;
 use super::tree::Tree;
 use crate::apt::Apt;
-use crate::sh;
+use crate::{module, sh};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,35 +23,37 @@ const GLIBC: &str = "2.31";
 const LIBRARIES: (&str, [&str; 2]) = ("bullseye", ["libelf-dev", "zlib1g-dev"]);
 /// Optimized over crates; see `profile.dist` in the workspace's manifest.
 const PROFILE: &str = "dist";
+/// Program, collector and Python module.
+const PACKAGES: [&str; 3] = ["deepctx-bpf", "deepctx-collector", "deepctx-python"];
 
 /// A program to pack; the collector lies beside it.
 pub(super) struct Product {
     pub(super) program: PathBuf,
+    /// The library of the Python module.
+    pub(super) module: PathBuf,
     /// What linked it.
     linker: String,
 }
 
 impl Product {
-    /// One that somebody built.
-    pub(super) fn given(program: &Path) -> Self {
-        Self { program: program.to_owned(), linker: "elsewhere".to_owned() }
+    /// One that somebody built, with the module's library.
+    pub(super) fn given(program: &Path, module: &Path) -> Self {
+        Self { program: program.to_owned(), module: module.to_owned(), linker: "elsewhere".to_owned() }
     }
 }
 
-/// Builds program and collector.
+/// Builds program, collector and module.
 pub(super) fn build() -> Result<Product> {
     sh::step("build deepctx-bpf", "for every distribution since glibc 2.31, without other libraries");
     let tools = tools("dist-tools", TOOLS)?;
     let libraries = libraries()?;
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let mut path = vec![tools.join("bin")];
-    path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
     let mut cargo = sh::command("cargo");
     cargo
         .args(["zigbuild", "--locked", "--profile", PROFILE])
-        .args(["--package", "deepctx-bpf", "--package", "deepctx-collector"])
+        .args(PACKAGES.iter().flat_map(|package| ["--package", package]))
         .args(["--features", "deepctx-bpf/static", "--target", &format!("{triple}.{GLIBC}")])
-        .env("PATH", std::env::join_paths(path)?)
+        .env("PATH", sh::path_with(&[&tools.join("bin")])?)
         .env("RUSTFLAGS", remapped()?)
         .env("LIBBPF_SYS_EXTRA_CFLAGS", format!("-I{}", libraries.join("usr/include").display()))
         .env(
@@ -63,7 +65,7 @@ pub(super) fn build() -> Result<Product> {
         .env("SOURCE_DATE_EPOCH", epoch()?);
     sh::run(&mut cargo)?;
     let program = sh::target_dir().join(triple).join(PROFILE).join("deepctx-bpf");
-    Ok(Product { program, linker: TOOLS.join(", ") })
+    Ok(Product { module: program.with_file_name(module::LIBRARY), program, linker: TOOLS.join(", ") })
 }
 
 /// Flags that keep the folders of this machine out of the program: those of this checkout, of crates and of the

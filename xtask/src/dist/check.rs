@@ -7,15 +7,15 @@ use super::archive::Effort;
 use super::build::Product;
 use super::tree::{COLLECTOR, NAME, PROGRAM};
 use super::{Packages, pack};
-use crate::sh;
+use crate::{module, sh};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Packs a program twice and checks the packages: for tests.
-pub(crate) fn of_product(program: &Path) -> Result<()> {
-    let product = Product::given(program);
+/// Packs a program and the module's library twice and checks the packages: for tests.
+pub(crate) fn of_product(program: &Path, library: &Path) -> Result<()> {
+    let product = Product::given(program, library);
     let folder = sh::target_dir().join("dist-check");
     let packages = pack(&product, &std::path::absolute(folder.join("one"))?, Effort::Least)?;
     let again = pack(&product, &std::path::absolute(folder.join("two"))?, Effort::Least)?;
@@ -34,10 +34,23 @@ pub(super) fn check(packages: &Packages) -> Result<()> {
     archive(packages, &folder).context("the archive")?;
     deb(packages, &folder).context("the Debian package")?;
     wheel(packages, &folder).context("the wheel")?;
+    module_wheel(&packages.module, &folder.join("module")).context("the wheel of the Python module")?;
     sh::output(
         sh::command("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(folder_of(packages)?),
     )?;
     Ok(fs::remove_dir_all(&folder)?)
+}
+
+/// The program may have 15 MiB and each wheel 8: it is fetched over slow networks, and into every container.
+pub(super) fn sizes(packages: &Packages) -> Result<()> {
+    let program = ("the program without debug information", packages.program, 15);
+    let wheels = [("the wheel", &packages.wheel), ("the wheel of the Python module", &packages.module)];
+    let wheels = wheels.map(|(what, path)| fs::metadata(path).map(|found| (what, found.len(), 8)));
+    for size in std::iter::once(Ok(program)).chain(wheels) {
+        let (what, bytes, most) = size?;
+        ensure!(bytes <= most << 20, "{what} has {bytes} bytes, more than {most} MiB");
+    }
+    Ok(())
 }
 
 fn folder_of(packages: &Packages) -> Result<&Path> {
@@ -69,22 +82,71 @@ fn deb(packages: &Packages, folder: &Path) -> Result<()> {
 }
 
 fn wheel(packages: &Packages, folder: &Path) -> Result<()> {
-    let environment = folder.join("venv");
-    sh::output(sh::command("python3").args(["-m", "venv"]).arg(&environment))?;
-    let python = || Command::new(environment.join("bin/python"));
-    let pip = |arguments: &[&str]| {
-        let mut command = python();
+    let environment = Environment::with(&packages.wheel, folder.join("venv"))?;
+    installed(&environment.folder)?;
+    let said = sh::output(environment.python().args(["-m", "deepctx_bpf", "--version"]))?;
+    ensure!(said.starts_with("deepctx-bpf "), "`python -m deepctx_bpf --version` says {said}");
+    environment.uninstall(NAME)
+}
+
+/// Where nothing else is installed, the module opens a profile and its texts are true; a table is read by another
+/// package; and programs that check types see the types of what is installed.
+fn module_wheel(wheel: &Path, folder: &Path) -> Result<()> {
+    let environment = Environment::with(wheel, folder.to_owned())?;
+    let tools = module::environment()?;
+    let sources = sh::root().join("python");
+    let mut script = environment.python();
+    script.env("PYTHONDONTWRITEBYTECODE", "1").current_dir(&sources);
+    let arrow = sh::output(
+        Command::new(tools.join("bin/python")).args(["-c", "import pyarrow as p; print(p.__file__)"]),
+    )?;
+    let arrow = Path::new(&arrow).ancestors().nth(2).context("pyarrow lies nowhere")?;
+    sh::output(script.arg("tests/installed.py").arg(arrow))?;
+    let interpreter = environment.folder.join("bin/python");
+    let mut types = Command::new(tools.join("bin/mypy"));
+    // Not where the sources are, which would be taken for the package.
+    types
+        .args(["--strict", "--cache-dir=/dev/null", "--python-executable"])
+        .current_dir(sources.join("examples"));
+    sh::output(types.arg(&interpreter).arg("rules.py"))?;
+    let mut types = Command::new(tools.join("bin/pyright"));
+    // It asks the first `python` in PATH where packages are, and node is among the tools.
+    let path = sh::path_with(&[&environment.folder.join("bin"), &tools.join("bin")])?;
+    types.args(["--verifytypes", "deepctx", "--ignoreexternal"]).current_dir(folder).env("PATH", path);
+    sh::output(&mut types)?;
+    environment.uninstall("deepctx")
+}
+
+/// A Python environment that has one package.
+struct Environment {
+    folder: PathBuf,
+}
+
+impl Environment {
+    fn with(wheel: &Path, folder: PathBuf) -> Result<Self> {
+        sh::output(sh::command("python3").args(["-m", "venv"]).arg(&folder))?;
+        let environment = Self { folder };
+        sh::output(environment.pip(&["install", "--no-index"]).arg(wheel))?;
+        Ok(environment)
+    }
+
+    fn python(&self) -> Command {
+        Command::new(self.folder.join("bin/python"))
+    }
+
+    fn pip(&self, arguments: &[&str]) -> Command {
+        let mut command = self.python();
         command.args(["-m", "pip", "--quiet", "--disable-pip-version-check"]).args(arguments);
         command
-    };
-    sh::output(pip(&["install", "--no-index"]).arg(&packages.wheel))?;
-    installed(&environment)?;
-    let said = sh::output(python().args(["-m", "deepctx_bpf", "--version"]))?;
-    ensure!(said.starts_with("deepctx-bpf "), "`python -m deepctx_bpf --version` says {said}");
-    sh::output(&mut pip(&["uninstall", "--yes", NAME]))?;
-    let left = sh::files_below(&environment, "").into_iter().find(|path| is_ours(path));
-    ensure!(left.is_none(), "pip leaves {}", left.unwrap_or_default().display());
-    Ok(())
+    }
+
+    /// Uninstalls the package; nothing of it is left.
+    fn uninstall(&self, name: &str) -> Result<()> {
+        sh::output(&mut self.pip(&["uninstall", "--yes", name]))?;
+        let left = sh::files_below(&self.folder, "").into_iter().find(|path| is_ours(path));
+        ensure!(left.is_none(), "pip leaves {}", left.unwrap_or_default().display());
+        Ok(())
+    }
 }
 
 fn is_ours(path: &Path) -> bool {

@@ -1,42 +1,43 @@
-//! The list of components: every crate that is linked into the program, with version and licence, as CycloneDX.
+//! The list of components: every crate that is linked in, with version and licence, as CycloneDX.
 //!
 //! Owns: the form. Because: whoever runs a program as root wants to know what is in it, and whether a flaw of a crate
 //! concerns it. Does not: judge licences; `cargo deny` does.
 
-use super::tree::Tree;
+use super::tree::{NAME, Tree};
 use crate::sh;
 use anyhow::Result;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Writes it.
+/// Writes that of the program, with the collector.
 pub(super) fn list(tree: &Tree, output: &Path) -> Result<PathBuf> {
-    let lines = sh::output(sh::command("cargo").args([
-        "tree",
-        "--locked",
-        "--package",
-        "deepctx-bpf",
-        "--edges",
-        "normal",
-        "--prefix",
-        "none",
-        "--no-dedupe",
-        "--format",
-        "{p}|{l}",
-    ]))?;
+    let path = output.join(format!("{}.cdx.json", tree.stem));
+    std::fs::write(&path, of_program(&tree.version)?)?;
+    Ok(path)
+}
+
+/// That of the program, with the collector.
+pub(super) fn of_program(version: &str) -> Result<String> {
+    document(NAME, "application", &[NAME, "deepctx-collector"], version)
+}
+
+/// That of some packages of the workspace, handed out as `name`.
+pub(super) fn document(name: &str, kind: &str, packages: &[&str], version: &str) -> Result<String> {
+    let mut tree = sh::command("cargo");
+    tree.args(["tree", "--locked", "--edges", "normal", "--prefix", "none", "--no-dedupe"]);
+    tree.args(packages.iter().flat_map(|package| ["--package", package]));
+    let lines = sh::output(tree.args(["--format", "{p}|{l}"]))?;
     let components: BTreeSet<Component> = lines.lines().filter_map(Component::read).collect();
     let components: Vec<Value> = components.iter().map(Component::json).collect();
     let document = json!({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
         "version": 1,
-        "metadata": {"component": {"type": "application", "name": "deepctx-bpf", "version": tree.version}},
+        "metadata": {"component": {"type": kind, "name": name, "version": version}},
         "components": components,
     });
-    let path = output.join(format!("{}.cdx.json", tree.stem));
-    std::fs::write(&path, serde_json::to_string_pretty(&document)? + "\n")?;
-    Ok(path)
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: what is handed out, so that nobody needs a compiler: an archive, a Debian package, a wheel.
+//! `cargo xtask dist`: what is handed out, so that nobody needs a compiler: an archive, a Debian package, two wheels.
 //!
 //! Owns: the order of steps, and the folder `target/dist`. Because: whoever compares profilers has a minute, and a
 //! compiler takes ten. Does not: publish anything.
@@ -7,7 +7,7 @@
 //! build    one program for every distribution since glibc 2.31 (zig links it), or --product FILE
 //! split    debug information apart, linked by name and checksum
 //! tree     what every package holds: bin, lib, manual pages, completions, licences
-//! archive, deb, wheel    the tree in three forms
+//! archive, deb, wheel    the tree in three forms, and the wheel of the Python module
 //! sums     SHA256SUMS, the list of components (CycloneDX), how it was built
 //! check    each one installed where nothing else is, and run; made twice, the bytes are the same
 //! ```
@@ -22,7 +22,7 @@ mod needs;
 mod tree;
 mod wheel;
 
-use crate::sh;
+use crate::{module, sh};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ use tree::Tree;
 /// Options of `cargo xtask dist`.
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Pack this program, with the collector beside it, instead of building one.
+    /// Pack this program, with the collector and the Python module's library beside it, instead of building one.
     #[arg(long, value_name = "FILE")]
     product: Option<PathBuf>,
     /// Where the packages go.
@@ -55,10 +55,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let output = options.output.clone().unwrap_or_else(|| sh::target_dir().join("dist"));
     let output = std::path::absolute(output)?;
     let product = match &options.product {
-        Some(program) => Product::given(program),
+        Some(program) => Product::given(program, &program.with_file_name(module::LIBRARY)),
         None => build::build()?,
     };
     let packages = pack(&product, &output, Effort::Usual)?;
+    if options.product.is_none() {
+        check::sizes(&packages)?;
+    }
     if options.check {
         check::check(&packages)?;
     }
@@ -79,37 +82,43 @@ struct Packages {
     debug: PathBuf,
     deb: PathBuf,
     wheel: PathBuf,
+    /// The wheel of the Python module.
+    module: PathBuf,
+    /// Bytes of the program without its debug information.
+    program: u64,
     /// Components that were linked in, how it was built, and the sums of all.
     about: [PathBuf; 3],
 }
 
 impl Packages {
     fn all(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.archive, &self.debug, &self.deb, &self.wheel].into_iter().chain(&self.about)
+        [&self.archive, &self.debug, &self.deb, &self.wheel, &self.module].into_iter().chain(&self.about)
     }
 }
 
 /// Makes all packages of a program. What was in the folder before is gone.
 fn pack(product: &Product, output: &Path, effort: Effort) -> Result<Packages> {
-    sh::step("pack", "an archive, a Debian package and a wheel of the same files");
+    sh::step("pack", "an archive, a Debian package and a wheel of the same files, and the Python module");
     sh::remove(output)?;
     let parts = output.join("parts");
     std::fs::create_dir_all(&parts)?;
     let needs = Needs::of(&product.program)?;
-    let tree = Tree::make(&product.program, &needs, &parts)?;
+    let tree = Tree::make(&product.program, &product.module, &needs, &parts)?;
     let archive = archive::make(&tree.root, &tree.stem, effort, output)?;
     let debug = archive::make(&tree.debug, &format!("{}-debug", tree.stem), effort, output)?;
     let deb = deb::make(&tree, &needs, effort, &parts, output)?;
-    let wheel = wheel::make(&tree, &needs, &parts, output)?;
+    let wheel = wheel::program::make(&tree, &needs, &parts, output)?;
+    let module = wheel::module::make(&tree, &parts, output)?;
+    let program = std::fs::metadata(tree.root.join(tree::PROGRAM))?.len();
     let components = components::list(&tree, output)?;
     let built = build::provenance(product, &tree, &needs, output)?;
     std::fs::remove_dir_all(&parts)?;
     let sums = output.join("SHA256SUMS");
-    let names = [&archive, &debug, &deb, &wheel, &components, &built];
+    let names = [&archive, &debug, &deb, &wheel, &module, &components, &built];
     let names = names.map(|path| path.file_name().unwrap_or_default());
     let text = sh::output(sh::command("sha256sum").current_dir(output).args(names))?;
     std::fs::write(&sums, text + "\n")?;
-    Ok(Packages { archive, debug, deb, wheel, about: [components, built, sums] })
+    Ok(Packages { archive, debug, deb, wheel, module, program, about: [components, built, sums] })
 }
 
 /// The time that all files of a package have, seconds since 1970: that of the last commit, so that the same sources

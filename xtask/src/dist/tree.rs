@@ -38,7 +38,9 @@ const DOCUMENTS: [&str; 5] = ["README.md", "CHANGELOG.md", "SECURITY.md", "LICEN
 pub(super) struct Tree {
     /// The folder.
     pub(super) root: PathBuf,
-    /// A folder with the debug information of its programs.
+    /// The library of the Python module, which only its own wheel holds.
+    pub(super) module: PathBuf,
+    /// A folder with the debug information of programs and libraries.
     pub(super) debug: PathBuf,
     pub(super) version: String,
     /// Beginning of the names of packages: program, version, machine.
@@ -46,13 +48,15 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Lays it out below `folder`.
-    pub(super) fn make(product: &Path, needs: &Needs, folder: &Path) -> Result<Self> {
+    /// Lays it out below `folder`, of the program and the Python module's library.
+    pub(super) fn make(product: &Path, library: &Path, needs: &Needs, folder: &Path) -> Result<Self> {
         let (root, debug) = (folder.join("tree"), folder.join("debug"));
         let collector = product.with_file_name("libdeepctx_collector.so");
         let tools = Binutils::of(needs.machine);
         tools.split(product, &root.join(PROGRAM), &debug, 0o755)?;
         tools.split(&collector, &root.join(COLLECTOR), &debug, 0o644)?;
+        let module = folder.join("module").join(crate::module::LIBRARY);
+        tools.split(library, &module, &debug, 0o644)?;
         // Not the stripped one of another machine: this one can be asked.
         let ask = |arguments: &[&str]| sh::output(sh::command(product).args(arguments));
         let version = ask(&["--version"])?;
@@ -70,7 +74,7 @@ impl Tree {
             put(&root.join("share/doc").join(NAME).join(name), &fs::read_to_string(sh::root().join(name))?)?;
         }
         let stem = format!("{NAME}-{version}-{}-linux", needs.machine);
-        Ok(Self { root, debug, version, stem })
+        Ok(Self { root, module, debug, version, stem })
     }
 }
 

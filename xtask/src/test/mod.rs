@@ -255,7 +255,11 @@ fn others(built: &Built, surroundings: &Surroundings, options: &Options) -> Vec<
         outcomes.push(list_of_gpu_checks(product));
     }
     if options.wants("packages") {
-        outcomes.push(check("packages", || dist::of_product(product.context("the product was not built")?)));
+        outcomes.push(check("packages", || {
+            let parts = product.zip(built.module.as_deref());
+            let (product, library) = parts.context("the product or the Python module was not built")?;
+            dist::of_product(product, library)
+        }));
     }
     outcomes
 }
