@@ -39,7 +39,18 @@ fn text(path: &Path) -> &str {
 #[test]
 fn every_help_opens_with_two_commands_that_can_be_pasted() {
     for command in [
-        "", "live", "record", "dump", "view", "report", "analyze", "timeline", "export", "diff", "doctor",
+        "",
+        "live",
+        "record",
+        "experiment",
+        "dump",
+        "view",
+        "report",
+        "analyze",
+        "timeline",
+        "export",
+        "diff",
+        "doctor",
         "probes",
     ] {
         let arguments: Vec<&str> = [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
@@ -56,7 +67,7 @@ fn every_help_opens_with_two_commands_that_can_be_pasted() {
 
 #[test]
 fn every_option_of_a_capture_has_an_environment_variable() {
-    for command in ["live", "record"] {
+    for command in ["live", "record", "experiment"] {
         let help = expect_code(0, &[command, "--help"]);
         // Values of options are listed with a dash and a blank.
         let options =
@@ -174,6 +185,29 @@ fn a_profile_that_is_none_is_refused() {
         let other = expect_code(2, &[command, &[text(&folder.path().join("text"))]].concat());
         assert!(other.contains("neither a profile nor anything") && other.contains("`hello`"), "{other}");
     }
+}
+
+#[test]
+fn tables_of_a_model_are_printed_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = stored(folder.path(), "run.dctx", RECORDS);
+    let profile = text(&profile);
+    let report = |more: &[&str]| expect_code(0, &[&["report", profile], more].concat());
+    let said = report(&["--table", "totals,layers"]);
+    assert!(said.contains("layers           missing") && said.contains("--probe modules"), "{said}");
+    assert!(said.contains("\nTotals\n") && !said.contains("Hottest functions"), "{said}");
+    let json: serde_json::Value =
+        serde_json::from_str(&report(&["--table", "totals", "--format", "json"])).unwrap();
+    assert_eq!(json["totals"]["host_ns"], 160, "{json}");
+    assert!(json.get("layers").is_none() && json.get("kernels").is_none(), "{json}");
+    let refused = |more: &[&str], expect: &str| {
+        let said = expect_code(2, &[&["report", profile], more].concat());
+        assert!(said.contains(expect), "{said}");
+    };
+    refused(&["--table", "totals", "--format", "html"], "text or JSON only");
+    refused(&["--table", "everything"], "layer-types");
+    refused(&["--table", "layers", "--peak-flops", "1T"], "--peak-bandwidth");
+    refused(&["--table", "layers", "--peak-flops", "fast", "--peak-bandwidth", "1G"], "as in 19.5T");
 }
 
 #[test]

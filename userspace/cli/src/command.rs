@@ -42,10 +42,7 @@ impl Waiting {
         let mut child = Command::new(program);
         child.args(arguments);
         if let Some(user) = &user {
-            for name in CommandUser::VARIABLES_REMOVED {
-                child.env_remove(name);
-            }
-            child.envs(user.variables());
+            user.set_environment(&mut child);
         }
         child.envs(variables);
         hold_before_exec(&mut child, tell_pid, may_go, go.as_fd().as_raw_fd(), user);

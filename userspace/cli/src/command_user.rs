@@ -6,6 +6,7 @@
 
 use std::ffi::{CString, OsString};
 use std::io;
+use std::process::Command;
 
 use deepctx_storage::owner::Owner;
 use nix::unistd::{User, getgrouplist};
@@ -28,7 +29,7 @@ pub(crate) struct CommandUser {
 
 impl CommandUser {
     /// Variables by which `sudo` names its caller, which the command does not get: it is no longer below `sudo`.
-    pub(crate) const VARIABLES_REMOVED: [&str; 4] = ["SUDO_COMMAND", "SUDO_GID", "SUDO_UID", "SUDO_USER"];
+    const VARIABLES_REMOVED: [&str; 4] = ["SUDO_COMMAND", "SUDO_GID", "SUDO_UID", "SUDO_USER"];
 
     /// The user of `--user`, else the caller of `sudo`; `None` when that is the user of this process.
     ///
@@ -99,8 +100,16 @@ impl CommandUser {
         }
     }
 
+    /// Gives a command the environment of this user.
+    pub(crate) fn set_environment(&self, command: &mut Command) {
+        for name in Self::VARIABLES_REMOVED {
+            command.env_remove(name);
+        }
+        command.envs(self.variables());
+    }
+
     /// Variables that the command gets.
-    pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
+    fn variables(&self) -> Vec<(&'static str, OsString)> {
         let Some(entry) = &self.entry else { return Vec::new() };
         let name = OsString::from(&entry.name);
         vec![

@@ -1,7 +1,7 @@
 //! Options that every sub-command takes.
 //!
-//! Owns: logging, and the file with defaults. Because: each sub-command has them, and a list of sub-commands is no
-//! place for what they share. Does not: act on any of it.
+//! Owns: logging, the file with defaults, and forms of an output. Because: each sub-command has them, and a list of
+//! sub-commands is no place for what they share. Does not: act on any of it.
 
 use std::path::PathBuf;
 
@@ -20,6 +20,15 @@ pub struct CommonArgs {
     /// Defaults for options, as TOML (`freq = 49`).
     #[arg(long, value_name = "FILE", env = "DEEPCTX_CONFIG")]
     pub config: Option<PathBuf>,
+}
+
+/// For people or for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TextOrJson {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
 }
 
 /// Form of log lines.

@@ -90,6 +90,8 @@ impl Confinement {
             Command::Analyze(_)
             | Command::Live(_)
             | Command::Record(_)
+            // It reads profiles by a process of its own, which confines itself.
+            | Command::Experiment(_)
             | Command::ReplayRaw(_)
             | Command::Dump(_)
             | Command::Doctor(_)

@@ -29,6 +29,11 @@ impl FailOn {
         &self.rule
     }
 
+    /// The least severity.
+    pub fn severity(&self) -> Severity {
+        self.severity
+    }
+
     /// Whether a finding is one of them.
     pub fn matches(&self, finding: &Finding) -> bool {
         finding.rule == self.rule && finding.severity >= self.severity

@@ -22,6 +22,8 @@ pub enum Done {
     WithFindings,
     /// Done, and something grew by more than `--fail-on` allows: exit code 1.
     WithGrowth,
+    /// Done, but for runs of an experiment that failed: exit code 2.
+    WithFailedRuns,
     /// The recorded command ended with this code, which is passed on.
     Command(u8),
 }
@@ -31,6 +33,7 @@ impl From<Done> for ExitCode {
         match done {
             Done::Fully => ExitCode::SUCCESS,
             Done::WithLosses | Done::WithFindings | Done::WithGrowth => ExitCode::from(1),
+            Done::WithFailedRuns => ExitCode::from(COULD_NOT_RUN),
             Done::Command(code) => ExitCode::from(code),
         }
     }
@@ -67,6 +70,9 @@ impl Failure {
             io::ErrorKind::BrokenPipe => Self { quiet: true, ..failure },
             io::ErrorKind::PermissionDenied => {
                 failure.hint("run it with sudo, or choose a path that you can write")
+            }
+            io::ErrorKind::FileTooLarge => {
+                failure.hint("files may not be larger here: see `ulimit -f`, or the file system of -o")
             }
             io::ErrorKind::StorageFull => failure.hint("free some space, or choose another place with -o"),
             _ => failure,

@@ -1,11 +1,12 @@
 //! Held signals: those that ask a capture for something, from the first moment on.
 //!
-//! Owns: holding them back until somebody waits for them. Because: a signal that comes before the capture runs must not
-//! end the program. Does not: wait for them; the loop of the capture does.
+//! Owns: holding them back until somebody waits for them, and outliving the one of a file that may not grow. Because: a
+//! signal that comes before the capture runs must not end the program. Does not: wait for them; the loop of the capture
+//! does.
 
 use std::io;
 
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use super::failure::Failure;
 
@@ -13,6 +14,15 @@ use super::failure::Failure;
 pub const WRITE_KEPT: HeldSignal = HeldSignal(Signal::SIGUSR1);
 /// Begins a window of single events.
 pub const BEGIN_TRACE: HeldSignal = HeldSignal(Signal::SIGUSR2);
+
+/// From now on, a file that may not grow (`ulimit -f`) fails a write, and does not end the program (SIGXFSZ). Programs
+/// that this one starts are not affected: a handler ends with `exec`, which a signal that is ignored would not.
+pub fn survive_file_limits() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler does nothing, so it may run at any moment and in any thread.
+    let _ = unsafe { sigaction(Signal::SIGXFSZ, &action) };
+}
 
 /// A signal that would end the program.
 #[derive(Clone, Copy, Debug)]

@@ -22,6 +22,8 @@ mod documented;
 pub mod dump;
 pub mod duration;
 pub mod environment;
+pub mod experiment;
+pub mod experiment_args;
 pub mod export;
 pub mod fail_on;
 pub mod failure;
@@ -33,6 +35,8 @@ pub mod lanes;
 pub mod live;
 pub mod manual;
 pub mod manual_args;
+pub mod model_args;
+pub mod on_finding;
 pub mod open;
 pub mod options;
 pub mod output;
@@ -40,6 +44,7 @@ pub mod probes;
 pub mod progress;
 pub mod python_rules;
 pub mod record;
+pub mod record_args;
 pub mod replay_raw;
 pub mod report;
 pub mod rules_file;
@@ -79,6 +84,7 @@ pub fn main(arguments: Vec<OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code,
     };
+    held_signal::survive_file_limits();
     match run(cli) {
         Ok(done) => done.into(),
         Err(failure) => failure.report(),
@@ -110,6 +116,7 @@ fn run(cli: Cli) -> Result<Done, Failure> {
     match command {
         Command::Live(arguments) => live::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
+        Command::Experiment(arguments) => experiment::run(&arguments),
         Command::View(arguments) => view::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Analyze(arguments) => analyze::run(&arguments),

@@ -97,6 +97,7 @@ fn watch(
     let (tab, signs) = (arguments.tui.tab(), arguments.tui.signs());
     let follows_device = arguments.selection.metric.is_none();
     let for_screen = (Arc::clone(&left), Arc::clone(&stop));
+    let (handles_signals, signals_handled) = crossbeam_channel::bounded(1);
     let save_kept = flight.as_ref().map(|askers| Arc::clone(&askers.key));
     let drawing = std::thread::Builder::new().name("screen".into()).spawn(move || {
         let (left, stop) = for_screen;
@@ -113,12 +114,22 @@ fn watch(
         // Also when it stops because of a defect: nobody could end the capture by a key.
         let _leaving = SetWhenDropped(left);
         defect_for_tests("screen");
+        // Who sees the screen may close the terminal, which must not end the program before it can tidy up.
+        if signals_handled.recv().is_err() {
+            return Ok(Outcome::Quit { save: false });
+        }
         screen::show(&mut snapshots, &options)
     });
     let drawing = drawing.map_err(|error| Failure::io("the screen's thread", &error))?;
     // The last snapshot stays on screen when the target has ended: nothing but the user, a signal or the clock ends it.
-    let until =
-        Until { duration: arguments.duration, left, stop_screen: Some(stop), flight, ..Until::default() };
+    let until = Until {
+        duration: arguments.duration,
+        left,
+        handles_signals: Some(handles_signals),
+        stop_screen: Some(stop),
+        flight,
+        ..Until::default()
+    };
     let ended = until_end(capture, session, until, None);
     let outcome = drawing.join();
     let ended = ended?;

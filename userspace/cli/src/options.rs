@@ -15,17 +15,22 @@ use deepctx_storage::export::Format;
 use super::capture_args::{
     CaptureArgs, Context, FrameSources, Probe, TargetArgs, renamed_context, renamed_probes,
 };
+pub use super::common_args::TextOrJson;
+pub use super::record_args::RecordArgs;
+
 use super::common_args::CommonArgs;
 use super::debug_info;
 use super::demo_args::DemoArgs;
 use super::duration;
+use super::experiment_args::ExperimentArgs;
 use super::fail_on::FailOn;
 use super::flight_args::FlightArgs;
 use super::manual_args::{CompletionsArgs, ManualPagesArgs};
-use super::sampling::SamplingArgs;
+use super::model_args::ModelArgs;
+use super::record_args::percent;
 use super::selection::{GroupBy, SelectionArgs, StoredSelectionArgs, View};
 use super::tui_args::TuiArgs;
-use deepctx_capture::config::{TensorShapes, TraceWindow};
+use deepctx_capture::config::TensorShapes;
 use deepctx_symbolizer::native::DebugInfo;
 
 /// Calling-context profiler: native, kernel and Python stacks of running processes, from eBPF.
@@ -58,6 +63,11 @@ pub enum Command {
         before_help = "  sudo deepctx-bpf record --pid 4711 --duration 30s -o run.dctx\n  sudo deepctx-bpf record -o run.dctx -- python train.py"
     )]
     Record(RecordArgs),
+    /// Record a command over several values, compare its steps, and say which value is best.
+    #[command(
+        before_help = "  sudo deepctx-bpf experiment --values batch=1,2,4,8 -- python train.py --batch {batch}\n  sudo deepctx-bpf experiment --values batch=8,16 --repeat 3 --latency-target 50ms -- python serve.py {batch}"
+    )]
+    Experiment(Box<ExperimentArgs>),
     /// Show where every thread of a process is right now and what it waits for, without stopping it.
     #[command(
         before_help = "  sudo deepctx-bpf dump --pid 4711\n  sudo deepctx-bpf dump --comm python --format json -o hang.json"
@@ -129,6 +139,7 @@ impl Command {
         match self {
             Command::Live(arguments) => &arguments.common,
             Command::Record(arguments) => &arguments.common,
+            Command::Experiment(arguments) => &arguments.record.common,
             Command::Dump(arguments) => &arguments.common,
             Command::View(arguments) => &arguments.common,
             Command::Report(arguments) => &arguments.common,
@@ -178,59 +189,6 @@ pub struct LiveArgs {
     pub common: CommonArgs,
 }
 
-/// Options of `record`.
-#[derive(Debug, Args)]
-pub struct RecordArgs {
-    /// Whom to profile.
-    #[command(flatten)]
-    pub target: TargetArgs,
-    /// How to capture.
-    #[command(flatten)]
-    pub capture: CaptureArgs,
-    /// The profile to write.
-    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_RECORD_OUTPUT", default_value = "run.dctx")]
-    pub output: PathBuf,
-    /// Replace the output if it exists.
-    #[arg(long, env = "DEEPCTX_RECORD_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
-    pub force: bool,
-    /// Make one file of the profile (a tar archive of its folder) when the capture has ended.
-    #[arg(long, env = "DEEPCTX_PACK", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
-    pub pack: bool,
-    /// Stop after this time; without it: at Ctrl-C, or when the command or the last named process has ended.
-    #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
-    pub duration: Option<Duration>,
-    /// Write what was captured to disk this often; at most so much is lost by a power cut.
-    #[arg(long, value_name = "TIME", env = "DEEPCTX_FLUSH", default_value = "5s", value_parser = duration::parse)]
-    pub flush: Duration,
-    /// Fraction of samples that may be lost before the exit code is 1, in percent.
-    #[arg(long, value_name = "PERCENT", env = "DEEPCTX_MAX_LOSS", value_parser = percent)]
-    pub max_loss: Option<f64>,
-    /// What every sub-command takes.
-    #[command(flatten)]
-    pub common: CommonArgs,
-    /// Keep single calls of accelerators' libraries, and the work that they launch, for this long from the start, with
-    /// `--probe ranges` from one training step to another (`steps=5..8`), or from SIGUSR2 on (`signal=10s`):
-    /// `timeline` shows them. Everything else is in the sums as ever.
-    #[arg(long, value_name = "TIME|STEPS|SIGNAL", env = "DEEPCTX_TRACE", value_parser = trace_window)]
-    pub trace: Option<TraceWindow>,
-    /// What is kept, to be written on request.
-    #[command(flatten)]
-    pub flight: FlightArgs,
-    /// Have the command measure what its NVIDIA devices do: the driver loads the collector (CUDA_INJECTION64_PATH).
-    /// Without it device times are bounded, not measured, unless the program collects them itself.
-    #[arg(long, env = "DEEPCTX_GPU_ACTIVITY", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), requires = "command")]
-    pub gpu_activity: bool,
-    /// Run the command as this user, given by name or number. Default: below sudo, the user who called sudo.
-    #[arg(long, value_name = "NAME", env = "DEEPCTX_RECORD_USER", requires = "command")]
-    pub user: Option<String>,
-    /// Samples of instructions.
-    #[command(flatten)]
-    pub sampling: SamplingArgs,
-    /// Command to start and capture with its children, from its first instruction; its exit code is passed on.
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<std::ffi::OsString>,
-}
-
 /// Options of `dump`.
 #[derive(Debug, Args)]
 pub struct DumpArgs {
@@ -241,6 +199,11 @@ pub struct DumpArgs {
     #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', value_parser = FrameSources,
           default_values_t = [Context::Python, Context::Native, Context::Kernel])]
     pub context: Vec<Context>,
+    /// Every rank on this host of the distributed job that the process belongs to, or started: where the ranks are
+    /// first, those that differ from the others above them.
+    #[arg(long, env = "DEEPCTX_DUMP_ALL_RANKS", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(),
+          requires = "pid", conflicts_with_all = ["comm", "cgroup", "container", "all"])]
+    pub all_ranks: bool,
     /// Show every thread by itself, also where stacks are equal.
     #[arg(long, env = "DEEPCTX_DUMP_EACH", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub each: bool,
@@ -304,6 +267,9 @@ pub struct ReportArgs {
     /// Every table as text, instead of one screen.
     #[arg(long, env = "DEEPCTX_REPORT_ALL", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub all: bool,
+    /// Tables of the model.
+    #[command(flatten)]
+    pub model: ModelArgs,
     /// How to look at it.
     #[command(flatten)]
     pub selection: StoredSelectionArgs,
@@ -393,15 +359,6 @@ pub enum ReportFormat {
     Json,
     /// One page for any browser: flame graphs, and every table as a tab.
     Html,
-}
-
-/// For people or for programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TextOrJson {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
 }
 
 /// Options of `export`.
@@ -554,18 +511,6 @@ pub enum Layers {
     Lowest,
     /// All.
     All,
-}
-
-fn trace_window(text: &str) -> Result<TraceWindow, String> {
-    TraceWindow::parse(text, duration::parse)
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%').parse::<f64>();
-    number
-        .ok()
-        .filter(|percent| (0.0..=100.0).contains(percent))
-        .ok_or_else(|| format!("expected a percentage from 0 to 100, found '{text}'"))
 }
 
 macro_rules! displayed_by_value_name {

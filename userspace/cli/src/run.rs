@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use crossbeam_channel::Sender;
 use deepctx_profile::profile::Meta;
 use deepctx_profile::units::{Nanos, Time};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -19,6 +20,7 @@ use super::command::exit_code;
 use super::failure::Failure;
 use super::flight_recorder::Askers;
 use super::held_signal::{BEGIN_TRACE, HeldSignal, WRITE_KEPT};
+use super::on_finding::Actions;
 use super::progress::Progress;
 use super::selection;
 use super::step_marker;
@@ -62,12 +64,16 @@ pub struct Until {
     pub targets_end: bool,
     /// When the user quits the screen; set by its thread.
     pub left: Arc<AtomicBool>,
+    /// Notified once signals are handled: until then one would end the program at once.
+    pub handles_signals: Option<Sender<()>>,
     /// Set at the end, to close the screen.
     pub stop_screen: Option<Arc<AtomicBool>>,
     /// Who asks the flight recorder meanwhile, if there is one.
     pub flight: Option<Askers>,
     /// Whether SIGUSR2 begins a window of single events.
     pub traces_on_signal: bool,
+    /// What is done about findings.
+    pub actions: Actions,
 }
 
 /// Who takes what a session makes.
@@ -137,6 +143,10 @@ pub struct Ended {
     pub elapsed: Duration,
     /// Exit code of the command, if there was one and it has ended.
     pub command: Option<u8>,
+    /// A finding ended it, or would have.
+    pub stopped_by_finding: bool,
+    /// A signal asked for the end.
+    pub signalled: bool,
 }
 
 /// Signals that end a capture.
@@ -275,6 +285,8 @@ impl Run {
         let failed = |error: io::Error| Failure::io("signals", &error);
         let mut signals = Signals::new().map_err(failed)?;
         let requests = Requests::new(&self.until).map_err(failed)?;
+        // Who waits for this may be gone, which is noticed elsewhere.
+        let _ = self.until.handles_signals.take().map(|waiting| waiting.send(()));
         let started = tokio::time::Instant::now();
         let command = self.wait(started, &mut signals, requests).await;
         let elapsed = started.elapsed();
@@ -326,6 +338,9 @@ impl Run {
                         progress.show(&status);
                     }
                     self.pass_on_key();
+                    if self.act_on_findings() {
+                        return None;
+                    }
                     if let Some(child) = &mut self.until.child
                         && let Ok(Some(status)) = child.try_wait()
                     {
@@ -353,6 +368,21 @@ impl Run {
         if self.until.flight.as_ref().is_some_and(|flight| flight.key.swap(false, Ordering::Relaxed)) {
             self.ask_for_kept(Trigger::Key);
         }
+    }
+
+    /// Does what is to be done about findings; true when one ends the capture.
+    fn act_on_findings(&mut self) -> bool {
+        let requests = self.until.actions.act(false);
+        for notice in requests.notices {
+            self.session.notice(notice);
+        }
+        if requests.keep {
+            self.ask_for_kept(Trigger::Finding);
+        }
+        if requests.trace {
+            self.session.request_trace(monotonic_ns());
+        }
+        requests.stop
     }
 
     /// Stops the capture, finishes the session, and waits for a command that is still running.
@@ -385,6 +415,10 @@ impl Run {
             // Notices that came at the end.
             progress.notice(&finished.status);
         }
+        // What the last look at the whole profile found.
+        for notice in until.actions.act(true).notices.into_iter().chain(until.actions.finish()) {
+            super::note(&notice);
+        }
         // The end of a duration ends the capture, not the command.
         if let (None, Some(child)) = (command, &mut until.child) {
             command = wait_for_command(child, signals).await;
@@ -393,7 +427,10 @@ impl Run {
         match early {
             Some(early) => Err(Failure::new(early)
                 .hint("what was captured before is whole and can be opened; please report this")),
-            None => Ok(Ended { finished, elapsed, command }),
+            None => {
+                let (stopped_by_finding, signalled) = (until.actions.stopped, signals.came > 0);
+                Ok(Ended { finished, elapsed, command, stopped_by_finding, signalled })
+            }
         }
     }
 }

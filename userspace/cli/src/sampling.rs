@@ -10,7 +10,7 @@ use deepctx_capture::config::{SamplingMode, SamplingPeriod};
 use deepctx_common::samples::{MODE_VARIABLE, PERIOD_VARIABLE, PERIODS, SERIALIZED};
 
 /// How instructions are sampled.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct SamplingArgs {
     /// Sample what instructions of kernels wait for (NVIDIA). PERIOD is the binary logarithm of a number of cycles, 5
     /// to 31; without it the driver's interface chooses. Has a command load the collector, as --gpu-activity does; a

@@ -63,6 +63,7 @@ pub fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
     let config = CaptureConfig {
         keep: arguments.flight.keep,
         on_hang: arguments.flight.on_hang,
+        on_finding: arguments.on_finding.iter().map(ToString::to_string).collect(),
         gpu_activity: arguments.gpu_activity,
         pc_sampling: arguments.sampling.pc_sampling,
         pc_sampling_mode: arguments.sampling.sampling_mode(),
