@@ -48,8 +48,8 @@ pub fn last_arguments() -> [u64; 3] {
 }
 
 /// Whether an interrupt runs, not the task that it came upon. `context` is that of a tracepoint's program, which the
-/// kernel puts on the stack it runs on: interrupts have stacks of their own, except for those that come upon a thread in
-/// user mode, which is in no system call then.
+/// kernel puts on the stack it runs on: interrupts have stacks of their own, except for those that come upon a thread
+/// in user mode, which is in no system call then.
 #[inline(always)]
 pub fn is_interrupted(context: *const core::ffi::c_void) -> bool {
     /// No task has a larger stack (`THREAD_SIZE`: 16 KiB, twice that with KASAN).

@@ -7,10 +7,9 @@
 //! stands what let it begin last: its launch (*launch*), the work before it on its stream, or an event of another
 //! stream (*between-kernels*, or *device-wait* from 30 µs on). Where it is at a thread, the thread counts back to the
 //! last call that waited for a device, and from there that device's work; or back to the last time at which it was off
-//! its CPU, and from there the thread that woke it. So every nanosecond of the window belongs to one part, and the parts
-//! add up to the window. HTA takes the longest path of a graph in which waits and gaps have no
-//! weight: its length is below the window (156 of 383 ms for `timesformer-h100`), and parts that nothing hides are not
-//! in it.
+//! its CPU, and from there the thread that woke it. So every nanosecond of the window belongs to one part, and the
+//! parts add up to the window. HTA takes the longest path of a graph in which waits and gaps have no weight: its length
+//! is below the window (156 of 383 ms for `timesformer-h100`), and parts that nothing hides are not in it.
 
 use std::collections::BTreeMap;
 

@@ -4,8 +4,8 @@
 //! `pt_regs`, its marks for user mode and system calls, and the registers that a walk wants differ; nothing else does.
 //! Does not: walk.
 //!
-//! Each file offers `UserRegs`, `LAST_ARGUMENTS`, `SYSTEM_CALL`, `RETURN_ADDRESS_BYTES`, `in_kernel`, `copy`, `in_system_call`,
-//! `system_call`, `mode`, `begin`, `register`, `arguments` and `result`.
+//! Each file offers `UserRegs`, `LAST_ARGUMENTS`, `SYSTEM_CALL`, `RETURN_ADDRESS_BYTES`, `in_kernel`, `copy`,
+//! `in_system_call`, `system_call`, `mode`, `begin`, `register`, `arguments` and `result`.
 
 use deepctx_common::end::WalkEnd;
 

@@ -1,8 +1,9 @@
 //! Off-CPU: the moments at which a thread of a target leaves its CPU and comes back to one.
 //!
-//! Owns: which switches count, who woke the thread, and the share of a CPU that walks may take. Because: a wait's stack is only there
-//! when the wait begins, and how long it will be is only known when it ends: so the stack goes out first and the time
-//! follows. Does not: pair the two (user space does), or lose time: a wait without a walk still gets its time.
+//! Owns: which switches count, who woke the thread, and the share of a CPU that walks may take. Because: a wait's stack
+//! is only there when the wait begins, and how long it will be is only known when it ends: so the stack goes out first
+//! and the time follows. Does not: pair the two (user space does), or lose time: a wait without a walk still gets its
+//! time.
 
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ktime_get_ns};

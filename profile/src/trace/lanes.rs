@@ -86,7 +86,12 @@ pub type ClassTimes = [u64; EventClass::ALL.len()];
 
 /// The time in which a lane was busy: a thread is not while it is off its CPU.
 pub fn busy(times: &ClassTimes) -> u64 {
-    EventClass::ALL.iter().zip(times).filter(|(class, _)| **class != EventClass::OffCpu).map(|(_, time)| time).sum()
+    EventClass::ALL
+        .iter()
+        .zip(times)
+        .filter(|(class, _)| **class != EventClass::OffCpu)
+        .map(|(_, time)| time)
+        .sum()
 }
 
 /// An event of a lane.

@@ -233,8 +233,8 @@ impl Recorder {
         });
     }
 
-    /// A range, a training step or time off the CPU ended, or its end will not be known. Those that began in the window are kept,
-    /// however late they end.
+    /// A range, a training step or time off the CPU ended, or its end will not be known. Those that began in the window
+    /// are kept, however late they end.
     pub(crate) fn span(&mut self, span: &Span) {
         if let SpanKind::StepBegins(number) = span.kind {
             return self.window.step_begins(span.node, number, span.began_ns);
