@@ -65,6 +65,11 @@ impl Masks {
         unsafe { self.hooks.load(Ordering::Acquire).as_ref() }
     }
 
+    /// Notifies nobody any more.
+    pub(crate) fn forget_tool(&self) {
+        self.hooks.store(ptr::null_mut(), Ordering::Release);
+    }
+
     pub(crate) fn tell(&self, domain: u32, id: u32, data: *const c_void) {
         if let Some(hooks) = self.hooks() {
             (hooks.callback)(domain, id, data);

@@ -111,6 +111,8 @@ pub(crate) fn started() -> Status {
 pub(crate) fn start(injects: bool) -> Status {
     extern "C" fn child() {
         FORKED.store(true, Ordering::Relaxed);
+        // Another thread of the parent may have held a lock of the tool's: nobody in the child would ever give it up.
+        super::MASKS.forget_tool();
     }
     static ONCE: Once = Once::new();
     if FORKED.load(Ordering::Relaxed) && INITIALIZED.load(Ordering::Relaxed) {
@@ -124,7 +126,7 @@ pub(crate) fn start(injects: bool) -> Status {
         {
             link::count_calls_from(number);
         }
-        // SAFETY: the function touches one atomic.
+        // SAFETY: the function touches two atomics.
         unsafe { libc::pthread_atfork(None, None, Some(child)) };
         INITIALIZED.store(true, Ordering::Relaxed);
         if injects {
