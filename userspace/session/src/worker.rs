@@ -111,12 +111,14 @@ impl Worker {
                 Err(TryRecvError::Disconnected) => break None,
             }
         };
+        // Nothing is sampled from here on, however long it takes to name what was.
+        let captured = self.started.elapsed();
         // A stopped capture still drains its ring, and closes the channel after the last record.
         let deadline = Instant::now() + DRAIN_GRACE;
         while let Ok(message) = messages.recv_deadline(deadline.min(Instant::now() + DRAIN_IDLE)) {
             self.on_message(message);
         }
-        self.finish(counters)
+        self.finish(counters, captured)
     }
 
     fn on_message(&mut self, message: Message) {
@@ -177,7 +179,7 @@ impl Worker {
         self.call_sinks(<dyn Sink>::on_tick);
     }
 
-    fn finish(mut self, counters: Option<KernelCounters>) -> Finished {
+    fn finish(mut self, counters: Option<KernelCounters>, captured: Duration) -> Finished {
         self.come_on();
         if let Some(counters) = counters {
             self.feed(Input::Counters(counters));
@@ -185,7 +187,7 @@ impl Worker {
         self.feed_lines(LINES_GRACE);
         self.pipeline.finish();
         self.finish_trace();
-        self.finish_flight();
+        self.finish_flight(captured);
         self.report_unseen_markers();
         self.measure();
         self.sinks.reverse();
@@ -258,10 +260,10 @@ impl Worker {
         self.say_of_flight(FlightEnd { notices, error });
     }
 
-    fn finish_flight(&mut self) {
+    fn finish_flight(&mut self, captured: Duration) {
         self.list_executables();
         let Some(recorder) = self.flight_recorder.take() else { return };
-        let end = recorder.finish(self.pipeline.profile(), self.started.elapsed());
+        let end = recorder.finish(self.pipeline.profile(), captured);
         self.say_of_flight(end);
     }
 

@@ -6,7 +6,7 @@
 use super::archive::Effort;
 use super::build::Product;
 use super::tree::{COLLECTOR, NAME, PROGRAM};
-use super::{Packages, pack};
+use super::{Packages, deb, pack};
 use crate::{module, sh};
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -32,7 +32,7 @@ pub(super) fn check(packages: &Packages) -> Result<()> {
     sh::remove(&folder)?;
     fs::create_dir_all(&folder)?;
     archive(packages, &folder).context("the archive")?;
-    deb(packages, &folder).context("the Debian package")?;
+    debian(packages, &folder).context("the Debian package")?;
     wheel(packages, &folder).context("the wheel")?;
     module_wheel(&packages.module, &folder.join("module")).context("the wheel of the Python module")?;
     sh::output(
@@ -63,10 +63,11 @@ fn archive(packages: &Packages, folder: &Path) -> Result<()> {
     installed(&folder.join(stem))
 }
 
-fn deb(packages: &Packages, folder: &Path) -> Result<()> {
+fn debian(packages: &Packages, folder: &Path) -> Result<()> {
     let root = folder.join("deb");
     sh::output(sh::command("dpkg-deb").arg("--extract").arg(&packages.deb).arg(&root))?;
     installed(&root.join("usr"))?;
+    service(&root).context("the systemd service")?;
     let listed = sh::output(sh::command("dpkg-deb").arg("--contents").arg(&packages.deb))?;
     let foreign = listed.lines().find(|line| !line.contains(" root/root "));
     ensure!(foreign.is_none(), "not root's: {}", foreign.unwrap_or_default());
@@ -78,6 +79,34 @@ fn deb(packages: &Packages, folder: &Path) -> Result<()> {
             sh::command("lintian").args(["--fail-on", "error,warning"]).args(suppress).arg(&packages.deb),
         )?;
     }
+    Ok(())
+}
+
+/// Its command captures with the capabilities that it leaves the program, and no others.
+fn service(root: &Path) -> Result<()> {
+    let path = root.join(deb::UNIT);
+    let unit = fs::read_to_string(&path)?;
+    let setting = |name: &str| {
+        let line = unit.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        line.with_context(|| format!("no {name} in {}", path.display()))
+    };
+    let bounds = setting("CapabilityBoundingSet")?.split(' ').map(|name| {
+        let name = name.strip_prefix("CAP_").with_context(|| format!("{name} is no capability"))?;
+        Ok(format!(",+{}", name.to_lowercase()))
+    });
+    let bounds: String = bounds.collect::<Result<_>>()?;
+    let folder = root.join("state");
+    fs::create_dir_all(&folder)?;
+    let command = setting("ExecStart")?.replace("${STATE_DIRECTORY}", &folder.to_string_lossy());
+    let mut words = command.split(' ');
+    let program = words.next().and_then(|program| program.strip_prefix('/')).context("no program")?;
+    let mut limited = sh::as_root("setpriv", &[]);
+    limited.args(["--no-new-privs", "--inh-caps=-all", &format!("--bounding-set=-all{bounds}")]);
+    sh::output(limited.arg(root.join(program)).args(words).args(["--duration", "1s"]))?;
+    let mut report = sh::as_root(root.join(program), &[]);
+    let written = sh::output(report.arg("report").arg(folder.join("run.dctx")))?;
+    sh::output(sh::as_root("rm", &[]).arg("-r").arg(&folder))?;
+    ensure!(written.contains("kept by a flight recorder (end)"), "the service wrote {written}");
     Ok(())
 }
 

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 /// Packages with the libraries that a program may be linked with beside the C library's.
 const LIBRARIES: [(&str, &str); 3] =
     [("libelf.so.1", "libelf1"), ("liblzma.so.5", "liblzma5"), ("libz.so.1", "zlib1g")];
+/// The service that runs the flight recorder of the machine; whoever wants it enables it.
+pub(super) const UNIT: &str = "usr/lib/systemd/system/deepctx-bpf.service";
 /// Beginning of `copyright`; of the two licences, Debian has one.
 const COPYRIGHT: &str = "Copyright (c) 2026 the authors of deepctx-bpf
 
@@ -41,6 +43,8 @@ pub(super) fn make(
     for name in ["LICENSE-APACHE", "LICENSE-MIT", "CHANGELOG.md"] {
         fs::remove_file(documents.join(name))?;
     }
+    let unit = fs::read_to_string(sh::root().join("packaging/deepctx-bpf.service"))?;
+    put(&folder.join(UNIT), &unit)?;
     let licence = fs::read_to_string(sh::root().join("LICENSE-MIT"))?;
     put(&documents.join("copyright"), &(COPYRIGHT.to_owned() + &licence))?;
     let changes = documents.join("changelog.Debian");
