@@ -224,7 +224,7 @@ mod tests {
         let (document, values) = packed(INPUT, 3);
         assert_eq!((&document["total"], &document["shown"]), (&json!(3), &json!(3)));
         assert_eq!(document["until"], json!(null));
-        assert_eq!(document["names"], json!([[0, "gemm"], [8, "Step#1"], [3, "launch"]]));
+        assert_eq!(document["names"], json!([[0, "gemm"], [9, "Step#1"], [3, "launch"]]));
         let begins = [3_000, 0, 1_000];
         let lengths = [2_000, 100_000, 1_000];
         // The kernel's cause is event 2: twice that for its sign, and two more.

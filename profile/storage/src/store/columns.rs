@@ -188,7 +188,7 @@ const TRACE: &[Column] = &[
         Text,
         "of `record --trace`, one event of the window. Calls: `launch` `transfer` `record` `stream-wait` `stream-sync` \
          `event-sync` `context-sync`; work of devices: `kernel` `copy` `fill` `graph`; `range` `step` of the program; \
-         `gap`: events of this lane and time were lost",
+         `off-cpu`: a thread did not run; `gap`: events of this lane and time were lost",
     ),
     column("lane", U32, "row of `trace-lanes`"),
     column("start_ns", U64, "since the capture began").near(),
@@ -205,14 +205,26 @@ const TRACE: &[Column] = &[
     .or_none()
     .near(),
     column("cause_kind", Text, "`exact` `by-order` `inferred` `none`"),
-    column("correlation", U32, "of work: the driver's number of its call").or_none().near(),
+    column(
+        "correlation",
+        U32,
+        "of work: the driver's number of its call; of `off-cpu`: 1 woken by a thread, 2 by one of another pid namespace, \
+         3 by an interrupt",
+    )
+    .or_none()
+    .near(),
     column("stream", U64, "of a call: handle of its stream; 1 the default stream, 2 the thread's own").or_none(),
-    column("object", U64, "of a call: handle of its event or launchable graph").or_none(),
+    column(
+        "object",
+        U64,
+        "of a call: handle of its event or launchable graph; of `off-cpu`: process and thread that woke it, 32 bits each",
+    )
+    .or_none(),
     column(
         "position",
         U64,
         "of a call: launches and records in its stream up to and with it; of a step: its number at its place; of a gap: \
-         events that were lost",
+         events that were lost; of `off-cpu`: nanoseconds until it was woken",
     )
     .or_none()
     .near(),
