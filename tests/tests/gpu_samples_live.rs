@@ -171,7 +171,7 @@ fn sampling_errors_are_reported_and_the_program_keeps_running() {
         capture.samples.iter().filter(|((kernel, ..), _)| !kernel.is_empty()).map(|(_, n)| n).sum();
     let reported_of: u64 = reported(&capture).iter().map(|reported| reported.samples).sum();
     assert!(full > 0 && lost(&capture, "pc-buffer-full") > 0, "{:?}", capture.samples);
-    assert_eq!(reported_of + full, taken);
+    assert_eq!(reported_of + full, taken, "{:?}\n{:?}", capture.samples, losses(&capture.profile));
     let Some(capture) = of("astray=3") else { return };
     assert!(lost(&capture, "pc-out-of-range") > 0);
     assert!(reported(&capture).iter().any(|reported| reported.place.0.starts_with("[unknown: ")));
