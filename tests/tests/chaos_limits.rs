@@ -59,7 +59,7 @@ fn a_file_that_may_not_grow_ends_a_recording() {
 }
 
 #[test]
-fn too_few_open_files_are_told() {
+fn too_few_open_files_are_reported() {
     if !can_capture() {
         return;
     }
@@ -81,7 +81,7 @@ fn too_few_open_files_are_told() {
 }
 
 #[test]
-fn too_little_address_space_is_told() {
+fn too_little_address_space_is_reported() {
     if !can_capture() {
         return;
     }

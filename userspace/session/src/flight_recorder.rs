@@ -172,8 +172,8 @@ impl FlightRecorder {
         }
     }
 
-    /// Writes what is kept at the end of the capture, if it should, and waits for what is being written. `elapsed` is the
-    /// time from the begin of the capture to its end.
+    /// Writes what is kept at the end of the capture, if it should, and waits for what is being written. The capture
+    /// took `elapsed`.
     pub(crate) fn finish(mut self, profile: &mut Profile, elapsed: Duration) -> FlightEnd {
         let now = nanos(elapsed);
         let asked = self.requests.pending();
