@@ -36,7 +36,7 @@ pub struct Figures {
 
 /// Which figures a profile has.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct AvailableFigures {
     pub(super) host: Option<Metric>,
     pub(super) gpu: bool,
     pub(super) kernels: bool,
@@ -49,10 +49,10 @@ pub(super) struct Known {
     pub(super) peaks: Option<Peaks>,
 }
 
-impl Known {
+impl AvailableFigures {
     pub(super) fn of(profile: &Profile, peaks: Option<Peaks>) -> Self {
         let has = |metric: &Metric| profile.tree.total(*metric).sum > 0;
-        Known {
+        AvailableFigures {
             host: [Metric::CpuTime, Metric::WallTime].into_iter().find(|metric| has(metric)),
             gpu: has(&Metric::GpuTime),
             kernels: has(&Metric::Kernels),
@@ -90,8 +90,8 @@ impl Sums {
         }
     }
 
-    pub(super) fn latency_ns(&self, known: &Known) -> u64 {
-        if known.gpu { self.gpu_ns } else { self.host_ns }
+    pub(super) fn latency_ns(&self, available: &AvailableFigures) -> u64 {
+        if available.gpu { self.gpu_ns } else { self.host_ns }
     }
 
     pub(super) fn is_zero(&self) -> bool {
@@ -99,25 +99,25 @@ impl Sums {
     }
 
     /// As figures. Work that is nothing is not known: no formula fits, or no tensor was recorded.
-    pub(super) fn figures(&self, known: &Known) -> Figures {
+    pub(super) fn figures(&self, available: &AvailableFigures) -> Figures {
         let some = |is: bool, value: u64| is.then_some(value);
-        let latency_ns = some(known.gpu || known.host.is_some(), self.latency_ns(known));
-        let modelled_flops = some(known.work && self.flops > 0, self.flops);
-        let modelled_bytes = some(known.work && self.bytes > 0, self.bytes);
+        let latency_ns = some(available.gpu || available.host.is_some(), self.latency_ns(available));
+        let modelled_flops = some(available.work && self.flops > 0, self.flops);
+        let modelled_bytes = some(available.work && self.bytes > 0, self.bytes);
         let ratio = |part: u64, whole: u64| part as f64 / whole as f64;
         let flops_per_byte = modelled_flops.zip(modelled_bytes).map(|(flops, bytes)| ratio(flops, bytes));
-        let timed = latency_ns.filter(|latency_ns| known.rates && *latency_ns > 0);
+        let timed = latency_ns.filter(|latency_ns| available.rates && *latency_ns > 0);
         Figures {
             latency_ns,
-            host_ns: some(known.host.is_some(), self.host_ns),
-            gpu_ns: some(known.gpu, self.gpu_ns),
-            kernels: some(known.kernels, self.kernels),
-            allocated_bytes: some(known.allocated, self.allocated_bytes),
+            host_ns: some(available.host.is_some(), self.host_ns),
+            gpu_ns: some(available.gpu, self.gpu_ns),
+            kernels: some(available.kernels, self.kernels),
+            allocated_bytes: some(available.allocated, self.allocated_bytes),
             modelled_flops,
             modelled_bytes,
             modelled_flops_per_byte: flops_per_byte,
             modelled_flops_per_second: modelled_flops.zip(timed).map(|(flops, ns)| ratio(flops, ns) * 1e9),
-            bound: known.peaks.as_ref().zip(flops_per_byte).map(|(peaks, of)| peaks.bound(of)),
+            bound: available.peaks.as_ref().zip(flops_per_byte).map(|(peaks, of)| peaks.bound(of)),
         }
     }
 }
@@ -129,15 +129,15 @@ mod tests {
     #[test]
     fn intensity_and_throughput_follow_from_sums() {
         let sums = Sums { host_ns: 500, gpu_ns: 2000, flops: 4000, bytes: 1000, ..Sums::default() };
-        let known = Known {
+        let available = AvailableFigures {
             host: Some(Metric::CpuTime),
             gpu: true,
             work: true,
             rates: true,
             peaks: Peaks::new(10.0, 2.0, "given"),
-            ..Known::default()
+            ..AvailableFigures::default()
         };
-        let of = sums.figures(&known);
+        let of = sums.figures(&available);
         assert_eq!((of.latency_ns, of.host_ns, of.kernels), (Some(2000), Some(500), None));
         assert_eq!((of.modelled_flops_per_byte, of.modelled_flops_per_second), (Some(4.0), Some(2e9)));
         assert_eq!(of.bound, Some(Bound::Memory));
@@ -146,9 +146,10 @@ mod tests {
     #[test]
     fn what_is_not_known_is_none() {
         let sums = Sums { flops: 5, ..Sums::default() };
-        let check = |known: Known, expect: Figures| assert_eq!(sums.figures(&known), expect);
-        check(Known::default(), Figures::default());
+        let check =
+            |available: AvailableFigures, expect: Figures| assert_eq!(sums.figures(&available), expect);
+        check(AvailableFigures::default(), Figures::default());
         let expect = Figures { modelled_flops: Some(5), ..Figures::default() };
-        check(Known { work: true, ..Known::default() }, expect);
+        check(AvailableFigures { work: true, ..AvailableFigures::default() }, expect);
     }
 }

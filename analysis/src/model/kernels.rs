@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::contexts::ModelContexts;
-use super::figures::{Figures, Known, Sums};
+use super::figures::{AvailableFigures, Figures, Sums};
 use crate::amount::percent;
 
 /// A kernel in a layer.
@@ -159,7 +159,7 @@ impl ByKernel {
     pub(super) fn rows(
         &self,
         profile: &Profile,
-        known: &Known,
+        available: &AvailableFigures,
         layer: impl Fn(usize) -> Option<(usize, String)>,
     ) -> Vec<LayerKernel> {
         let whole = self.whole_ns();
@@ -171,7 +171,7 @@ impl ByKernel {
                 layer: layer.unwrap_or_default(),
                 latency_percent: percent(of.sums.gpu_ns, whole),
                 modelled_occupancy_percent: of.occupancy_percent(),
-                figures: figures(&of.sums, known),
+                figures: figures(&of.sums, available),
             }
         };
         let mut rows: Vec<LayerKernel> = self.sums.iter().map(row).collect();
@@ -180,7 +180,7 @@ impl ByKernel {
     }
 
     /// Kernels by name, most time first.
-    pub(super) fn names(&self, profile: &Profile, known: &Known) -> Vec<KernelName> {
+    pub(super) fn names(&self, profile: &Profile, available: &AvailableFigures) -> Vec<KernelName> {
         let mut by_name: FxHashMap<StrId, (usize, KernelSums)> = FxHashMap::default();
         for ((layer, name), of) in &self.sums {
             let (layers, sums) = by_name.entry(*name).or_default();
@@ -193,7 +193,7 @@ impl ByKernel {
             layers,
             latency_percent: percent(of.sums.gpu_ns, whole),
             modelled_occupancy_percent: of.occupancy_percent(),
-            figures: figures(&of.sums, known),
+            figures: figures(&of.sums, available),
         };
         let mut rows: Vec<KernelName> = by_name.into_iter().map(row).collect();
         rows.sort_by(|a, b| order(&b.figures, &a.figures).then_with(|| a.kernel.cmp(&b.kernel)));
@@ -209,14 +209,14 @@ impl ByKernel {
 }
 
 /// A kernel's own figures: it has no time on CPUs and allocates nothing, and each launch has its work.
-fn figures(sums: &Sums, known: &Known) -> Figures {
-    sums.figures(&Known {
+fn figures(sums: &Sums, available: &AvailableFigures) -> Figures {
+    sums.figures(&AvailableFigures {
         host: None,
         allocated: false,
         kernels: true,
         work: true,
         rates: true,
-        ..known.clone()
+        ..available.clone()
     })
 }
 

@@ -12,7 +12,7 @@ use deepctx_profile::profile::Profile;
 use serde::Serialize;
 
 use super::contexts::ModelContexts;
-use super::figures::{Figures, Known, Sums};
+use super::figures::{AvailableFigures, Figures, Sums};
 use crate::amount::percent;
 
 /// One layer, without the layers in it.
@@ -84,11 +84,11 @@ pub(super) struct ByLayer {
 
 impl ByLayer {
     /// Sums a profile up.
-    pub(super) fn of(profile: &Profile, contexts: &ModelContexts, known: &Known) -> Self {
+    pub(super) fn of(profile: &Profile, contexts: &ModelContexts, available: &AvailableFigures) -> Self {
         let count = contexts.layers.len();
         let mut found =
             ByLayer { layers: vec![Sums::default(); count], shapes: vec![None; count], ..ByLayer::default() };
-        let latency = if known.gpu { Some(Metric::GpuTime) } else { known.host };
+        let latency = if available.gpu { Some(Metric::GpuTime) } else { available.host };
         let mut metrics = vec![
             Metric::GpuTime,
             Metric::Kernels,
@@ -96,7 +96,7 @@ impl ByLayer {
             Metric::ModelFlops,
             Metric::ModelBytes,
         ];
-        metrics.extend(known.host);
+        metrics.extend(available.host);
         for metric in metrics {
             for (node, cell) in profile.tree.cells(metric) {
                 let at = contexts.at(node.index());
@@ -150,8 +150,12 @@ impl ByLayer {
     }
 
     /// A row for each layer with a figure.
-    pub(super) fn rows(&self, contexts: &ModelContexts, known: &Known) -> Vec<(ModelLayer, Sums)> {
-        let whole = self.total().latency_ns(known);
+    pub(super) fn rows(
+        &self,
+        contexts: &ModelContexts,
+        available: &AvailableFigures,
+    ) -> Vec<(ModelLayer, Sums)> {
+        let whole = self.total().latency_ns(available);
         let mut rows: Vec<(ModelLayer, Sums)> = Vec::new();
         for (number, sums) in self.layers.iter().enumerate().filter(|(_, sums)| !sums.is_zero()) {
             let Some(name) = contexts.layers.get(number) else { continue };
@@ -161,8 +165,8 @@ impl ByLayer {
                 layer: name.layer.clone(),
                 layer_type: name.layer_type.clone(),
                 shape: shape.map(|(_, text)| text.clone()),
-                latency_percent: percent(sums.latency_ns(known), whole),
-                figures: sums.figures(known),
+                latency_percent: percent(sums.latency_ns(available), whole),
+                figures: sums.figures(available),
             };
             rows.push((row, *sums));
         }
@@ -182,7 +186,11 @@ fn of_metric(sums: &mut Sums, metric: Metric) -> &mut u64 {
 }
 
 /// Layers by type, most latency first.
-pub(super) fn types(rows: &[(ModelLayer, Sums)], whole_ns: u64, known: &Known) -> Vec<LayerType> {
+pub(super) fn types(
+    rows: &[(ModelLayer, Sums)],
+    whole_ns: u64,
+    available: &AvailableFigures,
+) -> Vec<LayerType> {
     let mut sums: BTreeMap<&str, (usize, Sums)> = BTreeMap::new();
     for (row, of) in rows {
         let (count, sum) = sums.entry(&row.layer_type).or_default();
@@ -193,8 +201,8 @@ pub(super) fn types(rows: &[(ModelLayer, Sums)], whole_ns: u64, known: &Known) -
         layer_type: layer_type.to_owned(),
         layers: count,
         layers_percent: percent(count as u64, rows.len() as u64),
-        latency_percent: percent(sums.latency_ns(known), whole_ns),
-        figures: sums.figures(known),
+        latency_percent: percent(sums.latency_ns(available), whole_ns),
+        figures: sums.figures(available),
     };
     let mut types: Vec<LayerType> = sums.into_iter().map(row).collect();
     types.sort_by_key(|row| Reverse((row.figures.latency_ns, row.layers)));
@@ -202,10 +210,10 @@ pub(super) fn types(rows: &[(ModelLayer, Sums)], whole_ns: u64, known: &Known) -
 }
 
 /// A figure of sums.
-type FigureOf = fn(&Sums, &Known) -> u64;
+type FigureOf = fn(&Sums, &AvailableFigures) -> u64;
 
 /// The layers in three parts of as many layers each, as far as their number allows it; none of fewer than three.
-pub(super) fn stages(rows: &[(ModelLayer, Sums)], known: &Known) -> Vec<Stage> {
+pub(super) fn stages(rows: &[(ModelLayer, Sums)], available: &AvailableFigures) -> Vec<Stage> {
     let (count, names) = (rows.len(), ["beginning", "middle", "end"]);
     if count < names.len() {
         return Vec::new();
@@ -217,23 +225,23 @@ pub(super) fn stages(rows: &[(ModelLayer, Sums)], known: &Known) -> Vec<Stage> {
         sum
     });
     let figures: [(&'static str, FigureOf); 4] = [
-        ("latency", |of, known| of.latency_ns(known)),
+        ("latency", |of, available| of.latency_ns(available)),
         ("allocated bytes", |of, _| of.allocated_bytes),
-        ("flops", |of, known| if known.work { of.flops } else { 0 }),
-        ("bytes", |of, known| if known.work { of.bytes } else { 0 }),
+        ("flops", |of, available| if available.work { of.flops } else { 0 }),
+        ("bytes", |of, available| if available.work { of.bytes } else { 0 }),
     ];
     let stage = |(place, (from, until)): (usize, (usize, usize))| {
         let is_largest = |of: FigureOf| {
-            let own = of(&sums[place], known);
+            let own = of(&sums[place], available);
             let others = sums.iter().enumerate().filter(|(other, _)| *other != place);
-            own > 0 && others.map(|(_, other)| of(other, known)).all(|other| other < own)
+            own > 0 && others.map(|(_, other)| of(other, available)).all(|other| other < own)
         };
         Stage {
             stage: names[place],
             first: from + 1,
             last: until,
             dominates: figures.iter().filter(|(_, of)| is_largest(*of)).map(|(name, _)| *name).collect(),
-            figures: sums[place].figures(known),
+            figures: sums[place].figures(available),
         }
     };
     parts.into_iter().enumerate().map(stage).collect()

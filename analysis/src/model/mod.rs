@@ -29,7 +29,7 @@ use crate::phases::{step_cell, training_steps};
 use crate::{Subset, Table};
 
 use contexts::ModelContexts;
-use figures::Known;
+use figures::AvailableFigures;
 use kernels::ByKernel;
 use layers::{ByLayer, stages, types};
 
@@ -174,20 +174,20 @@ impl ModelTables {
     pub fn compute(subset: &Subset<'_>, elapsed: Nanos, peaks: Option<Peaks>, job: Option<&Job>) -> Self {
         let (profile, most) = (subset.profile(), subset.selection().rows);
         let peaks = peaks.or_else(|| Peaks::of_profile(profile));
-        let mut known = Known::of(profile, peaks.clone());
+        let mut available = AvailableFigures::of(profile, peaks.clone());
         let steps = Steps::of(profile, elapsed);
-        known.rates |= steps.are_all();
+        available.rates |= steps.are_all();
         let contexts = ModelContexts::of(profile);
-        let by_layer = ByLayer::of(profile, &contexts, &known);
+        let by_layer = ByLayer::of(profile, &contexts, &available);
         let whole = by_layer.total();
         let with_stack_percent =
             percent(whole.flops.saturating_sub(by_layer.flops_without_stack), whole.flops);
         let kernels = ByKernel::of(profile, &contexts);
-        let totals = totals(profile, elapsed, &by_layer, &kernels, &known);
-        let basis = basis(&known, &steps, &contexts, &kernels, with_stack_percent);
+        let totals = totals(profile, elapsed, &by_layer, &kernels, &available);
+        let basis = basis(&available, &steps, &contexts, &kernels, with_stack_percent);
         // Figures by layer would be those of the operators that happened to get a stack.
-        known.work &= with_stack_percent >= WITH_STACK_PERCENT_MIN;
-        let rows = by_layer.rows(&contexts, &known);
+        available.work &= with_stack_percent >= WITH_STACK_PERCENT_MIN;
+        let rows = by_layer.rows(&contexts, &available);
         let numbers = by_layer.numbers();
         let of_layer = |number: usize| {
             let index = *numbers.get(number)?;
@@ -201,10 +201,10 @@ impl ModelTables {
             layers_are: contexts.kind,
             basis,
             totals: ModelTotals { layers: rows.len(), ..totals },
-            layer_types: Table::cut(types(&rows, whole.latency_ns(&known), &known), most),
-            stages: stages(&rows, &known),
-            kernels: Table::cut(kernels.rows(profile, &known, of_layer), most),
-            kernel_names: Table::cut(kernels.names(profile, &known), most),
+            layer_types: Table::cut(types(&rows, whole.latency_ns(&available), &available), most),
+            stages: stages(&rows, &available),
+            kernels: Table::cut(kernels.rows(profile, &available, of_layer), most),
+            kernel_names: Table::cut(kernels.names(profile, &available), most),
             layers: Table::cut(rows.into_iter().map(|(row, _)| row).collect(), most),
             peaks,
         }
@@ -279,20 +279,20 @@ fn totals(
     elapsed: Nanos,
     by_layer: &ByLayer,
     kernels: &ByKernel,
-    known: &Known,
+    available: &AvailableFigures,
 ) -> ModelTotals {
     let whole = by_layer.total();
-    let whole_ns = whole.latency_ns(known);
+    let whole_ns = whole.latency_ns(available);
     let steps_ns = profile.tree.total(Metric::StepTime).sum;
     let length_ns = if steps_ns > 0 { steps_ns } else { elapsed.0 };
     ModelTotals {
         layers: 0,
-        outside_layers_percent: percent(by_layer.outside.latency_ns(known), whole_ns),
+        outside_layers_percent: percent(by_layer.outside.latency_ns(available), whole_ns),
         convolution_percent: percent(by_layer.convolution_ns, whole_ns),
-        gpu_percent: (known.gpu && length_ns > 0).then(|| percent(whole.gpu_ns, length_ns)),
+        gpu_percent: (available.gpu && length_ns > 0).then(|| percent(whole.gpu_ns, length_ns)),
         modelled_occupancy_percent: kernels.occupancy_percent(),
         peak_memory_bytes: peak_memory_bytes(profile),
-        figures: whole.figures(known),
+        figures: whole.figures(available),
     }
 }
 
@@ -307,7 +307,7 @@ fn missing(figure: &'static str, because: &str, record_with: Option<&'static str
 }
 
 fn basis(
-    known: &Known,
+    available: &AvailableFigures,
     steps: &Steps,
     contexts: &ModelContexts,
     kernels: &ByKernel,
@@ -329,7 +329,7 @@ fn basis(
             missing("layers", "neither modules nor operators are in the profile", Some("--probe modules"))
         }
     };
-    let latency = match (known.gpu, known.host) {
+    let latency = match (available.gpu, available.host) {
         (true, _) => there("latency", Basis::Measured, "time of kernels on devices".to_owned()),
         (false, Some(Metric::CpuTime)) => {
             there("latency", Basis::Measured, "samples of time on CPUs".to_owned())
@@ -337,7 +337,7 @@ fn basis(
         (false, Some(metric)) => there("latency", Basis::Measured, metric.name().to_owned()),
         (false, None) => missing("latency", "the profile has no times", None),
     };
-    let allocated = match known.allocated {
+    let allocated = match available.allocated {
         true => there("allocated bytes", Basis::Measured, "allocations of tensors".to_owned()),
         false => missing("allocated bytes", "allocations were not recorded", Some("--probe memory")),
     };
@@ -346,18 +346,18 @@ fn basis(
         steps.basis(),
         latency,
         allocated,
-        work_basis(known, with_stack_percent),
+        work_basis(available, with_stack_percent),
         match kernels.occupancy_percent() {
             Some(_) => {
                 there("occupancy", Basis::Modelled, "registers and shared memory of a block".to_owned())
             }
             None => missing("occupancy", "registers of kernels are not known", Some("--gpu-activity")),
         },
-        match &known.peaks {
+        match &available.peaks {
             Some(peaks) => there("peaks", Basis::Measured, peaks.source.clone()),
             None => missing(
                 "peaks",
-                match known.gpu {
+                match available.gpu {
                     true => "the name of the device is not known, or not in the table of data sheets",
                     false => "there is no table of CPUs",
                 },
@@ -367,9 +367,9 @@ fn basis(
     ]
 }
 
-fn work_basis(known: &Known, with_stack_percent: f64) -> FigureBasis {
+fn work_basis(available: &AvailableFigures, with_stack_percent: f64) -> FigureBasis {
     let figure = "flops and bytes";
-    if !known.work {
+    if !available.work {
         let why = "sizes of tensors were not recorded";
         return missing(
             figure,

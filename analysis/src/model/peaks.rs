@@ -4,7 +4,7 @@
 //! they are held against its limits. Does not: measure a device.
 //!
 //! Peaks are those of the vendors' data sheets, of dense single precision without tensor cores: what PyTorch computes
-//! in unless it is told otherwise. Who computes in another precision gives the peak.
+//! in unless other peaks are given. Who computes in another precision gives the peak.
 
 use deepctx_profile::profile::Profile;
 use serde::{Deserialize, Serialize};

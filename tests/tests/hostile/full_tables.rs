@@ -15,7 +15,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 
 use super::cli_support::{Busy, can_capture, program, stderr};
-use super::{OTHER, Theirs, compiled_workload, complete_share, lacking, open_folder};
+use super::{OTHER, Theirs, compiled_workload, complete_share, gap_count, open_folder};
 
 /// All of them have half as many mappings again as there is room for.
 const PROCESSES: &str = "48";
@@ -44,7 +44,7 @@ fn whoever_fills_the_tables_leaves_room_for_others() {
     let said = stderr(&output);
 
     assert!(said.contains("mappings of user 65534"), "who has too many is named: {said}");
-    let over_share = lacking(&profile, "mapping-over-share");
+    let over_share = gap_count(&profile, "mapping-over-share");
     assert!(over_share > 10_000, "{over_share} mappings: {said}");
     let share = complete_share(&said);
     assert!(share >= 99.0, "{share} % of the stacks of who came late are complete: {said}");
@@ -81,7 +81,7 @@ fn whoever_fills_the_sites_leaves_probes_for_others() {
 
     let (output, profile) = recorded(folder.path(), &theirs, &victim);
 
-    assert!(lacking(&profile, "probe-over-share") > 0, "{}", stderr(&output));
+    assert!(gap_count(&profile, "probe-over-share") > 0, "{}", stderr(&output));
     let launches = profile.tree.total(Metric::Kernels).sum;
     assert!(launches > 50, "{launches} launches of who came late: {}", stderr(&output));
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::cli_support::{Busy, can_capture, folded, program, stderr};
-use super::{Theirs, compiled_workload, lacking, open_folder};
+use super::{Theirs, compiled_workload, gap_count, open_folder};
 
 /// Looking at all of it takes ten times as long.
 const MAPPINGS: &str = "24";
@@ -38,7 +38,7 @@ fn a_flood_of_generated_code_holds_nobody_up() {
 
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(took < RECORDED + BESIDES, "{took:?}");
-    let over_budget = lacking(&deepctx_storage::open(&profile).unwrap().profile, "mapping-over-budget");
+    let over_budget = gap_count(&deepctx_storage::open(&profile).unwrap().profile, "mapping-over-budget");
     assert!(over_budget > 0, "{}", stderr(&output));
     let stacks = folded(profile.to_str().unwrap(), "samples", &[]);
     assert!(stacks.lines().any(|line| line.starts_with("sh-")), "{stacks}");

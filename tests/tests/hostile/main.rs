@@ -63,7 +63,7 @@ fn complete_share(said: &str) -> f64 {
 }
 
 /// How often the ledger of a profile says this.
-fn lacking(profile: &Profile, reason: &str) -> u64 {
+fn gap_count(profile: &Profile, reason: &str) -> u64 {
     profile.ledger.rows().iter().filter(|row| row.reason == reason).map(|row| row.count).sum()
 }
 

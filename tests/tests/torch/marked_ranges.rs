@@ -83,7 +83,7 @@ fn pushed_ranges_and_training_step_functions_are_recorded() {
 }
 
 #[test]
-fn ranges_that_pytorch_pushes_for_nvtx_are_told() {
+fn ranges_that_pytorch_pushes_for_nvtx_are_recorded() {
     const STEPS: u64 = 200;
     let Some(mut command) = with_torch("torch_nvtx.py") else { return };
     command.arg(STEPS.to_string());

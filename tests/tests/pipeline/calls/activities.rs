@@ -102,7 +102,7 @@ fn a_handle_learns_its_name_from_the_first_activity() {
 }
 
 #[test]
-fn time_without_a_launch_and_launches_without_time_are_told() {
+fn time_without_a_launch_and_the_reverse_are_counted() {
     let records = format!(
         "{NAMED}{COLLECTING}
         10 call 2 cuLaunchKernel 7/7 app function=0x100 : ! f main

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_ended_is_told() {
+    fn a_rank_that_ended_is_named() {
         let mut dump = dump(&[(1, 10, 7)]);
         dump.processes[0].ended = true;
         dump.processes[0].threads.clear();

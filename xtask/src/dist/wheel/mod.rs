@@ -19,7 +19,7 @@ const TOOLS: &[&str] = &["wheel==0.48.0", "packaging==26.3"];
 /// Go along with every wheel.
 const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
-/// What `pip` is told.
+/// What `pip` shows of a package.
 struct About<'a> {
     /// As it is asked for: `pip install NAME`.
     name: &'a str,

@@ -133,7 +133,7 @@ fn a_name_in_no_encoding_spoils_nothing_else() {
 }
 
 #[test]
-fn ranks_and_clocks_are_told() {
+fn ranks_and_clocks_are_read() {
     let check = |rest: &str, expect: (Option<u32>, Option<u32>, Option<u64>, u64)| {
         let document = format!(
             r#"{{"traceEvents":[{{"ph":"X","name":"a","pid":1,"tid":1,"ts":1623142623460111,"dur":2}}]{rest}}}"#

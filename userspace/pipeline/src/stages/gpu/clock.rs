@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_is_told() {
+    fn drift_is_reported() {
         let second = 1_000_000_000;
         let mut clock = DeviceClock::default();
         for n in 0..100 {
