@@ -46,8 +46,9 @@ fn whoever_fills_the_tables_leaves_room_for_others() {
     assert!(said.contains("mappings of user 65534"), "who has too many is named: {said}");
     let over_share = gap_count(&profile, "mapping-over-share");
     assert!(over_share > 10_000, "{over_share} mappings: {said}");
+    // Without shares hardly any is. The first stacks after each `exec` may come before their tables.
     let share = complete_share(&said);
-    assert!(share >= 99.0, "{share} % of the stacks of who came late are complete: {said}");
+    assert!(share >= 95.0, "{share} % of the stacks of who came late are complete: {said}");
 }
 
 #[test]
