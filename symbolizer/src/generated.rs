@@ -9,9 +9,11 @@ use std::ops::Range;
 
 use deepctx_address_space::Arch;
 
-/// The start of each `.eh_frame` CIE that LLVM and GCC write for generated code, after its length: id 0, version 1,
-/// augmentation `zR`.
-const CIE_START: [u8; 8] = [0, 0, 0, 0, 1, b'z', b'R', 0];
+/// The start of each `.eh_frame` CIE, after its length and up to its augmentation: id 0, version 1.
+const CIE_START: [u8; 5] = [0, 0, 0, 0, 1];
+/// What an augmentation says that begins with `z`: encodings of pointers, personality, data, signal frame, keys of
+/// return addresses (LSB, chapter 10.6.1.1.1, and GCC's `unwind-dw2.c`).
+const AUGMENTATION: &[u8] = b"RPLSB";
 /// Size of the length field.
 const LENGTH_BYTES: usize = 4;
 /// Largest plausible entry.
@@ -23,22 +25,30 @@ const ENTRY_BYTES_MAX: usize = 64 << 10;
 pub fn frame_runs(memory: &[u8]) -> Vec<Range<usize>> {
     let mut runs = Vec::new();
     let mut from = 0;
-    while let Some(at) = find(&memory[from..], &CIE_START).map(|at| from + at) {
-        let Some(begin) = at.checked_sub(LENGTH_BYTES).filter(|begin| *begin >= from) else {
-            from = at + CIE_START.len();
-            continue;
-        };
-        let end = run_end(memory, begin);
-        if end > begin {
+    while let Some(at) = augmentation(memory, from) {
+        let begin = (at - CIE_START.len()).checked_sub(LENGTH_BYTES).filter(|begin| *begin >= from);
+        let end = begin.map_or(0, |begin| run_end(memory, begin));
+        if let Some(begin) = begin.filter(|begin| end > *begin) {
             runs.push(begin..end);
         }
-        from = end.max(at + CIE_START.len());
+        from = end.max(at + 1);
     }
     runs
 }
 
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|window| window == needle)
+/// The next augmentation of a CIE that begins at `from` or later.
+fn augmentation(memory: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        at += memory.get(at..)?.iter().position(|byte| *byte == b'z')?;
+        let rest = &memory[at + 1..];
+        let letters = rest.iter().take_while(|byte| AUGMENTATION.contains(byte)).count();
+        let is_ended = letters > 0 && rest.get(letters) == Some(&0);
+        if is_ended && memory[from..at].ends_with(&CIE_START) {
+            return Some(at);
+        }
+        at += 1;
+    }
 }
 
 fn run_end(memory: &[u8], begin: usize) -> usize {
@@ -205,6 +215,24 @@ mod tests {
         memory.extend(b"not a frame \x01zR\0 at all");
         let expect = 40..40 + run.len();
         assert_eq!(frame_runs(&memory).as_slice(), std::slice::from_ref(&expect));
+    }
+
+    #[test]
+    fn frames_with_any_augmentation_are_found() {
+        let check = |augmentation: &[u8], is_found: bool| {
+            let mut run = vec![16, 0, 0, 0, 0, 0, 0, 0, 1];
+            run.extend(augmentation);
+            run.resize(20, 0);
+            assert_eq!(!frame_runs(&run).is_empty(), is_found, "{augmentation:?}");
+        };
+        // Of C, of C++ with handlers, of a signal frame.
+        for augmentation in [b"zR\0".as_slice(), b"zPLR\0", b"zRS\0"] {
+            check(augmentation, true);
+        }
+        // Of GCC 2, and text.
+        for augmentation in [b"eh\0".as_slice(), b"z\0", b"zRx\0", b"zebra\0"] {
+            check(augmentation, false);
+        }
     }
 
     #[test]

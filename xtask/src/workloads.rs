@@ -260,6 +260,11 @@ pub(crate) fn greenlet_pythons() -> Result<[PathBuf; 3]> {
     ])
 }
 
+/// An interpreter with numba, whose compiler is LLVM.
+pub(crate) fn numba_python() -> Result<PathBuf> {
+    venv("numba", &["numba"])
+}
+
 /// A jitted training step with jax on the CPU.
 pub(crate) fn jax() -> Result<Workload> {
     let mut command = Command::new(jax_python()?);

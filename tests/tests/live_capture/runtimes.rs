@@ -1,12 +1,17 @@
 //! Runtimes that switch stacks by hand, or have code without rows: their stacks are whole, too.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use deepctx_common::end::WalkEnd;
 
-use crate::support::{Captured, Names, Target, can_capture, capture_samples, has_program, options, workload};
+use crate::support::{
+    Captured, Names, Sample, Target, can_capture, capture_samples, capture_until, has_program, options,
+    workload,
+};
 
 /// Samples of one program.
 const SAMPLES: usize = 1000;
@@ -33,6 +38,11 @@ impl Torn {
 fn check(input: &str, command: &mut Command, at_most: usize, within: &[&str], torn: &Torn) {
     let mut target = Target::start(command);
     target.line();
+    check_running(input, &target, at_most, within, torn);
+}
+
+/// The same of a program that is ready.
+fn check_running(input: &str, target: &Target, at_most: usize, within: &[&str], torn: &Torn) {
     let captured = capture_samples(options(target.pid(), 997), SAMPLES);
     let pid = target.pid();
     let mut ends: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
@@ -107,21 +117,58 @@ fn stacks_through_builtins_of_v8_are_whole() {
     check("Node.js", Command::new("node").arg(workload("builtins.js")), 1, &["node::Start"], &NODE);
 }
 
+/// Interpreters with packages, which `cargo xtask test live` installs.
+fn pythons(variable: &str) -> Vec<PathBuf> {
+    let pythons = std::env::var_os(variable).unwrap_or_default();
+    if pythons.is_empty() {
+        assert!(std::env::var_os("CI").is_none(), "this test needs {variable}");
+        eprintln!("skipped: this test needs {variable}: `cargo xtask test live`");
+        return Vec::new();
+    }
+    if can_capture() { std::env::split_paths(&pythons).collect() } else { Vec::new() }
+}
+
 #[test]
 fn stacks_of_greenlets_end_where_these_begin() {
-    let pythons = std::env::var_os("TEST_GREENLET_PYTHONS").unwrap_or_default();
-    if pythons.is_empty() {
-        assert!(std::env::var_os("CI").is_none(), "this test needs TEST_GREENLET_PYTHONS");
-        eprintln!("skipped: this test needs Pythons with greenlet: `cargo xtask test live`");
-        return;
-    }
-    if !can_capture() {
-        return;
-    }
-    for python in std::env::split_paths(&pythons) {
+    for python in pythons("TEST_GREENLET_PYTHONS") {
         let input = python.display().to_string();
         let mut command = Command::new(&python);
         command.arg(workload("greenlets.py"));
         check(&input, &mut command, 1, &["inner_bootstrap"], &GREENLET);
+    }
+}
+
+/// Frames of the recursion in the workload, its end included.
+const NUMBA_FRAMES: usize = 11;
+/// Samples in a row that must be whole.
+const WHOLE: usize = 500;
+
+#[test]
+fn stacks_through_code_of_numba_are_whole() {
+    for python in pythons("TEST_NUMBA_PYTHON") {
+        let mut target = Target::start(Command::new(&python).arg(workload("numba_compiled.py")));
+        target.line();
+        check_running("numba", &target, 1, &["__main__.hot", "__main__.descend"], &NODE);
+
+        // What is compiled during a capture gets its rows, too.
+        let pid = target.pid();
+        let mut is_compiled = false;
+        let captured = capture_until(options(pid, 997), Duration::from_secs(60), |captured| {
+            if !is_compiled && captured.of(pid).count() > 0 {
+                target.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+                is_compiled = target.line() == "late\n";
+                // Those before it do not count.
+                return false;
+            }
+            let last = captured.samples.iter().rev().take(WHOLE);
+            captured.samples.len() > WHOLE
+                && last.filter(|s| s.native_end() == WalkEnd::Complete).count() == WHOLE
+        });
+        let mut names = Names::of(pid);
+        let mut is_late = |sample: &Sample| {
+            names.functions(sample).iter().filter(|name| *name == "__main__.late").count() == NUMBA_FRAMES
+        };
+        let late = captured.samples.iter().rev().take(WHOLE).filter(|sample| is_late(sample)).count();
+        assert!(late * 10 > WHOLE * 9, "{late} of {WHOLE} samples are whole, of {}", captured.samples.len());
     }
 }

@@ -4,8 +4,11 @@
 //! Because: XLA's and oneDNN's kernels run in anonymous memory, and a stack through them is worth as much as any other.
 //! Does not: decode what it reads ([`deepctx_symbolizer::generated`]) or place tables.
 
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::Hasher as _;
+use std::ops::Range;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use deepctx_symbolizer::generated::{GeneratedCode, frame_runs};
@@ -22,8 +25,14 @@ use super::tables::ExecutableId;
 
 /// Largest mapping of generated code that is read; oneDNN's was 8 MB. Reading and decoding it takes 0.7 s at worst.
 const CODE_BYTES_MAX: u64 = 16 << 20;
-/// Largest neighbour in which frame information is looked for.
-const NEIGHBOUR_BYTES_MAX: u64 = 16 << 20;
+/// Most memory of a process in which frame information is looked for, at each scan.
+const FRAME_MEMORY_MAX: u64 = 16 << 20;
+/// Most mappings in which it is looked for: numba takes two or three for each object that it compiles.
+const FRAME_MAPPINGS_MAX: usize = 1 << 10;
+/// Most frame information that is taken into account for one mapping of code. A function has some 50 bytes.
+const FRAME_BYTES_MAX: usize = 4 << 20;
+/// Most runs of it, each a section of the image: an ELF file has at most 65,279. An object has one.
+const RUNS_MAX: usize = 1 << 14;
 /// Most mappings of generated code that are remembered, over all processes.
 const KNOWN_MAX: usize = 1 << 14;
 
@@ -52,10 +61,17 @@ pub(super) struct Surroundings {
     /// The user who answers for it.
     pub(super) user: u32,
     /// All of its mappings, whatever their permissions.
-    pub(super) mappings: Vec<Mapping>,
+    mappings: Vec<Mapping>,
     /// A way to its memory.
-    pub(super) memory: ProcessMemory,
+    memory: ProcessMemory,
+    /// Frame information by the first address of its mapping, as far as that was read.
+    frames: RefCell<HashMap<u64, Rc<FrameRuns>>>,
+    /// What may still be read for it.
+    frame_memory_left: Cell<u64>,
 }
+
+/// Runs of frame information, with their addresses.
+type FrameRuns = Vec<(u64, Vec<u8>)>;
 
 /// What is known of generated code, by process and first address.
 #[derive(Debug)]
@@ -75,8 +91,73 @@ impl Surroundings {
     pub(super) fn read(pid: u32) -> Option<Self> {
         let user = accountable_user(pid)?;
         let mappings = maps::read(pid, Keep::All).ok()?.mappings;
-        Some(Self { user, mappings, memory: ProcessMemory::open(pid).ok()? })
+        Some(Self {
+            user,
+            mappings,
+            memory: ProcessMemory::open(pid).ok()?,
+            frames: RefCell::default(),
+            frame_memory_left: Cell::new(FRAME_MEMORY_MAX),
+        })
     }
+
+    /// The frame information that may be that of the code in a mapping, nearest first.
+    fn frames_near(&self, code: &Mapping) -> Vec<Rc<FrameRuns>> {
+        let mut found = Vec::new();
+        let (mut count, mut bytes) = (0, 0);
+        for mapping in frame_mappings(&self.mappings, code) {
+            let runs = self.frames_in(mapping);
+            count += runs.len();
+            bytes += runs.iter().map(|(_, run)| run.len()).sum::<usize>();
+            if count > RUNS_MAX || bytes > FRAME_BYTES_MAX {
+                tracing::debug!(code = code.begin.0, "more frame information than is taken into account");
+                break;
+            }
+            if !runs.is_empty() {
+                found.push(runs);
+            }
+        }
+        found
+    }
+
+    fn frames_in(&self, mapping: &Mapping) -> Rc<FrameRuns> {
+        if let Some(known) = self.frames.borrow().get(&mapping.begin.0) {
+            return Rc::clone(known);
+        }
+        let left = self.frame_memory_left.get().checked_sub(mapping.len());
+        // One that went away in the meantime has nothing to say.
+        let bytes = left.and_then(|left| {
+            self.frame_memory_left.set(left);
+            self.memory.read_vec(mapping.begin.0, mapping.len() as usize).ok()
+        });
+        let runs = Rc::new(runs(mapping.begin.0, &bytes.unwrap_or_default()));
+        self.frames.borrow_mut().insert(mapping.begin.0, Rc::clone(&runs));
+        runs
+    }
+}
+
+/// The mappings that may hold the frame information of the code in one of them, nearest first.
+///
+/// LLVM writes it into memory of its own, which it protects from writing: right beside the code (XLA), or wherever the
+/// kernel finds room for a few pages (numba). Beside code it may be writable as well.
+fn frame_mappings<'m>(all: &'m [Mapping], code: &Mapping) -> Vec<&'m Mapping> {
+    let distance = |m: &Mapping| match m.begin < code.begin {
+        true => code.begin.0.saturating_sub(m.end.0),
+        false => m.begin.0.saturating_sub(code.end.0),
+    };
+    let may_hold = |m: &&Mapping| {
+        let data = m.backing == Backing::Anonymous && m.readable && !m.executable;
+        data && m.len() <= FRAME_MEMORY_MAX && (!m.writable || distance(m) == 0)
+    };
+    let mut mappings: Vec<_> = all.iter().filter(may_hold).collect();
+    mappings.sort_by_key(|m| distance(m));
+    mappings.truncate(FRAME_MAPPINGS_MAX);
+    mappings
+}
+
+/// The runs of frame information in memory at an address.
+fn runs(address: u64, memory: &[u8]) -> FrameRuns {
+    let of = |run: Range<usize>| (address + run.start as u64, memory[run].to_vec());
+    frame_runs(memory).into_iter().map(of).collect()
 }
 
 impl Generated {
@@ -112,7 +193,7 @@ impl Generated {
         process: &Surroundings,
         is_loaded: impl FnOnce(ExecutableId) -> bool,
     ) -> Found {
-        let bytes = match Bytes::read(mapping, &process.mappings, &process.memory) {
+        let bytes = match Bytes::read(mapping, process) {
             Ok(bytes) => bytes,
             Err(reason) => return Found::Known(Err(reason)),
         };
@@ -159,58 +240,67 @@ impl Generated {
     }
 }
 
-/// The code of a mapping, and what lies right beside it, where LLVM's linker puts the frame information.
+/// The code of a mapping, and frame information that may be about it.
 struct Bytes {
     code: Vec<u8>,
-    /// With their addresses.
-    neighbours: Vec<(u64, Vec<u8>)>,
+    frames: Vec<Rc<FrameRuns>>,
 }
 
 impl Bytes {
-    fn read(mapping: &Mapping, all: &[Mapping], memory: &dyn TargetMemory) -> Result<Self, NoExecutable> {
+    fn read(mapping: &Mapping, process: &Surroundings) -> Result<Self, NoExecutable> {
         if mapping.len() > CODE_BYTES_MAX {
             return Err(NoExecutable::Generated);
         }
-        let bytes =
-            |m: &Mapping| memory.read_vec(m.begin.0, m.len() as usize).map_err(|_| NoExecutable::Generated);
-        let code = bytes(mapping)?;
-        let at = all.partition_point(|m| m.begin.0 < mapping.begin.0);
-        let before = at.checked_sub(1).and_then(|at| all.get(at)).filter(|m| m.end == mapping.begin);
-        let after = all.get(at + 1).filter(|m| m.begin == mapping.end);
-        let is_data = |m: &&Mapping| {
-            let data = m.backing == Backing::Anonymous && m.readable && !m.executable;
-            data && m.len() <= NEIGHBOUR_BYTES_MAX
-        };
-        let neighbours = before.into_iter().chain(after).filter(is_data);
-        // A neighbour that went away in the meantime has nothing to say.
-        let neighbours = neighbours.map(|m| (m.begin.0, bytes(m).unwrap_or_default())).collect();
-        Ok(Self { code, neighbours })
+        let code = process.memory.read_vec(mapping.begin.0, mapping.len() as usize);
+        let code = code.map_err(|_| NoExecutable::Generated)?;
+        let mut frames = process.frames_near(mapping);
+        let mut own = runs(mapping.begin.0, &code);
+        own.truncate(RUNS_MAX);
+        frames.push(Rc::new(own));
+        Ok(Self { code, frames })
     }
 
     fn hash(&self) -> u64 {
         let mut hasher = FxHasher::default();
         hasher.write(&self.code);
-        for (address, bytes) in &self.neighbours {
+        for (address, run) in self.frames.iter().flat_map(|runs| runs.iter()) {
             hasher.write_u64(*address);
-            hasher.write(bytes);
+            hasher.write(run);
         }
         hasher.finish()
     }
 
     fn decode(self, mapping: &Mapping) -> GeneratedCode {
-        let mut frames = Vec::new();
-        for (address, bytes) in &self.neighbours {
-            add_runs(&mut frames, *address, bytes);
-        }
-        add_runs(&mut frames, mapping.begin.0, &self.code);
+        let frames = self.frames.iter().flat_map(|runs| runs.iter().cloned()).collect();
         // Kernels of oneDNN and the like have no frame information, but each begins a page of its own.
         let functions = entries_of_generated_code(Arch::NATIVE, &self.code, mapping.begin.0);
         GeneratedCode { text: mapping.begin.0..mapping.end.0, code: self.code, frames, functions }
     }
 }
 
-fn add_runs(frames: &mut Vec<(u64, Vec<u8>)>, address: u64, memory: &[u8]) {
-    for run in frame_runs(memory) {
-        frames.push((address + run.start as u64, memory[run].to_vec()));
+#[cfg(test)]
+mod tests {
+    use super::{Keep, frame_mappings, maps};
+
+    #[test]
+    fn frames_are_looked_for_in_read_only_memory_nearest_first() {
+        let lines = "\
+            1000-2000 r--p 00000000 00:00 0\n\
+            5000-6000 rw-p 00000000 00:00 0\n\
+            7000-8000 r--p 00000000 fe:00 7 /lib/a.so\n\
+            9000-a000 r--p 00000000 00:00 0\n\
+            a000-b000 rw-p 00000000 00:00 0\n\
+            b000-c000 r-xp 00000000 00:00 0\n\
+            c000-d000 ---p 00000000 00:00 0\n\
+            d000-e000 r--p 00000000 00:00 0\n\
+            10000-2000000 r--p 00000000 00:00 0\n";
+        let all = maps::parse(lines.as_bytes(), Keep::All).mappings;
+        let check = |code: u64, expect: &[u64]| {
+            let code = all.iter().find(|mapping| mapping.begin.0 == code).unwrap();
+            let found: Vec<u64> = frame_mappings(&all, code).iter().map(|mapping| mapping.begin.0).collect();
+            assert_eq!(found, expect);
+        };
+        // Writable memory counts beside code only, other code and files never, nor does more than can be read.
+        check(0xb000, &[0xa000, 0x9000, 0xd000, 0x1000]);
     }
 }

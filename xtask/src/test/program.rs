@@ -151,7 +151,7 @@ impl Program {
             variables.extend(surroundings.jax.iter().cloned());
         }
         if self.group.name == "live" {
-            variables.extend(surroundings.greenlets.iter().cloned());
+            variables.extend(surroundings.live.iter().cloned());
         }
         if matches!(self.group.name, "unit" | "gpu") {
             variables.extend(surroundings.vendors.iter().cloned());

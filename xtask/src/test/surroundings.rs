@@ -13,7 +13,7 @@ pub(super) struct Surroundings {
     /// For the tests of Python frames.
     pub(super) interpreters: Vec<sh::Variable>,
     /// For the tests of live stacks.
-    pub(super) greenlets: Vec<sh::Variable>,
+    pub(super) live: Vec<sh::Variable>,
     /// For the tests of exports.
     pub(super) validators: Vec<sh::Variable>,
     /// For the tests of probes.
@@ -59,7 +59,11 @@ impl Surroundings {
         if options.wants("live") {
             outcomes.push(check("greenlets", || {
                 let pythons = workloads::greenlet_pythons()?;
-                all.greenlets = vec![("TEST_GREENLET_PYTHONS", std::env::join_paths(pythons)?)];
+                all.live.push(("TEST_GREENLET_PYTHONS", std::env::join_paths(pythons)?));
+                Ok(())
+            }));
+            outcomes.push(check("numba", || {
+                all.live.push(("TEST_NUMBA_PYTHON", workloads::numba_python()?.into()));
                 Ok(())
             }));
         }

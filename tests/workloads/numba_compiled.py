@@ -1,0 +1,52 @@
+"""Functions that numba compiles, for the tests of generated code.
+
+LLVM puts each object's code and frame information wherever the kernel finds room, and registers both with the C
+runtime and for debuggers. `late` is compiled when a line comes on standard input, beside code that runs already.
+"""
+
+import os
+import sys
+import threading
+
+import numba
+
+
+@numba.njit
+def hot(n):
+    total = 0.0
+    for i in range(n):
+        total = total * 0.999 + (i % 7) ** 0.5
+    return total
+
+
+@numba.njit
+def descend(depth, n):
+    # Of a recursion the compiler leaves a call.
+    if depth == 0:
+        return hot(n)
+    return descend(depth - 1, n) * 0.5 + depth
+
+
+@numba.njit
+def late(depth, n):
+    if depth == 0:
+        return hot(n) + 1.0
+    return late(depth - 1, n) * 0.25 + depth
+
+
+run = descend
+
+
+def compile_late():
+    global run
+    sys.stdin.readline()
+    late(10, 10)
+    run = late
+    print("late", flush=True)
+
+
+descend(10, 10)
+threading.Thread(target=compile_late, daemon=True).start()
+print("ready", os.getpid(), flush=True)
+while True:
+    run(10, 200_000)
