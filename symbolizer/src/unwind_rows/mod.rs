@@ -7,7 +7,8 @@
 //! ```text
 //! ELF bytes ─elf─▶ sections ─frames─▶ slices of frames ─assemble─▶ UnwindTable ─cache─▶ disk
 //!                               └ program ─ rules      ├ uncovered ─ derived
-//!                                                      └ runtimes
+//!                                                      ├ runtimes
+//!                                                      └ exceptions
 //! ```
 //! Addresses are those stated in the file (SVMA). A vdso image read from memory is an ELF file like any other. All
 //! input is untrusted: every list has a limit ([`Limits`]), defects are counted ([`BuildStats`]), and a file without
@@ -19,6 +20,7 @@ pub mod cache;
 pub mod derived;
 mod elf;
 mod error;
+mod exceptions;
 mod frames;
 mod program;
 mod rules;
@@ -146,6 +148,8 @@ impl UnwindTable {
         }
         slices.entry = image.entry.and_then(|entry| Some((entry, image.text_end(entry)?)));
         slices.runtimes = Runtimes::read(bytes, file, &image, limits, &mut stats);
+        let marked = &mut slices.runtimes.marked;
+        *marked = marked.take().or_else(|| exceptions::installing(bytes, file, &image));
         slices.assemble(limits, UncoveredCode::new(bytes, file, &image), stats)
     }
 

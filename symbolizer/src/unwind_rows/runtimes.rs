@@ -10,6 +10,7 @@
 //! the few before the stacks are switched have a caller, too, which is not shown.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use deepctx_address_space::Arch;
 use deepctx_common::unwind::{Rule, fp_kind, rule_kind};
@@ -62,20 +63,20 @@ pub(super) struct Runtimes {
 }
 
 /// A slice under construction.
-struct Rows {
+pub(super) struct Rows {
     slice: Slice,
     interner: Interner,
 }
 
 impl Rows {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let slice =
             Slice { frames: Vec::new(), rows: Vec::new(), rules: Vec::new(), stats: BuildStats::default() };
         Self { slice, interner: Interner::new(RULES_MAX) }
     }
 
     /// Adds a row; it belongs to the frame before it when that ends here. False when there are too many rules.
-    fn push(&mut self, begin: u64, end: u64, rule: Rule) -> bool {
+    pub(super) fn push(&mut self, begin: u64, end: u64, rule: Rule) -> bool {
         let Ok(number) = self.interner.number(rule) else { return false };
         let row = self.slice.rows.len() as u32;
         self.slice.rows.push(pack(begin, number));
@@ -90,7 +91,7 @@ impl Rows {
     }
 
     /// `None` without rows.
-    fn finish(mut self) -> Option<Slice> {
+    pub(super) fn finish(mut self) -> Option<Slice> {
         self.slice.rules = self.interner.into_rules();
         (!self.slice.frames.is_empty()).then_some(self.slice)
     }
@@ -180,44 +181,66 @@ fn greenlet(
     image: &Image<'_>,
     stats: &mut BuildStats,
 ) -> Option<Slice> {
-    let symbols = sections.list.iter().find(|section| section.sh_type(LE) == elf::SHT_DYNSYM)?;
-    let names = sections.list.get(symbols.sh_link(LE) as usize)?;
-    let names = contents(names, file, DYNAMIC_BYTES_MAX)?;
-    let symbols = contents(symbols, file, DYNAMIC_BYTES_MAX)?;
-    let mut found: Vec<(u64, u64)> = symbols
-        .as_chunks::<SYMBOL_BYTES>()
-        .0
-        .iter()
-        .filter_map(|symbol| {
-            let word = |at: usize| Some(u64::from_le_bytes(*symbol.get(at..)?.first_chunk()?));
-            let name = names.get(u32::from_le_bytes(*symbol.first_chunk()?) as usize..)?;
-            let (begin, size) = (word(8)?, word(16)?);
-            let end = begin.checked_add(size)?.min(image.text_end(begin)?).min(ADDRESS_MAX);
-            (name.starts_with(GREENLET_OUTERMOST) && begin < end).then_some((begin, end))
-        })
-        .collect();
-    found.sort_unstable();
     let mut rows = Rows::new();
-    for (begin, end) in found {
-        rows.push(begin, end, END);
+    for function in dynamic_functions(sections, file, image, |name| name.starts_with(GREENLET_OUTERMOST)) {
+        rows.push(function.start, function.end, END);
         stats.add(Count::OutermostMarked, 1);
     }
     rows.finish()
 }
 
+/// The functions among the dynamic symbols whose name, with all that follows it in the table, is wanted; by address.
+pub(super) fn dynamic_functions(
+    sections: &Sections<'_>,
+    file: &dyn ReadAt,
+    image: &Image<'_>,
+    is_wanted: impl Fn(&[u8]) -> bool,
+) -> Vec<Range<u64>> {
+    let found = || {
+        let symbols = sections.list.iter().find(|section| section.sh_type(LE) == elf::SHT_DYNSYM)?;
+        let names = sections.list.get(symbols.sh_link(LE) as usize)?;
+        let names = contents(names, file, DYNAMIC_BYTES_MAX)?;
+        let symbols = contents(symbols, file, DYNAMIC_BYTES_MAX)?;
+        let function = |symbol: &[u8; SYMBOL_BYTES]| {
+            let word = |at: usize| Some(u64::from_le_bytes(*symbol.get(at..)?.first_chunk()?));
+            let name = names.get(u32::from_le_bytes(*symbol.first_chunk()?) as usize..)?;
+            let (begin, size) = (word(8)?, word(16)?);
+            let end = begin.checked_add(size)?.min(image.text_end(begin)?).min(ADDRESS_MAX);
+            (is_wanted(name) && begin < end).then_some(begin..end)
+        };
+        Some(symbols.as_chunks::<SYMBOL_BYTES>().0.iter().filter_map(function).collect::<Vec<_>>())
+    };
+    let mut found = found().unwrap_or_default();
+    found.sort_unstable_by_key(|function| (function.start, function.end));
+    found
+}
+
 /// The sections of a file.
 #[derive(Default)]
-struct Sections<'d> {
+pub(super) struct Sections<'d> {
     list: &'d [SectionHeader64<LittleEndian>],
     names: &'d [u8],
 }
 
 impl<'d> Sections<'d> {
-    fn of(headers: &'d [u8]) -> Option<Self> {
+    pub(super) fn of(headers: &'d [u8]) -> Option<Self> {
         let header = headers.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
         let list = header.section_headers(LE, headers).ok()?;
         let names = list.get(header.section_strings_index(LE, headers).ok()?.0)?;
         Some(Self { list, names: names.data(LE, headers).ok()? })
+    }
+
+    /// The bytes of a function.
+    pub(super) fn code_at<'f>(&self, function: &Range<u64>, file: &'f dyn ReadAt) -> Option<Cow<'f, [u8]>> {
+        let holds = |section: &&SectionHeader64<LittleEndian>| {
+            let (begin, size) = (section.sh_addr(LE), section.sh_size(LE));
+            let is_code = section.sh_flags(LE).contains(elf::SHF_EXECINSTR);
+            is_code && begin <= function.start && function.end <= begin.saturating_add(size)
+        };
+        let section = self.list.iter().find(holds)?;
+        let (offset, _) = section.file_range(LE)?;
+        let begin = offset.checked_add(function.start - section.sh_addr(LE))?;
+        file.read_at(begin..begin.checked_add(function.end - function.start)?)
     }
 
     fn named(&self, wanted: &[u8]) -> Option<&'d SectionHeader64<LittleEndian>> {

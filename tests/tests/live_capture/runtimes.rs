@@ -9,8 +9,8 @@ use std::time::Duration;
 use deepctx_common::end::WalkEnd;
 
 use crate::support::{
-    Captured, Names, Sample, Target, can_capture, capture_samples, capture_until, has_program, options,
-    workload,
+    Captured, Names, Sample, Target, can_capture, capture_samples, capture_until, compile, has_program,
+    options, workload,
 };
 
 /// Samples of one program.
@@ -171,4 +171,44 @@ fn stacks_through_code_of_numba_are_whole() {
         let late = captured.samples.iter().rev().take(WHOLE).filter(|sample| is_late(sample)).count();
         assert!(late * 10 > WHOLE * 9, "{late} of {WHOLE} samples are whole, of {}", captured.samples.len());
     }
+}
+
+/// Functions of GCC's runtime that end by installing the registers of the frame that catches.
+const INSTALLING: [&str; 2] = ["_Unwind_RaiseException", "_Unwind_Resume"];
+
+#[test]
+fn stacks_of_thrown_exceptions_lead_to_who_catches() {
+    if !can_capture() {
+        return;
+    }
+    let check = |argument: &str| {
+        let (_folder, program) = compile(&workload("exceptions.cpp"), &[argument]);
+        let mut target = Target::start(&mut Command::new(program));
+        target.line();
+        let pid = target.pid();
+        let captured = capture_samples(options(pid, 3989), 6 * SAMPLES);
+        let mut names = Names::of(pid);
+        let (mut whole, mut ended) = (0, 0);
+        for sample in captured.of(pid) {
+            let functions = names.functions(sample);
+            let is_installing =
+                |at: usize| functions.get(at).is_some_and(|name| INSTALLING.contains(&name.as_str()));
+            if sample.native_end() == WalkEnd::Complete {
+                // The function that overwrites the stack has no symbol.
+                if is_installing(1) && functions[0] == "?" {
+                    assert!(functions.iter().any(|name| name == "catcher"), "{argument}: {functions:?}");
+                    whole += 1;
+                }
+            } else {
+                // Its caller's last instructions, when a handler is where a return address was.
+                assert!(is_installing(0), "{argument}: {:?} {functions:?}", sample.native_end());
+                ended += 1;
+            }
+        }
+        let all = captured.of(pid).count();
+        assert!(whole > 0, "{argument}: no sample while registers are installed");
+        assert!(ended * 1000 < all * 8, "{argument}: {ended} of {all} stacks are incomplete");
+    };
+    check("-fomit-frame-pointer");
+    check("-fno-omit-frame-pointer");
 }

@@ -1,0 +1,158 @@
+//! Where GCC's runtime installs the registers of a handler of an exception.
+//!
+//! Owns: rows for the last part of the functions that throw, as [`installing`] finds them. Because: from
+//! `uw_install_context` on, the return address of such a function and the registers that it saved are overwritten with
+//! those of the frame that catches (`unwind-dw2.c`), so that its frame description leads to a mixture of both. Where
+//! the thread goes on is in the context that is being installed, at a place that is always the same. Does not: know
+//! other runtimes, or the few instructions behind that part: what is on the stack then is no return address, but where
+//! the handler begins.
+//!
+//! ```text
+//!   call uw_install_context_1        ◀─ from here, the frame that catches is the caller: its CFA is in the context,
+//!   mov  context.ra(%rbp), %rsi         and right below it lies the return address of its call
+//!   mov  context.cfa(%rbp), %rdi
+//!   call _Unwind_DebugHook
+//!   …
+//!   mov  %rsi, 8(%rbp,%rcx)          ◀─ up to here
+//! ```
+
+use std::ops::Range;
+
+use deepctx_address_space::Arch;
+use deepctx_common::unwind::{Rule, fp_kind, rule_kind};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+
+use super::elf::Image;
+use super::frames::Slice;
+use super::runtimes::{Rows, Sections, dynamic_functions};
+use super::uncovered::ReadAt;
+
+/// The functions that install a context, each with the end of its name.
+const INSTALLING: [&[u8]; 4] = [
+    b"_Unwind_RaiseException\0",
+    b"_Unwind_Resume\0",
+    b"_Unwind_ForcedUnwind\0",
+    b"_Unwind_Resume_or_Rethrow\0",
+];
+/// Largest such function: GCC 12's have 928 bytes at most.
+const FUNCTION_BYTES_MAX: u64 = 16 << 10;
+
+/// Rows that go before frame descriptions, if the file is GCC's runtime.
+pub(super) fn installing(headers: &[u8], file: &dyn ReadAt, image: &Image<'_>) -> Option<Slice> {
+    if image.arch != Arch::X86_64 {
+        return None;
+    }
+    let sections = Sections::of(headers)?;
+    let is_one = |name: &[u8]| INSTALLING.iter().any(|one| name.starts_with(one));
+    let mut rows = Rows::new();
+    for function in dynamic_functions(&sections, file, image, is_one) {
+        if function.end - function.start > FUNCTION_BYTES_MAX {
+            continue;
+        }
+        let Some(code) = sections.code_at(&function, file) else { continue };
+        if let Some(Installing { call, end, cfa }) = installs(&code, function.start) {
+            let rule = |fp, fp_offset| Rule {
+                cfa: rule_kind::X86_FP_DEREF,
+                cfa_offset: cfa,
+                fp,
+                fp_offset,
+                ..Rule::default()
+            };
+            // During the call the saved rbp is that of the caller or of the frame that catches, and nothing says which.
+            // Where that one needs it, the functions that it calls begin by saving it.
+            rows.push(call.start, call.end, rule(fp_kind::AT_CFA, -16));
+            rows.push(call.end, end, rule(fp_kind::X86_AT_FP, 0));
+        }
+    }
+    rows.finish()
+}
+
+/// The part of a function that installs a context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Installing {
+    /// The call that overwrites what the function saved.
+    call: Range<u64>,
+    /// End of the instruction that overwrites the return address to the frame that catches.
+    end: u64,
+    /// Where the context holds its CFA, as an offset from rbp.
+    cfa: i32,
+}
+
+/// Where a function at `address` installs a context.
+fn installs(code: &[u8], address: u64) -> Option<Installing> {
+    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+    let mut before = [Instruction::default(); 2];
+    let mut found = None;
+    while decoder.can_decode() {
+        let now = decoder.decode();
+        let [call, first] = before;
+        if let Some((call, cfa)) = &found
+            && is_store_of_handler(&now)
+        {
+            return Some(Installing { call: Range::clone(call), end: now.next_ip(), cfa: *cfa });
+        }
+        if found.is_none()
+            && call.mnemonic() == Mnemonic::Call
+            && let (Some(ra), Some(cfa)) = (loads(&first, Register::RSI), loads(&now, Register::RDI))
+            && ra == cfa.wrapping_add(8)
+        {
+            found = Some((call.ip()..call.next_ip(), cfa));
+        }
+        before = [first, now];
+    }
+    None
+}
+
+/// `mov %rsi, 8(%rbp,%any)`.
+fn is_store_of_handler(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Mov
+        && instruction.op0_kind() == OpKind::Memory
+        && instruction.op1_register() == Register::RSI
+        && instruction.memory_base() == Register::RBP
+        && instruction.memory_index() != Register::None
+        && instruction.memory_displacement64() == 8
+}
+
+/// The offset from rbp of what an instruction loads into this register.
+fn loads(instruction: &Instruction, into: Register) -> Option<i32> {
+    let is_load = instruction.mnemonic() == Mnemonic::Mov
+        && instruction.op0_register() == into
+        && instruction.op1_kind() == OpKind::Memory
+        && instruction.memory_base() == Register::RBP
+        && instruction.memory_index() == Register::None;
+    is_load.then_some(instruction.memory_displacement64() as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Installing, installs};
+
+    /// The end of GCC 12's `_Unwind_ForcedUnwind`, without its loop over the shadow stack.
+    const CODE: &[u8] = &[
+        0x4c, 0x89, 0xe6, 0x4c, 0x89, 0xef, 0xe8, 0x9a, 0xd5, 0xff, 0xff, 0x48, 0x8b, 0xb5, 0x68, 0xff, 0xff,
+        0xff, 0x48, 0x8b, 0xbd, 0x60, 0xff, 0xff, 0xff, 0x48, 0x89, 0xc2, 0x31, 0xc0, 0xe8, 0xe2, 0xfa, 0xff,
+        0xff, 0x48, 0x89, 0x74, 0x15, 0x08, 0x48, 0x8b, 0x6d, 0x00, 0x48, 0x89, 0xcc, 0x59, 0xff, 0xe1,
+    ];
+
+    #[test]
+    fn the_part_that_installs_a_context_is_found() {
+        let expect = Installing { call: 0x1006..0x100b, end: 0x1028, cfa: -0xa0 };
+        assert_eq!(installs(CODE, 0x1000), Some(expect));
+    }
+
+    #[test]
+    fn a_function_that_differs_is_left_alone() {
+        let with = |at: usize, byte: u8| {
+            let mut code = CODE.to_vec();
+            code[at] = byte;
+            code
+        };
+        // Another field, no call before, another base register, another handler.
+        for (at, byte) in [(14, 0x70), (6, 0x3d), (13, 0xb3), (37, 0x54)] {
+            assert_eq!(installs(&with(at, byte), 0x1000), None, "byte {at}");
+        }
+        for cut in 0..0x28 {
+            assert_eq!(installs(&CODE[..cut], 0x1000), None, "{cut} bytes");
+        }
+    }
+}
