@@ -57,13 +57,16 @@ reasons! {
         NoMemoryReader = 31, "process-no-reader",
             "the process in which the profiler reads what others map could not be started, or ended",
             helps "see what keeps the profiler from starting its own file (/proc/self/exe), such as a limit (`ulimit -a`)";
+        JitRefuted = 32, "jit-refuted",
+            "the code was generated at run time, and what its runtime registered for debuggers at this address is other code";
     }
 }
 
 impl NoSymbol {
     /// Whether the same address may get a name later: the runtime writes it, or its turn to be read comes.
     pub fn may_be_named_later(&self) -> bool {
-        matches!(self, Self::JitWithoutMap | Self::JitNotCovered | Self::JitNoRoom | Self::SymbolShareSpent)
+        use NoSymbol::{JitNoRoom, JitNotCovered, JitRefuted, JitWithoutMap, SymbolShareSpent};
+        matches!(self, JitWithoutMap | JitNotCovered | JitRefuted | JitNoRoom | SymbolShareSpent)
     }
 
     /// The reason that stands for an error of opening or reading something of a process.

@@ -12,7 +12,8 @@ use std::ops::Range;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::jit::LocatedFunction;
-use crate::jit::gdb::{ObjectFunction, object_functions, relocations};
+use crate::jit::fixed_code::FixedCode;
+use crate::jit::gdb::{ObjectFunction, object_functions};
 use crate::memory::TargetMemory;
 
 /// Page size to which the loader aligns sections; larger pages are aligned to it too.
@@ -43,10 +44,7 @@ struct CachedFunction {
     key: u64,
     /// Offset in its section.
     section_offset: u64,
-    /// Code, with zeros in relocated ranges.
-    code: Vec<u8>,
-    /// Relocated ranges of the code, sorted and disjoint.
-    relocated: Vec<Range<usize>>,
+    code: FixedCode,
     /// The modules that contain it, with its name in each.
     modules: Vec<(usize, String)>,
 }
@@ -119,7 +117,7 @@ impl CachedCode {
                 let size = function.code.len() as u64;
                 if (from..from + size).contains(&address)
                     && let Some(found) = bytes.get((from - first) as usize..)
-                    && function.matches(found)
+                    && function.code.matches(found)
                 {
                     let (name, key) = (function.name(), function.key);
                     return Some(LocatedFunction { address: from, size, name, key });
@@ -132,18 +130,6 @@ impl CachedCode {
 }
 
 impl CachedFunction {
-    fn matches(&self, bytes: &[u8]) -> bool {
-        let Some(bytes) = bytes.get(..self.code.len()) else { return false };
-        let mut from = 0;
-        for range in &self.relocated {
-            if bytes.get(from..range.start) != self.code.get(from..range.start) {
-                return false;
-            }
-            from = range.end;
-        }
-        bytes.get(from..) == self.code.get(from..)
-    }
-
     /// Its name, or the first of several.
     fn name(&self) -> String {
         let mut names: Vec<&str> = self.modules.iter().map(|(_, name)| name.as_str()).collect();
@@ -158,27 +144,14 @@ impl CachedFunction {
 
 /// A function that can be identified by its code.
 fn cached_function(object: &[u8], symbol: &ObjectFunction<'_>) -> Option<CachedFunction> {
-    let mut relocated = relocations(object, symbol)?;
-    relocated.sort_unstable_by_key(|range| (range.start, range.end));
-    let mut code = symbol.code.to_vec();
-    if code.len() > CODE_BYTES_MAX {
+    if symbol.code.len() > CODE_BYTES_MAX {
         return None;
     }
-    let mut from = 0;
-    for range in &mut relocated {
-        // Overlapping ranges are cut, and so is a range that exceeds the function.
-        let end = range.end.min(code.len()).max(from);
-        let start = range.start.max(from);
-        *range = start..end;
-        from = end;
-        code.get_mut(start..end)?.fill(0);
-    }
-    let fixed = code.len() - relocated.iter().map(Range::len).sum::<usize>();
-    (fixed >= FIXED_BYTES_MIN).then(|| CachedFunction {
+    let code = FixedCode::of(object, symbol)?;
+    (code.fixed_bytes() >= FIXED_BYTES_MIN).then(|| CachedFunction {
         key: 0,
         section_offset: symbol.section_offset.unwrap_or(0),
         code,
-        relocated,
         modules: Vec::new(),
     })
 }
@@ -192,10 +165,8 @@ mod tests {
     use crate::memory::RecordedMemory;
 
     fn function(code: &[u8], relocated: &[Range<usize>]) -> CachedFunction {
-        let mut code = code.to_vec();
-        relocated.iter().for_each(|range| code[range.clone()].fill(0));
-        let relocated = relocated.to_vec();
-        CachedFunction { key: 0, section_offset: 0, code, relocated, modules: Vec::new() }
+        let code = FixedCode::new(code.to_vec(), relocated.to_vec()).unwrap();
+        CachedFunction { key: 0, section_offset: 0, code, modules: Vec::new() }
     }
 
     /// Memory with these bytes at the start of its second page.
@@ -251,7 +222,7 @@ mod tests {
             let mut cached = CachedCode::default();
             cached.add(0, &damaged(bytes, at));
             for function in &cached.functions {
-                prop_assert!(function.matches(&function.code));
+                prop_assert!(function.code.fixed_bytes() >= FIXED_BYTES_MIN);
             }
         }
     }

@@ -78,15 +78,27 @@ pub(crate) struct ObjectFunction<'a> {
     pub(crate) code: &'a [u8],
 }
 
+impl ObjectFunction<'_> {
+    /// Stated address: of a relocated file in memory, the address in the process.
+    pub(super) const fn address(&self) -> u64 {
+        self.address
+    }
+}
+
+impl From<&ObjectFunction<'_>> for Function {
+    fn from(symbol: &ObjectFunction<'_>) -> Self {
+        Self {
+            name: String::from_utf8_lossy(symbol.name).into_owned(),
+            address: symbol.address,
+            size: symbol.size,
+            code_hash: hash(symbol.name, symbol.code),
+        }
+    }
+}
+
 /// The functions of an object file; empty for other bytes. An inconsistent table ends the list.
 pub fn functions(bytes: &[u8]) -> Vec<Function> {
-    let function = |symbol: &ObjectFunction<'_>| Function {
-        name: String::from_utf8_lossy(symbol.name).into_owned(),
-        address: symbol.address,
-        size: symbol.size,
-        code_hash: hash(symbol.name, symbol.code),
-    };
-    object_functions(bytes).iter().map(function).collect()
+    object_functions(bytes).iter().map(Function::from).collect()
 }
 
 /// The functions of an object file with their code.
@@ -161,7 +173,10 @@ fn read_functions(bytes: &[u8]) -> Option<Vec<ObjectFunction<'_>>> {
             let name = strings.get(u32_at(symbol, 0) as usize..).unwrap_or_default();
             let name = &name[..name.iter().position(|b| *b == 0).unwrap_or(name.len()).min(NAME_BYTES_MAX)];
             let Some(address) = address.filter(|at| at.checked_add(size).is_some()) else { continue };
-            if name.is_empty() {
+            // Beyond its section there is other code.
+            let is_inside = section_offset
+                .is_none_or(|from| from.checked_add(size).is_some_and(|end| end <= u64_at(holder, 32)));
+            if name.is_empty() || !is_inside {
                 continue;
             }
             let code = section_offset.and_then(|from| part(u64_at(holder, 24).checked_add(from)?, size));
@@ -303,19 +318,22 @@ pub(crate) mod tests {
         assert!(function.size > 16);
     }
 
+    /// The object with its code at this address.
+    pub(crate) fn object_at(address: u64) -> Vec<u8> {
+        let mut object = OBJECT.to_vec();
+        let sections = u64_at(&object, 40) as usize;
+        for n in 0..usize::from(u16_at(&object, 60)) {
+            let section = sections + n * SECTION_BYTES;
+            if u64_at(&object, section + 8) & SHF_EXECINSTR != 0 {
+                object[section + 16..section + 24].copy_from_slice(&address.to_le_bytes());
+            }
+        }
+        object
+    }
+
     #[test]
     fn equal_code_has_the_same_hash_at_any_address() {
-        let at = |address: u64| {
-            let mut object = OBJECT.to_vec();
-            let sections = u64_at(&object, 40) as usize;
-            for n in 0..usize::from(u16_at(&object, 60)) {
-                let section = sections + n * SECTION_BYTES;
-                if u64_at(&object, section + 8) & SHF_EXECINSTR != 0 {
-                    object[section + 16..section + 24].copy_from_slice(&address.to_le_bytes());
-                }
-            }
-            functions(&object).remove(0)
-        };
+        let at = |address: u64| functions(&object_at(address)).remove(0);
         let (one, other) = (at(0x1000), at(0x2000));
         assert_eq!((one.code_hash, one.address + 0x1000), (other.code_hash, other.address));
     }

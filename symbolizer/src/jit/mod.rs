@@ -5,24 +5,27 @@
 //! planted. Does not: find the code (it is in anonymous executable mappings), or unwind it.
 
 mod dump;
+mod evidence;
+pub(crate) mod fixed_code;
 pub(crate) mod gdb;
 mod perf_map;
 mod table;
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
-use std::path::Path;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deepctx_address_space::maps::{self, Mapping};
 use deepctx_address_space::shares::Shares;
 use deepctx_address_space::time_account::{Terms, TimeAccounts};
-use deepctx_address_space::{Avma, NoSymbol, ProcessStatus, accountable_user, thread_cpu_time};
+use deepctx_address_space::{Avma, NoSymbol, accountable_user, thread_cpu_time};
 use rustc_hash::FxHashMap;
 
 pub use dump::{Dump, DumpEvent, DumpHeader, parse_dump_header, parse_jitdump, parse_records};
+use evidence::{Evidence, Refuted};
 pub use gdb::{Function, functions};
 pub use perf_map::{PerfMap, PerfMapEntry, parse_perf_map};
 use table::CodeTable;
@@ -93,8 +96,9 @@ struct NameEntry {
 enum NameSource {
     /// A perf map or jitdump.
     File,
-    /// A registration for debuggers: [`Function::code_hash`] and the index among those of the process.
-    Registered { code_hash: u64, order: usize },
+    /// A registration for debuggers: [`Function::code_hash`], the index among those of the process, and whether its
+    /// code was found at its address.
+    Registered { code_hash: u64, order: usize, is_confirmed: bool },
     /// A compilation cache: [`LocatedFunction::key`].
     Cached { key: u64 },
 }
@@ -110,6 +114,8 @@ pub struct JitCounters {
     pub dropped: u64,
     /// Files refused: not owned by the user of the process, not regular, or not readable.
     pub refused: u64,
+    /// Functions registered for debuggers at an address where other code is.
+    pub refuted: u64,
     /// Processes dropped to stay within the bound.
     pub processes_dropped: u64,
 }
@@ -132,6 +138,8 @@ struct Process {
     descriptors: gdb::Descriptors,
     /// Functions registered for debuggers, in order.
     registered: Vec<JitSymbol>,
+    /// Where functions were registered that are not there.
+    refuted: Refuted,
     /// Opened with the first descriptor.
     memory: Option<ProcessMemory>,
     /// Who started it; `None` until it is first read.
@@ -185,7 +193,7 @@ impl Jit {
     /// to the process's files; searches for files at most ten times a second by the clock of the samples.
     ///
     /// # Errors
-    /// [`NoSymbol::JitWithoutMap`] or [`NoSymbol::JitNotCovered`].
+    /// [`NoSymbol::JitWithoutMap`], [`NoSymbol::JitNotCovered`], [`NoSymbol::JitRefuted`] or [`NoSymbol::JitNoRoom`].
     pub fn lookup(&mut self, pid: u32, time_ns: u64, address: Avma) -> Result<JitSymbol, NoSymbol> {
         let process = self.process(pid);
         process.used_at_ns = process.used_at_ns.max(time_ns);
@@ -201,10 +209,9 @@ impl Jit {
             process.read_at_ns = Some(time_ns);
             self.read(pid);
             let process = self.process(pid);
-            return process.table.lookup(address.0, time_ns).ok_or(process.reason());
+            return process.table.lookup(address.0, time_ns).ok_or(process.reason(address));
         }
-        let reason = process.reason();
-        found.ok_or(reason)
+        found.ok_or(process.reason(address))
     }
 
     /// The text of a name.
@@ -216,7 +223,7 @@ impl Jit {
     pub fn registered_function(&self, symbol: JitSymbol) -> Option<RegisteredFunction<'_>> {
         let entry = self.names.get(symbol.0 as usize)?;
         match entry.source {
-            NameSource::Registered { code_hash, order } => {
+            NameSource::Registered { code_hash, order, .. } => {
                 Some(RegisteredFunction { name: &entry.name, code_hash, order })
             }
             NameSource::File | NameSource::Cached { .. } => None,
@@ -366,7 +373,7 @@ impl Jit {
 
     fn read_sources(&mut self, pid: u32, process: &mut Process) {
         if process.perf_map.is_none() {
-            match open_perf_map(pid) {
+            match perf_map::open(pid) {
                 Ok(file) => {
                     process.perf_map = Some(GrowingFile { file, offset: 0, header: None, ended: false })
                 }
@@ -395,28 +402,40 @@ impl Jit {
             self.counters.refused += u64::from(process.memory.is_none());
         }
         let Some(memory) = &process.memory else { return };
-        for object in process.descriptors.read_new(memory) {
-            for function in functions(&object) {
-                self.counters.entries += 1;
-                let symbol = if process.registered.len() < REGISTERED_MAX {
-                    let (code_hash, order) = (function.code_hash, process.registered.len());
-                    self.add_name(
-                        process.user(),
-                        function.name.into(),
-                        NameSource::Registered { code_hash, order },
-                    )
-                } else {
-                    None
-                };
-                match symbol {
-                    Some(symbol) => {
-                        self.insert(process, function.address, function.size, 0, symbol);
-                        process.registered.push(symbol);
-                    }
-                    None => self.leave_out(process),
+        let objects = process.descriptors.read_new(memory);
+        let functions = objects.iter().flat_map(|object| evidence::functions(object, memory));
+        for (function, evidence) in functions.collect::<Vec<_>>() {
+            self.counters.entries += 1;
+            let range = function.address..function.address.saturating_add(function.size);
+            let is_confirmed = evidence == Evidence::Confirmed;
+            if evidence == Evidence::Refuted || !is_confirmed && self.has_confirmed(process, &range) {
+                self.counters.refuted += 1;
+                process.refuted.add(range);
+                continue;
+            }
+            let (code_hash, order) = (function.code_hash, process.registered.len());
+            let source = NameSource::Registered { code_hash, order, is_confirmed };
+            let symbol = match order < REGISTERED_MAX {
+                true => self.add_name(process.user(), function.name.into(), source),
+                false => None,
+            };
+            match symbol {
+                Some(symbol) => {
+                    process.registered.push(symbol);
+                    self.insert(process, function.address, function.size, 0, symbol);
                 }
+                None => self.leave_out(process),
             }
         }
+    }
+
+    /// Whether code is at these addresses that memory said is what it was registered as.
+    fn has_confirmed(&self, process: &Process, range: &Range<u64>) -> bool {
+        let is_confirmed = |symbol: JitSymbol| {
+            let entry = self.names.get(symbol.0 as usize);
+            entry.is_some_and(|e| matches!(e.source, NameSource::Registered { is_confirmed: true, .. }))
+        };
+        process.table.overlapped(range.start, range.end).any(is_confirmed)
     }
 
     fn read_growth(&mut self, growing: &mut GrowingFile, process: &mut Process) -> io::Result<()> {
@@ -564,8 +583,10 @@ impl Process {
         self.user.unwrap_or(NOBODY)
     }
 
-    fn reason(&self) -> NoSymbol {
-        if self.has_left_out || self.is_late {
+    fn reason(&self, address: Avma) -> NoSymbol {
+        if self.refuted.contains(address.0) {
+            NoSymbol::JitRefuted
+        } else if self.has_left_out || self.is_late {
             NoSymbol::JitNoRoom
         } else if self.perf_map.is_none() && self.dump.is_none() && self.table.is_empty() {
             NoSymbol::JitWithoutMap
@@ -573,15 +594,6 @@ impl Process {
             NoSymbol::JitNotCovered
         }
     }
-}
-
-/// Opens `/tmp/perf-PID.map` as the process sees it, with the pid in its own namespace. All users can write to
-/// `/tmp`: only a file of the process's own user, or of root, is accepted.
-fn open_perf_map(pid: u32) -> Result<File, NoSymbol> {
-    let status = ProcessStatus::read(pid).ok_or(NoSymbol::ProcessGone)?;
-    let file = maps::open_below_root(pid, Path::new(&format!("/tmp/perf-{}.map", status.own_pid)))?;
-    let owner = file.metadata().map_err(|e| NoSymbol::from_io(&e))?.uid();
-    if owner == status.user || owner == 0 { Ok(file) } else { Err(NoSymbol::PermissionDenied) }
 }
 
 #[cfg(test)]

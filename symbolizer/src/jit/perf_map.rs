@@ -1,7 +1,13 @@
 //! Perf maps: text files in which runtimes name the code that they generate (`/tmp/perf-PID.map`).
 //!
-//! Owns: the parser, pure and restartable. Because: the file grows while it is read, and its last line may be
-//! incomplete. Does not: open files.
+//! Owns: whose file is accepted, and the parser, pure and restartable. Because: the file grows while it is read, its
+//! last line may be incomplete, and other users could have planted it. Does not: read it.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use deepctx_address_space::{NoSymbol, ProcessStatus, maps};
 
 /// Longest name kept; generated names can contain whole type expressions.
 pub(super) const NAME_BYTES_MAX: usize = 1024;
@@ -65,4 +71,13 @@ fn hex(digits: &[u8]) -> Option<u64> {
 pub(super) fn truncated(name: &[u8]) -> Box<str> {
     let name = &name[..name.len().min(NAME_BYTES_MAX)];
     String::from_utf8_lossy(name).into()
+}
+
+/// Opens `/tmp/perf-PID.map` as the process sees it, with the pid in its own namespace. All users can write to
+/// `/tmp`: only a file of the process's own user, or of root, is accepted.
+pub(super) fn open(pid: u32) -> Result<File, NoSymbol> {
+    let status = ProcessStatus::read(pid).ok_or(NoSymbol::ProcessGone)?;
+    let file = maps::open_below_root(pid, Path::new(&format!("/tmp/perf-{}.map", status.own_pid)))?;
+    let owner = file.metadata().map_err(|e| NoSymbol::from_io(&e))?.uid();
+    if owner == status.user || owner == 0 { Ok(file) } else { Err(NoSymbol::PermissionDenied) }
 }

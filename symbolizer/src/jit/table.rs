@@ -65,6 +65,12 @@ impl CodeTable {
         Some(before.map_or(code.symbol, |before| before.symbol))
     }
 
+    /// The names of all code that these addresses overlap.
+    pub(super) fn overlapped(&self, begin: u64, end: u64) -> impl Iterator<Item = JitSymbol> {
+        let before_end = self.present.range(..end).rev();
+        before_end.take_while(move |(_, code)| code.end > begin).map(|(_, code)| code.symbol)
+    }
+
     /// Remembers the runtime's index of code, for later moves.
     pub(super) fn set_index(&mut self, index: u64, symbol: JitSymbol) {
         if self.by_index.len() < RANGES_MAX {

@@ -208,6 +208,28 @@ fn the_user_with_most_processes_loses_those_beyond_bounds() {
 }
 
 #[test]
+fn a_registration_for_other_code_names_nothing() {
+    let _alone = MAP.lock();
+    let (own, pid) = (gdb::object_functions(gdb::tests::OBJECT)[0].code.to_vec(), std::process::id());
+    let mut other = own.clone();
+    other[0] ^= 1;
+    // In the memory of this process, as a runtime keeps it: code, object file, entry, descriptor.
+    let registered = |code: &[u8]| {
+        let address = code.as_ptr() as u64;
+        let object = gdb::tests::object_at(address);
+        let entry = [0, 0, object.as_ptr() as u64, object.len() as u64];
+        let first = entry.as_ptr() as u64;
+        let descriptor = [1 << 32 | 1, first, first];
+        let mut jit = Jit::new();
+        jit.add_descriptor(pid, Avma(descriptor.as_ptr() as u64));
+        let found = jit.lookup(pid, 0, Avma(address));
+        (found.map(|symbol| jit.name(symbol).unwrap().to_owned()), jit.counters().refuted)
+    };
+    assert_eq!(registered(&own), (Ok("wrapped_add.1".into()), 0));
+    assert_eq!(registered(&other), (Err(NoSymbol::JitRefuted), 1));
+}
+
+#[test]
 fn a_growing_map_is_read_from_where_it_ended() {
     let _alone = MAP.lock();
     let path = format!("/tmp/perf-{}.map", std::process::id());

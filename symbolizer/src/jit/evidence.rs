@@ -1,0 +1,91 @@
+//! Whether a function that a runtime registered for debuggers is where it is said to be.
+//!
+//! Owns: comparing registered functions with the memory of the process. Because: code is freed and its memory used
+//! again, and whoever registers an object file may state any address in it. A name for code that is another's is worse
+//! than none. Does not: find object files, or keep names.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::fixed_code::FixedCode;
+use super::gdb::{Function, ObjectFunction, object_functions};
+use crate::memory::TargetMemory;
+
+/// Fewest bytes outside relocations, as a part of all: fewer say nothing of the code.
+const FIXED_PART: usize = 4;
+
+/// Most ranges kept of functions that are not where they were registered: for the reason of a missing name only.
+const REFUTED_MAX: usize = 256;
+
+/// Where functions were registered that are not there; the latest last.
+#[derive(Debug, Default)]
+pub(super) struct Refuted(VecDeque<Range<u64>>);
+
+impl Refuted {
+    /// Adds a function.
+    pub(super) fn add(&mut self, function: Range<u64>) {
+        if self.0.len() >= REFUTED_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(function);
+    }
+
+    /// Whether one was said to be at this address.
+    pub(super) fn contains(&self, address: u64) -> bool {
+        self.0.iter().any(|function| function.contains(&address))
+    }
+}
+
+/// What memory says of a registered function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Evidence {
+    /// Its code is at its address.
+    Confirmed,
+    /// Something else is there, or nothing.
+    Refuted,
+    /// The file does not contain its code, or not enough of it.
+    Unknown,
+}
+
+/// The functions of an object file of a process, with what its memory says of each.
+pub(super) fn functions(object: &[u8], memory: &dyn TargetMemory) -> Vec<(Function, Evidence)> {
+    let with_evidence = |function: &ObjectFunction<'_>| {
+        let evidence = FixedCode::of(object, function)
+            .filter(|code| code.fixed_bytes() * FIXED_PART >= code.len())
+            .map_or(Evidence::Unknown, |code| compare(&code, function.address(), memory));
+        (Function::from(function), evidence)
+    };
+    object_functions(object).iter().map(with_evidence).collect()
+}
+
+fn compare(code: &FixedCode, address: u64, memory: &dyn TargetMemory) -> Evidence {
+    match memory.read_vec(address, code.len()) {
+        Ok(bytes) if code.matches(&bytes) => Evidence::Confirmed,
+        Ok(_) | Err(_) => Evidence::Refuted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jit::gdb::tests::OBJECT;
+    use crate::memory::RecordedMemory;
+
+    #[test]
+    fn a_function_is_believed_where_its_code_is() {
+        let [function] = &object_functions(OBJECT)[..] else { panic!("one function") };
+        let check = |code: Vec<u8>, expect: Evidence| {
+            let mut memory = RecordedMemory::default();
+            memory.insert(function.address(), code);
+            let found: Vec<Evidence> =
+                functions(OBJECT, &memory).into_iter().map(|(_, found)| found).collect();
+            assert_eq!(found, [expect]);
+        };
+        let code = function.code.to_vec();
+        check(code.clone(), Evidence::Confirmed);
+        check(code[..code.len() - 1].to_vec(), Evidence::Refuted);
+        let mut other = code;
+        other[3] ^= 1;
+        check(other, Evidence::Refuted);
+    }
+}
