@@ -2,6 +2,7 @@
 //!
 //! Owns: the rows, and their serialized form. Because: text and JSON must list the same changes. Does not: compare.
 
+use deepctx_profile::frame::{FrameKind, short_labels};
 use serde::{Serialize, Serializer};
 
 use super::growth::TotalChange;
@@ -60,6 +61,9 @@ pub struct Change {
     pub after: Side,
     /// Texts of the frames, outermost first; of a function just its own.
     pub frames: Vec<String>,
+    /// Kinds of the frames, by which their names are shortened where people read them.
+    #[serde(skip)]
+    pub kinds: Vec<FrameKind>,
 }
 
 /// A context or function in one of the profiles.
@@ -69,6 +73,18 @@ pub struct Side {
     pub share: f64,
     /// Value, in the metric's unit.
     pub value: u64,
+}
+
+impl Changes {
+    /// The rows of tables of these changes, each with the short names of its frames: two names never read the same.
+    pub(crate) fn short_frames(&self, tables: &[&ChangeTable]) -> Vec<Vec<Vec<String>>> {
+        let rows = || tables.iter().flat_map(|table| &table.rows);
+        let frames =
+            rows().flat_map(|row| row.kinds.iter().copied().zip(row.frames.iter().map(String::as_str)));
+        let mut short = short_labels(frames).into_iter();
+        let mut of_row = |row: &Change| short.by_ref().take(row.frames.len()).collect();
+        tables.iter().map(|table| table.rows.iter().map(&mut of_row).collect()).collect()
+    }
 }
 
 impl ChangeTable {

@@ -22,6 +22,7 @@ mod growth;
 mod names;
 
 use deepctx_profile::context::Contexts;
+use deepctx_profile::frame::FrameKind;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::view::Selection;
@@ -42,6 +43,8 @@ pub struct Comparison {
     /// Figures of the whole profiles, before and after.
     pub totals: [Cell; 2],
     labels: Vec<String>,
+    /// By label: the kind of the first frame that had it.
+    kinds: Vec<FrameKind>,
     nodes: Vec<Node>,
 }
 
@@ -58,6 +61,7 @@ pub fn compare(before: &Profile, after: &Profile, selection: &Selection) -> Comp
         metric: selection.metric,
         totals: [before, after].map(|profile| profile.tree.total(selection.metric)),
         labels: vec!["all".to_owned()],
+        kinds: vec![FrameKind::Root],
         nodes: vec![Node { parent: 0, label: 0, cells: [Cell::EMPTY; 2] }],
     };
     let mut places = Places {
@@ -88,6 +92,7 @@ impl Comparison {
             let label = places.names.of(&frame, contexts.strings, selection.lines);
             label_of.push(*places.labels.entry(label).or_insert_with_key(|label| {
                 self.labels.push(label.clone());
+                self.kinds.push(frame.kind());
                 self.labels.len() as u32 - 1
             }));
         }
@@ -122,7 +127,13 @@ impl Comparison {
     #[cfg(feature = "export")]
     pub fn difference(&self) -> deepctx_storage::export::svg::Difference<'_> {
         let totals = self.totals.map(|total| total.sum);
-        deepctx_storage::export::svg::Difference { metric: self.metric, totals, stacks: self.stacks() }
+        let frames = self.kinds.iter().copied().zip(self.labels.iter().map(String::as_str)).collect();
+        deepctx_storage::export::svg::Difference {
+            metric: self.metric,
+            totals,
+            stacks: self.stacks(),
+            frames,
+        }
     }
 
     /// Contexts whose own share changed, largest change first.
@@ -139,39 +150,40 @@ impl Comparison {
                 sum.merge(cell);
             }
         }
-        let rows = self.labels.iter().zip(by_label);
+        let rows = (0..).zip(by_label);
         let rows = rows.filter(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
-        self.rows(rows.map(|(label, cells)| (vec![label.clone()], cells)).collect())
+        self.rows(rows.map(|(label, cells)| (vec![label], cells)).collect())
     }
 
     /// Each context with its values before and after, sorted by its frames.
     pub fn stacks(&self) -> Vec<(Vec<&str>, [u64; 2])> {
         let with_values = self.nodes.iter().filter(|node| node.cells.iter().any(|cell| cell.sum > 0));
         let mut stacks: Vec<_> =
-            with_values.map(|node| (self.path_texts(node), node.cells.map(|cell| cell.sum))).collect();
+            with_values.map(|node| (self.texts(&self.path(node)), node.cells.map(|cell| cell.sum))).collect();
         stacks.sort();
         stacks
     }
 
-    fn path(&self, node: &Node) -> Vec<String> {
-        self.path_texts(node).into_iter().map(str::to_owned).collect()
-    }
-
-    fn path_texts(&self, node: &Node) -> Vec<&str> {
-        let mut texts = Vec::new();
+    /// Labels of a context, outermost first.
+    fn path(&self, node: &Node) -> Vec<u32> {
+        let mut labels = Vec::new();
         let mut at = node;
         // A parent stands before its children; the root, which is its own parent, has no text.
         while at.label != 0 {
-            texts.push(self.labels[at.label as usize].as_str());
+            labels.push(at.label);
             at = &self.nodes[at.parent as usize];
         }
-        texts.reverse();
-        if texts.is_empty() { vec![self.labels[0].as_str()] } else { texts }
+        labels.reverse();
+        if labels.is_empty() { vec![0] } else { labels }
     }
 
-    fn rows(&self, cells: Vec<(Vec<String>, [Cell; 2])>) -> Vec<Change> {
+    fn texts(&self, labels: &[u32]) -> Vec<&str> {
+        labels.iter().map(|label| self.labels[*label as usize].as_str()).collect()
+    }
+
+    fn rows(&self, cells: Vec<(Vec<u32>, [Cell; 2])>) -> Vec<Change> {
         let mut rows: Vec<(Change, f64)> =
-            cells.into_iter().map(|(frames, cells)| self.change(frames, cells)).collect();
+            cells.into_iter().map(|(labels, cells)| self.change(&labels, cells)).collect();
         // The largest chance that still is below its place's part of the allowed share: all below it pass.
         rows.sort_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.0.frames.cmp(&b.0.frames)));
         let n = rows.len() as f64;
@@ -187,7 +199,7 @@ impl Comparison {
     }
 
     /// The change of one row, and the chance that it is no more than noise.
-    fn change(&self, frames: Vec<String>, cells: [Cell; 2]) -> (Change, f64) {
+    fn change(&self, labels: &[u32], cells: [Cell; 2]) -> (Change, f64) {
         let deviation = deviation(&cells, &self.totals);
         let side = |side: usize| Side {
             share: match self.totals[side].sum {
@@ -199,7 +211,10 @@ impl Comparison {
         let (before, after) = (side(0), side(1));
         let change = after.share - before.share;
         let chance = if deviation > 0.0 { chance_beyond(change.abs() / deviation) } else { 1.0 };
-        (Change { change, bound: 2.0 * deviation, significant: false, before, after, frames }, chance)
+        let frames = self.texts(labels).into_iter().map(str::to_owned).collect();
+        let kinds = labels.iter().map(|label| self.kinds[*label as usize]).collect();
+        let bound = 2.0 * deviation;
+        (Change { change, bound, significant: false, before, after, frames, kinds }, chance)
     }
 }
 

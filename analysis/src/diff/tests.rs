@@ -31,6 +31,37 @@ fn check(before: &[(&str, u64)], after: &[(&str, u64)], expect: Expect) {
 }
 
 #[test]
+fn short_names_of_templates_differ_where_their_names_do() {
+    let of = |kind: &str| {
+        format!("P app-1 / n std::vector<{kind}, std::allocator<{kind}> >::push_back({kind} const&)")
+    };
+    let (of_int, of_long) = (of("int"), of("long"));
+    let (before, after) =
+        ([(of_int.as_str(), 500), (&of_long, 500)], [(of_int.as_str(), 100), (&of_long, 900)]);
+    let expect = expect![[r#"
+            change        ±   before    after
+           -40.00%    4.10%   50.00%   10.00%  std::vector::push_back<int>
+           +40.00%    4.10%   50.00%   90.00%  std::vector::push_back<long>
+
+        contexts
+            change        ±   before    after
+           -40.00%    4.10%   50.00%   10.00%  app;std::vector::push_back<int>
+           +40.00%    4.10%   50.00%   90.00%  app;std::vector::push_back<long>
+    "#]];
+    check(&before, &after, expect);
+    let changes = compare(&samples(&before), &samples(&after), &CPU).changes(3);
+    let mut out = Vec::new();
+    crate::render::markdown::write_comparison(&changes, &mut out).unwrap();
+    let markdown = String::from_utf8(out).unwrap();
+    assert!(markdown.contains("`std::vector::push_back<int>`"), "{markdown}");
+    // Programs read full names.
+    let mut out = Vec::new();
+    crate::render::json::write(&changes, &mut out).unwrap();
+    let json = String::from_utf8(out).unwrap();
+    assert!(json.contains("std::vector<int, std::allocator<int> >::push_back(int const&)"), "{json}");
+}
+
+#[test]
 fn shares_are_compared_and_the_largest_change_comes_first() {
     check(
         &[("P app-1 / n a", 500), ("P app-1 / n b", 500)],

@@ -18,16 +18,18 @@ pub fn write_comparison(changes: &Changes, out: &mut dyn Write) -> io::Result<()
         let (change, bound) = (change * 100.0, changes.total.bound * 100.0);
         writeln!(out, "The total changed by {change:+.2} % (±{bound:.2} % by chance).\n")?;
     }
-    let rows: Vec<_> = changes.functions.rows.iter().filter(|row| row.significant).collect();
+    let short = changes.short_frames(&[&changes.functions]).concat();
+    let rows = changes.functions.rows.iter().zip(&short);
+    let rows: Vec<_> = rows.filter(|(row, _)| row.significant).collect();
     if rows.is_empty() {
         writeln!(out, "No function changed by more than chance explains.")?;
         return out.flush();
     }
     writeln!(out, "| change | ± | before | after | function |\n|---:|---:|---:|---:|---|")?;
-    for row in &rows {
+    for (row, frames) in &rows {
         let [change, bound, before, after] =
             [row.change, row.bound, row.before.share, row.after.share].map(|share| share * 100.0);
-        let name = code(&row.frames.join(";"));
+        let name = code(&frames.join(";"));
         writeln!(out, "| {change:+.2} % | {bound:.2} % | {before:.2} % | {after:.2} % | {name} |")?;
     }
     let more = changes.functions.significant_left_out;

@@ -25,24 +25,26 @@ pub fn write(changes: &Changes, out: &mut dyn Write) -> io::Result<()> {
         out,
         "± is what chance alone changes in 95 of 100 cases; `?` marks changes that chance may explain"
     )?;
-    writeln!(out, "\nfunctions")?;
-    rows(&changes.functions, out)?;
-    writeln!(out, "\ncontexts")?;
-    rows(&changes.contexts, out)?;
+    let tables = [&changes.functions, &changes.contexts];
+    let short = changes.short_frames(&tables);
+    for ((title, table), short) in ["functions", "contexts"].iter().zip(tables).zip(&short) {
+        writeln!(out, "\n{title}")?;
+        rows(table, short, out)?;
+    }
     out.flush()
 }
 
-fn rows(table: &ChangeTable, out: &mut dyn Write) -> io::Result<()> {
+fn rows(table: &ChangeTable, short: &[Vec<String>], out: &mut dyn Write) -> io::Result<()> {
     if table.rows.is_empty() && table.left_out == 0 {
         return writeln!(out, "  nothing differs");
     }
     writeln!(out, "{:>10} {:>8} {:>8} {:>8}", "change", "±", "before", "after")?;
-    for row in &table.rows {
+    for (row, frames) in table.rows.iter().zip(short) {
         let mark = if row.significant { ' ' } else { '?' };
         let percent = |share: f64| share * 100.0;
         let (change, bound) = (percent(row.change), percent(row.bound));
         let [before, after] = [row.before.share, row.after.share].map(percent);
-        let path = path(&row.frames);
+        let path = path(frames);
         writeln!(out, "{change:>+9.2}%{mark}{bound:>7.2}% {before:>7.2}% {after:>7.2}%  {path}")?;
     }
     match (table.left_out, table.significant_left_out) {

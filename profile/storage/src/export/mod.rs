@@ -23,6 +23,7 @@ mod outline;
 mod page_events;
 pub mod perfetto;
 pub mod pprof;
+mod short_names;
 mod source_location;
 pub mod speedscope;
 pub mod svg;

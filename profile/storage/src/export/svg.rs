@@ -1,7 +1,7 @@
 //! Flame graph pictures, drawn by `inferno`.
 //!
 //! Owns: title, unit and colours. Because: a picture that opens in any browser, with search and zoom, is what people
-//! attach to a ticket. Does not: lay out boxes.
+//! attach to a ticket. Does not: lay out boxes, or name them ([`ShortNames`]).
 
 use std::io::{self, Write};
 
@@ -9,6 +9,7 @@ use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{self, Options};
 
 use super::folded::each_line;
+use super::short_names::ShortNames;
 use deepctx_profile::frame::FrameKind;
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::profile::Profile;
@@ -23,9 +24,10 @@ pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> i
     let mut merged = MergedTree::by_text(*selection);
     merged.refresh(profile);
 
+    let names = ShortNames::of(merged.labels().iter().map(|label| (label.kind, label.text.as_str())));
     let mut palette = PaletteMap::default();
     for label in merged.labels() {
-        palette.insert(&label.text, colour(label.kind, &label.text));
+        palette.insert(names.short(&label.text), colour(label.kind, &label.text));
     }
     // The bottom box, which has no name of its own.
     palette.insert("", colour(FrameKind::Root, ""));
@@ -41,7 +43,8 @@ pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> i
     options.deterministic = true;
 
     let mut folded = String::new();
-    each_line(&merged, |line| {
+    let name = |text| names.short(text);
+    each_line(&merged, name, |line| {
         if folded.len() + line.len() > FOLDED_BYTES_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::FileTooLarge,
@@ -58,7 +61,20 @@ pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> i
             format!("the profile has no values of {metric}"),
         ));
     }
-    flamegraph::from_lines(&mut options, folded.lines(), &mut *out)?;
+    draw(&mut options, &folded, &names, out)
+}
+
+/// Draws folded text with short names.
+fn draw(
+    options: &mut Options<'_>,
+    folded: &str,
+    names: &ShortNames<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut picture = Vec::new();
+    flamegraph::from_lines(options, folded.lines(), &mut picture)?;
+    let picture = String::from_utf8(picture).map_err(io::Error::other)?;
+    out.write_all(names.with_full_titles(&picture).as_bytes())?;
     out.flush()
 }
 
@@ -71,6 +87,8 @@ pub struct Difference<'c> {
     pub totals: [u64; 2],
     /// Each context, outermost frame first, with its own values before and after; sorted by frames.
     pub stacks: Vec<(Vec<&'c str>, [u64; 2])>,
+    /// Kind and text of all frames.
+    pub frames: Vec<(FrameKind, &'c str)>,
 }
 
 /// Writes the flame graph of the second profile of a comparison, red where it has more than the first and blue where
@@ -91,12 +109,13 @@ pub fn write_difference(difference: &Difference<'_>, out: &mut dyn Write) -> io:
     let shown = |value: f64| (value * factor).round() as u64;
     // As if both had the same total: a longer run is no difference.
     let ratio = if before == 0 { 0.0 } else { after as f64 / before as f64 };
+    let names = ShortNames::of(difference.frames.iter().copied());
     let mut folded = String::new();
     for &(ref stack, [before, after]) in &difference.stacks {
         let start = folded.len();
         for (depth, text) in stack.iter().enumerate() {
             folded.push_str(if depth > 0 { ";" } else { "" });
-            folded.push_str(&text.replace(';', ":"));
+            folded.push_str(&names.short(text).replace(';', ":"));
         }
         if matches!(folded[start..].rsplit_once(' '), Some((_, word)) if word.bytes().all(|b| b.is_ascii_digit()))
         {
@@ -116,8 +135,7 @@ pub fn write_difference(difference: &Difference<'_>, out: &mut dyn Write) -> io:
     options.count_name = unit.to_owned();
     options.name_type = "Frame:".to_owned();
     options.deterministic = true;
-    flamegraph::from_lines(&mut options, folded.lines(), &mut *out)?;
-    out.flush()
+    draw(&mut options, &folded, &names, out)
 }
 
 fn title(profile: &Profile, selection: &Selection) -> String {
@@ -195,10 +213,42 @@ mod tests {
         assert_ne!(fill("<title>g "), fill("<title>t.py:f "));
     }
 
+    const FULL: &str = "std::vector<int, std::allocator<int> >::push_back(int const&)";
+
+    #[test]
+    fn boxes_have_short_names_and_titles_full_ones() {
+        let svg = draw(&format!("P a-1 / n main / n {FULL} 3000000")).unwrap();
+        let escaped =
+            FULL.replace('<', "&lt;").replace('>', "&gt;").replace('&', "&amp;").replace("&amp;lt", "&lt");
+        let escaped = escaped.replace("&amp;gt", "&gt");
+        let short = "std::vector::push_back";
+        assert!(
+            svg.contains(&format!("<g data-name=\"{short}\"><title>{escaped} (3,000 µs, 100.00%)")),
+            "{svg}"
+        );
+        assert!(svg.contains(&format!(">{short}</text>")), "{svg}");
+        // What is drawn anew when the picture is zoomed has the short name, too: in both places of the script.
+        assert_eq!(svg.matches("e.getAttribute(\"data-name\") || find_child").count(), 2, "{svg}");
+        assert_eq!(svg.matches("find_child(e, \"title\").textContent").count(), 2, "{svg}");
+    }
+
+    #[test]
+    fn boxes_of_a_difference_have_short_names() {
+        let stacks = vec![(vec!["a", FULL], [1_000_000, 6_000_000])];
+        let frames = vec![(FrameKind::Process, "a"), (FrameKind::Native, FULL)];
+        let difference =
+            Difference { metric: Metric::CpuTime, totals: [1_000_000, 6_000_000], stacks, frames };
+        let mut out = Vec::new();
+        write_difference(&difference, &mut out).unwrap();
+        let svg = String::from_utf8(out).unwrap();
+        assert!(svg.contains("data-name=\"std::vector::push_back\"><title>std::vector&lt;int, "), "{svg}");
+    }
+
     #[test]
     fn svg_of_a_difference_shows_the_change_per_box() {
         let stacks = vec![(vec!["a", "f"], [1_000_000, 6_000_000]), (vec!["a", "g"], [1_000_000, 2_000_000])];
-        let difference = Difference { metric: Metric::CpuTime, totals: [2_000_000, 8_000_000], stacks };
+        let (totals, frames) = ([2_000_000, 8_000_000], Vec::new());
+        let difference = Difference { metric: Metric::CpuTime, totals, stacks, frames };
         let mut out = Vec::new();
         write_difference(&difference, &mut out).unwrap();
         let svg = String::from_utf8(out).unwrap();

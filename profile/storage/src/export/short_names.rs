@@ -1,0 +1,84 @@
+//! Short names in a picture that `inferno` draws, with the full one in each box's title.
+//!
+//! Owns: [`ShortNames`]: which name a box has, and putting full names back into the finished picture. Because: boxes
+//! are narrow, and names of templates begin alike; but who points at a box, or searches, wants all of it, and `inferno`
+//! knows one name of each. Does not: shorten ([`short_labels`] does), or draw.
+//!
+//! The script of the picture takes the text of a box from its title whenever the picture is zoomed. It is changed to
+//! take the short name, which the box has as an attribute.
+
+use deepctx_profile::frame::{FrameKind, short_labels};
+use rustc_hash::FxHashMap;
+
+/// What begins a box in the picture.
+const BOX: &str = "<g><title>";
+/// How the script of the picture takes the text of a box.
+const TEXT_OF_BOX: &str = r#"find_child(e, "title").textContent.replace(/\([^(]*\)$/,"")"#;
+/// How it does instead.
+const NAME_OF_BOX: &str =
+    r#"(e.getAttribute("data-name") || find_child(e, "title").textContent.replace(/\([^(]*\)$/,""))"#;
+/// What `quick_xml`, which writes the picture, escapes.
+const ESCAPED: [(&str, &str); 5] =
+    [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
+
+/// Names of boxes, short and full. No two full names have the same short one.
+#[derive(Debug, Default)]
+pub(super) struct ShortNames<'n> {
+    of_full: FxHashMap<&'n str, String>,
+    of_short: FxHashMap<String, &'n str>,
+}
+
+impl<'n> ShortNames<'n> {
+    /// Those of all labels of a picture.
+    pub(super) fn of(labels: impl Iterator<Item = (FrameKind, &'n str)> + Clone) -> Self {
+        let mut names = Self::default();
+        let short = short_labels(labels.clone());
+        for ((_, full), short) in labels.zip(short) {
+            // What ends in a number would be read as a value.
+            let ends_in_number = short
+                .rsplit_once(' ')
+                .is_some_and(|(_, last)| last.bytes().all(|byte| byte.is_ascii_digit()));
+            if short != full && !ends_in_number && !short.contains(';') {
+                names.of_short.insert(short.clone(), full);
+                names.of_full.insert(full, short);
+            }
+        }
+        names
+    }
+
+    /// The short name of a label; the label where there is none.
+    pub(super) fn short<'a>(&'a self, full: &'a str) -> &'a str {
+        self.of_full.get(full).map_or(full, String::as_str)
+    }
+
+    /// The picture with full names as titles.
+    pub(super) fn with_full_titles(&self, picture: &str) -> String {
+        let mut out = String::with_capacity(picture.len() * 2);
+        let mut rest = picture;
+        while let Some(at) = rest.find(BOX) {
+            let (before, from_box) = rest.split_at(at);
+            out.push_str(&before.replace(TEXT_OF_BOX, NAME_OF_BOX));
+            let title = from_box.get(BOX.len()..).unwrap_or_default();
+            let end = title.find("</title>").unwrap_or(title.len());
+            // The figures follow in the last parentheses.
+            let (name, figures) = title[..end].rsplit_once(" (").unwrap_or((&title[..end], ""));
+            match self.of_short.get(&unescaped(name)) {
+                Some(full) => {
+                    out.push_str(&format!("<g data-name=\"{name}\"><title>{} ({figures}", escaped(full)));
+                }
+                None => out.push_str(&from_box[..BOX.len() + end]),
+            }
+            rest = &title[end..];
+        }
+        out.push_str(&rest.replace(TEXT_OF_BOX, NAME_OF_BOX));
+        out
+    }
+}
+
+fn unescaped(text: &str) -> String {
+    ESCAPED.iter().fold(text.to_owned(), |text, (escape, plain)| text.replace(escape, plain))
+}
+
+fn escaped(text: &str) -> String {
+    ESCAPED.iter().rev().fold(text.to_owned(), |text, (escape, plain)| text.replace(plain, escape))
+}
