@@ -132,6 +132,14 @@ pub mod map {
     pub const SITES: &str = "SITES";
     /// Array: site → calls, u64.
     pub const SITE_COUNTS: &str = "SITE_COUNTS";
+    /// Hash: a thread's call whose return is waited for.
+    pub const IN_FLIGHT: &str = "IN_FLIGHT";
+    /// Hash: thread → its last launch.
+    pub const LAUNCHED: &str = "LAUNCHED";
+    /// Hash: processes in which our own collector collects.
+    pub const COLLECTED: &str = "COLLECTED";
+    /// Hash: thread → [`crate::process::Blocked`].
+    pub const BLOCKED: &str = "BLOCKED";
 }
 
 // SAFETY: repr(C), integers only, no padding (asserted in `layout`).

@@ -55,6 +55,36 @@ pub(crate) struct ProbeObject {
     open: OpenObject,
 }
 
+/// What the programs in use need of their maps, whose memory is taken when they are made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MapSizes {
+    /// Bytes of the ring buffer, a power of two of pages.
+    pub ring_bytes: u32,
+    /// Threads are followed off their CPUs.
+    pub off_cpu: bool,
+    /// Functions are probed.
+    pub probes: bool,
+}
+
+/// Maps that only programs on `sched_switch` and on `sched_waking` need.
+const MAPS_OF_OFF_CPU: [&str; 1] = [map::BLOCKED];
+/// Maps that only programs of probes need, with 8 MiB in all.
+const MAPS_OF_PROBES: [&str; 5] =
+    [map::SITES, map::SITE_COUNTS, map::IN_FLIGHT, map::LAUNCHED, map::COLLECTED];
+
+impl MapSizes {
+    /// Entries of a map, where they are not those of its definition.
+    fn entries(self, name: &OsStr) -> Option<u32> {
+        let is_of = |maps: &[&str]| maps.iter().any(|of| name == OsStr::new(of));
+        if name == OsStr::new(map::EVENTS) {
+            return Some(self.ring_bytes);
+        }
+        let is_unused = !self.off_cpu && is_of(&MAPS_OF_OFF_CPU) || !self.probes && is_of(&MAPS_OF_PROBES);
+        // No map is empty.
+        is_unused.then_some(1)
+    }
+}
+
 /// Descriptors of the programs of probes.
 #[derive(Debug)]
 pub(crate) struct ProbePrograms {
@@ -95,24 +125,24 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Loads the programs with this configuration and a ring buffer of `ring_bytes` (a power of two of pages): those
-    /// that follow threads off their CPUs only if they are wanted, those of probes not at all
-    /// ([`Loaded::probe_object`]).
-    pub(crate) fn new(config: Config, ring_bytes: u32, off_cpu: bool) -> Result<Self, LoadError> {
+    /// Loads the programs with this configuration and maps of these sizes: those that follow threads off their CPUs
+    /// only if they are wanted, those of probes not at all ([`Loaded::probe_object`]).
+    pub(crate) fn new(config: Config, sizes: MapSizes) -> Result<Self, LoadError> {
         begin_log();
         let mut open = open()?;
         configure(&mut open, CONFIG_SECTION, config.as_bytes())?;
         for mut program in open.progs_mut() {
             let name = program.name();
             if OFF_CPU.iter().any(|of| name == OsStr::new(of)) {
-                program.set_autoload(off_cpu);
+                program.set_autoload(sizes.off_cpu);
             } else if is_of_probes(name) || name == OsStr::new(THREADS_PROGRAM) {
                 program.set_autoload(false);
             }
         }
         for mut m in open.maps_mut() {
-            if m.name() == OsStr::new(map::EVENTS) {
-                m.set_max_entries(ring_bytes).map_err(|source| kernel_error(map::EVENTS.into(), source))?;
+            if let Some(entries) = sizes.entries(m.name()) {
+                let name = m.name().to_string_lossy().into_owned();
+                m.set_max_entries(entries).map_err(|source| kernel_error(name, source))?;
             }
         }
         let object = open.load().map_err(|source| kernel_error("the programs".into(), source))?;

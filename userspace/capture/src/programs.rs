@@ -14,7 +14,7 @@ use super::config::CaptureConfig;
 use super::error::CaptureError;
 use super::kernel_offsets::{self, Facts};
 use super::links::AttachMethod;
-use super::load::Loaded;
+use super::load::{Loaded, MapSizes};
 use super::perf_event;
 use super::targets::{self, Targets};
 
@@ -53,9 +53,11 @@ impl Programs {
         let ring_bytes = asked.unwrap_or_else(|| {
             let waits = if config.off_cpu { WAITS_WALKED_PER_SECOND } else { 0 };
             let calls = if attach_method.is_some() { CALLS_PER_SECOND } else { 0 };
-            ring_bytes(config.frequency.0.saturating_add(waits), calls)
+            let cpus = perf_event::online_cpus().map_or(1, |cpus| cpus.len());
+            ring_bytes(cpus, config.frequency.0.saturating_add(waits), calls)
         });
-        let loaded = Loaded::new(kernel, ring_bytes, config.off_cpu).map_err(CaptureError::load)?;
+        let sizes = MapSizes { ring_bytes, off_cpu: config.off_cpu, probes: attach_method.is_some() };
+        let loaded = Loaded::new(kernel, sizes).map_err(CaptureError::load)?;
         log_progress(began_ns, "programs loaded");
         Ok(Self { loaded, attach_method })
     }
@@ -96,12 +98,30 @@ pub(super) fn set_namespace(kernel: &mut Config) {
 }
 
 /// Size of the ring buffer: what all CPUs may write in a second at 1 KiB a sample (60 mixed frames), so that a reader
-/// that is kept away for that long loses nothing; and `calls` a second in all. Between 1 and 64 MiB; a power of two,
-/// as the kernel wants it. It counts three times: its pages are locked, and mapped twice in a row so that no record
-/// is cut.
-fn ring_bytes(frequency_hz: u32, calls: u32) -> u32 {
+/// that is kept away for that long loses nothing; and `calls` a second in all. Between 1 and 64 MiB; a power of two, as
+/// the kernel wants it, and of the two around the wanted size the smaller one where it holds three quarters of a second.
+/// Its pages are locked from the start.
+fn ring_bytes(cpus: usize, frequency_hz: u32, calls: u32) -> u32 {
     const SAMPLE_BYTES: u64 = 1 << 10;
-    let cpus = perf_event::online_cpus().map_or(1, |cpus| cpus.len()) as u64;
-    let wanted = (cpus * u64::from(frequency_hz) + u64::from(calls)) * SAMPLE_BYTES;
-    wanted.next_power_of_two().clamp(1 << 20, 64 << 20) as u32
+    let wanted = (cpus as u64 * u64::from(frequency_hz) + u64::from(calls)) * SAMPLE_BYTES;
+    (wanted * 3 / 4).next_power_of_two().clamp(1 << 20, 64 << 20) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ring_bytes;
+
+    #[test]
+    fn the_ring_holds_three_quarters_of_a_second() {
+        for (cpus, frequency_hz, calls, expect) in [
+            (2, 99, 0, 1 << 20),
+            (2, 99, 4000, 4 << 20),
+            (8, 999, 0, 8 << 20),
+            (64, 99, 4000, 8 << 20),
+            (512, 999, 4000, 64 << 20),
+        ] {
+            let bytes = ring_bytes(cpus, frequency_hz, calls);
+            assert_eq!(bytes, expect, "{cpus} CPUs at {frequency_hz} Hz, {calls} calls a second");
+        }
+    }
 }

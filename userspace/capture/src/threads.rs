@@ -140,20 +140,11 @@ pub(super) fn spawn_drain(
     setup: DrainSetup,
     supervisor: &Supervisor,
 ) -> Result<(), TableError> {
-    let (ready, is_ready) = bounded(1);
-    let body = move || {
-        // A ring is read by the thread that made it.
-        let ring = match Ring::new(&events) {
-            Ok(ring) => ring,
-            Err(error) => return drop(ready.send(Err(std::io::Error::other(error.to_string())))),
-        };
-        drop(ready.send(Ok(())));
-        Drain { ring, setup, pending: Vec::new() }.run();
-    };
     let map = deepctx_common::config::map::EVENTS;
     let error = |source| TableError::Map { map, source };
-    supervisor.spawn("drain", "nothing is recorded any more", body).map_err(error)?;
-    is_ready.recv().map_err(|e| error(std::io::Error::other(e)))?.map_err(error)
+    let ring = Ring::new(&events, events.max_entries()).map_err(error)?;
+    let body = || Drain { ring, setup, pending: Vec::new() }.run();
+    supervisor.spawn("drain", "nothing is recorded any more", body).map(drop).map_err(error)
 }
 
 struct Drain {
@@ -202,7 +193,11 @@ impl Drain {
         if self.pending.len() >= BATCH_BYTES_MAX {
             return;
         }
-        let batch = self.ring.drain();
+        let batch = self.ring.drain().unwrap_or_else(|error| {
+            // It stays in the ring, and what finds no room there meanwhile is counted.
+            tracing::warn!(%error, "the ring cannot be read now");
+            Vec::new()
+        });
         self.request_scans(&batch);
         if self.pending.is_empty() {
             self.pending = batch;

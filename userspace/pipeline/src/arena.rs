@@ -1,6 +1,6 @@
 //! Arena: the bytes of records until each has been used.
 //!
-//! Owns: batches of records, references to single records, and emptied buffers. Because: a record waits for its turn,
+//! Owns: batches of records and references to single records. Because: a record waits for its turn,
 //! and copying each would cost more than decoding it again. Does not: know what is in a record.
 
 /// Where a record lies in the [`RecordArena`].
@@ -11,13 +11,11 @@ pub(crate) struct RecordRef {
     size: u32,
 }
 
-/// Batches whose records are not all used yet. A batch leaves with its last record; its buffer is used again.
+/// Batches whose records are not all used yet. A batch leaves with its last record.
 #[derive(Debug, Default)]
 pub(crate) struct RecordArena {
     batches: Vec<Held>,
     free: Vec<u32>,
-    /// Emptied buffers, at most [`SPARE_BUFFERS`].
-    spare: Vec<Vec<u8>>,
     bytes: usize,
 }
 
@@ -26,9 +24,6 @@ struct Held {
     bytes: Vec<u8>,
     waiting: u32,
 }
-
-/// Buffers kept for reuse: what two threads need to pass full and empty ones back and forth.
-const SPARE_BUFFERS: usize = 8;
 
 impl RecordArena {
     /// Puts a batch into the arena and returns its number. It holds one reference until [`RecordArena::seal`].
@@ -95,10 +90,6 @@ impl RecordArena {
             let mut bytes = std::mem::take(&mut held.bytes);
             self.bytes -= bytes.len();
             self.free.push(batch);
-            if self.spare.len() < SPARE_BUFFERS {
-                bytes.clear();
-                self.spare.push(bytes);
-            }
         }
     }
 }
@@ -119,7 +110,6 @@ mod tests {
         assert_eq!(arena.bytes(), 4);
         arena.release(first);
         assert_eq!(arena.bytes(), 0);
-        assert!(arena.take_spare().capacity() >= 4);
         assert_eq!(arena.put(vec![9]), batch);
     }
 

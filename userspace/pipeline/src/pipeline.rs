@@ -238,11 +238,6 @@ impl<S: Symbols> Pipeline<S> {
         self.stacks.hits_and_misses()
     }
 
-    /// An emptied buffer, to be filled with records.
-    pub fn take_spare(&mut self) -> Vec<u8> {
-        self.arena.take_spare()
-    }
-
     fn feed_records(&mut self, bytes: Vec<u8>) {
         let batch = self.arena.put(bytes);
         // The bytes are lent out while their places are noted.
