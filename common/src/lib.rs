@@ -15,6 +15,7 @@ pub mod cupti;
 pub mod device;
 pub mod end;
 pub mod layout;
+pub mod memory;
 pub mod plain;
 pub mod process;
 pub mod python;

@@ -6,6 +6,7 @@
 use std::hash::Hash;
 use std::sync::Arc;
 
+use deepctx_common::memory::{shared_text_bytes, table_bytes};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Hits and misses of a cache.
@@ -65,6 +66,17 @@ impl<K: Copy + Eq + Hash, V: Clone> Bounded<K, V> {
         self.young.insert(key, value);
     }
 
+    /// Bytes in memory, without what values point to.
+    pub fn bytes(&self) -> usize {
+        let table = |of: &FxHashMap<K, V>| table_bytes(of.capacity(), size_of::<(K, V)>());
+        table(&self.young) + table(&self.old)
+    }
+
+    /// All values.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.young.values().chain(self.old.values())
+    }
+
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.young.len() + self.old.len()
@@ -112,6 +124,12 @@ impl Strings {
         let shared: Arc<str> = text.into();
         self.strings.insert(Arc::clone(&shared));
         shared
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        let texts = self.strings.iter().map(|text| shared_text_bytes(text.len())).sum::<usize>();
+        texts + table_bytes(self.strings.capacity(), size_of::<Arc<str>>())
     }
 
     /// Number of strings.

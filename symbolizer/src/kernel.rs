@@ -5,7 +5,7 @@
 //! hidden. Does not: decide how kernel frames are displayed.
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::thread::JoinHandle;
 
 use deepctx_address_space::{KernelAddr, NoSymbol};
@@ -18,6 +18,8 @@ const SYMBOLS_MAX: usize = 4 << 20;
 const FUNCTION_BYTES_MAX: u64 = 1 << 20;
 /// Shortest time between two reads: each takes the kernel about 0.1 s.
 const REREAD_INTERVAL_NS: u64 = 10_000_000_000;
+/// Calls of [`Kernel::trim`] after which the table of a kernel is dropped: 5 to 15 MiB.
+const IDLE_TRIMS: u64 = 60;
 /// Start of the upper half of the address space, which the kernel uses.
 const KERNEL_HALF: u64 = 1 << 63;
 
@@ -38,9 +40,10 @@ struct Entry {
     name: u32,
     name_length: u16,
     module: u16,
-    /// Of several symbols at one address, the one with the smallest rank is used.
-    rank: u16,
 }
+
+/// An entry with its rank: of several symbols at one address, the one with the smallest is used.
+type Ranked = (u16, Entry);
 
 /// The text symbols of a kernel.
 #[derive(Debug, Default)]
@@ -56,36 +59,42 @@ pub struct Kallsyms {
 impl Kallsyms {
     /// Parses the bytes of a kallsyms file. Never fails: malformed lines are counted.
     pub fn parse(bytes: &[u8]) -> Self {
-        let mut table = Self { modules: vec!["".into()], ..Self::default() };
-        let mut zeros = 0_u64;
-        for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
-            let Some((start, kind, name, module)) = parse_line(line) else {
-                table.malformed += 1;
-                continue;
-            };
-            if !matches!(kind, b'T' | b't' | b'W' | b'w') {
-                continue;
-            }
-            zeros += u64::from(start == 0);
-            if start >= KERNEL_HALF {
-                table.add(start, kind, name, module);
-            }
-        }
-        table.hidden = table.entries.is_empty() && zeros > 0;
-        // Stable: of equal entries the first in the file stays.
-        table.entries.sort_by_key(|e| (e.start, e.rank));
-        table.entries.dedup_by_key(|e| e.start);
-        table.entries.shrink_to_fit();
-        table.names.shrink_to_fit();
-        table
+        // Reading from memory does not fail.
+        Self::read(bytes).unwrap_or_default()
     }
 
-    fn add(&mut self, start: u64, kind: u8, name: &str, module: &str) {
+    /// Parses a kallsyms file line by line: as a whole it is several times as large as what is kept of it.
+    fn read(mut file: impl BufRead) -> io::Result<Self> {
+        let mut table = Self { modules: vec!["".into()], ..Self::default() };
+        let (mut entries, mut zeros, mut bytes) = (Vec::new(), 0_u64, Vec::new());
+        while file.read_until(b'\n', &mut bytes)? > 0 {
+            let line = bytes.trim_ascii_end();
+            if let Some((start, kind, name, module)) = parse_line(line) {
+                let is_code = matches!(kind, b'T' | b't' | b'W' | b'w');
+                zeros += u64::from(is_code && start == 0);
+                if is_code && start >= KERNEL_HALF {
+                    table.add(&mut entries, start, kind, name, module);
+                }
+            } else if !line.is_empty() {
+                table.malformed += 1;
+            }
+            bytes.clear();
+        }
+        table.hidden = entries.is_empty() && zeros > 0;
+        // Stable: of equal entries the first in the file stays.
+        entries.sort_by_key(|(rank, entry)| (entry.start, *rank));
+        entries.dedup_by_key(|(_, entry)| entry.start);
+        table.entries = entries.iter().map(|(_, entry)| *entry).collect();
+        table.names.shrink_to_fit();
+        Ok(table)
+    }
+
+    fn add(&mut self, entries: &mut Vec<Ranked>, start: u64, kind: u8, name: &str, module: &str) {
         let (Ok(at), Ok(name_length)) = (u32::try_from(self.names.len()), u16::try_from(name.len())) else {
             self.dropped += 1;
             return;
         };
-        if self.entries.len() >= SYMBOLS_MAX {
+        if entries.len() >= SYMBOLS_MAX {
             self.dropped += 1;
             return;
         }
@@ -101,9 +110,8 @@ impl Kallsyms {
             self.dropped += 1;
             return;
         };
-        let rank = rank(kind, name);
         self.names.push_str(name);
-        self.entries.push(Entry { start, name: at, name_length, module, rank });
+        entries.push((rank(kind, name), Entry { start, name: at, name_length, module }));
     }
 
     /// The symbol whose code contains an address.
@@ -123,6 +131,11 @@ impl Kallsyms {
             module: self.modules.get(usize::from(entry.module)).map_or("", |m| m),
             start: KernelAddr(entry.start),
         })
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>() + self.names.capacity()
     }
 
     /// Number of symbols.
@@ -183,6 +196,8 @@ pub struct Kernel {
     prefetch: Option<JoinHandle<Result<Kallsyms, NoSymbol>>>,
     read_at_ns: u64,
     reads: u64,
+    /// Calls of [`Kernel::trim`] since the last look-up.
+    idle_trims: u64,
 }
 
 impl Kernel {
@@ -205,6 +220,7 @@ impl Kernel {
     /// # Errors
     /// [`NoSymbol::KernelRestricted`], [`NoSymbol::KernelNotCovered`] or [`NoSymbol::KernelUnreadable`].
     pub fn lookup(&mut self, address: KernelAddr, time_ns: u64) -> Result<KernelSymbol<'_>, NoSymbol> {
+        self.idle_trims = 0;
         let covered = matches!(&self.table, Some(Ok(table)) if table.lookup(address).is_ok());
         let old = time_ns.saturating_sub(self.read_at_ns) >= REREAD_INTERVAL_NS;
         if self.table.is_none() || (!covered && old) {
@@ -220,6 +236,21 @@ impl Kernel {
         }
     }
 
+    /// Drops the table when it was not used for long: names stay cached, so new ones are ever fewer. To be called about
+    /// every second. True when there is memory to be returned to the system.
+    pub fn trim(&mut self) -> bool {
+        self.idle_trims += 1;
+        self.idle_trims > IDLE_TRIMS && self.table.take_if(|table| table.is_ok()).is_some()
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        match &self.table {
+            Some(Ok(table)) => table.bytes(),
+            Some(Err(_)) | None => 0,
+        }
+    }
+
     /// How often the table was read.
     pub const fn reads(&self) -> u64 {
         self.reads
@@ -227,14 +258,13 @@ impl Kernel {
 }
 
 fn read() -> Result<Kallsyms, NoSymbol> {
-    let read = || -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(16 << 20);
-        File::open("/proc/kallsyms")?.take(KALLSYMS_BYTES_MAX).read_to_end(&mut bytes)?;
-        Ok(bytes)
+    let read = || -> io::Result<Option<Kallsyms>> {
+        let mut file = BufReader::new(File::open("/proc/kallsyms")?.take(KALLSYMS_BYTES_MAX));
+        if file.fill_buf()?.is_empty() { Ok(None) } else { Kallsyms::read(file).map(Some) }
     };
     match read() {
-        Ok(bytes) if bytes.is_empty() => Err(NoSymbol::KernelUnreadable),
-        Ok(bytes) => Ok(Kallsyms::parse(&bytes)),
+        Ok(Some(table)) => Ok(table),
+        Ok(None) => Err(NoSymbol::KernelUnreadable),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(NoSymbol::KernelRestricted),
         Err(_) => Err(NoSymbol::KernelUnreadable),
     }
@@ -298,6 +328,19 @@ ffffffffc0200000 t bpf_prog_6deef7357e7b4530_sample\t[bpf]
             b"x T a\nffffffff81000000\nffffffff81000000 T\nffffffff81000000 T b\tc\nffffffff81000000 T ok\n",
         );
         assert_eq!((table.malformed(), table.len()), (4, 1));
+    }
+
+    #[test]
+    fn an_unused_table_is_dropped_and_read_again() {
+        let mut kernel = Kernel::new();
+        let of_nothing = KernelAddr(u64::MAX);
+        let first = kernel.lookup(of_nothing, 0).map(|symbol| symbol.start);
+        let has_table = kernel.bytes() > 0;
+        assert!((0..IDLE_TRIMS).all(|_| !kernel.trim()), "dropped too early");
+        assert_eq!(kernel.trim(), has_table);
+        assert_eq!((kernel.bytes(), kernel.trim()), (0, false));
+        assert_eq!(kernel.lookup(of_nothing, 0).map(|symbol| symbol.start), first);
+        assert_eq!(kernel.bytes() > 0, has_table);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use deepctx_address_space::{Avma, NoSymbol, Svma};
-use rustc_hash::FxHashMap;
+use deepctx_common::memory::table_bytes;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::native::ModuleHandle;
 
@@ -235,6 +236,32 @@ impl Spaces {
     pub fn is_alive(&self, pid: u32) -> bool {
         let last = self.processes.get(&pid).and_then(VecDeque::back);
         last.is_some_and(|v| !matches!(v.state, State::Gone))
+    }
+
+    /// Bytes in memory. What several versions share is divided among them.
+    pub fn bytes(&self) -> usize {
+        let regions = |version: &Version| match &version.state {
+            State::Live(space) => size_of_val(&*space.regions) / Arc::strong_count(space).max(1),
+            State::Unread | State::Gone => 0,
+        };
+        let of = |versions: &VecDeque<Version>| {
+            versions.capacity() * size_of::<Version>() + versions.iter().map(regions).sum::<usize>()
+        };
+        self.processes.values().map(of).sum::<usize>()
+            + table_bytes(self.processes.capacity(), size_of::<(u32, VecDeque<Version>)>())
+            + self.arrival.capacity() * size_of::<u32>()
+    }
+
+    /// Files that some process has, or had and may still be asked about.
+    pub fn modules(&self) -> FxHashSet<ModuleHandle> {
+        let spaces = self.processes.values().flatten().filter_map(|version| match &version.state {
+            State::Live(space) => Some(&**space),
+            State::Unread | State::Gone => None,
+        });
+        let owners = spaces.flat_map(|space| &space.regions).map(|region| region.owner);
+        owners
+            .filter_map(|owner| if let Owner::Module { module, .. } = owner { Some(module) } else { None })
+            .collect()
     }
 
     /// Number of processes kept.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use deepctx_address_space::maps::{self, Backing, Keep, Mapping, Maps};
 use deepctx_address_space::{Avma, KernelAddr, Lookup, NoSymbol, Svma};
+use deepctx_common::memory::Held;
 use rustc_hash::FxHashMap;
 
 use crate::cache::Strings;
@@ -67,6 +68,9 @@ pub struct Counters {
     pub kernel_reads: u64,
 }
 
+/// Calls of [`Symbolizer::trim`] between two looks at which files are still mapped.
+const CLOSE_EVERY_TRIMS: u64 = 20;
+
 /// Names code. It stays on the thread that creates it.
 #[derive(Debug)]
 pub struct Symbolizer {
@@ -83,6 +87,8 @@ pub struct Symbolizer {
     strings: Strings,
     /// Time of the latest event, used in place of a clock.
     now_ns: u64,
+    /// Calls of [`Self::trim`].
+    trims: u64,
 }
 
 impl Symbolizer {
@@ -99,6 +105,7 @@ impl Symbolizer {
             kernel: Kernel::new(),
             strings: Strings::default(),
             now_ns: 0,
+            trims: 0,
         }
     }
 
@@ -170,7 +177,22 @@ impl Symbolizer {
     /// Releases unused memory; to be called about every second. True when the caller should ask the allocator to
     /// return free memory to the system (`malloc_trim`).
     pub fn trim(&mut self) -> bool {
-        self.native.trim()
+        self.trims += 1;
+        if self.trims.is_multiple_of(CLOSE_EVERY_TRIMS) {
+            self.modules.close_unmapped(&self.spaces.modules());
+        }
+        let kernel = self.kernel.trim();
+        self.native.trim() || kernel
+    }
+
+    /// What its parts hold in memory.
+    pub fn memory(&self) -> [Held; 4] {
+        [
+            Held::new("names of native code", self.native.bytes()),
+            Held::new("symbols of the kernel", self.kernel.bytes()),
+            Held::new("files that are mapped", self.modules.bytes()),
+            Held::new("mappings of processes", self.spaces.bytes()),
+        ]
     }
 
     /// The location of a user-space address at the time of a sample. Reads at most a runtime's own map of its code,

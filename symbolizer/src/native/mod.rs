@@ -183,6 +183,12 @@ impl Native {
         }
     }
 
+    /// Bytes of the names in memory; the tables that they were read from are elsewhere.
+    pub fn bytes(&self) -> usize {
+        let frames = |named: &SymbolResult| named.as_ref().map_or(0, |frames| size_of_val(&**frames));
+        self.names.bytes() + self.names.values().map(frames).sum::<usize>() + self.strings.bytes()
+    }
+
     /// The counters so far.
     pub fn counters(&self) -> NativeCounters {
         NativeCounters { names: self.names.counters(), ..self.counters }

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use deepctx_address_space::elf::{ElfFacts, ModuleId};
 use deepctx_address_space::maps::{self, Backing, Mapping};
 use deepctx_address_space::{FileKey, FileVersion, NoSymbol, Svma};
-use rustc_hash::FxHashMap;
+use deepctx_common::memory::table_bytes;
+use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fs::MemfdFlags;
 
 use crate::cache::Bounded;
@@ -87,7 +88,7 @@ pub struct ModuleCounters {
     pub shared: u64,
     /// Mappings whose file could not be used.
     pub refused: u64,
-    /// Files closed to stay within the bound.
+    /// Files closed to stay within the bound, or since nobody maps them.
     pub closed: u64,
     /// Files opened again.
     pub reopened: u64,
@@ -105,6 +106,8 @@ pub struct Modules {
     vdso: Option<ModuleHandle>,
     /// Modules with an open file, oldest first.
     open: VecDeque<ModuleHandle>,
+    /// Those of them that no process mapped at the last look.
+    unmapped: FxHashSet<ModuleHandle>,
     counters: ModuleCounters,
 }
 
@@ -117,6 +120,7 @@ impl Default for Modules {
             by_id: FxHashMap::default(),
             refused: Bounded::new(REFUSED_MAX),
             open: VecDeque::new(),
+            unmapped: FxHashSet::default(),
             counters: ModuleCounters::default(),
         }
     }
@@ -148,6 +152,9 @@ impl Modules {
         let link = maps::map_files_path(pid, mapping);
         let known = std::fs::metadata(&link).ok().map(|meta| FileKey::of(&meta));
         if let Some(answer) = known.and_then(|key| self.known(key)) {
+            if let (Ok(module), Some(key)) = (answer, known) {
+                self.open_again(module, key, pid, mapping);
+            }
             return answer;
         }
         let file = maps::open(pid, mapping)?;
@@ -156,6 +163,43 @@ impl Modules {
             return answer;
         }
         self.examine(file, key, mapping.path(), vec![link, mapping.path().to_path_buf()])
+    }
+
+    /// A file that is mapped again after nobody had it is opened again: its path may lead to another one by now.
+    fn open_again(&mut self, module: ModuleHandle, key: FileKey, pid: u32, mapping: &Mapping) {
+        let is_closed = self.modules.get(module.index()).is_some_and(|of| of.file.is_none() && of.key == key);
+        if is_closed
+            && self.open.len() < FILES_MAX
+            && let Ok(file) = maps::open(pid, mapping)
+            && file.metadata().is_ok_and(|meta| FileKey::of(&meta) == key)
+        {
+            self.counters.reopened += 1;
+            self.keep_open(module, Arc::new(file));
+        }
+    }
+
+    /// Closes files that no process maps, now and at the look before. They are opened again when they are needed, if
+    /// they are still where they were.
+    pub fn close_unmapped(&mut self, mapped: &FxHashSet<ModuleHandle>) {
+        let Self { modules, open, unmapped, counters, .. } = self;
+        let before = std::mem::take(unmapped);
+        open.retain(|handle| {
+            // A file without origins (the vdso) cannot be opened again.
+            let Some(module) = modules.get_mut(handle.index()).filter(|module| !module.origins.is_empty())
+            else {
+                return true;
+            };
+            if mapped.contains(handle) {
+                return true;
+            }
+            if !before.contains(handle) {
+                unmapped.insert(*handle);
+                return true;
+            }
+            module.file = None;
+            counters.closed += 1;
+            false
+        });
     }
 
     /// The vdso has no file: its bytes are copied to a file in memory, so that all modules are read alike.
@@ -262,6 +306,20 @@ impl Modules {
         self.open.push_back(handle);
     }
 
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        let of = |module: &Module| {
+            let ElfFacts { segments, .. } = &module.facts;
+            let origins = module.origins.iter().map(|path| path.as_os_str().len() + size_of::<PathBuf>());
+            size_of_val(&**segments) + module.path.len() + module.name.len() + origins.sum::<usize>()
+        };
+        self.modules.capacity() * size_of::<Module>()
+            + self.modules.iter().map(of).sum::<usize>()
+            + self.by_key.bytes()
+            + self.refused.bytes()
+            + table_bytes(self.by_id.capacity(), size_of::<((ModuleId, u64, u32), ModuleHandle)>())
+    }
+
     /// The counters so far.
     pub const fn counters(&self) -> ModuleCounters {
         self.counters
@@ -274,6 +332,30 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    #[test]
+    fn unmapped_files_are_closed_and_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::copy(std::env::current_exe().unwrap(), &path).unwrap();
+        let mut modules = Modules::new();
+        let file = File::open(&path).unwrap();
+        let key = FileKey::of(&file.metadata().unwrap());
+        let module = modules.examine(file, key, &path, vec![path.clone()]).unwrap();
+        let mapped = FxHashSet::from_iter([module]);
+        let is_open = |modules: &Modules| modules.get(module).unwrap().file.is_some();
+        for (mapped, expect) in [(&mapped, true), (&FxHashSet::default(), true), (&mapped, true)] {
+            modules.close_unmapped(mapped);
+            assert_eq!(is_open(&modules), expect);
+        }
+        (0..2).for_each(|_| modules.close_unmapped(&FxHashSet::default()));
+        assert!(!is_open(&modules), "unmapped twice in a row");
+        assert!(modules.open(module).is_ok() && is_open(&modules));
+        (0..2).for_each(|_| modules.close_unmapped(&FxHashSet::default()));
+        fs::copy("/proc/self/exe", folder.path().join("new")).unwrap();
+        fs::rename(folder.path().join("new"), &path).unwrap();
+        assert_eq!(modules.open(module).err(), Some(NoSymbol::ModuleMissing));
+    }
 
     #[test]
     fn only_files_of_one_author_are_one_module() {

@@ -33,6 +33,11 @@ struct Run {
 const NO_LINE: u32 = u32::MAX;
 
 impl LineRuns {
+    /// Bytes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.runs)
+    }
+
     /// Decodes `table`. `first_line` is `co_firstlineno`, the base of the deltas.
     pub fn decode(format: LineFormat, table: &[u8], first_line: u32) -> Self {
         let mut runs = Builder::default();

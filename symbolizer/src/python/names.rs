@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use deepctx_common::memory::{shared_text_bytes, table_bytes};
 use deepctx_common::reasons;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -121,6 +122,11 @@ struct AttachedProcess {
 }
 
 impl PythonSymbols {
+    /// Bytes of code objects in memory.
+    pub fn bytes(&self) -> usize {
+        self.codes.bytes()
+    }
+
     /// Reads names of `pid` through `memory` from now on. Call it again after an exec: names read before are not used
     /// for the new program. Returns false when [`PROCESSES_MAX`] others are attached.
     pub fn attach(&mut self, pid: u32, interpreter: &Interpreter, memory: Box<dyn TargetMemory>) -> bool {
@@ -361,6 +367,23 @@ impl CodeCache {
 
     fn insert(&mut self, key: Key, entry: Entry) {
         self.young.insert(key, entry);
+    }
+
+    /// Bytes in memory.
+    fn bytes(&self) -> usize {
+        let of = |entry: &Entry| {
+            let Code { name, qualname, lines, .. } = &*entry.code;
+            // Before 3.11 both are one text.
+            let qualname = if Arc::ptr_eq(name, qualname) { 0 } else { shared_text_bytes(qualname.len()) };
+            size_of::<Code>() + shared_text_bytes(name.len()) + qualname + lines.bytes()
+        };
+        let table = |of: &FxHashMap<Key, Entry>| table_bytes(of.capacity(), size_of::<(Key, Entry)>());
+        let files = self.files.iter().map(|file| shared_text_bytes(file.len()));
+        self.young.values().chain(self.old.values()).map(of).sum::<usize>()
+            + table(&self.young)
+            + table(&self.old)
+            + files.sum::<usize>()
+            + table_bytes(self.files.capacity(), size_of::<Arc<str>>())
     }
 
     /// One copy of each path: all functions of a module have the same file.
