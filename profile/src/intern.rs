@@ -6,6 +6,7 @@
 //! Bounded, as [`Strings`] are: at the bound, new entries become one labelled stand-in and are counted; entries that
 //! exist are still found.
 
+use deepctx_common::memory::table_bytes;
 use rustc_hash::FxHashMap;
 
 use crate::frame::Frame;
@@ -72,6 +73,12 @@ impl Frames {
     /// Every frame with its handle, oldest first.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (FrameId, Frame)> + '_ {
         self.frames.iter().enumerate().map(|(number, &frame)| (FrameId::from_number(number as u32), frame))
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.frames.capacity() * size_of::<Frame>()
+            + table_bytes(self.ids.capacity(), size_of::<(Frame, FrameId)>())
     }
 
     /// How many frames there are.

@@ -3,6 +3,7 @@
 //! Owns: the tables, the tree and the ledger, together with the options of the capture. Because: a capture, a replay,
 //! a file and a test all produce this one value, and every analysis reads it. Does not: forget; handles stay valid.
 
+use deepctx_common::memory::Held;
 use deepctx_common::reasons;
 use serde::{Deserialize, Serialize};
 
@@ -190,6 +191,16 @@ impl Profile {
             }
         }
         self.ledger.merge(&other.ledger);
+    }
+
+    /// What its tables hold in memory. What belongs to devices is small, and not among them.
+    pub fn memory(&self) -> [Held; 4] {
+        [
+            Held::new("calling contexts", self.tree.bytes()),
+            Held::new("frames", self.frames.bytes()),
+            Held::new("names", self.strings.bytes()),
+            Held::new("timeline", self.timeline.bytes()),
+        ]
     }
 
     /// Counts of what the tables had to refuse: gaps in what was kept, beside those of the ledger.

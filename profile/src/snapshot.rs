@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+pub use deepctx_common::memory::Held;
 use deepctx_common::reasons;
 
 use crate::conclusions::Conclusions;
@@ -128,6 +129,8 @@ pub struct Header {
     pub complete_share: Option<f64>,
     /// What the profiler itself costs; `None` for a stored profile, which does not say.
     pub overhead: Option<Overhead>,
+    /// Its memory by who holds it, the largest first; empty when that is not known.
+    pub memory: Vec<Held>,
     /// Name of the metric shown (`cpu-time`), as in the command line.
     pub metric: &'static str,
     /// Unit of the metric.

@@ -9,6 +9,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use deepctx_common::memory::{shared_text_bytes, table_bytes};
+
 use crate::id::Id;
 
 /// Handle of an interned text.
@@ -89,6 +91,15 @@ impl Strings {
     /// The text of a handle; the empty text for a handle of another table.
     pub fn get(&self, id: StrId) -> &str {
         self.texts.get(id.index()).map_or("", |text| text)
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        // Texts are 8 bytes beyond a multiple of 16 on average.
+        self.texts.capacity() * size_of::<Arc<str>>()
+            + table_bytes(self.ids.capacity(), size_of::<(Arc<str>, StrId)>())
+            + self.bytes
+            + self.texts.len() * shared_text_bytes(0)
     }
 
     /// How many texts there are.

@@ -7,6 +7,7 @@
 //! Every lane has the same windows. When the last window is full all windows become twice as wide, neighbours are added
 //! up, and the upper half is free again: memory is bounded, and a timeline always covers the whole capture.
 
+use deepctx_common::memory::table_bytes;
 use rustc_hash::FxHashMap;
 
 use crate::metric::Metric;
@@ -178,6 +179,15 @@ impl Timeline {
         for window in begin..=end {
             self.put(node, metric, Nanos(window as u64 * self.window.0), value);
         }
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        let values = |lane: &Lane| lane.values.capacity() * size_of::<u64>();
+        self.lanes.capacity() * size_of::<Lane>()
+            + self.lanes.iter().map(values).sum::<usize>()
+            + table_bytes(self.by_key.capacity(), size_of::<((NodeId, Metric), u32)>())
+            + self.recent.as_ref().map_or(0, |recent| recent.values.bytes())
     }
 
     /// Length of a window.

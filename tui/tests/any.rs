@@ -10,9 +10,9 @@ use deepctx_profile::conclusions::{
 };
 use deepctx_profile::metric::Metric;
 use deepctx_profile::snapshot::{
-    Column, Extra, FlameNode, FlameTree, FrameKind, Header, Lane, LineRow, LossRow, MetricTotal, NoText,
-    Overhead, Overview, Since, Snapshot, SourceLines, SourcePlace, SourceText, StageRow, Table, TableRow,
-    Timeline, Unit,
+    Column, Extra, FlameNode, FlameTree, FrameKind, Header, Held, Lane, LineRow, LossRow, MetricTotal,
+    NoText, Overhead, Overview, Since, Snapshot, SourceLines, SourcePlace, SourceText, StageRow, Table,
+    TableRow, Timeline, Unit,
 };
 use deepctx_profile::units::{Bytes, Nanos};
 use deepctx_profile::view::{Part, Request};
@@ -218,6 +218,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
             samples,
             lost,
             overhead: Some(Overhead { cpu_share: own, memory: Bytes(own_memory_bytes) }),
+            memory: vec![Held { by: "unwind rows", bytes: own_memory_bytes }],
             samples_per_second: rate,
             complete_share: Some(share),
             unit: Unit::Bytes,

@@ -176,6 +176,12 @@ impl Tree {
         self.shape.len()
     }
 
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        let columns = self.columns.iter().chain(&self.recent);
+        self.shape.bytes() + columns.map(Column::bytes).sum::<usize>()
+    }
+
     /// Whether there is only the root.
     pub fn is_empty(&self) -> bool {
         self.len() == 1
@@ -260,6 +266,10 @@ impl Column {
             self.places[index] = self.cells.len() as u32;
         }
         &mut self.cells[self.places[index] as usize - 1]
+    }
+
+    fn bytes(&self) -> usize {
+        self.places.capacity() * size_of::<u32>() + self.cells.capacity() * size_of::<Cell>()
     }
 
     /// All cells, in no particular order; the room for them stays.

@@ -3,6 +3,7 @@
 //! Owns: finding and making the child of a node with a key. Because: the calling context tree and the trees merged
 //! from it for a view have the same shape and the same need for speed. Does not: hold values, or bound itself.
 
+use deepctx_common::memory::table_bytes;
 use rustc_hash::FxHashMap;
 
 use crate::id::Id;
@@ -76,6 +77,12 @@ impl<K> Trie<K> {
 
     pub(crate) fn len(&self) -> usize {
         self.links.len()
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.links.capacity() * size_of::<Link<K>>()
+            + table_bytes(self.others.capacity(), size_of::<(u64, u32)>())
     }
 
     #[inline]

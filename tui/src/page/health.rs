@@ -4,6 +4,7 @@
 //! trusted otherwise. Does not: judge how much is too much, or draw.
 
 use deepctx_profile::snapshot::{LossRow, Overhead, Snapshot, StageRow};
+use deepctx_profile::units::Bytes;
 
 use crate::text;
 
@@ -54,6 +55,10 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<HealthLine<'_>> {
         HealthLine::Title("Profiler overhead".to_owned()),
         HealthLine::Text(cost.0, cost.1),
     ]);
+    out.extend(header.memory.iter().map(|held| {
+        let bytes = text::bytes(Bytes(held.bytes));
+        HealthLine::Text(format!("{bytes:>10}  {}", held.by), Tone::Quiet)
+    }));
     for device in &snapshot.devices {
         let title = match device.note.as_str() {
             "" => format!("Devices of {}: {}", device.process, device.tier),
@@ -80,4 +85,35 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<HealthLine<'_>> {
         out.extend(snapshot.stages.iter().map(HealthLine::Stage));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::snapshot::{Header, Held};
+
+    use super::*;
+
+    #[test]
+    fn own_memory_is_listed_by_owner() {
+        let held = [("kernel: unwind rows", 17 << 20), ("names", 100 << 10)];
+        let memory = held.into_iter().map(|(by, bytes)| Held { by, bytes }).collect();
+        let overhead = Some(Overhead { cpu_share: 0.01, memory: Bytes(18 << 20) });
+        let snapshot =
+            Snapshot { header: Header { overhead, memory, ..Header::default() }, ..Snapshot::default() };
+        let texts: Vec<String> = lines(&snapshot)
+            .into_iter()
+            .skip_while(|line| !matches!(line, HealthLine::Title(title) if title == "Profiler overhead"))
+            .map_while(|line| match line {
+                HealthLine::Title(text) | HealthLine::Text(text, _) => Some(text),
+                _ => None,
+            })
+            .collect();
+        let expect = [
+            "Profiler overhead",
+            "1.0% of one CPU, 18.0 MiB of memory",
+            "  17.0 MiB  kernel: unwind rows",
+            " 100.0 KiB  names",
+        ];
+        assert_eq!(texts, expect);
+    }
 }

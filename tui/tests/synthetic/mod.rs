@@ -236,6 +236,7 @@ impl Training {
             lost: self.profile.ledger.lost(),
             complete_share: Some(0.9993),
             overhead: Some(Overhead { cpu_share: 0.0082, memory: Bytes(43 << 20) }),
+            memory: Vec::new(),
             metric: request.selection.metric.name(),
             unit: request.selection.metric.unit(),
             notice: (turn % 20 < 8).then(|| "symbolizing libtorch_cpu.so …".to_owned()),

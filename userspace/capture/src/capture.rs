@@ -4,7 +4,7 @@
 //! Because: each step depends on the one before, and a sample must find its tables. Does not: do any of these steps.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ use super::system;
 use super::tables;
 use super::target_map::TargetMap;
 use super::targets::{self, Targets};
-use super::threads::{self, DrainSetup, KernelCounters, Scans, SiteCounts};
+use super::threads::{self, DrainSetup, KernelCounters, ScanMemory, Scans, SiteCounts};
 
 /// Messages that may wait for the pipeline, beyond those about the first processes. Records come in batches of at most
 /// [`super::rings::BATCH_BYTES_MAX`]: 64 MiB in all. When it is full, records stay in the ring, and the kernel counts
@@ -62,7 +62,7 @@ pub struct Capture {
     /// The thread that reads what the machine does ends when this is dropped.
     _system: Option<Sender<()>>,
     stop: StopOnDrop,
-    shard_bytes: Arc<AtomicU64>,
+    scan_memory: Arc<ScanMemory>,
     supervisor: Supervisor,
     loaded: Loaded,
 }
@@ -78,6 +78,7 @@ impl Capture {
         require_capabilities()?;
         require_address_space()?;
         raise_open_files();
+        cost::bound_allocator();
 
         let began_ns = monotonic_ns();
         let (Programs { mut loaded, attach_method }, mut prepared) = load_and_prepare(&config, &named)?;
@@ -96,7 +97,8 @@ impl Capture {
         tracepoints.extend(attach_tracepoints(&mut loaded, config.off_cpu)?);
         let stop = StopOnDrop(Arc::default());
         let counters = KernelCounters::new(loaded.map(map::COUNTERS)?);
-        let shard_bytes = Arc::new(AtomicU64::new(processes.tables().shard_bytes()));
+        let scan_memory = Arc::<ScanMemory>::default();
+        scan_memory.measure(&mut processes);
         let supervisor = Supervisor::default();
         let probes = start_probes(&config, &loaded, attach_method, &sender, &found, &supervisor)?;
         let scan_queue = probes.as_ref().map(|(probes, _)| probes.scan_queue());
@@ -104,7 +106,7 @@ impl Capture {
             processes,
             messages: sender.clone(),
             scan_queue: scan_queue.clone(),
-            shard_bytes: Arc::clone(&shard_bytes),
+            memory: Arc::clone(&scan_memory),
             stop: Arc::clone(&stop.0),
         };
         let scans = threads::spawn_scan(scans, &supervisor);
@@ -134,7 +136,7 @@ impl Capture {
             called,
             _system: system,
             stop,
-            shard_bytes,
+            scan_memory,
             supervisor,
             loaded,
         })
@@ -189,7 +191,10 @@ impl Capture {
 
     /// What the profiler itself used so far.
     pub fn cost(&self) -> OwnCost {
-        cost::measure(self.loaded.locked_bytes() + self.shard_bytes.load(Ordering::Relaxed))
+        let [rows, processes] = self.scan_memory.held();
+        let mut maps = self.loaded.locked();
+        maps.push(rows);
+        cost::measure(maps, processes)
     }
 }
 

@@ -1,29 +1,75 @@
 //! Cost: what the profiler itself uses, of its own and of the targets' time.
 //!
-//! Owns: CPU time, resident memory and locked map memory of this process, and giving back memory that is free; CPU
-//! time of others, and of programs in the kernel. Because: a profiler that claims to cost nothing shows what it
-//! costs. Does not: judge.
+//! Owns: CPU time, resident memory and locked map memory of this process, how its allocator keeps memory and gives it
+//! back; CPU time of others, and of programs in the kernel. Because: a profiler that claims to cost nothing shows what
+//! it costs. Does not: judge, or know what the parts of the profiler hold.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
+use deepctx_common::memory::Held;
 use libbpf_rs::libbpf_sys::{BPF_STATS_RUN_TIME, bpf_enable_stats};
 
 /// What this process used so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnCost {
     /// User and system CPU time since its start.
     pub cpu: Duration,
     /// Resident set, bytes.
     pub resident_bytes: u64,
-    /// Memory of the kernel maps, bytes.
-    pub map_bytes: u64,
+    /// Memory of the kernel maps, by what they are for.
+    pub maps: Vec<Held>,
+    /// What this crate keeps of processes and their files, beside the kernel's maps.
+    pub processes: Held,
 }
 
-/// Measures now. `map_bytes` is what [`super::load::Loaded::locked_bytes`] and the tables said.
-pub fn measure(map_bytes: u64) -> OwnCost {
-    OwnCost { cpu: cpu_time(), resident_bytes: resident_bytes(), map_bytes }
+impl OwnCost {
+    /// Memory of all kernel maps, bytes.
+    pub fn map_bytes(&self) -> u64 {
+        self.maps.iter().map(|held| held.bytes).sum()
+    }
+}
+
+/// Measures now. `maps` is what [`super::load::Loaded::locked`] and the tables said.
+pub(crate) fn measure(maps: Vec<Held>, processes: Held) -> OwnCost {
+    OwnCost { cpu: cpu_time(), resident_bytes: resident_bytes(), maps, processes }
+}
+
+/// Resident memory of this process by where it comes from, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    /// Pages of files, those of the program itself among them, and of memory that is shared.
+    pub files: u64,
+    /// Everything else.
+    pub anonymous: u64,
+    /// What the allocator has given out and not taken back; not all of it need be resident.
+    pub allocated: u64,
+}
+
+impl Resident {
+    /// Measures now.
+    pub fn now() -> Self {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let bytes = |name: &str| {
+            let rest = status.lines().find_map(|line| line.strip_prefix(name))?;
+            Some(rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+        };
+        let bytes = |name| bytes(name).unwrap_or_default();
+        let files = bytes("RssFile:") + bytes("RssShmem:");
+        Self { files, anonymous: bytes("RssAnon:"), allocated: allocated_bytes() }
+    }
+}
+
+fn allocated_bytes() -> u64 {
+    #[cfg(target_env = "gnu")]
+    {
+        // SAFETY: takes nothing and gives numbers; it holds the allocator's own locks meanwhile.
+        let info = unsafe { libc::mallinfo2() };
+        (info.uordblks + info.hblkhd) as u64
+    }
+    #[cfg(not(target_env = "gnu"))]
+    0
 }
 
 /// User and system CPU time of this process since its start.
@@ -45,6 +91,19 @@ fn resident_bytes() -> u64 {
         .ok()
         .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok());
     pages.unwrap_or(0) * rustix::param::page_size() as u64
+}
+
+/// From now on, large blocks of memory are given back when they are freed, and threads share two heaps. Otherwise the
+/// allocator keeps blocks of up to 64 MiB for later once it has seen one freed (`mallopt(3)`, `M_MMAP_THRESHOLD`), in
+/// each of eight heaps for each CPU; but what is large here is rare: batches of records after a pause, tables that grow.
+pub fn bound_allocator() {
+    #[cfg(target_env = "gnu")]
+    for (parameter, value) in
+        [(libc::M_MMAP_THRESHOLD, 256 << 10), (libc::M_TRIM_THRESHOLD, 256 << 10), (libc::M_ARENA_MAX, 2)]
+    {
+        // SAFETY: takes two numbers; where it refuses one, the allocator goes on as before.
+        let _ = unsafe { libc::mallopt(parameter, value) };
+    }
 }
 
 /// Has the allocator give back what is free. After the start that is most of what it has: tables were built, symbol

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 
+use deepctx_common::memory::table_bytes;
 use deepctx_common::unwind::executable_flag;
 use deepctx_symbolizer::elf::ElfFacts;
 use deepctx_symbolizer::maps::{self, Backing, Mapping};
@@ -71,6 +72,12 @@ impl Executables {
     /// With nothing known; tables are cached on disk when `cache` is given.
     pub(crate) fn new(cache: Option<Cache>) -> Self {
         Self { known: HashMap::new(), vdso: None, generated: Generated::default(), cache }
+    }
+
+    /// Bytes in this process's memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let segments = self.known.values().map(|known| size_of_val(&*known.facts.segments));
+        segments.sum::<usize>() + table_bytes(self.known.capacity(), size_of::<(FileKey, KnownExecutable)>())
     }
 
     /// Finds, builds and places the tables of all mappings of a process, in the order of the mappings. The user

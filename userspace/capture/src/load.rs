@@ -9,6 +9,7 @@ use std::sync::Mutex;
 
 use deepctx_common::Plain as _;
 use deepctx_common::config::{CONFIG_SECTION, Config, map};
+use deepctx_common::memory::Held;
 use deepctx_common::thread::{THREAD_FIELDS_SECTION, THREADS_PROGRAM, ThreadFields};
 use libbpf_rs::{
     Link, MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramAttachType,
@@ -82,6 +83,20 @@ impl MapSizes {
         let is_unused = !self.off_cpu && is_of(&MAPS_OF_OFF_CPU) || !self.probes && is_of(&MAPS_OF_PROBES);
         // No map is empty.
         is_unused.then_some(1)
+    }
+}
+
+/// What a map is for, as users read it.
+fn purpose(name: &OsStr) -> &'static str {
+    match name.to_str().unwrap_or_default() {
+        map::EVENTS => "kernel: ring buffer",
+        map::SHARDS | map::PAGES | map::RULES | map::EXECUTABLES => "kernel: index of unwind rows",
+        map::MAPPINGS | map::PROCESSES | map::TARGETS | map::PYTHON_LAYOUTS => {
+            "kernel: processes and mappings"
+        }
+        map::BLOCKED => "kernel: threads off their CPUs",
+        name if MAPS_OF_PROBES.contains(&name) || name == map::CALLED => "kernel: probes",
+        _ => "kernel: scratch memory and counters",
     }
 }
 
@@ -207,9 +222,17 @@ impl Loaded {
         self.object.progs_mut().find(|p| p.name() == OsStr::new(name)).ok_or(LoadError::Object(name))
     }
 
-    /// Bytes of kernel memory that the maps lock, as the kernel reports them.
-    pub(crate) fn locked_bytes(&self) -> u64 {
-        self.object.maps().map(|m| super::cost::map_memlock(&m)).sum()
+    /// Bytes of kernel memory that the maps lock, as the kernel reports them, by what the maps are for.
+    pub(crate) fn locked(&self) -> Vec<Held> {
+        let mut all: Vec<Held> = Vec::new();
+        for m in self.object.maps() {
+            let (by, bytes) = (purpose(m.name()), super::cost::map_memlock(&m));
+            match all.iter_mut().find(|held| held.by == by) {
+                Some(held) => held.bytes += bytes,
+                None => all.push(Held { by, bytes }),
+            }
+        }
+        all
     }
 }
 

@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use deepctx_common::memory::table_bytes;
 use deepctx_common::python::{NO_PYTHON, PythonProcess};
 use deepctx_common::reason::Reason;
 use deepctx_common::reasons;
@@ -248,6 +249,15 @@ impl Processes {
     /// The tables.
     pub(crate) fn tables(&mut self) -> &mut Tables {
         &mut self.tables
+    }
+
+    /// Bytes in this process's memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let of = |state: &State| state.program.capacity() + size_of_val(&*state.shape);
+        self.states.values().map(of).sum::<usize>()
+            + table_bytes(self.states.capacity(), size_of::<(u32, State)>())
+            + self.tables.held_bytes()
+            + self.executables.held_bytes()
     }
 
     /// What the user should know since the last time.

@@ -14,6 +14,7 @@ use std::ops::Range;
 
 use deepctx_common::Plain as _;
 use deepctx_common::config::map;
+use deepctx_common::memory::table_bytes;
 use deepctx_common::process::Process;
 use deepctx_common::python::{PythonLayout, PythonProcess};
 use deepctx_common::unwind::{
@@ -149,6 +150,16 @@ impl Tables {
     /// Bytes of the row shards; the other maps are counted with the object.
     pub(crate) fn shard_bytes(&self) -> u64 {
         self.rows.bytes()
+    }
+
+    /// Bytes in this process's memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let blocks = |executable: &LoadedExecutable| size_of_val(&*executable.blocks);
+        let executables = |process: &LoadedProcess| size_of_val(&*process.executables);
+        self.executables.values().map(blocks).sum::<usize>()
+            + self.processes.values().map(executables).sum::<usize>()
+            + table_bytes(self.executables.capacity(), size_of::<(ExecutableId, LoadedExecutable)>())
+            + table_bytes(self.processes.capacity(), size_of::<(u32, LoadedProcess)>())
     }
 
     /// Makes slots that were given back long enough ago usable again.

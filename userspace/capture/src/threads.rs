@@ -12,6 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, TrySendError, bounded};
 use deepctx_common::Plain as _;
 use deepctx_common::end::{Counter, WalkEnd};
+use deepctx_common::memory::Held;
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind};
 use deepctx_symbolizer::accountable_user;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
@@ -286,6 +287,32 @@ fn request(header: &RecordHeader, record: &[u8]) -> Option<ScanRequest> {
     }
 }
 
+/// Memory of what the thread that scans processes keeps, bytes.
+#[derive(Debug, Default)]
+pub(super) struct ScanMemory {
+    /// Row shards.
+    rows: AtomicU64,
+    /// What is known of processes and files in this process.
+    processes: AtomicU64,
+}
+
+impl ScanMemory {
+    /// Takes note of what is kept now.
+    pub(super) fn measure(&self, processes: &mut Processes) {
+        self.rows.store(processes.tables().shard_bytes(), Ordering::Relaxed);
+        self.processes.store(processes.held_bytes() as u64, Ordering::Relaxed);
+    }
+
+    /// Row shards in the kernel, and what is known of processes and files here.
+    pub(super) fn held(&self) -> [Held; 2] {
+        let bytes = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        [
+            Held { by: "kernel: unwind rows", bytes: bytes(&self.rows) },
+            Held { by: "tables of processes and files", bytes: bytes(&self.processes) },
+        ]
+    }
+}
+
 /// What the thread that scans processes needs.
 pub(super) struct Scans {
     pub(super) processes: Processes,
@@ -293,8 +320,8 @@ pub(super) struct Scans {
     pub(super) messages: Sender<Message>,
     /// Where scans of their libraries are requested, where there are probes.
     pub(super) scan_queue: Option<ScanQueue>,
-    /// Bytes of the row shards, for the account of the profiler's own cost.
-    pub(super) shard_bytes: Arc<AtomicU64>,
+    /// Memory of its tables, for the account of the profiler's own cost.
+    pub(super) memory: Arc<ScanMemory>,
     /// Set when the capture ends.
     pub(super) stop: Arc<AtomicBool>,
 }
@@ -342,7 +369,7 @@ impl Scans {
                 waiting.charge(user, now_ns.saturating_sub(began_ns), now_ns);
             }
             if waiting.is_empty() {
-                self.shard_bytes.store(self.processes.tables().shard_bytes(), Ordering::Relaxed);
+                self.memory.measure(&mut self.processes);
                 let counters = self.processes.counters();
                 // Not worth waiting for: totals come again.
                 if counters != sent && self.messages.try_send(Message::Scans(counters)).is_ok() {

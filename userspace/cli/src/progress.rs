@@ -1,11 +1,12 @@
 //! Progress: one line on standard error while a capture runs.
 //!
-//! Owns: when the line is drawn and what it says. Because: a headless capture must show that it is running, what it
+//! Owns: when the line is drawn and what it says, and the table of the profiler's memory behind it. Because: a headless capture must show that it is running, what it
 //! loses and what it costs. Does not: measure anything.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use deepctx_common::memory::Held;
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::duration::clock;
@@ -24,6 +25,8 @@ pub struct Progress {
     next: Instant,
     notices: usize,
     drawn: bool,
+    /// Says more than whether the capture goes on.
+    verbose: bool,
     /// When the command was started, until the time to the first complete stack has been printed. Only if verbose.
     asked_ns: Option<u64>,
 }
@@ -53,7 +56,7 @@ impl Progress {
             (false, false) => Form::Quiet,
         };
         let now = Instant::now();
-        Self { form, started: now, next: now, notices: 0, drawn: false, asked_ns: None }
+        Self { form, started: now, next: now, notices: 0, drawn: false, verbose, asked_ns: None }
     }
 
     /// Time since the beginning.
@@ -93,6 +96,14 @@ impl Progress {
         };
     }
 
+    /// Shows notices that came at the end; if verbose, also who held the profiler's memory.
+    pub fn end(&mut self, status: &Status) {
+        self.notice(status);
+        if self.verbose {
+            memory(&status.own_memory).iter().for_each(|line| self.say(line));
+        }
+    }
+
     /// Prints a line of its own.
     pub fn say(&mut self, text: &str) {
         self.clear();
@@ -127,9 +138,32 @@ pub fn line(elapsed: Duration, status: &Status) -> String {
     )
 }
 
+/// Who holds the profiler's memory, in lines; what is small is one line, so that all add up.
+fn memory(held: &[Held]) -> Vec<String> {
+    const SMALL: u64 = 100 << 10;
+    let total: u64 = held.iter().map(|held| held.bytes).sum();
+    if total == 0 {
+        return Vec::new();
+    }
+    let (large, small): (Vec<Held>, Vec<Held>) = held.iter().partition(|held| held.bytes >= SMALL);
+    let small = Held { by: "smaller parts", bytes: small.iter().map(|held| held.bytes).sum() };
+    let line = |held: &Held| format!("{:>10}  {}", Bytes(held.bytes).to_string(), held.by);
+    let mut lines = vec![format!("own memory, {}:", Bytes(total))];
+    lines.extend(large.iter().chain(Some(&small).filter(|small| small.bytes > 0)).map(line));
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_listed_by_owner_and_adds_up() {
+        let held = [Held::new("names", 3 << 20), Held::new("frames", 60 << 10), Held::new("other", 40 << 10)];
+        let lines = ["own memory, 3.1 MiB:", "   3.0 MiB  names", " 100.0 KiB  smaller parts"];
+        assert_eq!(memory(&held), lines);
+        assert!(memory(&[]).is_empty());
+    }
 
     #[test]
     fn the_line_has_time_rate_losses_and_cost() {

@@ -412,8 +412,7 @@ impl Run {
         let finished = end_of(finishing, signals, &mut Standstill::at_end(watch), &detached).await?;
         let finished = finished.map_err(Failure::new)?;
         if let (Some(progress), Ok(finished)) = (&mut progress, &finished) {
-            // Notices that came at the end.
-            progress.notice(&finished.status);
+            progress.end(&finished.status);
         }
         // What the last look at the whole profile found.
         for notice in until.actions.act(true).notices.into_iter().chain(until.actions.finish()) {

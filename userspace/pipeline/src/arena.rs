@@ -78,17 +78,17 @@ impl RecordArena {
         self.bytes
     }
 
-    /// An emptied buffer, to be filled and fed again.
-    pub(crate) fn take_spare(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_default()
+    /// Bytes in memory: buffers may be larger than what is in them.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let buffers = self.batches.iter().map(|held| held.bytes.capacity()).sum::<usize>();
+        buffers + self.batches.capacity() * size_of::<Held>() + self.free.capacity() * size_of::<u32>()
     }
 
     fn drop_reference(&mut self, batch: u32) {
         let held = &mut self.batches[batch as usize];
         held.waiting -= 1;
         if held.waiting == 0 {
-            let mut bytes = std::mem::take(&mut held.bytes);
-            self.bytes -= bytes.len();
+            self.bytes -= std::mem::take(&mut held.bytes).len();
             self.free.push(batch);
         }
     }

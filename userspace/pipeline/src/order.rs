@@ -57,6 +57,11 @@ impl<T> Ord for Entry<T> {
 }
 
 impl<T> Order<T> {
+    /// Bytes in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.heap.capacity() * size_of::<Entry<T>>()
+    }
+
     /// An empty stream that holds back at most `capacity` records: beyond it, the oldest is given before its time.
     pub fn new(capacity: usize) -> Self {
         Self { heap: BinaryHeap::new(), capacity, given_up_to: None }

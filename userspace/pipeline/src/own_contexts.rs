@@ -8,6 +8,7 @@
 //! and goes beyond that shares one node of that name (`cc1-[others]`). The same holds for threads of a process, of
 //! which many more of one name are common: a team has one for each CPU.
 
+use deepctx_common::memory::table_bytes;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::StrId;
 use deepctx_profile::profile::Profile;
@@ -92,6 +93,13 @@ impl OwnContexts {
         let node = profile.tree.child(parent, frame);
         let until_ns = since.filter(|_| !lasts).unwrap_or(time_ns).saturating_add(AFTER_NS);
         Given { node, until_ns }
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        table_bytes(self.own.capacity(), size_of::<(Key, NodeId)>())
+            + table_bytes(self.of_name.capacity(), size_of::<((NodeId, StrId), u32)>())
+            + table_bytes(self.young.capacity(), size_of::<(Key, u64)>())
     }
 
     /// Processes and threads that shared a node with others, at least for some time.

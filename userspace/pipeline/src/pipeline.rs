@@ -7,6 +7,7 @@
 //! library that was mapped at one time is found by reading the process's mappings a little later.
 
 use deepctx_common::end::PythonEnd;
+use deepctx_common::memory::Held;
 use deepctx_common::reason::Reason;
 use deepctx_common::record::ProcessEvent;
 use deepctx_profile::profile::{Meta, Profile};
@@ -231,6 +232,21 @@ impl<S: Symbols> Pipeline<S> {
     /// Bytes of records that wait for their turn.
     pub fn waiting_bytes(&self) -> usize {
         self.arena.bytes()
+    }
+
+    /// What the profile and the pipeline's caches hold in memory. What stages keep is not among them.
+    pub fn memory(&self) -> Vec<Held> {
+        let Self { arena, changes, samples, threads, stacks, resolve, python_seen, unresolved, .. } = self;
+        let unresolved = unresolved.capacity() * size_of::<Unresolved>();
+        let waiting = arena.held_bytes() + changes.held_bytes() + samples.held_bytes() + unresolved;
+        let mut held = self.profile.memory().to_vec();
+        held.extend([
+            Held::new("stacks seen before", stacks.held_bytes()),
+            Held::new("addresses seen before", resolve.held_bytes() + python_seen.held_bytes()),
+            Held::new("threads seen before", threads.held_bytes()),
+            Held::new("records that wait", waiting),
+        ]);
+        held
     }
 
     /// Stacks that had been seen before, and those that had not.

@@ -3,6 +3,7 @@
 //! Owns: which functions of which process were reported already. Because: what can only be read while the process
 //! lives, or while a coroutine runs, must be read long before the sample has its turn. Does not: read.
 
+use deepctx_common::memory::table_bytes;
 use deepctx_common::record::word;
 use rustc_hash::FxHashSet;
 
@@ -63,6 +64,11 @@ impl PythonSeen {
             }
         }
         New { functions: &self.new, coroutines: &self.coroutines, modules: &self.modules }
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        table_bytes(self.seen.capacity(), size_of::<(u32, u64, u32)>())
     }
 
     /// The process has another program now: its functions are new.

@@ -6,6 +6,7 @@
 //! Does not: know where names come from ([`super::symbols`]), or lose a frame: what has no name says why.
 
 use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
+use deepctx_common::memory::table_bytes;
 use deepctx_common::reason::Reason;
 use deepctx_common::record::sample_flag;
 use deepctx_names::framework::{self, Meaning};
@@ -150,6 +151,15 @@ impl Resolve {
         }
         missing.clear();
         self.missing = missing;
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let frames =
+            self.frames.capacity() * size_of::<FrameId>() + self.parts.capacity() * size_of::<Part>();
+        frames
+            + table_bytes(self.known.capacity(), size_of::<(Code, CachedFrames)>())
+            + self.missing.capacity() * size_of::<Code>()
     }
 
     /// Forgets all addresses once there are too many. To be called when nothing is missing and no path is in use.

@@ -9,6 +9,7 @@
 
 use std::hash::{Hash as _, Hasher as _};
 
+use deepctx_common::memory::table_bytes;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHasher};
 
@@ -154,6 +155,14 @@ impl StackCache {
         let (begin, len) = (self.young.words.len() as u32, words.len() as u32);
         self.young.words.extend_from_slice(words);
         self.young.entries.insert(hash, Entry { key: *key, begin, len, stack });
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let held = |of: &Generation| {
+            of.words.capacity() + table_bytes(of.entries.capacity(), size_of::<(u64, Entry)>())
+        };
+        held(&self.young) + held(&self.old)
     }
 
     /// Look-ups that were answered and that were not.

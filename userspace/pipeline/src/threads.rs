@@ -4,6 +4,7 @@
 //! frames, and looking them up by name for each sample would cost more than the rest. Does not: follow processes, or
 //! decide which of them have a node of their own ([`crate::own_contexts`]).
 
+use deepctx_common::memory::table_bytes;
 use deepctx_common::record::StackSample;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::profile::Profile;
@@ -88,6 +89,12 @@ impl Threads {
         profile: &mut Profile,
     ) -> NodeId {
         self.process(pid, time_ns, otherwise, symbols, profile).node
+    }
+
+    /// Bytes in memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        table_bytes(self.known.capacity(), size_of::<((u32, u32), NamedThread)>())
+            + self.contexts.held_bytes()
     }
 
     /// Processes and threads that shared a node with others, at least for some time.

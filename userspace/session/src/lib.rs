@@ -26,6 +26,7 @@ pub mod dump;
 mod flight_recorder;
 mod hang;
 mod hottest;
+mod memory_table;
 mod options;
 mod raw;
 mod recovery;

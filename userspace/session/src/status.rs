@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use deepctx_capture::ProbeCounters;
 use deepctx_capture::cost::OwnCost;
+use deepctx_common::memory::Held;
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::symbols::Symbols;
 use deepctx_profile::metric::Metric;
@@ -55,6 +56,8 @@ pub struct Status {
     pub own_cpu_share: f64,
     /// Memory of the profiler, bytes.
     pub own_memory_bytes: u64,
+    /// The same by who holds it, some seconds ago, the largest first; empty before the first look.
+    pub own_memory: Vec<Held>,
 }
 
 impl Status {
@@ -69,6 +72,7 @@ impl Status {
             lost: self.lost,
             complete_share: self.complete_share,
             overhead: Some(Overhead { cpu_share: self.own_cpu_share, memory: Bytes(self.own_memory_bytes) }),
+            memory: self.own_memory.clone(),
             metric: metric.name(),
             unit: metric.unit(),
             notice: self
@@ -118,7 +122,7 @@ impl Rates {
 
     /// Updates the rates of a status once the interval has passed.
     pub(crate) fn update(&mut self, status: &mut Status, cost: &OwnCost) {
-        status.own_memory_bytes = cost.resident_bytes + cost.map_bytes;
+        status.own_memory_bytes = cost.resident_bytes + cost.map_bytes();
         let passed = self.since.elapsed();
         if passed < RATE_INTERVAL {
             return;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::cost::{OwnCost, Resident};
 use deepctx_capture::{Message, ScanCounters};
 use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate};
 use deepctx_pipeline::{AwaitedBegin, Pipeline, STEP_MARKER};
@@ -21,6 +22,7 @@ use crate::device_code::DeviceCode;
 use crate::flight_recorder::{FlightEnd, FlightOptions, FlightRecorder};
 use crate::hottest::HottestOperators;
 use crate::lock;
+use crate::memory_table;
 use crate::options::{Finished, Options, SKEW_NS, Shared};
 use crate::resolver::Resolver;
 use crate::sinks::{Sink, SinkError, State, TraceSink};
@@ -35,6 +37,8 @@ const IDLE_NS: u64 = 1_000_000_000;
 const DRAIN_GRACE: Duration = Duration::from_secs(10);
 /// Longest wait for its next message: one of its threads may wait for something that never comes.
 const DRAIN_IDLE: Duration = Duration::from_secs(3);
+/// Interval at which it is found out who holds the profiler's memory. It takes a millisecond.
+const MEMORY_EVERY: Duration = Duration::from_secs(5);
 /// Longest wait for lines of device code at the end.
 const LINES_GRACE: Duration = Duration::from_secs(2);
 
@@ -58,6 +62,8 @@ pub(crate) struct Worker {
     executables: usize,
     /// What scans of processes found and missed so far.
     scans: ScanCounters,
+    /// When to find out next who holds the profiler's memory.
+    memory_due: Option<Instant>,
 }
 
 impl Worker {
@@ -83,6 +89,7 @@ impl Worker {
             rates: Rates::new(now),
             executables: 0,
             scans: ScanCounters::default(),
+            memory_due: None,
         }
     }
 
@@ -184,6 +191,8 @@ impl Worker {
         if let Some(counters) = counters {
             self.feed(Input::Counters(counters));
         }
+        let cost = lock(&self.shared.cost).clone();
+        self.account_memory(&cost);
         self.feed_lines(LINES_GRACE);
         self.pipeline.finish();
         self.finish_trace();
@@ -320,8 +329,21 @@ impl Worker {
             self.notice(notice);
         }
         self.status.count(&self.pipeline);
-        let cost = *lock(&self.shared.cost);
+        let cost = lock(&self.shared.cost).clone();
         self.rates.update(&mut self.status, &cost);
+        if self.memory_due.is_none_or(|due| Instant::now() >= due) {
+            self.account_memory(&cost);
+        }
+    }
+
+    /// Finds out who holds the profiler's memory.
+    fn account_memory(&mut self, cost: &OwnCost) {
+        self.memory_due = Some(Instant::now() + MEMORY_EVERY);
+        let mut here = self.pipeline.memory();
+        here.extend(self.pipeline.symbols().memory());
+        here.extend(self.sinks.iter().filter_map(|sink| sink.memory()));
+        here.push(cost.processes);
+        self.status.own_memory = memory_table::by_owner(&cost.maps, here, Resident::now());
     }
 
     /// Brings the profile and the status up to date, and hands both to every sink.

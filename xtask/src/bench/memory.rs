@@ -31,7 +31,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let (from, to) = (readings[readings.len() / 2 - 1], readings[readings.len() - 1]);
     let growth = (to.1 + to.2 - from.1 - from.2) / MIB / (to.0 - from.0) * 3600.0;
     Figure::new("memory", "torch attached, resident and locked", "MiB", totals)
-        .target(Target::AtMost(150.0))
+        .target(Target::AtMost(120.0))
         .note("resident_mib", to.1 / MIB)
         .note("resident_of_files_mib", in_status(&attached, "RssFile:")? / MIB)
         .note("locked_mib", to.2 / MIB)

@@ -21,6 +21,12 @@ pub(super) struct WrittenLanes {
 }
 
 impl WrittenLanes {
+    /// Bytes in memory.
+    pub(super) fn held_bytes(&self) -> usize {
+        let lanes = self.values.iter().map(|values| size_of_val(&**values));
+        lanes.sum::<usize>() + self.values.capacity() * size_of::<Vec<u64>>()
+    }
+
     /// How many of these windows a window of a timeline holds now: windows only ever double.
     fn per_window(&self, window_ns: u64) -> usize {
         usize::try_from(window_ns / self.window_ns.max(1)).unwrap_or(usize::MAX).max(1)

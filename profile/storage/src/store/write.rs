@@ -233,6 +233,12 @@ impl Writer {
         Ok(Writer { folder: Arc::new(folder), manifest, written: Written::new(), attempt: 0 })
     }
 
+    /// Bytes in memory of what is known to be on disk.
+    pub fn held_bytes(&self) -> usize {
+        let values = self.written.values.iter().map(|values| values.capacity() * size_of::<Totals>());
+        values.sum::<usize>() + self.written.lanes.held_bytes()
+    }
+
     /// The folder, wherever it is by now.
     pub fn folder(&self) -> Arc<Folder> {
         Arc::clone(&self.folder)

@@ -8,6 +8,7 @@
 
 use deepctx_capture::CalledMap;
 use deepctx_capture::clock::monotonic_ns;
+use deepctx_common::memory::{Held, table_bytes};
 use deepctx_common::reason::Reason;
 use deepctx_pipeline::symbols::{
     AwaitChainId, CoroutineReference, ModuleReference, Name, NameReceiver, PythonReference,
@@ -68,6 +69,20 @@ impl Interpreters {
             await_chains: AwaitChains::default(),
             layers: Layers::new(called),
         }
+    }
+
+    /// What it holds in memory. What belongs to tasks and layers is not among it.
+    pub(super) fn memory(&self) -> Held {
+        let of = |interpreter: &Interpreter| {
+            let paths = interpreter.mappings.iter().map(|mapping| mapping.path().as_os_str().len());
+            size_of_val(&*interpreter.mappings)
+                + paths.sum::<usize>()
+                + table_bytes(interpreter.named.capacity(), size_of::<CodeObject>())
+                + interpreter.unchecked.capacity() * size_of::<CodeObject>()
+        };
+        let processes = self.by_pid.values().map(of).sum::<usize>()
+            + table_bytes(self.by_pid.capacity(), size_of::<(u32, Interpreter)>());
+        Held::new("Python functions", self.symbols.bytes() + processes)
     }
 
     /// The mappings of a process were read. Attaches at once if one of them looks like an interpreter.

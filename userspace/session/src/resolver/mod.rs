@@ -15,6 +15,7 @@ mod tasks;
 
 use deepctx_capture::CalledMap;
 use deepctx_capture::cost::malloc_trim;
+use deepctx_common::memory::Held;
 use deepctx_common::record::ProcessEvent;
 use deepctx_pipeline::input::SpaceUpdate;
 use deepctx_pipeline::symbols::{
@@ -80,6 +81,14 @@ impl Resolver {
     /// The symbolizer, for its modules.
     pub(crate) fn symbolizer(&self) -> &Symbolizer {
         &self.symbolizer
+    }
+
+    /// What the parts that it asks hold in memory.
+    pub(crate) fn memory(&self) -> Vec<Held> {
+        let mut held = self.symbolizer.memory().to_vec();
+        held.push(self.interpreters.memory());
+        held.push(self.processes.memory());
+        held
     }
 
     /// Trims caches, and has the allocator return free memory once in a while.

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use deepctx_common::memory::{Held, table_bytes};
 use deepctx_pipeline::symbols::SpaceId;
 use rustc_hash::FxHashMap;
 
@@ -82,6 +83,15 @@ impl Processes {
                 self.version(pid, time_ns).map_or(SpaceId(0), |version| version.id)
             }
         }
+    }
+
+    /// What it holds in memory.
+    pub(super) fn memory(&self) -> Held {
+        let versions = |process: &Process| process.versions.capacity() * size_of::<Version>();
+        let spaces = table_bytes(self.spaces.capacity(), size_of::<(SpaceId, ProcessAt)>());
+        let processes = table_bytes(self.by_pid.capacity(), size_of::<(u32, Process)>());
+        let versions = self.by_pid.values().map(versions).sum::<usize>();
+        Held::new("states of processes", spaces + processes + versions)
     }
 
     /// Name of a process at a time.

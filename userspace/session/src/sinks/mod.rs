@@ -14,6 +14,7 @@ use std::fmt::Debug;
 use std::io;
 use std::time::Duration;
 
+use deepctx_common::memory::Held;
 use deepctx_pipeline::input::Input;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::{Time, clock};
@@ -48,6 +49,11 @@ pub trait Sink: Debug + Send {
     fn on_tick(&mut self, state: &State<'_>) -> Result<(), SinkError> {
         let _ = state;
         Ok(())
+    }
+
+    /// What it holds in memory, for the account of the profiler's own cost; `None` for next to nothing.
+    fn memory(&self) -> Option<Held> {
+        None
     }
 
     /// Takes the finished profile; nothing follows. Sinks are called in reverse order, so that the first one sees what

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use deepctx_capture::supervisor::{defect_for_tests, message};
+use deepctx_common::memory::Held;
 use deepctx_storage::store::{Merged, Writer};
 
 use super::{Sink, SinkError, State};
@@ -77,6 +78,10 @@ impl Sink for StoreSink {
         self.next_flush = Instant::now() + self.interval;
         flushed?;
         merged
+    }
+
+    fn memory(&self) -> Option<Held> {
+        Some(Held::new("what of the profile is on disk", self.writer.held_bytes()))
     }
 
     fn on_finish(&mut self, state: &State<'_>) -> Result<(), SinkError> {

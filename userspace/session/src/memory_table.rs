@@ -1,0 +1,69 @@
+//! Memory table: who holds the profiler's memory.
+//!
+//! Owns: the rows that no part accounts for, so that all of them together are what the process takes. Because: a sum
+//! alone does not say what to do about it. Does not: measure, or know the parts.
+
+use deepctx_capture::cost::Resident;
+use deepctx_common::memory::Held;
+
+/// Pages of files: the program itself, its libraries, and what the kernel shares.
+const FILES: &str = "program and libraries";
+/// What the allocator gave out to parts that do not account for it.
+const OTHER: &str = "other";
+/// The rest of the process's own pages.
+const UNUSED: &str = "stacks of threads, and free in the allocator";
+
+/// Everything that the process takes, the largest first: the kernel's maps, and what is resident `here`.
+pub(crate) fn by_owner(maps: &[Held], here: Vec<Held>, resident: Resident) -> Vec<Held> {
+    let accounted: u64 = here.iter().map(|held| held.bytes).sum();
+    let mut rows: Vec<Held> = maps.to_vec();
+    rows.push(Held { by: FILES, bytes: resident.files });
+    rows.extend(here);
+    // What is allocated need not have been touched yet: then the parts hold more than is resident, and there is no rest.
+    rows.push(Held { by: OTHER, bytes: resident.allocated.saturating_sub(accounted) });
+    let held = accounted.max(resident.allocated);
+    rows.push(Held { by: UNUSED, bytes: resident.anonymous.saturating_sub(held) });
+    rows.retain(|held| held.bytes > 0);
+    rows.sort_by_key(|held| std::cmp::Reverse(held.bytes));
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: [Held; 2] = [Held::new("kernel: unwind rows", 17), Held::new("kernel: ring buffer", 4)];
+
+    fn check(here: &[Held], resident: Resident, expect: &[(&str, u64)]) {
+        let rows = by_owner(&MAPS, here.to_vec(), resident);
+        let rows: Vec<_> = rows.iter().map(|held| (held.by, held.bytes)).collect();
+        assert_eq!(rows, expect);
+    }
+
+    #[test]
+    fn rows_add_up_to_what_is_resident_and_locked() {
+        let here = [Held::new("names", 3), Held::new("frames", 5), Held::new("timeline", 0)];
+        let resident = Resident { files: 16, anonymous: 20, allocated: 10 };
+        let rows = [
+            ("kernel: unwind rows", 17),
+            (FILES, 16),
+            (UNUSED, 10),
+            ("frames", 5),
+            ("kernel: ring buffer", 4),
+            ("names", 3),
+            (OTHER, 2),
+        ];
+        check(&here, resident, &rows);
+        assert_eq!(rows.iter().map(|(_, bytes)| bytes).sum::<u64>(), 16 + 20 + 17 + 4);
+    }
+
+    #[test]
+    fn room_that_was_not_touched_leaves_no_rest() {
+        let resident = Resident { files: 0, anonymous: 4, allocated: 5 };
+        check(
+            &[Held::new("names", 7)],
+            resident,
+            &[("kernel: unwind rows", 17), ("names", 7), ("kernel: ring buffer", 4)],
+        );
+    }
+}
