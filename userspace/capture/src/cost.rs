@@ -95,7 +95,7 @@ fn resident_bytes() -> u64 {
 
 /// From now on, large blocks of memory are given back when they are freed, and threads share two heaps. Otherwise the
 /// allocator keeps blocks of up to 64 MiB for later once it has seen one freed (`mallopt(3)`, `M_MMAP_THRESHOLD`), in
-/// each of eight heaps for each CPU; but what is large here is rare: batches of records after a pause, tables that grow.
+/// each of eight heaps for each CPU; but what is large here is rare: batches of records after a pause, growing tables.
 pub fn bound_allocator() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in

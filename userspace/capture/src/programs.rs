@@ -99,8 +99,8 @@ pub(super) fn set_namespace(kernel: &mut Config) {
 
 /// Size of the ring buffer: what all CPUs may write in a second at 1 KiB a sample (60 mixed frames), so that a reader
 /// that is kept away for that long loses nothing; and `calls` a second in all. Between 1 and 64 MiB; a power of two, as
-/// the kernel wants it, and of the two around the wanted size the smaller one where it holds three quarters of a second.
-/// Its pages are locked from the start.
+/// the kernel wants it, and of the two around the wanted size the smaller one where it holds three quarters of a
+/// second. Its pages are locked from the start.
 fn ring_bytes(cpus: usize, frequency_hz: u32, calls: u32) -> u32 {
     const SAMPLE_BYTES: u64 = 1 << 10;
     let wanted = (cpus as u64 * u64::from(frequency_hz) + u64::from(calls)) * SAMPLE_BYTES;

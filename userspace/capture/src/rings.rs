@@ -1,8 +1,8 @@
 //! Rings: the only reader of memory shared with the kernel.
 //!
 //! Owns: draining the ring buffer into batches. Because: whatever else is slow, the ring must be emptied; and memory
-//! that stays mapped is counted as this process's although it is the kernel's already, so only what is unread is mapped,
-//! for as long as it is read. Does not: look into records.
+//! that stays mapped is counted as this process's although it is the kernel's already, so only what is unread is
+//! mapped, for as long as it is read. Does not: look into records.
 //!
 //! Layout of the map, and what each side may do (kernel/bpf/ringbuf.c): a page with the position up to which we have
 //! read, which only we write; a page with the position up to which the kernel has written; the data, twice in a row, so

@@ -1,7 +1,7 @@
 //! Progress: one line on standard error while a capture runs.
 //!
-//! Owns: when the line is drawn and what it says, and the table of the profiler's memory behind it. Because: a headless capture must show that it is running, what it
-//! loses and what it costs. Does not: measure anything.
+//! Owns: when the line is drawn and what it says, and the table of the profiler's memory behind it. Because: a
+//! headless capture must show that it is running, what it loses and what it costs. Does not: measure anything.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};

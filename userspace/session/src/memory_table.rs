@@ -19,7 +19,7 @@ pub(crate) fn by_owner(maps: &[Held], here: Vec<Held>, resident: Resident) -> Ve
     let mut rows: Vec<Held> = maps.to_vec();
     rows.push(Held { by: FILES, bytes: resident.files });
     rows.extend(here);
-    // What is allocated need not have been touched yet: then the parts hold more than is resident, and there is no rest.
+    // What is allocated need not have been touched yet: then parts hold more than is resident, and there is no rest.
     rows.push(Held { by: OTHER, bytes: resident.allocated.saturating_sub(accounted) });
     let held = accounted.max(resident.allocated);
     rows.push(Held { by: UNUSED, bytes: resident.anonymous.saturating_sub(held) });
