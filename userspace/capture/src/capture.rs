@@ -77,8 +77,7 @@ impl Capture {
         let named = targets::find(&config.targets, false)?;
         require_capabilities()?;
         require_address_space()?;
-        raise_open_files();
-        cost::bound_allocator();
+        prepare_this_process();
 
         let began_ns = monotonic_ns();
         let (Programs { mut loaded, attach_method }, mut prepared) = load_and_prepare(&config, &named)?;
@@ -97,8 +96,7 @@ impl Capture {
         tracepoints.extend(attach_tracepoints(&mut loaded, config.off_cpu)?);
         let stop = StopOnDrop(Arc::default());
         let counters = KernelCounters::new(loaded.map(map::COUNTERS)?);
-        let scan_memory = Arc::<ScanMemory>::default();
-        scan_memory.measure(&mut processes);
+        let scan_memory = Arc::new(ScanMemory::of(&mut processes));
         let supervisor = Supervisor::default();
         let probes = start_probes(&config, &loaded, attach_method, &sender, &found, &supervisor)?;
         let scan_queue = probes.as_ref().map(|(probes, _)| probes.scan_queue());
@@ -316,6 +314,12 @@ fn require_address_space() -> Result<(), CaptureError> {
         return Err(CaptureError::TooLittleAddressSpace { needed_mib: ADDRESS_SPACE_MIB, most_mib });
     }
     Ok(())
+}
+
+/// Sets what holds for all of this process.
+fn prepare_this_process() {
+    raise_open_files();
+    cost::bound_allocator();
 }
 
 /// Lets this process open as many files as it may: one for each CPU, shard and library that is named, where the usual

@@ -297,6 +297,13 @@ pub(super) struct ScanMemory {
 }
 
 impl ScanMemory {
+    /// What is kept now.
+    pub(super) fn of(processes: &mut Processes) -> Self {
+        let memory = Self::default();
+        memory.measure(processes);
+        memory
+    }
+
     /// Takes note of what is kept now.
     pub(super) fn measure(&self, processes: &mut Processes) {
         self.rows.store(processes.tables().shard_bytes(), Ordering::Relaxed);
