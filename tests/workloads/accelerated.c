@@ -7,6 +7,12 @@
  *   collector FILE   load a collector         say                 let it say everything once
  *   records FILE N   load CUPTI, read N records: their bytes  map FILE        map a library's code without loading it
  *   call SYMBOL      call a function of the driver with 1, 2, 3
+ *   zeros SYMBOL N   call it N times, every argument the address of zeros
+ *   take SYMBOL      launch by this function from now on
+ *   ask SYMBOL FLAGS launch by what this function (cuGetProcAddress, or its _v2) gives for cuLaunchKernel: whether
+ *                    that is the exported function, or its _ptsz, is the answer: 1, 2, or 0 for neither
+ *
+ * `launch` answers with the driver's code of the last one: a real driver without a device gives 3 (not initialized).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -50,19 +56,35 @@ __attribute__((noinline)) static int train_step(unsigned i) {
 }
 
 __attribute__((noinline)) static void *train(void *count) {
+    intptr_t failed = 0;
     for (unsigned i = 0; i < (uintptr_t)count; i++)
-        train_step(i);
+        failed = train_step(i);
     __asm__ volatile("" ::: "memory");
-    return NULL;
+    return (void *)failed;
 }
 
-static void train_on(unsigned count, unsigned threads) {
+static int train_on(unsigned count, unsigned threads) {
     pthread_t others[64];
     for (unsigned i = 1; i < threads && i < 64; i++)
         pthread_create(&others[i], NULL, train, (void *)(uintptr_t)count);
-    train((void *)(uintptr_t)count);
+    int failed = (intptr_t)train((void *)(uintptr_t)count);
     for (unsigned i = 1; i < threads && i < 64; i++)
         pthread_join(others[i], NULL);
+    return failed;
+}
+
+/* What a program gets that asks for 12.0 at run time, as the runtime does. `_v2` also says why there is nothing. */
+static unsigned ask(const char *symbol, unsigned flags) {
+    void *found = NULL;
+    int why = 0;
+    int failed = ((int (*)(const char *, void **, int, uint64_t, int *))find(driver, symbol))(
+        "cuLaunchKernel", &found, 12000, flags, &why);
+    if (failed || !found) {
+        fprintf(stderr, "%s gives nothing: %d, %d\n", symbol, failed, why);
+        exit(3);
+    }
+    launch = (Launch *)found;
+    return found == dlsym(driver, "cuLaunchKernel") ? 1 : found == dlsym(driver, "cuLaunchKernel_ptsz") ? 2 : 0;
 }
 
 static void say(void) {
@@ -120,6 +142,17 @@ static size_t records(const char *path, unsigned count) {
     return bytes;
 }
 
+/* More arguments than any function takes; each may be a handle, a number, or a structure that is read or written. */
+static void zeros(const char *symbol, unsigned count) {
+    static char zero[1 << 16];
+    int (*function)(void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *, void *) =
+        find(driver, symbol);
+    for (unsigned i = 0; i < count; i++) {
+        memset(zero, 0, sizeof zero);
+        function(zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero, zero);
+    }
+}
+
 /* Its code is mapped, as its user has it, and nothing runs: what it needs is not here. */
 static void map(const char *path) {
     FILE *file = fopen(path, "rb");
@@ -148,7 +181,11 @@ int main(void) {
         } else if (!strcmp(word, "close")) {
             dlclose(driver);
         } else if (!strcmp(word, "launch")) {
-            train_on(count, threads);
+            out = train_on(count, threads);
+        } else if (!strcmp(word, "take")) {
+            launch = (Launch *)find(driver, text);
+        } else if (!strcmp(word, "ask")) {
+            out = ask(text, threads);
         } else if (!strcmp(word, "sync")) {
             ((int (*)(void *))find(driver, "cuStreamSynchronize"))((void *)0x99);
         } else if (!strcmp(word, "alloc")) {
@@ -179,6 +216,8 @@ int main(void) {
             out = records(text, threads);
         } else if (!strcmp(word, "map")) {
             map(text);
+        } else if (!strcmp(word, "zeros")) {
+            zeros(text, threads);
         } else if (!strcmp(word, "call")) {
             ((int (*)(uint64_t, uint64_t, uint64_t))find(driver, text))(1, 2, 3);
         }

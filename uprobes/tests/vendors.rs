@@ -12,7 +12,7 @@ use std::process::Command;
 
 use deepctx_events::Family;
 use deepctx_uprobes::locate::instruction::ProbeCost;
-use deepctx_uprobes::{Contents, Kernel, Layers, Library, Planner, rows};
+use deepctx_uprobes::{Contents, Kernel, Layers, Library, Name, NoProbe, Planner, Version, rows};
 
 /// Every file below a folder, links to files left out.
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -116,4 +116,44 @@ fn every_row_is_found_in_vendor_libraries_or_explained() {
         }
     }
     assert!(!planner.planned().is_empty(), "no library in the folder");
+}
+
+/// NVIDIA's libraries that are fetched, by the end of their path, and the version of CUDA that each is of.
+const OF_NVIDIA: [(&str, Version); 11] = [
+    ("libcuda.so.535.", Version(12, 2)),
+    ("libcuda.so.550.", Version(12, 4)),
+    ("libcudart.so.11.8.", Version(11, 8)),
+    ("libcudart.so.12.4.", Version(12, 4)),
+    ("12.9.79/nvidia/cuda_runtime/lib/libcudart.so.12", Version(12, 9)),
+    ("13.5.37/nvidia/cu13/lib/libcudart.so.13", Version(13, 5)),
+    ("libcupti.so.2022.3.", Version(11, 8)),
+    ("libcupti.so.2024.1.", Version(12, 4)),
+    ("12.9.79/nvidia/cuda_cupti/lib/libcupti.so.12", Version(12, 9)),
+    ("13.0.85/nvidia/cu13/lib/libcupti.so.13", Version(13, 0)),
+    ("13.5.25/nvidia/cu13/lib/libcupti.so.13", Version(13, 5)),
+];
+
+#[test]
+fn functions_missing_in_nvidia_libraries_are_newer_or_differ() {
+    let Some(folder) = folder() else { return };
+    let files = files(&folder);
+    for (name, version) in OF_NVIDIA {
+        let of_name = |path: &&PathBuf| path.to_string_lossy().contains(name);
+        let path = files.iter().find(of_name).unwrap_or_else(|| panic!("no {name}"));
+        let mut planner = Planner::new(Vec::new(), Layers::All, Kernel { version: (6, 12) });
+        planner.add_libraries(vec![Library::of_file(path).unwrap()]);
+        let [planned] = planner.planned() else { panic!("{name}: no probes") };
+        assert!(planned.sites.len() >= 8, "{name}: {}", planned.sites.len());
+        for missing in &planned.missing {
+            let name_of = |name: &&Name| *name.symbol == *missing.symbol;
+            let since = missing.row.names.iter().find(name_of).and_then(|name| name.since);
+            let is_so = match missing.because {
+                // By what it has, a library is not newer than it is.
+                NoProbe::NewerThanLibrary { library } => library <= version && since > Some(version),
+                NoProbe::OtherMajor => true,
+                _ => false,
+            };
+            assert!(is_so, "{name}: {} is missing: {}", missing.symbol, missing.because);
+        }
+    }
 }

@@ -17,8 +17,13 @@ pub(crate) struct Apt {
 }
 
 impl Apt {
-    /// Lists of one suite; `kind` is `deb` or `deb-src`.
+    /// Lists of one suite's free software; `kind` is `deb` or `deb-src`.
     pub(crate) fn of(folder: &Path, kind: &str, suite: &str) -> Result<Self> {
+        Self::of_component(folder, kind, suite, "main")
+    }
+
+    /// Lists of one component of a suite. An archive has all of them, whichever this machine installs from.
+    pub(crate) fn of_component(folder: &Path, kind: &str, suite: &str, component: &str) -> Result<Self> {
         let apt = Self { folder: folder.to_owned() };
         let keys = "/usr/share/keyrings/debian-archive-keyring.gpg";
         if !Path::new(keys).exists() {
@@ -28,7 +33,7 @@ impl Apt {
             fs::create_dir_all(folder.join(place))?;
         }
         let archive = archive::debian()?;
-        let line = format!("{kind} [signed-by={keys}] {archive} {suite} main\n");
+        let line = format!("{kind} [signed-by={keys}] {archive} {suite} {component}\n");
         fs::write(folder.join("sources.list"), line)?;
         // What is installed here must not decide what is fetched.
         fs::write(folder.join("status"), "")?;

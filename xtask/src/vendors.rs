@@ -19,8 +19,33 @@ const PYTHON: &[&str] = &[
     "nvidia-cuda-runtime==13.5.37",
     "nvidia-cuda-runtime-cu12==12.9.79",
 ];
-/// AMD's runtime, and the Debian release that has it.
-const DEBIAN: (&str, &[&str]) = ("trixie", &["libamdhip64-5"]);
+/// AMD's runtime, and the Debian releases that have a driver of NVIDIA with its management library, and the CUPTI and
+/// runtime of that time: 535 and 11.8, 550 and 12.4. Later drivers are in no registry.
+const DEBIAN: &[Debian] = &[
+    Debian { suite: "trixie", component: "main", packages: &["libamdhip64-5"], folder: "amd" },
+    Debian {
+        suite: "bookworm",
+        component: "non-free",
+        packages: &["libcuda1", "libnvidia-ml1", "libcupti11.8", "libcudart11.0"],
+        folder: "nvidia-535",
+    },
+    Debian {
+        suite: "trixie",
+        component: "non-free",
+        packages: &["libcuda1", "libnvidia-ml1", "libcupti12", "libcudart12"],
+        folder: "nvidia-550",
+    },
+];
+
+/// Packages of a Debian release.
+#[derive(Debug)]
+struct Debian {
+    suite: &'static str,
+    component: &'static str,
+    packages: &'static [&'static str],
+    /// Name of the folder that they are unpacked into.
+    folder: &'static str,
+}
 
 /// Packages with headers: what the catalogue's signatures were taken from.
 const PYTHON_HEADERS: &[&str] = &[
@@ -30,7 +55,8 @@ const PYTHON_HEADERS: &[&str] = &[
     "nvidia-nccl-cu12==2.32.3",
 ];
 /// The same of AMD.
-const DEBIAN_HEADERS: (&str, &[&str]) = ("sid", &["libamdhip64-dev", "librccl-dev"]);
+const DEBIAN_HEADERS: Debian =
+    Debian { suite: "sid", component: "main", packages: &["libamdhip64-dev", "librccl-dev"], folder: "amd" };
 
 /// Fetches them, and says where they lie.
 pub(crate) fn list() -> Result<()> {
@@ -40,18 +66,18 @@ pub(crate) fn list() -> Result<()> {
     Ok(())
 }
 
-/// Fetches what is not there yet (50 MB, and half a gigabyte with NCCL, whose headers come with its library). Gives
+/// Fetches what is not there yet (75 MB, and half a gigabyte with NCCL, whose headers come with its library). Gives
 /// the variables of tests.
 pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
     let libraries = sh::target_dir().join("vendors");
     sh::unless_made(&libraries, &format!("{} {DEBIAN:?}", PYTHON.join(" ")), |folder| {
         from_python(folder, PYTHON)?;
-        from_debian(folder, DEBIAN, "amd")
+        DEBIAN.iter().try_for_each(|packages| packages.unpack(folder))
     })?;
     let headers = sh::target_dir().join("vendor-headers");
     sh::unless_made(&headers, &format!("{} {DEBIAN_HEADERS:?}", PYTHON_HEADERS.join(" ")), |folder| {
         from_python(folder, PYTHON_HEADERS)?;
-        from_debian(folder, DEBIAN_HEADERS, "amd")
+        DEBIAN_HEADERS.unpack(folder)
     })?;
     Ok(vec![
         ("DEEPCTX_VENDOR_LIBRARIES", libraries.into_os_string()),
@@ -73,10 +99,12 @@ fn from_python(folder: &Path, packages: &[&str]) -> Result<()> {
     Ok(fs::remove_dir_all(python)?)
 }
 
-/// Unpacks packages of a Debian release into a folder of this name.
-fn from_debian(folder: &Path, (suite, packages): (&str, &[&str]), name: &str) -> Result<()> {
-    let apt = Apt::of(&folder.join("apt"), "deb", suite)?;
-    apt.update()?;
-    apt.unpack(packages, &folder.join(name))?;
-    Ok(fs::remove_dir_all(apt.folder)?)
+impl Debian {
+    /// Fetches and unpacks them below a folder.
+    fn unpack(&self, folder: &Path) -> Result<()> {
+        let apt = Apt::of_component(&folder.join("apt"), "deb", self.suite, self.component)?;
+        apt.update()?;
+        apt.unpack(self.packages, &folder.join(self.folder))?;
+        Ok(fs::remove_dir_all(apt.folder)?)
+    }
 }

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod calls;
+mod driver;
 mod gaps;
 mod messages;
 mod scene;

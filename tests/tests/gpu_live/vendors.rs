@@ -10,7 +10,7 @@ use crate::scene::Scene;
 use crate::support::can_capture;
 
 /// Libraries whose names begin so, below the folder.
-fn libraries(begins: &str) -> Vec<PathBuf> {
+pub(crate) fn libraries(begins: &str) -> Vec<PathBuf> {
     let Some(folder) = std::env::var_os("DEEPCTX_VENDOR_LIBRARIES") else {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "the vendors' libraries are not named");
         println!("skipped: DEEPCTX_VENDOR_LIBRARIES names no folder with the vendors' libraries");
@@ -68,7 +68,7 @@ fn every_probe_of_vendor_libraries_is_accepted_by_the_kernel() {
     if !can_capture() {
         return;
     }
-    for begins in ["libcudart.so", "libcupti.so", "libamdhip64.so"] {
+    for begins in ["libcuda.so", "libcudart.so", "libcupti.so", "libamdhip64.so"] {
         for library in libraries(begins) {
             let mut planner = Planner::new(Vec::new(), Layers::Lowest, Kernel { version: (6, 12) });
             planner.add_libraries(vec![Library::of_file(&library).unwrap()]);
@@ -76,7 +76,7 @@ fn every_probe_of_vendor_libraries_is_accepted_by_the_kernel() {
             let mut scene = Scene::new(&[&format!("map {}", library.display())], |_| {});
             scene.until(|reported| reported.probes.files == 1);
             let reported = scene.end();
-            assert!(planned > 5, "{}: {planned}", library.display());
+            assert!(planned >= 5, "{}: {planned}", library.display());
             let attached = (reported.probes.probes, reported.probes.refused, &reported.notices[..]);
             assert_eq!(attached, (planned, 0, &[][..]), "{}", library.display());
             println!("{}: {planned} probes", library.display());

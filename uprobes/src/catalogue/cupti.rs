@@ -15,7 +15,7 @@ pub(super) const ROWS: &[Row] = table! { Cupti, Cupti:
     // Who listens.
     CuptiEvent::Subscribe, OutPointer => cuptiSubscribe 6.0
         (Out Pointer, HostFunction Pointer, UserData Pointer);
-    CuptiEvent::Subscribe, OutPointer => cuptiSubscribe_v2 13.2
+    CuptiEvent::Subscribe, OutPointer => cuptiSubscribe_v2 13.0
         (Out Pointer, HostFunction Pointer, UserData Pointer, Other Pointer);
     CuptiEvent::Unsubscribe, NotNeeded => cuptiFinalize 10.0 ();
     CuptiEvent::Unsubscribe, NotNeeded => cuptiUnsubscribe 6.0 (Handle Pointer);

@@ -6,7 +6,7 @@
 //! Source: parameters and versions of `generated_cuda_runtime_api_meta.h` and `cupti_runtime_cbid.h` (package
 //! `nvidia-cuda-cupti`, 13.5 and for `@12` rows 12.9), `__cudaRegister*` of `crt/host_runtime.h` (package
 //! `nvidia-cuda-crt`). `__cudaLaunchKernel` and `__cudaGetKernel` stand in no header: the compiler declares them, and
-//! `crt/host_runtime.h` calls them. They are exported from 12.9 on.
+//! `crt/host_runtime.h` calls them. 12.0.146 and later export them.
 
 use deepctx_events::GpuCall::{Context, Graph, HostFunction, Launch, Memory, Module, Stream, Sync, Transfer};
 use deepctx_events::{
@@ -21,7 +21,7 @@ pub(in crate::catalogue) const ROWS: &[Row] = table! { CudaRuntime, Gpu:
     // Launches.
     Launch(LaunchCall::Kernel), NotNeeded => cudaLaunchKernel 7.0, cudaLaunchKernel_ptsz 7.0
         (Function Pointer, Grid Dim3, Block Dim3, KernelArguments Pointer, SharedBytes U64, Stream Pointer);
-    Launch(LaunchCall::Kernel), NotNeeded => __cudaLaunchKernel 12.9, __cudaLaunchKernel_ptsz 12.9
+    Launch(LaunchCall::Kernel), NotNeeded => __cudaLaunchKernel 12.0, __cudaLaunchKernel_ptsz 12.0
         (Function Pointer, Grid Dim3, Block Dim3, KernelArguments Pointer, SharedBytes U64, Stream Pointer);
     Launch(LaunchCall::KernelEx), NotNeeded => cudaLaunchKernelExC 11.6, cudaLaunchKernelExC_ptsz 11.6
         (Config Pointer, Function Pointer, KernelArguments Pointer) with RUNTIME_LAUNCH_CONFIG;
@@ -50,7 +50,7 @@ pub(in crate::catalogue) const ROWS: &[Row] = table! { CudaRuntime, Gpu:
         (Stream Pointer, Mode U32, Graph Pointer, Other Pointer);
     Graph(GraphCall::CaptureEnd), OutPointer => cudaStreamEndCapture 10.0, cudaStreamEndCapture_ptsz 10.0
         (Stream Pointer, Out Pointer);
-    Graph(GraphCall::Instantiate), OutPointer => cudaGraphInstantiate 12.0
+    Graph(GraphCall::Instantiate), OutPointer => cudaGraphInstantiate @13 12.0, cudaGraphInstantiate @12 12.0
         (Out Pointer, Graph Pointer, Flags U64);
     Graph(GraphCall::Instantiate), OutPointer => cudaGraphInstantiateWithFlags 11.4
         (Out Pointer, Graph Pointer, Flags U64);
@@ -199,7 +199,7 @@ pub(in crate::catalogue) const ROWS: &[Row] = table! { CudaRuntime, Gpu:
         (Module Pointer, Function Pointer, Other Pointer, Name Pointer, Other I32, Other Pointer,
          Other Pointer, Other Pointer, Other Pointer, Other Pointer);
     Module(ModuleCall::FatBinaryUnload), NotNeeded => __cudaUnregisterFatBinary 2.0 (Module Pointer);
-    Module(ModuleCall::KernelOfStub), OutPointer => __cudaGetKernel 12.9 (Out Pointer, Function Pointer);
+    Module(ModuleCall::KernelOfStub), OutPointer => __cudaGetKernel 12.0 (Out Pointer, Function Pointer);
     Module(ModuleCall::KernelOfStub), OutPointer => cudaGetKernel 12.0 (Out Pointer, Function Pointer);
     Module(ModuleCall::FunctionOfStub), OutPointer => cudaGetFuncBySymbol 11.0 (Out Pointer, Function Pointer);
     Module(ModuleCall::Load), OutPointer => cudaLibraryLoadData 12.6
