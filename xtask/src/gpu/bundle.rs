@@ -4,9 +4,10 @@
 //! a checkout. Does not: check.
 //!
 //! ```text
-//! xtask   deepctx-bpf   libdeepctx_collector.so       FOLDER/xtask gpu-check --product FOLDER/deepctx-bpf
+//! xtask   deepctx-bpf   libdeepctx_collector.so   deepctx-gpu-cudarc     FOLDER/xtask gpu-check --product FOLDER/deepctx-bpf
 //! ```
 
+use super::rust;
 use crate::{setup, sh};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -23,7 +24,12 @@ pub(super) fn make(folder: &Path, product: Option<&Path>) -> Result<()> {
     };
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let ours = sh::own_program()?.to_owned();
-    let files = [(ours, "xtask"), (product.with_file_name(COLLECTOR), COLLECTOR), (product, PRODUCT)];
+    let files = [
+        (ours, "xtask"),
+        (product.with_file_name(COLLECTOR), COLLECTOR),
+        (product, PRODUCT),
+        (rust::built()?, rust::PROGRAM),
+    ];
     for (from, name) in files {
         let to = folder.join(name);
         // Without the tables for debuggers they are a third as large.

@@ -6,6 +6,7 @@
 use super::compare;
 use super::reported::traced;
 use super::row::Row;
+use super::rust;
 use super::slowdown;
 use super::stage::Stage;
 use anyhow::{Context, Result};
@@ -21,7 +22,7 @@ pub(super) struct Part {
 }
 
 /// All parts, the shortest first.
-pub(super) const PARTS: [Part; 8] = [
+pub(super) const PARTS: [Part; 9] = [
     Part { name: "doctor", about: "what `doctor` says of driver and counters", run: doctor },
     Part {
         name: "device",
@@ -29,6 +30,11 @@ pub(super) const PARTS: [Part; 8] = [
         run: device,
     },
     Part { name: "launches", about: "launches by every road: own count = probes = CUPTI", run: launches },
+    Part {
+        name: "rust",
+        about: "a Rust program on cudarc: own count = probes = CUPTI, times",
+        run: rust::run,
+    },
     Part { name: "memory", about: "allocations, copies, fills, waits: own count = profile", run: memory },
     Part { name: "times", about: "kernel times beside those of a profiler within the program", run: times },
     Part { name: "names", about: "names of kernels that were loaded before the profiler came", run: names },

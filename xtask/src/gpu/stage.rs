@@ -138,6 +138,11 @@ impl Stage {
         variables
     }
 
+    /// A file that may lie beside our program.
+    pub(super) fn beside_product(&self, name: &str) -> PathBuf {
+        self.product.with_file_name(name)
+    }
+
     /// A file in the folder of this stage.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
@@ -164,11 +169,23 @@ impl Stage {
         bare: bool,
         commands: &[&str],
     ) -> Result<Recorded> {
+        self.record_program(name, words, &self.words(bare), bare, commands)
+    }
+
+    /// The same for any program that writes an account.
+    pub(super) fn record_program(
+        &self,
+        name: &str,
+        words: &[&str],
+        program: &[OsString],
+        bare: bool,
+        commands: &[&str],
+    ) -> Result<Recorded> {
         let (profile, account) = (self.file(&format!("{name}.dctx")), self.file(&format!("{name}.json")));
         let _ = std::fs::remove_file(&account);
         let mut command = self.product(&["record", "--force", "-o"]);
         command.envs(self.surroundings(bare));
-        command.arg(&profile).args(words).arg("--").args(self.words(bare));
+        command.arg(&profile).args(words).arg("--").args(program);
         command.arg("--account").arg(&account).args(commands);
         sh::finished(command, &format!("the recording {name}"), LONGEST)?;
         let text = std::fs::read_to_string(&account).context("the program left no account")?;
