@@ -144,6 +144,11 @@ fn no_gpu() -> Option<String> {
     (!found).then(|| "this machine has no NVIDIA device (/dev/nvidia0, …)".to_owned())
 }
 
+/// Builds the programs of checks that are no scripts.
+pub(crate) fn build_programs() -> Result<()> {
+    rust::built().map(drop)
+}
+
 /// Builds the product and the collector, and the simulated libraries where they are used.
 fn built(simulated: bool) -> Result<PathBuf> {
     setup::run(&setup::Options { yes: true, tests: false })?;

@@ -15,7 +15,7 @@ mod outcome;
 mod program;
 mod surroundings;
 
-use crate::{aarch64, dist, ebpf, fuzz, kernels, module, setup, sh, sim, tidy, toolchain};
+use crate::{aarch64, dist, ebpf, fuzz, gpu, kernels, module, setup, sh, sim, tidy, toolchain};
 use anyhow::{Context, Result};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -306,6 +306,8 @@ fn other_kernels(product: Option<&Path>) -> Outcome {
 fn list_of_gpu_checks(product: Option<&Path>) -> Outcome {
     check("list of GPU checks", || {
         let product = product.context("the product was not built")?;
+        // Root must not be the owner of what is built.
+        gpu::build_programs()?;
         let mut list = sh::as_root(sh::own_program()?, &sh::kept(&["PATH", "HOME", "CARGO_TARGET_DIR"]));
         sh::run(list.args(["gpu-check", "--itself", "--product"]).arg(product))
     })
