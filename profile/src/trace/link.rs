@@ -10,6 +10,7 @@
 //! | stream → host, of a synchronisation | the tool names stream or event | `DeviceSynchronize`: everything launched before | the last work that ended within the call |
 //! | stream → stream, of an event | the tool names the record | – | last work of the same thread on another stream |
 
+use std::cell::LazyCell;
 use std::cmp::Reverse;
 
 use rustc_hash::FxHashMap;
@@ -189,6 +190,7 @@ impl Links {
     /// Waits that the tool names.
     fn recorded_waits(&mut self, calls: &Calls, queues: &Queues<'_>) {
         let trace = queues.trace;
+        let threads = LazyCell::new(|| queues.by_thread());
         let call = |correlation: u64| calls.of_correlation(correlation).first().copied();
         for (_, sync) in trace.syncs.iter() {
             let Some((id, op)) = call(sync.correlation).and_then(|id| Some((id, trace.host.get(id)?))) else {
@@ -207,6 +209,16 @@ impl Links {
                     self.wait(Waiter::Host(id), queues.last_to_end(op.begin), Basis::Exact);
                 }
                 (SyncKind::Event, _) => self.wait(Waiter::Host(id), recorded(&sync), Basis::Exact),
+                // The tool names the stream that waits, and not what for.
+                (SyncKind::StreamWait, Some(stream)) if sync.record.is_none() => {
+                    match queues.first_after(stream, op.begin) {
+                        Some(next) => {
+                            let on = queues.last_elsewhere(&threads, &op, stream);
+                            self.wait(Waiter::Device(next), on, Basis::Inferred);
+                        }
+                        None => self.unlinked_waits += 1,
+                    }
+                }
                 (SyncKind::StreamWait, Some(stream)) => match queues.first_after(stream, op.begin) {
                     Some(next) => self.wait(Waiter::Device(next), recorded(&sync), Basis::Exact),
                     None => self.unlinked_waits += 1,
@@ -398,11 +410,21 @@ impl<'t> Queues<'t> {
         let queue = threads.get(wait.thread.index())?;
         let at = queue.partition_point(|id| self.queued(*id) < wait.begin);
         let after = *queue.get(at)?;
-        let stream_of = |id: Id<DeviceOp>| self.trace.device.get(id).map(|op| op.stream);
-        let stream = stream_of(after)?;
+        let stream = self.trace.device.get(after)?.stream;
+        Some((self.last_elsewhere(threads, wait, stream)?, after))
+    }
+
+    /// What the thread of a wait had launched last on another stream than the one that waits.
+    fn last_elsewhere(
+        &self,
+        threads: &[Vec<Id<DeviceOp>>],
+        wait: &HostOp,
+        stream: Id<Stream>,
+    ) -> Option<Id<DeviceOp>> {
+        let queue = threads.get(wait.thread.index())?;
+        let at = queue.partition_point(|id| self.queued(*id) < wait.begin);
         let mut before = queue[..at].iter().rev().take(LOOK_BACK);
-        let other = before.find(|id| stream_of(**id).is_some_and(|other| other != stream));
-        Some((*other?, after))
+        before.find(|id| self.trace.device.get(**id).is_some_and(|op| op.stream != stream)).copied()
     }
 }
 
@@ -479,6 +501,26 @@ mod tests {
                 "b <- Exact(#3) cudaLaunchKernel",
                 "b waits for a Exact",
                 "cudaStreamSynchronize waits for b Exact",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_named_wait_without_its_record_is_inferred() {
+        check(
+            "call main 1..2 cudaLaunchKernel #1
+             call main 3..4 cudaLaunchKernel #2
+             call main 5..6 cudaStreamWaitEvent #3
+             call main 7..8 cudaLaunchKernel #4
+             kernel 0/8 2..3 early #1
+             kernel 0/7 4..10 a #2
+             kernel 0/8 11..20 b #4
+             sync wait 0/8 5..5 #3",
+            &[
+                "early <- Exact(#0) cudaLaunchKernel",
+                "a <- Exact(#1) cudaLaunchKernel",
+                "b <- Exact(#3) cudaLaunchKernel",
+                "b waits for a Inferred",
             ],
         );
     }

@@ -98,8 +98,8 @@ impl OpenError {
             }
             #[cfg(feature = "import")]
             OpenError::Import { .. } => {
-                "a profile is what `record -o` makes; pprof, Kineto, rocprofv3 and XPlane traces, \
-                perf script output and folded stacks are imported"
+                "a profile is what `record -o` makes; pprof, Kineto, rocprofv3, XPlane and Nsight \
+                Systems traces, perf script output and folded stacks are imported"
                     .to_owned()
             }
             _ => return None,

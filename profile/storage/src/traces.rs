@@ -14,7 +14,7 @@ use crate::import::{self, ImportError};
 use crate::store::{self, Recording};
 
 /// Ends of the names of traces: a folder of them may hold other files, too.
-const NAMES: [&str; 4] = [".json", ".json.gz", ".xplane.pb", ".xplane.pb.gz"];
+const NAMES: [&str; 6] = [".json", ".json.gz", ".xplane.pb", ".xplane.pb.gz", ".sqlite", ".sqlite.gz"];
 /// Most files of a folder: the largest jobs have some tens of thousands of ranks, of which nobody traces all.
 const FILES_MAX: usize = 4096;
 
@@ -27,8 +27,7 @@ pub fn open_traces(paths: &[PathBuf]) -> Result<Job, OpenError> {
     let mut traces: Vec<(String, Trace)> = Vec::new();
     let mut left = import::EVENTS_MAX;
     for (number, file) in (0u32..).zip(files(paths)?) {
-        let of_file =
-            if is_ours(&file) { open_ours(&file, number)? } else { vec![(name(&file), open_one(&file)?)] };
+        let of_file = if is_ours(&file) { open_ours(&file, number)? } else { open_foreign(&file, number)? };
         for (name, trace) in of_file {
             left = left.checked_sub(trace.len()).ok_or_else(|| OpenError::Import {
                 path: file.clone(),
@@ -55,11 +54,18 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn open_one(path: &Path) -> Result<Trace, OpenError> {
+/// The traces of another tool's file. Processes of one file have one clock.
+fn open_foreign(path: &Path, domain: u32) -> Result<Vec<(String, Trace)>, OpenError> {
     let bytes = read(path).map_err(|source| OpenError::Read { path: path.to_owned(), source })?;
-    let (trace, _) =
-        import::trace(&bytes).map_err(|source| OpenError::Import { path: path.to_owned(), source })?;
-    Ok(trace)
+    let (mut traces, _) =
+        import::traces(&bytes).map_err(|source| OpenError::Import { path: path.to_owned(), source })?;
+    traces.iter_mut().for_each(|(_, trace)| trace.clock.domain = trace.clock.domain.map(|_| domain));
+    let is_one = traces.len() == 1;
+    let of_process = |pid: Option<u32>| pid.filter(|_| !is_one).map(process_name);
+    Ok(traces
+        .into_iter()
+        .map(|(pid, trace)| (of_process(pid).unwrap_or_else(|| name(path)), trace))
+        .collect())
 }
 
 /// Whether it is a profile of ours, as a folder or as one file.
@@ -75,7 +81,12 @@ fn open_ours(path: &Path, domain: u32) -> Result<Vec<(String, Trace)>, OpenError
         return Ok(traces.into_iter().map(|(_, trace)| (name(path), trace)).collect());
     }
     // Processes of one capture are the ranks of its job, in the order of their ids.
-    Ok(traces.into_iter().map(|(pid, trace)| (format!("process {pid}"), trace)).collect())
+    Ok(traces.into_iter().map(|(pid, trace)| (process_name(pid), trace)).collect())
+}
+
+/// What stands for the name of a file where one file has several processes.
+fn process_name(pid: u32) -> String {
+    format!("process {pid}")
 }
 
 fn name(path: &Path) -> String {
@@ -94,7 +105,7 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, OpenError> {
         }
         let found = in_folder(path).map_err(|source| OpenError::Read { path: path.clone(), source })?;
         let because = match found.len() {
-            0 => "the folder holds no trace (*.json, *.json.gz, *.xplane.pb)".to_owned(),
+            0 => "the folder holds no trace (*.json, *.json.gz, *.xplane.pb, *.sqlite)".to_owned(),
             more if more > FILES_MAX => {
                 format!("the folder holds {more} traces, and {FILES_MAX} are read at most")
             }

@@ -9,10 +9,11 @@
 //! | Kineto and Chrome traces | JSON with `traceEvents` | wall time of nested events; kernels, copies, launches and synchronization by correlation |
 //! | rocprofv3 | JSON with `rocprofiler-sdk-tool` | kernels and copies, and the calls that launched them if they were traced |
 //! | XPlane (JAX, TensorFlow) | protobuf of planes with lines | wall time of host events, kernels by stream |
+//! | Nsight Systems | SQLite with its tables | as Kineto traces, for each process |
 //! | `perf script` | a sample's head line, then indented frames | samples; CPU time where the event is a clock |
 //! | folded stacks | `frame;frame 12` | samples |
 //!
-//! Traces have events in time: [`trace`] keeps them, and [`read`] sums the same events by calling context. Any of the
+//! Traces have events in time: [`traces`] keeps them, and [`read`] sums the same events by calling context. Any of the
 //! files may be gzipped. What a file holds that is not understood is counted as a gap of the stage `decode`, and files
 //! are bounded after decompression ([`BYTES_MAX`]) and in everything they can make grow.
 
@@ -20,6 +21,8 @@ mod contexts;
 mod events;
 mod folded;
 mod kineto;
+#[cfg(feature = "nsys")]
+mod nsys;
 mod perf_script;
 mod pprof;
 mod rocprof;
@@ -37,11 +40,11 @@ use deepctx_common::reasons;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::profile::{Limits, Meta, Profile};
-use deepctx_profile::trace::{Job, Links};
+use deepctx_profile::trace::{Job, Links, Trace};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
 
-pub use events::trace;
+pub use events::traces;
 
 /// Most bytes of a file, decompressed: a long `perf script` has hundreds of megabytes, a bomb has more.
 pub const BYTES_MAX: usize = 1 << 30;
@@ -61,6 +64,9 @@ reasons! {
     const TOO_LONG = "too-long", "events last longer than a year and were left out";
     const OUT_OF_RANGE = "out-of-range", "times before the zero of the clock, or beyond its end, were left out";
     const NEGATIVE = "negative", "values below zero, as differences have, were left out";
+    const NO_END = "no-end", "ranges that had not ended when the recording did were left out";
+    const TABLE_DAMAGED = "table-damaged", "tables end at a damaged page: rows before it are there";
+    const TOO_MANY_PROCESSES = "too-many-processes", "events of processes beyond the first 1024 were left out";
     const DANGLING = "dangling", "frames refer to locations that the file does not have";
 }
 
@@ -87,6 +93,8 @@ pub enum Kind {
     Rocprof,
     /// XPlane of XLA's profiler, as JAX and TensorFlow write it.
     XPlane,
+    /// SQLite, as Nsight Systems exports it.
+    Nsys,
     /// What `perf script` prints.
     PerfScript,
     /// Folded stacks.
@@ -100,6 +108,7 @@ impl fmt::Display for Kind {
             Kind::Kineto => "Chrome or Kineto trace",
             Kind::Rocprof => "rocprofv3 trace",
             Kind::XPlane => "XPlane trace",
+            Kind::Nsys => "Nsight Systems export",
             Kind::PerfScript => "output of perf script",
             Kind::Folded => "file of folded stacks",
         })
@@ -143,7 +152,9 @@ pub enum ImportError {
         because: &'static str,
     },
     /// It holds sums, where events with times are needed.
-    #[error("a {kind} has no events in time: a timeline needs a Kineto, rocprofv3 or XPlane trace")]
+    #[error(
+        "a {kind} has no events in time: a timeline needs a Kineto, rocprofv3, XPlane or Nsight Systems trace"
+    )]
     NoEvents {
         /// The format.
         kind: Kind,
@@ -183,12 +194,8 @@ pub fn read(bytes: &[u8], name: &str) -> Result<Imported, ImportError> {
     let mut profile = Profile::new(meta, LIMITS);
     let elapsed = match kind {
         Kind::Pprof => pprof::read(&bytes, &mut profile)?,
-        Kind::Kineto | Kind::Rocprof | Kind::XPlane => {
-            let trace = events::of_kind(kind, &bytes)?;
-            if let (Some((first, _)), Some(epoch)) = (trace.span(), trace.clock.epoch_ns) {
-                profile.meta.started = Time::from_nanos(epoch.saturating_add(first.as_nanos()));
-            }
-            contexts::add(&trace, &Links::of(&trace), NodeId::ROOT, &mut profile)
+        Kind::Kineto | Kind::Rocprof | Kind::XPlane | Kind::Nsys => {
+            add_traces(events::of_kind(kind, &bytes)?, &mut profile)
         }
         Kind::PerfScript => perf_script::read(&bytes, &mut profile),
         Kind::Folded => folded::read(&bytes, &mut profile),
@@ -198,6 +205,19 @@ pub fn read(bytes: &[u8], name: &str) -> Result<Imported, ImportError> {
         return Err(ImportError::Empty { kind, because });
     }
     Ok(Imported { profile, kind, elapsed })
+}
+
+/// Adds the traces of one file, which have one clock, and gives its length.
+fn add_traces(traces: Vec<(Option<u32>, Trace)>, profile: &mut Profile) -> Nanos {
+    let spans = traces.iter().filter_map(|(_, trace)| trace.span());
+    let Some((first, last)) = spans.reduce(|(a, b), (c, d)| (a.min(c), b.max(d))) else { return Nanos(0) };
+    if let Some(epoch) = traces.iter().find_map(|(_, trace)| trace.clock.epoch_ns) {
+        profile.meta.started = Time::from_nanos(epoch.saturating_add(first.as_nanos()));
+    }
+    for (_, trace) in &traces {
+        contexts::add(trace, &Links::of(trace), NodeId::ROOT, profile);
+    }
+    last - first
 }
 
 /// The profile of all ranks of a job, each below a frame of its own.
@@ -241,7 +261,8 @@ fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
         return unknown("it is empty");
     };
     if start.starts_with(b"SQLite format 3\0") {
-        return Err(sqlite(bytes));
+        // Whose database it is, its reader finds out.
+        return if cfg!(feature = "nsys") { Ok(Kind::Nsys) } else { Err(SQLITE_NOT_BUILT) };
     }
     let is_control = |byte: &u8| *byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b);
     if start.iter().any(is_control) {
@@ -272,23 +293,9 @@ fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
 /// The first key of rocprofv3's JSON.
 const ROCPROF: &[u8] = b"\"rocprofiler-sdk-tool\"";
 
-/// Databases: which tool's, by a table that only it has.
-fn sqlite(bytes: &[u8]) -> ImportError {
-    // The schema stands in the first pages.
-    let schema = &bytes[..bytes.len().min(1 << 20)];
-    let has = |table: &[u8]| schema.windows(table.len()).any(|window| window == table);
-    let (format, because) = match () {
-        () if has(b"TARGET_INFO_SESSION_START_TIME") || has(b"CUPTI_ACTIVITY_KIND") => (
-            "an Nsight Systems export in SQLite",
-            "record with PyTorch's profiler (Kineto), which gives the same kernels and calls",
-        ),
-        () if has(b"rocpd_") => {
-            ("a rocpd database of rocprofv3", "write JSON with `rocprofv3 --output-format json`")
-        }
-        () => ("an SQLite database", "nothing of it is known here"),
-    };
-    ImportError::NotRead { format, because }
-}
+/// Databases need a library.
+const SQLITE_NOT_BUILT: ImportError =
+    ImportError::NotRead { format: "an SQLite database", because: "this program was built without `nsys`" };
 
 /// Counts what a file holds that is not understood.
 fn gap(profile: &mut Profile, reason: &'static Reason, n: u64) {

@@ -16,8 +16,8 @@ const NAME: &str = "deepctx";
 /// What readers of the package index see; the pages of docs/ link to each other, which would lead nowhere there.
 const DESCRIPTION: &str = r#"# deepctx
 
-Opens profiles of deep-learning processes, and what other profilers recorded (pprof, Kineto, rocprofv3, XPlane, perf
-script, folded stacks): contexts to walk, filter and group, every table for pandas, polars and DuckDB without a copy,
+Opens profiles of deep-learning processes, and what other profilers recorded (pprof, Kineto, rocprofv3, XPlane, Nsight
+Systems, perf script, folded stacks): contexts to walk, filter and group, every table for pandas, polars and DuckDB without a copy,
 findings, differences, flame graphs, and rules of your own.
 
 ```python
