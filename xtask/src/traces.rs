@@ -5,6 +5,7 @@
 //! the folder has them, and `reference/NAME.hta.json` for each.
 
 mod figures;
+mod sql;
 
 use crate::sh;
 use anyhow::{Context, Result, ensure};
@@ -52,6 +53,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             table += &format!("| `{name}` | {analysis} | {ours} | {hta} | {why} |\n");
         }
         println!("{name}: {}", if wrong.is_empty() { "counts as plain counting does" } else { "see below" });
+    }
+    for suffix in [".sqlite", ".sqlite.gz"] {
+        for file in sh::files_below(&options.folder, suffix) {
+            let lines = sql::against_sql(&timeline(&binary, &file, None)?, &file)?;
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            println!("{name}: {}", if lines.is_empty() { "counts as plain SQL does" } else { "see below" });
+            wrong.extend(lines.into_iter().map(|line| format!("{name}: {line}")));
+        }
     }
     if options.write {
         write(&table)?;

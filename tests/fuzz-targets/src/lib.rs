@@ -60,7 +60,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "imports",
         run: imports::run,
-        files: &[(&[], "analysis/tests/traces/eventsync-a100.json.gz")],
+        files: &[
+            (&[], "analysis/tests/traces/eventsync-a100.json.gz"),
+            (&[], "profile/storage/tests/fixtures/nsys.sqlite"),
+        ],
         texts: &[
             "main;train;forward 12\nmain;train;backward 30\n",
             "python 7/7 [001] 12.345678: 250000 cpu-clock:\n\t55d0 main+0x12 (/usr/bin/python3)\n\n",
@@ -115,7 +118,10 @@ pub const TARGETS: &[Target] = &[
     Target {
         name: "traces",
         run: traces::run,
-        files: &[(&[], "analysis/tests/traces/eventsync-a100.json.gz")],
+        files: &[
+            (&[], "analysis/tests/traces/eventsync-a100.json.gz"),
+            (&[], "profile/storage/tests/fixtures/nsys.sqlite"),
+        ],
         texts: &[r#"{"traceEvents":[{"ph":"X","cat":"kernel","name":"k","ts":1.5,"dur":2,"pid":0,"tid":7,
             "args":{"stream":7,"correlation":3}},{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","ts":1,
             "dur":0.25,"pid":9,"tid":9,"args":{"correlation":3}}]}"#],
