@@ -1,4 +1,5 @@
-//! Traces of other tools with their events, as arbitrary bytes: Kineto, rocprofv3, XPlane, Nsight Systems, and gzip around them.
+//! Traces of other tools with their events, as arbitrary bytes: Kineto, rocprofv3, XPlane, Nsight Systems, and gzip
+//! around them.
 //!
 //! Beyond "no panic, no hang, bounded memory": what is computed over time adds up.
 

@@ -9,8 +9,6 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::sh;
-
 /// Prints, by process: count and nanoseconds of each kind of event, and work whose call is there.
 const COUNT: &str = r"
 import gzip, json, sqlite3, sys

@@ -1,17 +1,20 @@
 //! Events of traces: the one parse that everything else about a trace comes from.
 //!
-//! Owns: [`traces`], and which formats have events. Because: tables over time and sums by calling context must be of the
-//! same events. Does not: know a format; each has a file beside this one.
+//! Owns: [`traces`], and which formats have events. Because: tables over time and sums by calling context must be of
+//! the same events. Does not: know a format; each has a file beside this one.
 
 use deepctx_profile::trace::Trace;
 
 use super::{ImportError, Kind, detect, kineto, plain, rocprof, xplane};
 
+/// The traces of a file, with the ids of their processes where a file has several.
+pub type ProcessTraces = Vec<(Option<u32>, Trace)>;
+
 /// Reads the events of a file: one trace, or one for each of its processes, with their ids.
 ///
 /// # Errors
 /// It is no trace, is damaged, is too large, or holds no event.
-pub fn traces(bytes: &[u8]) -> Result<(Vec<(Option<u32>, Trace)>, Kind), ImportError> {
+pub fn traces(bytes: &[u8]) -> Result<(ProcessTraces, Kind), ImportError> {
     let bytes = plain(bytes)?;
     let kind = detect(&bytes)?;
     let traces = of_kind(kind, &bytes)?;
@@ -22,7 +25,7 @@ pub fn traces(bytes: &[u8]) -> Result<(Vec<(Option<u32>, Trace)>, Kind), ImportE
 }
 
 /// Reads the events of a file whose format is known.
-pub(super) fn of_kind(kind: Kind, bytes: &[u8]) -> Result<Vec<(Option<u32>, Trace)>, ImportError> {
+pub(super) fn of_kind(kind: Kind, bytes: &[u8]) -> Result<ProcessTraces, ImportError> {
     let trace = match kind {
         Kind::Kineto => kineto::read(bytes)?,
         Kind::Rocprof => rocprof::read(bytes)?,

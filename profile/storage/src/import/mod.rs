@@ -40,11 +40,11 @@ use deepctx_common::reasons;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::profile::{Limits, Meta, Profile};
-use deepctx_profile::trace::{Job, Links, Trace};
+use deepctx_profile::trace::{Job, Links};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
 
-pub use events::traces;
+pub use events::{ProcessTraces, traces};
 
 /// Most bytes of a file, decompressed: a long `perf script` has hundreds of megabytes, a bomb has more.
 pub const BYTES_MAX: usize = 1 << 30;
@@ -208,7 +208,7 @@ pub fn read(bytes: &[u8], name: &str) -> Result<Imported, ImportError> {
 }
 
 /// Adds the traces of one file, which have one clock, and gives its length.
-fn add_traces(traces: Vec<(Option<u32>, Trace)>, profile: &mut Profile) -> Nanos {
+fn add_traces(traces: ProcessTraces, profile: &mut Profile) -> Nanos {
     let spans = traces.iter().filter_map(|(_, trace)| trace.span());
     let Some((first, last)) = spans.reduce(|(a, b), (c, d)| (a.min(c), b.max(d))) else { return Nanos(0) };
     if let Some(epoch) = traces.iter().find_map(|(_, trace)| trace.clock.epoch_ns) {

@@ -66,8 +66,8 @@ impl<'b> Database<'b> {
     /// It is none, or the list of its tables is damaged.
     pub(super) fn open(bytes: &'b [u8]) -> Result<Self> {
         let mut connection = Connection::open_in_memory()?;
-        // SAFETY: the slice lives as long as `bytes`, for `'b`. SQLite reads it through this connection only, which is a
-        // private field of a value that has `'b`, too, and is closed when that is dropped. Opened for reading, and
+        // SAFETY: the slice lives as long as `bytes`, for `'b`. SQLite reads it through this connection only, which is
+        // a private field of a value that has `'b`, too, and is closed when that is dropped. Opened for reading, and
         // without `FREEONCLOSE` and `RESIZEABLE`, it neither changes nor frees the memory.
         let forever: &'static [u8] = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
         connection.deserialize_bytes(MAIN_DB, forever)?;
@@ -114,8 +114,8 @@ impl<'b> Database<'b> {
         self.tables.keys().any(|table| table.starts_with(prefix))
     }
 
-    /// Gives each row of a table with these columns to `take`, which says whether it wants more. A column that the table
-    /// does not have is null in each.
+    /// Gives each row of a table with these columns to `take`, which says whether it wants more. A column that the
+    /// table does not have is null in each.
     pub(super) fn rows(
         &self,
         table: &str,
@@ -148,8 +148,8 @@ impl<'b> Database<'b> {
         }
     }
 
-    /// What finds the rows of a table one by one, by the value of a column that numbers them; `None` when the table does
-    /// not have that column, or `value`.
+    /// What finds the rows of a table one by one, by the value of a column that numbers them; `None` when the table
+    /// does not have that column, or `value`.
     pub(super) fn lookup(&self, table: &str, key: &str, value: &str) -> Result<Option<Lookup<'_>>> {
         let columns = self.tables.get(table);
         if columns.is_none_or(|columns| !columns.iter().any(|of| of == value)) {
@@ -189,8 +189,8 @@ impl<'b> Database<'b> {
             .into_iter()
             .map(|counter| {
                 let (mut now, mut most) = (0, 0);
-                // SAFETY: the connection is open for as long as `self`, is used by this thread alone, and the two numbers
-                // are there for the call.
+                // SAFETY: the connection is open for as long as `self`, is used by this thread alone, and the two
+                // numbers are there for the call.
                 let result = unsafe {
                     ffi::sqlite3_db_status(self.connection.handle(), counter, &raw mut now, &raw mut most, 0)
                 };

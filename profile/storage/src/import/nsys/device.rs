@@ -82,13 +82,14 @@ impl Reader<'_> {
 
     /// Synchronisations, with the records of the events that they wait for.
     pub(super) fn synchronisations(&mut self) -> Result<()> {
-        // By process and the number that an event has from one record to the next: its call, stream and context.
-        let mut records: FxHashMap<(usize, u64), (u64, Option<u64>, Option<u64>)> = FxHashMap::default();
+        // By process and the number that an event has from one record to the next.
+        let mut records: FxHashMap<(usize, u64), Record> = FxHashMap::default();
         let columns = ["globalPid", "eventSyncId", "correlationId", "streamId", "contextId"];
         self.table("CUPTI_ACTIVITY_KIND_CUDA_EVENT", &columns, |processes, row| {
             let number = processes.user(row.number(0))?;
             if let (Some(id @ 1..), Some(correlation)) = (row.number(1), row.number(2)) {
-                records.insert((number, id), (correlation, row.number(3), row.number(4)));
+                let (stream, context) = (row.number(3), row.number(4));
+                records.insert((number, id), Record { correlation, stream, context });
             }
             Ok(())
         })?;
@@ -107,7 +108,7 @@ impl Reader<'_> {
                 context.and_then(|context| process.contexts.get(&context)).copied().unwrap_or(told)
             };
             let device = device_of(row.number(4));
-            let recorded = record.and_then(|(_, stream, context)| Some((device_of(*context), (*stream)?)));
+            let recorded = record.and_then(|of| Some((device_of(of.context), of.stream?)));
             let waits_on_stream = matches!(kind, SyncKind::Stream | SyncKind::StreamWait);
             let stream = row.number(5).filter(|_| waits_on_stream);
             let row = Sync {
@@ -116,13 +117,20 @@ impl Reader<'_> {
                 begin,
                 duration,
                 correlation: row.number(6).unwrap_or(0),
-                record: record.map(|(correlation, ..)| *correlation),
+                record: record.map(|of| of.correlation),
                 recorded_on: recorded.map(|(device, stream)| process.stream(device, Some(stream))),
             };
             let row = process.trace.syncs.push(row);
             processes.added(row).map(drop)
         })
     }
+}
+
+/// The record of an event: its call, and where.
+struct Record {
+    correlation: u64,
+    stream: Option<u64>,
+    context: Option<u64>,
 }
 
 /// What is particular to work of one kind.
@@ -159,8 +167,8 @@ fn work(
     processes.added(op).map(drop)
 }
 
-/// The longest name that there is: with its template, without, or as the compiler writes it. The first versions have the
-/// text itself where later ones have its number.
+/// The longest name that there is: with its template, without, or as the compiler writes it. The first versions have
+/// the text itself where later ones have its number.
 fn kernel_name(
     processes: &mut Processes<'_>,
     number: usize,

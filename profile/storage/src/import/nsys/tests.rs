@@ -429,7 +429,7 @@ fn a_truncated_file_is_refused_with_its_size() {
 }
 
 #[test]
-fn pages_in_a_circle_end_a_table_at_the_first_repetition() {
+fn pages_in_a_circle_end_a_table() {
     let (whole, root) = many_kernels();
     let cells = children(&whole, root);
     let child = |bytes: &[u8], at: usize| <[u8; 4]>::try_from(&bytes[at..at + 4]).unwrap();
