@@ -112,7 +112,7 @@ mod tests {
             "Profiler overhead",
             "1.0% of one CPU, 18.0 MiB of memory",
             "  17.0 MiB  kernel: unwind rows",
-            " 100.0 KiB  names",
+            "   100 KiB  names",
         ];
         assert_eq!(texts, expect);
     }

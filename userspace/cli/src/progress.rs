@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn memory_is_listed_by_owner_and_adds_up() {
         let held = [Held::new("names", 3 << 20), Held::new("frames", 60 << 10), Held::new("other", 40 << 10)];
-        let lines = ["own memory, 3.1 MiB:", "   3.0 MiB  names", " 100.0 KiB  smaller parts"];
+        let lines = ["own memory, 3.10 MiB:", "  3.00 MiB  names", "   100 KiB  smaller parts"];
         assert_eq!(memory(&held), lines);
         assert!(memory(&[]).is_empty());
     }
