@@ -5,7 +5,9 @@
 //! catalogue; map files (a mapped file that is shortened ends the process).
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 
 use deepctx_address_space::{FileOffset, NoSymbol, Svma};
 use object::LittleEndian as LE;
@@ -16,9 +18,6 @@ use object::elf::{
 };
 use object::pod::slice_from_all_bytes;
 use rustc_hash::FxHashMap;
-
-pub use super::byte_source::ByteSource;
-use super::string_table::StringTable;
 
 /// Most program headers; linkers write about a dozen.
 const SEGMENTS_MAX: u64 = 4096;
@@ -34,6 +33,42 @@ const DT_NEEDED: u64 = 1;
 const VERSIONS_MAX: usize = 4096;
 /// Most symbols of one name: static functions of several objects may share it.
 pub const SAME_NAME_MAX: usize = 16;
+
+/// Bytes that can be read at an offset: a file, or memory in tests.
+pub trait ByteSource {
+    /// Number of bytes.
+    fn size(&self) -> u64;
+    /// Exactly these bytes, or nothing.
+    fn read(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>>;
+}
+
+impl ByteSource for [u8] {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+
+    fn read(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>> {
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+        self.get(range).map(Cow::Borrowed)
+    }
+}
+
+impl ByteSource for File {
+    fn size(&self) -> u64 {
+        self.metadata().map_or(0, |metadata| metadata.len())
+    }
+
+    fn read(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>> {
+        let length = range.end.checked_sub(range.start)?;
+        // Checked before anything is allocated.
+        if range.end > self.size() {
+            return None;
+        }
+        let mut bytes = vec![0; usize::try_from(length).ok()?];
+        self.read_exact_at(&mut bytes, range.start).ok()?;
+        Some(Cow::Owned(bytes))
+    }
+}
 
 /// What a symbol stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,19 +173,27 @@ impl<'s, S: ByteSource + ?Sized> Image<'s, S> {
         index: &FxHashMap<&[u8], Vec<usize>>,
         found: &mut [Vec<Symbol>],
     ) -> Result<(), NoSymbol> {
-        let (bytes, mut strings) = self.symbol_table(section)?;
-        let symbols = whole_entries::<Sym64<LE>>(&bytes);
-        let versions = if exported { self.versions(&mut strings) } else { Versions::default() };
-        let mut named: Vec<(usize, SymbolKind, &[usize])> = Vec::new();
-        for i in by_name(symbols, |symbol| defined_kind(symbol).is_some()) {
-            let Some(kind) = defined_kind(&symbols[i]) else { continue };
-            if let Some(places) = index.get(strings.at(symbols[i].st_name.get(LE))) {
-                named.push((i, kind, places));
-            }
+        let strings = self.sections.get(section.sh_link.get(LE) as usize).ok_or(NoSymbol::CorruptElf)?;
+        if section.sh_size.get(LE) > TABLE_BYTES_MAX || strings.sh_size.get(LE) > TABLE_BYTES_MAX {
+            return Err(NoSymbol::TooLarge);
         }
-        named.sort_unstable_by_key(|(i, ..)| *i);
-        for (i, kind, places) in named {
-            let symbol = &symbols[i];
+        let bytes = self.section_bytes(section).ok_or(NoSymbol::CorruptElf)?;
+        let strings = self.section_bytes(strings).ok_or(NoSymbol::CorruptElf)?;
+        let symbols = whole_entries::<Sym64<LE>>(&bytes);
+        let versions = if exported { self.versions(&strings) } else { Versions::default() };
+        for (i, symbol) in symbols.iter().enumerate() {
+            let kind = match symbol.st_type() {
+                STT_FUNC | STT_NOTYPE => SymbolKind::Code,
+                STT_GNU_IFUNC => SymbolKind::Indirect,
+                STT_OBJECT => SymbolKind::Data,
+                _ => continue,
+            };
+            // An undefined symbol is another file's; an absolute one is a version, not code.
+            let section = symbol.st_shndx.get(LE);
+            if section == SHN_UNDEF || section == object::elf::SHN_ABS {
+                continue;
+            }
+            let Some(places) = index.get(c_string(&strings, symbol.st_name.get(LE))) else { continue };
             let svma = Svma(symbol.st_value.get(LE));
             for &place in places {
                 let same = &mut found[place];
@@ -171,27 +214,27 @@ impl<'s, S: ByteSource + ?Sized> Image<'s, S> {
     pub fn exported_code(&self, prefixes: &[String], most: usize) -> Result<Vec<(String, Symbol)>, NoSymbol> {
         let section = self.sections.iter().find(|section| section.sh_type.get(LE) == SHT_DYNSYM);
         let section = section.ok_or(NoSymbol::NoSymbolTable)?;
-        let (bytes, mut strings) = self.symbol_table(section)?;
-        let symbols = whole_entries::<Sym64<LE>>(&bytes);
-        let is_code =
-            |symbol: &Sym64<LE>| symbol.st_type() == STT_FUNC && symbol.st_shndx.get(LE) != SHN_UNDEF;
-        let mut named: Vec<(usize, String)> = Vec::new();
-        for i in by_name(symbols, is_code) {
-            let name = strings.at(symbols[i].st_name.get(LE));
-            if prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
-                && let Ok(name) = str::from_utf8(name)
-            {
-                named.push((i, name.to_owned()));
-            }
+        let strings = self.sections.get(section.sh_link.get(LE) as usize).ok_or(NoSymbol::CorruptElf)?;
+        if section.sh_size.get(LE) > TABLE_BYTES_MAX || strings.sh_size.get(LE) > TABLE_BYTES_MAX {
+            return Err(NoSymbol::TooLarge);
         }
-        named.sort_unstable();
+        let symbols = self.section_bytes(section).ok_or(NoSymbol::CorruptElf)?;
+        let strings = self.section_bytes(strings).ok_or(NoSymbol::CorruptElf)?;
         let mut found: Vec<(String, Symbol)> = Vec::new();
-        for (i, name) in named {
-            if found.len() < most && found.iter().all(|(other, _)| *other != name) {
-                let svma = Svma(symbols[i].st_value.get(LE));
-                let size = symbols[i].st_size.get(LE);
+        for symbol in whole_entries::<Sym64<LE>>(&symbols) {
+            if symbol.st_type() != STT_FUNC || symbol.st_shndx.get(LE) == SHN_UNDEF {
+                continue;
+            }
+            let name = c_string(&strings, symbol.st_name.get(LE));
+            if !prefixes.iter().any(|prefix| name.starts_with(prefix.as_bytes())) {
+                continue;
+            }
+            let (Ok(name), true) = (str::from_utf8(name), found.len() < most) else { continue };
+            if found.iter().all(|(other, _)| other != name) {
+                let svma = Svma(symbol.st_value.get(LE));
+                let size = symbol.st_size.get(LE);
                 let symbol = Symbol { svma, size, kind: SymbolKind::Code, version: None, exported: true };
-                found.push((name, symbol));
+                found.push((name.to_owned(), symbol));
             }
         }
         Ok(found)
@@ -200,43 +243,36 @@ impl<'s, S: ByteSource + ?Sized> Image<'s, S> {
     /// The libraries that the file needs (`DT_NEEDED`).
     pub fn needed(&self) -> Vec<String> {
         let dynamic = self.sections.iter().find(|section| section.sh_type.get(LE) == SHT_DYNAMIC);
-        let Some((dynamic, mut strings)) = dynamic.and_then(|section| self.symbol_table(section).ok()) else {
+        let Some((dynamic, strings)) = dynamic.and_then(|section| {
+            let strings = self.sections.get(section.sh_link.get(LE) as usize)?;
+            Some((self.section_bytes(section)?, self.section_bytes(strings)?))
+        }) else {
             return Vec::new();
         };
         let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let needed = dynamic.chunks_exact(16).filter(|entry| word(entry) == DT_NEEDED).take(NEEDED_MAX);
         needed
             .filter_map(|entry| u32::try_from(word(&entry[8..])).ok())
-            .map(|at| String::from_utf8_lossy(strings.at(at)).into_owned())
+            .map(|at| String::from_utf8_lossy(c_string(&strings, at)).into_owned())
             .collect()
     }
 
     /// True when the file imports this symbol.
     pub fn imports(&self, name: &str) -> bool {
         let section = self.sections.iter().find(|section| section.sh_type.get(LE) == SHT_DYNSYM);
-        let table = section.and_then(|section| self.symbol_table(section).ok());
-        table.is_some_and(|(bytes, mut strings)| {
-            let symbols = whole_entries::<Sym64<LE>>(&bytes);
-            let undefined = by_name(symbols, |symbol| symbol.st_shndx.get(LE) == SHN_UNDEF);
-            undefined.into_iter().any(|i| strings.at(symbols[i].st_name.get(LE)) == name.as_bytes())
+        let tables = section.and_then(|section| {
+            let strings = self.sections.get(section.sh_link.get(LE) as usize)?;
+            Some((self.section_bytes(section)?, self.section_bytes(strings)?))
+        });
+        tables.is_some_and(|(symbols, strings)| {
+            whole_entries::<Sym64<LE>>(&symbols).iter().any(|symbol| {
+                symbol.st_shndx.get(LE) == SHN_UNDEF
+                    && c_string(&strings, symbol.st_name.get(LE)) == name.as_bytes()
+            })
         })
     }
 
-    /// The bytes of a table of symbols or of dynamic entries, and the strings that they refer to.
-    fn symbol_table(
-        &self,
-        section: &SectionHeader64<LE>,
-    ) -> Result<(Cow<'s, [u8]>, StringTable<'s, S>), NoSymbol> {
-        let strings = self.sections.get(section.sh_link.get(LE) as usize).ok_or(NoSymbol::CorruptElf)?;
-        if section.sh_size.get(LE) > TABLE_BYTES_MAX || strings.sh_size.get(LE) > TABLE_BYTES_MAX {
-            return Err(NoSymbol::TooLarge);
-        }
-        let bytes = self.section_bytes(section).ok_or(NoSymbol::CorruptElf)?;
-        let strings = section_range(strings).filter(|range| range.end <= self.source.size());
-        Ok((bytes, StringTable::new(self.source, strings.ok_or(NoSymbol::CorruptElf)?)))
-    }
-
-    fn versions(&self, strings: &mut StringTable<'_, S>) -> Versions {
+    fn versions(&self, strings: &[u8]) -> Versions {
         let section = |kind| self.sections.iter().find(|section| section.sh_type.get(LE) == kind);
         let bytes_of = |kind| {
             let section = section(kind).filter(|section| section.sh_size.get(LE) <= TABLE_BYTES_MAX)?;
@@ -259,7 +295,7 @@ impl<'s, S: ByteSource + ?Sized> Image<'s, S> {
             };
             let name_at = at.saturating_add(word(12) as usize);
             if let Some(name) = definitions.get(name_at..).and_then(<[u8]>::first_chunk::<4>) {
-                let name = strings.at(u32::from_le_bytes(*name));
+                let name = c_string(strings, u32::from_le_bytes(*name));
                 if let Ok(name) = str::from_utf8(name) {
                     names.insert(half(4) & 0x7fff, name.into());
                 }
@@ -317,7 +353,11 @@ impl<'s, S: ByteSource + ?Sized> Image<'s, S> {
     }
 
     fn section_bytes(&self, section: &SectionHeader64<LE>) -> Option<Cow<'s, [u8]>> {
-        self.source.read(section_range(section).filter(|range| range.end - range.start <= TABLE_BYTES_MAX)?)
+        let (offset, size) = (section.sh_offset.get(LE), section.sh_size.get(LE));
+        if section.sh_type.get(LE) == SHT_NOBITS || size > TABLE_BYTES_MAX {
+            return None;
+        }
+        self.source.read(offset..offset.checked_add(size)?)
     }
 }
 
@@ -362,33 +402,6 @@ fn table<T: object::Pod + Clone, S: ByteSource + ?Sized>(
 fn whole_entries<T: object::Pod>(bytes: &[u8]) -> &[T] {
     let whole = bytes.len() - bytes.len() % size_of::<T>().max(1);
     slice_from_all_bytes(&bytes[..whole]).unwrap_or_default()
-}
-
-/// Where a section is in its file; `None` of one that has no bytes there.
-fn section_range(section: &SectionHeader64<LE>) -> Option<Range<u64>> {
-    let (offset, size) = (section.sh_offset.get(LE), section.sh_size.get(LE));
-    if section.sh_type.get(LE) == SHT_NOBITS { None } else { Some(offset..offset.checked_add(size)?) }
-}
-
-/// Numbers of the symbols that are `wanted`, in the order of their names in the string table.
-fn by_name(symbols: &[Sym64<LE>], wanted: impl Fn(&Sym64<LE>) -> bool) -> Vec<usize> {
-    let wanted = symbols.iter().zip(0u32..).filter(|(symbol, _)| wanted(symbol));
-    let mut places: Vec<(u32, u32)> = wanted.map(|(symbol, i)| (symbol.st_name.get(LE), i)).collect();
-    places.sort_unstable();
-    places.into_iter().map(|(_, i)| i as usize).collect()
-}
-
-/// What a symbol stands for, if it is defined in its file.
-fn defined_kind(symbol: &Sym64<LE>) -> Option<SymbolKind> {
-    let kind = match symbol.st_type() {
-        STT_FUNC | STT_NOTYPE => SymbolKind::Code,
-        STT_GNU_IFUNC => SymbolKind::Indirect,
-        STT_OBJECT => SymbolKind::Data,
-        _ => return None,
-    };
-    // An undefined symbol is another file's; an absolute one is a version, not code.
-    let section = symbol.st_shndx.get(LE);
-    (section != SHN_UNDEF && section != object::elf::SHN_ABS).then_some(kind)
 }
 
 /// The string at `offset`, empty when there is none.

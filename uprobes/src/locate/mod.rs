@@ -5,7 +5,6 @@
 //! looking in the wrong place. Does not: know which functions are worth a probe ([`crate::catalogue`]), or which
 //! processes are watched ([`crate::plan`]).
 
-mod byte_source;
 pub mod collector;
 pub mod elf;
 pub mod instruction;
@@ -13,6 +12,5 @@ pub mod libraries;
 pub mod reason;
 pub mod resolve;
 pub mod site;
-mod string_table;
 pub(crate) mod thread_local;
 pub mod usdt;
