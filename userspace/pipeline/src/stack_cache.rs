@@ -92,6 +92,9 @@ struct Generation {
     words: Vec<u8>,
 }
 
+/// What a stack takes beside its words.
+const ENTRY_BYTES: usize = size_of::<(u64, Entry)>();
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key: StackKey,
@@ -101,6 +104,11 @@ struct Entry {
 }
 
 impl Generation {
+    /// Bytes of what is in it.
+    fn bytes(&self) -> usize {
+        self.words.len() + self.entries.len() * ENTRY_BYTES
+    }
+
     fn get(&self, hash: u64, key: &StackKey, words: &[u8]) -> Option<CachedStack> {
         let entry = self.entries.get(&hash)?;
         let same = entry.key == *key && self.words[entry.begin as usize..][..entry.len as usize] == *words;
@@ -109,7 +117,7 @@ impl Generation {
 }
 
 impl StackCache {
-    /// A cache that keeps the words of at most `bytes` bytes of stacks.
+    /// A cache whose stacks take at most this many bytes, with their words and what they led to.
     pub(crate) fn new(bytes: usize) -> Self {
         // Places are 32-bit.
         let generation_bytes = (bytes / 2).min(u32::MAX as usize);
@@ -144,10 +152,11 @@ impl StackCache {
 
     /// Remembers a stack. One with the same hash is forgotten.
     pub(crate) fn put(&mut self, hash: u64, key: &StackKey, words: &[u8], stack: CachedStack) {
-        if words.len() > self.generation_bytes {
+        let bytes = words.len() + ENTRY_BYTES;
+        if bytes > self.generation_bytes {
             return;
         }
-        if self.young.words.len() + words.len() > self.generation_bytes {
+        if self.young.bytes() + bytes > self.generation_bytes {
             std::mem::swap(&mut self.young, &mut self.old);
             self.young.entries.clear();
             self.young.words.clear();
@@ -159,9 +168,7 @@ impl StackCache {
 
     /// Bytes in memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        let held = |of: &Generation| {
-            of.words.capacity() + table_bytes(of.entries.capacity(), size_of::<(u64, Entry)>())
-        };
+        let held = |of: &Generation| of.words.capacity() + table_bytes(of.entries.capacity(), ENTRY_BYTES);
         held(&self.young) + held(&self.old)
     }
 
@@ -191,7 +198,7 @@ mod tests {
 
     #[test]
     fn equal_hashes_of_different_stacks_are_told_apart() {
-        let mut stacks = StackCache::new(1 << 10);
+        let mut stacks = StackCache::new(1 << 12);
         stacks.put(7, &key(1), b"words", stack(3));
         assert_eq!(stacks.get(7, &key(1), b"words"), Some(stack(3)));
         assert_eq!(stacks.get(7, &key(1), b"other"), None);
@@ -200,19 +207,22 @@ mod tests {
 
     #[test]
     fn what_is_used_survives_and_what_is_not_is_forgotten() {
-        let mut stacks = StackCache::new(200);
+        let generation_bytes = 10 * (10 + ENTRY_BYTES);
+        let mut stacks = StackCache::new(2 * generation_bytes);
         for n in 0..100u64 {
             stacks.put(n, &key(1), &[n as u8; 10], stack(n as u32));
             assert_eq!(stacks.get(0, &key(1), &[0; 10]), Some(stack(0)), "after {n}");
         }
         assert_eq!(stacks.get(1, &key(1), &[1; 10]), None);
-        assert!(stacks.young.words.len() <= 100 && stacks.old.words.len() <= 100);
+        assert!(stacks.young.bytes() <= generation_bytes && stacks.old.bytes() <= generation_bytes);
     }
 
     #[test]
     fn a_stack_larger_than_the_cache_is_not_kept() {
-        let mut stacks = StackCache::new(20);
+        let mut stacks = StackCache::new(2 * (10 + ENTRY_BYTES));
         stacks.put(1, &key(1), &[0; 11], stack(1));
         assert_eq!(stacks.get(1, &key(1), &[0; 11]), None);
+        stacks.put(1, &key(1), &[0; 10], stack(1));
+        assert_eq!(stacks.get(1, &key(1), &[0; 10]), Some(stack(1)));
     }
 }
