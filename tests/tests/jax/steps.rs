@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::cli_support::expect_code;
-use crate::frameworks::{Samples, Target, capture, line, with_jax};
+use crate::frameworks::recording::record_until;
+use crate::frameworks::{Samples, Target, line, with_jax};
 
 const PROGRAM: &str = "jax_steps.py";
 const OPTIONS: [&str; 4] = ["--probe", "operators", "-F", "499"];
@@ -67,6 +68,19 @@ fn fits(kind: &str, instruction: &str) -> bool {
     instruction.contains(opcode)
 }
 
+/// Most samples in steps are named, and there are some of each kind that can be checked: those from before the probes
+/// were there are few by then.
+fn is_long_enough(samples: &Samples) -> bool {
+    let (mut all, mut named) = (0, 0);
+    for (stack, count) in samples.iter() {
+        let Some(step) = step(stack) else { continue };
+        all += count;
+        named += if step.above.len() > 1 { count } else { 0 };
+    }
+    let checked = ["TypedMatMul<int,", "TypedMatMul<std::complex<float>,", ";region_"];
+    named * 100 >= all * 75 && checked.iter().all(|function| samples.with(&[UNIT, function]) > 30)
+}
+
 #[test]
 fn each_thunk_matches_the_code_running_in_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -74,7 +88,7 @@ fn each_thunk_matches_the_code_running_in_it() {
     let dump = folder.path().join("dump");
     command.current_dir(folder.path()).env("XLA_FLAGS", "--xla_dump_to=dump");
     let target = Target::start(&mut command);
-    let (_folder, file) = capture(&target, 14, &OPTIONS, || {});
+    let (_folder, file) = record_until(&target, &OPTIONS, |file| is_long_enough(&Samples::of(file)));
     let samples = Samples::of(&file);
     let instructions = dumped(&dump);
     let (mut all, mut named, mut checked) = (0, 0, BTreeMap::<&str, u64>::new());
@@ -110,7 +124,6 @@ fn each_thunk_matches_the_code_running_in_it() {
     println!(
         "| {named} of {all} samples in steps have module and name; checked by what runs in them: {checked:?}"
     );
-    // Some are from before the probes were there, which a busy machine takes seconds to place.
     assert!(named * 100 >= all * 70, "{named} of {all}: {samples}");
     assert!(
         [" s32[", " c64[", "sort"].iter().all(|kind| checked.get(kind).is_some_and(|n| *n > 20)),
@@ -129,12 +142,18 @@ fn without_a_dump_steps_have_their_module_and_name() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut command) = with_jax(PROGRAM) else { return };
     let target = Target::start(command.current_dir(folder.path()));
-    let (_folder, file) = capture(&target, 10, &OPTIONS, || {});
+    let modules =
+        [("jit_products", "DotThunk"), ("jit_sorts", "SortThunk"), ("jit_others", "CustomCallThunk")];
+    let count = |samples: &Samples, (module, kind): (&str, &str)| {
+        samples.with(&[&format!("{UNIT}{module}];"), &format!(";{KIND}{kind};")])
+    };
+    let (_folder, file) = record_until(&target, &OPTIONS, |file| {
+        let samples = Samples::of(file);
+        modules.iter().all(|step| count(&samples, *step) > 0)
+    });
     let samples = Samples::of(&file);
-    for (module, kind) in
-        [("jit_products", "DotThunk"), ("jit_sorts", "SortThunk"), ("jit_others", "CustomCallThunk")]
-    {
-        let there = samples.with(&[&format!("{UNIT}{module}];"), &format!(";{KIND}{kind};")]);
+    for (module, kind) in modules {
+        let there = count(&samples, (module, kind));
         let all = samples.with(&[&format!(";{KIND}{kind};")]);
         println!("| {there} of {all} samples in {kind} are of {module}");
         assert!(there > 0, "{samples}");
