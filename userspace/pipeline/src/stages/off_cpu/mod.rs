@@ -148,8 +148,7 @@ impl OffCpu {
             match ended {
                 Some(end) => {
                     entry.remove();
-                    enter_last(profile, context, id.began_ns, id, end);
-                    self.spans.add(span(id, pid, context, SpanEnd::At(end.at_ns), end.wake_up));
+                    self.close(id, pid, context, id.began_ns, end, profile);
                 }
                 None => *entry.get_mut() = Wait::Open { pid, context, entered_ns: id.began_ns },
             }
@@ -166,9 +165,9 @@ impl OffCpu {
         match entry.get_mut() {
             Wait::Unresolved { ended, .. } => *ended = Some(end),
             Wait::Open { pid, context, entered_ns } => {
-                enter_last(profile, *context, *entered_ns, id, end);
-                self.spans.add(span(id, *pid, *context, SpanEnd::At(end.at_ns), end.wake_up));
+                let (pid, context, entered_ns) = (*pid, *context, *entered_ns);
                 entry.remove();
+                self.close(id, pid, context, entered_ns, end, profile);
             }
         }
         true
@@ -183,7 +182,20 @@ impl OffCpu {
         end: WaitEnd,
         profile: &mut Profile,
     ) {
-        enter_last(profile, context, id.began_ns, id, end);
+        self.close(id, pid, context, id.began_ns, end, profile);
+    }
+
+    /// A wait is over: enters what is not in the profile yet, and keeps the event.
+    fn close(
+        &mut self,
+        id: WaitId,
+        pid: u32,
+        context: Context,
+        entered_ns: u64,
+        end: WaitEnd,
+        profile: &mut Profile,
+    ) {
+        enter_last(profile, context, entered_ns, id, end);
         self.spans.add(span(id, pid, context, SpanEnd::At(end.at_ns), end.wake_up));
     }
 
