@@ -27,6 +27,7 @@ use super::job::{self, Job};
 use super::links::AttachMethod;
 use super::load::Loaded;
 use super::message::Message;
+use super::perf_event;
 use super::prepare::Prepared;
 use super::probes::{self, Probes, TensorRequests};
 use super::programs::Programs;
@@ -77,6 +78,7 @@ impl Capture {
         let named = targets::find(&config.targets, false)?;
         require_capabilities()?;
         require_address_space()?;
+        require_open_files()?;
         prepare_this_process();
 
         let began_ns = monotonic_ns();
@@ -312,6 +314,22 @@ fn require_address_space() -> Result<(), CaptureError> {
     let most_mib = most >> 20;
     if most_mib < ADDRESS_SPACE_MIB {
         return Err(CaptureError::TooLittleAddressSpace { needed_mib: ADDRESS_SPACE_MIB, most_mib });
+    }
+    Ok(())
+}
+
+/// Files that a capture holds open at least: programs, maps, readers, and a small target's probes.
+const OPEN_FILES: u64 = 256;
+
+/// Files for each CPU: its sampling event, and that of probes which count.
+const OPEN_FILES_PER_CPU: u64 = 2;
+
+fn require_open_files() -> Result<(), CaptureError> {
+    let Some(most) = getrlimit(Resource::Nofile).maximum else { return Ok(()) };
+    let cpus = perf_event::online_cpus().map_or(1, |cpus| cpus.len());
+    let needed = OPEN_FILES + OPEN_FILES_PER_CPU * cpus as u64;
+    if most < needed {
+        return Err(CaptureError::TooFewOpenFiles { needed, most });
     }
     Ok(())
 }

@@ -3,10 +3,11 @@
 //! Owns: the checks, and the hints of a capture that could not start. Because: a profiler that does not start must say
 //! why, and what its user can change. Does not: print, or change anything.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Resource, getrlimit};
+use rustix::io::Errno;
 
 use super::arch::HERE;
 use super::perf_event::{self, Clock};
@@ -262,15 +263,12 @@ pub(super) const BTF_HINT: &str =
 /// What to do where the cause is not known.
 pub(super) const DOCTOR_HINT: &str = "`deepctx-bpf doctor` shows what this machine lacks";
 
-/// Files that a capture holds open at least, of programs, maps and events, on a machine with few CPUs.
-const OPEN_FILES: u64 = 256;
+/// What to do where no more files may be opened.
+pub(super) const OPEN_FILES_HINT: &str = "raise `ulimit -n`: this process may open no more files";
 
-/// What to do where this process may open too few files; `None` where it may open enough.
-pub(super) fn open_files_hint() -> Option<String> {
-    let most = getrlimit(Resource::Nofile).maximum?;
-    (most < OPEN_FILES).then(|| {
-        format!("this process may open {most} files, and a capture takes some hundred: raise `ulimit -n`")
-    })
+/// Whether this error is that no more files may be opened. libbpf-rs gives the number in its text alone.
+pub(super) fn is_out_of_files(error: &impl fmt::Display) -> bool {
+    format!("{error:#}").contains(&format!("(os error {})", Errno::MFILE.raw_os_error()))
 }
 
 /// What to do about a kernel that is too old.

@@ -91,6 +91,14 @@ pub enum CaptureError {
         /// What it may have.
         most_mib: u64,
     },
+    /// Whoever started this process lets it open fewer files than a capture takes.
+    #[error("a capture takes {needed} open files, and this process may have {most}")]
+    TooFewOpenFiles {
+        /// What it takes at least.
+        needed: u64,
+        /// What it may have.
+        most: u64,
+    },
     /// The kernel has no type information (BTF).
     #[error("the kernel offers no type information (/sys/kernel/btf/vmlinux)")]
     NoBtf {
@@ -164,11 +172,13 @@ impl CaptureError {
                 Some(format!("it takes {capability}: `deepctx-bpf doctor` shows what this machine lacks"))
             }
             Self::TooLittleAddressSpace { .. } => Some("raise `ulimit -v`".into()),
+            Self::TooFewOpenFiles { .. } => Some(doctor::OPEN_FILES_HINT.into()),
             Self::NoBtf { .. } | Self::NoKernelField { .. } => Some(doctor::BTF_HINT.into()),
             Self::KernelTooOld { .. } => Some(doctor::newer_kernel_hint()),
-            Self::Verifier { .. } | Self::Load(_) => {
-                Some(doctor::open_files_hint().unwrap_or_else(|| doctor::DOCTOR_HINT.into()))
+            Self::Load(LoadError::Kernel { source, .. }) if doctor::is_out_of_files(source) => {
+                Some(doctor::OPEN_FILES_HINT.into())
             }
+            Self::Verifier { .. } | Self::Load(_) => Some(doctor::DOCTOR_HINT.into()),
             Self::Sampling { clock, frequency_hz, .. } => {
                 Some(doctor::perf_event_hint(*clock, *frequency_hz))
             }
@@ -194,7 +204,7 @@ impl CaptureError {
             }
             Self::ProcessUnreadable { reason, .. } => reason.reason().helps.map(str::to_owned),
             Self::Table(_) => None,
-            Self::Io { .. } => doctor::open_files_hint(),
+            Self::Io { source, .. } => doctor::is_out_of_files(source).then(|| doctor::OPEN_FILES_HINT.into()),
         }
     }
 

@@ -66,6 +66,9 @@ impl Failure {
     /// An I/O error about an object. A reader that went away (`| head`) is not reported.
     pub fn io(object: impl fmt::Display, error: &io::Error) -> Self {
         let failure = Self::new(format_args!("{object}: {error}"));
+        if error.raw_os_error() == Some(libc::EMFILE) {
+            return failure.hint("raise `ulimit -n`: this process may open no more files");
+        }
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self { quiet: true, ..failure },
             io::ErrorKind::PermissionDenied => {

@@ -60,6 +60,9 @@ impl StoreError {
                     "write to a folder that you may write to, with -o"
                 }
                 io::ErrorKind::NotFound => "create the folder that shall hold the profile first",
+                _ if source.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {
+                    "raise `ulimit -n`: this process may open no more files"
+                }
                 _ => return None,
             },
             StoreError::Open(error) => return error.hint(),
