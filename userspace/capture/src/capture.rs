@@ -77,8 +77,7 @@ impl Capture {
         // Targets first: a mistyped pid should not be answered by a missing privilege. Children come later.
         let named = targets::find(&config.targets, false)?;
         require_capabilities()?;
-        require_address_space()?;
-        require_open_files()?;
+        require_limits()?;
         prepare_this_process();
 
         let began_ns = monotonic_ns();
@@ -308,6 +307,12 @@ fn require_capabilities() -> Result<(), CaptureError> {
 
 /// Address space that a capture takes: an allocation that fails later would end the program.
 const ADDRESS_SPACE_MIB: u64 = 512;
+
+/// What whoever started this process lets it have.
+fn require_limits() -> Result<(), CaptureError> {
+    require_address_space()?;
+    require_open_files()
+}
 
 fn require_address_space() -> Result<(), CaptureError> {
     let Some(most) = getrlimit(Resource::As).current else { return Ok(()) };
