@@ -109,8 +109,9 @@ pub fn record(arguments: &RecordArgs) -> Result<Recorded, Failure> {
     summarize(&arguments.output, &output, &ended);
     let status = &ended.finished.status;
     if let Some(error) = &status.write_error {
-        return Err(Failure::new(error)
-            .hint("what was written before can be opened; free some space and record again"));
+        return Err(Failure::new(error).hint(
+            "what was written before can be opened; record again where there is space, on a disk that works",
+        ));
     }
     if arguments.pack {
         output.pack()?;

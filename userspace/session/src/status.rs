@@ -48,7 +48,8 @@ pub struct Status {
     pub over: bool,
     /// Messages of the capture for the user, newest last.
     pub notices: Vec<String>,
-    /// Why a sink failed last: the store or the raw copy could not be written. The capture goes on in memory.
+    /// Why the store or the raw copy could not be written, unless a later attempt wrote everything. The capture goes
+    /// on in memory.
     pub write_error: Option<String>,
     /// What became of single events; `None` until the trace is written, or without one.
     pub traced: Option<RecordedAccount>,

@@ -64,6 +64,8 @@ pub(crate) struct Worker {
     scans: ScanCounters,
     /// When to find out next who holds the profiler's memory.
     memory_due: Option<Instant>,
+    /// Error of a write that is tried again.
+    retried: Option<String>,
 }
 
 impl Worker {
@@ -90,6 +92,7 @@ impl Worker {
             executables: 0,
             scans: ScanCounters::default(),
             memory_due: None,
+            retried: None,
         }
     }
 
@@ -356,12 +359,26 @@ impl Worker {
         // A sink may take long; whoever asks meanwhile gets the new figures.
         lock(&self.shared.status).clone_from(&self.status);
         let elapsed = self.started.elapsed();
+        let mut mended = false;
         for sink in &mut self.sinks {
             self.shared.progress.fetch_add(1, Ordering::Relaxed);
             let state = State { profile, newest, status: &self.status, elapsed };
-            if let Err(error) = method(&mut **sink, &state) {
-                self.status.write_error = Some(error.to_string());
+            match method(&mut **sink, &state) {
+                Err(error) => {
+                    let text = error.to_string();
+                    if matches!(error, SinkError::Store(_)) {
+                        self.retried.get_or_insert_with(|| text.clone());
+                        self.status.write_error.get_or_insert(text);
+                    } else {
+                        self.status.write_error = Some(text);
+                    }
+                }
+                Ok(()) => mended |= sink.has_mended(),
             }
+        }
+        if mended && let Some(error) = self.retried.take() {
+            self.status.write_error.take_if(|shown| *shown == error);
+            self.status.add_notice(format!("{error}; a later attempt succeeded, and nothing is missing"));
         }
         self.publish();
     }

@@ -24,7 +24,7 @@ pub enum StoreError {
         source: io::Error,
     },
     /// A file of the profile could not be written. What was flushed before is unharmed.
-    #[error("cannot write `{path}`: {source}; what was written before is complete and can be opened")]
+    #[error("cannot write `{path}`: {source}")]
     Write {
         /// The file.
         path: PathBuf,

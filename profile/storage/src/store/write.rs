@@ -228,7 +228,12 @@ impl Writer {
         if let Err(error) = manifest.write(&folder) {
             // Only what was just made; when even that fails the folder stays, empty.
             _ = parent.remove_folder(name, &folder);
-            return Err(error);
+            return Err(match error {
+                StoreError::Write { source, .. } => {
+                    StoreError::Create { path: folder.path().to_owned(), source }
+                }
+                error => error,
+            });
         }
         Ok(Writer { folder: Arc::new(folder), manifest, written: Written::new(), attempt: 0 })
     }

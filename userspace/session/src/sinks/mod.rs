@@ -51,6 +51,11 @@ pub trait Sink: Debug + Send {
         Ok(())
     }
 
+    /// Whether nothing is missing any more because of the errors that it returned until now; true once.
+    fn has_mended(&mut self) -> bool {
+        false
+    }
+
     /// What it holds in memory, for the account of the profiler's own cost; `None` for next to nothing.
     fn memory(&self) -> Option<Held> {
         None

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use deepctx_capture::supervisor::{defect_for_tests, message};
 use deepctx_common::memory::Held;
-use deepctx_storage::store::{Merged, Writer};
+use deepctx_storage::store::{Merged, StoreError, Writer};
 
 use super::{Sink, SinkError, State};
 
@@ -22,6 +22,10 @@ pub struct StoreSink {
     merging: Option<JoinHandle<Merged>>,
     /// Merges that stopped because of a defect.
     defects: usize,
+    /// The last flush failed; what it was to write is written by the next one.
+    behind: bool,
+    /// A flush failed, and one after it has written everything.
+    mended: bool,
 }
 
 /// After so many defects, files are not merged any more. The profile is whole without it, in more files.
@@ -30,7 +34,15 @@ const DEFECTS_MAX: usize = 2;
 impl StoreSink {
     /// Writes through `writer` once per `interval`.
     pub fn new(writer: Writer, interval: Duration) -> Self {
-        Self { writer, interval, next_flush: Instant::now() + interval, merging: None, defects: 0 }
+        Self {
+            writer,
+            interval,
+            next_flush: Instant::now() + interval,
+            merging: None,
+            defects: 0,
+            behind: false,
+            mended: false,
+        }
     }
 
     /// Takes over the merged file if it is ready, or waits for it.
@@ -46,6 +58,13 @@ impl StoreSink {
             }
         }
         Ok(())
+    }
+
+    /// Takes account of what a flush or the end of the profile gave.
+    fn wrote(&mut self, result: Result<(), StoreError>) -> Result<(), StoreError> {
+        self.mended |= self.behind && result.is_ok();
+        self.behind = result.is_err();
+        result
     }
 
     /// Starts to merge files, if there are enough of them and no merge is running.
@@ -73,11 +92,16 @@ impl Sink for StoreSink {
         }
         let merged = self.adopt_merged(false);
         let flushed = self.writer.flush(state.profile, state.newest);
+        let flushed = self.wrote(flushed);
         self.start_merging();
         // Counted from now, not from when it was due: a slow disk must not be written to without pause.
         self.next_flush = Instant::now() + self.interval;
         flushed?;
         merged
+    }
+
+    fn has_mended(&mut self) -> bool {
+        std::mem::take(&mut self.mended)
     }
 
     fn memory(&self) -> Option<Held> {
@@ -86,7 +110,8 @@ impl Sink for StoreSink {
 
     fn on_finish(&mut self, state: &State<'_>) -> Result<(), SinkError> {
         let merged = self.adopt_merged(true);
-        self.writer.finish(state.profile, state.newest)?;
+        let finished = self.writer.finish(state.profile, state.newest);
+        self.wrote(finished)?;
         merged
     }
 }
