@@ -12,7 +12,7 @@ use deepctx_profile::profile::Meta;
 use deepctx_profile::units::Time;
 use deepctx_profile::view::Request;
 use deepctx_storage::store::Writer;
-use deepctx_tui::{Options as Screen, Outcome};
+use deepctx_tui::{Options as TuiOptions, Outcome};
 
 use super::destination::Destination;
 use super::failure::{Done, Failure, store_failure};
@@ -101,7 +101,7 @@ fn watch(
     let save_kept = flight.as_ref().map(|askers| Arc::clone(&askers.key));
     let drawing = std::thread::Builder::new().name("screen".into()).spawn(move || {
         let (left, stop) = for_screen;
-        let options = Screen {
+        let options = TuiOptions {
             request,
             tab,
             signs,
@@ -109,7 +109,7 @@ fn watch(
             save_kept,
             follows_device,
             stop,
-            ..Screen::default()
+            ..TuiOptions::default()
         };
         // Also when it stops because of a defect: nobody could end the capture by a key.
         let _leaving = SetWhenDropped(left);
