@@ -77,13 +77,27 @@ impl ModelTable {
 
     /// Field of the document that holds it.
     pub const fn field(self) -> &'static str {
+        self.texts().0
+    }
+
+    /// Its name as an option's value.
+    pub const fn name(self) -> &'static str {
+        self.texts().1
+    }
+
+    /// What it is of, in a few words.
+    pub const fn subject(self) -> &'static str {
+        self.texts().2
+    }
+
+    const fn texts(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            ModelTable::Totals => "totals",
-            ModelTable::Layers => "layers",
-            ModelTable::LayerTypes => "layer_types",
-            ModelTable::Stages => "stages",
-            ModelTable::Kernels => "kernels",
-            ModelTable::KernelNames => "kernel_names",
+            ModelTable::Totals => ("totals", "totals", "The whole model"),
+            ModelTable::Layers => ("layers", "layers", "Layers"),
+            ModelTable::LayerTypes => ("layer_types", "layer-types", "Layers by type"),
+            ModelTable::Stages => ("stages", "stages", "Thirds of the layers, by index"),
+            ModelTable::Kernels => ("kernels", "kernels", "Kernels by layer"),
+            ModelTable::KernelNames => ("kernel_names", "kernel-names", "Kernels by name"),
         }
     }
 }
