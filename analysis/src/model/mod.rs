@@ -77,27 +77,30 @@ impl ModelTable {
 
     /// Field of the document that holds it.
     pub const fn field(self) -> &'static str {
-        self.texts().0
+        match self {
+            ModelTable::Totals => "totals",
+            ModelTable::Layers => "layers",
+            ModelTable::LayerTypes => "layer_types",
+            ModelTable::Stages => "stages",
+            ModelTable::Kernels => "kernels",
+            ModelTable::KernelNames => "kernel_names",
+        }
     }
 
-    /// Its name as an option's value.
-    pub const fn name(self) -> &'static str {
-        self.texts().1
+    /// The same as a user writes it.
+    pub fn name(self) -> String {
+        self.field().replace('_', "-")
     }
 
     /// What it is of, in a few words.
     pub const fn subject(self) -> &'static str {
-        self.texts().2
-    }
-
-    const fn texts(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            ModelTable::Totals => ("totals", "totals", "The whole model"),
-            ModelTable::Layers => ("layers", "layers", "Layers"),
-            ModelTable::LayerTypes => ("layer_types", "layer-types", "Layers by type"),
-            ModelTable::Stages => ("stages", "stages", "Thirds of the layers, by index"),
-            ModelTable::Kernels => ("kernels", "kernels", "Kernels by layer"),
-            ModelTable::KernelNames => ("kernel_names", "kernel-names", "Kernels by name"),
+            ModelTable::Totals => "The whole model",
+            ModelTable::Layers => "Layers",
+            ModelTable::LayerTypes => "Layers by type",
+            ModelTable::Stages => "Thirds of the layers, by index",
+            ModelTable::Kernels => "Kernels by layer",
+            ModelTable::KernelNames => "Kernels by name",
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use deepctx_profile::profile::Meta;
@@ -99,7 +100,7 @@ fn watch(
     let for_screen = (Arc::clone(&left), Arc::clone(&stop));
     let (handles_signals, signals_handled) = crossbeam_channel::bounded(1);
     let save_kept = flight.as_ref().map(|askers| Arc::clone(&askers.key));
-    let drawing = std::thread::Builder::new().name("screen".into()).spawn(move || {
+    let drawing = thread::Builder::new().name("screen".into()).spawn(move || {
         let (left, stop) = for_screen;
         let options = TuiOptions {
             request,
@@ -136,17 +137,26 @@ fn watch(
     for notice in &ended.finished.status.notices {
         super::note(notice);
     }
+    keep(outcome, &ended, meta)?;
+    Ok(ended)
+}
+
+/// Saves the capture if the user chose to, or could not choose because the screen had a defect.
+fn keep(
+    outcome: thread::Result<Result<Outcome, Failure>>,
+    ended: &Ended,
+    meta: &Meta,
+) -> Result<(), Failure> {
     let outcome = outcome.map_err(|panic| {
         let because = message(panic.as_ref());
-        // Nobody could say whether to keep it.
-        let saved = save(&ended, meta);
+        let saved = save(ended, meta);
         let failure = Failure::new(format_args!("the screen stopped because of a defect ({because})"));
         saved.err().map_or(failure, |error| error)
     })??;
     if outcome == (Outcome::Quit { save: true }) {
-        save(&ended, meta)?;
+        save(ended, meta)?;
     }
-    Ok(ended)
+    Ok(())
 }
 
 /// Sets a flag at the end of a scope, however that is left.

@@ -2,8 +2,8 @@
 //!
 //! Owns: the files `trace-*.parquet` and their list `trace.json`. Because: events are a hundred times more than a
 //! profile and are written by a thread of their own, so their list is a file of its own: no flush of the profile waits
-//! for it, and no half-written one harms the profile. Does not: know what an event means, or hold names: events refer to
-//! contexts of the profile's tree.
+//! for it, and no half-written one harms the profile. Does not: know what an event means, or hold names: events refer
+//! to contexts of the profile's tree.
 //!
 //! ```text
 //!   run.dctx/

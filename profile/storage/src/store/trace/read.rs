@@ -1,7 +1,7 @@
 //! Reading a trace: its events by time, whatever file they are in.
 //!
-//! Owns: [`TraceReader`], which merges the files by time, and [`TraceGaps`]. Because: a trace may be larger than memory,
-//! and a damaged file must not take the others with it. Does not: write one.
+//! Owns: [`TraceReader`], which merges the files by time, and [`TraceGaps`]. Because: a trace may be larger than
+//! memory, and a damaged file must not take the others with it. Does not: write one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
