@@ -15,7 +15,7 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-use crate::findings::{self, Check, Finding, Findings, Gain, Place, Settings};
+use crate::findings::{self, Check, Finding, Findings, Gain, Location, Settings};
 use crate::phases::{Phases, step_cell};
 
 /// Draws conclusions from a profile `elapsed` after its capture began; zero when unknown.
@@ -56,7 +56,7 @@ fn row(profile: &Profile, finding: Finding) -> FindingRow {
     }
 }
 
-fn place_of(profile: &Profile, place: Place) -> FindingPlace {
+fn place_of(profile: &Profile, place: Location) -> FindingPlace {
     let strings = &profile.strings;
     // The context may end below the place: at the kernel that the line launched.
     let stack = profile.tree.stack(NodeId::from_number(place.context));

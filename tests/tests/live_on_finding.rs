@@ -84,9 +84,9 @@ fn a_short_recording_acts_at_its_end() {
     let output = program()
         .current_dir(folder.path())
         .args(["record", "--pid", &hot.0.id().to_string(), "--freq", "999", "-o", "run.dctx", "-d", "2s"])
-        .args(["--on-finding", "hotspot=run:touch told", "--on-finding", "hotspot=stop"])
+        .args(["--on-finding", "hotspot=run:touch reported", "--on-finding", "hotspot=stop"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    assert!(folder.path().join("told").exists(), "{}", stderr(&output));
+    assert!(folder.path().join("reported").exists(), "{}", stderr(&output));
 }

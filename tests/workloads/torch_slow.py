@@ -1,7 +1,7 @@
 """A training that waits for its data: samples are made in the process that trains, one after the other. Until killed.
 
-Because: this is what a DataLoader does unless it is told otherwise (docs/training-is-slow.md). Says `ready` before its
-first step.
+Because: this is what a DataLoader does by default (docs/training-is-slow.md). Says `ready` before its first
+step.
 """
 
 import torch

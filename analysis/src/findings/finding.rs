@@ -21,7 +21,7 @@ pub struct Finding {
     /// The conclusion in one sentence, with its numbers.
     pub title: String,
     /// Where it holds, largest share first.
-    pub places: Vec<Place>,
+    pub places: Vec<Location>,
     /// Name of the metric that shares are of.
     pub metric: Cow<'static, str>,
     /// Share of the metric that is affected.
@@ -133,7 +133,7 @@ impl Gain {
 /// What kind of place a finding is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum PlaceKind {
+pub enum LocationKind {
     /// A line of a Python function.
     Line,
     /// An operator of a framework.
@@ -148,9 +148,9 @@ pub enum PlaceKind {
 
 /// Where a finding holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Place {
+pub struct Location {
     /// What kind of place it is.
-    pub kind: PlaceKind,
+    pub kind: LocationKind,
     /// Its name: `train.py:step:30`, `aten::addmm`.
     pub name: String,
     /// Path of the source file with the line, or of the library; empty when unknown.

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::Subset;
 use facts::Facts;
 
-pub use finding::{Basis, Figure, Finding, Gain, Place, PlaceKind, Severity, UnknownSeverity};
+pub use finding::{Basis, Figure, Finding, Gain, Location, LocationKind, Severity, UnknownSeverity};
 pub use own_rule::OwnRule;
 pub use rule::{Outcome, Parameter, Rule};
 pub use rules::RULES;

@@ -41,7 +41,7 @@ pub(super) struct ModelContext {
     /// Number of the innermost operator's node; 0 for none.
     pub(super) operator: u32,
     /// Innermost Python function or range.
-    place: Option<FrameId>,
+    call_site: Option<FrameId>,
     /// Below an operator that convolves.
     pub(super) convolution: bool,
     /// Within the backward pass.
@@ -64,7 +64,8 @@ impl ModelContext {
 enum Meaning {
     #[default]
     Other,
-    Place,
+    /// A Python function or a range.
+    CallSite,
     Layer,
     Operator {
         convolution: bool,
@@ -106,7 +107,7 @@ impl ModelContexts {
             let mut at = ModelContext { operands: false, ..above };
             let meaning = meanings.get(node.frame.index()).copied().unwrap_or_default();
             match meaning {
-                Meaning::Place => at.place = Some(node.frame),
+                Meaning::CallSite => at.call_site = Some(node.frame),
                 Meaning::Operands => at.operands = true,
                 Meaning::Backward => at.backward = true,
                 Meaning::WithoutStack => at.without_stack = true,
@@ -119,7 +120,7 @@ impl ModelContexts {
             let key = match (kind, meaning) {
                 (LayerKind::Modules, Meaning::Layer) => Some((None, node.frame)),
                 (LayerKind::Operators, Meaning::Operator { .. }) if at.layer == 0 => {
-                    Some((at.place, node.frame))
+                    Some((at.call_site, node.frame))
                 }
                 _ => None,
             };
@@ -145,7 +146,7 @@ fn meaning(profile: &Profile, frame: &Frame) -> Meaning {
     let Frame::Operator { name } = frame else {
         return match frame {
             Frame::Layer { .. } => Meaning::Layer,
-            Frame::Python { .. } | Frame::Range { .. } => Meaning::Place,
+            Frame::Python { .. } | Frame::Range { .. } => Meaning::CallSite,
             _ => Meaning::Other,
         };
     };

@@ -86,6 +86,23 @@ impl ModelTable {
             ModelTable::KernelNames => "kernel_names",
         }
     }
+
+    /// The same as a user writes it.
+    pub fn name(self) -> String {
+        self.field().replace('_', "-")
+    }
+
+    /// What it is of, in a few words.
+    pub const fn subject(self) -> &'static str {
+        match self {
+            ModelTable::Totals => "The whole model",
+            ModelTable::Layers => "Layers",
+            ModelTable::LayerTypes => "Layers by type",
+            ModelTable::Stages => "Thirds of the layers, by index",
+            ModelTable::Kernels => "Kernels by layer",
+            ModelTable::KernelNames => "Kernels by name",
+        }
+    }
 }
 
 /// Every table of a model.

@@ -54,7 +54,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Wrong> {
     reader.blanks();
     parsed.inverted = reader.take("!");
     reader.blanks();
-    if parsed.inverted && reader.rest().starts_with('!') {
+    if parsed.inverted && reader.remaining().starts_with('!') {
         return Err(Wrong::at(reader.at, "`!` can only come once"));
     }
     let from_root = reader.take_word("^");
@@ -76,12 +76,12 @@ fn parts(reader: &mut Reader<'_>, parsed: &mut Parsed) -> Result<bool, Wrong> {
     loop {
         reader.blanks();
         let begin = reader.at;
-        if reader.rest().is_empty() {
+        if reader.remaining().is_empty() {
             return Ok(false);
         }
         if reader.take_word("$") {
             reader.blanks();
-            return match reader.rest() {
+            return match reader.remaining() {
                 "" => Ok(true),
                 _ => Err(Wrong::at(begin, "`$` is the leaf of a stack: it can only come last")),
             };
@@ -108,30 +108,30 @@ struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    fn rest(&self) -> &'t str {
+    fn remaining(&self) -> &'t str {
         self.text.get(self.at..).unwrap_or_default()
     }
 
     fn blanks(&mut self) {
-        self.at = self.text.len() - self.rest().trim_start().len();
+        self.at = self.text.len() - self.remaining().trim_start().len();
     }
 
     fn take(&mut self, what: &str) -> bool {
-        let is = self.rest().starts_with(what);
+        let is = self.remaining().starts_with(what);
         self.at += if is { what.len() } else { 0 };
         is
     }
 
     /// Takes a word that ends at a blank or with the query.
     fn take_word(&mut self, what: &str) -> bool {
-        let behind = self.rest().strip_prefix(what);
+        let behind = self.remaining().strip_prefix(what);
         let is = behind.is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
         is && self.take(what)
     }
 
     fn step(&mut self) -> Result<Step, Wrong> {
         let kind = self.kind()?;
-        let name = match self.rest().chars().next() {
+        let name = match self.remaining().chars().next() {
             Some(first) if first != '@' && !first.is_whitespace() => Some(self.text(&['@'])?),
             _ => None,
         };
@@ -143,7 +143,7 @@ impl<'t> Reader<'t> {
                 format!("expected a name behind `{kind}:`; `{kind}:*` is any of them"),
             ));
         }
-        match self.rest().chars().next() {
+        match self.remaining().chars().next() {
             Some(next) if !next.is_whitespace() => {
                 Err(Wrong::at(self.at, "expected a blank; a path that begins with / stands in quotes"))
             }
@@ -153,7 +153,7 @@ impl<'t> Reader<'t> {
 
     /// A kind with its colon. Two colons belong to a name: `aten::mm`.
     fn kind(&mut self) -> Result<Option<Kind>, Wrong> {
-        let rest = self.rest();
+        let rest = self.remaining();
         let end = rest.find(|c: char| c.is_whitespace() || matches!(c, ':' | '"' | '/' | '@'));
         let (word, behind) = rest.split_at(end.unwrap_or(rest.len()));
         if !behind.starts_with(':') || behind.starts_with("::") {
@@ -183,7 +183,7 @@ impl<'t> Reader<'t> {
             let unclosed = || Wrong::at(begin, "this regular expression does not end: expected a /");
             return compiled(&self.quoted('/').ok_or_else(unclosed)?, begin);
         }
-        let rest = self.rest();
+        let rest = self.remaining();
         let end = rest.find(|c: char| c.is_whitespace() || ends.contains(&c)).unwrap_or(rest.len());
         let word = &rest[..end];
         if word.is_empty() {
@@ -201,7 +201,7 @@ impl<'t> Reader<'t> {
     fn quoted(&mut self, end: char) -> Option<String> {
         let mut text = String::new();
         let mut escaped = false;
-        for (offset, c) in self.rest().char_indices() {
+        for (offset, c) in self.remaining().char_indices() {
             match c {
                 _ if escaped => {
                     if c != end {

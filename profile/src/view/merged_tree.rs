@@ -26,8 +26,8 @@ use crate::tree::{NodeId, Trie};
 enum BoxIdentity {
     /// By text alone: what text formats can express.
     Text,
-    /// By text, kind and place: two functions of one name in two files are two boxes.
-    Place,
+    /// By text, kind and location: two functions of one name in two files are two boxes.
+    Location,
 }
 
 /// What is written on a box.
@@ -117,7 +117,7 @@ pub(crate) struct RefreshScope<'a> {
 impl MergedTree {
     /// An empty tree of boxes that differ by text, kind or place.
     pub fn new(selection: Selection) -> Self {
-        Self::with(selection, BoxIdentity::Place)
+        Self::with(selection, BoxIdentity::Location)
     }
 
     /// An empty tree of boxes that differ by text alone, as text formats need it.
@@ -277,7 +277,7 @@ impl MergedTree {
             detail: String::new(),
         };
         let detail = frame.detail(&profile.strings, lines);
-        if self.identity == BoxIdentity::Place {
+        if self.identity == BoxIdentity::Location {
             label.detail = detail;
         } else {
             // The kind of the first frame with this text: only colours depend on it.

@@ -141,7 +141,7 @@ impl ProcessKernels {
 
     fn search(&mut self, phase: SearchPhase, mappings: &[Mapping]) {
         match phase {
-            SearchPhase::Known => {}
+            SearchPhase::Cached => {}
             SearchPhase::SmallFiles => self.search_files(mappings, SMALL_FILE),
             SearchPhase::LargeFiles => self.search_files(mappings, u64::MAX),
             SearchPhase::Memory => {
@@ -200,7 +200,7 @@ impl ProcessKernels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SearchPhase {
     /// The kernels known already.
-    Known,
+    Cached,
     SmallFiles,
     Memory,
     LargeFiles,
@@ -208,7 +208,7 @@ enum SearchPhase {
 
 impl SearchPhase {
     /// In order of cost.
-    const ALL: [Self; 4] = [Self::Known, Self::SmallFiles, Self::Memory, Self::LargeFiles];
+    const ALL: [Self; 4] = [Self::Cached, Self::SmallFiles, Self::Memory, Self::LargeFiles];
 }
 
 fn is_file(mapping: &Mapping) -> bool {

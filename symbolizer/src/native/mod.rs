@@ -108,8 +108,8 @@ pub struct Native {
     /// Calls of [`Self::trim`].
     trims: u64,
     counters: NativeCounters,
-    /// The missing reader was told.
-    told_no_reader: bool,
+    /// The missing reader was reported.
+    reported_no_reader: bool,
 }
 
 impl Native {
@@ -124,7 +124,7 @@ impl Native {
             clock: 0,
             trims: 0,
             counters: NativeCounters::default(),
-            told_no_reader: false,
+            reported_no_reader: false,
         }
     }
 
@@ -243,7 +243,7 @@ impl Native {
             tracing::debug!(module = module.index(), "symbols of a file are read later");
         } else {
             // Without readers no file has symbols, and they are asked for again and again.
-            if reason != NoSymbol::NoSymbolReader || !std::mem::replace(&mut self.told_no_reader, true) {
+            if reason != NoSymbol::NoSymbolReader || !std::mem::replace(&mut self.reported_no_reader, true) {
                 tracing::warn!(module = module.index(), reason = reason.key(), "a file gives no symbols");
             }
             self.counters.failed += 1;

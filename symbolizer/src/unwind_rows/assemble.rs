@@ -59,14 +59,24 @@ impl Slices {
         let of_debug = self.debug_frame.iter().map(|slice| slice.stats.get(Count::Frames)).sum();
         stats.add(Count::DebugFrames, of_debug);
 
-        let mut pieces = cover(&self.eh_frame, 0, &mut stats);
+        let (pieces, slices) = self.into_pieces(uncovered, &mut stats)?;
+        table_of(&pieces, &slices, limits, stats)
+    }
+
+    /// Pieces of all sources, sorted and disjoint, and the slices that they are of.
+    fn into_pieces(
+        self,
+        uncovered: Option<UncoveredCode<'_>>,
+        stats: &mut BuildStats,
+    ) -> Result<(Vec<Piece>, Vec<Slice>), NoTable> {
+        let mut pieces = cover(&self.eh_frame, 0, stats);
         let mut slices = self.eh_frame;
         if !self.debug_frame.is_empty() {
-            let more = cover(&self.debug_frame, slices.len(), &mut stats);
+            let more = cover(&self.debug_frame, slices.len(), stats);
             pieces = fill(&pieces, &more);
             slices.extend(self.debug_frame);
         }
-        pieces = with_runtimes(self.runtimes, pieces, &mut slices, &mut stats);
+        pieces = with_runtimes(self.runtimes, pieces, &mut slices, stats);
         let mut has_frames = !pieces.is_empty();
         if let Some((entry, text_end)) = self.entry.filter(|&(entry, _)| !covers(&pieces, entry)) {
             let end = entry.saturating_add(ENTRY_BYTES).min(text_end);
@@ -76,8 +86,8 @@ impl Slices {
             stats.add(Count::EntryMarked, 1);
         }
         let covered = pieces.iter().map(|piece| piece.from..piece.to);
-        if let Some(slice) = uncovered.and_then(|uncovered| uncovered.frames(covered, &mut stats)) {
-            let derived = cover(std::slice::from_ref(&slice), slices.len(), &mut stats);
+        if let Some(slice) = uncovered.and_then(|uncovered| uncovered.frames(covered, stats)) {
+            let derived = cover(std::slice::from_ref(&slice), slices.len(), stats);
             has_frames |= !derived.is_empty();
             pieces = fill(&pieces, &derived);
             slices.push(slice);
@@ -86,36 +96,45 @@ impl Slices {
         if !has_frames || pieces.is_empty() {
             return Err(NoTable::NoFrames);
         }
-
-        let mut interner = Interner::new(limits.rules);
-        let mut numbers = Vec::with_capacity(slices.len());
-        for slice in &slices {
-            let of_slice: Result<Vec<u16>, NoTable> =
-                slice.rules.iter().map(|&rule| interner.number(rule)).collect();
-            numbers.push(of_slice?);
-        }
-        let rows = slices.iter().map(|slice| slice.rows.len()).sum();
-        let mut pages = Pages::new(pieces[0].from, rows, limits);
-        let mut covered = pieces[0].from;
-        for piece in &pieces {
-            if piece.from - covered > PADDING_MAX {
-                pages.push(covered, NONE)?;
-            }
-            let slice = &slices[piece.slice as usize];
-            let frame = &slice.frames[piece.frame as usize];
-            pages.piece(piece, frame, &slice.rows[frame.rows()], &numbers[piece.slice as usize])?;
-            covered = piece.to;
-        }
-        pages.end(covered)?;
-        stats.add(Count::Rows, pages.rows as u64);
-        Ok(UnwindTable {
-            first_page: pages.first_page,
-            pages: pages.pages,
-            blocks: pages.blocks,
-            rules: interner.into_rules(),
-            stats,
-        })
+        Ok((pieces, slices))
     }
+}
+
+/// The table of these pieces, of which there is one at least.
+fn table_of(
+    pieces: &[Piece],
+    slices: &[Slice],
+    limits: &Limits,
+    mut stats: BuildStats,
+) -> Result<UnwindTable, NoTable> {
+    let mut interner = Interner::new(limits.rules);
+    let mut numbers = Vec::with_capacity(slices.len());
+    for slice in slices {
+        let of_slice: Result<Vec<u16>, NoTable> =
+            slice.rules.iter().map(|&rule| interner.number(rule)).collect();
+        numbers.push(of_slice?);
+    }
+    let rows = slices.iter().map(|slice| slice.rows.len()).sum();
+    let mut pages = Pages::new(pieces[0].from, rows, limits);
+    let mut covered = pieces[0].from;
+    for piece in pieces {
+        if piece.from - covered > PADDING_MAX {
+            pages.push(covered, NONE)?;
+        }
+        let slice = &slices[piece.slice as usize];
+        let frame = &slice.frames[piece.frame as usize];
+        pages.piece(piece, frame, &slice.rows[frame.rows()], &numbers[piece.slice as usize])?;
+        covered = piece.to;
+    }
+    pages.end(covered)?;
+    stats.add(Count::Rows, pages.rows as u64);
+    Ok(UnwindTable {
+        first_page: pages.first_page,
+        pages: pages.pages,
+        blocks: pages.blocks,
+        rules: interner.into_rules(),
+        stats,
+    })
 }
 
 /// `pieces` with what runtimes state in their gaps, and with what they mark in their place.

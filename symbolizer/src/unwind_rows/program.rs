@@ -33,6 +33,13 @@ pub(super) struct Cie {
     ra: Register,
 }
 
+impl Cie {
+    /// What its own instructions give one of the two registers.
+    fn initial_of(&self, register: Register) -> Saved {
+        if register == self.fp { self.initial.fp } else { self.initial.ra }
+    }
+}
+
 /// Runs programs. It is reused, so that nothing is allocated per frame.
 #[derive(Debug)]
 pub(super) struct Machine {
@@ -158,6 +165,14 @@ impl Machine {
         true
     }
 
+    fn remember(&mut self) -> Result<(), Bad> {
+        if self.remembered.len() == REMEMBERED_MAX {
+            return Err(Bad);
+        }
+        self.remembered.push((self.state, self.base));
+        Ok(())
+    }
+
     /// Applies one instruction that does not advance the location. Returns whether a column may have changed.
     #[inline]
     fn apply<'d, S: UnwindSection<Bytes<'d>>>(
@@ -190,20 +205,14 @@ impl Machine {
                 true
             }
             Cfi::RememberState => {
-                if self.remembered.len() == REMEMBERED_MAX {
-                    return Err(Bad);
-                }
-                self.remembered.push((self.state, self.base));
+                self.remember()?;
                 false
             }
             Cfi::RestoreState => {
                 (self.state, self.base) = self.remembered.pop().ok_or(Bad)?;
                 true
             }
-            Cfi::Restore { register } => {
-                let saved = if register == cie.fp { cie.initial.fp } else { cie.initial.ra };
-                self.set(register, cie, saved)
-            }
+            Cfi::Restore { register } => self.set(register, cie, cie.initial_of(register)),
             Cfi::Undefined { register } => self.set(register, cie, Saved::Undefined),
             Cfi::SameValue { register } => self.set(register, cie, Saved::Same),
             Cfi::OffsetExtendedSf { register, factored_offset } => {

@@ -68,15 +68,21 @@ fn fits(kind: &str, instruction: &str) -> bool {
     instruction.contains(opcode)
 }
 
-/// Most samples in steps are named, and there are some of each kind that can be checked: those from before the probes
-/// were there are few by then.
-fn is_long_enough(samples: &Samples) -> bool {
+/// Samples in steps, and those of them whose step has a name.
+fn in_steps(samples: &Samples) -> (u64, u64) {
     let (mut all, mut named) = (0, 0);
     for (stack, count) in samples.iter() {
         let Some(step) = step(stack) else { continue };
         all += count;
         named += if step.above.len() > 1 { count } else { 0 };
     }
+    (all, named)
+}
+
+/// Most samples in steps are named, and there are some of each kind that can be checked: those from before the probes
+/// were there are few by then.
+fn is_long_enough(samples: &Samples) -> bool {
+    let (all, named) = in_steps(samples);
     let checked = ["TypedMatMul<int,", "TypedMatMul<std::complex<float>,", ";region_"];
     named * 100 >= all * 75 && checked.iter().all(|function| samples.with(&[UNIT, function]) > 30)
 }
@@ -91,12 +97,11 @@ fn each_thunk_matches_the_code_running_in_it() {
     let (_folder, file) = record_until(&target, &OPTIONS, |file| is_long_enough(&Samples::of(file)));
     let samples = Samples::of(&file);
     let instructions = dumped(&dump);
-    let (mut all, mut named, mut checked) = (0, 0, BTreeMap::<&str, u64>::new());
+    let (all, named) = in_steps(&samples);
+    let mut checked = BTreeMap::<&str, u64>::new();
     for (stack, count) in samples.iter() {
         let Some(Step { kind, above, below }) = step(stack) else { continue };
-        all += count;
         let [unit, .., name] = above[..] else { continue };
-        named += count;
         let module = unit.trim_start_matches(UNIT).trim_end_matches(']');
         let what = instructions.get(&(module.to_owned(), name.to_owned()));
         let what = what.unwrap_or_else(|| panic!("{module} has no {name}: {stack}"));

@@ -55,15 +55,12 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
         }
         Action::SetMark | Action::ToggleDifference | Action::DropMark => change_mark(model, action),
         Action::Pin => pin::toggle(model),
-        Action::Search => prompt::begin_search(model),
-        Action::Filter => prompt::begin_filter(model),
-        Action::DropFilter => model.request.filter = None,
-        Action::Erase => prompt::erase(model),
-        Action::EraseAll => prompt::erase_all(model),
-        Action::Accept => match model.mode {
-            Mode::Metrics(at) => metrics::accept(model, at),
-            _ => prompt::accept(model),
-        },
+        Action::Search
+        | Action::Filter
+        | Action::DropFilter
+        | Action::Erase
+        | Action::EraseAll
+        | Action::Accept => change_prompt(model, action),
         Action::NextMatch => matches::next(model, true),
         Action::PreviousMatch => matches::next(model, false),
         Action::Sort => table::sort_by_next(model),
@@ -74,6 +71,21 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
     }
     keep_in_range(model);
     Effects::Redraw
+}
+
+/// What is searched for, or filtered by.
+fn change_prompt(model: &mut Model, action: Action) {
+    match action {
+        Action::Search => prompt::begin_search(model),
+        Action::Filter => prompt::begin_filter(model),
+        Action::DropFilter => model.request.filter = None,
+        Action::Erase => prompt::erase(model),
+        Action::EraseAll => prompt::erase_all(model),
+        _ => match model.mode {
+            Mode::Metrics(at) => metrics::accept(model, at),
+            _ => prompt::accept(model),
+        },
+    }
 }
 
 /// Changes which part of the profile is requested.

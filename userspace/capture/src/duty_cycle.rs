@@ -248,8 +248,13 @@ impl DutyCycle {
     }
 
     fn attach(&mut self, placed: &Placed) -> Vec<(ProbeSite, io::Error)> {
-        let attached =
-            links::attach(self.method, self.program.as_fd(), &placed.path, &placed.points, ProbeSide::Place);
+        let attached = links::attach(
+            self.method,
+            self.program.as_fd(),
+            &placed.path,
+            &placed.points,
+            ProbeSide::Instruction,
+        );
         self.links.extend(attached.links);
         attached.refused
     }
@@ -300,7 +305,7 @@ fn trap_ns(program: &OwnedFd, method: AttachMethod) -> io::Result<u64> {
     let point = ProbeSite { offset: offset_of_tried(path)?, cookie: NO_SITE, counter: 0 };
     let _counting = count_runs()?;
     let before = Runs::of(program);
-    let mut attached = links::attach(method, program.as_fd(), path, &[point], ProbeSide::Place);
+    let mut attached = links::attach(method, program.as_fd(), path, &[point], ProbeSide::Instruction);
     if let Some((_, error)) = attached.refused.pop() {
         return Err(error);
     }

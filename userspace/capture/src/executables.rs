@@ -164,7 +164,7 @@ impl Executables {
             return Located { bias: 0, table: Err(NoExecutable::Generated) };
         };
         let table = match self.generated.find(pid, mapping, surroundings, |id| tables.has(id)) {
-            FoundCode::Known(table) => table,
+            FoundCode::Resolved(table) => table,
             FoundCode::New(hash, table) => {
                 let placed = place(tables, &table.into(), 0, surroundings.user, now_ns);
                 self.generated.placed(pid, mapping, hash, placed.clone());

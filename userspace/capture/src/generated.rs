@@ -51,7 +51,7 @@ struct KnownMapping {
 /// What a look at a mapping gave.
 pub(super) enum Found {
     /// Its table is loaded, or there is none.
-    Known(Result<ExecutableId, NoExecutable>),
+    Resolved(Result<ExecutableId, NoExecutable>),
     /// A table that is not loaded yet, and the hash of what it was made from.
     New(u64, BuiltTable),
 }
@@ -177,7 +177,7 @@ impl Generated {
                     "looking at generated code of this user's processes takes too long; some of it is left out"
                 );
             }
-            return Found::Known(Err(NoExecutable::OverBudget));
+            return Found::Resolved(Err(NoExecutable::OverBudget));
         }
         let began = thread_cpu_time();
         let found = self.look(pid, mapping, process, is_loaded);
@@ -195,13 +195,13 @@ impl Generated {
     ) -> Found {
         let bytes = match Bytes::read(mapping, process) {
             Ok(bytes) => bytes,
-            Err(reason) => return Found::Known(Err(reason)),
+            Err(reason) => return Found::Resolved(Err(reason)),
         };
         let hash = bytes.hash();
         if let Some(known) = self.known.get(&(pid, mapping.begin.0)).filter(|known| known.hash == hash) {
             match &known.table {
                 Ok(id) if !is_loaded(*id) => {}
-                table => return Found::Known(table.clone()),
+                table => return Found::Resolved(table.clone()),
             }
         }
         let code = bytes.decode(mapping);
@@ -215,7 +215,7 @@ impl Generated {
             Err(reason) => {
                 // Looked at once more, it would say the same again.
                 self.placed(pid, mapping, hash, Err(reason.clone()));
-                Found::Known(Err(reason))
+                Found::Resolved(Err(reason))
             }
         }
     }

@@ -18,7 +18,7 @@ const ENVIRONMENT_BYTES_MAX: u64 = 1 << 20;
 /// Programs that start a rank and wait for it.
 const SHELLS: [&str; 5] = ["bash", "dash", "ksh", "sh", "zsh"];
 
-/// What a launcher tells its processes.
+/// What a launcher says to its processes, in their environment.
 #[derive(Debug)]
 struct Launcher {
     name: &'static str,

@@ -28,8 +28,8 @@ pub(crate) struct ProbeSite {
 /// Which side of a call is probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeSide {
-    /// When the instruction at the place is reached.
-    Place,
+    /// When the instruction is reached.
+    Instruction,
     /// When the function that begins there returns.
     Return,
 }

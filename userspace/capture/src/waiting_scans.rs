@@ -20,13 +20,13 @@ pub(crate) enum Urgency {
 }
 
 /// Where a process waits among those of its user: by urgency, then in the order of requests.
-type Place = (Urgency, u64);
+type QueuePosition = (Urgency, u64);
 
 /// Scans that wait.
 #[derive(Default)]
 pub(crate) struct WaitingScans {
-    /// The user and the place of each process.
-    processes: HashMap<u32, (u32, Place)>,
+    /// The user and the position of each process.
+    processes: HashMap<u32, (u32, QueuePosition)>,
     users: HashMap<u32, User>,
     requests: u64,
     /// When times were halved for the last time, `CLOCK_MONOTONIC` nanoseconds.
@@ -35,7 +35,7 @@ pub(crate) struct WaitingScans {
 
 #[derive(Default)]
 struct User {
-    waiting: BTreeMap<Place, u32>,
+    waiting: BTreeMap<QueuePosition, u32>,
     /// How long scans of this user's processes took.
     took_ns: u64,
 }

@@ -83,7 +83,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_LAUNCH_STACKS", default_value = "all")]
     pub launch_stacks: StackRate,
     /// With `--probe operators` or `--shapes`: how many operators get a stack as they begin; all are counted in any
-    /// case. Default: 100/s; without `native` frames none, then operators are those that other stacks show.
+    /// case. Default: 100/s. Without `native` frames it is none: operators are then seen in other stacks only.
     #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_OPERATOR_STACKS")]
     pub operator_stacks: Option<StackRate>,
     /// Record the sizes and types of these PyTorch operators' tensors, and the work and memory traffic that a model
@@ -165,7 +165,7 @@ pub enum Probe {
     Ranges,
     /// Who allocated the memory of PyTorch's tensors, how much of it is live, and what was live at its peak.
     Memory,
-    /// Whose work the threads of OpenMP (`libgomp`, `libomp`, `libiomp5`) do: it stands below the parallel region.
+    /// Work of OpenMP's threads (`libgomp`, `libomp`, `libiomp5`), below the code that began the parallel region.
     Openmp,
     /// Which tasks await the asyncio task that runs (CPython 3.11 and later), beside Python functions.
     Async,

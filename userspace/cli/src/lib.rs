@@ -52,6 +52,7 @@ pub mod run;
 pub mod sampling;
 pub mod screen;
 pub mod selection;
+mod standstill;
 pub mod step_marker;
 pub mod target;
 pub mod timeline;

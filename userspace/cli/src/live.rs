@@ -6,13 +6,14 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use deepctx_profile::profile::Meta;
 use deepctx_profile::units::Time;
 use deepctx_profile::view::Request;
 use deepctx_storage::store::Writer;
-use deepctx_tui::{Options as Screen, Outcome};
+use deepctx_tui::{Options as TuiOptions, Outcome};
 
 use super::destination::Destination;
 use super::failure::{Done, Failure, store_failure};
@@ -99,9 +100,9 @@ fn watch(
     let for_screen = (Arc::clone(&left), Arc::clone(&stop));
     let (handles_signals, signals_handled) = crossbeam_channel::bounded(1);
     let save_kept = flight.as_ref().map(|askers| Arc::clone(&askers.key));
-    let drawing = std::thread::Builder::new().name("screen".into()).spawn(move || {
+    let drawing = thread::Builder::new().name("screen".into()).spawn(move || {
         let (left, stop) = for_screen;
-        let options = Screen {
+        let options = TuiOptions {
             request,
             tab,
             signs,
@@ -109,7 +110,7 @@ fn watch(
             save_kept,
             follows_device,
             stop,
-            ..Screen::default()
+            ..TuiOptions::default()
         };
         // Also when it stops because of a defect: nobody could end the capture by a key.
         let _leaving = SetWhenDropped(left);
@@ -136,17 +137,26 @@ fn watch(
     for notice in &ended.finished.status.notices {
         super::note(notice);
     }
+    keep(outcome, &ended, meta)?;
+    Ok(ended)
+}
+
+/// Saves the capture if the user chose to, or could not choose because the screen had a defect.
+fn keep(
+    outcome: thread::Result<Result<Outcome, Failure>>,
+    ended: &Ended,
+    meta: &Meta,
+) -> Result<(), Failure> {
     let outcome = outcome.map_err(|panic| {
         let because = message(panic.as_ref());
-        // Nobody could say whether to keep it.
-        let saved = save(&ended, meta);
+        let saved = save(ended, meta);
         let failure = Failure::new(format_args!("the screen stopped because of a defect ({because})"));
         saved.err().map_or(failure, |error| error)
     })??;
     if outcome == (Outcome::Quit { save: true }) {
-        save(&ended, meta)?;
+        save(ended, meta)?;
     }
-    Ok(ended)
+    Ok(())
 }
 
 /// Sets a flag at the end of a scope, however that is left.

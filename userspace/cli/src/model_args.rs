@@ -3,6 +3,7 @@
 //! Owns: `--table`, `--peak-flops` and `--peak-bandwidth`. Because: these tables are asked for by themselves, and too
 //! wide for the one screen of a report. Does not: compute; `analysis` does.
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use deepctx_analysis::model::{ModelTable, Peaks};
 
@@ -15,7 +16,7 @@ pub struct ModelArgs {
     /// Print these tables of the model instead of the report: layers in the order in which they were first seen, their
     /// types, thirds of them, kernels by layer and by name, totals (docs/model.md).
     #[arg(long, value_name = "LIST", env = "DEEPCTX_REPORT_TABLE", value_delimiter = ',')]
-    pub table: Vec<TableName>,
+    pub table: Vec<Tables>,
     /// Operations per second that the device can do at most (`19.5T`), for the roofline. Without both peaks: those of
     /// the device, if its data sheet is known.
     #[arg(long, value_name = "RATE", env = "DEEPCTX_PEAK_FLOPS", requires = "peak_bandwidth", value_parser = rate)]
@@ -25,36 +26,46 @@ pub struct ModelArgs {
     pub peak_bandwidth: Option<f64>,
 }
 
-/// A table of the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TableName {
+/// Tables of the model by a value of `--table`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tables {
     /// All of them.
     All,
-    /// The whole model.
-    Totals,
-    /// Layers.
-    Layers,
-    /// Layers by type.
-    LayerTypes,
-    /// Thirds of the layers, by index.
-    Stages,
-    /// Kernels by layer.
-    Kernels,
-    /// Kernels by name.
-    KernelNames,
+    /// One.
+    One(ModelTable),
+}
+
+impl Tables {
+    const VALUES: [Tables; ModelTable::ALL.len() + 1] = {
+        let mut values = [Tables::All; ModelTable::ALL.len() + 1];
+        let mut at = 0;
+        while at < ModelTable::ALL.len() {
+            values[at + 1] = Tables::One(ModelTable::ALL[at]);
+            at += 1;
+        }
+        values
+    };
+}
+
+impl ValueEnum for Tables {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::VALUES
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            Tables::All => PossibleValue::new("all").help("All of them"),
+            Tables::One(table) => PossibleValue::new(table.name()).help(table.subject()),
+        })
+    }
 }
 
 impl ModelArgs {
     /// The tables that are asked for; empty when none is.
     pub fn tables(&self) -> Vec<ModelTable> {
-        let table = |name: &TableName| match name {
-            TableName::All => None,
-            TableName::Totals => Some(ModelTable::Totals),
-            TableName::Layers => Some(ModelTable::Layers),
-            TableName::LayerTypes => Some(ModelTable::LayerTypes),
-            TableName::Stages => Some(ModelTable::Stages),
-            TableName::Kernels => Some(ModelTable::Kernels),
-            TableName::KernelNames => Some(ModelTable::KernelNames),
+        let table = |tables: &Tables| match tables {
+            Tables::All => None,
+            Tables::One(table) => Some(*table),
         };
         let named: Option<Vec<ModelTable>> = self.table.iter().map(table).collect();
         named.unwrap_or_else(|| ModelTable::ALL.to_vec())
@@ -104,9 +115,9 @@ mod tests {
     #[test]
     fn all_stands_for_every_table() {
         let args =
-            |table: &[TableName]| ModelArgs { table: table.to_vec(), peak_flops: None, peak_bandwidth: None };
+            |table: &[Tables]| ModelArgs { table: table.to_vec(), peak_flops: None, peak_bandwidth: None };
         assert_eq!(args(&[]).tables(), []);
-        assert_eq!(args(&[TableName::Layers]).tables(), [ModelTable::Layers]);
-        assert_eq!(args(&[TableName::Layers, TableName::All]).tables(), ModelTable::ALL);
+        assert_eq!(args(&[Tables::One(ModelTable::Layers)]).tables(), [ModelTable::Layers]);
+        assert_eq!(args(&[Tables::One(ModelTable::Layers), Tables::All]).tables(), ModelTable::ALL);
     }
 }

@@ -181,7 +181,7 @@ pub struct LiveArgs {
     /// Quit after this time.
     #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
     pub duration: Option<Duration>,
-    /// Fraction of samples that may be lost before the exit code is 1, in percent.
+    /// Exit with code 1 if more than this share of the samples was lost, in percent.
     #[arg(long, value_name = "PERCENT", env = "DEEPCTX_MAX_LOSS", value_parser = percent)]
     pub max_loss: Option<f64>,
     /// What every sub-command takes.

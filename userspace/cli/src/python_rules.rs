@@ -36,7 +36,7 @@ enum Line {
     /// Instead of the first: there is nothing to run, because of this.
     Error { error: String },
     /// What a rule says.
-    Answer(Box<ExternalRule>),
+    Report(Box<ExternalRule>),
 }
 
 /// Whether a file of rules is a program.
@@ -89,7 +89,7 @@ fn read(runner: &mut Child, file: &str, silence_max: Duration) -> Result<Vec<Ext
     let names = match next(&lines, silence_max) {
         Ok(Line::Rules { rules }) => rules,
         Ok(Line::Error { error }) => return Err(Failure::new(format_args!("{file}: {error}"))),
-        Ok(Line::Answer(_)) => return Err(Failure::new(format_args!("{file}: an answer before its rule"))),
+        Ok(Line::Report(_)) => return Err(Failure::new(format_args!("{file}: an answer before its rule"))),
         Err(why) => {
             return Err(Failure::new(format_args!("{file}: no rule could run: {why}"))
                 .hint("rules in Python need the module deepctx where python3 finds it (docs/python.md)"));
@@ -103,7 +103,7 @@ fn read(runner: &mut Child, file: &str, silence_max: Duration) -> Result<Vec<Ext
             Some(why) => Err(String::clone(why)),
         };
         answers.push(match answer {
-            Ok(Line::Answer(answer)) if answer.check.rule == *name => *answer,
+            Ok(Line::Report(answer)) if answer.check.rule == *name => *answer,
             Ok(_) => ExternalRule::failed(name, "the runner answered something else"),
             Err(why) => {
                 let failed = ExternalRule::failed(name, &why);

@@ -58,15 +58,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
 /// What stopped it.
 pub fn record(arguments: &RecordArgs) -> Result<Recorded, Failure> {
     let asked_ns = monotonic_ns();
-    let output = arguments.output.as_path();
-    if output == Path::new("-") {
-        return Err(Failure::new("-o -: expected a file name, a profile is a folder of files")
-            .hint("record to a file, then `deepctx-bpf export FILE --format folded -o -`"));
-    }
-    let destination = Destination::of(output, arguments.force)?;
-    if let Some(raw) = &arguments.capture.raw {
-        output::refuse_existing_file(raw, arguments.force)?;
-    }
+    let destination = destination_of(arguments)?;
     let rules = on_finding::settings(&arguments.on_finding, means(arguments))?;
     let (askers, traces_on_signal) = hold_signals(arguments)?;
     workers::install();
@@ -121,6 +113,20 @@ pub fn record(arguments: &RecordArgs) -> Result<Recorded, Failure> {
         done => done,
     };
     Ok(Recorded { done, command: ended.command, elapsed: ended.elapsed, signalled: ended.signalled })
+}
+
+/// Where the profile goes, after nothing was found there that must not be overwritten.
+fn destination_of(arguments: &RecordArgs) -> Result<Destination, Failure> {
+    let output = arguments.output.as_path();
+    if output == Path::new("-") {
+        return Err(Failure::new("-o -: expected a file name, a profile is a folder of files")
+            .hint("record to a file, then `deepctx-bpf export FILE --format folded -o -`"));
+    }
+    let destination = Destination::of(output, arguments.force)?;
+    if let Some(raw) = &arguments.capture.raw {
+        output::refuse_existing_file(raw, arguments.force)?;
+    }
+    Ok(destination)
 }
 
 /// What it has that actions need.

@@ -40,15 +40,15 @@ pub struct RecordArgs {
     /// Write what was captured to disk this often; at most so much is lost by a power cut.
     #[arg(long, value_name = "TIME", env = "DEEPCTX_FLUSH", default_value = "5s", value_parser = duration::parse)]
     pub flush: Duration,
-    /// Fraction of samples that may be lost before the exit code is 1, in percent.
+    /// Exit with code 1 if more than this share of the samples was lost, in percent.
     #[arg(long, value_name = "PERCENT", env = "DEEPCTX_MAX_LOSS", value_parser = percent)]
     pub max_loss: Option<f64>,
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Keep single calls of accelerators' libraries, and the work that they launch, for this long from the start, with
-    /// `--probe ranges` from one training step to another (`steps=5..8`), or from SIGUSR2 on (`signal=10s`):
-    /// `timeline` shows them. Everything else is in the sums as ever.
+    /// Record single events too, for `timeline`: each call of accelerators' libraries, and the work that it launched.
+    /// For this long from the start (`10s`), from one training step to another (`steps=5..8`, with `--probe ranges`),
+    /// or from SIGUSR2 on (`signal=10s`). The sums in the profile are of the whole capture in any case.
     #[arg(long, value_name = "TIME|STEPS|SIGNAL", env = "DEEPCTX_TRACE", value_parser = trace_window)]
     pub trace: Option<TraceWindow>,
     /// What is kept, to be written on request.
@@ -56,7 +56,7 @@ pub struct RecordArgs {
     pub flight: FlightArgs,
     /// Act when a rule of `analyze` finds something, of this severity at least: `keep` (write what `--keep` keeps),
     /// `trace` (begin the window of `--trace signal=TIME`), `stop` (end, with exit code 1), `signal:NAME` (to the
-    /// targets), `run:COMMAND` (in a shell, with the rights of who called sudo). Once for each option.
+    /// targets), `run:COMMAND` (in a shell, with the rights of who called sudo). Each option acts once.
     #[arg(long, value_name = "RULE[:SEVERITY]=ACTION", env = "DEEPCTX_ON_FINDING")]
     pub on_finding: Vec<OnFinding>,
     /// Have the command measure what its NVIDIA devices do: the driver loads the collector (CUDA_INJECTION64_PATH).

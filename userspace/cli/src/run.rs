@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::io;
+use std::ops::ControlFlow;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,16 +24,15 @@ use super::held_signal::{BEGIN_TRACE, HeldSignal, WRITE_KEPT};
 use super::on_finding::Actions;
 use super::progress::Progress;
 use super::selection;
+use super::standstill::Standstill;
 use super::step_marker;
 use super::target::Target;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::config::TraceWindow;
-use deepctx_capture::cost::cpu_time;
 use deepctx_capture::{Capture, CaptureConfig};
 use deepctx_pipeline::{self as pipeline, Config};
 use deepctx_session::{
-    Finished, FlightOptions, HottestOperators, Options, ProgressWatch, Session, Sink, Status, TraceSink,
-    Trigger,
+    Finished, FlightOptions, HottestOperators, Options, Session, Sink, Status, TraceSink, Trigger,
 };
 use deepctx_symbolizer::native::DebugInfo;
 
@@ -45,8 +45,6 @@ const COST_INTERVAL: Duration = Duration::from_millis(500);
 const STANDSTILL: Duration = Duration::from_secs(10);
 /// How long the end may take without any progress. A signal or `-d` must end the program, whatever a target did to it.
 const END_STANDSTILL: Duration = Duration::from_secs(5);
-/// CPU time that shows that the end comes on: names of a large library and a large profile take their time.
-const BUSY: Duration = Duration::from_millis(100);
 /// How long it may take after a second signal: usually all of it takes less, and nothing is lost. A third one ends it
 /// at once.
 const SIGNALLED_AGAIN: Duration = Duration::from_secs(2);
@@ -333,28 +331,36 @@ impl Run {
                             lasted.as_secs()
                         ));
                     }
-                    let status = self.session.status();
-                    if let Some(progress) = &mut self.progress {
-                        progress.show(&status);
-                    }
-                    self.pass_on_key();
-                    if self.act_on_findings() {
-                        return None;
-                    }
-                    if let Some(child) = &mut self.until.child
-                        && let Ok(Some(status)) = child.try_wait()
-                    {
-                        return Some(exit_code(status));
-                    }
-                    if self.until.is_over(&status, started.elapsed())
-                        || self.session.is_over()
-                        || self.capture.ended_early().is_some()
-                    {
-                        return None;
+                    if let ControlFlow::Break(command) = self.tick(started) {
+                        return command;
                     }
                 }
             }
         }
+    }
+
+    /// Looks at everything that is polled. Breaks at the end of the capture, as [`Self::wait`] returns.
+    fn tick(&mut self, started: tokio::time::Instant) -> ControlFlow<Option<u8>> {
+        let status = self.session.status();
+        if let Some(progress) = &mut self.progress {
+            progress.show(&status);
+        }
+        self.pass_on_key();
+        if self.act_on_findings() {
+            return ControlFlow::Break(None);
+        }
+        if let Some(child) = &mut self.until.child
+            && let Ok(Some(status)) = child.try_wait()
+        {
+            return ControlFlow::Break(Some(exit_code(status)));
+        }
+        if self.until.is_over(&status, started.elapsed())
+            || self.session.is_over()
+            || self.capture.ended_early().is_some()
+        {
+            return ControlFlow::Break(None);
+        }
+        ControlFlow::Continue(())
     }
 
     fn ask_for_kept(&self, trigger: Trigger) {
@@ -442,48 +448,6 @@ impl Until {
     }
 }
 
-/// Notices that the pipeline stands still.
-struct Standstill {
-    watch: ProgressWatch,
-    /// CPU time counts as progress, too: nothing else uses any.
-    counts_cpu: bool,
-    /// Progress, and CPU time in units of [`BUSY`].
-    seen: (u64, u128),
-    since: Instant,
-    reported: bool,
-}
-
-impl Standstill {
-    /// While the capture runs.
-    fn new(watch: ProgressWatch) -> Self {
-        Self { watch, counts_cpu: false, seen: (0, 0), since: Instant::now(), reported: false }
-    }
-
-    /// While it ends.
-    fn at_end(watch: ProgressWatch) -> Self {
-        Self { counts_cpu: true, ..Self::new(watch) }
-    }
-
-    fn progress(&self) -> (u64, u128) {
-        let cpu = if self.counts_cpu { cpu_time() } else { Duration::ZERO };
-        (self.watch.progress(), cpu.as_millis() / BUSY.as_millis())
-    }
-
-    /// How long it has stood still, the first time that this exceeds a limit.
-    fn lasted(&mut self, limit: Duration) -> Option<Duration> {
-        let seen = self.progress();
-        if seen != self.seen {
-            (self.seen, self.since) = (seen, Instant::now());
-        }
-        let lasted = self.since.elapsed();
-        if lasted < limit || self.reported {
-            return None;
-        }
-        self.reported = true;
-        Some(lasted)
-    }
-}
-
 /// Waits for the end. A second signal, or a standstill, soon ends the waiting: what was flushed is whole, and whoever
 /// stopped the program must not wait for what may never come.
 async fn end_of<T>(
@@ -554,29 +518,9 @@ fn terminate(child: &Child) {
 
 #[cfg(test)]
 mod tests {
+    use deepctx_session::ProgressWatch;
+
     use super::*;
-
-    #[test]
-    fn a_standstill_is_reported_once() {
-        let mut standstill = Standstill::new(ProgressWatch::default());
-        assert_eq!(standstill.lasted(Duration::MAX), None);
-        assert!(standstill.lasted(Duration::ZERO).is_some());
-        assert_eq!(standstill.lasted(Duration::ZERO), None);
-    }
-
-    #[test]
-    fn an_end_that_uses_the_cpu_does_not_stand_still() {
-        let [mut capture, mut end] =
-            [Standstill::new, Standstill::at_end].map(|standstill| standstill(ProgressWatch::default()));
-        assert_eq!((capture.lasted(Duration::MAX), end.lasted(Duration::MAX)), (None, None));
-        let (began, before) = (Instant::now(), cpu_time());
-        while cpu_time() < before + 2 * BUSY {
-            std::hint::black_box(0);
-        }
-        let took = began.elapsed();
-        assert!(capture.lasted(took).is_some());
-        assert_eq!(end.lasted(took), None);
-    }
 
     #[test]
     fn the_second_signal_ends_what_never_ends() {

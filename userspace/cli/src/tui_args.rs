@@ -23,7 +23,7 @@ pub struct TuiArgs {
     /// What stands at the root of each stack.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
     pub group_by: Vec<GroupBy>,
-    /// Tell the lines of a function apart.
+    /// Show each source line of a function as a frame of its own.
     #[arg(long, env = "DEEPCTX_LINES", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub lines: bool,
     /// Join calls that repeat themselves into one.

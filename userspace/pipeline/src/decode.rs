@@ -171,7 +171,6 @@ impl DecodeError {
 }
 
 /// Decodes one record, which `bytes` must hold exactly.
-#[expect(clippy::too_many_lines, reason = "one match with an arm for each kind of record")]
 pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
     let short = |need| DecodeError::ShortRecord { have: bytes.len(), need };
     let header = RecordHeader::read_from(bytes).ok_or_else(|| short(size_of::<RecordHeader>()))?;
@@ -198,19 +197,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             sized(stated - rest.len())?;
             Ok(if header.kind == kind::BLOCK { Event::Block(sample) } else { Event::Sample(sample) })
         }
-        kind::CALL => {
-            let (sample, rest) = sample(record, bad)?;
-            let before = stated - rest.len();
-            let call = Call::read_from(rest).ok_or(bad(before + size_of::<Call>()))?;
-            let (values, text) = (8 * usize::from(call.arguments), usize::from(call.text_bytes));
-            let parts = before + size_of::<Call>() + values + text.next_multiple_of(8);
-            sized(parts)?;
-            if usize::from(call.arguments) > ARGUMENTS_MAX || text > TEXT_MAX {
-                return Err(bad(parts));
-            }
-            let (values, rest) = rest[size_of::<Call>()..].split_at(values);
-            Ok(Event::Call(sample, Arguments { call, values: Words(values), text: &rest[..text] }))
-        }
+        kind::CALL => call(record, bad, sized),
         kind::RETURN => {
             sized(size_of::<Return>())?;
             Ok(Event::Return(Return::read_from(record).ok_or_else(|| short(size_of::<Return>()))?))
@@ -220,16 +207,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             let record = Correlation::read_from(record).ok_or_else(|| short(size_of::<Correlation>()))?;
             Ok(Event::Correlation(record))
         }
-        kind::MESSAGE => {
-            let message = Message::read_from(record).ok_or(bad(size_of::<Message>()))?;
-            let bytes = message.bytes as usize;
-            // Checked before it is added to anything.
-            if bytes > MESSAGE_BYTES_MAX {
-                return Err(bad(bytes));
-            }
-            sized(size_of::<Message>() + bytes.next_multiple_of(8))?;
-            Ok(Event::Message(message, &record[size_of::<Message>()..][..bytes]))
-        }
+        kind::MESSAGE => message(record, bad, sized),
         kind::WAKE => {
             sized(size_of::<Wake>())?;
             Ok(Event::Wake(Wake::read_from(record).ok_or_else(|| short(size_of::<Wake>()))?))
@@ -256,6 +234,41 @@ fn sample<'a>(
     let (words, rest) = record[size_of::<StackSample>()..].split_at(8 * (kernel + user));
     let (kernel, user) = words.split_at(8 * kernel);
     Ok((Sample { fixed, words, kernel: Words(kernel), user: Words(user) }, rest))
+}
+
+/// A call. `sized`: whether parts of so many bytes are the whole record.
+fn call(
+    record: &[u8],
+    bad: impl Fn(usize) -> DecodeError,
+    sized: impl Fn(usize) -> Result<(), DecodeError>,
+) -> Result<Event<'_>, DecodeError> {
+    let (sample, rest) = sample(record, &bad)?;
+    let before = record.len() - rest.len();
+    let call = Call::read_from(rest).ok_or(bad(before + size_of::<Call>()))?;
+    let (values, text) = (8 * usize::from(call.arguments), usize::from(call.text_bytes));
+    let parts = before + size_of::<Call>() + values + text.next_multiple_of(8);
+    sized(parts)?;
+    if usize::from(call.arguments) > ARGUMENTS_MAX || text > TEXT_MAX {
+        return Err(bad(parts));
+    }
+    let (values, rest) = rest[size_of::<Call>()..].split_at(values);
+    Ok(Event::Call(sample, Arguments { call, values: Words(values), text: &rest[..text] }))
+}
+
+/// A message. `sized`: as for a call.
+fn message(
+    record: &[u8],
+    bad: impl Fn(usize) -> DecodeError,
+    sized: impl Fn(usize) -> Result<(), DecodeError>,
+) -> Result<Event<'_>, DecodeError> {
+    let message = Message::read_from(record).ok_or(bad(size_of::<Message>()))?;
+    let bytes = message.bytes as usize;
+    // Checked before it is added to anything.
+    if bytes > MESSAGE_BYTES_MAX {
+        return Err(bad(bytes));
+    }
+    sized(size_of::<Message>() + bytes.next_multiple_of(8))?;
+    Ok(Event::Message(message, &record[size_of::<Message>()..][..bytes]))
 }
 
 /// A record within a batch, or what is wrong with it.

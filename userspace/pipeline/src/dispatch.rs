@@ -10,12 +10,12 @@ use deepctx_profile::tree::NodeId;
 
 use crate::arena::RecordRef;
 use crate::attribution::{Attribution, sample_at, wait_of};
-use crate::decode::{Event, decode};
+use crate::decode::{Event, Sample, decode};
 use crate::pipeline::{Pipeline, Unresolved};
 use crate::python_seen;
 use crate::stack_cache::StackKey;
 use crate::stage::CallRecord;
-use crate::stages::off_cpu::{Context, WaitEnd, WaitId};
+use crate::stages::off_cpu::{Context, OffCpu, WaitEnd, WaitId};
 use crate::symbols::Symbols;
 
 impl<S: Symbols> Pipeline<S> {
@@ -53,11 +53,7 @@ impl<S: Symbols> Pipeline<S> {
             key.scopes = stages.scopes(&sample.fixed);
         }
         let hash = key.hash(sample.words);
-        if let Some(wait) = wait_of(&sample) {
-            stages.set.off_cpu.began(wait, pid);
-        } else if config.off_cpu {
-            stages.set.off_cpu.runs(sample.fixed.tid, time_ns);
-        }
+        follow_thread(&mut stages.set.off_cpu, &sample, config.off_cpu);
         let cached = if must_wait { None } else { stacks.get(hash, &key, sample.words) };
         let path = match cached {
             Some(_) => None,
@@ -190,5 +186,15 @@ impl<S: Symbols> Pipeline<S> {
         attribution.attribute(key.thread, &sample, call.as_ref(), stack, &mut self.symbols);
         self.stacks.put(hash, &key, sample.words, stack);
         self.arena.release(record);
+    }
+}
+
+/// A thread waits from this record on, or, where waits are recorded, it runs.
+#[inline]
+fn follow_thread(off_cpu: &mut OffCpu, sample: &Sample<'_>, records_waits: bool) {
+    if let Some(wait) = wait_of(sample) {
+        off_cpu.began(wait, sample.fixed.pid);
+    } else if records_waits {
+        off_cpu.runs(sample.fixed.tid, sample.fixed.header.time_ns);
     }
 }

@@ -31,7 +31,7 @@ const WORDS: &[&str] = &[
     "foresight",
     "wherefrom",
 ];
-/// Names that left it, as they are spelt.
+/// Names that left it, as they are spelt. `Screen` may be used: it is the terminal's.
 const NAMES: &[&str] = &[
     "LAST_WORDS",
     "hear_out",
@@ -64,18 +64,16 @@ const NAMES: &[&str] = &[
     "use_early",
     "Sight",
     "Look",
-    "Screen",
     "Grain",
     "Passing",
     "Entering",
     "Meet",
 ];
-/// Names of files that left it.
+/// Names of files that left it. `source.rs` may be used: in the viewer it is about source code.
 const FILES: &[&str] = &[
     "meet.rs",
     "enter.rs",
     "holes.rs",
-    "source.rs",
     "below.rs",
     "stand.rs",
     "waits.rs",
@@ -92,10 +90,13 @@ const FILES: &[&str] = &[
 /// Figures by name, in the order in which they are shown.
 type Figures = BTreeMap<(usize, String), u64>;
 
-/// Prints the figures of `root`, beside those of `before`.
-pub(super) fn print(root: &Path, before: Option<&PathBuf>) {
-    let now = figures(root);
-    let before = before.map(|before| figures(before));
+/// Longer functions are counted; above [`shape::FUNCTION_LINES_MAX`] they are refused.
+const FUNCTION_LINES: usize = 60;
+
+/// Prints the figures of `root`, beside those of `before`; with `list`, each place of `root` that is counted.
+pub(super) fn print(root: &Path, before: Option<&PathBuf>, list: bool) {
+    let (now, places) = figures(root);
+    let before = before.map(|before| figures(before).0);
     let mut keys: Vec<_> = now.keys().chain(before.iter().flat_map(BTreeMap::keys)).cloned().collect();
     keys.sort();
     keys.dedup();
@@ -114,13 +115,18 @@ pub(super) fn print(root: &Path, before: Option<&PathBuf>) {
         for circle in shape::circles_of(&one) {
             println!("circle of {} files: {}", circle.len(), circle.join(", "));
         }
-        for (file, function) in long(&one, shape::FUNCTION_LINES_MAX) {
+        let most = if list && !one.is_of_tests() { FUNCTION_LINES } else { shape::FUNCTION_LINES_MAX };
+        for (file, function) in long(&one, most) {
             println!("{}:{}: {} has {} lines", file, function.line, function.name, function.lines);
         }
     }
+    for place in places.iter().filter(|_| list) {
+        println!("{place}");
+    }
 }
 
-fn figures(root: &Path) -> Figures {
+/// The figures, and the places where words of the old vocabulary stand.
+fn figures(root: &Path) -> (Figures, Vec<String>) {
     let crates = crates(root);
     let mut figures = Figures::new();
     for one in &crates {
@@ -138,8 +144,8 @@ fn figures(root: &Path) -> Figures {
         add(2, "all crates: lines of the product", product.iter().map(|file| lines(file)).sum());
         add(2, "all crates: lines of tests in files of their own", tests().map(lines).sum());
         add(3, "files above 600 lines", product.iter().filter(|file| lines(file) > 600).count());
-        if !one.folder.starts_with("tests") {
-            add(4, "functions above 60 lines", long(one, 60).len());
+        if !one.is_of_tests() {
+            add(4, "functions above 60 lines", long(one, FUNCTION_LINES).len());
             add(4, "functions above 80 lines", long(one, shape::FUNCTION_LINES_MAX).len());
             let circles = shape::circles_of(one);
             add(5, "circles of files", circles.len());
@@ -148,8 +154,8 @@ fn figures(root: &Path) -> Figures {
         let long_names = one.files.iter().flat_map(|file| prose::long_names(&file.code));
         add(6, "tests with names above ten words", long_names.count());
     }
-    words(root, &mut figures);
-    figures
+    let places = words(root, &mut figures);
+    (figures, places)
 }
 
 /// Functions of the product above so many lines.
@@ -162,13 +168,14 @@ fn long(one: &Crate, most: usize) -> Vec<(String, syntax::Function)> {
         .collect()
 }
 
-/// Counts words in everything that people read or write; data of tests is neither.
-fn words(root: &Path, figures: &mut Figures) {
+/// Counts words in everything that people read or write, and gives their places; data of tests is neither.
+fn words(root: &Path, figures: &mut Figures) -> Vec<String> {
     let mut add = |group, what: String, count: usize| {
         if count > 0 {
             *figures.entry((group, what)).or_insert(0) += count as u64;
         }
     };
+    let mut places = Vec::new();
     for suffix in [".rs", ".md", ".py", ".c", ".cpp", ".h", ".toml"] {
         for path in sh::files_below(root, suffix) {
             let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
@@ -180,27 +187,36 @@ fn words(root: &Path, figures: &mut Figures) {
             let is_prose = if suffix == ".md" { prose::is_paragraph } else { prose::is_comment };
             let long = prose::long_lines(&text, is_prose).count();
             add(7, "lines of prose above 120 characters".to_owned(), long);
-            let lower = text.to_lowercase();
-            let mut total = 0;
-            for word in WORDS {
-                let count = count(&lower, word);
-                total += count;
-                add(9, format!("word: {word}"), count);
+            let code = if suffix == ".rs" { syntax::code_of(&text) } else { String::new() };
+            for (number, what) in old_vocabulary(&text, &code) {
+                places.push(format!("{name}:{number}: {what}"));
+                add(8, "words of the old vocabulary".to_owned(), 1);
+                add(9, what, 1);
             }
-            // In comments they are words like others; names are those of the code.
-            let is_code = |line: &&str| !line.trim_start().starts_with("//");
-            let code = text.lines().filter(is_code).collect::<Vec<_>>().join("\n");
-            for word in NAMES.iter().filter(|_| suffix == ".rs") {
-                let count = count(&code, word);
-                total += count;
-                add(9, format!("name: {word}"), count);
+            if FILES.iter().any(|file| name.ends_with(&format!("/{file}"))) {
+                places.push(format!("{name}: a file with an old name"));
+                add(8, "words of the old vocabulary".to_owned(), 1);
+                add(9, "files with old names".to_owned(), 1);
             }
-            let file = FILES.iter().filter(|file| name.ends_with(&format!("/{file}"))).count();
-            total += file;
-            add(9, "files with old names".to_owned(), file);
-            add(8, "words of the old vocabulary".to_owned(), total);
         }
     }
+    places
+}
+
+/// The words of a text, and the names in its code, that left the vocabulary, by line. In comments and in what is shown
+/// to people they are words like others.
+fn old_vocabulary(text: &str, code: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut look_for = |text: &str, kind: &str, words: &[&str]| {
+        for (number, line) in (1..).zip(text.lines()) {
+            for word in words {
+                found.extend((0..count(line, word)).map(|_| (number, format!("{kind}: {word}"))));
+            }
+        }
+    };
+    look_for(&text.to_lowercase(), "word", WORDS);
+    look_for(code, "name", NAMES);
+    found
 }
 
 /// How often the whole word occurs.
@@ -215,6 +231,13 @@ fn count(text: &str, word: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_those_of_the_code() {
+        let text = "fn f(of: Look) {} // Look\n\"Look\"; /* told */";
+        let found = old_vocabulary(text, &syntax::code_of(text));
+        assert_eq!(found, [(2, "word: told".to_owned()), (1, "name: Look".to_owned())]);
+    }
 
     #[test]
     fn words_are_counted_whole() {

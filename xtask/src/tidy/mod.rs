@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// Print counts instead: lines and files by crate, long functions, circles of files, words of the old vocabulary.
     #[arg(long)]
     figures: bool,
+    /// List each place that is counted: long functions, words, names and files of the old vocabulary.
+    #[arg(long, requires = "figures")]
+    list: bool,
     /// Write what is made from the sources anew: the tables of reasons in docs/loss.md.
     #[arg(long, conflicts_with = "figures")]
     write: bool,
@@ -42,7 +45,8 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let root = sh::root();
     if options.figures {
-        figures::print(options.root.as_deref().unwrap_or(&root), options.before.as_ref());
+        let root = options.root.as_deref().unwrap_or(&root);
+        figures::print(root, options.before.as_ref(), options.list);
         return Ok(());
     }
     let mut broken = Vec::new();

@@ -42,6 +42,11 @@ impl File {
 }
 
 impl Crate {
+    /// True when the whole crate is there for tests.
+    pub(super) fn is_of_tests(&self) -> bool {
+        self.folder.starts_with("tests")
+    }
+
     /// Files of the product.
     pub(super) fn product(&self) -> impl Iterator<Item = &File> {
         self.files.iter().filter(|file| !file.is_test())

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::Facts;
 use crate::amount::percent;
-use crate::findings::finding::{Place, PlaceKind};
+use crate::findings::finding::{Location, LocationKind};
 use crate::findings::share::Sum;
 
 /// Places that a finding names: more are not read.
@@ -73,7 +73,7 @@ impl Facts<'_> {
         by: By,
         is_in: impl FnMut(NodeId) -> bool,
         whole: u64,
-    ) -> Vec<Place> {
+    ) -> Vec<Location> {
         let mut parts: Vec<(FrameId, Part)> = self.parts(metric, by, is_in).into_iter().collect();
         parts.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
         parts.truncate(PLACES_MAX);
@@ -81,16 +81,16 @@ impl Facts<'_> {
     }
 
     /// One place with its share of a whole.
-    pub(crate) fn place(&self, frame: FrameId, part: &Part, whole: u64) -> Place {
+    pub(crate) fn place(&self, frame: FrameId, part: &Part, whole: u64) -> Location {
         let known = self.profile().frames.get(frame);
         let kind = match known.kind() {
-            FrameKind::Python => PlaceKind::Line,
-            FrameKind::Operator | FrameKind::Layer => PlaceKind::Operator,
-            FrameKind::GpuKernel => PlaceKind::Kernel,
-            FrameKind::Process | FrameKind::Thread => PlaceKind::Process,
-            _ => PlaceKind::Function,
+            FrameKind::Python => LocationKind::Line,
+            FrameKind::Operator | FrameKind::Layer => LocationKind::Operator,
+            FrameKind::GpuKernel => LocationKind::Kernel,
+            FrameKind::Process | FrameKind::Thread => LocationKind::Process,
+            _ => LocationKind::Function,
         };
-        Place {
+        Location {
             kind,
             name: self.label(frame),
             at: clean(&known.detail(&self.profile().strings, true)),

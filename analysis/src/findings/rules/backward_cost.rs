@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::{Draft, Facts, Outcome, Rule, Values, no_host_time, written};
 use crate::amount::percent;
 use crate::findings::facts::{Class, SAMPLES_MIN};
-use crate::findings::finding::{Figure, Finding, Gain, Place, PlaceKind};
+use crate::findings::finding::{Figure, Finding, Gain, Location, LocationKind};
 use crate::findings::rule::Parameter;
 use crate::findings::share::{Sum, wilson_lower};
 
@@ -130,7 +130,7 @@ fn finding(
     let excess = (backward.value as f64 - usual) / whole.value.max(1) as f64 * 100.0;
     let (name, at) = (facts.label(operator), facts.label(line));
     let unit = crate::amount::suffix(metric.unit());
-    let place = |kind, name: &str| Place {
+    let place = |kind, name: &str| Location {
         kind,
         name: name.to_owned(),
         at: String::new(),
@@ -148,7 +148,7 @@ fn finding(
             at_most_percent: excess,
             because: "a backward pass at the usual ratio stays".into(),
         },
-        places: vec![place(PlaceKind::Operator, &name), place(PlaceKind::Line, &at)],
+        places: vec![place(LocationKind::Operator, &name), place(LocationKind::Line, &at)],
         evidence: vec![
             Figure::measured("forward pass", forward.value as f64, unit),
             Figure::measured("backward pass", backward.value as f64, unit),

@@ -5,7 +5,7 @@ use deepctx_profile::timeline::Lane;
 use deepctx_profile::units::Bytes;
 
 use super::{Draft, Facts, Outcome, Rule, Values, written};
-use crate::findings::finding::{Figure, Finding, Gain, Place, PlaceKind};
+use crate::findings::finding::{Figure, Finding, Gain, Location, LocationKind};
 use crate::findings::rule::Parameter;
 
 /// Windows of time that a trend needs: four quarters of ten, SageMaker's moving average.
@@ -68,8 +68,8 @@ fn finding(facts: &Facts<'_>, values: &Values<'_>, lane: &Lane) -> Option<Findin
         metric: Metric::LiveBytes.name(),
         share_percent: points,
         gain: Gain::Unknown { because: "memory is won, not time".into() },
-        places: vec![Place {
-            kind: PlaceKind::Process,
+        places: vec![Location {
+            kind: LocationKind::Process,
             name,
             at: String::new(),
             context: lane.node.number(),

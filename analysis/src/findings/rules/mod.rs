@@ -52,7 +52,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
 
 use super::facts::{By, Class, Facts, SAMPLES_MIN};
-use super::finding::{Figure, Finding, Gain, Place, Severity};
+use super::finding::{Figure, Finding, Gain, Location, Severity};
 use super::rule::{Outcome, Rule, Values};
 use super::share::Share;
 
@@ -103,7 +103,7 @@ pub(super) struct Draft<'a> {
     metric: &'static str,
     share_percent: f64,
     gain: Gain,
-    places: Vec<Place>,
+    places: Vec<Location>,
     evidence: Vec<Figure>,
     advice: &'a str,
     datapoints: u64,

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::{Draft, Facts, Outcome, Rule, Values, written};
 use crate::amount::percent;
 use crate::findings::facts::SAMPLES_MIN;
-use crate::findings::finding::{Figure, Finding, Gain, Place, PlaceKind};
+use crate::findings::finding::{Figure, Finding, Gain, Location, LocationKind};
 use crate::findings::rule::Parameter;
 use crate::findings::share::wilson_lower;
 
@@ -86,8 +86,8 @@ fn finding(
             at_most_percent: percent(n, all),
             because: "other warps may run while one waits, so that less is won".into(),
         },
-        places: vec![Place {
-            kind: PlaceKind::Kernel,
+        places: vec![Location {
+            kind: LocationKind::Kernel,
             name,
             at: String::new(),
             context: 0,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::{NAME_WIDTH, counted, without_middle};
-use crate::findings::{Check, Finding, Findings, Gain, Place};
+use crate::findings::{Check, Finding, Findings, Gain, Location};
 
 /// Findings at the top of a report.
 const TOP: usize = 5;
@@ -92,7 +92,7 @@ fn one(number: usize, finding: &Finding, out: &mut dyn Write) -> io::Result<()> 
     writeln!(out, "   with       {}\n", parameters.collect::<Vec<_>>().join(", "))
 }
 
-fn where_it_is(place: &Place) -> String {
+fn where_it_is(place: &Location) -> String {
     let name = without_middle(&place.name, NAME_WIDTH);
     let line =
         format!("{:>6}  {name}  {}", percent(place.share_percent), super::without_start(&place.at, 44));

@@ -69,7 +69,9 @@ mod write;
 pub use container::{Found, is_packed};
 pub use error::StoreError;
 pub use pack::{pack, write as write_packed};
-pub use trace::{TraceGaps, TraceReader, TraceWriter};
+pub use trace::TraceWriter;
+#[cfg(feature = "import")]
+pub use trace::{TraceGaps, TraceReader};
 pub use write::{Delta, Due, Merged, Writer};
 
 pub(crate) use read::{LostSegment, Stored, open};

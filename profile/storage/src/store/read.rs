@@ -53,7 +53,8 @@ pub(crate) struct Stored {
     pub(crate) elapsed: Nanos,
     /// Files that could not be read.
     pub(crate) lost: Vec<LostSegment>,
-    /// Contexts by their number on disk.
+    /// Contexts by their number on disk, for events that refer to them.
+    #[cfg(feature = "import")]
     pub(crate) nodes: FxHashMap<u32, NodeId>,
 }
 
@@ -122,7 +123,7 @@ fn read(container: &Container, manifest: Manifest) -> Stored {
     gpu.processes = manifest.gpu;
     gpu.processes.truncate(PROCESSES_MAX);
     gpu.activities.leave_out(manifest.activities_left_out);
-    let Reader { mut profile, lost, nodes, .. } = reader;
+    let Reader { mut profile, lost, .. } = reader;
     profile.memory = manifest.memory;
     profile.memory.truncate(POOLS_MAX);
     profile.gpu = gpu;
@@ -132,7 +133,15 @@ fn read(container: &Container, manifest: Manifest) -> Stored {
     if !manifest.complete {
         profile.ledger.gap(Stage::Store, NOT_FINISHED, 1);
     }
-    Stored { profile, version, finished: manifest.complete, elapsed: Nanos(manifest.end_ns), lost, nodes }
+    Stored {
+        profile,
+        version,
+        finished: manifest.complete,
+        elapsed: Nanos(manifest.end_ns),
+        lost,
+        #[cfg(feature = "import")]
+        nodes: reader.nodes,
+    }
 }
 
 struct Reader<'a> {

@@ -126,16 +126,19 @@ fn origin_name(origin: Origin) -> &'static str {
     }
 }
 
-/// A row of `frames`. A kind that this version does not know becomes an unresolved frame.
-#[expect(clippy::too_many_lines, reason = "one match with an arm for each kind of frame")]
-pub(super) fn frame(row: &Row<'_>, strings: &mut Strings) -> Option<(u32, Frame)> {
-    let mut text = |column| strings.intern(row.text(column).unwrap_or(""));
-    let line = |column| row.u32(column).and_then(NonZeroU32::new);
-    let role = match (row.bool("interpreter"), row.bool("dispatch")) {
+fn role(row: &Row<'_>) -> Role {
+    match (row.bool("interpreter"), row.bool("dispatch")) {
         (true, _) => Role::Interpreter,
         (false, true) => Role::Dispatch,
         (false, false) => Role::Code,
-    };
+    }
+}
+
+/// A row of `frames`. A kind that this version does not know becomes an unresolved frame.
+pub(super) fn frame(row: &Row<'_>, strings: &mut Strings) -> Option<(u32, Frame)> {
+    let mut text = |column| strings.intern(row.text(column).unwrap_or(""));
+    let line = |column| row.u32(column).and_then(NonZeroU32::new);
+    let role = role(row);
     let number = row.u32("number").unwrap_or(0);
     let frame = match row.text("kind")? {
         "root" => Frame::Root,

@@ -112,9 +112,7 @@ impl Lowering {
         }
     }
 
-    #[expect(clippy::too_many_lines, reason = "one match with an arm for each form of instruction")]
     fn straight(&mut self, instruction: &Instruction, emit: &mut impl FnMut(Op)) {
-        let clobber = |register: Register| Op::Clobber { mask: 1 << register };
         let to = match instruction.op0_kind() {
             OpKind::Register => general(instruction.op0_register()),
             _ => None,
@@ -146,41 +144,10 @@ impl Lowering {
                 let from = if instruction.op1_kind() == OpKind::Register { second() } else { None };
                 self.store(instruction, from, emit);
             }
-            (
-                Mnemonic::Xor
-                | Mnemonic::Or
-                | Mnemonic::Shl
-                | Mnemonic::Shr
-                | Mnemonic::Sar
-                | Mnemonic::Inc
-                | Mnemonic::Dec
-                | Mnemonic::Neg
-                | Mnemonic::Movzx
-                | Mnemonic::Movsx
-                | Mnemonic::Movsxd,
-                Some(to),
-            ) => emit(clobber(to)),
-            (Mnemonic::Lea, Some(to)) => emit(match (to_whole, memory(instruction)) {
-                (Some(to), Some((from, add))) => Op::Copy { to, from, add },
-                _ => clobber(to),
-            }),
-            (Mnemonic::Add, Some(to)) => emit(match (to_whole, immediate(instruction)) {
-                (Some(to), Some(add)) => Op::Copy { to, from: to, add },
-                _ => clobber(to),
-            }),
-            (Mnemonic::Sub, Some(to)) => {
-                let less = immediate(instruction).and_then(i32::checked_neg);
-                emit(match (to_whole, less) {
-                    (Some(to), Some(add)) => Op::Copy { to, from: to, add },
-                    (Some(RSP), None) => Op::Rebase { register: RSP },
-                    _ => clobber(to),
-                });
-            }
-            (Mnemonic::And, Some(to)) => emit(match (to_whole, immediate(instruction)) {
-                (Some(to), Some(mask)) if mask < 0 => Op::Rebase { register: to },
-                _ => clobber(to),
-            }),
-            _ => self.stack(instruction, to_whole, emit),
+            (_, to) => match to.and_then(|to| arithmetic(instruction, to, to_whole)) {
+                Some(op) => emit(op),
+                None => self.stack(instruction, to_whole, emit),
+            },
         }
     }
 
@@ -306,6 +273,49 @@ impl Lowering {
             && target != instruction.next_ip())
         .then(|| target.wrapping_sub(self.begin) as u32)
     }
+}
+
+fn clobber(register: Register) -> Op {
+    Op::Clobber { mask: 1 << register }
+}
+
+/// What an instruction that computes does to the register `to`; `to_whole`: the same, where all of it is written.
+/// `None` for any other.
+fn arithmetic(instruction: &Instruction, to: Register, to_whole: Option<Register>) -> Option<Op> {
+    Some(match instruction.mnemonic() {
+        Mnemonic::Xor
+        | Mnemonic::Or
+        | Mnemonic::Shl
+        | Mnemonic::Shr
+        | Mnemonic::Sar
+        | Mnemonic::Inc
+        | Mnemonic::Dec
+        | Mnemonic::Neg
+        | Mnemonic::Movzx
+        | Mnemonic::Movsx
+        | Mnemonic::Movsxd => clobber(to),
+        Mnemonic::Lea => match (to_whole, memory(instruction)) {
+            (Some(to), Some((from, add))) => Op::Copy { to, from, add },
+            _ => clobber(to),
+        },
+        Mnemonic::Add => match (to_whole, immediate(instruction)) {
+            (Some(to), Some(add)) => Op::Copy { to, from: to, add },
+            _ => clobber(to),
+        },
+        Mnemonic::Sub => {
+            let less = immediate(instruction).and_then(i32::checked_neg);
+            match (to_whole, less) {
+                (Some(to), Some(add)) => Op::Copy { to, from: to, add },
+                (Some(RSP), None) => Op::Rebase { register: RSP },
+                _ => clobber(to),
+            }
+        }
+        Mnemonic::And => match (to_whole, immediate(instruction)) {
+            (Some(to), Some(mask)) if mask < 0 => Op::Rebase { register: to },
+            _ => clobber(to),
+        },
+        _ => return None,
+    })
 }
 
 /// Instructions whose first operand is a vector register and that also write a general register or memory.

@@ -60,7 +60,7 @@ impl Files {
         let surroundings = Surroundings::read(pid)?;
         match self.generated.find(pid, mapping, &surroundings, |_| false) {
             Found::New(_, table) => table.into_table().map(Rc::new),
-            Found::Known(_) => None,
+            Found::Resolved(_) => None,
         }
     }
 

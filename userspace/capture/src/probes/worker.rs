@@ -343,9 +343,9 @@ impl ProbeWorker {
     fn place(&mut self, planned: &PlannedFile, path: &Path, points: &[ProbeSite], program: Program) {
         let programs = &self.programs;
         let (fd, side) = match program {
-            Program::Call => (&programs.call, ProbeSide::Place),
+            Program::Call => (&programs.call, ProbeSide::Instruction),
             Program::Return => (&programs.call_return, ProbeSide::Return),
-            Program::Message => (&programs.message, ProbeSide::Place),
+            Program::Message => (&programs.message, ProbeSide::Instruction),
         };
         let attached = links::attach(self.attach_method, fd.as_fd(), path, points, side);
         let links = match program {

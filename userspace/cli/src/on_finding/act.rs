@@ -1,7 +1,7 @@
 //! Act: doing what `--on-finding` says.
 //!
 //! Owns: the commands that were started, and whose rights they have. Because: the profiler runs as root, and a command
-//! that tells somebody must not. Does not: decide when; its owner asks about ten times a second.
+//! that notifies somebody must not. Does not: decide when; its owner asks about ten times a second.
 //!
 //! A command gets the finding as JSON on its standard input, and `FINDING_RULE`, `FINDING_SEVERITY`, `FINDING_TITLE`,
 //! `FINDING_ADVICE` in its environment.

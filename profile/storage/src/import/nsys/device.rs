@@ -103,9 +103,9 @@ impl Reader<'_> {
             let record = row.number(9).and_then(|id| records.get(&(number, id)));
             let process = processes.get(number);
             // The device of such a row is that of the calling thread, not that of the stream.
-            let told = row.number(3).and_then(|device| u32::try_from(device).ok()).unwrap_or(0);
+            let of_thread = row.number(3).and_then(|device| u32::try_from(device).ok()).unwrap_or(0);
             let device_of = |context: Option<u64>| {
-                context.and_then(|context| process.contexts.get(&context)).copied().unwrap_or(told)
+                context.and_then(|context| process.contexts.get(&context)).copied().unwrap_or(of_thread)
             };
             let device = device_of(row.number(4));
             let recorded = record.and_then(|of| Some((device_of(of.context), of.stream?)));

@@ -152,7 +152,7 @@ impl<'d> Processes<'d> {
         self.strings.as_mut()?.text(id)
     }
 
-    /// The traces that have events, by process. What is missing of the file is told by the first.
+    /// The traces that have events, by process. What the file lacks is counted at the first.
     pub(super) fn finish(mut self) -> Vec<(u32, Trace)> {
         let count: u64 = self.gaps.stage(Stage::Decode).gaps.iter().map(|(_, n)| n).sum();
         self.all.retain(|process| !process.trace.is_empty());

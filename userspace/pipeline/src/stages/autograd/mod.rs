@@ -383,7 +383,7 @@ impl Autograd {
             return (NodePlacement::Own, None);
         }
         match self.place_below(operator, thread, profile) {
-            Some(place) => (NodePlacement::Below, Some((place, last + 1))),
+            Some(place) => (NodePlacement::UnderOperator, Some((place, last + 1))),
             None => (NodePlacement::Nested, None),
         }
     }

@@ -37,8 +37,8 @@ pub(super) enum Maker {
 pub(crate) enum NodePlacement {
     /// Where it was taken, and belongs: in no node, in one that no operator made, or between two.
     Own,
-    /// Below the operator that made its node.
-    Below,
+    /// Under the operator that made its node.
+    UnderOperator,
     /// Where it was taken: which node it is in is not certain.
     Uncertain,
     /// Where it was taken: nodes were not watched then.
@@ -54,6 +54,6 @@ pub(crate) enum NodePlacement {
 impl NodePlacement {
     /// Whether it is where it belongs.
     pub(super) fn is_right(self) -> bool {
-        matches!(self, Self::Own | Self::Below)
+        matches!(self, Self::Own | Self::UnderOperator)
     }
 }

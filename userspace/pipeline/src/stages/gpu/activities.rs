@@ -97,17 +97,7 @@ impl Gpu {
                 let node = process_node;
                 self.sampled(message, bytes, profile, node);
             }
-            probe::NAME => {
-                process.samples.named(message.values[0], bytes, profile);
-                if process.reported_kernels.len() < REPORTED_MAX {
-                    let frame = named_kernel(bytes, profile);
-                    process.reported_kernels.insert(message.values[0], frame);
-                    let time_ns = message.header.time_ns;
-                    process.origins.named((frame, 0), &process.names, time_ns, profile);
-                } else {
-                    counts.gap(Gap::StateFull, 1);
-                }
-            }
+            probe::NAME => process.kernel_named(message, bytes, counts, profile),
             probe::DEVICE => process.device(bytes, counts),
             probe::NODE => {
                 let [number, of, kind] = message.values;
@@ -133,14 +123,8 @@ impl Gpu {
     ) {
         match activity.kind {
             kind::KERNEL | kind::COPY | kind::PEER_COPY | kind::FILL | kind::GRAPH => {}
-            kind::OVERHEAD | kind::SYNC => {
-                let Some(process) = self.processes.get_mut(pid) else { return };
-                if activity.kind == kind::OVERHEAD {
-                    let took = duration(activity).unwrap_or(0);
-                    process.info.overhead = process.info.overhead.saturating_add(Nanos(took));
-                }
-                return;
-            }
+            kind::OVERHEAD => return self.collector_overhead(pid, activity),
+            kind::SYNC => return,
             _ => return self.counts.gap(Gap::UnknownActivity, 1),
         }
         let call = self.ids.get(&(pid, activity.correlation)).copied();
@@ -155,12 +139,7 @@ impl Gpu {
         let (node, launched_ns) = match work {
             Some(work) => {
                 work.seen = work.seen.saturating_add(1);
-                done = match work.kind {
-                    WorkKind::Kernel => kernel,
-                    WorkKind::Kernels => work.seen >= work.expected,
-                    WorkKind::Transfer { sized } => sized,
-                    WorkKind::Graph { .. } | WorkKind::Recorded => false,
-                };
+                done = is_done(work, kernel);
                 if kernel {
                     process.info.joined += 1;
                 }
@@ -178,11 +157,8 @@ impl Gpu {
         let at = Ran { node, process_node, launched_ns };
         process.enter_times(&at, activity, &mut self.counts, profile);
         if let Some(recorder) = &mut self.recorder {
-            let begin = process.clock.host(Time::from_nanos(activity.start_ns));
-            let times = begin.zip(duration(activity)).map(|(at, took)| (at.time.as_nanos(), Nanos(took)));
             let launch = call.zip(launched_ns);
-            let exact = process.info.join == Join::Exact;
-            let basis = if exact { Basis::Exact } else { Basis::ByOrder };
+            let (basis, times) = (process.basis(), process.host_times(activity));
             recorder.worked(&RecordedWork { pid, node, launch, basis, times }, activity);
         }
         if done && let Some(work) = call.and_then(|call| self.work.take(call)) {
@@ -190,6 +166,14 @@ impl Gpu {
                 process.samples.done(work.correlation, node);
             }
             self.forget_id(&work);
+        }
+    }
+
+    /// The collector says what its own work cost.
+    fn collector_overhead(&mut self, pid: u32, activity: &Activity) {
+        if let Some(process) = self.processes.get_mut(pid) {
+            let took = duration(activity).unwrap_or(0);
+            process.info.overhead = process.info.overhead.saturating_add(Nanos(took));
         }
     }
 
@@ -201,6 +185,16 @@ impl Gpu {
         while let Some(work) = self.work.oldest(before_ns) {
             self.expire_work(work, Gap::LaunchWithoutActivity, profile);
         }
+    }
+}
+
+/// Whether nothing else is expected of a launch after this activity of it, which may be a kernel.
+fn is_done(work: &Work, kernel: bool) -> bool {
+    match work.kind {
+        WorkKind::Kernel => kernel,
+        WorkKind::Kernels => work.seen >= work.expected,
+        WorkKind::Transfer { sized } => sized,
+        WorkKind::Graph { .. } | WorkKind::Recorded => false,
     }
 }
 
@@ -247,6 +241,29 @@ impl Process {
             _ => return false,
         }
         true
+    }
+
+    /// The collector reported the name of a kernel.
+    fn kernel_named(&mut self, message: &Message, bytes: &[u8], counts: &mut Counts, profile: &mut Profile) {
+        self.samples.named(message.values[0], bytes, profile);
+        if self.reported_kernels.len() < REPORTED_MAX {
+            let frame = named_kernel(bytes, profile);
+            self.reported_kernels.insert(message.values[0], frame);
+            self.origins.named((frame, 0), &self.names, message.header.time_ns, profile);
+        } else {
+            counts.gap(Gap::StateFull, 1);
+        }
+    }
+
+    /// How it is known which launch an activity belongs to.
+    fn basis(&self) -> Basis {
+        if self.info.join == Join::Exact { Basis::Exact } else { Basis::ByOrder }
+    }
+
+    /// When an activity began, by the host's clock, and how long it took.
+    fn host_times(&mut self, activity: &Activity) -> Option<(u64, Nanos)> {
+        let begin = self.clock.host(Time::from_nanos(activity.start_ns))?;
+        Some((begin.time.as_nanos(), Nanos(duration(activity)?)))
     }
 
     /// Counts a kernel that ran, and notes its shape.

@@ -53,11 +53,11 @@ const HELD_NS: u64 = 5_000_000_000;
 /// No function is longer; the largest kernels have some megabytes.
 const CODE_MAX: u64 = 1 << 30;
 
-/// The contexts of a kernel.
+/// The contexts in which a kernel was launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ran {
-    Below(NodeId),
-    Anywhere,
+enum LaunchContexts {
+    One(NodeId),
+    Several,
 }
 
 /// What is known of an image.
@@ -88,7 +88,7 @@ pub(super) struct Samples {
     reasons: FxHashMap<u32, Option<Metric>>,
     /// Names as the compiler wrote them, by the ids that the collector gave them.
     names: FxHashMap<u64, StrId>,
-    ran: FxHashMap<FrameId, Ran>,
+    ran: FxHashMap<FrameId, LaunchContexts>,
     /// Launches of which it is not known yet what they run.
     pub(super) unknown: u64,
     /// Kernels by correlation id, of launches whose work is done, and these in their order.
@@ -102,11 +102,11 @@ impl Samples {
     /// A kernel is launched in a context.
     pub(super) fn ran(&mut self, kernel: FrameId, node: NodeId) {
         if let Some(ran) = self.ran.get_mut(&kernel) {
-            if *ran != Ran::Below(node) {
-                *ran = Ran::Anywhere;
+            if *ran != LaunchContexts::One(node) {
+                *ran = LaunchContexts::Several;
             }
         } else if self.ran.len() < KERNELS_MAX {
-            self.ran.insert(kernel, Ran::Below(node));
+            self.ran.insert(kernel, LaunchContexts::One(node));
         }
     }
 
@@ -213,7 +213,7 @@ impl Samples {
         // What graphs run, and launches of handles without a name, may be this kernel.
         let certain = self.unknown == 0 && process.captured == 0 && process.graph_launches == 0;
         match self.ran.get(&kernel) {
-            Some(Ran::Below(node)) if certain => Some(*node),
+            Some(LaunchContexts::One(node)) if certain => Some(*node),
             _ => None,
         }
     }

@@ -197,33 +197,45 @@ impl TensorMemory {
                 );
             }
             (TensorEvent::Report, Some(bytes)) => {
-                let device = self.sites.argument(arguments, Role::PackedDevice).map(Device::packed);
-                let totals = self
-                    .sites
-                    .argument(arguments, Role::TotalAllocated)
-                    .zip(self.sites.argument(arguments, Role::TotalReserved));
-                match device {
-                    // The host's allocator reports only to profilers, and its calls are seen anyway.
-                    Some(Device::CPU) => {}
-                    Some(device) => {
-                        let Some(pool) = self.pool(who.pid, device, thread, now_ns, profile) else { return };
-                        pool.report(totals);
-                        let change = bytes.cast_signed();
-                        if change > 0 {
-                            let given = (address, change.unsigned_abs(), Said::Report);
-                            self.allocated(who.pid, device, given, caller, now_ns, profile);
-                        } else {
-                            let taken = pool.take(address, Said::Report, profile);
-                            let differs = matches!(taken, Taken::Bytes(was) if was != change.unsigned_abs());
-                            pool.changed(now_ns, profile);
-                            self.counts.free_differs += u64::from(differs);
-                            self.counts.free_unknown += u64::from(taken == Taken::Unknown);
-                        }
-                    }
-                    None => self.counts.unreadable += 1,
-                }
+                self.reported(who, arguments, (address, bytes.cast_signed()), caller, profile);
             }
             _ => self.counts.unreadable += 1,
+        }
+    }
+
+    /// An allocator reported that so many bytes were given at an address, or, below zero, taken back.
+    fn reported(
+        &mut self,
+        who: &StackSample,
+        arguments: &Arguments<'_>,
+        (address, change): (u64, i64),
+        caller: Caller,
+        profile: &mut Profile,
+    ) {
+        let now_ns = who.header.time_ns;
+        let device = match self.sites.argument(arguments, Role::PackedDevice).map(Device::packed) {
+            Some(device) => device,
+            None => return self.counts.unreadable += 1,
+        };
+        // The host's allocator reports only to profilers, and its calls are seen anyway.
+        if device == Device::CPU {
+            return;
+        }
+        let totals = self
+            .sites
+            .argument(arguments, Role::TotalAllocated)
+            .zip(self.sites.argument(arguments, Role::TotalReserved));
+        let Some(pool) = self.pool(who.pid, device, caller.thread, now_ns, profile) else { return };
+        pool.report(totals);
+        if change > 0 {
+            let given = (address, change.unsigned_abs(), Said::Report);
+            self.allocated(who.pid, device, given, caller, now_ns, profile);
+        } else {
+            let taken = pool.take(address, Said::Report, profile);
+            let differs = matches!(taken, Taken::Bytes(was) if was != change.unsigned_abs());
+            pool.changed(now_ns, profile);
+            self.counts.free_differs += u64::from(differs);
+            self.counts.free_unknown += u64::from(taken == Taken::Unknown);
         }
     }
 

@@ -272,12 +272,7 @@ impl Operators {
         let Self { threads, memory, counts, .. } = self;
         let Some(watched) = threads.get_mut(who) else { return };
         let node = if has_stack {
-            let around: Vec<FrameId> = profile
-                .tree
-                .stack(node)
-                .into_iter()
-                .filter(|frame| matches!(profile.frames.get(*frame), Frame::Operator { .. }))
-                .collect();
+            let around = operators_of(node, profile);
             let around = &around[..around.len().saturating_sub(usize::from(ends_with_it))];
             // One that lacks its beginning does not show what is over.
             if who.native_end == WalkEnd::Complete as u8 {
@@ -301,6 +296,12 @@ impl Operators {
         watched.nesting.begin(Open { stack_pointer, code, frame, node });
         enter(node, tensors, profile);
     }
+}
+
+/// The operators of a context, the innermost last.
+fn operators_of(node: NodeId, profile: &Profile) -> Vec<FrameId> {
+    let is_operator = |frame: &FrameId| matches!(profile.frames.get(*frame), Frame::Operator { .. });
+    profile.tree.stack(node).into_iter().filter(is_operator).collect()
 }
 
 /// Enters a call at an operator, or at its tensors, and the work on them.

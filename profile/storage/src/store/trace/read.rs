@@ -1,214 +1,32 @@
-//! The trace of a live capture on disk: single events, beside the tables of the profile.
+//! Reading a trace: its events by time, whatever file they are in.
 //!
-//! Owns: the files `trace-*.parquet` and their list `trace.json`; [`TraceWriter`], and [`TraceReader`], which merges
-//! them by time. Because: events are a hundred times more than a profile and are written by a thread of their own, so
-//! their list is a file of its own: no flush of the profile waits for it, and no half-written one harms the profile.
-//! Does not: know what an event means, or hold names: events refer to contexts of the profile's tree.
-//!
-//! ```text
-//!   run.dctx/
-//!     trace.json                   what belongs to the trace; replaced as a whole at each flush
-//!     trace-000000.parquet         events, sorted by begin within the file
-//!     trace-lanes-000000.parquet   threads and streams that are new in it
-//! ```
-//!
-//! Whatever stops the program, the trace holds everything up to the last flush that succeeded.
+//! Owns: [`TraceReader`], which merges the files by time, and [`TraceGaps`]. Because: a trace may be larger than
+//! memory, and a damaged file must not take the others with it. Does not: write one.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::io;
-use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use super::StoreError;
-use super::batch::{Batch, Row};
-use super::columns::Table;
-use super::container::Container;
-use super::manifest::{Segment, put, sync};
-use super::read::load;
-use super::table::{Batches, encode};
-use crate::error::OpenError;
-use crate::folder::Folder;
-use deepctx_profile::trace::{
-    Basis, Cause, End, Lane, NotTraced, Recorded, RecordedAccount, RecordedBatch, RecordedKind,
-};
+use super::{Account, List, Listed, basis_name};
+use crate::store::batch::Row;
+use crate::store::columns::Table;
+use crate::store::container::Container;
+use crate::store::manifest::Segment;
+use crate::store::read::load;
+use crate::store::table::Batches;
+use deepctx_profile::trace::{Basis, Cause, End, Lane, NotTraced, Recorded, RecordedAccount, RecordedKind};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-/// The file that says which others there are.
-pub(super) const LIST: &str = "trace.json";
-const FORMAT: &str = "deepctx-trace";
-/// 2 has ranges and steps; 3 has no value where an older one has 0. A newer one is refused: its events would be
-/// misread.
-const VERSION: u64 = 3;
-/// An entry takes about 200 bytes: a flush each second for a month.
-const LIST_BYTES_MAX: u64 = 1 << 29;
 /// Lanes that are read: more than any recording has.
 const LANES_MAX: usize = 1 << 20;
 /// Rows of a file that are in memory at once while files are merged: 1 MiB.
 const BATCH_ROWS: usize = 1 << 13;
 
-/// The list of a trace's files.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct List {
-    format: String,
-    version: u64,
-    /// Whether the recording ended well.
-    complete: bool,
-    /// Length of the window from the start of the capture, nanoseconds; `None` when it is one of training steps.
-    window_ns: Option<u64>,
-    /// Events that the recorder saw, and what became of them.
-    #[serde(default)]
-    account: Account,
-    segments: Vec<Listed>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Account {
-    received: u64,
-    kept: u64,
-    queue_full: u64,
-    writer_behind: u64,
-    without_times: u64,
-}
-
-/// One of its files.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Listed {
-    #[serde(flatten)]
-    segment: Segment,
-    /// Begin of the first event in it.
-    first_ns: u64,
-}
-
 impl List {
-    /// The list of a trace; `None` when there is no trace.
-    pub(super) fn read(container: &Container) -> Result<Option<List>, OpenError> {
-        let path = || container.path().join(LIST);
-        let bytes = match container.read(LIST, LIST_BYTES_MAX) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(OpenError::Read { path: path(), source }),
-        };
-        let odd = |because: String| OpenError::NotAProfile { path: path(), because };
-        let list: List =
-            serde_json::from_slice(&bytes).map_err(|error| odd(format!("it is damaged: {error}")))?;
-        if list.format != FORMAT || !(1..=VERSION).contains(&list.version) {
-            let (format, version) = (list.format.chars().take(40).collect::<String>(), list.version);
-            return Err(odd(format!(
-                "it has format `{format}` {version}, and this program reads `{FORMAT}` {VERSION}"
-            )));
-        }
-        Ok(Some(list))
-    }
-
     /// Events that the files say they have.
-    pub(super) fn events(&self) -> u64 {
+    pub(in crate::store) fn events(&self) -> u64 {
         let events = self.segments.iter().filter(|listed| listed.segment.table == Table::Trace.name());
         events.fold(0, |sum, listed| sum.saturating_add(listed.segment.rows))
-    }
-
-    /// Names of the files.
-    pub(super) fn files(&self) -> impl Iterator<Item = &str> {
-        self.segments.iter().map(|listed| listed.segment.file.as_str())
-    }
-}
-
-/// Writes the events of a capture into the folder of its profile.
-#[derive(Debug)]
-pub struct TraceWriter {
-    folder: Arc<Folder>,
-    list: List,
-    /// Files are numbered by attempt, so that none is ever written twice.
-    attempt: u32,
-}
-
-impl TraceWriter {
-    /// Begins the trace of a window from the start of the capture, or of training steps where it has no length.
-    ///
-    /// # Errors
-    /// The list could not be written.
-    pub fn create(folder: Arc<Folder>, window: Option<Nanos>) -> Result<Self, StoreError> {
-        let list = List {
-            format: FORMAT.to_owned(),
-            version: VERSION,
-            complete: false,
-            window_ns: window.map(|window| window.0),
-            account: Account::default(),
-            segments: Vec::new(),
-        };
-        let writer = TraceWriter { folder, list, attempt: 0 };
-        writer.put_list(&writer.list)?;
-        Ok(writer)
-    }
-
-    /// Writes events and the lanes that are new in them.
-    ///
-    /// # Errors
-    /// Nothing of them is listed then; what was written before stays.
-    pub fn append(&mut self, batch: &mut RecordedBatch) -> Result<(), StoreError> {
-        batch.events.sort_unstable_by_key(|event| (event.start, event.id));
-        let number = self.attempt;
-        self.attempt = self.attempt.saturating_add(1);
-        let mut list = self.list.clone();
-        let lanes = lane_rows(batch.first_lane, &batch.lanes);
-        let events = event_rows(&batch.events);
-        for (table, rows, first_ns) in [
-            (Table::TraceLanes, lanes, 0),
-            (Table::Trace, events, batch.events.first().map_or(0, |event| event.start.0)),
-        ] {
-            if let Some(segment) = self.put_segment(table, number, rows)? {
-                list.segments.push(Listed { segment, first_ns });
-            }
-        }
-        // The names of the files must last before the list has them.
-        sync(&self.folder)?;
-        self.put_list(&list)?;
-        self.list = list;
-        Ok(())
-    }
-
-    /// Marks the trace as complete, with what became of the events.
-    ///
-    /// # Errors
-    /// The list could not be written; the events are there.
-    pub fn finish(&mut self, account: &RecordedAccount) -> Result<(), StoreError> {
-        self.list.account = Account {
-            received: account.received,
-            kept: account.kept,
-            queue_full: account.left_out(NotTraced::QueueFull),
-            writer_behind: account.left_out(NotTraced::WriterBehind),
-            without_times: account.left_out(NotTraced::WithoutTimes),
-        };
-        self.list.complete = true;
-        self.put_list(&self.list)
-    }
-
-    fn put_segment(&self, table: Table, number: u32, rows: Batch) -> Result<Option<Segment>, StoreError> {
-        let count = rows.rows() as u64;
-        if count == 0 {
-            return Ok(None);
-        }
-        let bytes = encode(table, std::iter::once(Ok(rows)))
-            .map_err(|message| StoreError::Encode { table: table.name(), message })?;
-        let file = format!("{}-{number:06}.parquet", table.name());
-        put(&self.folder, &file, &bytes)?;
-        Ok(Some(Segment {
-            table: table.name().to_owned(),
-            file,
-            rows: count,
-            bytes: bytes.len() as u64,
-            crc32: crc32fast::hash(&bytes),
-            level: 0,
-        }))
-    }
-
-    fn put_list(&self, list: &List) -> Result<(), StoreError> {
-        let bytes = serde_json::to_vec_pretty(list)
-            .map_err(|error| StoreError::Encode { table: LIST, message: error.to_string() })?;
-        put(&self.folder, LIST, &bytes)?;
-        sync(&self.folder)
     }
 }
 
@@ -249,7 +67,7 @@ struct OpenFile {
 }
 
 impl<'p> TraceReader<'p> {
-    pub(super) fn new(container: &'p Container, list: List) -> Self {
+    pub(in crate::store) fn new(container: &'p Container, list: List) -> Self {
         let Account { received, kept, queue_full, writer_behind, without_times } = list.account;
         let mut left_out = RecordedAccount::new(received, kept);
         left_out.leave_out(NotTraced::QueueFull, queue_full);
@@ -387,25 +205,6 @@ impl Iterator for TraceReader<'_> {
 /// Stands for a lane whose row is lost: no event has this process.
 const LOST_LANE: Lane = Lane::Thread { pid: 0, tid: 0 };
 
-fn lane_rows(first: u32, lanes: &[Lane]) -> Batch {
-    let mut batch = Batch::new(Table::TraceLanes);
-    for (number, lane) in (first..).zip(lanes) {
-        let (pid, tid, stream) = match *lane {
-            Lane::Thread { pid, tid } => (pid, Some(tid), None),
-            Lane::Stream { pid, device, context, stream } => (pid, None, Some((device, context, stream))),
-        };
-        batch.push([
-            number.into(),
-            pid.into(),
-            tid.into(),
-            stream.map(|(device, ..)| device).into(),
-            stream.map(|(_, context, _)| context).into(),
-            stream.map(|(.., stream)| stream).into(),
-        ]);
-    }
-    batch
-}
-
 fn lane(row: &Row<'_>) -> Option<(u32, Lane)> {
     let pid = row.u32("pid")?;
     let lane = match row.u32("tid") {
@@ -418,33 +217,6 @@ fn lane(row: &Row<'_>) -> Option<(u32, Lane)> {
         },
     };
     Some((row.u32("lane")?, lane))
-}
-
-fn event_rows(events: &[Recorded]) -> Batch {
-    let mut batch = Batch::new(Table::Trace);
-    // What has no value takes no room, and what has one is near the one before: half of all events are no calls.
-    let some = |value: u64| Some(value).filter(|value| *value > 0);
-    for event in events {
-        let basis = event.cause.map(|cause| basis_name(cause.basis));
-        batch.push([
-            event.kind.name().into(),
-            event.lane.into(),
-            event.start.0.into(),
-            event.end.duration().0.into(),
-            event.end.name().into(),
-            event.node.number().into(),
-            some(event.id).into(),
-            event.cause.and_then(|cause| some(cause.id)).into(),
-            basis.unwrap_or("none").into(),
-            Some(event.correlation).filter(|number| *number > 0).into(),
-            some(event.stream).into(),
-            some(event.object).into(),
-            some(event.position).into(),
-            some(event.bytes).into(),
-            some(event.graph_node).into(),
-        ]);
-    }
-    batch
 }
 
 fn event(row: &Row<'_>) -> Option<Recorded> {
@@ -470,23 +242,17 @@ fn event(row: &Row<'_>) -> Option<Recorded> {
 
 const BASES: [Basis; 3] = [Basis::Exact, Basis::ByOrder, Basis::Inferred];
 
-fn basis_name(basis: Basis) -> &'static str {
-    match basis {
-        Basis::Exact => "exact",
-        Basis::ByOrder => "by-order",
-        Basis::Inferred => "inferred",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use deepctx_profile::profile::Meta;
+    use deepctx_profile::trace::RecordedBatch;
     use proptest::prelude::*;
 
-    use super::super::Writer;
+    use super::super::TraceWriter;
     use super::*;
+    use crate::store::Writer;
 
     const LANE: Lane = Lane::Thread { pid: 7, tid: 8 };
 
@@ -579,20 +345,6 @@ mod tests {
         }
         assert_eq!((read, reader.open.iter().flatten().count()), (18, 0));
         assert_eq!(reader.gaps().unreadable, 0);
-    }
-
-    #[test]
-    fn a_damaged_list_is_an_error() {
-        let check = |text: &str, expect: &str| {
-            let temporary = tempfile::tempdir().unwrap();
-            fs::write(temporary.path().join(LIST), text).unwrap();
-            let error = List::read(&Container::at(temporary.path()).unwrap()).unwrap_err();
-            assert!(error.to_string().contains(expect), "{error}");
-        };
-        check("{", "it is damaged: EOF");
-        let list =
-            r#"{"format": "deepctx-trace", "version": 4, "complete": true, "window_ns": 1, "segments": []}"#;
-        check(list, "it has format `deepctx-trace` 4, and this program reads `deepctx-trace` 3");
     }
 
     #[test]

@@ -1,0 +1,131 @@
+//! The trace of a live capture on disk: single events, beside the tables of the profile.
+//!
+//! Owns: the files `trace-*.parquet` and their list `trace.json`. Because: events are a hundred times more than a
+//! profile and are written by a thread of their own, so their list is a file of its own: no flush of the profile waits
+//! for it, and no half-written one harms the profile. Does not: know what an event means, or hold names: events refer
+//! to contexts of the profile's tree.
+//!
+//! ```text
+//!   run.dctx/
+//!     trace.json                   what belongs to the trace; replaced as a whole at each flush
+//!     trace-000000.parquet         events, sorted by begin within the file
+//!     trace-lanes-000000.parquet   threads and streams that are new in it
+//! ```
+//!
+//! Whatever stops the program, the trace holds everything up to the last flush that succeeded.
+
+#[cfg(feature = "import")]
+mod read;
+mod write;
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use super::container::Container;
+use super::manifest::Segment;
+use crate::error::OpenError;
+use deepctx_profile::trace::Basis;
+
+#[cfg(feature = "import")]
+pub use read::{TraceGaps, TraceReader};
+pub use write::TraceWriter;
+
+/// The file that says which others there are.
+pub(super) const LIST: &str = "trace.json";
+const FORMAT: &str = "deepctx-trace";
+/// 2 has ranges and steps; 3 has no value where an older one has 0. A newer one is refused: its events would be
+/// misread.
+const VERSION: u64 = 3;
+/// An entry takes about 200 bytes: a flush each second for a month.
+const LIST_BYTES_MAX: u64 = 1 << 29;
+
+/// The list of a trace's files.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct List {
+    format: String,
+    version: u64,
+    /// Whether the recording ended well.
+    complete: bool,
+    /// Length of the window from the start of the capture, nanoseconds; `None` when it is one of training steps.
+    window_ns: Option<u64>,
+    /// Events that the recorder saw, and what became of them.
+    #[serde(default)]
+    account: Account,
+    segments: Vec<Listed>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Account {
+    received: u64,
+    kept: u64,
+    queue_full: u64,
+    writer_behind: u64,
+    without_times: u64,
+}
+
+/// One of its files.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Listed {
+    #[serde(flatten)]
+    segment: Segment,
+    /// Begin of the first event in it.
+    first_ns: u64,
+}
+
+impl List {
+    /// The list of a trace; `None` when there is no trace.
+    pub(super) fn read(container: &Container) -> Result<Option<List>, OpenError> {
+        let path = || container.path().join(LIST);
+        let bytes = match container.read(LIST, LIST_BYTES_MAX) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(OpenError::Read { path: path(), source }),
+        };
+        let odd = |because: String| OpenError::NotAProfile { path: path(), because };
+        let list: List =
+            serde_json::from_slice(&bytes).map_err(|error| odd(format!("it is damaged: {error}")))?;
+        if list.format != FORMAT || !(1..=VERSION).contains(&list.version) {
+            let (format, version) = (list.format.chars().take(40).collect::<String>(), list.version);
+            return Err(odd(format!(
+                "it has format `{format}` {version}, and this program reads `{FORMAT}` {VERSION}"
+            )));
+        }
+        Ok(Some(list))
+    }
+
+    /// Names of the files.
+    pub(super) fn files(&self) -> impl Iterator<Item = &str> {
+        self.segments.iter().map(|listed| listed.segment.file.as_str())
+    }
+}
+
+/// A basis as it stands in the files.
+fn basis_name(basis: Basis) -> &'static str {
+    match basis {
+        Basis::Exact => "exact",
+        Basis::ByOrder => "by-order",
+        Basis::Inferred => "inferred",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_damaged_list_is_an_error() {
+        let check = |text: &str, expect: &str| {
+            let temporary = tempfile::tempdir().unwrap();
+            fs::write(temporary.path().join(LIST), text).unwrap();
+            let error = List::read(&Container::at(temporary.path()).unwrap()).unwrap_err();
+            assert!(error.to_string().contains(expect), "{error}");
+        };
+        check("{", "it is damaged: EOF");
+        let list =
+            r#"{"format": "deepctx-trace", "version": 4, "complete": true, "window_ns": 1, "segments": []}"#;
+        check(list, "it has format `deepctx-trace` 4, and this program reads `deepctx-trace` 3");
+    }
+}

@@ -1,0 +1,158 @@
+//! Writing a trace: batches of events into files, and their list at each flush.
+//!
+//! Owns: [`TraceWriter`], and the rows of events and lanes. Because: only a capture writes one. Does not: read one.
+
+use std::sync::Arc;
+
+use super::{Account, FORMAT, LIST, List, Listed, VERSION, basis_name};
+use crate::folder::Folder;
+use crate::store::StoreError;
+use crate::store::batch::Batch;
+use crate::store::columns::Table;
+use crate::store::manifest::{Segment, put, sync};
+use crate::store::table::encode;
+use deepctx_profile::trace::{Lane, NotTraced, Recorded, RecordedAccount, RecordedBatch};
+use deepctx_profile::units::Nanos;
+
+/// Writes the events of a capture into the folder of its profile.
+#[derive(Debug)]
+pub struct TraceWriter {
+    folder: Arc<Folder>,
+    list: List,
+    /// Files are numbered by attempt, so that none is ever written twice.
+    attempt: u32,
+}
+
+impl TraceWriter {
+    /// Begins the trace of a window from the start of the capture, or of training steps where it has no length.
+    ///
+    /// # Errors
+    /// The list could not be written.
+    pub fn create(folder: Arc<Folder>, window: Option<Nanos>) -> Result<Self, StoreError> {
+        let list = List {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            complete: false,
+            window_ns: window.map(|window| window.0),
+            account: Account::default(),
+            segments: Vec::new(),
+        };
+        let writer = TraceWriter { folder, list, attempt: 0 };
+        writer.put_list(&writer.list)?;
+        Ok(writer)
+    }
+
+    /// Writes events and the lanes that are new in them.
+    ///
+    /// # Errors
+    /// Nothing of them is listed then; what was written before stays.
+    pub fn append(&mut self, batch: &mut RecordedBatch) -> Result<(), StoreError> {
+        batch.events.sort_unstable_by_key(|event| (event.start, event.id));
+        let number = self.attempt;
+        self.attempt = self.attempt.saturating_add(1);
+        let mut list = self.list.clone();
+        let lanes = lane_rows(batch.first_lane, &batch.lanes);
+        let events = event_rows(&batch.events);
+        for (table, rows, first_ns) in [
+            (Table::TraceLanes, lanes, 0),
+            (Table::Trace, events, batch.events.first().map_or(0, |event| event.start.0)),
+        ] {
+            if let Some(segment) = self.put_segment(table, number, rows)? {
+                list.segments.push(Listed { segment, first_ns });
+            }
+        }
+        // The names of the files must last before the list has them.
+        sync(&self.folder)?;
+        self.put_list(&list)?;
+        self.list = list;
+        Ok(())
+    }
+
+    /// Marks the trace as complete, with what became of the events.
+    ///
+    /// # Errors
+    /// The list could not be written; the events are there.
+    pub fn finish(&mut self, account: &RecordedAccount) -> Result<(), StoreError> {
+        self.list.account = Account {
+            received: account.received,
+            kept: account.kept,
+            queue_full: account.left_out(NotTraced::QueueFull),
+            writer_behind: account.left_out(NotTraced::WriterBehind),
+            without_times: account.left_out(NotTraced::WithoutTimes),
+        };
+        self.list.complete = true;
+        self.put_list(&self.list)
+    }
+
+    fn put_segment(&self, table: Table, number: u32, rows: Batch) -> Result<Option<Segment>, StoreError> {
+        let count = rows.rows() as u64;
+        if count == 0 {
+            return Ok(None);
+        }
+        let bytes = encode(table, std::iter::once(Ok(rows)))
+            .map_err(|message| StoreError::Encode { table: table.name(), message })?;
+        let file = format!("{}-{number:06}.parquet", table.name());
+        put(&self.folder, &file, &bytes)?;
+        Ok(Some(Segment {
+            table: table.name().to_owned(),
+            file,
+            rows: count,
+            bytes: bytes.len() as u64,
+            crc32: crc32fast::hash(&bytes),
+            level: 0,
+        }))
+    }
+
+    fn put_list(&self, list: &List) -> Result<(), StoreError> {
+        let bytes = serde_json::to_vec_pretty(list)
+            .map_err(|error| StoreError::Encode { table: LIST, message: error.to_string() })?;
+        put(&self.folder, LIST, &bytes)?;
+        sync(&self.folder)
+    }
+}
+
+fn lane_rows(first: u32, lanes: &[Lane]) -> Batch {
+    let mut batch = Batch::new(Table::TraceLanes);
+    for (number, lane) in (first..).zip(lanes) {
+        let (pid, tid, stream) = match *lane {
+            Lane::Thread { pid, tid } => (pid, Some(tid), None),
+            Lane::Stream { pid, device, context, stream } => (pid, None, Some((device, context, stream))),
+        };
+        batch.push([
+            number.into(),
+            pid.into(),
+            tid.into(),
+            stream.map(|(device, ..)| device).into(),
+            stream.map(|(_, context, _)| context).into(),
+            stream.map(|(.., stream)| stream).into(),
+        ]);
+    }
+    batch
+}
+
+fn event_rows(events: &[Recorded]) -> Batch {
+    let mut batch = Batch::new(Table::Trace);
+    // What has no value takes no room, and what has one is near the one before: half of all events are no calls.
+    let some = |value: u64| Some(value).filter(|value| *value > 0);
+    for event in events {
+        let basis = event.cause.map(|cause| basis_name(cause.basis));
+        batch.push([
+            event.kind.name().into(),
+            event.lane.into(),
+            event.start.0.into(),
+            event.end.duration().0.into(),
+            event.end.name().into(),
+            event.node.number().into(),
+            some(event.id).into(),
+            event.cause.and_then(|cause| some(cause.id)).into(),
+            basis.unwrap_or("none").into(),
+            Some(event.correlation).filter(|number| *number > 0).into(),
+            some(event.stream).into(),
+            some(event.object).into(),
+            some(event.position).into(),
+            some(event.bytes).into(),
+            some(event.graph_node).into(),
+        ]);
+    }
+    batch
+}

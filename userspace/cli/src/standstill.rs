@@ -1,0 +1,81 @@
+//! Standstill: how long the pipeline has made no progress.
+//!
+//! Owns: what counts as progress. Because: a capture that stands still loses data without an error, and an end that
+//! stands still must not be waited for. Does not: say what follows from it; [`super::run`] does.
+
+use std::time::{Duration, Instant};
+
+use deepctx_capture::cost::cpu_time;
+use deepctx_session::ProgressWatch;
+
+/// CPU time that shows that the end comes on: names of a large library and a large profile take their time.
+const BUSY: Duration = Duration::from_millis(100);
+
+/// Notices that the pipeline stands still.
+pub(crate) struct Standstill {
+    watch: ProgressWatch,
+    /// CPU time counts as progress, too: nothing else uses any.
+    counts_cpu: bool,
+    /// Progress, and CPU time in units of [`BUSY`].
+    seen: (u64, u128),
+    since: Instant,
+    reported: bool,
+}
+
+impl Standstill {
+    /// While the capture runs.
+    pub(crate) fn new(watch: ProgressWatch) -> Self {
+        Self { watch, counts_cpu: false, seen: (0, 0), since: Instant::now(), reported: false }
+    }
+
+    /// While it ends.
+    pub(crate) fn at_end(watch: ProgressWatch) -> Self {
+        Self { counts_cpu: true, ..Self::new(watch) }
+    }
+
+    fn progress(&self) -> (u64, u128) {
+        let cpu = if self.counts_cpu { cpu_time() } else { Duration::ZERO };
+        (self.watch.progress(), cpu.as_millis() / BUSY.as_millis())
+    }
+
+    /// How long it has stood still, the first time that this exceeds a limit.
+    pub(crate) fn lasted(&mut self, limit: Duration) -> Option<Duration> {
+        let seen = self.progress();
+        if seen != self.seen {
+            (self.seen, self.since) = (seen, Instant::now());
+        }
+        let lasted = self.since.elapsed();
+        if lasted < limit || self.reported {
+            return None;
+        }
+        self.reported = true;
+        Some(lasted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standstill_is_reported_once() {
+        let mut standstill = Standstill::new(ProgressWatch::default());
+        assert_eq!(standstill.lasted(Duration::MAX), None);
+        assert!(standstill.lasted(Duration::ZERO).is_some());
+        assert_eq!(standstill.lasted(Duration::ZERO), None);
+    }
+
+    #[test]
+    fn an_end_that_uses_the_cpu_does_not_stand_still() {
+        let [mut capture, mut end] =
+            [Standstill::new, Standstill::at_end].map(|standstill| standstill(ProgressWatch::default()));
+        assert_eq!((capture.lasted(Duration::MAX), end.lasted(Duration::MAX)), (None, None));
+        let (began, before) = (Instant::now(), cpu_time());
+        while cpu_time() < before + 2 * BUSY {
+            std::hint::black_box(0);
+        }
+        let took = began.elapsed();
+        assert!(capture.lasted(took).is_some());
+        assert_eq!(end.lasted(took), None);
+    }
+}
