@@ -5,66 +5,28 @@
 mod cli_support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 
-use cli_support::{Busy, can_capture, program, run, stderr};
+use cli_support::{Busy, can_capture, program_under, run, stderr};
 use deepctx_profile::ledger::When;
 
-/// A recording of a spinning program, one of whose calls goes as strace is told.
-struct Faulty {
-    busy: Busy,
-    folder: tempfile::TempDir,
-    strace: Child,
-}
-
-impl Faulty {
-    /// With a fault in strace's words, such as `fsync:error=EIO:when=3`, and with the profile flushed often. Calls are
-    /// counted in each thread: the main thread creates the profile, another one flushes.
-    fn start(fault: &str, duration: &str) -> Self {
-        let busy = Busy::of(Command::new("python3").args(["-c", "def hot():\n while True: pass\nhot()"]));
-        let folder = tempfile::tempdir().unwrap();
-        let recorder = program();
-        let mut command = Command::new("strace");
-        command.args(["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fsync,renameat", "-e"]);
-        command.arg(format!("inject={fault}")).arg(recorder.get_program());
-        for (name, value) in recorder.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command.args([
-            "record",
-            "--freq",
-            "499",
-            "--flush",
-            "200ms",
-            "-d",
-            duration,
-            "--pid",
-            &busy.pid(),
-            "-o",
-        ]);
-        command.arg(folder.path().join("run.dctx"));
-        let strace = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        Self { busy, folder, strace }
-    }
-
-    fn profile(&self) -> PathBuf {
-        self.folder.path().join("run.dctx")
-    }
-
-    /// Waits for its end; gives the exit code and what was said. The target must live, and its profile be sound.
-    fn end(self) -> Ended {
-        let profile = self.profile();
-        let ended = self.strace.wait_with_output().unwrap();
-        let said = stderr(&ended);
-        assert!(!said.contains("panicked"), "{said}");
-        let status = fs::read_to_string(format!("/proc/{}/stat", self.busy.pid())).unwrap();
-        assert!(!status.contains(") Z "), "the target has died");
-        Ended { code: ended.status.code(), said, profile, _folder: self.folder }
-    }
+/// Records a spinning program, which must live through it, while one call goes wrong. The fault is in strace's words,
+/// such as `fsync:error=EIO:when=3`. Calls are counted in each thread: the main thread creates the profile, another one
+/// flushes it.
+fn recorded_with(fault: &str) -> Ended {
+    let busy = Busy::of(Command::new("python3").args(["-c", "def hot():\n while True: pass\nhot()"]));
+    let folder = tempfile::tempdir().unwrap();
+    let profile = folder.path().join("run.dctx");
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fsync,renameat", "-e"]);
+    let command = program_under(strace.arg(format!("inject={fault}")));
+    command.args(["record", "--freq", "499", "--flush", "200ms", "-d", "3s", "--pid", &busy.pid(), "-o"]);
+    let ended = command.arg(&profile).output().unwrap();
+    let said = stderr(&ended);
+    assert!(!said.contains("panicked"), "{said}");
+    assert!(busy.lives());
+    Ended { code: ended.status.code(), said, profile, _folder: folder }
 }
 
 struct Ended {
@@ -114,12 +76,12 @@ fn a_profile_that_cannot_be_created_leaves_nothing() {
         ("fsync:error=EIO:when=2", "Input/output error"),
         ("renameat:error=ENOSPC:when=1", "No space left"),
     ] {
-        let ended = Faulty::start(fault, "3s").end();
+        let ended = recorded_with(fault);
         assert_eq!(ended.code, Some(2), "{fault}: {}", ended.said);
         let line = format!("cannot create the profile `{}`: {error}", ended.profile.display());
         assert!(ended.said.contains(&line), "{fault}: {}", ended.said);
         assert!(!ended.said.contains("can be opened"), "{fault}: {}", ended.said);
-        assert!(!Path::new(&ended.profile).exists(), "{fault}");
+        assert!(!ended.profile.exists(), "{fault}");
     }
 }
 
@@ -134,7 +96,7 @@ fn a_write_that_fails_once_is_made_good() {
         ("renameat:error=EIO:when=2", "Input/output error"),
         ("renameat:error=EDQUOT:when=7", "quota exceeded"),
     ] {
-        let ended = Faulty::start(fault, "3s").end();
+        let ended = recorded_with(fault);
         assert_eq!(ended.code, Some(0), "{fault}: {}", ended.said);
         assert!(ended.said.contains(error), "{fault}: {}", ended.said);
         assert!(
@@ -153,7 +115,7 @@ fn a_failing_disk_keeps_what_was_flushed() {
         return;
     }
     for fault in ["fsync:error=EIO:when=20+", "renameat:error=EROFS:when=20+"] {
-        let ended = Faulty::start(fault, "3s").end();
+        let ended = recorded_with(fault);
         assert_eq!(ended.code, Some(2), "{fault}: {}", ended.said);
         assert!(
             ended.said.contains("cannot write") && ended.said.contains("hint: "),

@@ -10,21 +10,12 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use cli_support::{Busy, can_capture, expect_code, program, run, stderr};
+use cli_support::{Busy, can_capture, expect_code, program, program_under, run, stderr};
 use deepctx_profile::ledger::When;
 
 /// Runs the program with a limit, as `ulimit` sets it.
 fn limited(limit: &str, arguments: &[&str]) -> Output {
-    let program = program();
-    let mut command = Command::new("prlimit");
-    command.arg(limit).arg(program.get_program()).args(arguments);
-    for (name, value) in program.get_envs() {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    command.output().unwrap()
+    program_under(Command::new("prlimit").arg(limit)).args(arguments).output().unwrap()
 }
 
 /// A folder, and the name of a profile in it.
@@ -38,10 +29,6 @@ fn spinning() -> Busy {
     Busy::of(Command::new("python3").args(["-c", "def hot():\n while True: pass\nhot()"]))
 }
 
-fn lives(busy: &Busy) -> bool {
-    fs::read_to_string(format!("/proc/{}/stat", busy.pid())).is_ok_and(|stat| !stat.contains(") Z "))
-}
-
 #[test]
 fn a_file_that_may_not_grow_ends_a_recording() {
     if !can_capture() {
@@ -53,7 +40,7 @@ fn a_file_that_may_not_grow_ends_a_recording() {
     let said = stderr(&recorded);
     assert_eq!(recorded.status.code(), Some(2), "{said}");
     assert!(said.contains("File too large") && said.contains("hint: "), "{said}");
-    assert!(lives(&busy));
+    assert!(busy.lives());
     let report = run(&["report", &path]);
     assert!(!stderr(&report).contains("panicked"), "{}", stderr(&report));
 }
@@ -73,7 +60,7 @@ fn too_few_open_files_are_reported() {
         assert!(said.contains(&format!("may have {limit}")) && said.contains("ulimit -n"), "{limit}: {said}");
         assert!(!Path::new(&path).exists(), "{limit}");
     }
-    assert!(lives(&busy));
+    assert!(busy.lives());
 }
 
 #[test]
@@ -104,7 +91,7 @@ fn too_little_address_space_is_reported() {
     let said = stderr(&recorded);
     assert_eq!(recorded.status.code(), Some(2), "{said}");
     assert!(said.contains("may have 286 MiB") && said.contains("ulimit -v"), "{said}");
-    assert!(lives(&busy));
+    assert!(busy.lives());
 }
 
 #[test]
@@ -143,7 +130,7 @@ fn a_profiler_that_stood_still_goes_on() {
     let ended = recorder.wait_with_output().unwrap();
     assert!(ended.status.success(), "{}", stderr(&ended));
     deepctx_storage::open(&path).unwrap().profile.ledger.check(When::Finished).unwrap();
-    assert!(lives(&busy));
+    assert!(busy.lives());
 }
 
 /// A cgroup with one program; gone when dropped.

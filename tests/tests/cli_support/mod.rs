@@ -33,13 +33,24 @@ pub(crate) fn binary() -> &'static Path {
 /// The program, without anything from the environment that could change what it does.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(binary());
+    clear_environment(&mut command);
+    command
+}
+
+/// The program as the last argument of another one, such as strace, which starts it.
+pub(crate) fn program_under(wrapper: &mut Command) -> &mut Command {
+    clear_environment(wrapper);
+    wrapper.arg(binary())
+}
+
+/// Takes away what could change what the program does.
+fn clear_environment(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("DEEPCTX_") {
             command.env_remove(name);
         }
     }
     command.env_remove("COLUMNS").stdin(Stdio::null());
-    command
 }
 
 /// A process that is killed when it is dropped, also by a test that fails: one left behind would take a CPU from all
@@ -55,6 +66,11 @@ impl Busy {
     /// One that runs this script.
     pub(crate) fn shell(script: &str) -> Self {
         Self(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    /// Whether it has not ended.
+    pub(crate) fn lives(&self) -> bool {
+        std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).is_ok_and(|stat| !stat.contains(") Z "))
     }
 
     /// This one.

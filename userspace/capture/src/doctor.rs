@@ -264,7 +264,7 @@ pub(super) const BTF_HINT: &str =
 pub(super) const DOCTOR_HINT: &str = "`deepctx-bpf doctor` shows what this machine lacks";
 
 /// What to do where no more files may be opened.
-pub(super) const OPEN_FILES_HINT: &str = "raise `ulimit -n`: this process may open no more files";
+pub const OPEN_FILES_HINT: &str = "raise `ulimit -n`: this process may open no more files";
 
 /// Whether this error is that no more files may be opened. libbpf-rs gives the number in its text alone.
 pub(super) fn is_out_of_files(error: &impl fmt::Display) -> bool {

@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use deepctx_capture::doctor;
 use deepctx_storage::OpenError;
 use deepctx_storage::store::StoreError;
 
@@ -66,9 +67,6 @@ impl Failure {
     /// An I/O error about an object. A reader that went away (`| head`) is not reported.
     pub fn io(object: impl fmt::Display, error: &io::Error) -> Self {
         let failure = Self::new(format_args!("{object}: {error}"));
-        if error.raw_os_error() == Some(libc::EMFILE) {
-            return failure.hint("raise `ulimit -n`: this process may open no more files");
-        }
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self { quiet: true, ..failure },
             io::ErrorKind::PermissionDenied => {
@@ -78,6 +76,7 @@ impl Failure {
                 failure.hint("files may not be larger here: see `ulimit -f`, or the file system of -o")
             }
             io::ErrorKind::StorageFull => failure.hint("free some space, or choose another place with -o"),
+            _ if error.raw_os_error() == Some(libc::EMFILE) => failure.hint(doctor::OPEN_FILES_HINT),
             _ => failure,
         }
     }
