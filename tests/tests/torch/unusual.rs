@@ -97,18 +97,19 @@ fn unknown_torch_version_only_leaves_the_backward_pass_in_place() {
     let options = ["-fomit-frame-pointer", "-pthread", &search, "-ltorch_cpu", "-Wl,-rpath,$ORIGIN"];
     compile("torch_backward.cpp", &options, &path.join("program"));
     let target = Target::start(&mut Command::new(path.join("program")));
-    let file = path.join("run.dctx").display().to_string();
-    let mut record = program();
-    record.args(["record", "--no-gpu", "--pid", &target.pid(), "--duration", "3s", "-F", "499", "-o", &file]);
-    let output = record.args(["--context", "python,native", "--probe", "backward"]).output().unwrap();
-    let said = stderr(&output);
-    assert!(output.status.success() && said.contains("the backward pass stays where it runs"), "{said}");
-    let samples = stacks(&file, "samples");
-    assert!(samples.keys().all(|stack| !stack.contains("[backward]")), "{samples:?}");
-    let of = |name: &str| -> u64 {
+    let of = |samples: &BTreeMap<String, u64>, name: &str| -> u64 {
         samples.iter().filter(|(stack, _)| stack.contains(name)).map(|(_, count)| count).sum()
     };
-    assert!(of("aten::index.Tensor") > 10 && of("IndexBackward0") > 10, "{samples:?}");
+    let options = ["--no-gpu", "-F", "499", "--context", "python,native", "--probe", "backward"];
+    let recording = Recording::start(&target, &options);
+    recording.wait_for("the backward pass stays where it runs");
+    recording.wait_until(|file| {
+        let samples = stacks(file, "samples");
+        of(&samples, "aten::index.Tensor") > 10 && of(&samples, "IndexBackward0") > 10
+    });
+    let (_folder, file) = recording.end();
+    let samples = stacks(&file, "samples");
+    assert!(samples.keys().all(|stack| !stack.contains("[backward]")), "{samples:?}");
 }
 
 #[test]
