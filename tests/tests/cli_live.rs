@@ -6,7 +6,7 @@ mod cli_support;
 mod documented;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -71,6 +71,23 @@ fn command_is_recorded_with_children_and_its_exit_code_returned() {
     let script = "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; exit 7";
     expect_code(7, &["record", "-o", output.to_str().unwrap(), "--", "sh", "-c", script]);
     assert!(folded(&output).contains("sh-"), "{}", folded(&output));
+}
+
+#[test]
+fn a_command_that_outlives_the_duration_is_waited_for() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut record = program();
+    record.args(["record", "-d", "200ms", "-o", folder.path().join("run.dctx").to_str().unwrap()]);
+    record.args(["--", "sh", "-c", "read line; exit 7"]);
+    let mut record = record.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(record.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(said.any(|line| line.contains("the capture has ended, the command has not")));
+    record.stdin.take().unwrap().write_all(b"\n").unwrap();
+    said.for_each(drop);
+    assert_eq!(record.wait().unwrap().code(), Some(7));
 }
 
 #[test]

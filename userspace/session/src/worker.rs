@@ -359,7 +359,7 @@ impl Worker {
         // A sink may take long; whoever asks meanwhile gets the new figures.
         lock(&self.shared.status).clone_from(&self.status);
         let elapsed = self.started.elapsed();
-        let mut mended = false;
+        let mut recovered = false;
         for sink in &mut self.sinks {
             self.shared.progress.fetch_add(1, Ordering::Relaxed);
             let state = State { profile, newest, status: &self.status, elapsed };
@@ -373,10 +373,10 @@ impl Worker {
                         self.status.write_error = Some(text);
                     }
                 }
-                Ok(()) => mended |= sink.has_mended(),
+                Ok(()) => recovered |= sink.has_recovered(),
             }
         }
-        if mended && let Some(error) = self.retried.take() {
+        if recovered && let Some(error) = self.retried.take() {
             self.status.write_error.take_if(|shown| *shown == error);
             self.status.add_notice(format!("{error}; a later attempt succeeded, and nothing is missing"));
         }

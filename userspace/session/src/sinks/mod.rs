@@ -52,7 +52,7 @@ pub trait Sink: Debug + Send {
     }
 
     /// Whether nothing is missing any more because of the errors that it returned until now; true once.
-    fn has_mended(&mut self) -> bool {
+    fn has_recovered(&mut self) -> bool {
         false
     }
 

@@ -25,7 +25,7 @@ pub struct StoreSink {
     /// The last flush failed; what it was to write is written by the next one.
     behind: bool,
     /// A flush failed, and one after it has written everything.
-    mended: bool,
+    recovered: bool,
 }
 
 /// After so many defects, files are not merged any more. The profile is whole without it, in more files.
@@ -41,7 +41,7 @@ impl StoreSink {
             merging: None,
             defects: 0,
             behind: false,
-            mended: false,
+            recovered: false,
         }
     }
 
@@ -62,7 +62,7 @@ impl StoreSink {
 
     /// Takes account of what a flush or the end of the profile gave.
     fn wrote(&mut self, result: Result<(), StoreError>) -> Result<(), StoreError> {
-        self.mended |= self.behind && result.is_ok();
+        self.recovered |= self.behind && result.is_ok();
         self.behind = result.is_err();
         result
     }
@@ -100,8 +100,8 @@ impl Sink for StoreSink {
         merged
     }
 
-    fn has_mended(&mut self) -> bool {
-        std::mem::take(&mut self.mended)
+    fn has_recovered(&mut self) -> bool {
+        std::mem::take(&mut self.recovered)
     }
 
     fn memory(&self) -> Option<Held> {
