@@ -365,8 +365,6 @@ extern "C" fn send(scratch: *mut Scratch, words: u32, first: u64, second: u64, t
 
 #[inline(always)]
 fn send_call(slot: &mut Scratch, words: u32, [first, second]: [u64; 2], text: u64) {
-    let mut flags = 0;
-    let mut text_bytes = 0;
     const CALL_WORDS: usize = size_of::<Call>() / 8;
     // The kernel's verifier must see the bounds on the very registers that are used.
     let words = core::hint::black_box(words) as usize;
@@ -384,31 +382,13 @@ fn send_call(slot: &mut Scratch, words: u32, [first, second]: [u64; 2], text: u6
         // SAFETY: as above.
         unsafe { at.add(CALL_WORDS + i).write_volatile(slot.arguments[i]) };
     }
-    let mut text_words = 0;
-    if text != 0 {
-        // SAFETY: as above.
-        let to = unsafe { at.add(CALL_WORDS + arguments) };
-        // SAFETY: there is room for TEXT_MAX; the helper checks the source and never faults.
-        let read = unsafe { bpf_probe_read_user_str(to.cast(), TEXT_MAX as u32, text as *const _) };
-        if read <= 0 {
-            flags |= call_flag::TEXT_UNREAD;
-        } else {
-            // With the zero at its end, which is not reported.
-            let bytes = core::hint::black_box(read as u64 - 1) & (TEXT_MAX as u64 - 1);
-            if read as usize == TEXT_MAX {
-                flags |= call_flag::TEXT_CUT;
-            }
-            text_bytes = bytes;
-            text_words = bytes.div_ceil(8);
-            if bytes & 7 != 0 {
-                // SAFETY: as above. What an earlier text left behind the end of this one stays here.
-                unsafe {
-                    let last = to.add((bytes / 8) as usize);
-                    last.write_volatile(last.read_volatile() & (u64::MAX >> (64 - 8 * (bytes & 7))));
-                }
-            }
-        }
-    }
+    let (flags, text_bytes) = if text == 0 {
+        (0, 0)
+    } else {
+        // SAFETY: as above, with room for TEXT_MAX.
+        unsafe { read_text(at.add(CALL_WORDS + arguments), text) }
+    };
+    let text_words = text_bytes.div_ceil(8);
     // SAFETY: as above; `Call` is two words.
     unsafe {
         at.write_volatile(first | u64::from(flags) << 48);
@@ -425,6 +405,29 @@ fn send_call(slot: &mut Scratch, words: u32, [first, second]: [u64; 2], text: u6
         if stack::is_news(slot.walk.native_end, now) { Urgency::Now } else { emit::as_it_fills(now) };
     // SAFETY: what was written follows `sample` without a gap, and `size` is within.
     unsafe { emit::record(&raw const slot.sample, size, urgency) };
+}
+
+/// Copies a text of the process, and fills its last word with zeros. Gives flags of the call, and the bytes of the text
+/// without the zero at its end.
+///
+/// # Safety
+/// `to` has room for [`TEXT_MAX`] bytes.
+#[inline(always)]
+unsafe fn read_text(to: *mut u64, text: u64) -> (u16, u64) {
+    // SAFETY: there is room for TEXT_MAX; the helper checks the source and never faults.
+    let read = unsafe { bpf_probe_read_user_str(to.cast(), TEXT_MAX as u32, text as *const _) };
+    if read <= 0 {
+        return (call_flag::TEXT_UNREAD, 0);
+    }
+    let bytes = core::hint::black_box(read as u64 - 1) & (TEXT_MAX as u64 - 1);
+    if bytes & 7 != 0 {
+        // SAFETY: within what was read. What an earlier text left behind the end of this one stays here.
+        unsafe {
+            let last = to.add((bytes / 8) as usize);
+            last.write_volatile(last.read_volatile() & (u64::MAX >> (64 - 8 * (bytes & 7))));
+        }
+    }
+    (if read as usize == TEXT_MAX { call_flag::TEXT_CUT } else { 0 }, bytes)
 }
 
 /// A function returned.

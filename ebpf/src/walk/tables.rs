@@ -5,7 +5,7 @@
 
 use deepctx_common::end::WalkEnd;
 use deepctx_common::unwind::{
-    BLOCK_SEARCH_STEPS, EXECUTABLE_SERIAL_SHIFT, Executable, MAPPING_SEARCH_STEPS, PAGE_SHIFT,
+    BLOCK_SEARCH_STEPS, EXECUTABLE_SERIAL_SHIFT, Executable, MAPPING_SEARCH_STEPS, PAGE_SHIFT, Page,
     ROWS_PER_BLOCK, Rule, row, rule_kind,
 };
 use deepctx_walk::interleave::{Tables, Walk};
@@ -142,18 +142,41 @@ extern "C" fn find_rule(walk: *mut Walk, svma: u64) -> u32 {
         walk.cursor = entry as u64 + 1;
         return FOUND;
     }
+    let rule = match look_up(executable, svma) {
+        Ok(rule) => rule,
+        Err(end) => return end as u32,
+    };
+    copy(&mut walk.rule, rule);
+    if key != 0 {
+        walk.cursor = keep(cache, key, place, rule) as u64 + 1;
+    }
+    FOUND
+}
+
+/// The rule of the last row at or below `svma`, from the executable's table.
+#[inline(always)]
+fn look_up(executable: &Executable, svma: u64) -> Result<&'static Rule, WalkEnd> {
     let page = (svma >> PAGE_SHIFT).wrapping_sub(u64::from(executable.first_page));
     if page >= u64::from(executable.pages) {
-        return WalkEnd::NoRow as u32;
+        return Err(WalkEnd::NoRow);
     }
-    let Some(page) = PAGES.get(executable.pages_base.wrapping_add(page as u32)) else {
-        return WalkEnd::TableCorrupt as u32;
-    };
+    let page = PAGES.get(executable.pages_base.wrapping_add(page as u32)).ok_or(WalkEnd::TableCorrupt)?;
     if page.blocks == 0 {
-        return WalkEnd::NoRow as u32;
+        return Err(WalkEnd::NoRow);
     }
-    let Some(shard) = SHARDS.get(u32::from(page.shard)) else { return WalkEnd::NoTable as u32 };
-    // The last row whose `pc_low` is at or below ours: compare whole rows with the largest rule number.
+    let rule = u32::from(row::rule(last_row(page, svma)?));
+    if rule >= executable.rules {
+        return Err(WalkEnd::TableCorrupt);
+    }
+    let rule = RULES.get(executable.rules_base.wrapping_add(rule)).ok_or(WalkEnd::TableCorrupt)?;
+    if rule.cfa == rule_kind::NONE { Err(WalkEnd::NoRow) } else { Ok(rule) }
+}
+
+/// The last row of a page whose `pc_low` is at or below `svma`: a binary search for its block, and one within.
+#[inline(always)]
+fn last_row(page: &Page, svma: u64) -> Result<u32, WalkEnd> {
+    let shard = SHARDS.get(u32::from(page.shard)).ok_or(WalkEnd::NoTable)?;
+    // Whole rows are compared, with the largest rule number.
     let sought = row::pack(svma as u16, u16::MAX);
     let (mut low, mut high) = (0u32, u32::from(page.blocks));
     for _ in 0..BLOCK_SEARCH_STEPS {
@@ -161,9 +184,7 @@ extern "C" fn find_rule(walk: *mut Walk, svma: u64) -> u32 {
             break;
         }
         let middle = low + (high - low) / 2;
-        let Some(block) = shard.get(page.first_block.wrapping_add(middle)) else {
-            return WalkEnd::TableCorrupt as u32;
-        };
+        let block = shard.get(page.first_block.wrapping_add(middle)).ok_or(WalkEnd::TableCorrupt)?;
         if block[0] <= sought {
             low = middle + 1;
         } else {
@@ -171,11 +192,9 @@ extern "C" fn find_rule(walk: *mut Walk, svma: u64) -> u32 {
         }
     }
     if low == 0 {
-        return WalkEnd::NoRow as u32;
+        return Err(WalkEnd::NoRow);
     }
-    let Some(block) = shard.get(page.first_block.wrapping_add(low - 1)) else {
-        return WalkEnd::TableCorrupt as u32;
-    };
+    let block = shard.get(page.first_block.wrapping_add(low - 1)).ok_or(WalkEnd::TableCorrupt)?;
     // The last of the 16 rows that is not above it; the first is not.
     let mut at = 0;
     let mut step = ROWS_PER_BLOCK / 2;
@@ -185,21 +204,7 @@ extern "C" fn find_rule(walk: *mut Walk, svma: u64) -> u32 {
         }
         step /= 2;
     }
-    let rule = u32::from(row::rule(block[at]));
-    if rule >= executable.rules {
-        return WalkEnd::TableCorrupt as u32;
-    }
-    let Some(rule) = RULES.get(executable.rules_base.wrapping_add(rule)) else {
-        return WalkEnd::TableCorrupt as u32;
-    };
-    if rule.cfa == rule_kind::NONE {
-        return WalkEnd::NoRow as u32;
-    }
-    copy(&mut walk.rule, rule);
-    if key != 0 {
-        walk.cursor = keep(cache, key, place, rule) as u64 + 1;
-    }
-    FOUND
+    Ok(block[at])
 }
 
 /// Puts a rule behind the last one that was kept, around. Gives its entry.

@@ -69,7 +69,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Loads the programs, prepares every target, and begins to sample.
+    /// Loads the programs, prepares every target, and begins to sample. One sequence in one place: what is attached
+    /// before what is found decides whether anything is missed between them.
     ///
     /// # Errors
     /// A target that is not there, a missing privilege, or a kernel that refuses: see [`CaptureError`].
