@@ -100,38 +100,42 @@ impl Surroundings {
         })
     }
 
-    /// The frame information that may be that of the code in a mapping, nearest first.
-    fn frames_near(&self, code: &Mapping) -> Vec<Rc<FrameRuns>> {
+    /// The frame information that may be that of the code in a mapping, nearest first, and whether there is more.
+    fn frames_near(&self, code: &Mapping) -> (Vec<Rc<FrameRuns>>, bool) {
         let mut found = Vec::new();
         let (mut count, mut bytes) = (0, 0);
-        for mapping in frame_mappings(&self.mappings, code) {
-            let runs = self.frames_in(mapping);
+        let mut mappings = frame_mappings(&self.mappings, code);
+        let mut more = mappings.len() > FRAME_MAPPINGS_MAX;
+        mappings.truncate(FRAME_MAPPINGS_MAX);
+        for mapping in mappings {
+            let Some(runs) = self.frames_in(mapping) else {
+                more = true;
+                continue;
+            };
             count += runs.len();
             bytes += runs.iter().map(|(_, run)| run.len()).sum::<usize>();
             if count > RUNS_MAX || bytes > FRAME_BYTES_MAX {
-                tracing::debug!(code = code.begin.0, "more frame information than is taken into account");
+                more = true;
                 break;
             }
             if !runs.is_empty() {
                 found.push(runs);
             }
         }
-        found
+        (found, more)
     }
 
-    fn frames_in(&self, mapping: &Mapping) -> Rc<FrameRuns> {
+    /// The frame information in a mapping; none if too much was read for this process already.
+    fn frames_in(&self, mapping: &Mapping) -> Option<Rc<FrameRuns>> {
         if let Some(known) = self.frames.borrow().get(&mapping.begin.0) {
-            return Rc::clone(known);
+            return Some(Rc::clone(known));
         }
-        let left = self.frame_memory_left.get().checked_sub(mapping.len());
+        self.frame_memory_left.set(self.frame_memory_left.get().checked_sub(mapping.len())?);
         // One that went away in the meantime has nothing to say.
-        let bytes = left.and_then(|left| {
-            self.frame_memory_left.set(left);
-            self.memory.read_vec(mapping.begin.0, mapping.len() as usize).ok()
-        });
-        let runs = Rc::new(runs(mapping.begin.0, &bytes.unwrap_or_default()));
+        let bytes = self.memory.read_vec(mapping.begin.0, mapping.len() as usize).unwrap_or_default();
+        let runs = Rc::new(runs(mapping.begin.0, &bytes));
         self.frames.borrow_mut().insert(mapping.begin.0, Rc::clone(&runs));
-        runs
+        Some(runs)
     }
 }
 
@@ -150,7 +154,6 @@ fn frame_mappings<'m>(all: &'m [Mapping], code: &Mapping) -> Vec<&'m Mapping> {
     };
     let mut mappings: Vec<_> = all.iter().filter(may_hold).collect();
     mappings.sort_by_key(|m| distance(m));
-    mappings.truncate(FRAME_MAPPINGS_MAX);
     mappings
 }
 
@@ -204,9 +207,13 @@ impl Generated {
                 table => return Found::Resolved(table.clone()),
             }
         }
+        let more = bytes.more;
         let code = bytes.decode(mapping);
+        if more {
+            tracing::debug!(pid, code = mapping.begin.0, "more frame information than is taken into account");
+        }
         let table = if code.frames.is_empty() && code.functions.is_empty() {
-            Err(NoExecutable::Generated)
+            Err(if more { NoExecutable::OverBound } else { NoExecutable::Generated })
         } else {
             builder::build_image(&code.to_elf(), process.user).map_err(NoExecutable::from)
         };
@@ -244,20 +251,23 @@ impl Generated {
 struct Bytes {
     code: Vec<u8>,
     frames: Vec<Rc<FrameRuns>>,
+    /// Whether there is more than was taken.
+    more: bool,
 }
 
 impl Bytes {
     fn read(mapping: &Mapping, process: &Surroundings) -> Result<Self, NoExecutable> {
         if mapping.len() > CODE_BYTES_MAX {
-            return Err(NoExecutable::Generated);
+            return Err(NoExecutable::OverBound);
         }
         let code = process.memory.read_vec(mapping.begin.0, mapping.len() as usize);
         let code = code.map_err(|_| NoExecutable::Generated)?;
-        let mut frames = process.frames_near(mapping);
+        let (mut frames, more) = process.frames_near(mapping);
         let mut own = runs(mapping.begin.0, &code);
+        let more = more || own.len() > RUNS_MAX;
         own.truncate(RUNS_MAX);
         frames.push(Rc::new(own));
-        Ok(Self { code, frames })
+        Ok(Self { code, frames, more })
     }
 
     fn hash(&self) -> u64 {
@@ -280,7 +290,26 @@ impl Bytes {
 
 #[cfg(test)]
 mod tests {
-    use super::{Keep, frame_mappings, maps};
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+
+    use super::*;
+
+    #[test]
+    fn code_that_is_too_large_to_read_says_so() {
+        let check = |bytes: u64, expect: &str| {
+            let (read, private) = (ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE);
+            // SAFETY: new memory, anywhere; nothing refers to it, and it stays until the test ends.
+            let at = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes as usize, read, private) }.unwrap();
+            let pid = std::process::id();
+            let process = Surroundings::read(pid).unwrap();
+            let mapping = process.mappings.iter().find(|m| m.begin.0 == at as u64 && m.len() == bytes);
+            let found = Generated::default().find(pid, mapping.unwrap(), &process, |_| false);
+            let Found::Resolved(Err(why)) = found else { panic!("there is a table of nothing") };
+            assert_eq!(why.reason().key, expect);
+        };
+        check(CODE_BYTES_MAX + 4096, "generated-over-bound");
+        check(4096, "generated-without-frames");
+    }
 
     #[test]
     fn frames_are_looked_for_in_read_only_memory_nearest_first() {

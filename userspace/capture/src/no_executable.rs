@@ -22,6 +22,8 @@ pub(crate) enum NoExecutable {
     Table(NoTable),
     /// It was generated at run time, and nothing beside it says how to unwind it.
     Generated,
+    /// It was generated at run time, and there is more of it, or of what says how to unwind it, than is read.
+    OverBound,
     /// It was generated at run time, and looking at such code of this user took too long already.
     OverBudget,
     /// There was no room for its table.
@@ -54,6 +56,8 @@ impl NoExecutable {
         /// Its key and its general sentence; [`Display`](fmt::Display) adds limits and machines.
         pub(crate) fn reason(self) {
             Self::Generated => "generated-without-frames", "generated code without call frame information";
+            Self::OverBound => "generated-over-bound",
+                "more generated code, or call frame information around it, than is read";
             Self::OverBudget => "generated-over-budget",
                 "looking at this user's generated code took too long, and held others up";
             Self::Room(_) => "table-without-room", "there was no room for the table";
@@ -71,7 +75,7 @@ impl fmt::Display for NoExecutable {
         match self {
             Self::Table(table) => table.fmt(f),
             Self::Room(why) | Self::OverShare(why) => f.write_str(why),
-            Self::File(_) | Self::Generated | Self::OverBudget => self.reason().fmt(f),
+            Self::File(_) | Self::Generated | Self::OverBound | Self::OverBudget => self.reason().fmt(f),
         }
     }
 }

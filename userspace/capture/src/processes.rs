@@ -111,6 +111,7 @@ struct Missing {
     room: u64,
     over_share: u64,
     over_budget: u64,
+    over_bound: u64,
     left_out: u64,
 }
 
@@ -132,16 +133,18 @@ impl Missing {
             NoExecutable::Room(_) => self.room += 1,
             NoExecutable::OverShare(_) => self.over_share += 1,
             NoExecutable::OverBudget => self.over_budget += 1,
+            NoExecutable::OverBound => self.over_bound += 1,
         }
     }
 
     fn add(&mut self, other: Self) {
-        let Self { file, rows, room, over_share, over_budget, left_out } = other;
+        let Self { file, rows, room, over_share, over_budget, over_bound, left_out } = other;
         self.file += file;
         self.rows += rows;
         self.room += room;
         self.over_share += over_share;
         self.over_budget += over_budget;
+        self.over_bound += over_bound;
         self.left_out += left_out;
     }
 }
@@ -156,6 +159,8 @@ reasons! {
         "executable mappings left out: their user has most of the kernel's tables, and others need the rest";
     const OVER_BUDGET = "mapping-over-budget",
         "executable mappings of generated code not looked at: those of their user took too long";
+    const OVER_BOUND = "mapping-over-bound",
+        "executable mappings of generated code that is, or whose call frame information is, more than is read";
     const LEFT_OUT = "mapping-left-out", "executable mappings beyond what is kept of a process";
 }
 
@@ -176,19 +181,22 @@ pub struct ScanCounters {
     pub over_share: u64,
     /// The same, since looking at generated code of their user took too long.
     pub over_budget: u64,
+    /// Executable mappings with more generated code, or call frame information around it, than is read.
+    pub over_bound: u64,
     /// Mappings left out because the process has too many.
     pub left_out: u64,
 }
 
 impl ScanCounters {
     /// What is missing from the tables, and how often.
-    pub fn gaps(&self) -> [(&'static Reason, u64); 6] {
+    pub fn gaps(&self) -> [(&'static Reason, u64); 7] {
         [
             (WITHOUT_FILE, self.without_file),
             (WITHOUT_ROWS, self.without_rows),
             (WITHOUT_ROOM, self.without_room),
             (OVER_SHARE, self.over_share),
             (OVER_BUDGET, self.over_budget),
+            (OVER_BOUND, self.over_bound),
             (LEFT_OUT, self.left_out),
         ]
     }
@@ -388,7 +396,7 @@ impl Processes {
         for state in self.states.values() {
             missing.add(state.missing);
         }
-        let Missing { file, rows, room, over_share, over_budget, left_out } = missing;
+        let Missing { file, rows, room, over_share, over_budget, over_bound, left_out } = missing;
         let Self { scans, put_off, .. } = *self;
         ScanCounters {
             scans,
@@ -398,6 +406,7 @@ impl Processes {
             without_room: room,
             over_share,
             over_budget,
+            over_bound,
             left_out,
         }
     }

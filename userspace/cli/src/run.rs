@@ -427,7 +427,9 @@ impl Run {
         // The end of a duration ends the capture, not the command.
         if let (None, Some(child)) = (command, &mut until.child) {
             if matches!(child.try_wait(), Ok(None)) {
-                super::note("the capture has ended, the command has not; waiting for it (Ctrl-C twice: leave it alone)");
+                super::note(
+                    "the capture has ended, the command has not; waiting for it (Ctrl-C twice: leave it alone)",
+                );
             }
             command = wait_for_command(child, signals).await;
         }
