@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::version::FileVersion;
 
-/// How a worker is started; its standard input is set by the pool.
+/// How a worker is started. Its standard input is set by the pool, and its environment is what is set here alone.
 pub type Launch = fn() -> Command;
 
 /// Whose bytes a worker handles. Who takes a worker over gets no other author's bytes, and answers for no other's.
@@ -257,8 +257,14 @@ impl Worker {
     fn start(launch: Launch, author: Author, answer_max: Duration) -> io::Result<Self> {
         let (socket, theirs) = UnixStream::pair()?;
         let mut command = launch();
+        // Of this process's environment, which may be anybody's, nothing is passed on.
+        let set: Vec<_> = command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
+            .collect();
         command
             .env_clear()
+            .envs(set)
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
@@ -408,6 +414,17 @@ mod tests {
         // Both places are taken: one of the idle workers goes.
         let other = ask(&pool, Author::user(8)).unwrap();
         assert!(other != user && other != root && pool.lock().live == 2);
+    }
+
+    #[test]
+    fn a_worker_has_no_environment_but_its_own() {
+        let launch = || {
+            let mut command =
+                script("[ -z \"$HOME\" ] && [ \"$GIVEN\" = here ] && printf ! >&0; exec cat >&0");
+            command.env("GIVEN", "here").env_remove("PATH");
+            command
+        };
+        assert!(ask(&Pool::new(launch, TERMS), Author::user(0)).is_ok());
     }
 
     #[test]
