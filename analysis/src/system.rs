@@ -24,7 +24,7 @@ pub type SystemMetrics = Table<SystemMetric>;
 /// One figure of one part of the machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SystemMetric {
-    /// The part: `machine`, `all cpus`, `cpu 3`, `disk sda`, `network eth0`, `cgroup /job`.
+    /// The part: `machine`, `all cpus`, `gpu 0 GPU-1234abcd`, `cpu 3`, `disk sda`, `network eth0`, `cgroup /job`.
     pub resource: String,
     /// What was counted, by the name of its metric without `system:`.
     pub figure: &'static str,
@@ -57,6 +57,8 @@ pub enum SystemUnit {
     BytesPerSecond,
     /// Events in a second.
     PerSecond,
+    /// Whatever the figure's name ends in, at a time.
+    AtATime,
 }
 
 impl SystemUnit {
@@ -67,6 +69,7 @@ impl SystemUnit {
             SystemUnit::Bytes => Bytes(value as u64).to_string(),
             SystemUnit::BytesPerSecond => format!("{}/s", Bytes(value as u64)),
             SystemUnit::PerSecond => format!("{value:.1}/s"),
+            SystemUnit::AtATime => format!("{value:.0}"),
         }
     }
 }
@@ -113,16 +116,17 @@ impl Series {
             Unit::Bytes if metric.is_level() => SystemUnit::Bytes,
             Unit::Bytes => SystemUnit::BytesPerSecond,
             Unit::Nanoseconds => SystemUnit::Percent,
+            Unit::Count if metric.is_level() => SystemUnit::AtATime,
             Unit::Count => SystemUnit::PerSecond,
         };
         let parts = self.parts.max(1) as f64;
         let rate = |value: u64, over: Nanos| match unit {
-            SystemUnit::Bytes => value as f64,
+            SystemUnit::Bytes | SystemUnit::AtATime => value as f64,
             SystemUnit::Percent => value as f64 * 100.0 / over.0.max(1) as f64 / parts,
             SystemUnit::BytesPerSecond | SystemUnit::PerSecond => value as f64 / over.as_seconds().max(1e-9),
         };
         let mean = match unit {
-            SystemUnit::Bytes => self.sum as f64 / self.count.max(1) as f64,
+            SystemUnit::Bytes | SystemUnit::AtATime => self.sum as f64 / self.count.max(1) as f64,
             _ => rate(self.sum, length),
         };
         let by_time: Vec<f64> = self.windows.iter().map(|value| rate(*value, window)).collect();
@@ -146,8 +150,8 @@ impl Series {
     }
 }
 
-/// Values by part of the machine and metric, in the order of the table: the machine, all CPUs, then the others by kind
-/// and number.
+/// Values by part of the machine and metric, in the order of the table: the machine, all CPUs, GPUs, then the others by
+/// kind and number.
 fn series(profile: &Profile) -> BTreeMap<((u8, u32), String, Metric), Series> {
     let mut found: BTreeMap<((u8, u32), String, Metric), Series> = BTreeMap::new();
     let machine = |metric: &&Metric| metric.is_of_machine();
@@ -178,6 +182,9 @@ pub(crate) fn resource(profile: &Profile, node: NodeId) -> Option<String> {
 fn order(resource: &str) -> (u8, u32) {
     match resource.split_once(' ') {
         None => (0, 0),
+        Some(("gpu", number)) => {
+            (1, 1 + number.split(' ').next().map_or(0, |word| word.parse().unwrap_or(1 << 16)))
+        }
         Some(("cgroup", _)) => (2, 0),
         Some(("cpu", number)) => (3, number.parse().unwrap_or(u32::MAX)),
         Some(_) => (4, 0),
@@ -244,6 +251,39 @@ mod tests {
                 "all cpus cpu-busy-time: 37.5% 25.0% 50.0% 50.0%",
                 "cpu 0 cpu-busy-time: 75.0% 50.0% 100.0% 100.0%",
                 "cpu 1 cpu-busy-time: 0.0% 0.0% 0.0% 0.0%",
+            ]
+        );
+    }
+
+    #[test]
+    fn readings_of_a_gpu_are_levels_with_their_mean() {
+        let mut profile = deepctx_profile::text::parse("").unwrap();
+        let mut frame = |text: &str| deepctx_profile::text::parse_frame(&mut profile, text).unwrap();
+        let frames = [frame("m machine"), frame("m gpu 11 GPU-b"), frame("m gpu 2 GPU-a"), frame("m cpu 0")];
+        for (at, metric, values) in [
+            (1, Metric::GpuPowerMilliwatts, [300, 500]),
+            (2, Metric::GpuTemperatureCelsius, [40, 60]),
+            (2, Metric::GpuBusyTime, [250_000_000, 500_000_000]),
+            (3, Metric::CpuBusyTime, [0, 1]),
+        ] {
+            for (half, value) in (0u64..).zip(values) {
+                let node = profile.add(&[frames[0], frames[at]], metric, value);
+                let (from, to) = (Nanos(half * 500_000_000), Nanos((half + 1) * 500_000_000));
+                profile.timeline.add_span(node, metric, from, to, value);
+            }
+        }
+        let subset = Subset::new(&profile, &Selection::of(Metric::CpuTime));
+        let found = SystemMetrics::compute(&subset, Nanos(1_000_000_000));
+        let row =
+            |row: &SystemMetric| format!("{} {} {}", row.resource, row.figure, row.unit.written(row.mean));
+        assert_eq!(
+            found.rows.iter().map(row).collect::<Vec<_>>(),
+            [
+                "all cpus cpu-busy-time 0.0%",
+                "gpu 2 GPU-a gpu-busy-time 75.0%",
+                "gpu 2 GPU-a gpu-temperature-celsius 50",
+                "gpu 11 GPU-b gpu-power-milliwatts 400",
+                "cpu 0 cpu-busy-time 0.0%",
             ]
         );
     }

@@ -173,6 +173,29 @@ metrics! {
     NetworkReceivedBytes = 58, "system:network-received-bytes", Bytes;
     /// Bytes sent by a network interface.
     NetworkSentBytes = 59, "system:network-sent-bytes", Bytes;
+    // Of a GPU, as its driver reports them: sampled once in each interval, and taken for all of it.
+    /// Time that a GPU ran any kernel: the driver's share of its last period, of at most a second, times the interval.
+    GpuBusyTime = 60, "system:gpu-busy-time", Nanoseconds;
+    /// Time that the memory of a GPU was read or written, in the same way.
+    GpuMemoryBusyTime = 61, "system:gpu-memory-busy-time", Nanoseconds;
+    /// Bytes of memory that there are, by time.
+    MemoryTotalBytes = 62, "system:memory-total-bytes", Bytes;
+    /// Milliwatts that a GPU draws, by time.
+    GpuPowerMilliwatts = 63, "system:gpu-power-milliwatts", Count;
+    /// Degrees Celsius of a GPU, by time.
+    GpuTemperatureCelsius = 64, "system:gpu-temperature-celsius", Count;
+    /// Megahertz of a GPU's multiprocessors, by time.
+    GpuClockMegahertz = 65, "system:gpu-clock-megahertz", Count;
+    /// Megahertz of a GPU's memory, by time.
+    GpuMemoryClockMegahertz = 66, "system:gpu-memory-clock-megahertz", Count;
+    /// Time of intervals in which a GPU was found slower than it could be, to stay within its power.
+    GpuPowerLimitedTime = 67, "system:gpu-power-limited-time", Nanoseconds;
+    /// The same, because it was too hot.
+    GpuThermalLimitedTime = 68, "system:gpu-thermal-limited-time", Nanoseconds;
+    /// The same, because its hardware slowed it down for another reason.
+    GpuSlowdownTime = 69, "system:gpu-slowdown-time", Nanoseconds;
+    /// The same, because somebody set its clocks, or it keeps those of other GPUs.
+    GpuClockSettingTime = 70, "system:gpu-clock-setting-time", Nanoseconds;
 }
 
 impl Metric {
@@ -182,13 +205,26 @@ impl Metric {
     /// Whether it is a level: a value holds until the next one, and the value of a span is the highest in it, not the
     /// sum.
     pub const fn is_level(self) -> bool {
-        matches!(self, Self::LiveBytes | Self::ReservedBytes | Self::MemoryUsedBytes)
+        matches!(self, Self::LiveBytes | Self::ReservedBytes) || self.is_reading()
     }
 
-    /// Whether values of one context add up. Readings of memory in use do not: their mean and their course by time are
+    /// Whether values of one context add up. Readings of the machine do not: their mean and their course by time are
     /// what they say.
     pub const fn adds_up(self) -> bool {
-        !matches!(self, Self::MemoryUsedBytes)
+        !self.is_reading()
+    }
+
+    /// Whether it is a level of the machine that is read again and again.
+    const fn is_reading(self) -> bool {
+        matches!(
+            self,
+            Self::MemoryUsedBytes
+                | Self::MemoryTotalBytes
+                | Self::GpuPowerMilliwatts
+                | Self::GpuTemperatureCelsius
+                | Self::GpuClockMegahertz
+                | Self::GpuMemoryClockMegahertz
+        )
     }
 
     /// Whether it is of the machine, whatever ran on it; its contexts are [`crate::frame::Frame::Resource`]s.

@@ -12,48 +12,90 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "idle-device",
     what: "devices that have nothing to do for much of the capture",
-    definition: "time in which a device runs a kernel or a copy / length of the capture < `min_busy_percent`",
+    definition: "time in which a device runs a kernel or a copy / length of the capture < `min_busy_percent`; where \
+                 that was not measured, of GPUs that ran anything, as their driver says",
     source: "Kineto's TensorBoard plug-in (GPU utilization < 50 %); Nsight Systems (`gpu_time_util`, 50 %)",
-    needs: "activities of devices, all of them kept",
+    needs: "activities of devices, all of them kept; or launches, and system metrics of GPUs",
     parameters: &[Parameter { name: "min_busy_percent", default: 50.0, source: "Kineto, Nsight Systems" }],
     check,
 };
 
+/// How busy devices were.
+struct Busy {
+    devices: usize,
+    percent: f64,
+    /// What the share is.
+    figure: &'static str,
+    datapoints: u64,
+}
+
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    if !facts.has(Metric::GpuTime) {
-        return no_device_time();
-    }
+    let busy = if facts.has(Metric::GpuTime) { measured(facts) } else { as_drivers_say(facts) };
+    busy.map_or_else(|outcome| outcome, |busy| judge(&busy, values))
+}
+
+/// From single activities.
+fn measured(facts: &Facts<'_>) -> Result<Busy, Outcome> {
     let activities = &facts.profile().gpu.activities;
     if activities.left_out() > 0 || activities.iter().len() == 0 {
-        return Outcome::missing("not every activity of the devices was kept", "a shorter --duration");
+        return Err(Outcome::missing("not every activity of the devices was kept", "a shorter --duration"));
     }
     if facts.elapsed().0 == 0 {
-        return Outcome::missing("the length of the capture is not known", "");
+        return Err(Outcome::missing("the length of the capture is not known", ""));
     }
     let busy = busy_by_device(facts);
     let whole = facts.elapsed().0.saturating_mul(busy.len() as u64);
-    let sum: u64 = busy.values().sum();
-    let (share, datapoints) = (percent(sum, whole), activities.iter().len() as u64);
-    if share >= values.get("min_busy_percent") {
+    Ok(Busy {
+        devices: busy.len(),
+        percent: percent(busy.values().sum(), whole),
+        figure: "time in which a kernel or a copy ran",
+        datapoints: activities.iter().len() as u64,
+    })
+}
+
+/// Of programs that launched something: how busy the GPUs of the machine were that were not idle all the time. For whom
+/// they worked, the driver does not say.
+fn as_drivers_say(facts: &Facts<'_>) -> Result<Busy, Outcome> {
+    let tree = &facts.profile().tree;
+    let intervals = tree.cells(Metric::CpuBusyTime).map(|(_, cell)| cell.count).max().unwrap_or(0);
+    if !facts.has(Metric::Kernels) || intervals == 0 {
+        return Err(no_device_time());
+    }
+    let (mut devices, mut busy, mut readings) = (0, 0, 0u64);
+    for (_, cell) in tree.cells(Metric::GpuBusyTime).filter(|(_, cell)| cell.sum > 0) {
+        (devices, busy, readings) = (devices + 1, cell.sum.saturating_add(busy), readings + cell.count);
+    }
+    // Intervals whose reading did not come count for no one.
+    let whole = (facts.elapsed().0 / intervals).saturating_mul(readings);
+    if whole == 0 {
+        return Err(no_device_time());
+    }
+    let figure = "time in which a kernel of any program ran, as the driver says";
+    Ok(Busy { devices, percent: percent(busy.min(whole), whole), figure, datapoints: readings })
+}
+
+fn judge(busy: &Busy, values: &Values<'_>) -> Outcome {
+    let Busy { devices, percent, figure, datapoints } = *busy;
+    if percent >= values.get("min_busy_percent") {
         return Outcome::Healthy { datapoints };
     }
-    let idle = 100.0 - share;
+    let idle = 100.0 - percent;
     let draft = Draft {
-        title: format!("{} idle {} of the capture", devices(busy.len()), written(idle)),
+        title: format!("{} idle {} of the capture", counted_devices(devices), written(idle)),
         metric: "length of the capture",
         share_percent: idle,
         gain: Gain::Bounded { at_most_percent: idle, because: "the device's own work stays".into() },
         places: Vec::new(),
-        evidence: vec![Figure::measured("time in which a kernel or a copy ran", share, "percent")],
+        evidence: vec![Figure::measured(figure, percent, "percent")],
         advice: "See what the program does meanwhile: rules on data loaders, waits and CPU latency, and \
                  the time view.",
         datapoints,
-        violations: busy.len() as u64,
+        violations: devices as u64,
     };
     Outcome::Findings(vec![draft.finding(values)])
 }
 
-fn devices(n: usize) -> String {
+fn counted_devices(n: usize) -> String {
     match n {
         1 => "The device is".to_owned(),
         n => format!("{} are", counted(n as u64, "device")),

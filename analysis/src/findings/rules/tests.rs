@@ -376,6 +376,25 @@ fn devices_without_work_are_found() {
     check("idle-device", "P py-7 / n f 300", "record with --gpu-activity");
 }
 
+#[test]
+fn without_activities_the_driver_says_how_busy_devices_were() {
+    let gpus = |busy: u64| {
+        on_machine(&format!(
+            "system:gpu-busy-time: m machine / m gpu 0 GPU-a 20x{busy}\n\
+             system:gpu-busy-time: m machine / m gpu 1 GPU-b 20x0"
+        ))
+    };
+    let launching = |busy| format!("{}\nkernels: P py-7 / n f 5x1", gpus(busy));
+    check("idle-device", &launching(100_000_000), "The device is idle 80% of the capture");
+    check("idle-device", &launching(400_000_000), "healthy");
+    // The GPU works for others, or not at all.
+    check("idle-device", &gpus(100_000_000), "record with --gpu-activity");
+    check("idle-device", &launching(0), "record with --gpu-activity");
+    // The library took half of the capture to begin.
+    let late = launching(400_000_000).replace("20x400000000", "10x400000000");
+    check("idle-device", &late, "healthy");
+}
+
 /// A profile with a value of a metric in each second.
 fn by_time(metric: Metric, values: impl IntoIterator<Item = u64>) -> Profile {
     let mut profile = profile("P py-7 / o [memory] cuda:0 1");
