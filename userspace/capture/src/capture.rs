@@ -294,7 +294,7 @@ fn start_system(
     messages: &Sender<Message>,
     supervisor: &Supervisor,
 ) -> Result<Option<Sender<()>>, CaptureError> {
-    let spawn = |interval| system::spawn(interval, pids, messages.clone(), supervisor);
+    let spawn = |interval| system::spawn(interval, pids, config.accelerators, messages.clone(), supervisor);
     let what = "the thread that reads what the machine does";
     config.system_metrics.map(spawn).transpose().map_err(|source| CaptureError::Io { what, source })
 }

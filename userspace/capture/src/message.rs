@@ -8,6 +8,7 @@ use deepctx_pipeline::input::{DutyWindow, SiteInfo};
 use deepctx_pipeline::system::SystemSample;
 use deepctx_symbolizer::maps::Maps;
 
+use super::gpus::GpuCounters;
 use super::probe_counters::ProbeCounters;
 use super::processes::ScanCounters;
 
@@ -40,6 +41,8 @@ pub enum Message {
     DutyWindow(DutyWindow),
     /// What the machine did since the last time.
     System(SystemSample),
+    /// Readings of GPUs that are missing so far.
+    Gpus(GpuCounters),
     /// What is attached so far.
     Probes(ProbeCounters),
     /// A target process has ended.

@@ -1,8 +1,9 @@
 //! System: what the machine does while its programs are sampled.
 //!
 //! Owns: reading the kernel's totals of CPUs, pressure, memory, disks, networks and of the targets' cgroups, and the
-//! thread that sends how they grew. Because: no stack of a program says that it waits for a disk, for a CPU that others
-//! have, or for the next period of its CPU limit. Does not: know contexts; the pipeline has them.
+//! thread that sends how they grew, with what was read of GPUs meanwhile. Because: no stack of a program says that it
+//! waits for a disk, for a CPU that others have, or for the next period of its CPU limit. Does not: know contexts; the
+//! pipeline has them.
 //!
 //! Sources: `Documentation/filesystems/proc.rst` (`stat`, `meminfo`), `Documentation/accounting/psi.rst`,
 //! `Documentation/admin-guide/iostats.rst`, `Documentation/admin-guide/cgroup-v2.rst`.
@@ -16,6 +17,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounde
 use deepctx_pipeline::system::{MACHINE, Metric, SystemSample, SystemValue};
 
 use super::clock::monotonic_ns;
+use super::gpus::{GpuCounters, Gpus};
 use super::message::Message;
 use super::supervisor::Supervisor;
 
@@ -229,38 +231,77 @@ fn folder(controller: &str, (own, path): (bool, &str)) -> PathBuf {
     base.join(path.trim_start_matches('/'))
 }
 
-/// Sends what the machine does, until the answer is dropped.
+/// Sends what the machine does, with its GPUs if they are `with_gpus`, until the answer is dropped.
 ///
 /// # Errors
-/// The thread could not be started.
+/// A thread could not be started.
 pub(super) fn spawn(
     interval: Duration,
     pids: &[u32],
+    with_gpus: bool,
     messages: Sender<Message>,
     supervisor: &Supervisor,
 ) -> std::io::Result<Sender<()>> {
     let (ending, end) = bounded(0);
-    let sources = Sources::of(pids);
+    let gpus = if with_gpus { Gpus::start(supervisor)? } else { None };
+    let mut thread = Thread { sources: Sources::of(pids), gpus, counted: GpuCounters::default(), messages };
     supervisor.spawn("system", "what the machine does is not recorded", move || {
-        run(&sources, interval, &messages, &end);
+        thread.run(interval, &end);
     })?;
     Ok(ending)
 }
 
-fn run(sources: &Sources, interval: Duration, messages: &Sender<Message>, end: &Receiver<()>) {
-    let (mut before, mut from_ns) = (sources.totals(), monotonic_ns());
-    loop {
-        let ended = end.recv_timeout(interval) == Err(RecvTimeoutError::Disconnected);
-        let (now, to_ns) = (sources.totals(), monotonic_ns());
-        let sample = SystemSample { from_ns, to_ns, values: now.since(&before) };
-        match messages.try_send(Message::System(sample)) {
-            Ok(()) => (before, from_ns) = (now, to_ns),
-            // The next one holds it, too.
-            Err(TrySendError::Full(_)) => {}
-            Err(TrySendError::Disconnected(_)) => return,
+/// What the thread has.
+struct Thread {
+    sources: Sources,
+    gpus: Option<Gpus>,
+    /// What was sent of missing readings.
+    counted: GpuCounters,
+    messages: Sender<Message>,
+}
+
+impl Thread {
+    fn run(&mut self, interval: Duration, end: &Receiver<()>) {
+        let (mut before, mut from_ns) = (self.sources.totals(), monotonic_ns());
+        loop {
+            let ended = end.recv_timeout(interval) == Err(RecvTimeoutError::Disconnected);
+            let (now, to_ns) = (self.sources.totals(), monotonic_ns());
+            let mut values = now.since(&before);
+            if let Some(gpus) = &mut self.gpus {
+                gpus.take();
+                values.extend(gpus.values(to_ns.saturating_sub(from_ns)));
+            }
+            match self.messages.try_send(Message::System(SystemSample { from_ns, to_ns, values })) {
+                Ok(()) => {
+                    (before, from_ns) = (now, to_ns);
+                    self.gpus.iter_mut().for_each(Gpus::used);
+                }
+                // The next one holds it, too.
+                Err(TrySendError::Full(_)) => {}
+                Err(TrySendError::Disconnected(_)) => return,
+            }
+            self.go_on_with_gpus(ended);
+            if ended {
+                return;
+            }
         }
+    }
+
+    /// Says what there is to say of GPUs, and asks for the readings of the next interval.
+    fn go_on_with_gpus(&mut self, ended: bool) {
+        let Some(gpus) = &mut self.gpus else { return };
         if ended {
-            return;
+            gpus.finish();
+        } else {
+            gpus.ask();
+        }
+        for text in gpus.take_notices() {
+            let _ = self.messages.try_send(Message::Notice(text));
+        }
+        let counters = gpus.counters();
+        // Not worth waiting for: totals come again.
+        if counters != self.counted && self.messages.try_send(Message::Gpus(counters)).is_ok() {
+            self.counted = counters;
         }
     }
 }

@@ -66,8 +66,8 @@ pub struct CaptureArgs {
     /// this (like 512M or 2G; `off` reads none, which saves memory).
     #[arg(long, value_name = "SIZE|off", env = "DEEPCTX_DEBUG_INFO", default_value = "512M", value_parser = debug_info::parse)]
     pub debug_info: DebugInfo,
-    /// How often to read what the machine does: its CPUs, pressure, memory, disks, networks, and limits of the targets'
-    /// cgroups (100ms to 1m; `off` reads nothing).
+    /// How often to read what the machine does: its CPUs, pressure, memory, disks, networks, GPUs (by NVIDIA's
+    /// management library), and limits of the targets' cgroups (100ms to 1m; `off` reads nothing).
     #[arg(long, value_name = "TIME|off", env = "DEEPCTX_SYSTEM_METRICS", default_value = "500ms",
           value_parser = system_metrics)]
     pub system_metrics: Interval,
@@ -102,7 +102,7 @@ pub struct CaptureArgs {
     /// time, and results are of that part.
     #[arg(long, value_name = "PERCENT", env = "DEEPCTX_PROBE_BUDGET")]
     pub probe_budget: Option<Budget>,
-    /// Attach no probes to the libraries of accelerators.
+    /// Attach no probes to the libraries of accelerators, and do not ask NVIDIA's driver about its GPUs.
     #[arg(long, env = "DEEPCTX_NO_GPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub no_gpu: bool,
     /// Also copy the records as captured into this file, for replay and tests.

@@ -2,12 +2,13 @@
 //!
 //! Owns: how workers are started and recognised. Because: only another process can be left behind when it never ends,
 //! or give up what this one needs. Does not: the work ([`deepctx_symbolizer::memory::reader`],
-//! [`deepctx_symbolizer::unwind_rows::builder`], [`deepctx_symbolizer::native::symbols`]).
+//! [`deepctx_symbolizer::unwind_rows::builder`], [`deepctx_symbolizer::native::symbols`], [`deepctx_capture::gpus`]).
 
 use std::ffi::OsString;
 use std::io;
 use std::process::{Command, ExitCode};
 
+use deepctx_capture::gpus;
 use deepctx_symbolizer::memory::reader;
 use deepctx_symbolizer::native::symbols;
 use deepctx_symbolizer::unwind_rows::builder;
@@ -18,6 +19,10 @@ use super::failure::COULD_NOT_RUN;
 const MEMORY_READER: &str = "memory-reader";
 const TABLE_BUILDER: &str = "table-builder";
 const SYMBOL_READER: &str = "symbol-reader";
+const GPU_READER: &str = "gpu-reader";
+/// Where the dynamic loader looks for libraries first. Where whoever starts this program must not choose that (set-user-id
+/// programs, those with capabilities of their own), the loader has taken it out of the environment.
+const LIBRARY_FOLDERS: &str = "LD_LIBRARY_PATH";
 
 /// What a worker does until the profiler that started it ends.
 pub type Serve = fn() -> io::Result<()>;
@@ -29,6 +34,7 @@ pub fn asked_for(arguments: &[OsString]) -> Option<Serve> {
         MEMORY_READER => Some(reader::serve),
         TABLE_BUILDER => Some(builder::serve),
         SYMBOL_READER => Some(symbols::serve),
+        GPU_READER => Some(gpus::serve),
         _ => None,
     }
 }
@@ -39,12 +45,20 @@ pub fn run(serve: Serve) -> ExitCode {
     if serve().is_ok() { ExitCode::SUCCESS } else { ExitCode::from(COULD_NOT_RUN) }
 }
 
-/// From now on, memory of other processes is read, unwind tables are built, and symbols are read, by processes of their
-/// own.
+/// From now on, memory of other processes is read, unwind tables are built, symbols are read, and GPUs are asked, by
+/// processes of their own.
 pub fn install() {
     reader::install(|| worker(MEMORY_READER));
     builder::install(|| worker(TABLE_BUILDER));
     symbols::install(|| worker(SYMBOL_READER));
+    gpus::install(gpu_reader);
+}
+
+/// The one worker that loads a library, which it finds as this process would.
+fn gpu_reader() -> Command {
+    let mut command = worker(GPU_READER);
+    command.envs(std::env::var_os(LIBRARY_FOLDERS).map(|folders| (LIBRARY_FOLDERS, folders)));
+    command
 }
 
 fn worker(argument: &str) -> Command {

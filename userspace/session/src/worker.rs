@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::{OwnCost, Resident};
-use deepctx_capture::{Message, ScanCounters};
+use deepctx_capture::{GpuCounters, Message, ScanCounters};
 use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate};
 use deepctx_pipeline::{AwaitedBegin, Pipeline, STEP_MARKER};
 use deepctx_profile::profile::Executable;
@@ -62,6 +62,7 @@ pub(crate) struct Worker {
     executables: usize,
     /// What scans of processes found and missed so far.
     scans: ScanCounters,
+    gpus: GpuCounters,
     /// When to find out next who holds the profiler's memory.
     memory_due: Option<Instant>,
     /// Error of a write that is tried again.
@@ -91,6 +92,7 @@ impl Worker {
             rates: Rates::new(now),
             executables: 0,
             scans: ScanCounters::default(),
+            gpus: GpuCounters::default(),
             memory_due: None,
             retried: None,
         }
@@ -145,6 +147,7 @@ impl Worker {
             Message::DutyWindow(window) => self.feed(Input::DutyWindow(window)),
             Message::System(sample) => self.feed(Input::System(sample)),
             Message::Scans(counters) => self.scans = counters,
+            Message::Gpus(counters) => self.gpus = counters,
             Message::TargetGone { pid } => {
                 self.status.target_ended(pid, &self.named);
                 self.publish();
@@ -325,6 +328,7 @@ impl Worker {
     fn measure(&mut self) {
         let mut gaps: Vec<_> = self.scans.gaps().into();
         gaps.extend(memory::gaps());
+        gaps.extend(self.gpus.gaps());
         gaps.extend(self.status.probes.gaps());
         self.pipeline.tables_lack(gaps);
         let late = std::mem::take(&mut *lock(&self.shared.notices));

@@ -70,7 +70,7 @@ pub struct CaptureConfig {
     pub probe_rows: Vec<UserRow>,
     /// How much of the targets' CPU time the probes of features may take; above it they are duty-cycled.
     pub probe_budget: Option<Budget>,
-    /// Probe the libraries of accelerators.
+    /// Probe the libraries of accelerators, and read what GPUs' driver says of them.
     #[serde(rename = "no-gpu", with = "negated")]
     pub accelerators: bool,
     /// A command that is about to start loads the collector, which measures what its devices do.

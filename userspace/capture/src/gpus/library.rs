@@ -1,0 +1,212 @@
+//! Library: calls of NVIDIA's management library (NVML), which is loaded at run time.
+//!
+//! Owns: where the library is looked for, its beginning, and the calls that give one reading of every GPU. Because: it
+//! comes with the driver, so no machine without one has it. Does not: run in the process that has the privileges
+//! ([`super::reader`]), or judge what it says.
+//!
+//! Signatures and structures are those of `nvml-wrapper-sys`, which are made from NVIDIA's header. Functions are looked
+//! up by name: an older library lacks some, and then just those figures are missing.
+
+use std::ffi::c_char;
+
+use nvml_wrapper_sys::bindings::{
+    NvmlLib, nvmlClockType_enum_NVML_CLOCK_MEM, nvmlClockType_enum_NVML_CLOCK_SM, nvmlClockType_t,
+    nvmlDevice_t, nvmlMemory_t, nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU, nvmlUtilization_t,
+};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+
+use super::LIBRARY;
+use super::code::Code;
+use super::protocol::{Figure, GPUS_MAX, GpuReading, Readings, Refusal, uuid_of};
+
+/// Folders that some systems keep the driver's libraries in and the dynamic loader does not look into by itself:
+/// Windows' subsystem for Linux, NixOS, and containers of Google's clusters. All of them are root's.
+const FOLDERS: [&str; 3] = ["/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/local/nvidia/lib64"];
+/// What the library opens first.
+const CONTROL: &str = "/dev/nvidiactl";
+
+/// Calls a function of the library if it has it: `Err` with its code when it fails.
+macro_rules! call {
+    ($library:expr, $function:ident($($argument:expr),*)) => {
+        match &$library.$function {
+            Ok(function) => {
+                // SAFETY: the signature is the header's. Pointers are to values that outlive the call, with room for
+                // what is written there; handles come from the library, which never takes one back.
+                Code(unsafe { function($($argument),*) }).check()
+            }
+            Err(_) => Err(Code::FUNCTION_NOT_FOUND),
+        }
+    };
+}
+
+/// The library, once it has begun, and its GPUs.
+pub(super) struct Library {
+    functions: NvmlLib,
+    gpus: Vec<Gpu>,
+    left_out: u32,
+}
+
+/// What one call gives.
+type Found<const FIGURES: usize> = Result<[(Figure, u64); FIGURES], Code>;
+
+struct Gpu {
+    index: u32,
+    uuid: String,
+    /// Why there is none, otherwise.
+    handle: Result<nvmlDevice_t, Code>,
+}
+
+impl Library {
+    /// Loads the library and has it begin.
+    pub(super) fn open() -> Result<Self, Refusal> {
+        let functions = load().ok_or(Refusal::NoLibrary)?;
+        let count = begin(&functions).map_err(why_not)?;
+        let gpus = (0..count.min(GPUS_MAX as u32)).map(|index| Gpu::of(&functions, index)).collect();
+        Ok(Self { functions, gpus, left_out: count.saturating_sub(GPUS_MAX as u32) })
+    }
+
+    /// Reads every GPU once.
+    pub(super) fn read(&self) -> Readings {
+        let gpus = self.gpus.iter().map(|gpu| self.read_gpu(gpu)).collect();
+        Readings { gpus, left_out: self.left_out }
+    }
+
+    fn read_gpu(&self, gpu: &Gpu) -> GpuReading {
+        let mut reading = GpuReading { index: gpu.index, uuid: gpu.uuid.clone(), ..GpuReading::default() };
+        let device = match gpu.handle {
+            Ok(device) => device,
+            Err(code) => {
+                reading.failed = Some(code);
+                return reading;
+            }
+        };
+        add(&mut reading, || self.utilization(device));
+        add(&mut reading, || self.memory(device));
+        add(&mut reading, || self.power(device));
+        add(&mut reading, || self.temperature(device));
+        let (processors, memory) = (nvmlClockType_enum_NVML_CLOCK_SM, nvmlClockType_enum_NVML_CLOCK_MEM);
+        add(&mut reading, || self.clock(device, processors, Figure::ClockMegahertz));
+        add(&mut reading, || self.clock(device, memory, Figure::MemoryClockMegahertz));
+        add(&mut reading, || self.clock_reasons(device));
+        reading
+    }
+
+    fn utilization(&self, device: nvmlDevice_t) -> Found<2> {
+        let mut rates = nvmlUtilization_t { gpu: 0, memory: 0 };
+        call!(self.functions, nvmlDeviceGetUtilizationRates(device, &mut rates))?;
+        let (busy, memory_busy) = (rates.gpu.into(), rates.memory.into());
+        Ok([(Figure::BusyPercent, busy), (Figure::MemoryBusyPercent, memory_busy)])
+    }
+
+    fn memory(&self, device: nvmlDevice_t) -> Found<2> {
+        let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
+        call!(self.functions, nvmlDeviceGetMemoryInfo(device, &mut memory))?;
+        Ok([(Figure::MemoryUsedBytes, memory.used), (Figure::MemoryTotalBytes, memory.total)])
+    }
+
+    fn power(&self, device: nvmlDevice_t) -> Found<1> {
+        let mut milliwatts = 0;
+        call!(self.functions, nvmlDeviceGetPowerUsage(device, &mut milliwatts))?;
+        Ok([(Figure::PowerMilliwatts, milliwatts.into())])
+    }
+
+    fn temperature(&self, device: nvmlDevice_t) -> Found<1> {
+        let (sensor, mut celsius) = (nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU, 0);
+        call!(self.functions, nvmlDeviceGetTemperature(device, sensor, &mut celsius))?;
+        Ok([(Figure::TemperatureCelsius, celsius.into())])
+    }
+
+    fn clock(&self, device: nvmlDevice_t, of: nvmlClockType_t, figure: Figure) -> Found<1> {
+        let mut megahertz = 0;
+        call!(self.functions, nvmlDeviceGetClockInfo(device, of, &mut megahertz))?;
+        Ok([(figure, megahertz.into())])
+    }
+
+    /// By the name that every driver has; later ones have another one, too.
+    fn clock_reasons(&self, device: nvmlDevice_t) -> Found<1> {
+        let mut reasons = 0;
+        call!(self.functions, nvmlDeviceGetCurrentClocksThrottleReasons(device, &mut reasons))?;
+        Ok([(Figure::ClockReasons, reasons)])
+    }
+}
+
+/// Adds what a call gives. A GPU that is lost is asked nothing more: each call would take its time.
+fn add<const FIGURES: usize>(reading: &mut GpuReading, call: impl FnOnce() -> Found<FIGURES>) {
+    if reading.failed == Some(Code::GPU_IS_LOST) {
+        return;
+    }
+    match call() {
+        Ok(figures) => figures.into_iter().for_each(|(figure, value)| reading.set(figure, value)),
+        Err(code) if code.is_absence() => {}
+        Err(Code::GPU_IS_LOST) => reading.failed = Some(Code::GPU_IS_LOST),
+        Err(code) => reading.failed = reading.failed.or(Some(code)),
+    }
+}
+
+impl Gpu {
+    fn of(functions: &NvmlLib, index: u32) -> Self {
+        let mut device = std::ptr::null_mut();
+        let handle = call!(functions, nvmlDeviceGetHandleByIndex_v2(index, &mut device)).map(|()| device);
+        let mut uuid: [c_char; 96] = [0; 96];
+        if let Ok(device) = handle {
+            // Without it the GPU has its number.
+            let _ = call!(functions, nvmlDeviceGetUUID(device, uuid.as_mut_ptr(), uuid.len() as u32));
+        }
+        let bytes = uuid.map(|byte| byte.to_ne_bytes()[0]);
+        Self { index, uuid: uuid_of(&bytes), handle }
+    }
+}
+
+/// The library, from where the dynamic loader looks for it, or else from a folder of root's.
+fn load() -> Option<NvmlLib> {
+    let elsewhere = FOLDERS.iter().map(|folder| format!("{folder}/{LIBRARY}"));
+    std::iter::once(LIBRARY.to_owned()).chain(elsewhere).find_map(|path| {
+        // SAFETY: loading runs the library's initialisers and each of its functions has the signature of NVIDIA's
+        // header if it is what its name says. If it is something else, this process has nothing to lose.
+        unsafe { NvmlLib::new(path) }.ok()
+    })
+}
+
+/// Has the library begin, and gives the number of GPUs. Nothing ends it again: it ends with the process.
+fn begin(functions: &NvmlLib) -> Result<u32, Code> {
+    call!(functions, nvmlInit_v2())?;
+    let mut count = 0;
+    call!(functions, nvmlDeviceGetCount_v2(&mut count))?;
+    Ok(count)
+}
+
+/// What kept the library from beginning: it says the same of a driver that is not loaded and of one that it may not ask.
+fn why_not(code: Code) -> Refusal {
+    match access(CONTROL, Access::READ_OK | Access::WRITE_OK) {
+        Err(Errno::ACCESS | Errno::PERM) => Refusal::NoAccess,
+        _ => Refusal::NoInit(code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_that_a_gpu_lacks_is_no_failure() {
+        let mut reading = GpuReading::default();
+        add(&mut reading, || Found::<1>::Err(Code::NOT_SUPPORTED));
+        add(&mut reading, || Ok([(Figure::PowerMilliwatts, 5)]));
+        assert_eq!((reading.failed, reading.get(Figure::PowerMilliwatts)), (None, Some(5)));
+    }
+
+    #[test]
+    fn a_lost_gpu_is_asked_nothing_more() {
+        let mut reading = GpuReading::default();
+        add(&mut reading, || Found::<1>::Err(Code(999)));
+        add(&mut reading, || Ok([(Figure::PowerMilliwatts, 5)]));
+        assert_eq!(reading.failed, Some(Code(999)));
+        add(&mut reading, || Found::<1>::Err(Code::GPU_IS_LOST));
+        add(&mut reading, || -> Found<1> { panic!("it is asked") });
+        assert_eq!(
+            (reading.failed, reading.get(Figure::PowerMilliwatts)),
+            (Some(Code::GPU_IS_LOST), Some(5))
+        );
+    }
+}

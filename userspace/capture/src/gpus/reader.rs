@@ -1,0 +1,80 @@
+//! Reader: the side of GPUs' figures that loads the driver's library, a process of its own.
+//!
+//! Owns: giving up every privilege before the library is loaded, and answering one request after the other. Because:
+//! the library is the vendor's code, of whatever version is installed: it may hang, end its process, or be something
+//! else than its name says. Does not: know what its figures are for.
+//!
+//! System calls cannot be named one by one, as those of other workers are: the library opens devices, maps them and
+//! asks its driver. What no reader does is refused: programs, sockets, other processes, the kernel.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+
+use deepctx_symbolizer::worker::{self, Bounds};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::library::Library;
+use super::protocol::{REQUEST, Refusal, Reply};
+
+/// Files: the driver's devices, several of each GPU. Memory: address space, of which the driver maps much and uses
+/// little. Written: nothing that is known, but a library that writes a log must not end over it.
+const BOUNDS: Bounds = Bounds { files: 1024, memory: 256 << 30, written: 16 << 20 };
+
+/// Answers requests on standard input, which is a socket, until it is closed. Nothing else may run in this process.
+///
+/// # Errors
+/// The privileges cannot be given up, or the socket fails.
+pub fn serve() -> io::Result<()> {
+    worker::give_up_privileges(&BOUNDS)?;
+    // The library may not come back to where the end of the socket is seen. The thread that asks starts this process,
+    // and lasts as long as anybody wants an answer.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let confined = worker::refuse_programs_and_sockets();
+    worker::ready(&socket)?;
+    let mut library = None;
+    answer_all(&socket, || {
+        // Not before it is asked: what the library takes to begin has a deadline of its own.
+        let library = library.get_or_insert_with(|| match confined {
+            Ok(()) => Library::open(),
+            // The library never runs without.
+            Err(_) => Err(Refusal::Unconfined),
+        });
+        Reply(library.as_ref().map(Library::read).map_err(|refusal| *refusal))
+    })
+}
+
+/// Answers requests until the socket is closed.
+fn answer_all(mut socket: &UnixStream, mut read: impl FnMut() -> Reply) -> io::Result<()> {
+    let mut request = REQUEST;
+    loop {
+        match socket.read_exact(&mut request) {
+            Ok(()) => socket.write_all(&read().encode())?,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::protocol::HEAD_BYTES;
+    use super::*;
+
+    #[test]
+    fn each_request_has_one_answer() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        ours.write_all(&[REQUEST[0]; 3]).unwrap();
+        ours.shutdown(std::net::Shutdown::Write).unwrap();
+        answer_all(&theirs, || Reply(Err(Refusal::NoLibrary))).unwrap();
+        drop(theirs);
+        let mut bytes = Vec::new();
+        ours.read_to_end(&mut bytes).unwrap();
+        let (answers, rest) = bytes.as_chunks::<HEAD_BYTES>();
+        assert_eq!((answers.len(), rest.len()), (3, 0));
+        for head in answers {
+            assert_eq!(Reply::decode(head, &[]), Some(Reply(Err(Refusal::NoLibrary))));
+        }
+    }
+}
