@@ -1,0 +1,317 @@
+//! What the driver of GPUs says of them, recorded beside a process, with a library that looks like NVIDIA's.
+//!
+//! Owns: whole captures by the program as a user runs it, with a library that is right, incomplete, hangs or ends its
+//! process. Because: that library is somebody else's code, and nothing but the figures of GPUs may depend on it. Does
+//! not: look at what programs do with a GPU. Needs root and BPF.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cli_support;
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use cli_support::{Busy, can_capture, expect_code, program, stderr};
+use deepctx_profile::frame::Frame;
+use deepctx_profile::metric::{Cell, Metric};
+use deepctx_profile::profile::Profile;
+
+const LIBRARY: &str = "libnvidia-ml.so.1";
+/// The two GPUs of the look-alike.
+const FIRST: &str = "gpu 0 GPU-abcd0000-0000-4000-8000-000000000000";
+const SECOND: &str = "gpu 1 GPU-abcd0001-0000-4000-8000-000000000001";
+/// Longest wait for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder with a library, which everybody may read: the process that loads it is nobody's.
+struct Library(tempfile::TempDir);
+
+impl Library {
+    /// An empty one.
+    fn folder() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+        Self(folder)
+    }
+
+    /// The look-alike, with what goes wrong (`tests/workloads/gpu_management.c`).
+    fn with(faults: &str) -> Self {
+        let library = Self::folder();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/gpu_management.c");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(library.file()).arg(source).arg("-ldl");
+        assert!(compiler.status().unwrap().success());
+        fs::write(library.0.path().join("faults"), faults).unwrap();
+        fs::set_permissions(library.0.path().join("faults"), Permissions::from_mode(0o644)).unwrap();
+        library
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.path().join(LIBRARY)
+    }
+
+    /// Records a process that computes, with this library and these options.
+    fn record(&self, options: &[&str]) -> Recorded {
+        let (busy, file) = (Busy::start(), self.0.path().join("run.dctx"));
+        let mut record = program();
+        record.env("LD_LIBRARY_PATH", self.0.path());
+        record.args(["record", "--system-metrics", "200ms", "--pid", &busy.pid(), "-o"]).arg(&file);
+        let output = record.args(options).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let profile = deepctx_storage::open(&file).unwrap().profile;
+        let recorded = Recorded { profile, output, file };
+        // Whatever the library does: all else is there.
+        assert!(recorded.cell("cpu 0", Metric::CpuBusyTime).count >= 5, "{recorded}");
+        assert!(recorded.profile.tree.total(Metric::Samples).sum > 10, "{recorded}");
+        recorded
+    }
+
+    /// Waits until no process has the library any more.
+    fn is_gone(&self) {
+        let (began, path) = (Instant::now(), self.file().to_str().unwrap().to_owned());
+        let has_it =
+            |process: &Path| fs::read_to_string(process.join("maps")).is_ok_and(|it| it.contains(&path));
+        while fs::read_dir("/proc").unwrap().flatten().any(|process| has_it(&process.path())) {
+            assert!(began.elapsed() < PATIENCE, "a reader was left behind");
+            std::thread::yield_now();
+        }
+    }
+}
+
+struct Recorded {
+    profile: Profile,
+    output: Output,
+    file: PathBuf,
+}
+
+impl Recorded {
+    /// Figures of a part of the machine.
+    fn cell(&self, resource: &str, metric: Metric) -> Cell {
+        let Profile { tree, frames, strings, .. } = &self.profile;
+        let of = |node| match frames.get(tree.node(node).frame) {
+            Frame::Resource { name } => strings.get(name) == resource,
+            _ => false,
+        };
+        tree.cells(metric).find(|(node, _)| of(*node)).map_or(Cell::EMPTY, |(_, cell)| *cell)
+    }
+
+    /// Asserts that every reading of a level was this.
+    #[track_caller]
+    fn is_always(&self, resource: &str, metric: Metric, value: u64) {
+        let cell = self.cell(resource, metric);
+        assert_eq!((cell.min, cell.max), (value, value), "{resource} {metric}: {self}");
+    }
+
+    /// Asserts that nothing was read of a GPU.
+    #[track_caller]
+    fn has_no_gpus(&self) {
+        for metric in [Metric::GpuBusyTime, Metric::GpuPowerMilliwatts, Metric::MemoryTotalBytes] {
+            assert_eq!(self.profile.tree.total(metric), Cell::EMPTY, "{metric}: {self}");
+        }
+    }
+
+    /// How often the ledger says this.
+    fn gaps(&self, reason: &str) -> u64 {
+        self.profile.ledger.rows().iter().filter(|row| row.reason == reason).map(|row| row.count).sum()
+    }
+
+    /// How often the capture said this.
+    fn said(&self, text: &str) -> usize {
+        self.to_string().lines().filter(|line| line.contains(text)).count()
+    }
+}
+
+impl std::fmt::Display for Recorded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&stderr(&self.output))
+    }
+}
+
+/// Whether this machine has a driver of its own, whose library would be asked instead.
+fn has_driver() -> bool {
+    ["/dev/nvidiactl", "/proc/driver/nvidia"].iter().any(|path| Path::new(path).exists())
+}
+
+#[test]
+fn readings_of_gpus_are_those_of_their_library() {
+    if !can_capture() {
+        return;
+    }
+    let library = Library::with("");
+    let recorded = library.record(&["-d", "4s"]);
+    for (gpu, used, temperature) in [(FIRST, 8, 40), (SECOND, 16, 60)] {
+        recorded.is_always(gpu, Metric::MemoryUsedBytes, used << 30);
+        recorded.is_always(gpu, Metric::MemoryTotalBytes, 80 << 30);
+        recorded.is_always(gpu, Metric::GpuTemperatureCelsius, temperature);
+        recorded.is_always(gpu, Metric::GpuClockMegahertz, 1980);
+        recorded.is_always(gpu, Metric::GpuMemoryClockMegahertz, 2619);
+    }
+    let time = |gpu, metric| recorded.cell(gpu, metric).sum;
+    // The first one is at its power all the time, and busy for a quarter of it.
+    let whole = time(FIRST, Metric::GpuPowerLimitedTime);
+    let readings = recorded.cell(FIRST, Metric::GpuBusyTime).count;
+    assert!(readings >= 5 && whole > 500_000_000, "{readings} in {whole} ns: {recorded}");
+    assert!(time(FIRST, Metric::GpuBusyTime).abs_diff(whole / 4) <= readings, "{recorded}");
+    assert!(time(FIRST, Metric::GpuMemoryBusyTime).abs_diff(whole / 10) <= readings, "{recorded}");
+    recorded.is_always(FIRST, Metric::GpuPowerMilliwatts, 350_000);
+    recorded.is_always(FIRST, Metric::GpuThermalLimitedTime, 0);
+    // The second one is too hot.
+    assert_eq!(time(SECOND, Metric::GpuThermalLimitedTime), whole, "{recorded}");
+    recorded.is_always(SECOND, Metric::GpuSlowdownTime, 0);
+    recorded.is_always(SECOND, Metric::GpuPowerLimitedTime, 0);
+    // A watt more with each reading: none is used twice, none is lost.
+    let power = recorded.cell(SECOND, Metric::GpuPowerMilliwatts);
+    let last = 100_000 + 1000 * (power.count - 1);
+    assert_eq!((power.min, power.max, power.count), (100_000, last, readings), "{recorded}");
+    assert_eq!(power.sum, power.count * (100_000 + last) / 2, "{recorded}");
+    assert_eq!(recorded.said("GPU"), 0, "{recorded}");
+
+    let report = expect_code(0, &["report", recorded.file.to_str().unwrap(), "--all"]);
+    let row = report.lines().find(|line| line.contains(FIRST) && line.contains("gpu-power-milliwatts"));
+    assert!(row.is_some_and(|row| row.split_whitespace().any(|word| word == "350000")), "{report}");
+}
+
+#[test]
+fn a_figure_that_a_gpu_lacks_is_missing_alone() {
+    if !can_capture() {
+        return;
+    }
+    let recorded = Library::with("nvmlDeviceGetPowerUsage 0 0 3\n").record(&["-d", "3s"]);
+    assert_eq!(recorded.cell(FIRST, Metric::GpuPowerMilliwatts), Cell::EMPTY, "{recorded}");
+    recorded.is_always(FIRST, Metric::GpuTemperatureCelsius, 40);
+    assert!(recorded.cell(SECOND, Metric::GpuPowerMilliwatts).count > 0, "{recorded}");
+    assert_eq!(recorded.said("GPU"), 0, "{recorded}");
+}
+
+#[test]
+fn a_lost_gpu_costs_its_own_figures() {
+    if !can_capture() {
+        return;
+    }
+    let recorded = Library::with("* 1 3 15\n").record(&["-d", "4s"]);
+    for metric in [Metric::GpuBusyTime, Metric::GpuPowerMilliwatts, Metric::GpuThermalLimitedTime] {
+        assert_eq!(recorded.cell(SECOND, metric).count, 3, "{metric}: {recorded}");
+    }
+    assert!(recorded.cell(FIRST, Metric::GpuBusyTime).count > 3, "{recorded}");
+    let said = format!("{SECOND}: some or all figures are missing: NVML_ERROR_GPU_IS_LOST (15)");
+    assert!(recorded.said(&said) == 1, "{recorded}");
+}
+
+#[test]
+fn a_library_that_cannot_begin_is_named_with_its_error() {
+    if !can_capture() {
+        return;
+    }
+    let library = Library::with("nvmlInit_v2 -1 0 18\n");
+    let recorded = library.record(&["-d", "3s"]);
+    recorded.has_no_gpus();
+    let why = "no figures of GPUs: nvmlInit failed: NVML_ERROR_LIB_RM_VERSION_MISMATCH (18)";
+    assert!(recorded.said(why) == 1, "{recorded}");
+    library.is_gone();
+}
+
+#[test]
+fn a_library_that_never_begins_costs_gpus_alone() {
+    if !can_capture() {
+        return;
+    }
+    let library = Library::with("nvmlInit_v2 -1 0 hang\n");
+    let recorded = library.record(&["-d", "2s"]);
+    recorded.has_no_gpus();
+    assert!(recorded.said("no figures of GPUs: NVIDIA's library did not answer in time") == 1, "{recorded}");
+    library.is_gone();
+}
+
+#[test]
+fn a_reading_that_hangs_costs_gpus_alone() {
+    if !can_capture() {
+        return;
+    }
+    let library = Library::with("nvmlDeviceGetTemperature 1 2 hang\n");
+    let recorded = library.record(&["-d", "5s"]);
+    // It is killed after two seconds, and asked once more.
+    assert!(recorded.cell(FIRST, Metric::GpuBusyTime).count >= 2, "{recorded}");
+    assert!(recorded.gaps("gpu-reading-missing") > 0, "{recorded}");
+    let all = recorded.cell("cpu 0", Metric::CpuBusyTime).count;
+    assert!(all > 2 * recorded.cell(FIRST, Metric::GpuBusyTime).count, "{recorded}");
+    library.is_gone();
+}
+
+#[test]
+fn a_library_that_ends_its_process_costs_gpus_alone() {
+    if !can_capture() {
+        return;
+    }
+    let library = Library::with("nvmlDeviceGetMemoryInfo -1 0 abort\n");
+    let recorded = library.record(&["-d", "4s"]);
+    recorded.has_no_gpus();
+    let why = "no figures of GPUs: NVIDIA's library ended the process that asked it";
+    assert!(recorded.said(why) == 1, "{recorded}");
+
+    // Later on, what was read before is kept.
+    let library = Library::with("nvmlDeviceGetMemoryInfo -1 2 abort\n");
+    let recorded = library.record(&["-d", "4s"]);
+    assert!(recorded.cell(SECOND, Metric::GpuBusyTime).count >= 2, "{recorded}");
+    library.is_gone();
+}
+
+#[test]
+fn without_a_driver_nothing_is_said_or_started() {
+    if !can_capture() {
+        return;
+    }
+    let recorded = Library::with("").record(&["-d", "2s", "--no-gpu"]);
+    recorded.has_no_gpus();
+    assert_eq!(recorded.said("GPU"), 0, "{recorded}");
+    if !has_driver() {
+        let recorded = Library::folder().record(&["-d", "2s"]);
+        recorded.has_no_gpus();
+        assert_eq!(recorded.said("GPU"), 0, "{recorded}");
+    }
+}
+
+/// Libraries of the vendor below a folder.
+fn vendors_own(folder: PathBuf) -> Vec<PathBuf> {
+    let (mut folders, mut found) = (vec![folder], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if kind.is_file() && entry.file_name().to_string_lossy().starts_with("libnvidia-ml.so.") {
+                found.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn nvidias_own_library_without_a_driver_says_so() {
+    if !can_capture() {
+        return;
+    }
+    let Some(folder) = std::env::var_os("DEEPCTX_VENDOR_LIBRARIES") else {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "the vendors' libraries are not named");
+        println!("skipped: DEEPCTX_VENDOR_LIBRARIES names no folder with the vendors' libraries");
+        return;
+    };
+    if has_driver() {
+        println!("skipped: this machine has a driver of NVIDIA");
+        return;
+    }
+    let libraries = vendors_own(folder.into());
+    assert!(!libraries.is_empty());
+    for original in libraries {
+        let library = Library::folder();
+        fs::copy(&original, library.file()).unwrap();
+        let recorded = library.record(&["-d", "3s"]);
+        recorded.has_no_gpus();
+        let why = "no figures of GPUs: nvmlInit failed: NVML_ERROR_DRIVER_NOT_LOADED (9)";
+        assert!(recorded.said(why) == 1, "{}: {recorded}", original.display());
+        library.is_gone();
+    }
+}
