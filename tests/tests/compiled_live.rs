@@ -11,10 +11,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use cli_support::recording::record_until;
 use cli_support::{can_capture, expect_code};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
-use frameworks::{Samples, Target, capture, workload};
+use frameworks::{Samples, Target, workload};
 use simulated::{Capture, Setting};
 
 fn compile(source: &Path, to: &Path, arguments: &[&str]) {
@@ -91,14 +92,15 @@ fn compiled_code_stands_below_the_lines_that_asked_for_it() {
     let mut command = Command::new(&program);
     command.args([&object, &library]).env("XLA_FLAGS", "--xla_dump_to=dump").current_dir(folder.path());
     let target = Target::start(&mut command);
-    let (_folder, file) = capture(&target, 3, &["-F", "199"], || {});
+    let (_folder, file) =
+        record_until(&target.pid(), &["-F", "199"], |file| Samples::of(file).with(&[]) > 500);
     let samples = Samples::of(&file);
     let share = |part: &str| samples.with(&[part]);
     let all = share("");
     let xla =
         share("[xla jit_step];net.py:step:19;net.py:layer:8;jit(step)/gate/mul [fused: exp];multiply_fusion");
     let inductor = share("[inductor cpp_fused_mul_tanh_0];model.py:forward:12;aten::mul, aten::tanh;kernel");
-    assert!(all > 50 && (xla + inductor) * 100 >= all * 90, "{samples}");
+    assert!((xla + inductor) * 100 >= all * 90, "{samples}");
     assert!(xla * 4 > all && inductor * 4 > all, "{samples}");
 
     let report = expect_code(0, &["report", &file, "--all"]);
@@ -150,17 +152,14 @@ fn compiled_device_kernels_appear_below_their_source_lines() {
         }
         expect.insert("[triton scale_shift] scale.py:scale_shift:8 [gpu] scale_shift".to_owned(), STEPS);
         let setting = Setting { libraries, collector, ..Setting::default() };
-        // On a busy machine the program may be gone before it is looked at: then once more, for longer.
-        let lingering = |linger: &str| {
-            let folder = tempfile::tempdir().unwrap();
-            let (path, steps) = (folder.path().display().to_string(), STEPS.to_string());
-            let words = [&path, "--steps", &steps, "--attended", "--linger", linger];
-            simulated::record(setting, &simulated::python("gpu_compiled.py"), &words)
-        };
-        let Some(mut capture) = lingering("3") else { return };
-        if compiled_kernels(&capture) != expect {
-            capture = lingering("20").unwrap();
-        }
+        let folder = tempfile::tempdir().unwrap();
+        let (path, steps) = (folder.path().display().to_string(), STEPS.to_string());
+        let words = [&path, "--steps", &steps, "--attended"];
+        let program = simulated::python("gpu_compiled.py");
+        // It stays until all was looked at: files are found as its process sees them.
+        let all: u64 = expect.values().sum();
+        let seen = |capture: &Capture| compiled_kernels(capture).values().sum::<u64>() >= all;
+        let Some(capture) = simulated::record_until(setting, &program, &words, seen) else { return };
         assert_eq!(compiled_kernels(&capture), expect, "{libraries}");
         capture.adds_up();
         if collector {

@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 use cli_support::can_capture;
+use cli_support::recording::record_until;
 use deepctx_profile::activity::Tier;
 use deepctx_profile::device::Device;
 use deepctx_profile::metric::Metric;
 use frameworks::Target;
-use frameworks::recording::record_until;
 use simulated::{Capture, Line, Setting};
 
 const KERNELS: [&str; 4] = ["kernel_0_2us", "kernel_1_3us", "kernel_2_4us", "kernel_3_5us"];
@@ -39,7 +39,7 @@ fn record_late(
     program.args(&command[1..]).args(arguments).envs(setting.variables(&log)).stdin(Stdio::piped());
     let target = Target::start(&mut program);
     let is_used = |capture: &Capture| capture.profile.gpu.processes.iter().any(|process| process.is_used());
-    let (_folder, file) = record_until(&target, &[], |file| {
+    let (_folder, file) = record_until(&target.pid(), &[], |file| {
         let capture = Capture::so_far(file.as_ref());
         is_used(&capture) && enough(&capture)
     });

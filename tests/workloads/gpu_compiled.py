@@ -4,16 +4,16 @@ Owns: a program that leaves the files those compilers leave, where they leave th
 each as often as it is reported. Because: the profile must then have the lines that the files tell, and only those. Does not:
 compile anything, or need more than the driver's library.
 
-    gpu_compiled.py FOLDER --steps N [--attended] [--linger S]
+    gpu_compiled.py FOLDER --steps N [--attended]
 
-Files are found as a process sees them, so it stays for a while when it is done (--linger).
+Files are found as a process sees them, so it stays until its input ends.
 """
 
 import argparse
 import ctypes
 import os
 import pathlib
-import time
+import sys
 import types
 
 from gpu_train import Account, Code, Device
@@ -116,7 +116,6 @@ def main():
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--attended", action="store_true")
-    parser.add_argument("--linger", type=float, default=0)
     options = parser.parse_args()
     folder = options.folder
     os.environ["XLA_FLAGS"] = f"--xla_dump_to={folder}/dump"
@@ -149,7 +148,7 @@ def main():
         for function in [*jitted, written]:
             launch(device, function, stream)
         device.synchronize(stream)
-    time.sleep(options.linger)
+    sys.stdin.read()
 
 
 if __name__ == "__main__":

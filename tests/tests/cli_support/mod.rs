@@ -1,8 +1,11 @@
 //! The program as a user runs it.
 //!
-//! Owns: finding (and building) the binary, running it, and the rule for tests that need privileges. Does not: test.
+//! Owns: finding (and building) the binary, running it, recording until a condition holds, and the rule for tests that
+//! need privileges. Does not: test.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
+
+pub(crate) mod recording;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -70,7 +73,7 @@ impl Busy {
 
     /// Whether it has not ended.
     pub(crate) fn lives(&self) -> bool {
-        std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).is_ok_and(|stat| !stat.contains(") Z "))
+        lives(&self.pid())
     }
 
     /// This one.
@@ -88,6 +91,28 @@ impl Drop for Busy {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Whether a process has not ended.
+pub(crate) fn lives(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// Ticks per second in `/proc`.
+pub(crate) const TICKS: u64 = 100;
+
+/// CPU time of a process so far, in ticks.
+pub(crate) fn ticks(pid: &str) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = stat.rsplit(')').next().unwrap().split_ascii_whitespace();
+    // The 14th and 15th field; the state, which follows the name, is the third.
+    fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+}
+
+/// How many samples a profile has, also while it grows.
+pub(crate) fn sample_count(file: &str) -> u64 {
+    let stacks = folded(file, "samples", &[]);
+    stacks.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
 /// Runs it to its end.

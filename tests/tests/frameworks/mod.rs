@@ -5,15 +5,14 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-pub(crate) mod recording;
-
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use super::cli_support::{can_capture, expect_code, folded};
+use super::cli_support::recording::{Ended, Recording};
+use super::cli_support::{can_capture, expect_code, folded, program};
 
 /// A program that is killed when the test ends, however it ends.
 pub(crate) struct Target {
@@ -90,26 +89,39 @@ pub(crate) fn line(program: &str, mark: &str) -> usize {
     text.lines().position(|line| line.ends_with(&format!("# line: {mark}"))).unwrap() + 1
 }
 
-/// Captures a process for some seconds with these options; `begun` runs meanwhile. Gives the file.
-pub(crate) fn capture(
-    target: &Target,
-    seconds: u32,
-    options: &[&str],
-    begun: impl FnOnce(),
-) -> (tempfile::TempDir, String) {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("run.dctx").display().to_string();
-    let (pid, duration) = (target.pid(), format!("{seconds}s"));
-    std::thread::scope(|scope| {
-        let record = || {
-            let target = ["record", "--pid", &pid, "--duration", &duration, "-o", &file];
-            expect_code(0, &[&target[..], options].concat());
-        };
-        let recording = scope.spawn(record);
-        begun();
-        recording.join().unwrap();
-    });
-    (folder, file)
+/// Records a program that waits for a line on its input, from when its probes are there until it says `done`. Gives
+/// the file, in its folder.
+#[track_caller]
+pub(crate) fn record_through(command: &mut Command, options: &[&str]) -> (tempfile::TempDir, String) {
+    let mut target = Target::start(command.stdin(Stdio::piped()));
+    let recording = Recording::start(&target.pid(), options);
+    recording.wait_for_probes();
+    target.go();
+    target.wait_for("done");
+    recording.end()
+}
+
+/// Records a program from its first instruction until the report's table of compilers holds what is waited for. Gives
+/// that table.
+pub(crate) fn compiling(of: &Command, frequency: &str, holds: impl Fn(&str) -> bool) -> String {
+    let words: Vec<&str> =
+        [of.get_program()].into_iter().chain(of.get_args()).map(|word| word.to_str().unwrap()).collect();
+    let mut record = program();
+    record.envs(of.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut recording = Recording::by(&mut record, &[&["-F", frequency, "--"], &words[..]].concat());
+    let table = |file: &str| {
+        let report = expect_code(0, &["report", file, "--all"]);
+        let table = report.split_once("Time spent compiling, by the line that began it");
+        table.map(|(_, table)| table.to_owned())
+    };
+    recording.wait_until(|file| table(file).is_some_and(|table| holds(&table)));
+    // It ends the program as well, whose code is passed on.
+    recording.signal("TERM");
+    let Ended { status, said } = recording.ended();
+    assert_eq!(status.code(), Some(143), "{said}");
+    let table = table(&recording.file()).unwrap();
+    assert!(holds(&table), "{table}");
+    table
 }
 
 /// Compiles a library that looks like PyTorch's, and a program that uses it, of one source. Gives the program.

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::cli_support::expect_code;
-use crate::frameworks::{Samples, Target, capture, line, with_jax};
+use crate::cli_support::recording::record_until;
+use crate::frameworks::{Samples, Target, compiling, line, with_jax};
 
 const PROGRAM: &str = "jax_train.py";
 
@@ -13,9 +14,13 @@ fn start(folder: &Path, variables: &[(&str, &str)]) -> Option<Target> {
     Some(Target::start(command.current_dir(folder).envs(variables.iter().copied())))
 }
 
-/// Captures the program. Gives the file, in its folder, and its samples.
-fn captured(target: &Target) -> (tempfile::TempDir, String, Samples) {
-    let (folder, file) = capture(target, 10, &["-F", "299"], || {});
+/// Captures the program until it has some samples of each of these, and many in all. Gives the file, in its folder,
+/// and its samples.
+fn captured(target: &Target, parts: &[&str]) -> (tempfile::TempDir, String, Samples) {
+    let (folder, file) = record_until(&target.pid(), &["-F", "299"], |file| {
+        let samples = Samples::of(file);
+        samples.with(&[]) > 2000 && parts.iter().all(|part| samples.with(&[part]) > 30)
+    });
     let samples = Samples::of(&file);
     (folder, file, samples)
 }
@@ -39,7 +44,10 @@ fn kernels_stand_below_the_lines_that_asked_for_them() {
     for variables in sources {
         let folder = tempfile::tempdir().unwrap();
         let Some(target) = start(folder.path(), variables) else { return };
-        let (_folder, file, samples) = captured(&target);
+        // What is not known stays as it is: a thunk by its type.
+        const THUNKS: &str = "xla::cpu::";
+        let kernels = [";region_0.1", ";wrapped_tanh", ";multiply_subtract_fusion", THUNKS];
+        let (_folder, file, samples) = captured(&target, &kernels);
         check(&samples, ";region_0.1", "loss", "sort", "sort;region_0.1");
         check(&samples, ";wrapped_tanh", "layer", "tanh", "/tanh;");
         check(
@@ -49,8 +57,7 @@ fn kernels_stand_below_the_lines_that_asked_for_them() {
             "update",
             "/sub [fused: mul]",
         );
-        // What is not known stays as it is: a thunk by its type.
-        let thunks = samples.with(&["xla::cpu::"]);
+        let thunks = samples.with(&[THUNKS]);
         assert!(thunks > 100, "{samples}");
         let report = expect_code(0, &["report", &file, "--all"]);
         assert!(report.contains("Compiled code, by what it was compiled from"), "{report}");
@@ -67,7 +74,7 @@ fn code_loaded_from_the_cache_is_identified_by_its_bytes() {
     let Some(target) = start(folder.path(), &variables) else { return };
     drop(target);
     let Some(target) = start(folder.path(), &variables) else { return };
-    let (_folder, _, samples) = captured(&target);
+    let (_folder, _, samples) = captured(&target, &[";region_0.1", ";wrapped_tanh"]);
     check(&samples, ";region_0.1", "loss", "sort", "sort;region_0.1");
     check(&samples, ";wrapped_tanh", "layer", "tanh", "/tanh;");
     // oneDNN's kernels are made anew in each process, and it reports that to nobody.
@@ -80,28 +87,19 @@ fn code_loaded_from_the_cache_is_identified_by_its_bytes() {
 fn without_a_dump_kernels_have_names_but_no_lines() {
     let folder = tempfile::tempdir().unwrap();
     let Some(target) = start(folder.path(), &[]) else { return };
-    let (_folder, _, samples) = captured(&target);
-    assert!(samples.with(&[";region_0.1"]) > 10, "{samples}");
+    let (_folder, _, samples) = captured(&target, &[";region_0.1"]);
     assert_eq!(samples.with(&["[xla "]), 0, "{samples}");
 }
 
 #[test]
 fn compiling_is_told_by_the_line_that_began_it() {
-    let folder = tempfile::tempdir().unwrap();
     let Some(program) = with_jax(PROGRAM) else { return };
-    let file = folder.path().join("run.dctx").display().to_string();
-    let mut record = crate::cli_support::program();
-    record.args(["record", "-F", "299", "-o", &file, "--", "timeout", "30"]);
-    record.arg(program.get_program()).args(program.get_args());
-    // The program trains until it is ended, and its code is passed on.
-    let output = record.output().unwrap();
-    assert_eq!(output.status.code(), Some(124), "{}", crate::cli_support::stderr(&output));
-    let report = expect_code(0, &["report", &file, "--all"]);
-    let (_, table) = report.split_once("Time spent compiling, by the line that began it").expect(&report);
-    let rows: Vec<&str> = table.lines().collect();
-    let mut of_program = rows.windows(2).filter(|rows| rows[0].contains("jax_train.py:main"));
-    assert!(of_program.any(|rows| rows[1].contains("jax ")), "{table}");
-    // XLA itself compiles on threads of its own.
-    assert!(table.contains("jax lowering") && table.contains("xla code generation"), "{table}");
-    println!("| {}", rows[1..5].iter().map(|row| row.trim()).collect::<Vec<_>>().join("; "));
+    let table = compiling(&program, "299", |table| {
+        let rows: Vec<&str> = table.lines().collect();
+        let mut of_program = rows.windows(2).filter(|rows| rows[0].contains("jax_train.py:main"));
+        // XLA itself compiles on threads of its own.
+        let has_stages = table.contains("jax lowering") && table.contains("xla code generation");
+        of_program.any(|rows| rows[1].contains("jax ")) && has_stages
+    });
+    println!("| {}", table.lines().skip(1).take(4).map(str::trim).collect::<Vec<_>>().join("; "));
 }

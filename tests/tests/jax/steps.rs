@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::cli_support::expect_code;
-use crate::frameworks::recording::record_until;
+use crate::cli_support::recording::record_until;
 use crate::frameworks::{Samples, Target, line, with_jax};
 
 const PROGRAM: &str = "jax_steps.py";
@@ -94,7 +94,7 @@ fn each_thunk_matches_the_code_running_in_it() {
     let dump = folder.path().join("dump");
     command.current_dir(folder.path()).env("XLA_FLAGS", "--xla_dump_to=dump");
     let target = Target::start(&mut command);
-    let (_folder, file) = record_until(&target, &OPTIONS, |file| is_long_enough(&Samples::of(file)));
+    let (_folder, file) = record_until(&target.pid(), &OPTIONS, |file| is_long_enough(&Samples::of(file)));
     let samples = Samples::of(&file);
     let instructions = dumped(&dump);
     let (all, named) = in_steps(&samples);
@@ -152,7 +152,7 @@ fn without_a_dump_steps_have_their_module_and_name() {
     let count = |samples: &Samples, (module, kind): (&str, &str)| {
         samples.with(&[&format!("{UNIT}{module}];"), &format!(";{KIND}{kind};")])
     };
-    let (_folder, file) = record_until(&target, &OPTIONS, |file| {
+    let (_folder, file) = record_until(&target.pid(), &OPTIONS, |file| {
         let samples = Samples::of(file);
         modules.iter().all(|step| count(&samples, *step) > 0)
     });

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::cli_support::expect_code;
-use crate::frameworks::recording::Recording;
+use crate::cli_support::recording::Recording;
 use crate::frameworks::{Samples, Target, can_capture_arguments, look_alike_of};
 
 /// What a program without jax leaves where XLA would: the module after optimization.
@@ -44,7 +44,7 @@ fn captured(program: &Path) -> (tempfile::TempDir, String) {
     std::fs::create_dir_all(&dump).unwrap();
     std::fs::write(dump.join("module_0007.jit_step.cpu_after_optimizations.txt"), MODULE).unwrap();
     let options = ["--context", "python,native", "--probe", "operators", "-F", "499"];
-    let recording = Recording::start(&target, &options);
+    let recording = Recording::start(&target.pid(), &options);
     recording.wait_for_probes();
     target.go();
     recording.wait_until(|file| {

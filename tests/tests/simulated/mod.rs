@@ -4,7 +4,6 @@
 //! Does not: test.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -16,6 +15,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::trace::Job;
 
+use crate::cli_support::recording::{Ended, Recording};
 use crate::cli_support::{can_capture, program};
 
 /// What a program runs with.
@@ -169,7 +169,35 @@ fn compiled(name: &str, words: &[String]) -> Option<PathBuf> {
 
 /// Records the command from its start to its end.
 pub(crate) fn record(setting: Setting, command: &[String], arguments: &[&str]) -> Option<Capture> {
-    record_and_wait(setting, command, arguments, None)
+    recorded(setting, command, arguments, &[], |_| {})
+}
+
+/// The same of a command that runs until its input ends, which comes when the profiler has logged this.
+pub(crate) fn record_and_wait(
+    setting: Setting,
+    command: &[String],
+    arguments: &[&str],
+    logged: Option<&str>,
+) -> Option<Capture> {
+    // Twice as verbose as recordings are.
+    let words = if logged.is_some() { &["-v"][..] } else { &[] };
+    recorded(setting, command, arguments, words, |recording| {
+        if let Some(text) = logged {
+            recording.wait_for(text);
+        }
+    })
+}
+
+/// The same of a command that runs until its input ends, which comes when the growing profile holds what is waited for.
+pub(crate) fn record_until(
+    setting: Setting,
+    command: &[String],
+    arguments: &[&str],
+    holds: impl Fn(&Capture) -> bool,
+) -> Option<Capture> {
+    recorded(setting, command, arguments, &[], |recording| {
+        recording.wait_until(|file| holds(&Capture::so_far(file.as_ref())));
+    })
 }
 
 /// Nobody else of this program records meanwhile.
@@ -181,12 +209,13 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ONE_LISTENS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The same of a command that runs until its input ends, which comes when the profiler has logged this.
-pub(crate) fn record_and_wait(
+/// Records the command from its start to its end; its input is open until something is over.
+fn recorded(
     setting: Setting,
     command: &[String],
     arguments: &[&str],
-    logged: Option<&str>,
+    words: &[&str],
+    over: impl FnOnce(&Recording),
 ) -> Option<Capture> {
     if !can_capture() || !is_built() {
         return None;
@@ -194,30 +223,17 @@ pub(crate) fn record_and_wait(
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let (output, log) = (folder.path().join("run.dctx"), folder.path().join("device.tsv"));
-    let mut words: Vec<String> = vec!["record".into(), "-o".into(), output.to_str().unwrap().into()];
-    words.extend(logged.map(|_| "-vv".to_owned()));
-    words.extend(setting.words.iter().map(|&word| word.to_owned()));
-    words.push("--".into());
-    words.push("env".into());
-    words.extend(setting.variables(&log).into_iter().map(|(name, value)| format!("{name}={value}")));
-    words.extend(command.iter().cloned());
-    words.extend(arguments.iter().map(|&word| word.to_owned()));
-    let mut recording = program();
-    recording.args(&words).stdout(Stdio::null()).stderr(Stdio::piped());
-    if logged.is_some() {
-        recording.stdin(Stdio::piped());
-    }
-    let mut recording = recording.spawn().unwrap();
-    let (mut log_of, mut input) = (BufReader::new(recording.stderr.take().unwrap()), recording.stdin.take());
-    let mut said = String::new();
-    while log_of.read_line(&mut said).unwrap() > 0 {
-        if logged.is_some_and(|text| said.contains(text)) {
-            input = None;
-        }
-    }
-    drop(input);
-    let status = recording.wait().unwrap();
-    assert!(status.success(), "{words:?}\n{said}");
+    let variables: Vec<String> =
+        setting.variables(&log).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut all = [words, setting.words, &["--", "env"]].concat();
+    all.extend(variables.iter().map(String::as_str));
+    all.extend(command.iter().map(String::as_str));
+    all.extend(arguments);
+    let mut recording = Recording::of_file(&output, program().stdin(Stdio::piped()), &all);
+    over(&recording);
+    // Waiting closes its input, which the command has from it.
+    let Ended { status, said } = recording.ended();
+    assert!(status.success(), "{all:?}\n{said}");
     let opened = deepctx_storage::open(&output).unwrap();
     assert!(opened.is_complete(), "{:?}", opened.notes);
     let job = setting.words.contains(&"--trace").then(|| deepctx_storage::open_traces(&[output]).unwrap());

@@ -1,8 +1,7 @@
 //! Kernels of torch.compile below the lines that asked for them, with torch as it is published.
 
-use crate::cli_support::expect_code;
-use crate::frameworks::recording::record_until;
-use crate::frameworks::{Samples, Target, capture, line, with_torch, with_triton};
+use crate::cli_support::recording::record_until;
+use crate::frameworks::{Samples, Target, compiling, line, with_torch, with_triton};
 use crate::simulated::Setting;
 
 const PROGRAM: &str = "torch_compile.py";
@@ -11,40 +10,31 @@ const PROGRAM: &str = "torch_compile.py";
 fn fused_kernels_and_compilation_are_attributed_to_program_lines() {
     let Some(mut command) = with_torch(PROGRAM) else { return };
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("run.dctx").display().to_string();
     command.env("TORCHINDUCTOR_CACHE_DIR", folder.path().join("cache"));
 
     // From its first instruction, to see it compile.
-    let mut record = crate::cli_support::program();
-    record.args(["record", "-F", "199", "-o", &file, "--", "timeout", "90"]);
-    record.arg(command.get_program()).args(command.get_args());
-    record.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let output = record.output().unwrap();
-    assert_eq!(output.status.code(), Some(124), "{}", crate::cli_support::stderr(&output));
-    let report = expect_code(0, &["report", &file, "--all"]);
-    let (_, table) = report.split_once("Time spent compiling, by the line that began it").expect(&report);
-    let rows: Vec<&str> = table.lines().collect();
     let began = format!("torch_compile.py:step:{}", line(PROGRAM, "call"));
-    let row = rows.iter().position(|row| row.contains(&began)).expect(table);
-    println!("| {} {}", rows[row].trim(), rows[row + 1].trim());
-    for stage in ["dynamo", "inductor"] {
-        assert!(rows[row + 1].contains(stage), "{table}");
-    }
-    assert!(table.contains("processes of cc1plus"), "{table}");
+    let table = compiling(&command, "199", |table| {
+        let rows: Vec<&str> = table.lines().collect();
+        let stages = rows.windows(2).find(|rows| rows[0].contains(&began)).map_or("", |rows| rows[1]);
+        let has_stages = stages.contains("dynamo") && stages.contains("inductor");
+        has_stages && table.contains("processes of cc1plus")
+    });
+    println!("| {}", table.lines().skip(1).take(4).map(str::trim).collect::<Vec<_>>().join("; "));
 
     // Once more, attached while it runs what is in the cache.
     let target = Target::start(&mut command);
-    let (_folder, file) = capture(&target, 10, &["-F", "299"], || {});
-    let samples = Samples::of(&file);
     let place = format!(
         "[inductor cpp_fused_mul_sigmoid_tanh_0];torch_compile.py:forward:{};aten::mul, aten::sigmoid, aten::tanh;",
         line(PROGRAM, "gate")
     );
     // Where it has debugging information, with a file behind.
-    let all = samples.with(&[";kernel"]);
-    let there = samples.with(&[&place, ";kernel"]);
+    let all = |samples: &Samples| samples.with(&[";kernel"]);
+    let (_folder, file) = record_until(&target.pid(), &["-F", "299"], |file| all(&Samples::of(file)) > 300);
+    let samples = Samples::of(&file);
+    let (there, all) = (samples.with(&[&place, ";kernel"]), all(&samples));
     println!("| {there} of {all} samples of the fused kernel below its line");
-    assert!(there > 10 && there * 10 >= all * 9, "{samples}");
+    assert!(there * 10 >= all * 9, "{samples}");
 }
 
 #[test]
@@ -63,7 +53,7 @@ fn triton_kernel_appears_below_its_python_function() {
         let times = Samples::of_metric(file, "gpu-time");
         (times.with(&[&place]), times.with(&[]))
     };
-    let (_folder, file) = record_until(&target, &[], |file| {
+    let (_folder, file) = record_until(&target.pid(), &[], |file| {
         let (there, all) = share(file);
         there > 0 && there * 10 >= all * 8
     });

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::cli_support::expect_code;
-use crate::frameworks::recording::{Recording, record_through};
-use crate::frameworks::{Target, can_capture_arguments, look_alike, stacks};
+use crate::cli_support::recording::Recording;
+use crate::frameworks::{Target, can_capture_arguments, look_alike, record_through, stacks};
 use deepctx_profile::profile::Profile;
 
 /// Microseconds for which the program is busy after each round of seven operators.
@@ -75,7 +75,7 @@ fn over_budget_operators_are_counted_in_reported_duty_windows() {
     }
     let folder = tempfile::tempdir().unwrap();
     let mut target = Target::start(rounds(folder.path(), 1 << 40).stdin(Stdio::piped()));
-    let recording = Recording::start(&target, &options("0.5%"));
+    let recording = Recording::start(&target.pid(), &options("0.5%"));
     recording.wait_for_probes();
     target.go();
     // Several duty windows are over, and something was seen in them.

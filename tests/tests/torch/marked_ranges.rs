@@ -6,8 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::cli_support::expect_code;
-use crate::frameworks::recording::record_through;
-use crate::frameworks::{can_capture_arguments, line, stacks, with_torch, workload};
+use crate::frameworks::{can_capture_arguments, line, record_through, stacks, with_torch, workload};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
@@ -52,7 +51,7 @@ fn captured(command: &mut Command, marker: &str) -> (tempfile::TempDir, String) 
 
 #[test]
 fn pushed_ranges_and_training_step_functions_are_recorded() {
-    const ROUNDS: u64 = 100;
+    const ROUNDS: u64 = 200;
     if !can_capture_arguments() {
         return;
     }

@@ -7,8 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::cli_support::{expect_code, folded};
-use crate::frameworks::recording::record_through;
-use crate::frameworks::{can_capture_arguments, stacks, with_torch, workload};
+use crate::frameworks::{can_capture_arguments, record_through, stacks, with_torch, workload};
 use deepctx_events::{Event as Probed, Role, TensorEvent};
 use deepctx_pipeline::decode::{Event, records};
 use deepctx_pipeline::input::{Input, SiteInfo, Source as _};

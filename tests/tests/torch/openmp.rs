@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::frameworks::recording::record_until;
+use crate::cli_support::recording::record_until;
 use crate::frameworks::{Samples, Target, can_capture_arguments, with_torch, workload};
 
 /// Captures until there are enough samples of each line's work, and most of what helpers do stands below who handed
@@ -14,7 +14,7 @@ fn check(target: &Target, lines: &[(&str, &str)]) {
         lines.iter().map(|(line, work)| samples.with(&[line, ";[team];", work])).collect()
     };
     let left = |samples: &Samples| samples.with(&["start_thread", "_omp_fn"]);
-    let (_folder, file) = record_until(target, &options, |file| {
+    let (_folder, file) = record_until(&target.pid(), &options, |file| {
         let samples = Samples::of(file);
         let is_enough = counts(&samples).iter().all(|count| *count > 20);
         is_enough && left(&samples) * 5 < samples.with(&[";[team];"])

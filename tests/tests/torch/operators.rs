@@ -3,25 +3,36 @@
 use std::collections::{BTreeMap, HashSet};
 use std::process::Command;
 
+use crate::cli_support::recording::{Recording, record_until};
 use crate::cli_support::{can_capture, folded};
-use crate::frameworks::recording::{record_through, record_until};
-use crate::frameworks::{Target, can_capture_arguments, capture, look_alike, stacks, with_torch, workload};
+use crate::frameworks::{
+    Target, can_capture_arguments, look_alike, record_through, stacks, with_torch, workload,
+};
 
-/// Captures a process for some seconds: operators of its stacks, outermost first, and how many samples had them.
-fn operators(
-    target: &Target,
-    seconds: u32,
-    is_operator: impl Fn(&str) -> bool,
-) -> BTreeMap<Vec<String>, u64> {
-    let (_folder, file) = capture(target, seconds, &["-F", "499"], || {});
-    let folded = folded(&file, "samples", &["--view", "python"]);
-    let mut chains = BTreeMap::new();
+/// Operators of stacks, outermost first, and how many samples had them.
+type Chains = BTreeMap<Vec<String>, u64>;
+
+/// The operators of a profile.
+fn chains(file: &str, is_operator: impl Fn(&str) -> bool) -> Chains {
+    let folded = folded(file, "samples", &["--view", "python"]);
+    let mut chains = Chains::new();
     for line in folded.lines() {
         let (stack, count) = line.rsplit_once(' ').unwrap();
         let chain = stack.split(';').filter(|frame| is_operator(frame)).map(str::to_owned).collect();
         *chains.entry(chain).or_insert(0) += count.parse::<u64>().unwrap();
     }
     chains
+}
+
+/// Captures a process until its operators are enough.
+fn operators(
+    target: &Target,
+    is_operator: impl Fn(&str) -> bool,
+    enough: impl Fn(&Chains) -> bool,
+) -> Chains {
+    let (_folder, file) =
+        record_until(&target.pid(), &["-F", "499"], |file| enough(&chains(file, &is_operator)));
+    chains(&file, &is_operator)
 }
 
 #[test]
@@ -35,22 +46,26 @@ fn operators_are_told_by_the_names_on_the_stack() {
     compiler.args(["-std=c++17", "-O2", "-fomit-frame-pointer", "-o"]);
     assert!(compiler.args([&program, &workload("torch_names.cpp")]).status().unwrap().success());
     let target = Target::start(&mut Command::new(&program));
-    let chains = operators(&target, 2, |frame| !frame.starts_with("torch_names"));
+    let is_operator = |frame: &str| !frame.starts_with("torch_names");
+    let chains = operators(&target, is_operator, |chains| chains.values().sum::<u64>() >= 1000);
     let count = |chain: &[&str]| {
         chains.get(&chain.iter().map(|&name| name.to_owned()).collect::<Vec<_>>()).copied().unwrap_or(0)
     };
     let all: u64 = chains.values().sum();
     let forward = count(&["aten::linear", "aten::addmm"]);
     let backward = count(&["AddmmBackward0", "aten::add_.Tensor"]);
-    assert!(all > 100, "{chains:?}");
     // Now and then a sample falls between two operators.
     assert!((forward + backward) * 100 >= all * 98, "{chains:?}");
     assert!(forward * 3 > all && backward * 3 > all, "{chains:?}");
 }
 
-/// Captures a process with its backward pass below its forward pass. Gives the file.
-fn with_backward(target: &Target, seconds: u32) -> (tempfile::TempDir, String) {
-    capture(target, seconds, &WITH_BACKWARD, || {})
+/// Where the second node of a pass within a pass was made.
+const AGAIN: &str = "aten::sum;[backward];SumBackward0;aten::mul.Tensor;[backward]";
+
+/// Calls of the four nodes of each pass.
+fn of_steps(calls: &BTreeMap<String, u64>) -> [u64; 4] {
+    let steps = ["aten::index.Tensor;[backward]", "aten::addmm;[backward]", "aten::sum;[backward]", AGAIN];
+    steps.map(|stack| calls.get(stack).copied().unwrap_or(0))
 }
 
 /// Options for stacks in which the backward pass appears below the line that it belongs to.
@@ -64,21 +79,28 @@ fn backward_pass_appears_below_the_operators_it_belongs_to() {
     let folder = tempfile::tempdir().unwrap();
     let program = look_alike("torch_backward.cpp", folder.path());
     let target = Target::start(&mut Command::new(&program));
-    let (_folder, file) = with_backward(&target, 3);
+    let placed = |samples: &BTreeMap<String, u64>| -> u64 {
+        samples.iter().filter(|(stack, _)| stack.contains("[backward]")).map(|(_, n)| n).sum()
+    };
+    // What was sampled before the probes were there stays where it ran.
+    let recording = Recording::start(&target.pid(), &WITH_BACKWARD);
+    recording.wait_for_probes();
+    recording.wait_until(|file| {
+        let calls = of_steps(&stacks(file, "calls"));
+        placed(&stacks(file, "samples")) > 500 && calls.iter().all(|calls| *calls > 100)
+    });
+    let (_folder, file) = recording.end();
     drop(target);
     let calls = stacks(&file, "calls");
-    const AGAIN: &str = "aten::sum;[backward];SumBackward0;aten::mul.Tensor;[backward]";
-    const STEPS: [&str; 4] =
-        ["aten::index.Tensor;[backward]", "aten::addmm;[backward]", "aten::sum;[backward]", AGAIN];
     // Each pass has all four nodes, and each node was made once. Where the first ones were made is not certain yet.
-    let of = STEPS.map(|stack| calls.get(stack).copied().unwrap_or(0));
+    let of = of_steps(&calls);
     let (least, most) = (of.iter().min().unwrap(), of.iter().max().unwrap());
-    assert!(*least > 100 && most - least <= 2 + most / 20, "{calls:?}");
+    assert!(most - least <= 2 + most / 20, "{calls:?}");
     assert!(calls.values().sum::<u64>() - of.iter().sum::<u64>() < 10, "{calls:?}");
 
     let samples = stacks(&file, "samples");
     let count = |stack: &str| samples.get(stack).copied().unwrap_or(0);
-    let placed: u64 = samples.iter().filter(|(stack, _)| stack.contains("[backward]")).map(|(_, n)| n).sum();
+    let placed = placed(&samples);
     let right = count("aten::index.Tensor;[backward];IndexBackward0")
         + count("aten::addmm;[backward];AddmmBackward0")
         + count("aten::sum;[backward];SumBackward0")
@@ -89,7 +111,7 @@ fn backward_pass_appears_below_the_operators_it_belongs_to() {
     assert_eq!(right, placed, "{samples:?}");
     let elsewhere: u64 =
         samples.iter().filter(|(stack, _)| stack.contains("Backward0")).map(|(_, n)| n).sum();
-    assert!(placed > 100 && elsewhere - placed < placed, "{samples:?}");
+    assert!(elsewhere - placed < placed, "{samples:?}");
     assert!(
         count("aten::index.Tensor;[backward];IndexBackward0") > 2 * count("aten::index.Tensor"),
         "{samples:?}"
@@ -190,7 +212,7 @@ fn index_gradient_appears_below_the_indexing_line() {
         [of(&|stack| stack.ends_with(line)), of(&|stack| stack.contains(&backward))]
     };
     // What was sampled before the probes were there stays where it ran.
-    let (_folder, file) = record_until(&target, &WITH_BACKWARD, |file| {
+    let (_folder, file) = record_until(&target.pid(), &WITH_BACKWARD, |file| {
         let [forward, backward] = counts(file);
         forward > 10 && backward > forward
     });
@@ -210,25 +232,11 @@ fn layers_match_torch_hooks_in_forward_and_backward_passes() {
     assert!(expect.len() > 20, "{expect:?}");
 
     let context = ["--context", "python,native", "--probe", "modules,backward", "-F", "499"];
-    let (_folder, file) = capture(&target, 20, &context, || {});
-    let (mut forward, mut backward, mut other) = (0, 0, BTreeMap::new());
-    let mut met = HashSet::new();
-    for (stack, count) in stacks(&file, "samples") {
-        let is_layer = |frame: &&str| frame.starts_with('(') || *frame == "Net" || frame.starts_with("Net.");
-        let chain = stack.split(';').filter(is_layer).collect::<Vec<_>>().join(";");
-        if chain.is_empty() {
-            continue;
-        }
-        if !expect.contains(&*chain) {
-            *other.entry(chain).or_insert(0) += count;
-        } else if stack.contains("[backward]") {
-            backward += count;
-            met.insert(chain);
-        } else {
-            forward += count;
-            met.insert(chain);
-        }
-    }
+    let (_folder, file) = record_until(&target.pid(), &context, |file| {
+        let seen = Layers::of(file, &expect);
+        seen.forward > 1000 && seen.backward > 300 && seen.met.len() > 20
+    });
+    let Layers { forward, backward, met, other } = Layers::of(&file, &expect);
     println!(
         "| {forward} samples in layers, {backward} in their backward pass, other than hooks saw: {}; {} of {} chains",
         other.values().sum::<u64>(),
@@ -236,7 +244,39 @@ fn layers_match_torch_hooks_in_forward_and_backward_passes() {
         expect.len()
     );
     assert!(other.is_empty(), "not seen by hooks: {other:?}");
-    assert!(forward > 300 && backward > 100 && met.len() > 20, "{met:?}");
+}
+
+/// Samples in layers.
+#[derive(Default)]
+struct Layers {
+    forward: u64,
+    backward: u64,
+    /// Chains of layers that the program has.
+    met: HashSet<String>,
+    /// Others, and their samples.
+    other: BTreeMap<String, u64>,
+}
+
+impl Layers {
+    /// Those of a profile, with the chains that the program has.
+    fn of(file: &str, expect: &HashSet<&str>) -> Self {
+        let mut seen = Self::default();
+        for (stack, count) in stacks(file, "samples") {
+            let is_layer =
+                |frame: &&str| frame.starts_with('(') || *frame == "Net" || frame.starts_with("Net.");
+            let chain = stack.split(';').filter(is_layer).collect::<Vec<_>>().join(";");
+            if chain.is_empty() {
+                continue;
+            }
+            if !expect.contains(&*chain) {
+                *seen.other.entry(chain).or_default() += count;
+                continue;
+            }
+            *(if stack.contains("[backward]") { &mut seen.backward } else { &mut seen.forward }) += count;
+            seen.met.insert(chain);
+        }
+        seen
+    }
 }
 
 #[test]
@@ -250,21 +290,28 @@ fn training_loop_operators_nest_as_in_torchs_own_profiler() {
     let seen: HashSet<Vec<String>> = said.lines().map(|line| chain(line.split(';'))).collect();
     assert!(seen.len() > 50, "the profiler saw {} chains", seen.len());
 
-    let captured = operators(&target, 10, |frame| as_torch_shows(frame).is_some());
-    let (mut equal, mut other) = (0, BTreeMap::new());
-    let mut met = HashSet::new();
-    for (names, count) in captured {
-        let names = chain(names.iter().map(String::as_str));
-        if names.is_empty() {
-            continue;
+    let compare = |captured: &Chains| {
+        let (mut equal, mut met, mut other) = (0, HashSet::new(), Chains::new());
+        for (names, count) in captured {
+            let names = chain(names.iter().map(String::as_str));
+            if names.is_empty() {
+                continue;
+            }
+            if seen.contains(&names) {
+                equal += count;
+                met.insert(names);
+            } else {
+                *other.entry(names).or_default() += count;
+            }
         }
-        if seen.contains(&names) {
-            equal += count;
-            met.insert(names);
-        } else {
-            *other.entry(names).or_insert(0) += count;
-        }
-    }
+        (equal, met, other)
+    };
+    let is_operator = |frame: &str| as_torch_shows(frame).is_some();
+    let captured = operators(&target, is_operator, |captured| {
+        let (equal, met, _) = compare(captured);
+        equal > 2000 && met.len() > 20
+    });
+    let (equal, met, other) = compare(&captured);
     println!(
         "| {equal} samples in operators, other than torch saw: {}; chains met: {} of {}",
         other.values().sum::<u64>(),
@@ -272,5 +319,4 @@ fn training_loop_operators_nest_as_in_torchs_own_profiler() {
         seen.len()
     );
     assert!(other.is_empty(), "not seen by the profiler: {other:?}; {equal} equal");
-    assert!(equal > 300 && met.len() > 20, "{equal} samples in {} chains", met.len());
 }

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use crate::frameworks::recording::record_through;
-use crate::frameworks::{can_capture_arguments, look_alike, stacks, with_torch};
+use crate::frameworks::{can_capture_arguments, look_alike, record_through, stacks, with_torch};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::cli_support::recording::Recording;
 use crate::cli_support::{expect_code, folded};
-use crate::frameworks::recording::{Recording, record_through};
-use crate::frameworks::{Target, can_capture_arguments, look_alike, with_torch};
+use crate::frameworks::{Target, can_capture_arguments, look_alike, record_through, with_torch};
 
 type Counts = BTreeMap<String, u64>;
 
@@ -93,7 +93,7 @@ fn tensors_of_the_hottest_operators_are_recorded_once_chosen() {
     // All six that have a name: which are hot is the compiler's choice.
     let options = ["--no-gpu", "--context", "python,native", "-F", "999", "--shapes", "hottest:6"];
     let mut target = Target::start(&mut command);
-    let recording = Recording::start(&target, &options);
+    let recording = Recording::start(&target.pid(), &options);
     // Its operators run until enough is known of them; other tensors are those that come after the choice.
     target.send("r");
     recording.wait_for("tensors are recorded from now on");

@@ -3,17 +3,13 @@
 use crate::documented::Reader;
 use crate::frameworks::{Target, can_capture_arguments, with_torch};
 
-/// Looks a little longer than the page: on a busy machine, probes take their time.
-const LONGER: &[(&str, &str)] = &[("--duration 10s", "--duration 20s")];
-
 fn followed(page: &str, program: &str) {
     if !can_capture_arguments() {
         return;
     }
     let Some(mut command) = with_torch(program) else { return };
     let (target, folder) = (Target::start(&mut command), tempfile::tempdir().unwrap());
-    Reader { folder: Some(folder.path()), pid: target.pid(), instead: LONGER, ..Reader::default() }
-        .follows(page);
+    Reader { folder: Some(folder.path()), pid: target.pid(), ..Reader::default() }.follows(page);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::cli_support::can_capture;
-use crate::frameworks::recording::record_until;
+use crate::cli_support::recording::record_until;
 use crate::frameworks::{Samples, Target, with_torch, workload};
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;
@@ -22,7 +22,8 @@ type Stacks = BTreeMap<Vec<String>, u64>;
 /// whether there were other ones.
 fn captured(target: &Target, samples: u64, context: &[&str]) -> (Stacks, bool) {
     let options = [context, &["--no-gpu", "-F", "499"]].concat();
-    let (_folder, file) = record_until(target, &options, |file| Samples::of(file).with(&[]) >= samples);
+    let (_folder, file) =
+        record_until(&target.pid(), &options, |file| Samples::of(file).with(&[]) >= samples);
     let profile = deepctx_storage::open(file).unwrap().profile;
     let (mut stacks, mut native) = (Stacks::new(), false);
     for (node, cell) in profile.tree.cells(Metric::Samples) {

@@ -1,0 +1,209 @@
+//! A capture that runs until a test has seen what it waits for.
+//!
+//! Owns: starting `record`, the lines that it says, ending it. Because: on a busy machine everything takes longer,
+//! and a test that waits for a condition waits as long as that takes, and no longer. Does not: judge what was
+//! captured.
+
+use std::cell::RefCell;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use super::{lives, program};
+
+/// After this a condition counts as one that never comes true: many times what the slowest takes on an idle machine.
+pub(crate) const LONGEST: Duration = Duration::from_secs(600);
+/// Between two looks at a growing profile, which has a flush as often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two looks at something that costs little.
+const GLANCE_EVERY: Duration = Duration::from_millis(20);
+
+/// Waits for something that will come.
+#[track_caller]
+pub(crate) fn wait_for(what: &str, there: impl FnMut() -> bool) {
+    assert!(comes(LONGEST, GLANCE_EVERY, there), "{what} did not happen in {LONGEST:?}");
+}
+
+/// Looks again and again; whether it came.
+fn comes(longest: Duration, every: Duration, mut there: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + longest;
+    while !there() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(every);
+    }
+    true
+}
+
+/// A running `record`.
+pub(crate) struct Recording {
+    child: Child,
+    said: Receiver<String>,
+    heard: RefCell<String>,
+    file: PathBuf,
+    /// Where the profile is, unless it was said.
+    folder: Option<tempfile::TempDir>,
+}
+
+/// How a recording ended.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    /// All that it said.
+    pub(crate) said: String,
+}
+
+impl Recording {
+    /// Starts to record a process.
+    pub(crate) fn start(pid: &str, options: &[&str]) -> Self {
+        Self::by(&mut program(), &[&["--pid", pid], options].concat())
+    }
+
+    /// Starts to record by this command, which is the program or becomes it.
+    pub(crate) fn by(command: &mut Command, options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut recording = Self::of_file(&folder.path().join("run.dctx"), command, options);
+        recording.folder = Some(folder);
+        recording
+    }
+
+    /// The same with this profile.
+    pub(crate) fn of_file(file: &Path, command: &mut Command, options: &[&str]) -> Self {
+        command.args(["record", "-v", "-o"]).arg(file);
+        if !options.contains(&"--flush") {
+            command.args(["--flush", "1s"]);
+        }
+        command.args(options).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (say, said) = channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| say.send(line)));
+        Self { child, said, heard: RefCell::default(), file: file.to_owned(), folder: None }
+    }
+
+    pub(crate) fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// The profile, also while it grows.
+    pub(crate) fn file(&self) -> String {
+        self.file.display().to_string()
+    }
+
+    /// What it has said so far.
+    pub(crate) fn said(&self) -> String {
+        let mut heard = self.heard.borrow_mut();
+        self.said.try_iter().for_each(|line| *heard += &format!("{line}\n"));
+        heard.clone()
+    }
+
+    /// Waits until it says this. Gives the whole line.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, text: &str) -> String {
+        let deadline = Instant::now() + LONGEST;
+        loop {
+            let line = self.said.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+            match line {
+                Ok(line) => {
+                    *self.heard.borrow_mut() += &format!("{line}\n");
+                    if line.contains(text) {
+                        return line;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("not said in {LONGEST:?}: {text}\n{}", self.said()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("ended before it said: {text}\n{}", self.said())
+                }
+            }
+        }
+    }
+
+    /// Waits until what runs already has its probes.
+    #[track_caller]
+    pub(crate) fn wait_for_probes(&self) {
+        self.wait_for("the probes are in place");
+    }
+
+    /// Looks at the growing profile until it holds what is waited for.
+    #[track_caller]
+    pub(crate) fn wait_until(&self, mut holds: impl FnMut(&str) -> bool) {
+        let (file, manifest) = (self.file(), self.file.join("manifest.json"));
+        let there = || {
+            // Before it is looked at: what it writes at its end counts.
+            let runs = lives(&self.pid());
+            // Before the first flush there is nothing to open.
+            let there = manifest.exists() && holds(&file);
+            assert!(there || runs, "it ended before that was seen\n{}", self.said());
+            there
+        };
+        assert!(comes(LONGEST, LOOK_EVERY, there), "not seen in {LONGEST:?}\n{}", self.said());
+    }
+
+    #[track_caller]
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.pid()]).status().unwrap();
+        assert!(sent.success(), "{}", self.said());
+    }
+
+    /// Waits for its end, which something else brings about. A command that it records has its input, which is closed.
+    #[track_caller]
+    pub(crate) fn ended(&mut self) -> Ended {
+        self.ended_within(LONGEST)
+    }
+
+    /// The same where that may take so long at most.
+    #[track_caller]
+    pub(crate) fn ended_within(&mut self, longest: Duration) -> Ended {
+        drop(self.child.stdin.take());
+        let mut status = None;
+        let is_over = || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        };
+        assert!(comes(longest, GLANCE_EVERY, is_over), "it did not end in {longest:?}\n{}", self.said());
+        let status = status.unwrap();
+        let heard = self.said();
+        // The last lines may not have come through the channel yet, which closes behind them.
+        let rest: String = self.said.iter().map(|line| line + "\n").collect();
+        Ended { status, said: heard + &rest }
+    }
+
+    /// Ends it, unless it ended by itself.
+    #[track_caller]
+    pub(crate) fn interrupted(&mut self) -> Ended {
+        if self.child.try_wait().unwrap().is_none() {
+            self.signal("INT");
+        }
+        self.ended()
+    }
+
+    /// Ends it, which must go well. Gives the file, in its folder.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> (tempfile::TempDir, String) {
+        let Ended { status, said } = self.interrupted();
+        assert!(status.success(), "{status}\n{said}");
+        (self.folder.take().expect("a folder of its own"), self.file())
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // It has ended where the test went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Records a process until its profile holds what is waited for. Gives the file, in its folder.
+#[track_caller]
+pub(crate) fn record_until(
+    pid: &str,
+    options: &[&str],
+    holds: impl FnMut(&str) -> bool,
+) -> (tempfile::TempDir, String) {
+    let recording = Recording::start(pid, options);
+    recording.wait_until(holds);
+    recording.end()
+}
