@@ -4,6 +4,9 @@
 //! they stand there. Because: output on a page is true of the day on which it was recorded, and the program goes on.
 //! Does not: start what a page profiles; each test does.
 //!
+//! A recording on a page lasts for some seconds. Here it lasts until the commands behind it say what the page asks to
+//! look at: how long that takes depends on who else uses the machine.
+//!
 //! Under the heading "What to look at" each item of a list begins with words between backticks. They must stand in the
 //! output on the page, and in that of its commands here.
 
@@ -11,8 +14,10 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+use crate::cli_support::recording::LONGEST;
 use crate::cli_support::{program, stderr, stdout};
 
 /// Where a page is followed, and how.
@@ -42,7 +47,19 @@ impl Reader<'_> {
             !commands.is_empty() && !expected.is_empty(),
             "{page} has no commands, or says of nothing to look at it"
         );
-        let said: String = commands.iter().map(|command| self.run(command)).collect();
+        let mut said = String::new();
+        for (at, command) in commands.iter().enumerate() {
+            let behind = commands[at + 1..].iter().take_while(|command| without_duration(command).is_none());
+            let is_all_there = |said: &str| {
+                let said =
+                    behind.clone().map(|command| self.run(command)).fold(said.to_owned(), |a, b| a + &b);
+                expected.iter().all(|words| said.contains(words))
+            };
+            said += &match without_duration(command) {
+                Some(command) => self.record(&command, || is_all_there(&said)),
+                None => self.run(command),
+            };
+        }
         for words in expected {
             assert!(shown.contains(words), "{page}: not in its own output: {words}");
             assert!(said.contains(words), "{page}: not said here: {words}\n{said}");
@@ -51,12 +68,42 @@ impl Reader<'_> {
 
     /// Runs a command of a page. Gives all that it says.
     fn run(&self, command: &str) -> String {
+        let (mut process, line) = self.process("", command);
+        let output = process.output().unwrap();
+        format!("$ {line}\n{}{}", stderr(&output), stdout(&output))
+    }
+
+    /// The same of a recording, which is ended once enough was recorded.
+    fn record(&self, command: &str, is_enough: impl Fn() -> bool) -> String {
+        // The shell becomes it, so that it gets the signal.
+        let (mut process, line) = self.process("exec ", command);
+        let mut recording = process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let manifest = self.folder.unwrap().join("run.dctx/manifest.json");
+        let deadline = Instant::now() + LONGEST;
+        // Not every command on a page goes well, and before the first flush there is nothing to open.
+        while recording.try_wait().unwrap().is_none()
+            && Instant::now() < deadline
+            && !(manifest.exists() && is_enough())
+        {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        if recording.try_wait().unwrap().is_none() {
+            let pid = recording.id().to_string();
+            assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        }
+        let output = recording.wait_with_output().unwrap();
+        format!("$ {line}\n{}{}", stderr(&output), stdout(&output))
+    }
+
+    /// A command of a page as a process of a shell, behind these words for it; and as it is run.
+    fn process(&self, for_shell: &str, command: &str) -> (Command, String) {
         let mut line = with_pid(command, &self.pid);
         for (on_page, here) in self.instead {
             line = line.replace(on_page, here);
         }
         let as_root = line.strip_prefix("sudo ");
-        let shell = ["sh", "-c", as_root.unwrap_or(&line)];
+        let words = format!("{for_shell}{}", as_root.unwrap_or(&line));
+        let shell = ["sh", "-c", &words];
         let words = if as_root.is_some() { shell.to_vec() } else { [self.user, &shell].concat() };
         let mut process = Command::new(words[0]);
         process.args(&words[1..]);
@@ -75,8 +122,7 @@ impl Reader<'_> {
             [folder.to_owned(), built].into_iter().chain(std::env::split_paths(&path)).chain([of_root]);
         process.env("PATH", std::env::join_paths(folders).unwrap()).current_dir(folder);
         process.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        let output = process.output().unwrap();
-        format!("$ {line}\n{}{}", stderr(&output), stdout(&output))
+        (process, line)
     }
 }
 
@@ -93,6 +139,12 @@ fn console(page: &str) -> (Vec<&str>, String) {
         }
     }
     (commands, shown)
+}
+
+/// The recording that a command is, if it is one for some time, without that time.
+fn without_duration(command: &str) -> Option<String> {
+    let (before, behind) = command.split_once("--duration ").filter(|_| command.contains(" record "))?;
+    Some(format!("{before}{}", behind.split_once(' ')?.1))
 }
 
 /// What the page asks to look at.
