@@ -14,10 +14,7 @@ use deepctx_common::end::Counter;
 use deepctx_common::record::{RecordHeader, StackSample, kind};
 use deepctx_pipeline::input::SiteInfo;
 
-use crate::support::{Sample, Target, options, workload};
-
-/// Longest wait for anything.
-const LONGEST: Duration = Duration::from_secs(30);
+use crate::support::{LONGEST, Sample, Target, options, workload};
 
 /// One call as it was recorded.
 #[derive(Clone, Debug)]

@@ -5,6 +5,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+#[path = "../cli_support/mod.rs"]
+mod cli_support;
 mod native;
 mod overload;
 mod processes;

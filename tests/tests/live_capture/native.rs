@@ -108,15 +108,14 @@ fn a_library_that_is_loaded_later_is_unwound_too() {
     target.line();
     let pid = target.pid();
     let mut stdin = target.child.stdin.take();
-    let captured =
-        crate::support::capture_until(options(pid, 299), std::time::Duration::from_secs(20), |c| {
-            // Once sampling runs, let it load; then wait until stacks are complete again.
-            if let Some(mut pipe) = stdin.take() {
-                std::io::Write::write_all(&mut pipe, b"go\n").unwrap();
-            }
-            let complete = c.of(pid).rev_complete();
-            complete >= 100
-        });
+    let captured = crate::support::capture_until(options(pid, 299), |c| {
+        // Once sampling runs, let it load; then wait until stacks are complete again.
+        if let Some(mut pipe) = stdin.take() {
+            std::io::Write::write_all(&mut pipe, b"go\n").unwrap();
+        }
+        let complete = c.of(pid).rev_complete();
+        complete >= 100
+    });
     let last: Vec<_> = captured.of(pid).collect();
     let tail = &last[last.len().saturating_sub(50)..];
     assert!(tail.len() == 50, "{} samples", last.len());

@@ -1,12 +1,13 @@
 //! Overload: more records than anyone reads. Whatever is lost is counted.
 
 use std::process::Command;
-use std::time::Duration;
 
 use deepctx_capture::config::Bytes;
 use deepctx_capture::{Capture, CaptureConfig};
 use deepctx_common::end::Counter;
 
+use crate::cli_support::recording::wait_for;
+use crate::cli_support::{TICKS, ticks};
 use crate::support::{Captured, Target, can_capture, capture_until, compile, has_program, options, workload};
 
 /// What the kernel programs saw is what they filtered, emitted or dropped, and what they emitted is what was read.
@@ -32,10 +33,10 @@ fn the_ledger_adds_up_when_all_is_well() {
     }
     let (_folder, program) = compile(&workload("deep_native.cpp"), &[]);
     let target = Target::start(Command::new(&program).args(["50", "2", "0"]));
-    let captured = capture_until(options(target.pid(), 199), Duration::from_secs(3), |_| false);
+    let pid = target.pid();
+    let captured = capture_until(options(pid, 199), |c| c.of(pid).count() >= 500);
     check_ledger(&captured);
     assert_eq!(captured.gaps, 0);
-    assert!(captured.of(target.pid()).count() > 0);
 }
 
 #[test]
@@ -46,10 +47,13 @@ fn every_record_that_is_lost_while_nobody_reads_is_counted() {
     let (_folder, program) = compile(&workload("deep_native.cpp"), &[]);
     // 200 frames are 1.7 KiB: at 4999 Hz a ring of 64 KiB is full in less than the interval between two drains.
     let target = Target::start(Command::new(&program).args(["200", "4", "0"]));
-    let options = CaptureConfig { ring: Some(Bytes(64 << 10)), ..options(target.pid(), 4999) };
+    let pid = target.pid();
+    let options = CaptureConfig { ring: Some(Bytes(64 << 10)), ..options(pid, 4999) };
     let capture = Capture::start(options).unwrap();
     let messages = capture.messages();
-    std::thread::sleep(Duration::from_secs(3));
+    // As many samples as fill it a hundred times, whoever else has the CPUs.
+    let until = ticks(&pid.to_string()) + TICKS;
+    wait_for("a second of CPU time", || ticks(&pid.to_string()) >= until);
     let mut captured = Captured::default();
     captured.finish(capture, messages);
     check_ledger(&captured);

@@ -48,7 +48,7 @@ fn check(command: &mut Command, at_least: usize) {
     let running: HashSet<u32> =
         threads.iter().filter(|(_, (_, state, _))| state != "sleeping").map(|(tid, _)| *tid).collect();
     assert!(!running.is_empty());
-    let captured = capture_until(options(pid, 999), std::time::Duration::from_secs(60), |c| {
+    let captured = capture_until(options(pid, 999), |c| {
         let mut seen: HashMap<u32, usize> = HashMap::new();
         for sample in c.of(pid) {
             *seen.entry(sample.fixed.tid).or_default() += 1;

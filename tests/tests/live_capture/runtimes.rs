@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use deepctx_common::end::WalkEnd;
 
@@ -153,7 +152,7 @@ fn stacks_through_code_of_numba_are_whole() {
         // What is compiled during a capture gets its rows, too.
         let pid = target.pid();
         let mut is_compiled = false;
-        let captured = capture_until(options(pid, 997), Duration::from_secs(60), |captured| {
+        let captured = capture_until(options(pid, 997), |captured| {
             if !is_compiled && captured.of(pid).count() > 0 {
                 target.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
                 is_compiled = target.line() == "late\n";

@@ -203,17 +203,18 @@ pub(crate) fn options(pid: u32, frequency_hz: u32) -> CaptureConfig {
     }
 }
 
-/// Captures until `done` says so, at most for `longest`, reading all the while.
-pub(crate) fn capture_until(
-    options: CaptureConfig,
-    longest: Duration,
-    mut done: impl FnMut(&Captured) -> bool,
-) -> Captured {
+/// Longest wait for anything: many times what the slowest takes on an idle machine.
+pub(crate) const LONGEST: Duration = Duration::from_secs(300);
+
+/// Captures until `done` says so, reading all the while.
+#[track_caller]
+pub(crate) fn capture_until(options: CaptureConfig, mut done: impl FnMut(&Captured) -> bool) -> Captured {
     let capture = Capture::start(options).unwrap();
     let messages = capture.messages();
     let mut captured = Captured::default();
-    let end = Instant::now() + longest;
-    while Instant::now() < end && !done(&captured) {
+    let end = Instant::now() + LONGEST;
+    while !done(&captured) {
+        assert!(Instant::now() < end, "{} samples in {LONGEST:?}", captured.samples.len());
         if let Ok(Message::Records(batch)) = messages.recv_timeout(Duration::from_millis(100)) {
             captured.add(&batch);
         }
@@ -226,7 +227,7 @@ pub(crate) fn capture_until(
 pub(crate) fn capture_samples(options: CaptureConfig, samples: usize) -> Captured {
     let [Targets::Pids(pids)] = &options.targets[..] else { panic!("expected processes by id: {options:?}") };
     let pid = pids[0];
-    capture_until(options, Duration::from_secs(60), |c| c.of(pid).count() >= samples)
+    capture_until(options, |c| c.of(pid).count() >= samples)
 }
 
 /// Names native frames of one live process.
