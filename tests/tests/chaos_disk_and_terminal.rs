@@ -6,11 +6,10 @@ mod cli_support;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use cli_support::{Busy, binary, can_capture, expect_code, run, stderr};
+use cli_support::recording::{Ended, Recording};
+use cli_support::{Busy, binary, can_capture, expect_code, program_under, run, sample_count, stderr};
 
 /// A small disk of its own, until it is dropped.
 struct Disk {
@@ -44,15 +43,14 @@ impl Drop for Disk {
     }
 }
 
-/// Ever new stacks, so that each flush has something to write.
+/// Ever new stacks, so that each flush has something to write; for as much of its own time as it is told.
 const NEW_STACKS: &str = "
 import random, sys, time
 names = ['f%d' % n for n in range(300)]
 code = ''.join('def %s(n):\\n    s = 0\\n    for i in range(200): s += i\\n    return go(n - 1)\\n' % name for name in names)
 scope = {'go': lambda n: n and scope[random.choice(names)](n)}
 exec(code, scope)
-end = time.time() + float(sys.argv[1])
-while time.time() < end:
+while time.process_time() < float(sys.argv[1]):
     scope['go'](20)
 ";
 
@@ -104,32 +102,17 @@ fn hanging_up_ends_a_recording_that_is_complete() {
     if !can_capture() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let profile = folder.path().join("run.dctx");
     let busy = Busy::start();
-    // What the machine does would be flushed before the first sample.
-    let arguments =
-        ["record", "--flush", "200ms", "--system-metrics", "off", "-o", profile.to_str().unwrap(), "--pid"];
     // Also where whoever runs the tests has these signals ignored (`nohup`), as the profiler would leave them.
-    let mut recording = Command::new("env")
-        .arg("--default-signal=HUP")
-        .arg(binary())
-        .args(arguments)
-        .arg(busy.pid())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let start = Instant::now();
-    while !fs::read_to_string(profile.join("manifest.json")).unwrap_or_default().contains("values-") {
-        assert!(start.elapsed() < Duration::from_secs(60), "nothing was recorded");
-        sleep(Duration::from_millis(20));
-    }
-    let hang_up = Command::new("kill").args(["-s", "HUP", &recording.id().to_string()]).status().unwrap();
-    let ended = recording.wait().unwrap();
+    let mut command = Command::new("env");
+    let command = program_under(command.arg("--default-signal=HUP"));
+    let mut recording = Recording::by(command, &["--pid", &busy.pid()]);
+    recording.wait_until(|file| sample_count(file) > 0);
+    recording.signal("HUP");
+    let Ended { status, said } = recording.ended();
     drop(busy);
-    assert!(hang_up.success() && ended.success(), "{ended}");
-    let report = run(&["report", profile.to_str().unwrap()]);
+    assert!(status.success(), "{status}\n{said}");
+    let report = run(&["report", &recording.file()]);
     assert!(report.status.success() && stderr(&report).is_empty(), "{}", stderr(&report));
 }
 

@@ -8,25 +8,33 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use cli_support::{Busy, can_capture, program_under, run, stderr};
+use cli_support::recording::{self, Recording};
+use cli_support::{Busy, can_capture, lives, program_under, run, sample_count, stderr};
 use deepctx_profile::ledger::When;
 
 /// Records a spinning program, which must live through it, while one call goes wrong. The fault is in strace's words,
 /// such as `fsync:error=EIO:when=3`. Calls are counted in each thread: the main thread creates the profile, another one
-/// flushes it.
-fn recorded_with(fault: &str) -> Ended {
+/// flushes it. It ends with the program, once that happened and there are so many samples.
+fn recorded_with(fault: &str, samples: u64) -> Ended {
     let busy = Busy::of(Command::new("python3").args(["-c", "def hot():\n while True: pass\nhot()"]));
     let folder = tempfile::tempdir().unwrap();
-    let profile = folder.path().join("run.dctx");
+    let (profile, calls) = (folder.path().join("run.dctx"), folder.path().join("calls"));
     let mut strace = Command::new("strace");
-    strace.args(["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", "trace=fsync,renameat", "-e"]);
-    let command = program_under(strace.arg(format!("inject={fault}")));
-    command.args(["record", "--freq", "499", "--flush", "200ms", "-d", "3s", "--pid", &busy.pid(), "-o"]);
-    let ended = command.arg(&profile).output().unwrap();
-    let said = stderr(&ended);
-    assert!(!said.contains("panicked"), "{said}");
+    strace.args(["-f", "--seccomp-bpf", "-qq", "-e", "trace=fsync,renameat", "-o"]).arg(&calls);
+    let command = program_under(strace.args(["-e", &format!("inject={fault}")]));
+    let options = ["--freq", "499", "--flush", "200ms", "--pid", &busy.pid()];
+    let mut recording = Recording::of_file(&profile, command, &options);
+    // One that cannot create its profile ends by itself.
+    recording::wait_for(fault, || fs::read_to_string(&calls).is_ok_and(|calls| calls.contains("(INJECTED)")));
+    if samples > 0 {
+        recording.wait_until(|file| sample_count(file) > samples);
+        assert!(lives(&recording.pid()), "{}", recording.said());
+    }
     assert!(busy.lives());
-    Ended { code: ended.status.code(), said, profile, _folder: folder }
+    drop(busy);
+    let recording::Ended { status, said } = recording.ended();
+    assert!(!said.contains("panicked"), "{said}");
+    Ended { code: status.code(), said, profile, _folder: folder }
 }
 
 struct Ended {
@@ -76,7 +84,7 @@ fn a_profile_that_cannot_be_created_leaves_nothing() {
         ("fsync:error=EIO:when=2", "Input/output error"),
         ("renameat:error=ENOSPC:when=1", "No space left"),
     ] {
-        let ended = recorded_with(fault);
+        let ended = recorded_with(fault, 0);
         assert_eq!(ended.code, Some(2), "{fault}: {}", ended.said);
         let line = format!("cannot create the profile `{}`: {error}", ended.profile.display());
         assert!(ended.said.contains(&line), "{fault}: {}", ended.said);
@@ -96,7 +104,7 @@ fn a_write_that_fails_once_is_made_good() {
         ("renameat:error=EIO:when=2", "Input/output error"),
         ("renameat:error=EDQUOT:when=7", "quota exceeded"),
     ] {
-        let ended = recorded_with(fault);
+        let ended = recorded_with(fault, 500);
         assert_eq!(ended.code, Some(0), "{fault}: {}", ended.said);
         assert!(ended.said.contains(error), "{fault}: {}", ended.said);
         assert!(
@@ -114,8 +122,8 @@ fn a_failing_disk_keeps_what_was_flushed() {
     if !can_inject() {
         return;
     }
-    for fault in ["fsync:error=EIO:when=20+", "renameat:error=EROFS:when=20+"] {
-        let ended = recorded_with(fault);
+    for fault in ["fsync:error=EIO:when=60+", "renameat:error=EROFS:when=60+"] {
+        let ended = recorded_with(fault, 1);
         assert_eq!(ended.code, Some(2), "{fault}: {}", ended.said);
         assert!(
             ended.said.contains("cannot write") && ended.said.contains("hint: "),

@@ -6,11 +6,12 @@ mod cli_support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Output};
 
-use cli_support::{Busy, can_capture, expect_code, program, program_under, run, stderr};
+use cli_support::recording::{Ended, Recording, wait_for};
+use cli_support::{
+    Busy, TICKS, can_capture, expect_code, program, program_under, run, sample_count, stderr, ticks,
+};
 use deepctx_profile::ledger::When;
 
 /// Runs the program with a limit, as `ulimit` sets it.
@@ -72,10 +73,12 @@ fn the_least_number_of_open_files_is_enough() {
     // The error names the number.
     let refused = stderr(&limited("--nofile=40", &["record", "--pid", &busy.pid(), "-d", "2s", "-o", &path]));
     let least = refused.split("takes ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or(&refused);
-    let recorded =
-        limited(&format!("--nofile={least}"), &["record", "--pid", &busy.pid(), "-d", "2s", "-o", &path]);
-    let said = stderr(&recorded);
-    assert_eq!(recorded.status.code(), Some(0), "{said}");
+    let mut command = Command::new("prlimit");
+    let command = program_under(command.arg(format!("--nofile={least}")));
+    let mut recording = Recording::by(command, &["--pid", &busy.pid(), "-F", "499"]);
+    recording.wait_until(|file| sample_count(file) > 500);
+    let Ended { status, said } = recording.interrupted();
+    assert_eq!(status.code(), Some(0), "{said}");
     let complete = said.split(" % of stacks complete").next().and_then(|before| before.rsplit(' ').next());
     let complete_percent: f64 = complete.and_then(|percent| percent.parse().ok()).unwrap_or_default();
     assert!(!said.contains("nothing can be probed") && complete_percent > 99.0, "{said}");
@@ -99,15 +102,16 @@ fn workers_live_with_lower_limits_than_their_own() {
     if !can_capture() {
         return;
     }
-    let (busy, (_folder, path)) = (spinning(), place());
+    let busy = spinning();
     // Less than a symbol reader sets itself, and far more than it takes.
-    let limit = "--as=100000000000";
-    let recorded =
-        limited(limit, &["record", "--pid", &busy.pid(), "--freq", "499", "-d", "3s", "-o", &path]);
-    assert!(recorded.status.success(), "{}", stderr(&recorded));
-    let report = expect_code(0, &["report", &path, "--all"]);
+    let mut command = Command::new("prlimit");
+    let command = program_under(command.arg("--as=100000000000"));
+    let recording = Recording::by(command, &["--pid", &busy.pid(), "--freq", "499"]);
+    let report = |file: &str| expect_code(0, &["report", file, "--all"]);
+    recording.wait_until(|file| ["_Py", "pymain_"].iter().any(|name| report(file).contains(name)));
+    let (_folder, file) = recording.end();
+    let report = report(&file);
     assert!(!report.contains("symbol-no-reader"), "{report}");
-    assert!(report.contains("_Py") || report.contains("pymain_"), "{report}");
 }
 
 #[test]
@@ -115,21 +119,18 @@ fn a_profiler_that_stood_still_goes_on() {
     if !can_capture() {
         return;
     }
-    let (busy, (_folder, path)) = (spinning(), place());
-    let mut command = program();
-    command.args(["record", "--pid", &busy.pid(), "-d", "8s", "-o", &path]).stderr(Stdio::piped());
-    let recorder = command.spawn().unwrap();
-    let signal = |name: &str| {
-        let sent = Command::new("kill").args(["-s", name, &recorder.id().to_string()]).status();
-        assert!(sent.unwrap().success());
-    };
-    sleep(Duration::from_secs(3));
-    signal("STOP");
-    sleep(Duration::from_secs(3));
-    signal("CONT");
-    let ended = recorder.wait_with_output().unwrap();
-    assert!(ended.status.success(), "{}", stderr(&ended));
-    deepctx_storage::open(&path).unwrap().profile.ledger.check(When::Finished).unwrap();
+    let busy = spinning();
+    let recording = Recording::start(&busy.pid(), &[]);
+    recording.wait_until(|file| sample_count(file) > 0);
+    recording.signal("STOP");
+    // The program goes on meanwhile.
+    let until = ticks(&busy.pid()) + 2 * TICKS;
+    wait_for("two seconds of CPU time", || ticks(&busy.pid()) >= until);
+    let before = sample_count(&recording.file());
+    recording.signal("CONT");
+    recording.wait_until(|file| sample_count(file) > before);
+    let (_folder, file) = recording.end();
+    deepctx_storage::open(&file).unwrap().profile.ledger.check(When::Finished).unwrap();
     assert!(busy.lives());
 }
 
@@ -150,11 +151,8 @@ impl Group {
         let mut shell = Command::new("sh");
         let child = shell.args(["-c", script]).arg(folder.join("cgroup.procs")).spawn().unwrap();
         let group = Self { folder, child };
-        let start = Instant::now();
-        while fs::read_to_string(group.folder.join("cgroup.procs")).is_ok_and(|procs| procs.is_empty()) {
-            assert!(start.elapsed() < Duration::from_secs(10), "the program did not enter its cgroup");
-            sleep(Duration::from_millis(20));
-        }
+        let procs = group.folder.join("cgroup.procs");
+        wait_for("the program's entry", || fs::read_to_string(&procs).is_ok_and(|procs| !procs.is_empty()));
         Some(group)
     }
 
@@ -183,14 +181,10 @@ fn a_cgroup_that_is_removed_leaves_a_whole_profile() {
         println!("skipped: no cgroup v2 can be made");
         return;
     };
-    let (_folder, path) = place();
-    let mut command = program();
-    command.args(["record", "--cgroup", &name, "--freq", "499", "-d", "5s", "-o", &path]);
-    let recorder = command.stderr(Stdio::piped()).spawn().unwrap();
-    sleep(Duration::from_secs(3));
+    let recording = Recording::by(&mut program(), &["--cgroup", &name, "--freq", "499"]);
+    recording.wait_until(|file| sample_count(file) > 0);
     assert!(group.remove(), "the cgroup is still there");
-    let ended = recorder.wait_with_output().unwrap();
-    assert!(ended.status.success(), "{}", stderr(&ended));
-    let report = expect_code(0, &["report", &path]);
-    assert!(!stderr(&ended).contains(" 0 samples"), "{}\n{report}", stderr(&ended));
+    let (_folder, file) = recording.end();
+    expect_code(0, &["report", &file]);
+    assert!(sample_count(&file) > 0);
 }

@@ -10,40 +10,21 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use cli_support::recording::{Ended, Recording, record_until};
 use cli_support::{Busy, can_capture, expect_code, program, stderr};
 use documented::Reader;
 
-fn folded(profile: &Path) -> String {
-    expect_code(0, &["export", profile.to_str().unwrap(), "--format", "folded"])
+fn folded(profile: impl AsRef<Path>) -> String {
+    expect_code(0, &["export", profile.as_ref().to_str().unwrap(), "--format", "folded"])
 }
 
-/// Waits for something that will come.
-fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !there() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what} did not happen");
-        sleep(Duration::from_millis(20));
-    }
-}
-
-/// A capture under way, with something flushed already.
-fn recording(output: &Path, more: &[&str]) -> Child {
-    // What the machine does would be flushed before the first sample.
-    let all = ["record", "--flush", "200ms", "--system-metrics", "off", "-o", output.to_str().unwrap()];
-    let arguments = [&all, more].concat();
-    let child = program().args(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    // A segment counts once the manifest lists it.
-    wait_for("a flush with samples", || {
-        let manifest = fs::read_to_string(output.join("manifest.json")).unwrap_or_default();
-        manifest.contains("values-")
-    });
-    child
-}
-
-fn signal(child: &Child, name: &str) {
-    assert!(Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap().success());
+/// A capture under way, with samples on disk already.
+fn recording(pid: &str) -> Recording {
+    let recording = Recording::start(pid, &["--flush", "200ms"]);
+    recording.wait_until(|file| !folded(file).is_empty());
+    recording
 }
 
 #[test]
@@ -51,14 +32,10 @@ fn a_busy_process_is_recorded_by_pid() {
     if !can_capture() {
         return;
     }
-    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
-    let output = folder.path().join("run.dctx");
-    expect_code(0, &["record", "--pid", &busy.pid(), "--duration", "1s", "-o", output.to_str().unwrap()]);
-    let stacks = folded(&output);
-    assert!(
-        !stacks.is_empty() && stacks.lines().all(|line| line.starts_with(&format!("sh-{}", busy.pid()))),
-        "{stacks}"
-    );
+    let busy = Busy::start();
+    let (_folder, file) = recording(&busy.pid()).end();
+    let stacks = folded(file);
+    assert!(stacks.lines().all(|line| line.starts_with(&format!("sh-{}", busy.pid()))), "{stacks}");
 }
 
 #[test]
@@ -108,19 +85,18 @@ fn repeated_interrupts_end_a_capture_cleanly_and_keep_its_data() {
         return;
     }
     for (name, times) in [("INT", 1), ("INT", 2), ("TERM", 1)] {
-        let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
-        let output = folder.path().join("run.dctx");
-        let child = recording(&output, &["--pid", &busy.pid()]);
+        let busy = Busy::start();
+        let mut recording = recording(&busy.pid());
         for _ in 0..times {
-            signal(&child, name);
+            recording.signal(name);
         }
-        let ended = child.wait_with_output().unwrap();
-        assert_eq!(ended.status.code(), Some(0), "{name}: {}", stderr(&ended));
-        assert!(stderr(&ended).contains("samples in"), "{}", stderr(&ended));
-        let manifest = fs::read_to_string(output.join("manifest.json")).unwrap();
+        let Ended { status, said } = recording.ended();
+        assert_eq!(status.code(), Some(0), "{name}: {said}");
+        assert!(said.contains("samples in"), "{said}");
+        let manifest = fs::read_to_string(Path::new(&recording.file()).join("manifest.json")).unwrap();
         let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
         assert_eq!(manifest["complete"], true);
-        assert!(!folded(&output).is_empty());
+        assert!(!folded(recording.file()).is_empty());
     }
 }
 
@@ -129,13 +105,12 @@ fn what_was_flushed_survives_a_kill() {
     if !can_capture() {
         return;
     }
-    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
-    let output = folder.path().join("run.dctx");
-    let mut child = recording(&output, &["--pid", &busy.pid()]);
-    signal(&child, "KILL");
-    child.wait().unwrap();
-    assert!(!folded(&output).is_empty());
-    let report = program().args(["report", output.to_str().unwrap()]).output().unwrap();
+    let busy = Busy::start();
+    let mut recording = recording(&busy.pid());
+    recording.signal("KILL");
+    recording.ended();
+    assert!(!folded(recording.file()).is_empty());
+    let report = program().args(["report", &recording.file()]).output().unwrap();
     assert!(stderr(&report).contains("did not end well"), "{}", stderr(&report));
 }
 
@@ -144,17 +119,14 @@ fn a_thread_that_stops_early_ends_the_capture() {
     if !can_capture() {
         return;
     }
-    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
-    let output = folder.path().join("run.dctx");
-    let began = Instant::now();
-    let mut record = program();
-    record.args(["record", "--pid", &busy.pid(), "-d", "60s", "-o", output.to_str().unwrap()]);
-    let ended = record.env("DEEPCTX_TEST_DEFECT", "scan").output().unwrap();
-    assert!(began.elapsed() < Duration::from_secs(30), "{}", stderr(&ended));
-    assert_eq!(ended.status.code(), Some(2), "{}", stderr(&ended));
-    assert!(stderr(&ended).contains("\"scan\" stopped because of a defect"), "{}", stderr(&ended));
+    let busy = Busy::start();
+    // Nothing else ends it.
+    let mut recording = Recording::by(program().env("DEEPCTX_TEST_DEFECT", "scan"), &["--pid", &busy.pid()]);
+    let Ended { status, said } = recording.ended();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("\"scan\" stopped because of a defect"), "{said}");
     // What it has is whole.
-    folded(&output);
+    folded(recording.file());
 }
 
 #[test]
@@ -162,25 +134,15 @@ fn a_trace_writer_that_stops_is_reported() {
     if !can_capture() {
         return;
     }
-    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
-    let output = folder.path().join("run.dctx");
-    let mut record = program();
-    record.args([
-        "record",
-        "--pid",
-        &busy.pid(),
-        "-d",
-        "1s",
-        "--trace",
-        "1s",
-        "-o",
-        output.to_str().unwrap(),
-    ]);
-    let ended = record.env("DEEPCTX_TEST_DEFECT", "trace").output().unwrap();
-    assert_eq!(ended.status.code(), Some(2), "{}", stderr(&ended));
-    assert!(stderr(&ended).contains("\"trace\" stopped because of a defect"), "{}", stderr(&ended));
+    let busy = Busy::start();
+    let options = ["--pid", &busy.pid(), "--trace", "1s"];
+    let mut recording = Recording::by(program().env("DEEPCTX_TEST_DEFECT", "trace"), &options);
+    recording.wait_until(|file| !folded(file).is_empty());
+    let Ended { status, said } = recording.interrupted();
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("\"trace\" stopped because of a defect"), "{said}");
     // What the capture itself has is whole.
-    assert!(!folded(&output).is_empty());
+    assert!(!folded(recording.file()).is_empty());
 }
 
 #[test]
@@ -188,12 +150,11 @@ fn a_capture_ends_with_the_last_process_that_was_named() {
     if !can_capture() {
         return;
     }
-    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
-    let output = folder.path().join("run.dctx");
-    let child = recording(&output, &["--pid", &busy.pid()]);
+    let busy = Busy::start();
+    let mut recording = recording(&busy.pid());
     drop(busy);
-    let ended = child.wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
+    let Ended { status, said } = recording.ended();
+    assert_eq!(status.code(), Some(0), "{said}");
 }
 
 #[test]
@@ -201,15 +162,11 @@ fn two_captures_at_once_do_not_disturb_each_other() {
     if !can_capture() {
         return;
     }
-    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
-    let outputs = ["a.dctx", "b.dctx"].map(|name| folder.path().join(name));
-    let children = outputs.each_ref().map(|output| recording(output, &["--pid", &busy.pid()]));
-    for child in children {
-        signal(&child, "INT");
-        let ended = child.wait_with_output().unwrap();
-        assert_eq!(ended.status.code(), Some(0), "{}", stderr(&ended));
+    let busy = Busy::start();
+    let both = [(); 2].map(|()| recording(&busy.pid()));
+    for (_folder, file) in both.map(Recording::end) {
+        assert!(!folded(file).is_empty());
     }
-    assert!(outputs.iter().all(|output| !folded(output).is_empty()));
 }
 
 #[test]
@@ -228,12 +185,13 @@ fn a_raw_copy_is_replayed_to_the_same_stacks() {
         return;
     }
     let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
-    let (output, raw) = (folder.path().join("run.dctx"), folder.path().join("run.raw"));
-    let names = [output.to_str().unwrap(), raw.to_str().unwrap()];
-    expect_code(0, &["record", "--pid", &busy.pid(), "--duration", "1s", "-o", names[0], "--raw", names[1]]);
+    let raw = folder.path().join("run.raw");
+    let raw = raw.to_str().unwrap();
+    let is_enough = |file: &str| !folded(file).is_empty();
+    let (_folder, recorded) = record_until(&busy.pid(), &["--raw", raw], is_enough);
     let replayed = folder.path().join("replayed.dctx");
-    expect_code(0, &["replay-raw", names[1], "-o", replayed.to_str().unwrap()]);
-    assert_eq!(folded(&replayed), folded(&output));
+    expect_code(0, &["replay-raw", raw, "-o", replayed.to_str().unwrap()]);
+    assert_eq!(folded(&replayed), folded(recorded));
 }
 
 #[test]
@@ -241,33 +199,25 @@ fn off_cpu_time_is_recorded_with_stack_and_reason() {
     if !can_capture() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let output = folder.path().join("run.dctx");
     let sleeper = Busy::shell("while :; do sleep 0.01; done");
-    let pid = sleeper.pid();
-    expect_code(
-        0,
-        &["record", "--pid", &pid, "--off-cpu", "--duration", "2s", "-o", output.to_str().unwrap()],
-    );
+    let waits = |file: &str| cli_support::folded(file, "off-cpu-time", &[]);
+    let (_folder, file) = record_until(&sleeper.pid(), &["--off-cpu"], |file| {
+        let stacks = waits(file);
+        let has = |is_it: fn(&str) -> bool, reason: &str| {
+            stacks.lines().any(|line| is_it(line) && line.contains(reason))
+        };
+        // The shell waits for its child, and the child, which was followed, sleeps.
+        has(|line| line.starts_with("sh-"), "[off-cpu: child]")
+            && has(|line| line.contains("nanosleep"), "[off-cpu: sleep]")
+    });
     drop(sleeper);
-    let arguments = ["export", output.to_str().unwrap(), "--format", "folded", "--metric", "off-cpu-time"];
-    let stacks = expect_code(0, &arguments);
-    // The shell waits for its child, and the child, which was followed, sleeps.
-    assert!(
-        stacks.lines().any(|line| line.starts_with("sh-") && line.contains("[off-cpu: child]")),
-        "{stacks}"
-    );
-    assert!(
-        stacks.lines().any(|line| line.contains("nanosleep") && line.contains("[off-cpu: sleep]")),
-        "{stacks}"
-    );
+    let stacks = waits(&file);
     assert!(!stacks.contains("bpf_prog_"), "our own program is no part of a wait: {stacks}");
 }
 
 /// The rows of the machine in a report.
-fn system_rows(profile: &Path) -> Vec<serde_json::Value> {
-    let report =
-        expect_code(0, &["report", profile.to_str().unwrap(), "--format", "json", "--limit", "10000"]);
+fn system_rows(profile: &str) -> Vec<serde_json::Value> {
+    let report = expect_code(0, &["report", profile, "--format", "json", "--limit", "10000"]);
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     report["system"].as_array().unwrap().clone()
 }
@@ -277,31 +227,31 @@ fn what_the_machine_does_is_recorded_beside_a_busy_process() {
     if !can_capture() {
         return;
     }
-    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
-    let record = |name: &str, interval: &str| {
-        let output = folder.path().join(name);
-        let path = output.to_str().unwrap();
-        expect_code(
-            0,
-            &["record", "--pid", &busy.pid(), "-d", "2s", "--system-metrics", interval, "-o", path],
-        );
-        output
+    let busy = Busy::start();
+    let of = |rows: &[serde_json::Value], figure: &str| -> Vec<serde_json::Value> {
+        rows.iter().filter(|row| row["figure"] == figure).cloned().collect()
     };
-    let rows = system_rows(&record("with.dctx", "200ms"));
-    let of = |figure: &'static str| rows.iter().filter(move |row| row["figure"] == figure);
     let cpus = std::thread::available_parallelism().unwrap().get();
-    let single = |row: &&serde_json::Value| row["resource"].as_str().unwrap().starts_with("cpu ");
-    let busy_cpus: Vec<f64> =
-        of("cpu-busy-time").filter(single).filter_map(|row| row["mean"].as_f64()).collect();
-    assert!(busy_cpus.len() >= cpus, "{rows:?}");
+    let busy_cpus = |rows: &[serde_json::Value]| -> Vec<f64> {
+        let single = |row: &serde_json::Value| row["resource"].as_str().unwrap().starts_with("cpu ");
+        let rows = of(rows, "cpu-busy-time").into_iter().filter(single);
+        rows.filter_map(|row| row["mean"].as_f64()).collect()
+    };
+    let (_folder, file) = record_until(&busy.pid(), &["--system-metrics", "200ms"], |file| {
+        let rows = system_rows(file);
+        busy_cpus(&rows).len() >= cpus && !of(&rows, "memory-used-bytes").is_empty()
+    });
+    let rows = system_rows(&file);
+    let busy_cpus = busy_cpus(&rows);
     // One process computes all the time; how much of its CPU a virtual machine gets is not ours to say.
     assert!(busy_cpus.iter().sum::<f64>() > 40.0, "{busy_cpus:?}");
-    let memory = of("memory-used-bytes").find(|row| row["resource"] == "machine").unwrap();
+    let memory = of(&rows, "memory-used-bytes");
+    let memory = memory.iter().find(|row| row["resource"] == "machine").unwrap();
     assert!(memory["unit"] == "bytes" && memory["mean"].as_f64().unwrap() > 1e6, "{memory}");
 
-    let without = record("without.dctx", "off");
+    let options = ["--system-metrics", "off"];
+    let (_folder, without) = record_until(&busy.pid(), &options, |file| !folded(file).is_empty());
     assert!(system_rows(&without).is_empty());
-    assert!(!folded(&without).is_empty());
 }
 
 #[test]

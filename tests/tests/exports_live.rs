@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use cli_support::recording::wait_for;
 use cli_support::{can_capture, expect_code, program};
 use deepctx_profile::activity::{Activity, ActivityKind};
 use deepctx_profile::frame::{Frame, Role};
@@ -197,18 +198,15 @@ fn go_reads_the_pprof_profile() {
     assert!(pprof(&["-top", "-tagfocus=process=python3"]).contains("stdlib_mix.py"));
 }
 
-/// Loads a profile. Its reader gives its own server half a second to start, however busy the machine is.
+/// Loads a profile. Its reader gives its own server half a second to start, however busy the machine is: it is asked
+/// until that was enough.
 fn load(client: impl Fn() -> Command) {
-    const STARTS_MAX: u32 = 20;
-    for _ in 0..STARTS_MAX {
+    wait_for("the start of the reader's server", || {
         let said = client().output().unwrap();
-        if said.status.success() {
-            return;
-        }
         let error = String::from_utf8_lossy(&said.stderr);
-        assert!(error.contains("did not become ready"), "{error}");
-    }
-    panic!("the server of the reader never became ready");
+        assert!(said.status.success() || error.contains("did not become ready"), "{error}");
+        said.status.success()
+    });
 }
 
 #[test]

@@ -8,22 +8,13 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use cli_support::recording::wait_for;
 use cli_support::{Busy, can_capture, expect_code, program};
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Kept, Profile};
-
-/// Waits for something that will come.
-fn wait_for(what: &str, mut there: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !there() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what} did not happen");
-        sleep(Duration::from_millis(20));
-    }
-}
 
 /// A recorder under way; killed when dropped.
 struct Recorder(Child);
@@ -131,15 +122,16 @@ fn a_capture_shorter_than_what_is_kept_is_whole() {
     let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
     let output = folder.path().join("run.dctx");
     let named = output.to_str().unwrap();
-    expect_code(0, &["record", "--pid", &busy.pid(), "--keep", "60s", "--duration", "1s", "-o", named]);
+    let record = ["record", "--pid", &busy.pid(), "-F", "999", "--keep", "60s", "--duration", "2s"];
+    let record = [&record[..], &["-o", named]].concat();
+    expect_code(0, &record);
     let profile = written(&output);
     let Kept { before, before_records, because } = kept(&profile);
     assert_eq!((before.0, before_records, because.as_str()), (0, 0, "end"));
     assert!(samples(&profile) > 0);
     assert_eq!(profile.ledger.check(When::Finished), Ok(()));
     // Nothing is written over.
-    let again = ["record", "--pid", &busy.pid(), "--keep", "60s", "--duration", "1s", "-o", named];
-    assert!(expect_code(2, &again).contains("already exists"));
+    assert!(expect_code(2, &record).contains("already exists"));
 }
 
 #[test]
