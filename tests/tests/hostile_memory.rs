@@ -6,19 +6,16 @@ mod cli_support;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use cli_support::{Busy, can_capture, expect_code, folded, program, stderr};
+use cli_support::recording::{Ended, Recording};
+use cli_support::{Busy, TICKS, can_capture, expect_code, folded, program, ticks};
 
-/// How long a recording may take to end: promised are 5 s, and the tests' machines are busy.
+/// How long a recording may take to end, as promised.
 const END: Duration = Duration::from_secs(5);
-/// How long a recording records.
-const RECORDED: Duration = Duration::from_secs(3);
 /// Samples per second of CPU time.
 const FREQUENCY: u64 = 99;
-/// Ticks per second in `/proc`.
-const TICKS: u64 = 100;
 /// A user that is not root.
 const NOBODY: &str = "65534";
 
@@ -94,13 +91,9 @@ impl Scene {
         self.folder.path().join("run.dctx")
     }
 
-    /// A recording of these processes, not started.
-    fn record(&self, pids: &[&str], more: &[&str]) -> Command {
-        let mut command = program();
-        command.args(["record", "-o", self.profile().to_str().unwrap()]).args(more);
-        pids.iter().for_each(|pid| _ = command.args(["--pid", pid]));
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        command
+    /// Starts to record, with these options.
+    fn record(&self, options: &[&str]) -> Recording {
+        Recording::of_file(&self.profile(), &mut program(), options)
     }
 
     /// How often something of this kind is missing, as the profile says.
@@ -118,19 +111,6 @@ impl Drop for Scene {
     }
 }
 
-/// Waits for a recording to end by itself. One that does not is killed, or the test would wait for ever.
-fn ended(mut recording: Child, within: Duration) -> Output {
-    let began = Instant::now();
-    while recording.try_wait().unwrap().is_none() {
-        if began.elapsed() >= within {
-            let _ = recording.kill();
-            panic!("the recording did not end within {within:?}");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    recording.wait_with_output().unwrap()
-}
-
 /// Samples of a process, by its name in the stacks.
 fn samples(profile: &Path, name: &str) -> u64 {
     let stacks = folded(profile.to_str().unwrap(), "samples", &[]);
@@ -138,33 +118,26 @@ fn samples(profile: &Path, name: &str) -> u64 {
     of.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// CPU time of a process so far, in ticks.
-fn ticks(pid: &str) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields = stat.rsplit(')').next().unwrap().split_ascii_whitespace();
-    // The 14th and 15th field; the state, which follows the name, is the third.
-    fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
-}
-
-/// Whether no more is missing of a process than what it did while the recording began and ended, and what a busy
-/// machine takes from both: 141 samples for 309 ticks were seen. A pipeline that waits has nothing.
+/// Whether no more is missing of a process than what a busy machine takes: 141 samples for 309 ticks were seen, with
+/// those while the recording began. A pipeline that waits has nothing.
 fn is_sampled(profile: &Path, name: &str, ticks: u64) -> bool {
     samples(profile, name) >= ticks * FREQUENCY / TICKS / 4
 }
 
-fn check_recording(user: &str, key: &str) -> Option<(Scene, Output)> {
+fn check_recording(user: &str, key: &str) -> Option<(Scene, String)> {
     let scene = Scene::of_user(user)?;
     let busy = Busy::start();
+    let mut recording = scene.record(&["--pid", &busy.pid(), "--pid", &scene.victim()]);
+    recording.wait_for_probes();
     let before = [ticks(&busy.pid()), ticks(&scene.victim())];
-    let recording = scene.record(&[&busy.pid(), &scene.victim()], &["-d", "3s"]).spawn().unwrap();
-    let output = ended(recording, RECORDED + END);
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    recording.wait_until(|_| samples(&scene.profile(), "sh-") > 100 && scene.missing(key) > 0);
     let used = [ticks(&busy.pid()) - before[0], ticks(&scene.victim()) - before[1]];
+    recording.signal("INT");
+    let Ended { status, said } = recording.ended_within(END);
+    assert_eq!(status.code(), Some(0), "{said}");
     assert!(is_sampled(&scene.profile(), "sh-", used[0]), "the process beside it, {used:?}: {said}");
     assert!(is_sampled(&scene.profile(), "silent_pages-", used[1]), "the process itself, {used:?}: {said}");
-    assert!(scene.missing(key) > 0, "{key}: {said}");
-    Some((scene, output))
+    Some((scene, said))
 }
 
 #[test]
@@ -172,8 +145,8 @@ fn a_page_of_a_silent_users_server_is_not_touched() {
     if !can_capture() {
         return;
     }
-    let Some((scene, output)) = check_recording(NOBODY, "memory-user-file") else { return };
-    assert_eq!(scene.missing("memory-no-answer"), 0, "nobody had to wait: {}", stderr(&output));
+    let Some((scene, said)) = check_recording(NOBODY, "memory-user-file") else { return };
+    assert_eq!(scene.missing("memory-no-answer"), 0, "nobody had to wait: {said}");
 }
 
 #[test]
@@ -182,9 +155,8 @@ fn a_page_that_nobody_fills_costs_one_deadline() {
         return;
     }
     // Root's servers are trusted, so the page is read, as it is where it is mapped after the check.
-    let Some((scene, output)) = check_recording("0", "memory-no-answer") else { return };
-    assert_eq!(scene.missing("memory-no-answer"), 1, "{}", stderr(&output));
-    let said = stderr(&output);
+    let Some((scene, said)) = check_recording("0", "memory-no-answer") else { return };
+    assert_eq!(scene.missing("memory-no-answer"), 1, "{said}");
     assert!(said.contains(&format!("process {}: its memory did not answer", scene.victim())), "{said}");
 }
 
@@ -194,29 +166,26 @@ fn a_signal_ends_a_recording_of_silent_memory() {
         return;
     }
     let Some(scene) = Scene::of_user("0") else { return };
-    let recording = scene.record(&[&scene.victim()], &["--flush", "200ms"]).spawn().unwrap();
-    let listed = || std::fs::read_to_string(scene.profile().join("manifest.json")).unwrap_or_default();
-    let began = Instant::now();
-    while !listed().contains(".parquet") && began.elapsed() < Duration::from_secs(20) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let pid = recording.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    let output = ended(recording, END);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let mut recording = scene.record(&["--pid", &scene.victim(), "--flush", "200ms"]);
+    recording.wait_until(|file| {
+        std::fs::read_to_string(Path::new(file).join("manifest.json")).unwrap().contains(".parquet")
+    });
+    recording.signal("INT");
+    let Ended { status, said } = recording.ended_within(END);
+    assert_eq!(status.code(), Some(0), "{said}");
     expect_code(0, &["report", scene.profile().to_str().unwrap()]);
 }
 
 /// A recording whose raw copy goes to a pipe that nobody reads: its pipeline stands still once the pipe is full.
-fn standing_still(folder: &Path, busy: &Busy, more: &[&str]) -> (Child, std::fs::File) {
+fn standing_still(folder: &Path, busy: &Busy, more: &[&str]) -> (Recording, std::fs::File) {
     let pipe = folder.join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     // Opened for both, so that neither side waits for the other.
     let reader = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
-    let mut command = program();
-    command.args(["record", "--force", "--freq", "4999", "--flush", "100ms", "--pid", &busy.pid(), "--raw"]);
-    command.arg(pipe).arg("-o").arg(folder.join("run.dctx")).args(more);
-    (command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap(), reader)
+    let raw = ["--force", "--raw", pipe.to_str().unwrap()];
+    let options = ["--freq", "4999", "--flush", "100ms", "--pid", &busy.pid()];
+    let options = [&raw[..], &options, more].concat();
+    (Recording::of_file(&folder.join("run.dctx"), &mut program(), &options), reader)
 }
 
 #[test]
@@ -225,10 +194,11 @@ fn a_pipeline_that_stands_still_is_ended_in_time() {
         return;
     }
     let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
-    let (recording, _reader) = standing_still(folder.path(), &busy, &["-d", "3s"]);
-    let output = ended(recording, RECORDED + 2 * END);
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let (mut recording, _reader) = standing_still(folder.path(), &busy, &["-d", "3s"]);
+    // It may have recorded for a while by then.
+    recording.wait_for_probes();
+    let Ended { status, said } = recording.ended_within(Duration::from_secs(3) + 2 * END);
+    assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("the pipeline and its profile did not end within"), "{said}");
     expect_code(0, &["report", folder.path().join("run.dctx").to_str().unwrap()]);
 }

@@ -8,7 +8,8 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::cli_support::{Busy, can_capture, folded, run, stderr};
+use super::cli_support::recording::{Ended, Recording, record_until};
+use super::cli_support::{Busy, can_capture, folded, sample_count};
 use super::{OTHER, Theirs, complete_share, open_folder, others_folder};
 
 const LIBRARY: &str = "
@@ -93,11 +94,12 @@ fn section(file: &Path, name: &str) -> std::ops::Range<usize> {
     begin..begin + size
 }
 
-/// Share of complete stacks, in percent, of a capture of these processes.
-fn complete(pid: &str, output: &Path) -> f64 {
-    let recorded = run(&["record", "--pid", pid, "-d", "1500ms", "-o", output.to_str().unwrap()]);
-    let said = stderr(&recorded);
-    assert_eq!(recorded.status.code(), Some(0), "{said}");
+/// Share of complete stacks, in percent, of a capture of this process.
+fn complete(pid: &str) -> f64 {
+    let mut recording = Recording::start(pid, &["-F", "499"]);
+    recording.wait_until(|file| sample_count(file) > 500);
+    let Ended { status, said } = recording.interrupted();
+    assert_eq!(status.code(), Some(0), "{said}");
     complete_share(&said)
 }
 
@@ -116,13 +118,12 @@ fn forged_unwind_data_spoils_no_later_run() {
             }
         }
     });
-    let output = tempfile::tempdir().unwrap();
     let theirs = Theirs::start(&mut scene.spin(&scene.copy));
-    let forged = complete(&theirs.pid(), &output.path().join("theirs.dctx"));
+    let forged = complete(&theirs.pid());
     assert!(forged < 50.0, "the forged data does no harm: {forged} % complete");
     drop(theirs);
     let real = Busy::of(&mut scene.spin(&scene.real));
-    let share = complete(&real.pid(), &output.path().join("real.dctx"));
+    let share = complete(&real.pid());
     assert!(share >= 99.0, "{share} % of the real library's stacks are complete");
 }
 
@@ -136,20 +137,16 @@ fn forged_names_are_not_those_of_the_original() {
         let at = names.windows(6).position(|name| name == b"v_spin").unwrap();
         names[at..at + 6].copy_from_slice(b"EVILxx");
     });
-    let output = tempfile::tempdir().unwrap();
-    let output = output.path().join("run.dctx");
-    let output = output.to_str().unwrap();
     let theirs = Theirs::start(&mut scene.spin(&scene.copy));
     let real = Busy::of(&mut scene.spin(&scene.real));
-    let recorded =
-        run(&["record", "--pid", &theirs.pid(), "--pid", &real.pid(), "-d", "1500ms", "-o", output]);
-    assert_eq!(recorded.status.code(), Some(0), "{}", stderr(&recorded));
-    let stacks = folded(output, "samples", &[]);
-    let of = |pid: &str| -> Vec<&str> {
-        stacks.lines().filter(|line| line.starts_with(&format!("spin-{pid}"))).collect()
+    let has = |file: &str, pid: &str, name: &str| {
+        let stacks = folded(file, "samples", &[]);
+        let mut of = stacks.lines().filter(|line| line.starts_with(&format!("spin-{pid}")));
+        of.any(|line| line.contains(name))
     };
-    let (theirs, real) = (of(&theirs.pid()), of(&real.pid()));
-    assert!(theirs.iter().any(|line| line.contains("EVILxx")), "{stacks}");
-    assert!(real.iter().any(|line| line.contains("v_spin")), "{stacks}");
-    assert!(!real.iter().any(|line| line.contains("EVILxx")), "{stacks}");
+    let (theirs, real) = (theirs.pid(), real.pid());
+    let (_folder, file) = record_until(&theirs, &["--pid", &real], |file| {
+        has(file, &theirs, "EVILxx") && has(file, &real, "v_spin")
+    });
+    assert!(!has(&file, &real, "EVILxx"), "{}", folded(&file, "samples", &[]));
 }

@@ -4,17 +4,19 @@
 //! what they can get. Does not: test who gives way (`table_shares`).
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 
 use deepctx_common::call::SITES_MAX;
 use deepctx_events::Family;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 
-use super::cli_support::{Busy, can_capture, program, stderr};
+use super::cli_support::can_capture;
+use super::cli_support::recording::{Ended, Recording};
 use super::{OTHER, Theirs, compiled_workload, complete_share, gap_count, open_folder};
 
 /// All of them have half as many mappings again as there is room for.
@@ -38,14 +40,13 @@ fn whoever_fills_the_tables_leaves_room_for_others() {
     let mut theirs = Theirs::start(&mut flooding);
     theirs.wait_for_line("ready");
     // It begins its program, which has more mappings than the shell, while the recording goes on.
-    let script = "sleep 3; exec python3 -c 'while True: pass'";
-    let victim = Busy::of(Command::new("sh").args(["-c", script]).uid(VICTIM).gid(VICTIM));
-    let (output, profile) = recorded(folder.path(), &theirs, &victim);
-    let said = stderr(&output);
+    let victim =
+        Victim::start(Command::new("sh").args(["-c", "read go; exec python3 -c 'while True: pass'"]));
+    let is_full = |profile: &Profile| gap_count(profile, "mapping-over-share") > 10_000;
+    let is_enough = |profile: &Profile| profile.tree.total(Metric::Samples).count > 500;
+    let (said, _) = recorded(&theirs, victim, is_full, is_enough);
 
     assert!(said.contains("mappings of user 65534"), "who has too many is named: {said}");
-    let over_share = gap_count(&profile, "mapping-over-share");
-    assert!(over_share > 10_000, "{over_share} mappings: {said}");
     // Without shares hardly any is. The first stacks after each `exec` may come before their tables.
     let share = complete_share(&said);
     assert!(share >= 95.0, "{share} % of the stacks of who came late are complete: {said}");
@@ -74,17 +75,13 @@ fn whoever_fills_the_sites_leaves_probes_for_others() {
     flooding.args(["-c", load]).arg(folder.path()).arg(copies.to_string()).stdout(Stdio::piped());
     let mut theirs = Theirs::start(&mut flooding);
     theirs.wait_for_line("ready");
-    let launch = "import ctypes, sys, time; time.sleep(4); d = ctypes.CDLL(sys.argv[1]); time.sleep(1)\n\
+    let launch = "import ctypes, sys, time; input(); d = ctypes.CDLL(sys.argv[1])\n\
         while True: d.cuLaunchKernel(*[0] * 11); time.sleep(0.01)";
     let mut late = Command::new("python3");
     late.args(["-c", launch]).arg(folder.path().join(copies.to_string()).join("libcuda.so.1"));
-    let victim = Busy::of(late.uid(VICTIM).gid(VICTIM));
-
-    let (output, profile) = recorded(folder.path(), &theirs, &victim);
-
-    assert!(gap_count(&profile, "probe-over-share") > 0, "{}", stderr(&output));
-    let launches = profile.tree.total(Metric::Kernels).sum;
-    assert!(launches > 50, "{launches} launches of who came late: {}", stderr(&output));
+    let is_full = |profile: &Profile| gap_count(profile, "probe-over-share") > 0;
+    let is_enough = |profile: &Profile| profile.tree.total(Metric::Kernels).sum > 50;
+    recorded(&theirs, Victim::start(&mut late), is_full, is_enough);
 }
 
 /// A library with all functions of NVIDIA's driver that are probed, and how many there are. They do nothing.
@@ -108,12 +105,35 @@ fn driver(folder: &Path) -> (PathBuf, usize) {
     (library, names.len())
 }
 
-/// What a recording of both says, and its profile.
-fn recorded(folder: &Path, theirs: &Theirs, victim: &Busy) -> (Output, Profile) {
-    let profile = folder.join("run.dctx");
-    let mut record = program();
-    record.args(["record", "-d", "8s", "--pid", &theirs.pid(), "--pid", &victim.pid(), "-o"]).arg(&profile);
-    let output = record.output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    (output, deepctx_storage::open(&profile).unwrap().profile)
+/// Who comes late: begins when it may.
+struct Victim {
+    process: Theirs,
+    input: ChildStdin,
+}
+
+impl Victim {
+    fn start(command: &mut Command) -> Self {
+        let command = command.uid(VICTIM).gid(VICTIM).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut process = Theirs::root(command);
+        let input = process.0.stdin.take().unwrap();
+        Self { process, input }
+    }
+}
+
+/// What a recording of both says, and its profile. The victim begins when the tables are full, and there is enough of
+/// it at the end.
+fn recorded(
+    theirs: &Theirs,
+    mut victim: Victim,
+    is_full: impl Fn(&Profile) -> bool,
+    is_enough: impl Fn(&Profile) -> bool,
+) -> (String, Profile) {
+    let opened = |file: &str| deepctx_storage::open(file).unwrap().profile;
+    let mut recording = Recording::start(&theirs.pid(), &["--pid", &victim.process.pid()]);
+    recording.wait_until(|file| is_full(&opened(file)));
+    victim.input.write_all(b"\n").unwrap();
+    recording.wait_until(|file| is_enough(&opened(file)));
+    let Ended { status, said } = recording.interrupted();
+    assert_eq!(status.code(), Some(0), "{said}");
+    (said, opened(&recording.file()))
 }

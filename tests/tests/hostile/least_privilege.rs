@@ -8,6 +8,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use super::cli_support::recording::{Ended, Recording};
 use super::cli_support::{can_capture, folded, program, stderr};
 use super::documented::Reader;
 use super::{OTHER, Theirs, open_folder, others_folder};
@@ -49,29 +50,35 @@ impl Scene {
 
     /// Runs the program as `nobody` with all capabilities but these.
     fn run(&self, without: &[&str], arguments: &[&str]) -> Output {
+        self.command(without).args(arguments).output().unwrap()
+    }
+
+    /// The program as `nobody` with all capabilities but these.
+    fn command(&self, without: &[&str]) -> Command {
         let held: Vec<String> =
             ALL.iter().filter(|name| !without.contains(name)).map(|name| format!("+{name}")).collect();
         let held = held.join(",");
         let mut command = Command::new("setpriv");
         let user = OTHER.to_string();
         command.args(["--reuid", &user, "--regid", &user, "--clear-groups", "--inh-caps", &held]);
-        command.args(["--ambient-caps", &held]).arg(&self.program).args(arguments);
+        command.args(["--ambient-caps", &held]).arg(&self.program);
+        command.env("HOME", &self.theirs).env_remove("SUDO_UID").env_remove("XDG_CACHE_HOME");
         command
-            .env("HOME", &self.theirs)
-            .env_remove("SUDO_UID")
-            .env_remove("XDG_CACHE_HOME")
-            .output()
-            .unwrap()
     }
 
-    /// Folded stacks of a recording.
-    fn stacks(&self, without: &[&str]) -> String {
-        let profile = self.theirs.join("run.dctx");
-        let profile = profile.to_str().unwrap();
-        let output = self
-            .run(without, &["record", "--force", "-d", "1500ms", "--pid", &self.target.pid(), "-o", profile]);
-        assert!(output.status.success(), "{}", stderr(&output));
-        folded(profile, "samples", &[])
+    /// Folded stacks of a recording that has some with each of these.
+    fn stacks(&self, without: &[&str], parts: &[&str]) -> String {
+        let profile = self.theirs.join(format!("without-{}.dctx", without.join("-")));
+        let options = ["--pid", &self.target.pid()];
+        let mut recording = Recording::of_file(&profile, &mut self.command(without), &options);
+        let stacks = |file: &str| folded(file, "samples", &[]);
+        recording.wait_until(|file| {
+            let stacks = stacks(file);
+            parts.iter().all(|part| stacks.contains(part))
+        });
+        let Ended { status, said } = recording.interrupted();
+        assert!(status.success(), "{said}");
+        stacks(&recording.file())
     }
 
     fn doctor(&self, without: &[&str]) -> String {
@@ -94,9 +101,7 @@ fn six_capabilities_are_enough_without_root() {
         return;
     }
     let scene = Scene::new();
-    let stacks = scene.stacks(&[]);
-    assert!(stacks.contains("spin.py:read"), "{stacks}");
-    assert!(stacks.contains("_[k]"), "{stacks}");
+    scene.stacks(&[], &["spin.py:read", "_[k]"]);
     assert!(!scene.doctor(&[]).contains("without CAP_"), "{}", scene.doctor(&[]));
 }
 
@@ -106,13 +111,12 @@ fn each_capability_less_costs_what_doctor_says() {
         return;
     }
     let scene = Scene::new();
-    let stacks = scene.stacks(&["dac_read_search"]);
-    assert!(!stacks.contains("spin.py:read") && stacks.contains("python3-"), "{stacks}");
+    let stacks = scene.stacks(&["dac_read_search"], &["python3-"]);
+    assert!(!stacks.contains("spin.py:read"), "{stacks}");
     let said = scene.doctor(&["dac_read_search"]);
     assert!(said.contains("CAP_DAC_READ_SEARCH (Python names of other users' processes"), "{said}");
 
-    let stacks = scene.stacks(&["syslog"]);
-    assert!(stacks.contains("spin.py:read") && stacks.contains("kernel-restricted"), "{stacks}");
+    scene.stacks(&["syslog"], &["spin.py:read", "kernel-restricted"]);
     let said = scene.doctor(&["syslog"]);
     assert!(said.contains("CAP_SYSLOG (names of kernel functions"), "{said}");
 }

@@ -7,8 +7,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
+use super::cli_support::recording::wait_for;
 use super::cli_support::{Busy, can_capture, expect_code, program, run, stderr};
 use super::{Theirs, open_folder, others_folder};
 
@@ -25,7 +25,7 @@ for name in files:
     os.symlink(victim, 'trap/' + name)
     os.symlink(victim, 'trap/.%s.new' % name)
 os.symlink('trap', 'link')
-end = time.time() + 60
+end = time.time() + 600
 while not os.path.lexists('run.dctx'):
     assert time.time() < end, 'nothing is recorded'
 made = os.stat('run.dctx').st_mtime
@@ -36,8 +36,8 @@ os.rename('run.dctx', 'moved')
 os.rename('link', 'run.dctx')
 ";
 
-/// How long a recording goes on after the attack: several times the interval of its flushes.
-const FLUSHES_AFTER: Duration = Duration::from_secs(1);
+/// Flushes after the attack, with what was planted in their way.
+const FLUSHES_AFTER: usize = 5;
 
 /// A file of root's.
 fn victim(folder: &Path) -> PathBuf {
@@ -79,14 +79,17 @@ fn record_meanwhile(folder: &Path, theirs: &Path, more: &[&str]) -> (Option<i32>
     let (output, pid) = (theirs.join("run.dctx"), busy.pid());
     // The time is for an attack that fails: nothing would end the recording.
     let arguments =
-        ["record", "--pid", &pid, "-d", "90s", "--flush", "100ms", "-o", output.to_str().unwrap()];
+        ["record", "--pid", &pid, "-d", "900s", "--flush", "100ms", "-o", output.to_str().unwrap()];
     // Below `sudo` the files would belong to its caller.
     let mut record = program();
     record.env_remove("SUDO_UID").args(arguments).args(more).stdout(Stdio::null()).stderr(Stdio::piped());
     let recording = record.spawn().unwrap();
     attack.end();
-    // Some flushes more, with what was planted in their way.
-    std::thread::sleep(FLUSHES_AFTER);
+    let manifest = theirs.join("moved/manifest.json");
+    for _ in 0..FLUSHES_AFTER {
+        let before = fs::metadata(&manifest).unwrap().ino();
+        wait_for("a flush", || fs::metadata(&manifest).is_ok_and(|is| is.ino() != before));
+    }
     let interrupted = Command::new("kill").args(["-INT", &recording.id().to_string()]).status().unwrap();
     assert!(interrupted.success());
     let recorded = recording.wait_with_output().unwrap();
