@@ -1,14 +1,11 @@
 //! Modules that are called, read from outside, against what the program knows of itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::support::{Python, Target, captured_with, for_each, profiler, programs, row, workload};
-
-/// A chain that was not seen in so many captures of a second or two is never seen.
-const CAPTURES_MAX: usize = 100;
+use crate::support::{Python, Stacks, Target, captured, for_each, profiler, programs, row, workload};
 
 const CONTEXT: &[&str] = &["--probe", "modules"];
 
@@ -45,33 +42,48 @@ fn check(profiler: &Path, python: &Python, plain: bool) {
         })
         .collect();
     assert!(said.len() > 12, "{}: {said:?}", python.name);
-    let (mut compared, mut equal, mut before) = (0, 0, 0);
-    let (mut other, mut missing) = (BTreeMap::new(), said.keys().collect::<BTreeSet<_>>());
-    // Until each was seen; on a busy machine few samples come in a second or two.
-    for _ in 0..CAPTURES_MAX {
-        for (frames, count) in captured_with(profiler, target.pid(), [2, 499], "python", CONTEXT) {
-            let Some(leaf) = leaf(&frames) else { continue };
-            let (found, expect) = (layers(&frames), &said[&leaf]);
-            compared += count;
-            if found == *expect {
-                equal += count;
-                missing.remove(&leaf);
+    // Until each was seen, and most after the function was known that calls modules.
+    let stacks = captured(profiler, target.pid(), 499, ("python", CONTEXT), |stacks| {
+        let seen = Seen::of(stacks, &said);
+        !seen.other.is_empty() || (seen.equal.len() == said.len() && seen.before < seen.equal())
+    });
+    let seen = Seen::of(&stacks, &said);
+    let what = if plain { "layers, as up to 2.0" } else { "layers" };
+    row(&python.name, what, said.len(), seen.equal() + seen.before, seen.equal(), seen.before);
+    assert!(seen.other.is_empty(), "{}: {:?}; expected {said:?}", python.name, seen.other);
+}
+
+/// Samples of the program.
+#[derive(Default)]
+struct Seen {
+    /// With the layers that the program has there, by their function.
+    equal: BTreeMap<String, u64>,
+    /// Without layers: the function was not known yet that calls modules.
+    before: u64,
+    /// With others, by their function.
+    other: BTreeMap<(String, Vec<String>), u64>,
+}
+
+impl Seen {
+    fn of(stacks: &Stacks, said: &BTreeMap<String, Vec<String>>) -> Self {
+        let mut seen = Self::default();
+        for (frames, count) in stacks {
+            let Some(leaf) = leaf(frames) else { continue };
+            let found = layers(frames);
+            if found == said[&leaf] {
+                *seen.equal.entry(leaf).or_default() += count;
             } else if found.is_empty() {
-                // Until the function is known that calls modules.
-                before += count;
+                seen.before += count;
             } else {
-                *other.entry((leaf, found)).or_insert(0) += count;
+                *seen.other.entry((leaf, found)).or_default() += count;
             }
         }
-        if missing.is_empty() {
-            break;
-        }
+        seen
     }
-    let what = if plain { "layers, as up to 2.0" } else { "layers" };
-    row(&python.name, what, said.len(), compared, equal, before);
-    assert!(other.is_empty(), "{}: {other:?}; expected {said:?}", python.name);
-    assert!(missing.is_empty(), "{}: never seen: {missing:?}", python.name);
-    assert!(before < equal, "{}: {before} of {compared} without layers", python.name);
+
+    fn equal(&self) -> u64 {
+        self.equal.values().sum()
+    }
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Interpreters that die, take each other's place, or run beside each other in one tree of processes.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
+use crate::cli_support::recording::Recording;
 use crate::moving::{Calls, calls, wrong};
 use crate::support::{
-    Python, Target, broken, captured, for_each, labelled, profiler, pythons, row, stacks, workload,
+    Python, Stacks, Target, broken, captured, for_each, labelled, profiler, pythons, row, stacks, total,
+    workload,
 };
 
 /// One interpreter of each version.
@@ -17,34 +19,27 @@ fn versions() -> Vec<Python> {
     versions
 }
 
-/// Records an interpreter that is killed so long after the profiler was started; stacks of its workload that were
-/// compared, those that were right, and gaps.
-fn killed(profiler: &Path, python: &Python, calls: &Calls, after: Duration) -> (u64, u64, u64) {
+/// Records an interpreter that is killed when it was seen; stacks of its workload that were compared, those that were
+/// right, and gaps.
+fn killed(profiler: &Path, python: &Python, calls: &Calls) -> (u64, u64, u64) {
     let mut target = Target::start(python, &[&workload("python_moving.py")]);
     target.lines_until_ready();
-    let folder = tempfile::tempdir().unwrap();
-    let profile = folder.path().join("run.dctx");
-    let profile = profile.to_str().unwrap();
-    let pid = target.pid().to_string();
-    let mut record = Command::new(profiler)
-        .args(["record", "--pid", &pid, "--duration", "60s", "--freq", "999", "-o", profile])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(after);
+    let of_workload = |file: &str| -> Stacks {
+        let is_of_workload = |frame: &String| frame.starts_with("python_moving.py:");
+        let all = stacks(profiler, file, "full").into_iter();
+        all.filter(|(frames, _)| frames.iter().any(is_of_workload)).collect()
+    };
+    let mut recording = Recording::start(&target.pid().to_string(), &["--freq", "999"]);
+    recording.wait_until(|file| {
+        let whole = of_workload(file).into_iter().filter(|(frames, _)| !broken(frames)).collect();
+        total(&whole) > 100
+    });
     drop(target);
     // Nobody is left to be captured, so it ends by itself.
-    let status = record.wait().unwrap();
+    let ended = recording.ended();
+    assert!(ended.status.success(), "{}: {}\n{}", python.name, ended.status, ended.said);
     let (mut compared, mut equal, mut gaps) = (0, 0, 0);
-    if status.code() == Some(2) {
-        // It was dead before it was found.
-        return (compared, equal, gaps);
-    }
-    assert!(status.success(), "{}: {status}", python.name);
-    for (frames, count) in stacks(profiler, profile, "full") {
-        if !frames.iter().any(|frame| frame.starts_with("python_moving.py:")) {
-            continue;
-        }
+    for (frames, count) in of_workload(&recording.file()) {
         compared += count;
         if broken(&frames) {
             gaps += count;
@@ -64,22 +59,14 @@ fn interpreter_killed_during_a_walk_leaves_no_wrong_frames() {
     let calls = calls(&std::fs::read_to_string(workload("python_moving.py")).unwrap());
     let extended: Vec<_> = versions().into_iter().filter(|python| python.extension.is_some()).collect();
     for_each(&extended, |python| {
-        // When exactly it dies does not matter; that it was walked before does, and how long that takes nobody knows.
-        let mut after = Duration::from_secs(1);
-        let (compared, equal, gaps) = loop {
-            let seen = killed(&profiler, python, &calls, after);
-            if seen.1 > 20 || after > Duration::from_secs(10) {
-                break seen;
-            }
-            after *= 3;
-        };
+        let (compared, equal, gaps) = killed(&profiler, python, &calls);
         row(&python.name, "killed", 1, compared, equal, gaps);
         assert!(equal > 20, "{}: {equal} equal of {compared}", python.name);
     });
 }
 
 /// `n` of each `stay_n` that was seen; panics when one is not where it belongs.
-fn stayed(stacks: &[(Vec<String>, u64)]) -> BTreeSet<u8> {
+fn stayed(stacks: &Stacks) -> BTreeSet<u8> {
     let mut seen = BTreeSet::new();
     for (frames, _) in stacks.iter().filter(|(frames, _)| !labelled(frames)) {
         let own: Vec<_> =
@@ -107,11 +94,21 @@ fn exec_into_another_interpreter_shows_the_frames_of_each() {
     for (before, after) in [(9, 13), (13, 9), (11, 15), (14, 11)] {
         let (Some(before), Some(after)) = (of(before), of(after)) else { continue };
         let program = after.path.to_str().unwrap();
-        let mut target = Target::start(before, &[&workload("python_versions.py"), "--exec", program]);
+        let go = tempfile::NamedTempFile::new().unwrap();
+        let mut file = go.as_file();
+        file.write_all(&[0]).unwrap();
+        let arguments = [&workload("python_versions.py"), "--exec", program, go.path().to_str().unwrap()];
+        let mut target = Target::start(before, &arguments);
         target.lines_until_ready();
-        let stacks = captured(&profiler, target.pid(), [5, 199], "python");
+        let recording = Recording::start(&target.pid().to_string(), &["--freq", "199"]);
+        let seen = |file: &str| stayed(&stacks(&profiler, file, "python"));
+        recording.wait_until(|file| seen(file).contains(&before.minor));
+        file.write_all_at(&[1], 0).unwrap();
+        recording.wait_until(|file| seen(file).contains(&after.minor));
+        let (_folder, recorded) = recording.end();
+        let stacks = stacks(&profiler, &recorded, "python");
         let seen = stayed(&stacks);
-        let all: u64 = stacks.iter().map(|(_, count)| count).sum();
+        let all = total(&stacks);
         let gaps = stacks.iter().filter(|(frames, _)| labelled(frames)).map(|(_, count)| count).sum();
         row(&format!("{} to 3.{}", before.name, after.minor), "exec", 2, all, all - gaps, gaps);
         assert_eq!(seen, BTreeSet::from([before.minor, after.minor]), "{} to {}", before.name, after.name);
@@ -127,9 +124,10 @@ fn each_interpreter_version_in_a_process_tree_is_read_correctly() {
     let program = workload("python_versions.py");
     let mut target = Target::start(parent, &[&[&*program, "--spawn"], &children[..]].concat());
     target.lines_until_ready();
-    let stacks = captured(&profiler, target.pid(), [4, 199], "python");
     let expect: BTreeSet<u8> = versions.iter().map(|python| python.minor).collect();
-    let all: u64 = stacks.iter().map(|(_, count)| count).sum();
+    let is_enough = |stacks: &Stacks| stayed(stacks) == expect && total(stacks) > 500;
+    let stacks = captured(&profiler, target.pid(), 199, ("python", &[]), is_enough);
+    let all = total(&stacks);
     let gaps = stacks.iter().filter(|(frames, _)| labelled(frames)).map(|(_, count)| count).sum();
     row(&parent.name, "one tree of processes", expect.len(), all, all - gaps, gaps);
     assert_eq!(stayed(&stacks), expect);

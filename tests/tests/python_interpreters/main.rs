@@ -5,6 +5,8 @@
 
 mod await_chains;
 mod capture;
+#[path = "../cli_support/mod.rs"]
+mod cli_support;
 mod dump;
 mod headers;
 mod hostile;

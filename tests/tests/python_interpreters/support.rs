@@ -11,6 +11,8 @@ use deepctx_symbolizer::memory::TargetMemory;
 use deepctx_symbolizer::python::{Interpreter, PythonSymbols, locate_process};
 use serde_json::Value;
 
+use crate::cli_support::recording::record_until;
+
 /// An interpreter that is installed here.
 #[derive(Clone, Debug)]
 pub(crate) struct Python {
@@ -154,38 +156,35 @@ fn run(profiler: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Captures a process for some seconds: its stacks root first, without the process, and how often each was seen.
-pub(crate) fn captured(
-    profiler: &Path,
-    pid: u32,
-    seconds_and_frequency: [u32; 2],
-    view: &str,
-) -> Vec<(Vec<String>, u64)> {
-    captured_with(profiler, pid, seconds_and_frequency, view, &[])
+/// Stacks root first, without the process, and how often each was seen.
+pub(crate) type Stacks = Vec<(Vec<String>, u64)>;
+
+/// How many samples there are.
+pub(crate) fn total(stacks: &Stacks) -> u64 {
+    stacks.iter().map(|(_, count)| count).sum()
 }
 
 /// Stacks whose native part is walked for operators alone: all Python frames are there, however short the walk.
 pub(crate) const WITHOUT_NATIVE: [&str; 4] = ["--context", "python,kernel", "--probe", "operators"];
 
-/// As [`captured`], with more options for the capture.
-pub(crate) fn captured_with(
+/// Captures a process until its stacks are enough.
+#[track_caller]
+pub(crate) fn captured(
     profiler: &Path,
     pid: u32,
-    [seconds, frequency]: [u32; 2],
-    view: &str,
-    options: &[&str],
-) -> Vec<(Vec<String>, u64)> {
-    let folder = tempfile::tempdir().unwrap();
-    let profile = folder.path().join("run.dctx");
-    let profile = profile.to_str().unwrap();
-    let (pid, duration, frequency) = (pid.to_string(), format!("{seconds}s"), frequency.to_string());
-    let record = ["record", "--pid", &pid, "--duration", &duration, "--freq", &frequency, "-o", profile];
-    run(profiler, &[&record[..], options].concat());
-    stacks(profiler, profile, view)
+    frequency: u32,
+    (view, options): (&str, &[&str]),
+    enough: impl Fn(&Stacks) -> bool,
+) -> Stacks {
+    let frequency = frequency.to_string();
+    let options = [&["--freq", &frequency], options].concat();
+    let (_folder, file) =
+        record_until(&pid.to_string(), &options, |file| enough(&stacks(profiler, file, view)));
+    stacks(profiler, &file, view)
 }
 
-/// The stacks of a profile, root first, without the process, and how often each was seen.
-pub(crate) fn stacks(profiler: &Path, profile: &str, view: &str) -> Vec<(Vec<String>, u64)> {
+/// The stacks of a profile.
+pub(crate) fn stacks(profiler: &Path, profile: &str, view: &str) -> Stacks {
     let format = ["--format", "folded", "--view", view, "--lines", "--metric", "samples", "-o", "-"];
     let stacks = run(profiler, &[&["export", profile][..], &format].concat());
     let parse = |line: &str| {
