@@ -39,14 +39,25 @@ impl KernelCounters {
     /// Sums over all CPUs, by [`Counter`] number.
     pub(super) fn totals(&self) -> [u64; Counter::ALL.len()] {
         let mut totals = [0; Counter::ALL.len()];
-        for (slot, counter) in totals.iter_mut().zip(Counter::ALL) {
+        // What became of records is read before what came: of those that come meanwhile, none has an end yet.
+        let (came, became): (Vec<&Counter>, Vec<&Counter>) =
+            Counter::ALL.iter().partition(|counter| is_of_arrivals(**counter));
+        for counter in became.into_iter().chain(came) {
             let key = u32::from(*counter as u8);
             let values =
                 self.0.lookup_percpu(key.as_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
-            *slot = values.iter().filter_map(|value| u64::read_from(value)).sum();
+            totals[*counter as usize] = values.iter().filter_map(|value| u64::read_from(value)).sum();
         }
         totals
     }
+}
+
+/// Whether it counts what came, and not what became of it.
+fn is_of_arrivals(counter: Counter) -> bool {
+    matches!(
+        counter,
+        Counter::SamplesSeen | Counter::ProcessEventsSeen | Counter::WaitsSeen | Counter::CallsSeen
+    )
 }
 
 /// Calls of each probe, counted where nothing can be lost.
