@@ -17,7 +17,7 @@ use cli_support::{Busy, can_capture, expect_code, program, stderr};
 use documented::Reader;
 
 fn folded(profile: impl AsRef<Path>) -> String {
-    expect_code(0, &["export", profile.as_ref().to_str().unwrap(), "--format", "folded"])
+    cli_support::folded(profile.as_ref().to_str().unwrap(), "samples", &[])
 }
 
 /// A capture under way, with samples on disk already.

@@ -1,7 +1,6 @@
 //! Who awaits the task that runs, read from outside, against what the program wrote down of itself.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde_json::Value;
 
@@ -27,7 +26,7 @@ fn unknown(chain: &[String]) -> bool {
     chain.iter().any(|frame| frame.starts_with("[unknown: "))
 }
 
-fn check(profiler: &Path, python: &Python) {
+fn check(python: &Python) {
     let mut target = Target::start(python, &[&workload("python_async.py")]);
     let lines = target.lines_until_ready();
     let expected: BTreeMap<String, String> = lines
@@ -40,7 +39,7 @@ fn check(profiler: &Path, python: &Python) {
         })
         .collect();
     // Until each was seen, and most after each task was read for the first time.
-    let stacks = captured(profiler, target.pid(), 499, ("python", CONTEXT), |stacks| {
+    let stacks = captured(target.pid(), 499, ("python", CONTEXT), |stacks| {
         let seen = Seen::of(stacks, &expected);
         let is_enough = seen.equal.len() == expected.len() && seen.labelled < seen.equal();
         seen.wrong.is_some() || (is_enough && seen.equal() > 500)
@@ -88,9 +87,9 @@ impl<'e> Seen<'e> {
 
 #[test]
 fn await_chain_matches_the_one_the_program_recorded() {
-    let Some(profiler) = profiler() else { return };
+    let Some(_) = profiler() else { return };
     for python in programs().iter().filter(|python| python.minor >= OLDEST_MINOR) {
-        check(&profiler, python);
+        check(python);
     }
 }
 
@@ -115,13 +114,13 @@ fn published_asyncio_offsets_are_found_and_match_the_table() {
 
 #[test]
 fn task_is_not_named_after_another_that_replaced_it() {
-    let Some(profiler) = profiler() else { return };
+    let Some(_) = profiler() else { return };
     for python in programs().iter().filter(|python| python.minor >= OLDEST_MINOR) {
         let mut target = Target::start(python, &[&workload("python_async_turns.py")]);
         target.lines_until_ready();
         let (mut compared, mut equal, mut labelled, mut wrong) = (0, 0, 0, 0);
         let is_enough = |stacks: &Stacks| total(stacks) > 500;
-        for (frames, count) in captured(&profiler, target.pid(), 999, ("python", CONTEXT), is_enough) {
+        for (frames, count) in captured(target.pid(), 999, ("python", CONTEXT), is_enough) {
             let Some((chain, own)) = parts(&frames) else { continue };
             let turn = own.iter().find_map(|frame| {
                 ["odd", "even"].into_iter().find(|turn| {
@@ -162,7 +161,7 @@ async def main():
     await task
 asyncio.run(main())
 ";
-    let Some(profiler) = profiler() else { return };
+    let Some(_) = profiler() else { return };
     let newest = programs().into_iter().rfind(|python| python.minor >= OLDEST_MINOR);
     let Some(python) = newest else { return };
     let mut target = Target::start(&python, &["-c", PROGRAM]);
@@ -172,7 +171,7 @@ asyncio.run(main())
         all.filter(|(frames, _)| frames.join(";").contains(part)).map(|(_, count)| count).sum()
     };
     // Names are believed after some readings.
-    let stacks = captured(&profiler, target.pid(), 499, ("python", CONTEXT), |stacks| {
+    let stacks = captured(target.pid(), 499, ("python", CONTEXT), |stacks| {
         let generators = of(stacks, "");
         generators > 300 && of(stacks, "[task worker]") * 2 > generators
     });

@@ -1,7 +1,6 @@
 //! Stacks captured by the kernel programs, against the chains that the program itself recorded.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use serde_json::Value;
 
@@ -80,13 +79,12 @@ impl<'e> Seen<'e> {
 /// Captures the program until each of its threads was seen: the interpreter's lock is not fair, and on a busy machine a
 /// thread may wait for seconds.
 fn check<'e>(
-    profiler: &Path,
     python: &Python,
     pid: u32,
     (frequency, options): (u32, &[&str]),
     expected: &'e HashMap<String, String>,
 ) -> Seen<'e> {
-    let stacks = captured(profiler, pid, frequency, ("python", options), |stacks| {
+    let stacks = captured(pid, frequency, ("python", options), |stacks| {
         let seen = Seen::of(stacks, expected);
         seen.wrong.is_some() || (seen.equal.len() == expected.len() && seen.equal() > 500)
     });
@@ -99,7 +97,7 @@ fn check<'e>(
 
 #[test]
 fn every_captured_stack_matches_one_reported_by_the_program() {
-    let Some(profiler) = profiler() else { return };
+    let Some(_) = profiler() else { return };
     println!(
         "| interpreter                      | scenarios                |   n | stacks |  equal | gaps |"
     );
@@ -117,7 +115,7 @@ fn every_captured_stack_matches_one_reported_by_the_program() {
         for (what, how) in
             [("fixed chains", (199, &[][..])), ("fixed, without native", (499, without_native))]
         {
-            let seen = check(&profiler, python, target.pid(), how, &expected);
+            let seen = check(python, target.pid(), how, &expected);
             let compared = seen.equal() + seen.labelled;
             row(&python.name, what, expected.len(), compared, seen.equal(), seen.labelled);
             assert!(seen.labelled * LABELLED_AT_MOST <= compared, "{}: {} gaps", python.name, seen.labelled);
@@ -132,7 +130,7 @@ fn every_captured_stack_matches_one_reported_by_the_program() {
 /// that runs, and a label stands where the others are.
 #[test]
 fn a_sub_interpreter_shows_its_own_frames() {
-    let Some(profiler) = profiler() else { return };
+    let Some(_) = profiler() else { return };
     for_each(&pythons(), |python| {
         let program = workload("python_chains.py");
         let mut target = Target::start(python, &[&program, "--only", "sub-interpreter"]);
@@ -143,7 +141,7 @@ fn a_sub_interpreter_shows_its_own_frames() {
         let whole = folded(inner.iter().chain(outer));
         let (mut equal, mut other) = (0, 0);
         let is_enough = |stacks: &Stacks| total(stacks) > 300;
-        for (frames, count) in captured(&profiler, target.pid(), 499, ("python", &[]), is_enough) {
+        for (frames, count) in captured(target.pid(), 499, ("python", &[]), is_enough) {
             let stack =
                 frames.iter().filter(|frame| !frame.starts_with('[')).cloned().collect::<Vec<_>>().join(";");
             match (stack == whole, stack == chain && labelled(&frames)) {

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 
 use crate::cli_support::recording::Recording;
 use crate::moving::{Calls, calls, wrong};
@@ -21,12 +20,12 @@ fn versions() -> Vec<Python> {
 
 /// Records an interpreter that is killed when it was seen; stacks of its workload that were compared, those that were
 /// right, and gaps.
-fn killed(profiler: &Path, python: &Python, calls: &Calls) -> (u64, u64, u64) {
+fn killed(python: &Python, calls: &Calls) -> (u64, u64, u64) {
     let mut target = Target::start(python, &[&workload("python_moving.py")]);
     target.lines_until_ready();
     let of_workload = |file: &str| -> Stacks {
         let is_of_workload = |frame: &String| frame.starts_with("python_moving.py:");
-        let all = stacks(profiler, file, "full").into_iter();
+        let all = stacks(file, "full").into_iter();
         all.filter(|(frames, _)| frames.iter().any(is_of_workload)).collect()
     };
     let mut recording = Recording::start(&target.pid().to_string(), &["--freq", "999"]);
@@ -55,11 +54,11 @@ fn killed(profiler: &Path, python: &Python, calls: &Calls) -> (u64, u64, u64) {
 
 #[test]
 fn interpreter_killed_during_a_walk_leaves_no_wrong_frames() {
-    let Some(profiler) = profiler() else { return };
+    let Some(_) = profiler() else { return };
     let calls = calls(&std::fs::read_to_string(workload("python_moving.py")).unwrap());
     let extended: Vec<_> = versions().into_iter().filter(|python| python.extension.is_some()).collect();
     for_each(&extended, |python| {
-        let (compared, equal, gaps) = killed(&profiler, python, &calls);
+        let (compared, equal, gaps) = killed(python, &calls);
         row(&python.name, "killed", 1, compared, equal, gaps);
         assert!(equal > 20, "{}: {equal} equal of {compared}", python.name);
     });
@@ -88,7 +87,7 @@ fn stayed(stacks: &Stacks) -> BTreeSet<u8> {
 
 #[test]
 fn exec_into_another_interpreter_shows_the_frames_of_each() {
-    let Some(profiler) = profiler() else { return };
+    let Some(_) = profiler() else { return };
     let versions = versions();
     let of = |minor: u8| versions.iter().find(|python| python.minor == minor);
     for (before, after) in [(9, 13), (13, 9), (11, 15), (14, 11)] {
@@ -101,12 +100,12 @@ fn exec_into_another_interpreter_shows_the_frames_of_each() {
         let mut target = Target::start(before, &arguments);
         target.lines_until_ready();
         let recording = Recording::start(&target.pid().to_string(), &["--freq", "199"]);
-        let seen = |file: &str| stayed(&stacks(&profiler, file, "python"));
+        let seen = |file: &str| stayed(&stacks(file, "python"));
         recording.wait_until(|file| seen(file).contains(&before.minor));
         file.write_all_at(&[1], 0).unwrap();
         recording.wait_until(|file| seen(file).contains(&after.minor));
         let (_folder, recorded) = recording.end();
-        let stacks = stacks(&profiler, &recorded, "python");
+        let stacks = stacks(&recorded, "python");
         let seen = stayed(&stacks);
         let all = total(&stacks);
         let gaps = stacks.iter().filter(|(frames, _)| labelled(frames)).map(|(_, count)| count).sum();
@@ -117,7 +116,7 @@ fn exec_into_another_interpreter_shows_the_frames_of_each() {
 
 #[test]
 fn each_interpreter_version_in_a_process_tree_is_read_correctly() {
-    let Some(profiler) = profiler() else { return };
+    let Some(_) = profiler() else { return };
     let versions = versions();
     let Some(parent) = versions.first() else { return };
     let children: Vec<_> = versions.iter().skip(1).map(|python| python.path.to_str().unwrap()).collect();
@@ -126,7 +125,7 @@ fn each_interpreter_version_in_a_process_tree_is_read_correctly() {
     target.lines_until_ready();
     let expect: BTreeSet<u8> = versions.iter().map(|python| python.minor).collect();
     let is_enough = |stacks: &Stacks| stayed(stacks) == expect && total(stacks) > 500;
-    let stacks = captured(&profiler, target.pid(), 199, ("python", &[]), is_enough);
+    let stacks = captured(target.pid(), 199, ("python", &[]), is_enough);
     let all = total(&stacks);
     let gaps = stacks.iter().filter(|(frames, _)| labelled(frames)).map(|(_, count)| count).sum();
     row(&parent.name, "one tree of processes", expect.len(), all, all - gaps, gaps);

@@ -5,7 +5,6 @@
 //! evaluation off would show a Python frame behind the wrong C function.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use crate::support::{
     Python, Stacks, Target, WITHOUT_NATIVE, broken, captured, for_each, profiler, programs, row, total,
@@ -57,14 +56,14 @@ pub(crate) fn wrong(frames: &[String], calls: &Calls) -> Option<String> {
     frames.windows(2).any(opcode).then(|| "an opcode is shown".to_owned())
 }
 
-fn check(profiler: &Path, python: &Python, calls: &Calls) {
+fn check(python: &Python, calls: &Calls) {
     let program = workload("python_moving.py");
     let mut target = Target::start(python, &[&program]);
     target.lines_until_ready();
     let is_enough = |stacks: &Stacks| total(stacks) > 2000;
-    let whole = captured(profiler, target.pid(), 1999, ("full", &[]), is_enough);
+    let whole = captured(target.pid(), 1999, ("full", &[]), is_enough);
     check_stacks(&whole, python, "moving", calls);
-    let without_native = captured(profiler, target.pid(), 1999, ("full", &WITHOUT_NATIVE), is_enough);
+    let without_native = captured(target.pid(), 1999, ("full", &WITHOUT_NATIVE), is_enough);
     let python_alone = calls.iter().map(|(line, (callees, _))| (*line, (callees.clone(), None))).collect();
     check_stacks(&without_native, python, "moving, without native", &python_alone);
 }
@@ -105,11 +104,11 @@ fn check_stacks(stacks: &Stacks, python: &Python, what: &str, calls: &Calls) {
 
 #[test]
 fn short_lived_frames_appear_below_the_c_function_calling_them() {
-    let Some(profiler) = profiler() else { return };
+    let Some(_) = profiler() else { return };
     let calls = calls(&std::fs::read_to_string(workload("python_moving.py")).unwrap());
     assert!(calls.len() >= 10);
     for_each(&programs(), |python| match &python.extension {
-        Some(_) => check(&profiler, python, &calls),
+        Some(_) => check(python, &calls),
         None => println!("skipped: {} has no headers to build the extension with", python.name),
     });
 }

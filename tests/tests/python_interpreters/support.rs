@@ -11,6 +11,7 @@ use deepctx_symbolizer::memory::TargetMemory;
 use deepctx_symbolizer::python::{Interpreter, PythonSymbols, locate_process};
 use serde_json::Value;
 
+use crate::cli_support::folded;
 use crate::cli_support::recording::record_until;
 
 /// An interpreter that is installed here.
@@ -149,13 +150,6 @@ fn find_profiler() -> Result<PathBuf, String> {
     Ok(path)
 }
 
-fn run(profiler: &Path, arguments: &[&str]) -> String {
-    let output = Command::new(profiler).args(arguments).output().unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{arguments:?}: {error}");
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// Stacks root first, without the process, and how often each was seen.
 pub(crate) type Stacks = Vec<(Vec<String>, u64)>;
 
@@ -170,7 +164,6 @@ pub(crate) const WITHOUT_NATIVE: [&str; 4] = ["--context", "python,kernel", "--p
 /// Captures a process until its stacks are enough.
 #[track_caller]
 pub(crate) fn captured(
-    profiler: &Path,
     pid: u32,
     frequency: u32,
     (view, options): (&str, &[&str]),
@@ -178,15 +171,13 @@ pub(crate) fn captured(
 ) -> Stacks {
     let frequency = frequency.to_string();
     let options = [&["--freq", &frequency], options].concat();
-    let (_folder, file) =
-        record_until(&pid.to_string(), &options, |file| enough(&stacks(profiler, file, view)));
-    stacks(profiler, &file, view)
+    let (_folder, file) = record_until(&pid.to_string(), &options, |file| enough(&stacks(file, view)));
+    stacks(&file, view)
 }
 
 /// The stacks of a profile.
-pub(crate) fn stacks(profiler: &Path, profile: &str, view: &str) -> Stacks {
-    let format = ["--format", "folded", "--view", view, "--lines", "--metric", "samples", "-o", "-"];
-    let stacks = run(profiler, &[&["export", profile][..], &format].concat());
+pub(crate) fn stacks(profile: &str, view: &str) -> Stacks {
+    let stacks = folded(profile, "samples", &["--view", view, "--lines"]);
     let parse = |line: &str| {
         let (stack, count) = line.rsplit_once(' ').unwrap();
         (stack.split(';').skip(1).map(str::to_owned).collect(), count.parse().unwrap())
