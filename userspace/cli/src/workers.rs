@@ -20,8 +20,8 @@ const MEMORY_READER: &str = "memory-reader";
 const TABLE_BUILDER: &str = "table-builder";
 const SYMBOL_READER: &str = "symbol-reader";
 const GPU_READER: &str = "gpu-reader";
-/// Where the dynamic loader looks for libraries first. Where whoever starts this program must not choose that (set-user-id
-/// programs, those with capabilities of their own), the loader has taken it out of the environment.
+/// Where the dynamic loader looks for libraries first. Where whoever starts this program must not choose that
+/// (set-user-id programs, those with capabilities of their own), the loader has taken it out of the environment.
 const LIBRARY_FOLDERS: &str = "LD_LIBRARY_PATH";
 
 /// What a worker does until the profiler that started it ends.

@@ -176,7 +176,8 @@ fn begin(functions: &NvmlLib) -> Result<u32, Code> {
     Ok(count)
 }
 
-/// What kept the library from beginning: it says the same of a driver that is not loaded and of one that it may not ask.
+/// What kept the library from beginning: it says the same of a driver that is not loaded and of one that it may not
+/// ask.
 fn why_not(code: Code) -> Refusal {
     match access(CONTROL, Access::READ_OK | Access::WRITE_OK) {
         Err(Errno::ACCESS | Errno::PERM) => Refusal::NoAccess,

@@ -115,7 +115,8 @@ impl GpuCounters {
 
 static LAUNCH: OnceLock<Launch> = OnceLock::new();
 
-/// From now on, captures ask GPUs by processes that `launch` starts and that call [`serve`]. Only the first call counts.
+/// From now on, captures ask GPUs by processes that `launch` starts and that call [`serve`]. Only the first call
+/// counts.
 pub fn install(launch: Launch) {
     LAUNCH.get_or_init(|| launch);
 }
