@@ -54,10 +54,25 @@ impl Ended {
 
     /// Files that the manifest does not list.
     fn unlisted(&self) -> Vec<String> {
+        self.files().1
+    }
+
+    /// The same without those that a later file of their table replaced. They stay where an `fsync` failed: whether the
+    /// manifest without them is on disk is not known then.
+    fn left_over(&self) -> Vec<String> {
+        let (listed, mut unlisted) = self.files();
+        let table = |name: &str| name.split_once('-').map(|(table, _)| table.to_owned());
+        let replaces = |later: &String, name: &String| table(later) == table(name) && later > name;
+        unlisted.retain(|name| !listed.iter().any(|later| replaces(later, name)));
+        unlisted
+    }
+
+    /// Files that the manifest lists, and others.
+    fn files(&self) -> (Vec<String>, Vec<String>) {
         let manifest = fs::read_to_string(self.profile.join("manifest.json")).unwrap();
-        let names =
-            fs::read_dir(&self.profile).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name != "manifest.json" && !manifest.contains(name.as_str())).collect()
+        let names = fs::read_dir(&self.profile).unwrap().map(|file| file.unwrap().file_name());
+        let names = names.map(|name| name.into_string().unwrap()).filter(|name| name != "manifest.json");
+        names.partition(|name| manifest.contains(name.as_str()))
     }
 }
 
@@ -131,7 +146,7 @@ fn a_failing_disk_keeps_what_was_flushed() {
             ended.said
         );
         assert!(ended.samples(When::Running) > 0, "{fault}: {}", ended.said);
-        assert_eq!(ended.unlisted(), Vec::<String>::new(), "{fault}");
+        assert_eq!(ended.left_over(), Vec::<String>::new(), "{fault}");
         let report = run(&["report", ended.profile.to_str().unwrap()]);
         assert!(stderr(&report).contains("did not end well"), "{fault}: {}", stderr(&report));
     }

@@ -4,6 +4,7 @@
 //! Does not: test.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -200,13 +201,23 @@ pub(crate) fn record_until(
     })
 }
 
-/// Nobody else of this program records meanwhile.
+/// Nobody else listens to the collector until it is dropped, in this program or in another one.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    _in_this_program: MutexGuard<'static, ()>,
+    _file: File,
+}
+
+/// Waits until nobody else listens.
 ///
 /// A collector counts its listeners, in every process that has the same file: who comes in the moment in which another
-/// one goes is noticed up to a second late, and these tests are exact.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
+/// one goes is noticed up to a second late, and these tests are exact. Programs of several groups run side by side.
+pub(crate) fn alone() -> Alone {
     static ONE_LISTENS: Mutex<()> = Mutex::new(());
-    ONE_LISTENS.lock().unwrap_or_else(PoisonError::into_inner)
+    let in_this_program = ONE_LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = File::create(built().with_file_name("sim").join("one-listens.lock")).unwrap();
+    file.lock().unwrap();
+    Alone { _in_this_program: in_this_program, _file: file }
 }
 
 /// Records the command from its start to its end; its input is open until something is over.

@@ -42,6 +42,7 @@ fn triton_kernel_appears_below_its_python_function() {
     const PROGRAM: &str = "triton_kernels.py";
     let Some(mut command) = with_triton(PROGRAM).filter(|_| crate::simulated::is_built()) else { return };
     let folder = tempfile::tempdir().unwrap();
+    let _alone = crate::simulated::alone();
     let setting = Setting { libraries: "cuda13", collector: true, ..Setting::default() };
     command.envs(setting.variables(&folder.path().join("device.tsv")));
     command.env("TRITON_HOME", folder.path()).env_remove("TRITON_CACHE_DIR");

@@ -130,8 +130,9 @@ pub(super) fn against_hta(ours: &Value, hta: &Value) -> Vec<Row> {
 
 fn row(analysis: &'static str, ours: f64, hta: Option<f64>, why: &'static str) -> Row {
     let show = |figure: f64| if figure.fract() == 0.0 { format!("{figure}") } else { format!("{figure:.3}") };
-    // HTA's figures have four decimals at most, of microseconds or percent.
-    let same = hta.is_some_and(|hta| (hta - ours).abs() <= 0.006_f64.max(ours.abs() * 1e-6));
+    // HTA's percentages have two decimals, its times are whole microseconds where the trace's are.
+    let rounding = if analysis.ends_with(", ms") { 0.000_6_f64 } else { 0.006 };
+    let same = hta.is_some_and(|hta| (hta - ours).abs() <= rounding.max(ours.abs() * 1e-6));
     let why = if same { "" } else { why };
     Row { analysis, ours: show(ours), hta: hta.map_or_else(|| "–".to_owned(), show), why }
 }
