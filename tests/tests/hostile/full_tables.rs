@@ -75,7 +75,10 @@ fn whoever_fills_the_sites_leaves_probes_for_others() {
     flooding.args(["-c", load]).arg(folder.path()).arg(copies.to_string()).stdout(Stdio::piped());
     let mut theirs = Theirs::start(&mut flooding);
     theirs.wait_for_line("ready");
-    let launch = "import ctypes, sys, time; input(); d = ctypes.CDLL(sys.argv[1])\n\
+    // It spins until it may begin: what is missing is written with samples, and there are none without it.
+    let launch = "import ctypes, select, sys, time\n\
+        while not select.select([sys.stdin], [], [], 0)[0]: pass\n\
+        d = ctypes.CDLL(sys.argv[1])\n\
         while True: d.cuLaunchKernel(*[0] * 11); time.sleep(0.01)";
     let mut late = Command::new("python3");
     late.args(["-c", launch]).arg(folder.path().join(copies.to_string()).join("libcuda.so.1"));
