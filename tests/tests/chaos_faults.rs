@@ -16,7 +16,7 @@ use deepctx_profile::ledger::When;
 /// such as `fsync:error=EIO:when=3`. Calls are counted in each thread: the main thread creates the profile, another one
 /// flushes it. It ends with the program, once that happened and there are so many samples.
 fn recorded_with(fault: &str, samples: u64) -> Ended {
-    let busy = Busy::of(Command::new("python3").args(["-c", "def hot():\n while True: pass\nhot()"]));
+    let busy = Busy::python();
     let folder = tempfile::tempdir().unwrap();
     let (profile, calls) = (folder.path().join("run.dctx"), folder.path().join("calls"));
     let mut strace = Command::new("strace");

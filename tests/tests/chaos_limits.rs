@@ -26,16 +26,12 @@ fn place() -> (tempfile::TempDir, String) {
     (folder, path)
 }
 
-fn spinning() -> Busy {
-    Busy::of(Command::new("python3").args(["-c", "def hot():\n while True: pass\nhot()"]))
-}
-
 #[test]
 fn a_file_that_may_not_grow_ends_a_recording() {
     if !can_capture() {
         return;
     }
-    let (busy, (_folder, path)) = (spinning(), place());
+    let (busy, (_folder, path)) = (Busy::python(), place());
     let record = ["record", "--pid", &busy.pid(), "-d", "3s", "--flush", "1s", "-o", &path];
     let recorded = limited("--fsize=2048", &record);
     let said = stderr(&recorded);
@@ -51,7 +47,7 @@ fn too_few_open_files_are_reported() {
     if !can_capture() {
         return;
     }
-    let (busy, (_folder, path)) = (spinning(), place());
+    let (busy, (_folder, path)) = (Busy::python(), place());
     // With some more, samples would be possible and their probes would not: a capture is whole or says why not.
     for limit in ["20", "40", "96", "100", "250"] {
         let recorded =
@@ -69,7 +65,7 @@ fn the_least_number_of_open_files_is_enough() {
     if !can_capture() {
         return;
     }
-    let (busy, (_folder, path)) = (spinning(), place());
+    let (busy, (_folder, path)) = (Busy::python(), place());
     // The error names the number.
     let refused = stderr(&limited("--nofile=40", &["record", "--pid", &busy.pid(), "-d", "2s", "-o", &path]));
     let least = refused.split("takes ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or(&refused);
@@ -89,7 +85,7 @@ fn too_little_address_space_is_reported() {
     if !can_capture() {
         return;
     }
-    let (busy, (_folder, path)) = (spinning(), place());
+    let (busy, (_folder, path)) = (Busy::python(), place());
     let recorded = limited("--as=300000000", &["record", "--pid", &busy.pid(), "-d", "2s", "-o", &path]);
     let said = stderr(&recorded);
     assert_eq!(recorded.status.code(), Some(2), "{said}");
@@ -102,7 +98,7 @@ fn workers_live_with_lower_limits_than_their_own() {
     if !can_capture() {
         return;
     }
-    let busy = spinning();
+    let busy = Busy::python();
     // Less than a symbol reader sets itself, and far more than it takes.
     let mut command = Command::new("prlimit");
     let command = program_under(command.arg("--as=100000000000"));
@@ -119,7 +115,7 @@ fn a_profiler_that_stood_still_goes_on() {
     if !can_capture() {
         return;
     }
-    let busy = spinning();
+    let busy = Busy::python();
     let recording = Recording::start(&busy.pid(), &[]);
     recording.wait_until(|file| sample_count(file) > 0);
     recording.signal("STOP");

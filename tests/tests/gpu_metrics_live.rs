@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use cli_support::{Busy, can_capture, expect_code, program, stderr};
+use cli_support::{Busy, can_capture, expect_code, gap_count, program, stderr};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
@@ -111,11 +111,6 @@ impl Recorded {
         for metric in [Metric::GpuBusyTime, Metric::GpuPowerMilliwatts, Metric::MemoryTotalBytes] {
             assert_eq!(self.profile.tree.total(metric), Cell::EMPTY, "{metric}: {self}");
         }
-    }
-
-    /// How often the ledger says this.
-    fn gaps(&self, reason: &str) -> u64 {
-        self.profile.ledger.rows().iter().filter(|row| row.reason == reason).map(|row| row.count).sum()
     }
 
     /// How often the capture said this.
@@ -234,7 +229,7 @@ fn a_reading_that_hangs_costs_gpus_alone() {
     let recorded = library.record(&["-d", "5s"]);
     // It is killed after two seconds, and asked once more.
     assert!(recorded.cell(FIRST, Metric::GpuBusyTime).count >= 2, "{recorded}");
-    assert!(recorded.gaps("gpu-reading-missing") > 0, "{recorded}");
+    assert!(gap_count(&recorded.profile, "gpu-reading-missing") > 0, "{recorded}");
     let all = recorded.cell("cpu 0", Metric::CpuBusyTime).count;
     assert!(all > 2 * recorded.cell(FIRST, Metric::GpuBusyTime).count, "{recorded}");
     library.is_gone();

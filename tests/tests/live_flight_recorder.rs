@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cli_support::recording::wait_for;
-use cli_support::{Busy, can_capture, expect_code, program};
+use cli_support::{Busy, can_capture, expect_code, program, signal};
 use deepctx_profile::ledger::{Stage, When};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Kept, Profile};
@@ -36,8 +36,7 @@ impl Recorder {
     }
 
     fn signal(&self, name: &str) {
-        let kill = Command::new("kill").args(["-s", name, &self.0.id().to_string()]).status().unwrap();
-        assert!(kill.success());
+        signal(&self.0.id().to_string(), name);
     }
 
     /// Ends it; what it said.

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use deepctx_profile::profile::Profile;
+
 /// The binary of this checkout, built as the tests are.
 pub(crate) fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
@@ -71,6 +73,11 @@ impl Busy {
         Self(Command::new("sh").args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
     }
 
+    /// A Python program with a frame that stays.
+    pub(crate) fn python() -> Self {
+        Self::of(Command::new("python3").args(["-c", "def hot():\n while True: pass\nhot()"]))
+    }
+
     /// Whether it has not ended.
     pub(crate) fn lives(&self) -> bool {
         lives(&self.pid())
@@ -96,6 +103,17 @@ impl Drop for Busy {
 /// Whether a process has not ended.
 pub(crate) fn lives(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// Sends a signal to a process, by its name.
+#[track_caller]
+pub(crate) fn signal(pid: &str, name: &str) {
+    assert!(Command::new("kill").args(["-s", name, pid]).status().unwrap().success(), "SIG{name} to {pid}");
+}
+
+/// How often a ledger says this.
+pub(crate) fn gap_count(profile: &Profile, reason: &str) -> u64 {
+    profile.ledger.rows().iter().filter(|row| row.reason == reason).map(|row| row.count).sum()
 }
 
 /// Ticks per second in `/proc`.

@@ -11,12 +11,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use super::{lives, program};
+use super::{lives, program, signal};
 
 /// After this a condition counts as one that never comes true: many times what the slowest takes on an idle machine.
 pub(crate) const LONGEST: Duration = Duration::from_secs(600);
 /// Between two looks at a growing profile, which has a flush as often.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Between two looks at something that costs little.
 const GLANCE_EVERY: Duration = Duration::from_millis(20);
 
@@ -27,7 +27,7 @@ pub(crate) fn wait_for(what: &str, there: impl FnMut() -> bool) {
 }
 
 /// Looks again and again; whether it came.
-fn comes(longest: Duration, every: Duration, mut there: impl FnMut() -> bool) -> bool {
+pub(crate) fn comes(longest: Duration, every: Duration, mut there: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + longest;
     while !there() {
         if Instant::now() >= deadline {
@@ -143,8 +143,7 @@ impl Recording {
 
     #[track_caller]
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.pid()]).status().unwrap();
-        assert!(sent.success(), "{}", self.said());
+        signal(&self.pid(), name);
     }
 
     /// Waits for its end, which something else brings about. A command that it records has its input, which is closed.

@@ -15,10 +15,9 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use crate::cli_support::recording::LONGEST;
-use crate::cli_support::{program, stderr, stdout};
+use crate::cli_support::recording::{LONGEST, LOOK_EVERY, comes};
+use crate::cli_support::{program, signal, stderr, stdout};
 
 /// Where a page is followed, and how.
 #[derive(Default)]
@@ -79,17 +78,13 @@ impl Reader<'_> {
         let (mut process, line) = self.process("exec ", command);
         let mut recording = process.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let manifest = self.folder.unwrap().join("run.dctx/manifest.json");
-        let deadline = Instant::now() + LONGEST;
-        // Not every command on a page goes well, and before the first flush there is nothing to open.
-        while recording.try_wait().unwrap().is_none()
-            && Instant::now() < deadline
-            && !(manifest.exists() && is_enough())
-        {
-            std::thread::sleep(Duration::from_secs(1));
-        }
+        // Not every command on a page goes well, and before the first flush there is nothing to open. What never comes
+        // is missing in what is said.
+        comes(LONGEST, LOOK_EVERY, || {
+            recording.try_wait().unwrap().is_some() || (manifest.exists() && is_enough())
+        });
         if recording.try_wait().unwrap().is_none() {
-            let pid = recording.id().to_string();
-            assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+            signal(&recording.id().to_string(), "INT");
         }
         let output = recording.wait_with_output().unwrap();
         format!("$ {line}\n{}{}", stderr(&output), stdout(&output))

@@ -15,9 +15,9 @@ use deepctx_events::Family;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 
-use super::cli_support::can_capture;
 use super::cli_support::recording::{Ended, Recording};
-use super::{OTHER, Theirs, compiled_workload, complete_share, gap_count, open_folder};
+use super::cli_support::{can_capture, gap_count};
+use super::{OTHER, Theirs, compiled_workload, complete_share, open_folder};
 
 /// All of them have half as many mappings again as there is room for.
 const PROCESSES: &str = "48";

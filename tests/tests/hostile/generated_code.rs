@@ -6,8 +6,8 @@
 use std::process::{Command, Stdio};
 
 use super::cli_support::recording::{Ended, Recording, wait_for};
-use super::cli_support::{Busy, TICKS, can_capture, folded, lives, ticks};
-use super::{Theirs, compiled_workload, gap_count, open_folder};
+use super::cli_support::{Busy, TICKS, can_capture, folded, gap_count, lives, ticks};
+use super::{Theirs, compiled_workload, open_folder};
 
 /// Looking at all of it takes ten times as long.
 const MAPPINGS: &str = "24";

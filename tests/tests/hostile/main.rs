@@ -27,8 +27,6 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use deepctx_profile::profile::Profile;
-
 /// `nobody`, who owns nothing that others need.
 const OTHER: u32 = 65534;
 
@@ -61,12 +59,6 @@ fn complete_share(said: &str) -> f64 {
     let share = said.split(" % of stacks complete").next().and_then(|before| before.rsplit(' ').next());
     share.and_then(|share| share.parse().ok()).unwrap_or_else(|| panic!("no share: {said}"))
 }
-
-/// How often the ledger of a profile says this.
-fn gap_count(profile: &Profile, reason: &str) -> u64 {
-    profile.ledger.rows().iter().filter(|row| row.reason == reason).map(|row| row.count).sum()
-}
-
 /// A process of the other user; killed when the test ends.
 struct Theirs(Child);
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::cli_support::recording::wait_for;
-use super::cli_support::{Busy, can_capture, expect_code, program, run, stderr};
+use super::cli_support::{Busy, can_capture, expect_code, program, run, signal, stderr};
 use super::{Theirs, open_folder, others_folder};
 
 /// Moves the profile after a flush, and puts a folder of links into its place: under every name that a flush, a merge
@@ -90,8 +90,7 @@ fn record_meanwhile(folder: &Path, theirs: &Path, more: &[&str]) -> (Option<i32>
         let before = fs::metadata(&manifest).unwrap().ino();
         wait_for("a flush", || fs::metadata(&manifest).is_ok_and(|is| is.ino() != before));
     }
-    let interrupted = Command::new("kill").args(["-INT", &recording.id().to_string()]).status().unwrap();
-    assert!(interrupted.success());
+    signal(&recording.id().to_string(), "INT");
     let recorded = recording.wait_with_output().unwrap();
     assert!(is_unharmed(&victim), "{}", stderr(&recorded));
     (recorded.status.code(), stderr(&recorded))

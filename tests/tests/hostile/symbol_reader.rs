@@ -8,8 +8,8 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::cli_support::{can_capture, folded, program};
-use super::worker_support::{compiled, is_gone, recorded_while_killing, signal, worker_of};
+use super::cli_support::{can_capture, folded, program, signal};
+use super::worker_support::{compiled, is_gone, recorded_while_killing, worker_of};
 use super::{OTHER, open_folder};
 
 #[test]
@@ -45,7 +45,7 @@ fn a_silent_symbol_reader_costs_that_file_only() {
         fs::read_to_string(process.join("maps")).is_ok_and(|maps| maps.contains("/their_spin"))
     };
     let reader = worker_of(&recording, "symbol-reader", maps_theirs);
-    signal(&reader, "-STOP");
+    signal(&reader, "STOP");
     fs::write(&go, "").unwrap();
 
     assert!(recording.wait().unwrap().success());

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::cli_support::program;
+use super::cli_support::{program, signal};
 
 /// Its functions are on every stack, each for so much of its own time; the program that it starts is another file.
 const SOURCE: &str = "
@@ -57,7 +57,7 @@ pub(super) fn recorded_while_killing(worker: &str, folder: &Path) -> PathBuf {
 
     let pid = worker_of(&recording, worker, |_| true);
     is_without_privileges(&pid);
-    signal(&pid, "-9");
+    signal(&pid, "KILL");
     fs::write(&go, "").unwrap();
 
     assert!(recording.wait().unwrap().success());
@@ -104,9 +104,4 @@ pub(super) fn is_gone(pid: &str) {
         assert!(began.elapsed() < PATIENCE, "{pid} was left behind");
         std::thread::yield_now();
     }
-}
-
-/// Sends a signal.
-pub(super) fn signal(pid: &str, signal: &str) {
-    assert!(Command::new("kill").args([signal, pid]).status().unwrap().success());
 }

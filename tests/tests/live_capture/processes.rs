@@ -6,6 +6,7 @@ use std::process::Command;
 use deepctx_common::end::WalkEnd;
 use deepctx_common::record::kind;
 
+use crate::cli_support::signal;
 use crate::support::{Target, can_capture, capture_until, compile, has_program, options, workload};
 
 #[test]
@@ -26,8 +27,7 @@ fn children_are_followed_through_fork_and_exec() {
         let child = c.events.iter().find(|e| e.header.kind == kind::FORK && e.parent == pid);
         // It runs until there is enough of it.
         if let Some(child) = child.filter(|child| !is_killed && c.of(child.pid).count() > 500) {
-            let kill = Command::new("kill").arg(child.pid.to_string()).status().unwrap();
-            assert!(kill.success());
+            signal(&child.pid.to_string(), "TERM");
             is_killed = true;
         }
         c.events.iter().any(|e| e.header.kind == kind::EXIT && e.pid == pid)

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::support::{Python, Stacks, Target, captured, profiler, programs, pythons, row, total, workload};
+use crate::cli_support::can_capture;
+use crate::support::{Python, Stacks, Target, captured, programs, pythons, row, total, workload};
 use deepctx_symbolizer::python::task_fields::PublishedOffsets;
 
 /// The oldest `3.n` whose tasks are read.
@@ -87,7 +88,9 @@ impl<'e> Seen<'e> {
 
 #[test]
 fn await_chain_matches_the_one_the_program_recorded() {
-    let Some(_) = profiler() else { return };
+    if !can_capture() {
+        return;
+    }
     for python in programs().iter().filter(|python| python.minor >= OLDEST_MINOR) {
         check(python);
     }
@@ -114,7 +117,9 @@ fn published_asyncio_offsets_are_found_and_match_the_table() {
 
 #[test]
 fn task_is_not_named_after_another_that_replaced_it() {
-    let Some(_) = profiler() else { return };
+    if !can_capture() {
+        return;
+    }
     for python in programs().iter().filter(|python| python.minor >= OLDEST_MINOR) {
         let mut target = Target::start(python, &[&workload("python_async_turns.py")]);
         target.lines_until_ready();
@@ -161,7 +166,9 @@ async def main():
     await task
 asyncio.run(main())
 ";
-    let Some(_) = profiler() else { return };
+    if !can_capture() {
+        return;
+    }
     let newest = programs().into_iter().rfind(|python| python.minor >= OLDEST_MINOR);
     let Some(python) = newest else { return };
     let mut target = Target::start(&python, &["-c", PROGRAM]);

@@ -1,10 +1,9 @@
 //! Dumps of running programs, against the chains that the program itself recorded.
 
-use std::process::Command;
-
 use serde_json::Value;
 
-use crate::support::{chains, for_each, profiler, programs};
+use crate::cli_support::{can_capture, expect_code};
+use crate::support::{chains, for_each, programs};
 
 /// (name, file, line) of a frame.
 type FrameLine = (String, String, u64);
@@ -43,14 +42,14 @@ fn is_labelled(thread: &Value) -> bool {
 /// Nothing is stopped: most threads wait for the lock of the interpreter, one runs, some sleep.
 #[test]
 fn a_dump_shows_threads_as_the_program_itself_does() {
-    let Some(profiler) = profiler() else { return };
+    if !can_capture() {
+        return;
+    }
     for_each(&programs(), |python| {
         let (target, scenarios) = chains(python);
         let pid = target.pid().to_string();
-        let output =
-            Command::new(&profiler).args(["dump", "--pid", &pid, "--format", "json"]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let dump: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let dump = expect_code(0, &["dump", "--pid", &pid, "--format", "json"]);
+        let dump: Value = serde_json::from_str(&dump).unwrap();
         let threads = dump["processes"][0]["threads"].as_array().unwrap();
         let (mut equal, mut labelled) = (0, 0);
         for scenario in scenarios.iter().filter(|scenario| scenario["tid"] != 0) {

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 
+use crate::cli_support::can_capture;
 use crate::cli_support::recording::Recording;
 use crate::moving::{Calls, calls, wrong};
 use crate::support::{
-    Python, Stacks, Target, broken, captured, for_each, labelled, profiler, pythons, row, stacks, total,
-    workload,
+    Python, Stacks, Target, broken, captured, for_each, labelled, pythons, row, stacks, total, workload,
 };
 
 /// One interpreter of each version.
@@ -54,7 +54,9 @@ fn killed(python: &Python, calls: &Calls) -> (u64, u64, u64) {
 
 #[test]
 fn interpreter_killed_during_a_walk_leaves_no_wrong_frames() {
-    let Some(_) = profiler() else { return };
+    if !can_capture() {
+        return;
+    }
     let calls = calls(&std::fs::read_to_string(workload("python_moving.py")).unwrap());
     let extended: Vec<_> = versions().into_iter().filter(|python| python.extension.is_some()).collect();
     for_each(&extended, |python| {
@@ -87,7 +89,9 @@ fn stayed(stacks: &Stacks) -> BTreeSet<u8> {
 
 #[test]
 fn exec_into_another_interpreter_shows_the_frames_of_each() {
-    let Some(_) = profiler() else { return };
+    if !can_capture() {
+        return;
+    }
     let versions = versions();
     let of = |minor: u8| versions.iter().find(|python| python.minor == minor);
     for (before, after) in [(9, 13), (13, 9), (11, 15), (14, 11)] {
@@ -116,7 +120,9 @@ fn exec_into_another_interpreter_shows_the_frames_of_each() {
 
 #[test]
 fn each_interpreter_version_in_a_process_tree_is_read_correctly() {
-    let Some(_) = profiler() else { return };
+    if !can_capture() {
+        return;
+    }
     let versions = versions();
     let Some(parent) = versions.first() else { return };
     let children: Vec<_> = versions.iter().skip(1).map(|python| python.path.to_str().unwrap()).collect();

@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::cli_support::can_capture;
 use crate::support::{
-    Python, Stacks, Target, WITHOUT_NATIVE, broken, captured, for_each, profiler, programs, row, total,
-    workload,
+    Python, Stacks, Target, WITHOUT_NATIVE, broken, captured, for_each, programs, row, total, workload,
 };
 
 /// Line → callees, and the C function between.
@@ -104,7 +104,9 @@ fn check_stacks(stacks: &Stacks, python: &Python, what: &str, calls: &Calls) {
 
 #[test]
 fn short_lived_frames_appear_below_the_c_function_calling_them() {
-    let Some(_) = profiler() else { return };
+    if !can_capture() {
+        return;
+    }
     let calls = calls(&std::fs::read_to_string(workload("python_moving.py")).unwrap());
     assert!(calls.len() >= 10);
     for_each(&programs(), |python| match &python.extension {

@@ -1,6 +1,7 @@
 //! Code objects that are freed, and others at the same address: functions are not shown under each other's names.
 
-use crate::support::{Stacks, Target, captured, for_each, profiler, programs, row, total, workload};
+use crate::cli_support::can_capture;
+use crate::support::{Stacks, Target, captured, for_each, programs, row, total, workload};
 
 /// Function of a Python frame of the program, with the number in its name.
 fn numbered(frame: &str, file: &str, prefix: &str) -> Option<u32> {
@@ -9,7 +10,9 @@ fn numbered(frame: &str, file: &str, prefix: &str) -> Option<u32> {
 
 #[test]
 fn function_is_not_named_after_another_reusing_its_address() {
-    let Some(_) = profiler() else { return };
+    if !can_capture() {
+        return;
+    }
     for_each(&programs(), |python| {
         let program = workload("python_reuse.py");
         let mut target = Target::start(python, &[&program]);

@@ -11,8 +11,8 @@ use deepctx_symbolizer::memory::TargetMemory;
 use deepctx_symbolizer::python::{Interpreter, PythonSymbols, locate_process};
 use serde_json::Value;
 
-use crate::cli_support::folded;
 use crate::cli_support::recording::record_until;
+use crate::cli_support::{folded, signal};
 
 /// An interpreter that is installed here.
 #[derive(Clone, Debug)]
@@ -123,33 +123,6 @@ pub(crate) fn workload(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(name).display().to_string()
 }
 
-/// The profiler that was built beside this test, if it can capture here; else says what is missing.
-pub(crate) fn profiler() -> Option<PathBuf> {
-    match find_profiler() {
-        Ok(path) => Some(path),
-        Err(missing) => {
-            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{missing}");
-            println!("skipped: {missing}");
-            None
-        }
-    }
-}
-
-fn find_profiler() -> Result<PathBuf, String> {
-    let test = std::env::current_exe().map_err(|error| error.to_string())?;
-    let folder = test.parent().and_then(Path::parent).ok_or("the test lies in no folder")?;
-    let path =
-        std::env::var_os("TEST_BINARY_DEEPCTX_BPF").map_or_else(|| folder.join("deepctx-bpf"), PathBuf::from);
-    if !path.exists() {
-        return Err(format!("{} is not built: cargo build -p deepctx-bpf", path.display()));
-    }
-    let user = Command::new("id").arg("-u").output().map_err(|error| error.to_string())?.stdout;
-    if user.trim_ascii() != b"0" {
-        return Err("needs root, to load programs into the kernel".to_owned());
-    }
-    Ok(path)
-}
-
 /// Stacks root first, without the process, and how often each was seen.
 pub(crate) type Stacks = Vec<(Vec<String>, u64)>;
 
@@ -247,7 +220,7 @@ impl Target {
     /// Stops every thread, as a debugger would.
     pub(crate) fn stop(&self) {
         let pid = self.pid().to_string();
-        assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+        signal(&pid, "STOP");
         let stopped = || {
             let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
             tasks.flatten().all(|task| {

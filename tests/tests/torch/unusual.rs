@@ -55,6 +55,11 @@ fn calls(program: &Path, rounds: u64, processes: u64, libraries: &[&PathBuf]) ->
     calls
 }
 
+/// Samples whose stack has this part.
+fn with(samples: &BTreeMap<String, u64>, part: &str) -> u64 {
+    samples.iter().filter(|(stack, _)| stack.contains(part)).map(|(_, count)| count).sum()
+}
+
 #[test]
 fn stripped_or_duplicate_libraries_and_forks_record_every_call() {
     const ROUNDS: u64 = 1000;
@@ -97,15 +102,12 @@ fn unknown_torch_version_only_leaves_the_backward_pass_in_place() {
     let options = ["-fomit-frame-pointer", "-pthread", &search, "-ltorch_cpu", "-Wl,-rpath,$ORIGIN"];
     compile("torch_backward.cpp", &options, &path.join("program"));
     let target = Target::start(&mut Command::new(path.join("program")));
-    let of = |samples: &BTreeMap<String, u64>, name: &str| -> u64 {
-        samples.iter().filter(|(stack, _)| stack.contains(name)).map(|(_, count)| count).sum()
-    };
     let options = ["--no-gpu", "-F", "499", "--context", "python,native", "--probe", "backward"];
     let recording = Recording::start(&target.pid(), &options);
     recording.wait_for("the backward pass stays where it runs");
     recording.wait_until(|file| {
         let samples = stacks(file, "samples");
-        of(&samples, "aten::index.Tensor") > 10 && of(&samples, "IndexBackward0") > 10
+        with(&samples, "aten::index.Tensor") > 10 && with(&samples, "IndexBackward0") > 10
     });
     let (_folder, file) = recording.end();
     let samples = stacks(&file, "samples");
@@ -158,13 +160,11 @@ fn python_without_torch_is_sampled_whatever_is_asked_of_torch() {
         "-F",
         "499",
     ];
-    let busy = |samples: &BTreeMap<String, u64>| -> u64 {
-        samples.iter().filter(|(stack, _)| stack.contains("busy")).map(|(_, count)| count).sum()
-    };
-    let (_folder, file) = record_until(&target.pid(), &options, |file| busy(&stacks(file, "samples")) > 500);
+    let (_folder, file) =
+        record_until(&target.pid(), &options, |file| with(&stacks(file, "samples"), "busy") > 500);
     let samples = stacks(&file, "samples");
     let all: u64 = samples.values().sum();
-    assert!(busy(&samples) * 10 >= all * 9, "{samples:?}");
+    assert!(with(&samples, "busy") * 10 >= all * 9, "{samples:?}");
     let framework = |stack: &String| stack.contains("aten::") || stack.contains("[operator");
     assert!(!samples.keys().any(framework), "{samples:?}");
 }

@@ -40,13 +40,13 @@ impl KernelCounters {
     pub(super) fn totals(&self) -> [u64; Counter::ALL.len()] {
         let mut totals = [0; Counter::ALL.len()];
         // What became of records is read before what came: of those that come meanwhile, none has an end yet.
-        let (came, became): (Vec<&Counter>, Vec<&Counter>) =
-            Counter::ALL.iter().partition(|counter| is_of_arrivals(**counter));
-        for counter in became.into_iter().chain(came) {
-            let key = u32::from(*counter as u8);
-            let values =
-                self.0.lookup_percpu(key.as_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
-            totals[*counter as usize] = values.iter().filter_map(|value| u64::read_from(value)).sum();
+        for arrivals in [false, true] {
+            for counter in Counter::ALL.iter().filter(|counter| is_of_arrivals(**counter) == arrivals) {
+                let key = u32::from(*counter as u8);
+                let values =
+                    self.0.lookup_percpu(key.as_bytes(), MapFlags::ANY).ok().flatten().unwrap_or_default();
+                totals[*counter as usize] = values.iter().filter_map(|value| u64::read_from(value)).sum();
+            }
         }
         totals
     }

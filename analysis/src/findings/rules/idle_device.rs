@@ -31,7 +31,10 @@ struct Busy {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let busy = if facts.has(Metric::GpuTime) { measured(facts) } else { as_drivers_say(facts) };
-    busy.map_or_else(|outcome| outcome, |busy| judge(&busy, values))
+    match busy {
+        Ok(busy) => judge(busy, values),
+        Err(outcome) => outcome,
+    }
 }
 
 /// From single activities.
@@ -74,8 +77,8 @@ fn as_drivers_say(facts: &Facts<'_>) -> Result<Busy, Outcome> {
     Ok(Busy { devices, percent: percent(busy.min(whole), whole), figure, datapoints: readings })
 }
 
-fn judge(busy: &Busy, values: &Values<'_>) -> Outcome {
-    let Busy { devices, percent, figure, datapoints } = *busy;
+fn judge(busy: Busy, values: &Values<'_>) -> Outcome {
+    let Busy { devices, percent, figure, datapoints } = busy;
     if percent >= values.get("min_busy_percent") {
         return Outcome::Healthy { datapoints };
     }

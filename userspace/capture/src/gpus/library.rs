@@ -16,15 +16,13 @@ use nvml_wrapper_sys::bindings::{
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
 
-use super::LIBRARY;
 use super::code::Code;
 use super::protocol::{Figure, GPUS_MAX, GpuReading, Readings, Refusal, uuid_of};
+use super::{CONTROL, LIBRARY};
 
 /// Folders that some systems keep the driver's libraries in and the dynamic loader does not look into by itself:
 /// Windows' subsystem for Linux, NixOS, and containers of Google's clusters. All of them are root's.
 const FOLDERS: [&str; 3] = ["/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/local/nvidia/lib64"];
-/// What the library opens first.
-const CONTROL: &str = "/dev/nvidiactl";
 
 /// Calls a function of the library if it has it: `Err` with its code when it fails.
 macro_rules! call {

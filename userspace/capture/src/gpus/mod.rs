@@ -40,9 +40,11 @@ use readers::{PATIENCE, Readers, Reading};
 
 /// The library, by the name that every driver installs it under.
 const LIBRARY: &str = "libnvidia-ml.so.1";
+/// What the library opens first.
+const CONTROL: &str = "/dev/nvidiactl";
 /// Each of them says that the machine has a GPU whose driver has the library: the driver's device, its folder, and what
 /// Windows gives its subsystem for Linux.
-const SIGNS: [&str; 3] = ["/dev/nvidiactl", "/proc/driver/nvidia", "/usr/lib/wsl/lib/libnvidia-ml.so.1"];
+const SIGNS: [&str; 3] = [CONTROL, "/proc/driver/nvidia", "/usr/lib/wsl/lib/libnvidia-ml.so.1"];
 /// GPUs whose failures are said one by one.
 const SAID_MAX: usize = 8;
 

@@ -9,6 +9,8 @@
 //!          u32 index, u32 code, u32 set of figures, 96 bytes of UUID, u64 for each figure
 //! ```
 
+use deepctx_symbolizer::elf::u32_at;
+
 use super::code::Code;
 
 /// A request for the readings of all GPUs.
@@ -182,11 +184,6 @@ impl Reply {
             _ => return None,
         }))
     }
-}
-
-/// A number of a message whose size is fixed.
-fn u32_at<const BYTES: usize>(bytes: &[u8; BYTES], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 #[cfg(test)]
