@@ -4,11 +4,11 @@
 //! check with the same words, and a skipped test must not look like a passed one. Does not: contain tests.
 //!
 //! All test programs are compiled once, for the whole workspace, by the linter where that is wanted too, and then run
-//! in two rows side by side: what is only compiled in one, the programs in the order of their groups in the other.
-//! Those of the frameworks and the emulated kernels come last, each in the row that is done first. An integration test
-//! file belongs to the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the
-//! privileged groups run as root. A test that cannot run here prints a line `skipped: REASON`, which is a failure where
-//! `CI` is `true`; only `skipped, no GPU: REASON` is excused there.
+//! in three rows side by side: what is only compiled in one, the programs in the order of their groups in another, and
+//! those that take minutes in the third, where each row that is done helps. An integration test file belongs to the
+//! group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the privileged groups run
+//! as root. A test that cannot run here prints a line `skipped: REASON`, which is a failure where `CI` is `true`; only
+//! `skipped, no GPU: REASON` is excused there.
 
 mod ended;
 mod outcome;
@@ -85,6 +85,9 @@ const GROUPS: &[Group] = &[
     scheduled("fuzz"),
 ];
 
+/// Groups whose programs run for minutes on two CPUs, longest first.
+const LONG: [&str; 3] = ["torch", "python", "jax"];
+
 /// Groups that run no test program of the workspace.
 const WITHOUT_PROGRAMS: [&str; 5] = ["style", "module", "ebpf", "aarch64", "fuzz"];
 
@@ -107,22 +110,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let mut outcomes = Vec::new();
     let compiled = compile(options, &mut outcomes);
-    // Most programs run their tests one after another: the other CPUs have time for the compiler, and then for the
-    // frameworks, whose tests look at nothing but the processes that they start.
-    let last = Mutex::new(compiled.as_ref().map(|built| last(built, options)).unwrap_or_default());
+    // Most programs run their tests one after another and sleep for half of the time: the CPUs have time for the
+    // compiler, and for programs whose tests look at nothing but the processes that they start.
+    let long = Mutex::new(compiled.as_ref().map(|built| long(built, options)).unwrap_or_default());
     std::thread::scope(|scope| {
         let beside = scope.spawn(|| {
             let built = compiled.as_ref().map(|(built, _)| built);
             let compiled_only = std::thread::scope(|low| low.spawn(|| compiled_only(options, built)).join());
             let mut outcomes = compiled_only.unwrap_or_else(resume);
-            outcomes.extend(taken(&last));
+            outcomes.extend(taken(&long));
             outcomes
         });
+        let longest_first = scope.spawn(|| taken(&long));
         if let Some((built, surroundings)) = &compiled {
             outcomes.extend(others(built, surroundings, options));
-            outcomes.extend(taken(&last));
+            outcomes.extend(taken(&long));
         }
-        outcomes.extend(beside.join().unwrap_or_else(resume));
+        outcomes
+            .extend([beside, longest_first].into_iter().flat_map(|row| row.join().unwrap_or_else(resume)));
     });
     if options.wants("fuzz") {
         outcomes.push(check("fuzz targets", || fuzz::run(&fuzz::Options::default())));
@@ -210,24 +215,26 @@ fn lower_priority() {
     }
 }
 
-/// What either row runs when it has nothing else to do.
+/// What any row runs when it has nothing else to do.
 type Job<'a> = Box<dyn FnOnce() -> Outcome + Send + 'a>;
 
-/// Runs these jobs, one after another, until none is left that the other row has not begun.
+/// Runs these jobs, one after another, until none is left that no row has begun.
 fn taken(jobs: &Mutex<VecDeque<Job<'_>>>) -> Vec<Outcome> {
     let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     std::iter::from_fn(next).map(|job| job()).collect()
 }
 
-/// The test programs of the wanted groups that want a framework, longest first, and guests of an emulator: apart from
-/// all that the others look at.
-fn last<'a>((built, surroundings): &'a (Built, Surroundings), options: &'a Options) -> VecDeque<Job<'a>> {
+/// The test programs of the wanted groups that take minutes, longest first, and guests of an emulator: apart from all
+/// that the others look at.
+fn long<'a>((built, surroundings): &'a (Built, Surroundings), options: &'a Options) -> VecDeque<Job<'a>> {
     let product = built.product.as_deref();
     let run = |program: &'a program::Program, release| -> Job<'a> {
         Box::new(move || program.run(product, surroundings, release, options.filter.as_deref()))
     };
     let mut jobs = VecDeque::new();
-    for program in built.tests.iter().filter(|program| program.is_of_framework()) {
+    let mut programs: Vec<_> = built.tests.iter().filter(|program| program.is_long()).collect();
+    programs.sort_by_key(|program| LONG.iter().position(|group| *group == program.group.name));
+    for program in programs {
         if program.group.name == "torch" && options.wants_any(&["torch", TORCH_OLDER]) {
             let releases = &surroundings.torch;
             jobs.extend(releases.iter().map(|release| run(program, Some(release))));
@@ -248,7 +255,7 @@ fn last<'a>((built, surroundings): &'a (Built, Surroundings), options: &'a Optio
 fn others(built: &Built, surroundings: &Surroundings, options: &Options) -> Vec<Outcome> {
     let product = built.product.as_deref();
     let wanted = built.tests.iter();
-    let wanted = wanted.filter(|program| !program.is_of_framework() && options.wants(program.group.name));
+    let wanted = wanted.filter(|program| !program.is_long() && options.wants(program.group.name));
     let mut outcomes: Vec<Outcome> =
         wanted.map(|program| program.run(product, surroundings, None, options.filter.as_deref())).collect();
     if options.wants("gpu") {

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::ended::Ended;
 use super::outcome::{Counts, Outcome, Skip, check, failures};
 use super::surroundings::Surroundings;
-use super::{GROUPS, Group, UNIT};
+use super::{GROUPS, Group, LONG, UNIT};
 use crate::{module, sh, workloads};
 
 /// Several times what the longest test program takes on two CPUs.
@@ -116,9 +116,9 @@ fn library_in(message: &serde_json::Value) -> Option<PathBuf> {
 }
 
 impl Program {
-    /// Whether it wants PyTorch or JAX.
-    pub(super) fn is_of_framework(&self) -> bool {
-        matches!(self.group.name, "torch" | "jax")
+    /// Whether it runs for minutes.
+    pub(super) fn is_long(&self) -> bool {
+        LONG.contains(&self.group.name)
     }
 
     /// Tests on live processes need root, whatever group they belong to.
