@@ -292,23 +292,24 @@ fn one(
 ) -> Option<Collective> {
     let aligned = |(rank, parts): &(u32, Vec<Part>)| {
         let (part, offset) = (parts.get(ordinal)?, offsets.get(rank).map_or(0, |offset| offset.ns));
-        Some((*rank, Part { begin: part.begin - offset, end: part.end - offset, ..*part }))
+        let aligned = |at: i64| at.saturating_sub(offset);
+        Some((*rank, Part { begin: aligned(part.begin), end: aligned(part.end), ..*part }))
     };
     let parts: Vec<(u32, Part)> = parts.iter().filter_map(aligned).collect();
     let (latest_rank, latest) = *parts.iter().max_by_key(|(_, part)| part.begin)?;
     let waited = |part: &Part| part.end.min(latest.begin).saturating_sub(part.begin).max(0).unsigned_abs();
-    let waited_ns = parts.iter().map(|(_, part)| waited(part)).sum();
+    let waited_ns = parts.iter().fold(0, |sum: u64, (_, part)| sum.saturating_add(waited(part)));
     for (rank, part) in &parts {
         let until = part.own + Nanos(waited(part));
         found.waits.entry(*rank).or_default().push((part.own, until));
     }
     for row in &mut found.stragglers.ranks {
         if let Some((_, part)) = parts.iter().find(|(rank, _)| *rank == row.rank) {
-            row.waited_ns += waited(part);
+            row.waited_ns = row.waited_ns.saturating_add(waited(part));
         }
         if row.rank == latest_rank {
             row.times_latest += 1;
-            row.waited_for_ns += waited_ns;
+            row.waited_for_ns = row.waited_for_ns.saturating_add(waited_ns);
         }
     }
     let earliest = parts.iter().map(|(_, part)| part.begin).min()?;

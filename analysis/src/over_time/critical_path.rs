@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use deepctx_profile::id::Id;
 use deepctx_profile::trace::{
-    Basis, DeviceOp, HostKind, HostOp, KernelClass, Thread, TraceTime, Waiter, WakeUpEvent, Waker,
+    Basis, DeviceOp, HostKind, HostOp, KernelClass, Launch, Thread, TraceTime, Waiter, WakeUpEvent, Waker,
 };
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -283,13 +283,16 @@ impl<'w> Walk<'w> {
         self.add(bound, begin, time);
         let row = self.work.entry(name).or_insert((0, 0));
         *row = (row.0 + 1, row.1 + (time - begin.max(self.begin)).0);
-        let call =
-            self.window.of.links.launch(id).call().and_then(|call| self.window.of.trace.host.get(call));
+        let launch = self.window.of.links.launch(id);
+        let call = launch.call().and_then(|call| self.window.of.trace.host.get(call));
         let before = self.work_before(id, begin);
         match (call, before) {
             (Some(call), before) if before.is_none_or(|(end, ..)| call.begin >= end) => {
                 self.add(Bound::Launch, call.begin, begin);
-                self.sure += 1;
+                match launch {
+                    Launch::Ambiguous(_) => self.inferred += 1,
+                    _ => self.sure += 1,
+                }
                 (call.begin.min(begin), Some(Position::Host(call.thread)))
             }
             (_, Some((end, earlier, basis))) => {

@@ -24,6 +24,8 @@ pub struct Launches {
     pub launches: u64,
     /// Of these, those with a call that several share, such as nodes of a graph.
     pub shared_call: u64,
+    /// Of these, those whose call was the next in the order of its stream: whoever recorded them saw no ids.
+    pub by_order: u64,
     /// Of these, those whose id several calls have: the latest one before the work is taken.
     pub ambiguous: u64,
     /// Device operations that were launched before the trace began.
@@ -68,6 +70,7 @@ pub(super) fn compute(window: &Window<'_>) -> Launches {
             row.call_ns += call.duration.0;
         }
         row.launches += 1;
+        row.by_order += u64::from(matches!(launch, Launch::ByOrder(_)));
         row.ambiguous += u64::from(matches!(launch, Launch::Ambiguous(_)));
         row.long_calls += u64::from(call.duration.0 > LONG_CALL_NS);
         row.short_operations += u64::from(op.duration < call.duration);

@@ -27,7 +27,7 @@ mod window;
 mod tests;
 
 use deepctx_profile::frame::clean;
-use deepctx_profile::ledger::Stage;
+use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::trace::{Basis, DeviceKind, HostKind, Job, RankTrace, Trace};
 use serde::Serialize;
 
@@ -184,7 +184,6 @@ pub fn clock_offsets(job: &Job) -> Vec<(u32, i64)> {
 
 fn summary(of: &RankTrace) -> TraceSummary {
     let waits = |basis: Basis| of.links.waits().filter(|wait| wait.basis == basis).count();
-    let gaps = of.trace.ledger.stage(Stage::Decode).gaps.iter();
     TraceSummary {
         rank: of.rank,
         rank_is_told: of.rank_is_told,
@@ -200,14 +199,20 @@ fn summary(of: &RankTrace) -> TraceSummary {
         inferred_waits: waits(Basis::Inferred),
         unlinked_waits: of.links.unlinked_waits(),
         sums: sums(&of.trace),
-        gaps: gaps
-            .map(|(reason, count)| GapCount {
-                reason: reason.key.to_string(),
-                sentence: reason.sentence.to_string(),
-                count,
-            })
-            .collect(),
+        gaps: gaps(&of.trace),
     }
+}
+
+/// What is missing, whichever part left it out: the importer, the recorder, or who stored it.
+fn gaps(trace: &Trace) -> Vec<GapCount> {
+    let accounts = Stage::ALL.iter().map(|stage| trace.ledger.stage(*stage));
+    let rows = accounts.flat_map(|account| account.gaps.iter().chain(account.dropped.iter()));
+    let count = |(reason, count): (&Reason, u64)| GapCount {
+        reason: reason.key.to_string(),
+        sentence: reason.sentence.to_string(),
+        count,
+    };
+    rows.map(count).collect()
 }
 
 fn sums(trace: &Trace) -> Vec<KindSum> {

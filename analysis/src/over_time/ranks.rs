@@ -214,15 +214,16 @@ fn communicator(name: &str, of: &[&Collective]) -> Option<CommunicatorSum> {
     let mut latest: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
     for collective in of {
         let row = latest.entry(collective.latest_rank).or_default();
-        *row = (row.0 + collective.waited_ns, row.1 + 1);
+        *row = (row.0.saturating_add(collective.waited_ns), row.1 + 1);
     }
+    let sum = |time: fn(&Collective) -> u64| of.iter().fold(0, |sum: u64, one| sum.saturating_add(time(one)));
     let (latest_rank, (waited_for_ns, times_latest)) = latest.into_iter().max_by_key(|(_, row)| *row)?;
     Some(CommunicatorSum {
         communicator: name.to_owned(),
         ranks: of.iter().map(|collective| collective.ranks).max()?,
         collectives: of.len(),
-        waited_ns: of.iter().map(|collective| collective.waited_ns).sum(),
-        transfer_ns: of.iter().map(|collective| collective.transfer_ns).sum(),
+        waited_ns: sum(|collective| collective.waited_ns),
+        transfer_ns: sum(|collective| collective.transfer_ns),
         latest_rank,
         times_latest,
         waited_for_ns,

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
+use super::basis::Basis;
 use super::event::{
     DeviceKind, DeviceOp, HostKind, HostOp, Status, Stream, Sync, SyncKind, WakeUpEvent, Waker,
 };
@@ -240,6 +241,7 @@ impl Assembly {
             duration: event.end.duration(),
             name: self.name(profile, event.node),
             correlation: call,
+            launched_by: event.cause.map_or(Basis::Exact, |cause| cause.basis),
             bytes: Bytes(event.bytes),
             graph_node: event.graph_node,
         };
@@ -355,7 +357,7 @@ fn is_driver_call(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::recorded::{Cause, WakeUp};
-    use super::super::{Basis, Links, Waiter};
+    use super::super::{Launch, Links, Waiter};
     use super::*;
     use crate::profile::{Limits, Meta};
 
@@ -366,10 +368,11 @@ mod tests {
         Lane::Thread { pid: 9, tid: 9 },
     ];
 
-    /// `launch 0 10+2 #5 s700 <4 launch`: kind, lane, start and length, number, stream, cause, name.
+    /// `launch 0 10+2 #5 s700 <4 launch`: kind, lane, start and length, number, stream, cause (`~4` by order), name.
     fn event(profile: &mut Profile, line: &str) -> Recorded {
         let words: Vec<&str> = line.split_whitespace().collect();
         let find = |mark: &str| words[3..].iter().find_map(|word| word.strip_prefix(mark)?.parse().ok());
+        let cause = |mark, basis| find(mark).map(|id| Cause { id, basis });
         let (start, length) = words[2].split_once('+').unwrap();
         let name = profile.text(words[words.len() - 1]);
         let frame = profile.frame(Frame::GpuApi { name });
@@ -380,7 +383,7 @@ mod tests {
             end: length.parse().map_or(End::NotReturned, |length| End::After(Nanos(length))),
             node: profile.tree.child(NodeId::ROOT, frame),
             id: find("#").unwrap_or(0),
-            cause: find("<").map(|id| Cause { id, basis: Basis::Exact }),
+            cause: cause("<", Basis::Exact).or_else(|| cause("~", Basis::ByOrder)),
             correlation: 0,
             stream: find("s").unwrap_or(0),
             object: 0,
@@ -427,6 +430,26 @@ mod tests {
              stream-sync 0 25+6 #3 s700 cuStreamSynchronize",
             &["cuStreamSynchronize waits for first Exact"],
         );
+    }
+
+    #[test]
+    fn work_that_was_joined_by_order_says_so() {
+        let traces = assembled(
+            "launch 0 10+1 #1 s700 cuLaunchKernel
+             transfer 0 12+9 #2 s700 cuMemcpyHtoD
+             launch 0 30+1 #3 s700 cuLaunchKernel
+             kernel 1 11+1 ~1 by-order
+             copy 1 13+5 ~2 blocking
+             kernel 1 31+1 <3 exact",
+        );
+        let trace = &traces[0].1;
+        let links = Links::of(trace);
+        let is_exact = |(id, _)| matches!(links.launch(id), Launch::Exact(_));
+        let is_by_order = |(id, _)| matches!(links.launch(id), Launch::ByOrder(_));
+        assert!(trace.device.iter().map(is_exact).eq([false, false, true]));
+        assert!(trace.device.iter().map(is_by_order).eq([true, true, false]));
+        // A call that outlasts its copy waits for it; that this is its copy follows from the order.
+        assert!(links.waits().map(|wait| wait.basis).eq([Basis::ByOrder]));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! synchronisation that a tool draws on a device's row is neither. Does not: say what belongs together: see
 //! [`Links`](super::Links).
 
+use super::basis::Basis;
 use super::columns::columns;
 use super::packed::{Cell, Column, Packed};
 use super::{Duration, TraceTime};
@@ -171,6 +172,8 @@ columns! {
         /// Number that connects it with the call that launched it; 0 for none. All work of a launched graph has the
         /// same.
         pub correlation: u64,
+        /// How it is known that this call launched it.
+        pub launched_by: Basis,
         /// Bytes copied or filled; 0 when unknown.
         pub bytes: Bytes,
         /// Node of the graph that it belongs to; 0 for none.

@@ -6,7 +6,7 @@
 //!
 //! | link | exact | by order | inferred |
 //! |---|---|---|---|
-//! | launch → device operation | same correlation id | – | – (an id used twice: the latest call before the work) |
+//! | launch → device operation | same correlation id | a recorder joined them by the order of their streams | – (an id used twice: the latest call before the work) |
 //! | stream → host, of a synchronisation | the tool names stream or event | `DeviceSynchronize`: everything launched before | the last work that ended within the call |
 //! | stream → stream, of an event | the tool names the record | – | last work of the same thread on another stream |
 
@@ -15,28 +15,20 @@ use std::cmp::Reverse;
 
 use rustc_hash::FxHashMap;
 
+use super::basis::Basis;
 use super::event::{DeviceKind, DeviceOp, HostOp, Stream, Sync, SyncKind};
 use super::name::Call;
 use super::packed::{Cell, Column, Packed};
 use super::{Trace, TraceTime};
 use crate::id::Id;
 
-/// How sure a link is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Basis {
-    /// The trace names both ends.
-    Exact,
-    /// It follows from the order of calls, by the rules of the API.
-    ByOrder,
-    /// A guess, which may be wrong.
-    Inferred,
-}
-
 /// What launched a device operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Launch {
     /// The one call that has its correlation id.
     Exact(Id<HostOp>),
+    /// The call that was next in the order of its stream: whoever recorded the trace did not see the ids.
+    ByOrder(Id<HostOp>),
     /// Several calls have the id; this is the latest one that began before the operation, or else the first.
     Ambiguous(Id<HostOp>),
     /// No call has the id, and all ids of the trace are higher: it was launched before the trace began.
@@ -51,7 +43,7 @@ impl Launch {
     /// The call, if there is one.
     pub fn call(self) -> Option<Id<HostOp>> {
         match self {
-            Launch::Exact(call) | Launch::Ambiguous(call) => Some(call),
+            Launch::Exact(call) | Launch::ByOrder(call) | Launch::Ambiguous(call) => Some(call),
             Launch::BeforeTrace | Launch::Missing | Launch::NoCorrelation => None,
         }
     }
@@ -65,6 +57,7 @@ impl Cell for Launch {
             Launch::BeforeTrace => (0, 2),
             Launch::Missing => (0, 3),
             Launch::NoCorrelation => (0, 4),
+            Launch::ByOrder(id) => (id.number(), 5),
         };
         u64::from(id) << 3 | which
     }
@@ -76,6 +69,7 @@ impl Cell for Launch {
             1 => Launch::Ambiguous(id),
             2 => Launch::BeforeTrace,
             3 => Launch::Missing,
+            5 => Launch::ByOrder(id),
             _ => Launch::NoCorrelation,
         }
     }
@@ -257,9 +251,13 @@ impl Links {
     /// A call that returns after its copy has ended has waited for it.
     fn blocking_copies(&mut self, trace: &Trace) {
         for (id, op) in trace.device.iter().filter(|(_, op)| op.kind == DeviceKind::Copy) {
-            let Launch::Exact(call) = self.launch(id) else { continue };
+            let (call, basis) = match self.launch(id) {
+                Launch::Exact(call) => (call, Basis::Exact),
+                Launch::ByOrder(call) => (call, Basis::ByOrder),
+                _ => continue,
+            };
             if trace.host.get(call).is_some_and(|call| call.end() >= op.end()) {
-                self.wait(Waiter::Host(call), Some(id), Basis::Exact);
+                self.wait(Waiter::Host(call), Some(id), basis);
             }
         }
     }
@@ -330,7 +328,8 @@ fn launches(trace: &Trace, calls: &Calls) -> Packed {
     let mut place = 0;
     let mut of = |op: DeviceOp| match (op.correlation, calls.near(&mut place, op.correlation)) {
         (0, _) => Launch::NoCorrelation,
-        (_, [call]) => Launch::Exact(*call),
+        (_, [call]) if op.launched_by == Basis::Exact => Launch::Exact(*call),
+        (_, [call]) => Launch::ByOrder(*call),
         (_, several @ [first, ..]) => {
             let before = several.iter().filter(|id| begin(**id) <= Some(op.begin));
             let latest = before.max_by_key(|id| (begin(**id), **id));

@@ -10,6 +10,7 @@
 //! decimals, lose nothing; [`ClockInfo::resolution`] says what the source was able to tell.
 
 mod assemble;
+mod basis;
 mod columns;
 mod event;
 mod job;
@@ -31,6 +32,7 @@ use crate::strings::{StrId, Strings};
 use crate::units::{Nanos, Time, clock};
 
 pub use assemble::assemble;
+pub use basis::Basis;
 pub use event::{
     CollectiveNote, CollectiveNotes, DeviceKind, DeviceOp, DeviceOps, DeviceRange, DeviceRanges, HostKind,
     HostOp, HostOps, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread, WakeUpEvent,
@@ -42,7 +44,7 @@ pub use lanes::{
     ClassTimes, Event, EventClass, EventFacts, EventLane, EventLanes, LaunchFacts, RangeRow, RangeTables,
     Segment, busy,
 };
-pub use link::{Basis, Launch, Links, Wait, Waiter};
+pub use link::{Launch, Links, Wait, Waiter};
 pub use name::{Call, KernelClass};
 pub use recorded::{
     CALL_END_MISSING, Cause, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, Recorded,

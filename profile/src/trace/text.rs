@@ -15,8 +15,8 @@
 //! ```
 
 use super::{
-    DeviceKind, DeviceOp, Duration, HostKind, HostOp, RankInfo, Status, Sync, SyncKind, Trace, TraceTime,
-    WakeUpEvent, Waker,
+    Basis, DeviceKind, DeviceOp, Duration, HostKind, HostOp, RankInfo, Status, Sync, SyncKind, Trace,
+    TraceTime, WakeUpEvent, Waker,
 };
 use crate::tree::NodeId;
 use crate::units::Bytes;
@@ -79,8 +79,17 @@ fn device(trace: &mut Trace, kind: DeviceKind, words: &[&str]) -> Option<()> {
     let bytes = rest.iter().find_map(|word| word.strip_suffix('B')?.parse().ok()).unwrap_or(0);
     let name = trace.text(&name(rest));
     let correlation = number(rest, "#").unwrap_or(0);
-    let op =
-        DeviceOp { stream, kind, begin, duration, name, correlation, bytes: Bytes(bytes), graph_node: 0 };
+    let op = DeviceOp {
+        stream,
+        kind,
+        begin,
+        duration,
+        name,
+        correlation,
+        launched_by: Basis::Exact,
+        bytes: Bytes(bytes),
+        graph_node: 0,
+    };
     trace.device.push(op).map(drop)
 }
 

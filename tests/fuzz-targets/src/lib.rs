@@ -122,9 +122,18 @@ pub const TARGETS: &[Target] = &[
             (&[], "analysis/tests/traces/eventsync-a100.json.gz"),
             (&[], "profile/storage/tests/fixtures/nsys.sqlite"),
         ],
-        texts: &[r#"{"traceEvents":[{"ph":"X","cat":"kernel","name":"k","ts":1.5,"dur":2,"pid":0,"tid":7,
+        texts: &[
+            r#"{"traceEvents":[{"ph":"X","cat":"kernel","name":"k","ts":1.5,"dur":2,"pid":0,"tid":7,
             "args":{"stream":7,"correlation":3}},{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","ts":1,
-            "dur":0.25,"pid":9,"tid":9,"args":{"correlation":3}}]}"#],
+            "dur":0.25,"pid":9,"tid":9,"args":{"correlation":3}}]}"#,
+            concat!(
+                r#"{"baseTimeNanoseconds":1000,"traceEvents":[{"ph":"X","cat":"kernel","name":"ncclAllReduce","#,
+                r#""ts":3.5,"dur":2,"pid":0,"tid":7,"args":{"stream":7}}]}"#,
+                "\n---\n",
+                r#"{"baseTimeNanoseconds":9000000000000000000,"traceEvents":[{"ph":"X","cat":"kernel","#,
+                r#""name":"ncclAllReduce","ts":9,"dur":3,"pid":0,"tid":7,"args":{"stream":7}}]}"#,
+            ),
+        ],
     },
     Target {
         name: "unwind_rows",

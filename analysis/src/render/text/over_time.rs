@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{counted, more, operators, ranks, without_middle};
-use crate::over_time::{Bound, CriticalPath, OverTime, StepSplit, TraceSummary};
+use crate::over_time::{Bound, CriticalPath, Launches, OverTime, StepSplit, TraceSummary};
 
 /// Widest name of a kernel.
 const NAME_WIDTH: usize = 60;
@@ -212,7 +212,19 @@ fn launches(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<(
             row.rank, row.launches, row.long_delays, row.long_calls, row.short_operations,
         )?;
     }
-    more(tables.launches.len(), rows, "rank", out)
+    more(tables.launches.len(), rows, "rank", out)?;
+    let sum = |of: fn(&Launches) -> u64| tables.launches.iter().map(of).sum::<u64>();
+    let (by_order, ambiguous) = (sum(|row| row.by_order), sum(|row| row.ambiguous));
+    if by_order > 0 {
+        writeln!(out, "  {by_order} by the order of their streams: no ids were seen")?;
+    }
+    if ambiguous > 0 {
+        writeln!(
+            out,
+            "  {ambiguous} guessed: several calls have the id, and the latest before the work is taken"
+        )?;
+    }
+    Ok(())
 }
 
 fn copies(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {

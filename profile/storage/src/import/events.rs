@@ -5,7 +5,7 @@
 
 use deepctx_profile::trace::Trace;
 
-use super::{ImportError, Kind, detect, kineto, plain, rocprof, xplane};
+use super::{ImportError, Kind, Plain, count_cut, detect, kineto, plain, rocprof, xplane};
 
 /// The traces of a file, with the ids of their processes where a file has several.
 pub type ProcessTraces = Vec<(Option<u32>, Trace)>;
@@ -15,11 +15,14 @@ pub type ProcessTraces = Vec<(Option<u32>, Trace)>;
 /// # Errors
 /// It is no trace, is damaged, is too large, or holds no event.
 pub fn traces(bytes: &[u8]) -> Result<(ProcessTraces, Kind), ImportError> {
-    let bytes = plain(bytes)?;
+    let Plain { bytes, is_cut } = plain(bytes)?;
     let kind = detect(&bytes)?;
-    let traces = of_kind(kind, &bytes)?;
+    let mut traces = of_kind(kind, &bytes)?;
     if traces.iter().all(|(_, trace)| trace.is_empty()) {
         return Err(ImportError::Empty { kind, because: "it has no event".to_owned() });
+    }
+    if let Some((_, first)) = traces.first_mut().filter(|_| is_cut) {
+        count_cut(&mut first.ledger);
     }
     Ok((traces, kind))
 }

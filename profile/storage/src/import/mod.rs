@@ -31,14 +31,14 @@ mod xplane;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 
 use flate2::read::MultiGzDecoder;
 
 use deepctx_common::reason::Reason;
 use deepctx_common::reasons;
 use deepctx_profile::frame::Frame;
-use deepctx_profile::ledger::Stage;
+use deepctx_profile::ledger::{Ledger, Stage};
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::trace::{Job, Links};
 use deepctx_profile::tree::NodeId;
@@ -188,7 +188,7 @@ impl ImportError {
 /// # Errors
 /// It is none of them, is damaged, is too large, or holds nothing.
 pub fn read(bytes: &[u8], name: &str) -> Result<Imported, ImportError> {
-    let bytes = plain(bytes)?;
+    let Plain { bytes, is_cut } = plain(bytes)?;
     let kind = detect(&bytes)?;
     let meta = Meta { target: format!("{name} ({kind})"), ..Meta::default() };
     let mut profile = Profile::new(meta, LIMITS);
@@ -203,6 +203,9 @@ pub fn read(bytes: &[u8], name: &str) -> Result<Imported, ImportError> {
     if profile.tree.metrics().all(|metric| profile.tree.total(metric).sum == 0) {
         let because = "it has no value above zero".to_owned();
         return Err(ImportError::Empty { kind, because });
+    }
+    if is_cut {
+        count_cut(&mut profile.ledger);
     }
     Ok(Imported { profile, kind, elapsed })
 }
@@ -234,21 +237,42 @@ pub fn profile_of_job(job: &Job, name: &str) -> Imported {
     Imported { profile, kind: Kind::Kineto, elapsed }
 }
 
+/// Bytes as they were before they were compressed.
+struct Plain<'a> {
+    bytes: Cow<'a, [u8]>,
+    /// The compressed file ends in the middle.
+    is_cut: bool,
+}
+
+/// Counts that a file ends in the middle, unless its reader noticed.
+fn count_cut(ledger: &mut Ledger) {
+    if ledger.stage(Stage::Decode).gaps.count(CUT_SHORT.key) == 0 {
+        ledger.gap(Stage::Decode, CUT_SHORT, 1);
+    }
+}
+
 /// The bytes, decompressed if they are gzipped.
-fn plain(bytes: &[u8]) -> Result<Cow<'_, [u8]>, ImportError> {
+fn plain(bytes: &[u8]) -> Result<Plain<'_>, ImportError> {
     const TOO_LARGE: ImportError = ImportError::TooLarge { most: BYTES_MAX, what: "bytes" };
     if !bytes.starts_with(&[0x1f, 0x8b]) {
-        return if bytes.len() > BYTES_MAX { Err(TOO_LARGE) } else { Ok(Cow::Borrowed(bytes)) };
+        let as_it_is = || Plain { bytes: Cow::Borrowed(bytes), is_cut: false };
+        return if bytes.len() > BYTES_MAX { Err(TOO_LARGE) } else { Ok(as_it_is()) };
     }
     let mut out = Vec::new();
     let read = MultiGzDecoder::new(bytes).take(BYTES_MAX as u64 + 1).read_to_end(&mut out);
     if out.len() > BYTES_MAX {
         return Err(TOO_LARGE);
     }
-    read.map_err(|error| ImportError::Unknown {
-        because: format!("it begins like a gzip file, but cannot be decompressed: {error}"),
-    })?;
-    Ok(Cow::Owned(out))
+    let is_cut = match read {
+        Ok(_) => false,
+        // What a process that was killed, or a disk that was full, left of it.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && !out.is_empty() => true,
+        Err(error) => {
+            let because = format!("it begins like a gzip file, but cannot be decompressed: {error}");
+            return Err(ImportError::Unknown { because });
+        }
+    };
+    Ok(Plain { bytes: Cow::Owned(out), is_cut })
 }
 
 /// Recognises the format by its beginning.

@@ -231,6 +231,27 @@ fn unknown_formats_are_refused_with_the_reason() {
 }
 
 #[test]
+fn what_a_cut_gzip_file_has_is_read() {
+    let lines: Vec<String> = (0..20_000).map(|n: u64| format!("main;{:x} 1\n", n * n * n)).collect();
+    let whole = gzip(lines.concat().as_bytes());
+    let gaps = |bytes: &[u8]| {
+        let imported = read(bytes, "x").unwrap();
+        let samples = imported.profile.tree.total(Metric::Samples).sum;
+        (samples, imported.profile.ledger.stage(Stage::Decode).gaps.count(CUT_SHORT.key))
+    };
+    assert_eq!(gaps(&whole), (20_000, 0));
+    let (samples, cut) = gaps(&whole[..whole.len() / 2]);
+    assert!((5_000..15_000).contains(&samples) && cut == 1, "{samples}");
+    let event = |n: u64| format!(r#"{{"ph":"X","cat":"kernel","name":"{:x}","ts":{n},"dur":1}}"#, n * n * n);
+    let events: Vec<String> = (0..20_000).map(event).collect();
+    let trace = gzip(format!(r#"{{"traceEvents":[{}]}}"#, events.join(",")).as_bytes());
+    let (traces, _) = traces(&trace[..trace.len() / 2]).unwrap();
+    let (_, trace) = &traces[0];
+    let cut = trace.ledger.stage(Stage::Decode).gaps.count(CUT_SHORT.key);
+    assert!((5_000..15_000).contains(&trace.device.len()) && cut == 1, "{cut}");
+}
+
+#[test]
 fn a_bomb_is_given_up_at_the_bound() {
     // Ten thousand members of a mebibyte of zeros each are ten gibibytes in ten megabytes.
     let member = gzip(&vec![0; 1 << 20]);
@@ -306,7 +327,7 @@ proptest! {
         let all = profile("P a-1 / y t.py:f:3 / n g@/l/x.so 30\n P a-1 / k h 4");
         let mut bytes = export(&all, format, Selection::of(Metric::CpuTime));
         if format == Format::Pprof {
-            bytes = plain(&bytes).unwrap().into_owned();
+            bytes = plain(&bytes).unwrap().bytes.into_owned();
         }
         let (at, byte) = change;
         let at = at.index(bytes.len());

@@ -11,7 +11,7 @@ use prost::Message as _;
 use deepctx_common::reason::Reason;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{
-    Call, ClockInfo, DeviceKind, DeviceOp, Duration, HostKind, HostOp, Status, Trace, TraceTime,
+    Basis, Call, ClockInfo, DeviceKind, DeviceOp, Duration, HostKind, HostOp, Status, Trace, TraceTime,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Bytes, Nanos};
@@ -95,8 +95,17 @@ impl Reader {
                 _ => DeviceKind::Kernel,
             };
             let (name, correlation) = (self.trace.text(name), correlation(plane, event));
-            let op =
-                DeviceOp { stream, kind, begin, duration, name, correlation, bytes: Bytes(0), graph_node: 0 };
+            let op = DeviceOp {
+                stream,
+                kind,
+                begin,
+                duration,
+                name,
+                correlation,
+                launched_by: Basis::Exact,
+                bytes: Bytes(0),
+                graph_node: 0,
+            };
             if self.trace.device.push(op).is_none() {
                 self.gap(NOT_UNDERSTOOD);
             }

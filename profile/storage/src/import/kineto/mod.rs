@@ -22,8 +22,8 @@ use deepctx_common::reason::Reason;
 use deepctx_profile::id::Id;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{
-    ClockInfo, CollectiveNote, DeviceKind, DeviceOp, DeviceRange, Duration, HostKind, HostOp, MemoryEvent,
-    RankInfo, Status, Stream, Sync, SyncKind, Trace, TraceTime,
+    Basis, ClockInfo, CollectiveNote, DeviceKind, DeviceOp, DeviceRange, Duration, HostKind, HostOp,
+    MemoryEvent, RankInfo, Status, Stream, Sync, SyncKind, Trace, TraceTime,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Bytes, Nanos};
@@ -220,6 +220,7 @@ impl Reader {
             duration,
             name,
             correlation: arguments.correlation.number().unwrap_or(0),
+            launched_by: Basis::Exact,
             bytes: Bytes(arguments.bytes.number().unwrap_or(0)),
             graph_node: arguments.graph_node.number().unwrap_or(0),
         })?;

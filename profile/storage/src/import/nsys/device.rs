@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use deepctx_common::reason::Reason;
 use deepctx_profile::intern::StrId;
-use deepctx_profile::trace::{DeviceKind, DeviceOp, Sync, SyncKind};
+use deepctx_profile::trace::{Basis, DeviceKind, DeviceOp, Sync, SyncKind};
 use deepctx_profile::units::Bytes;
 
 use super::database::{Database, Row};
@@ -160,6 +160,7 @@ fn work(
         duration,
         name: of.name,
         correlation: row.number(6).unwrap_or(0),
+        launched_by: Basis::Exact,
         bytes: Bytes(of.bytes),
         graph_node: of.node.unwrap_or(0),
     };
