@@ -11,11 +11,12 @@ use std::sync::Arc;
 use deepctx_address_space::maps::{self, Backing, Keep, Mapping, Maps};
 use deepctx_address_space::{Avma, KernelAddr, Lookup, NoSymbol, Svma};
 use deepctx_common::memory::Held;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cache::Strings;
 use crate::compiled::device_kernels::FileLaunches;
 use crate::compiled::{Compiled, NoOrigin, OriginResult, Settings, XlaModule};
+use crate::guard;
 use crate::jit::gdb::DESCRIPTOR;
 use crate::jit::{Jit, JitCounters, JitSymbol};
 use crate::kernel::Kernel;
@@ -83,6 +84,8 @@ pub struct Symbolizer {
     /// Number of regions of a process when they were last searched for descriptors.
     searched_regions: FxHashMap<u32, usize>,
     compiled: Compiled,
+    /// Processes whose word of generated code is no longer read: a defect showed when it was.
+    defective: FxHashSet<u32>,
     kernel: Kernel,
     strings: Strings,
     /// Time of the latest event, used in place of a clock.
@@ -102,6 +105,7 @@ impl Symbolizer {
             descriptors: FxHashMap::default(),
             searched_regions: FxHashMap::default(),
             compiled: Compiled::default(),
+            defective: FxHashSet::default(),
             kernel: Kernel::new(),
             strings: Strings::default(),
             now_ns: 0,
@@ -154,9 +158,8 @@ impl Symbolizer {
     pub fn exec(&mut self, pid: u32, time_ns: u64) {
         self.now_ns = self.now_ns.max(time_ns);
         self.spaces.exec(pid, time_ns);
-        self.jit.forget(pid);
-        self.searched_regions.remove(&pid);
-        self.compiled.forget(pid);
+        self.forget_generated(pid);
+        self.defective.remove(&pid);
     }
 
     /// The process exited. What is known about it stays until [`Self::retire`].
@@ -172,6 +175,7 @@ impl Symbolizer {
         self.jit.retain(|pid| spaces.is_known(pid));
         self.searched_regions.retain(|pid, _| spaces.is_known(*pid));
         self.compiled.retain(|pid| spaces.is_known(pid));
+        self.defective.retain(|pid| spaces.is_known(*pid));
     }
 
     /// Releases unused memory; to be called about every second. True when the caller should ask the allocator to
@@ -207,13 +211,45 @@ impl Symbolizer {
         match region.owner {
             Owner::Module { module, bias } => CodeLocation::Native { module, address: address.to_svma(bias) },
             Owner::Generated => {
-                match self.locate_generated(pid, time_ns, address, region.begin.0..region.end.0) {
+                let mapping = region.begin.0..region.end.0;
+                let locate = |this: &mut Self| this.locate_generated(pid, time_ns, address, mapping);
+                match self.fenced(pid, NoSymbol::JitDefect, locate) {
                     Ok(symbol) => CodeLocation::Jit(symbol),
                     Err(reason) => CodeLocation::Unknown(reason),
                 }
             }
             Owner::Unknown(reason) => CodeLocation::Unknown(reason),
         }
+    }
+
+    /// Reads what a process says of its generated code: its maps, its memory, the files of its compilers. Where that
+    /// shows a defect, nothing of this process is read from then on, and all others lose nothing.
+    fn fenced<T, E>(
+        &mut self,
+        pid: u32,
+        defect: E,
+        read: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<T, E> {
+        if self.defective.contains(&pid) {
+            return Err(defect);
+        }
+        guard::catch_faults(|| read(self)).unwrap_or_else(|fault| {
+            tracing::warn!(
+                pid,
+                ?fault,
+                "reading what it says of its generated code failed: it is not read again"
+            );
+            self.forget_generated(pid);
+            self.defective.insert(pid);
+            Err(defect)
+        })
+    }
+
+    /// Drops what a process said of its generated code.
+    fn forget_generated(&mut self, pid: u32) {
+        self.jit.forget(pid);
+        self.searched_regions.remove(&pid);
+        self.compiled.forget(pid);
     }
 
     fn locate_generated(
@@ -263,6 +299,10 @@ impl Symbolizer {
     /// # Errors
     /// Why this is not known: most code was not compiled from operators.
     pub fn kernel_origin(&mut self, pid: u32, time_ns: u64, at: CodeLocation, symbol: &str) -> OriginResult {
+        self.fenced(pid, NoOrigin::Defect, |this| this.kernel_origin_read(pid, time_ns, at, symbol))
+    }
+
+    fn kernel_origin_read(&mut self, pid: u32, time_ns: u64, at: CodeLocation, symbol: &str) -> OriginResult {
         let Self { spaces, modules, jit, compiled, .. } = self;
         match at {
             CodeLocation::Jit(code) => {
@@ -290,8 +330,11 @@ impl Symbolizer {
         name: &str,
         siblings: &[&str],
     ) -> (OriginResult, bool) {
-        let Self { spaces, modules, compiled, .. } = self;
-        compiled.device(pid, time_ns, name, siblings, || settings(pid, time_ns, spaces, modules))
+        let read = |this: &mut Self| {
+            let Self { spaces, modules, compiled, .. } = this;
+            Ok(compiled.device(pid, time_ns, name, siblings, || settings(pid, time_ns, spaces, modules)))
+        };
+        self.fenced(pid, NoOrigin::Defect, read).unwrap_or_else(|defect| (Err(defect), false))
     }
 
     /// What a thunk of an XLA module was compiled from. `fused`: other operators may be fused into it.
@@ -306,8 +349,10 @@ impl Symbolizer {
         thunk: &str,
         fused: bool,
     ) -> OriginResult {
-        let Self { spaces, modules, compiled, .. } = self;
-        compiled.thunk(pid, time_ns, module, thunk, fused, || settings(pid, time_ns, spaces, modules))
+        self.fenced(pid, NoOrigin::Defect, |this| {
+            let Self { spaces, modules, compiled, .. } = this;
+            compiled.thunk(pid, time_ns, module, thunk, fused, || settings(pid, time_ns, spaces, modules))
+        })
     }
 
     /// The kernels that a generated file of a process launches.
@@ -315,7 +360,7 @@ impl Symbolizer {
     /// # Errors
     /// Why this is not known: most files are not generated.
     pub fn launches_of(&mut self, pid: u32, time_ns: u64, path: &str) -> Result<FileLaunches, NoOrigin> {
-        self.compiled.launches_of(pid, time_ns, path)
+        self.fenced(pid, NoOrigin::Defect, |this| this.compiled.launches_of(pid, time_ns, path))
     }
 
     /// The location of a kernel address.
@@ -437,5 +482,30 @@ fn owner(modules: &mut Modules, pid: u32, mapping: &Mapping) -> Owner {
                 Err(reason) => Owner::Unknown(reason),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_defect_costs_one_process_its_generated_code() {
+        let mut symbolizer = Symbolizer::new(DebugInfo::default());
+        let mut asked = 0;
+        let mut ask = |symbolizer: &mut Symbolizer, pid, is_well: bool| {
+            symbolizer.fenced(pid, NoOrigin::Defect, |_| {
+                asked += 1;
+                assert!(is_well, "a defect");
+                Ok(pid)
+            })
+        };
+        assert_eq!(ask(&mut symbolizer, 7, true), Ok(7));
+        assert_eq!(ask(&mut symbolizer, 7, false), Err(NoOrigin::Defect));
+        assert_eq!(ask(&mut symbolizer, 7, true), Err(NoOrigin::Defect));
+        assert_eq!(ask(&mut symbolizer, 8, true), Ok(8));
+        symbolizer.exec(7, 1);
+        assert_eq!(ask(&mut symbolizer, 7, true), Ok(7), "another program");
+        assert_eq!(asked, 4, "it was not asked again after the defect");
     }
 }

@@ -24,14 +24,19 @@ struct Running(Child);
 
 impl Running {
     /// Compiles and starts it; `None` with what it says when it does not start.
-    fn start(name: &str, folder: &Path, arguments: &[&str]) -> Result<Self, String> {
+    fn start(
+        name: &str,
+        folder: &Path,
+        arguments: &[&str],
+        variables: &[(&str, String)],
+    ) -> Result<Self, String> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("workloads/{name}.c"));
         let built = folder.join(name);
         let compiled = Command::new("cc").args(["-O1", "-o"]).arg(&built).arg(source).status();
         assert!(compiled.unwrap().success());
         let mut command = Command::new(built);
-        let mut child =
-            command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command.args(arguments).envs(variables.iter().cloned());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         if line.starts_with("ready ") {
@@ -65,10 +70,29 @@ struct Scene {
 impl Scene {
     /// With a server of this user; `None` where there is no FUSE.
     fn of_user(user: &str) -> Option<Self> {
+        let mut scene = Self::served(&[user])?;
+        scene.starts(&scene.mount.join("a"), &[]);
+        Some(scene)
+    }
+
+    /// With a server of a user that answers nothing, and a process that says that its compiler's files are there.
+    fn of_mute_folders() -> Option<Self> {
+        let mut scene = Self::served(&[NOBODY, "mute"])?;
+        let page = scene.folder.path().join("page");
+        std::fs::write(&page, [0; 1 << 16]).unwrap();
+        let there = scene.mount.join("files").display().to_string();
+        let dump = ("XLA_FLAGS", format!("--xla_dump_to={there}"));
+        scene.starts(&page, &[dump, ("JAX_COMPILATION_CACHE_DIR", there)]);
+        Some(scene)
+    }
+
+    /// A folder that is served with these words.
+    fn served(words: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mount = folder.path().join("mount");
         std::fs::create_dir(&mount).unwrap();
-        let server = match Running::start("silent_files", folder.path(), &[mount.to_str().unwrap(), user]) {
+        let words = [&[mount.to_str().unwrap()], words].concat();
+        let server = match Running::start("silent_files", folder.path(), &words, &[]) {
             Ok(server) => Some(server),
             Err(because) => {
                 assert!(std::env::var("CI").as_deref() != Ok("true"), "FUSE cannot be mounted: {because}");
@@ -76,11 +100,13 @@ impl Scene {
                 return None;
             }
         };
-        let mut scene = Self { server, victim: None, mount, folder };
-        let file = scene.mount.join("a");
-        let victim = Running::start("silent_pages", scene.folder.path(), &[file.to_str().unwrap()]);
-        scene.victim = Some(victim.unwrap());
-        Some(scene)
+        Some(Self { server, victim: None, mount, folder })
+    }
+
+    /// Starts the process, whose list of generated code begins in this file.
+    fn starts(&mut self, file: &Path, variables: &[(&str, String)]) {
+        let file = file.to_str().unwrap();
+        self.victim = Some(Running::start("silent_pages", self.folder.path(), &[file], variables).unwrap());
     }
 
     fn victim(&self) -> String {
@@ -124,20 +150,20 @@ fn is_sampled(profile: &Path, name: &str, ticks: u64) -> bool {
     samples(profile, name) >= ticks * FREQUENCY / TICKS / 4
 }
 
-fn check_recording(user: &str, key: &str) -> Option<(Scene, String)> {
-    let scene = Scene::of_user(user)?;
+/// Records it beside another process, which must be there as if it were alone, until this is true.
+fn check_recording(scene: &Scene, holds: impl Fn(&Scene) -> bool) -> String {
     let busy = Busy::start();
     let mut recording = scene.record(&["--pid", &busy.pid(), "--pid", &scene.victim()]);
     recording.wait_for_probes();
     let before = [ticks(&busy.pid()), ticks(&scene.victim())];
-    recording.wait_until(|_| samples(&scene.profile(), "sh-") > 100 && scene.missing(key) > 0);
+    recording.wait_until(|_| samples(&scene.profile(), "sh-") > 100 && holds(scene));
     let used = [ticks(&busy.pid()) - before[0], ticks(&scene.victim()) - before[1]];
     recording.signal("INT");
     let Ended { status, said } = recording.ended_within(END);
     assert_eq!(status.code(), Some(0), "{said}");
     assert!(is_sampled(&scene.profile(), "sh-", used[0]), "the process beside it, {used:?}: {said}");
     assert!(is_sampled(&scene.profile(), "silent_pages-", used[1]), "the process itself, {used:?}: {said}");
-    Some((scene, said))
+    said
 }
 
 #[test]
@@ -145,7 +171,8 @@ fn a_page_of_a_silent_users_server_is_not_touched() {
     if !can_capture() {
         return;
     }
-    let Some((scene, said)) = check_recording(NOBODY, "memory-user-file") else { return };
+    let Some(scene) = Scene::of_user(NOBODY) else { return };
+    let said = check_recording(&scene, |scene| scene.missing("memory-user-file") > 0);
     assert_eq!(scene.missing("memory-no-answer"), 0, "nobody had to wait: {said}");
 }
 
@@ -155,9 +182,20 @@ fn a_page_that_nobody_fills_costs_one_deadline() {
         return;
     }
     // Root's servers are trusted, so the page is read, as it is where it is mapped after the check.
-    let Some((scene, said)) = check_recording("0", "memory-no-answer") else { return };
+    let Some(scene) = Scene::of_user("0") else { return };
+    let said = check_recording(&scene, |scene| scene.missing("memory-no-answer") > 0);
     assert_eq!(scene.missing("memory-no-answer"), 1, "{said}");
     assert!(said.contains(&format!("process {}: its memory did not answer", scene.victim())), "{said}");
+}
+
+#[test]
+fn folders_of_a_mute_users_server_are_not_opened() {
+    if !can_capture() {
+        return;
+    }
+    let Some(scene) = Scene::of_mute_folders() else { return };
+    // Who looks for the name of generated code asks for the files of its compiler.
+    check_recording(&scene, |scene| samples(&scene.profile(), "silent_pages-") > 100);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 /*
  * A file system (FUSE) whose one file, `a`, can be opened and mapped but is never read, until it is killed:
- * `silent_files FOLDER USER`.
+ * `silent_files FOLDER USER [mute]`. A mute one answers nothing at all: whoever looks for a name in it waits, too.
  *
  * Owns: mounting it, and answering everything but reads. Because: whoever touches a page of the file waits for ever, as
  * with a server that hangs or means harm. Does not: unmount; when it ends, whoever waits gets an error.
@@ -21,7 +21,7 @@
 
 enum { FOLDER = 1, SILENT = 2, SIZE = 65536, FOR_EVER = 3600 };
 
-static int connection;
+static int connection, is_mute;
 
 static void answer(const struct fuse_in_header *to, int error, void *body, size_t size) {
     struct fuse_out_header header = {.len = sizeof header + size, .error = error, .unique = to->unique};
@@ -38,6 +38,8 @@ static struct fuse_attr attributes(uint64_t node) {
 }
 
 static void serve(const struct fuse_in_header *request) {
+    if (is_mute && request->opcode != FUSE_INIT)
+        return;
     switch (request->opcode) {
     case FUSE_INIT: {
         struct fuse_init_out out = {.major = 7, .minor = 31, .max_readahead = 65536, .max_write = 65536};
@@ -77,8 +79,9 @@ static void serve(const struct fuse_in_header *request) {
 int main(int argc, char **argv) {
     static _Alignas(struct fuse_in_header) char request[1 << 17];
     char options[200];
-    if (argc != 3)
+    if (argc != 3 && argc != 4)
         return 2;
+    is_mute = argc == 4;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     connection = open("/dev/fuse", O_RDWR | O_CLOEXEC);
     if (connection < 0) {

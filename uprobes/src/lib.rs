@@ -22,7 +22,7 @@
 //!     Planner::new(Vec::new(), Layers::Lowest, Kernel { version: (6, 12) }).with_request(true, request);
 //! planner.add_process(std::process::id())?;
 //! for file in planner.planned() {
-//!     println!("{}: {} probes", file.attach_path.display(), file.sites.len());
+//!     println!("{}: {} probes", file.library.attach_path().display(), file.sites.len());
 //!     for missing in &file.missing {
 //!         println!("  no {}: {}", missing.symbol, missing.because);
 //!     }

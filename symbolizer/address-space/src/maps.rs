@@ -5,7 +5,7 @@
 //! only the kernel knows which one is mapped. Does not: keep history, or read the content of files ([`crate::elf`]).
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::FileExt as _;
@@ -319,6 +319,14 @@ pub fn open(pid: u32, mapping: &Mapping) -> Result<File, NoSymbol> {
         Backing::File => open_below_root(pid, mapping.path()),
         _ => Err(NoSymbol::ModuleDeleted),
     }
+}
+
+/// What the system says of the file of a mapping, by its link. No user's program is asked that serves files (FUSE).
+///
+/// # Errors
+/// [`NoSymbol::UserFile`], or a reason of the file system.
+pub fn metadata(pid: u32, mapping: &Mapping) -> Result<Metadata, NoSymbol> {
+    served::metadata_of_link(&map_files_path(pid, mapping))
 }
 
 /// The link by which the kernel gives access to the file of a mapping.

@@ -59,6 +59,9 @@ reasons! {
             helps "see what keeps the profiler from starting its own file (/proc/self/exe), such as a limit (`ulimit -a`)";
         JitRefuted = 32, "jit-refuted",
             "the code was generated at run time, and what its runtime registered for debuggers at this address is other code";
+        JitDefect = 33, "jit-defect",
+            "the code was generated at run time, and reading what its process says of such code failed because of a defect of the profiler",
+            helps "report it: `-v` says what failed";
     }
 }
 

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,15 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::elf;
 use crate::reason::NoSymbol;
+
+/// Where a path may lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Within {
+    /// Within a root folder: what leads out of it ends there.
+    Root,
+    /// Below a folder: what leads out of it is refused.
+    Beneath,
+}
 
 /// Most symbolic links followed, as the kernel does.
 const LINKS_MAX: usize = 40;
@@ -83,24 +92,88 @@ pub(crate) fn open_link(link: &Path) -> Result<File, NoSymbol> {
 /// # Errors
 /// As of [`open_link`].
 pub(crate) fn open_below_root(pid: u32, path: &Path) -> Result<File, NoSymbol> {
-    let root = openat(CWD, format!("/proc/{pid}/root"), FIND | OFlags::DIRECTORY, Mode::empty());
-    let root = root.map_err(reason)?;
-    if any() {
-        return open_found(&walk(root, path)?);
+    open_found(&find(begin(pid, "root")?, path, Within::Root)?)
+}
+
+/// What the system says of the file that a link of `/proc` leads to.
+///
+/// # Errors
+/// [`NoSymbol::UserFile`], or a reason of the file system.
+pub(crate) fn metadata_of_link(link: &Path) -> Result<Metadata, NoSymbol> {
+    let found = openat(CWD, link, FIND, Mode::empty()).map_err(reason)?;
+    check(&found)?;
+    File::from(found).metadata().map_err(|error| NoSymbol::from_io(&error))
+}
+
+/// Opens a folder of a process; `link` is the one below `/proc/PID` where the path begins.
+///
+/// # Errors
+/// [`NoSymbol::UserFile`], or a reason of the file system.
+pub(crate) fn open_folder(pid: u32, link: &str, path: &Path, within: Within) -> Result<OwnedFd, NoSymbol> {
+    list_found(&find(begin(pid, link)?, path, within)?)
+}
+
+/// Opens a folder in a folder that was opened so. Links are not followed.
+///
+/// # Errors
+/// As of [`open_folder`].
+pub(crate) fn open_subfolder(folder: &OwnedFd, name: &str) -> Result<OwnedFd, NoSymbol> {
+    list_found(&find_entry(folder, name)?)
+}
+
+/// Opens a regular file in a folder that was opened so. Links are not followed.
+///
+/// # Errors
+/// As of [`open_link`].
+pub(crate) fn open_entry(folder: &OwnedFd, name: &str) -> Result<File, NoSymbol> {
+    open_found(&find_entry(folder, name)?)
+}
+
+/// Finds an entry of a folder that was opened so.
+///
+/// # Errors
+/// [`NoSymbol::UserFile`], or a reason of the file system.
+pub(crate) fn find_entry(folder: &OwnedFd, name: &str) -> Result<OwnedFd, NoSymbol> {
+    if name.contains('/') || matches!(name, "" | "." | "..") {
+        return Err(NoSymbol::ModuleMissing);
     }
-    let found = openat2(&root, path, FIND, Mode::empty(), ResolveFlags::IN_ROOT).map_err(reason)?;
-    open_found(&found)
+    let found = openat(folder, name, FIND | OFlags::NOFOLLOW, Mode::empty()).map_err(reason)?;
+    check(&found)?;
+    Ok(found)
+}
+
+/// The folder of a process that a link below `/proc/PID` leads to.
+fn begin(pid: u32, link: &str) -> Result<OwnedFd, NoSymbol> {
+    openat(CWD, format!("/proc/{pid}/{link}"), FIND | OFlags::DIRECTORY, Mode::empty()).map_err(reason)
+}
+
+fn find(start: OwnedFd, path: &Path, within: Within) -> Result<OwnedFd, NoSymbol> {
+    if any() {
+        return walk(start, path, within);
+    }
+    let flags = match within {
+        Within::Root => ResolveFlags::IN_ROOT,
+        Within::Beneath => ResolveFlags::BENEATH,
+    };
+    openat2(&start, path, FIND, Mode::empty(), flags).map_err(reason)
 }
 
 /// Finds a path one folder at a time, so that nobody is asked who was not looked at before.
-fn walk(root: OwnedFd, path: &Path) -> Result<OwnedFd, NoSymbol> {
-    check(&root)?;
-    // The folders from the root to where we are.
-    let mut at = vec![root];
+fn walk(start: OwnedFd, path: &Path, within: Within) -> Result<OwnedFd, NoSymbol> {
+    check(&start)?;
+    let leads_out = |path: &Path| within == Within::Beneath && path.is_absolute();
+    if leads_out(path) {
+        return Err(NoSymbol::ModuleMissing);
+    }
+    // The folders from the start to where we are.
+    let mut at = vec![start];
     let mut left: VecDeque<OsString> = names(path);
     let mut links = 0;
     while let Some(name) = left.pop_front() {
         if name == ".." {
+            if at.len() == 1 && within == Within::Beneath {
+                return Err(NoSymbol::ModuleMissing);
+            }
             at.truncate((at.len() - 1).max(1));
             continue;
         }
@@ -116,6 +189,9 @@ fn walk(root: OwnedFd, path: &Path) -> Result<OwnedFd, NoSymbol> {
         }
         let target = readlinkat(&found, "", Vec::new()).map_err(reason)?;
         let target = PathBuf::from(OsStr::from_bytes(target.as_bytes()));
+        if leads_out(&target) {
+            return Err(NoSymbol::ModuleMissing);
+        }
         if target.is_absolute() {
             at.truncate(1);
         }
@@ -153,6 +229,13 @@ fn open_found(found: &OwnedFd) -> Result<File, NoSymbol> {
     elf::check_regular(File::from(openat(CWD, link, flags, Mode::empty()).map_err(reason)?))
 }
 
+/// Opens a folder that was found, to be listed.
+fn list_found(found: &OwnedFd) -> Result<OwnedFd, NoSymbol> {
+    check(found)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(found, ".", flags, Mode::empty()).map_err(reason)
+}
+
 fn reason(error: Errno) -> NoSymbol {
     NoSymbol::from_io(&error.into())
 }
@@ -164,11 +247,20 @@ mod tests {
 
     use super::*;
 
-    fn walked(root: &Path, path: &str) -> Result<String, NoSymbol> {
-        let root = openat(CWD, root, FIND | OFlags::DIRECTORY, Mode::empty()).map_err(reason)?;
-        let mut text = String::new();
-        open_found(&walk(root, Path::new(path))?)?.read_to_string(&mut text).unwrap();
-        Ok(text)
+    /// What a file has in it that a path leads to, one folder at a time and, which is the same, at once.
+    fn walked(start: &Path, path: &str, within: Within) -> Result<String, NoSymbol> {
+        let start = || openat(CWD, start, FIND | OFlags::DIRECTORY, Mode::empty()).map_err(reason);
+        let read = |found: OwnedFd| {
+            let mut text = String::new();
+            open_found(&found)?.read_to_string(&mut text).unwrap();
+            Ok(text)
+        };
+        let by_folders = walk(start()?, Path::new(path), within).and_then(read);
+        if !any() {
+            let at_once = find(start()?, Path::new(path), within).and_then(read);
+            assert_eq!(by_folders.is_ok(), at_once.is_ok(), "{path} {within:?}");
+        }
+        by_folders
     }
 
     #[test]
@@ -183,12 +275,19 @@ mod tests {
         symlink("../../../file", root.join("out")).unwrap();
         symlink("round", root.join("round")).unwrap();
         for path in ["/a/b/file", "a//./b/file", "/absolute/file", "/a/relative/file", "/../../a/b/file"] {
-            assert_eq!(walked(&root, path).as_deref(), Ok("within"), "{path}");
+            assert_eq!(walked(&root, path, Within::Root).as_deref(), Ok("within"), "{path}");
         }
-        assert_eq!(walked(&root, "/out"), Err(NoSymbol::ModuleMissing));
-        assert_eq!(walked(&root, "/round"), Err(NoSymbol::ModuleUnreadable));
-        assert_eq!(walked(&root, "/a/b"), Err(NoSymbol::NotRegularFile));
-        assert_eq!(walked(&root, "/a/none/file"), Err(NoSymbol::ModuleMissing));
+        let refused = |path| walked(&root, path, Within::Root).unwrap_err();
+        assert_eq!(refused("/out"), NoSymbol::ModuleMissing);
+        assert_eq!(refused("/round"), NoSymbol::ModuleUnreadable);
+        assert_eq!(refused("/a/b"), NoSymbol::NotRegularFile);
+        assert_eq!(refused("/a/none/file"), NoSymbol::ModuleMissing);
+        for path in ["a/b/file", "a/../a/b/file", "a/relative/file"] {
+            assert_eq!(walked(&root, path, Within::Beneath).as_deref(), Ok("within"), "{path}");
+        }
+        for path in ["/a/b/file", "../root/a/b/file", "absolute/file", "out", "a/../../root/a/b/file"] {
+            assert!(walked(&root, path, Within::Beneath).is_err(), "{path}");
+        }
     }
 
     #[test]

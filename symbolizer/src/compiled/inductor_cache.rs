@@ -6,11 +6,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use deepctx_address_space::Folder;
 use deepctx_names::inductor::STEM_BYTES;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::device_kernels::{FileLaunches, Launch};
-use super::folder::Folder;
 use super::inductor::{
     Graph, Wrapper, WrapperKernel, operator_name, operators_in_name, parse_graph, parse_wrapper,
 };

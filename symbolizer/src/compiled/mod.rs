@@ -13,7 +13,6 @@
 
 mod cached_code;
 pub mod device_kernels;
-mod folder;
 pub mod hlo;
 pub mod inductor;
 mod inductor_cache;
@@ -103,6 +102,7 @@ reasons! {
         NotFound, "origin-not-found", "the files of the compiler do not contain the kernel";
         /// More than one compilation.
         Ambiguous, "origin-ambiguous", "several compilations have this code, from different operators";
+        Defect, "origin-defect", "reading the compiler's files failed because of a defect of the profiler";
     }
 }
 

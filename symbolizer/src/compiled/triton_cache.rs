@@ -14,11 +14,11 @@
 
 use std::sync::Arc;
 
+use deepctx_address_space::Folder;
 use deepctx_names::inductor::is_generated;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::device_kernels::{among, defined_at};
-use super::folder::Folder;
 use super::inductor::operators_in_name;
 use super::{Compiler, KernelOrigin, NoOrigin, Operator, OriginResult, Settings, SourceLine};
 

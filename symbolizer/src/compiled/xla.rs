@@ -9,12 +9,11 @@ mod thunks;
 use std::ops::Range;
 use std::sync::Arc;
 
-use deepctx_address_space::start_ticks;
+use deepctx_address_space::{Folder, start_ticks};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cached_code::CachedCode;
 use super::device_kernels::among;
-use super::folder::Folder;
 use super::hlo::{self, Hlo};
 use super::{Compiler, KernelOrigin, NoOrigin, OriginResult, Settings};
 use crate::jit::{LocatedFunction, RegisteredFunction, functions};

@@ -150,7 +150,7 @@ impl Modules {
     fn open_file(&mut self, pid: u32, mapping: &Mapping) -> Result<ModuleHandle, NoSymbol> {
         // The metadata identifies a known file; only a new one is opened.
         let link = maps::map_files_path(pid, mapping);
-        let known = std::fs::metadata(&link).ok().map(|meta| FileKey::of(&meta));
+        let known = maps::metadata(pid, mapping).ok().map(|meta| FileKey::of(&meta));
         if let Some(answer) = known.and_then(|key| self.known(key)) {
             if let (Ok(module), Some(key)) = (answer, known) {
                 self.open_again(module, key, pid, mapping);

@@ -4,7 +4,6 @@
 //! processes map it. Does not: know processes ([`super::Planner`]).
 
 use std::fs::File;
-use std::path::PathBuf;
 
 use deepctx_events::Family;
 
@@ -48,8 +47,6 @@ pub enum Contents {
 pub struct PlannedFile {
     /// The file, as its first user has it.
     pub library: Library,
-    /// Path by which to attach.
-    pub attach_path: PathBuf,
     /// What it is to the plan.
     pub contents: Contents,
     /// The processes that have it mapped, ascending.
@@ -118,7 +115,6 @@ impl Search {
         };
         probes.rows.extend(user);
         let mut planned = PlannedFile {
-            attach_path: library.attach_path(),
             pids: vec![library.pid],
             library,
             contents,

@@ -73,12 +73,13 @@ impl Planner {
                 self.left_out += 1;
                 continue;
             }
-            let planned = self.search.plan(library).map(|planned| {
+            // Known before it is parsed: where that panics, and a caller goes on, it is not parsed again.
+            let place = self.seen.entry(key).or_insert(None);
+            *place = self.search.plan(library).map(|planned| {
                 self.planned.push(planned);
                 new.push(self.planned.len() - 1);
                 self.planned.len() - 1
             });
-            self.seen.insert(key, planned);
         }
         new
     }

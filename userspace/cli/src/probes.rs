@@ -236,7 +236,7 @@ fn file_json(planned: &PlannedFile) -> Value {
         .collect();
     json!({
         "path": planned.library.mapping.path().to_string_lossy(),
-        "attach-path": planned.attach_path.to_string_lossy(),
+        "attach-path": planned.library.attach_path().to_string_lossy(),
         "contents": contents,
         "pids": planned.pids,
         "probes": planned.sites.iter().map(site_json).collect::<Vec<_>>(),

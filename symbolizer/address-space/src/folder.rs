@@ -2,8 +2,8 @@
 //!
 //! Owns: opening a folder below the root or working folder of the process, listing and reading it within bounds.
 //! Because: the settings of the program say where dumps and caches are, often in a container, and others may write to
-//! these folders. Only files of the process's own user, or of root, are accepted. Does not: follow links within the
-//! folder, or interpret the files.
+//! these folders. Only files of the process's own user, or of root, are accepted, and no user's program is waited for
+//! that serves files (FUSE). Does not: follow links within the folder, or interpret the files.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -11,54 +11,48 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use deepctx_address_space::{ProcessStatus, elf};
-use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::Dir;
+
+use crate::served::{self, Within};
+use crate::status::ProcessStatus;
 
 /// Most entries read of a folder.
 const ENTRIES_MAX: usize = 1 << 16;
 
 /// An open folder.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub struct Folder {
     folder: OwnedFd,
     user: u32,
 }
 
 impl Folder {
-    /// Opens a folder of a process. A relative path is resolved from the working folder of the process and stays
-    /// below it.
-    pub(super) fn open(pid: u32, path: &Path) -> Option<Self> {
-        let (begin, within) =
-            if path.is_absolute() { ("root", ResolveFlags::IN_ROOT) } else { ("cwd", ResolveFlags::BENEATH) };
-        let start = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let start = openat(CWD, format!("/proc/{pid}/{begin}"), start, Mode::empty()).ok()?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = openat2(&start, path, flags, Mode::empty(), within).ok()?;
-        let user = ProcessStatus::read(pid)?.user;
-        Some(Self { folder, user })
+    /// Opens a folder of a process; `None` where there is none, or a user's program serves it or what leads there. A
+    /// relative path is resolved from the working folder of the process and stays below it.
+    pub fn open(pid: u32, path: &Path) -> Option<Self> {
+        let folder = if path.is_absolute() {
+            served::open_folder(pid, "root", path, Within::Root)
+        } else {
+            served::open_folder(pid, "cwd", path, Within::Beneath)
+        };
+        Some(Self { folder: folder.ok()?, user: ProcessStatus::read(pid)?.user })
     }
 
     /// Opens a subfolder.
-    pub(super) fn subfolder(&self, name: &str) -> Option<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let folder = openat2(&self.folder, name, flags, Mode::empty(), within).ok()?;
-        Some(Self { folder, user: self.user })
+    pub fn subfolder(&self, name: &str) -> Option<Self> {
+        Some(Self { folder: served::open_subfolder(&self.folder, name).ok()?, user: self.user })
     }
 
     /// The names of its entries that are valid UTF-8.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<String> {
         let Ok(entries) = Dir::read_from(&self.folder) else { return Vec::new() };
         let names = entries.take(ENTRIES_MAX).filter_map(Result::ok);
         names.filter_map(|entry| entry.file_name().to_str().ok().map(str::to_owned)).collect()
     }
 
-    /// Reads a file owned by the user of the process or by root, if it is no larger than `limit`.
-    pub(super) fn read(&self, name: &str, limit: u64) -> Option<Vec<u8>> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let file = openat2(&self.folder, name, flags, Mode::empty(), within).ok()?;
-        let file = elf::check_regular(File::from(file)).ok()?;
+    /// Reads a file owned by the user of the process or by root, if it is no larger than `limit` bytes.
+    pub fn read(&self, name: &str, limit: u64) -> Option<Vec<u8>> {
+        let file = served::open_entry(&self.folder, name).ok()?;
         let facts = file.metadata().ok()?;
         if facts.len() > limit || (facts.uid() != self.user && facts.uid() != 0) {
             return None;
@@ -68,10 +62,10 @@ impl Folder {
         Some(bytes)
     }
 
-    /// When a file was last modified, in seconds since 1970; `None` when there is no such file.
-    pub(super) fn modified(&self, name: &str) -> Option<i64> {
-        let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
-        rustix::fs::statat(&self.folder, name, flags).ok().map(|facts| facts.st_mtime)
+    /// When an entry was last modified, in seconds since 1970; `None` when there is none. Of a link, when that was.
+    pub fn modified(&self, name: &str) -> Option<i64> {
+        let found = served::find_entry(&self.folder, name).ok()?;
+        File::from(found).metadata().ok().map(|facts| facts.mtime())
     }
 }
 
@@ -94,10 +88,21 @@ mod tests {
         assert_eq!(names, [".", "..", "a.txt", "aa", "link"]);
         assert_eq!(opened.read("a.txt", 10).as_deref(), Some(b"a".as_slice()));
         assert_eq!(opened.subfolder("aa").unwrap().read("b.txt", 2).as_deref(), Some(b"bb".as_slice()));
-        for (name, limit) in [("a.txt", 0), ("link", 10), ("../secret", 10), ("aa", 10), ("none", 10)] {
+        let refused = [
+            ("a.txt", 0),
+            ("link", 10),
+            ("../secret", 10),
+            ("aa", 10),
+            ("aa/b.txt", 10),
+            ("none", 10),
+            ("", 10),
+        ];
+        for (name, limit) in refused {
             assert_eq!(opened.read(name, limit), None, "{name}");
         }
-        assert!(opened.subfolder("..").is_none());
+        for name in ["..", ".", "", "a.txt", "link"] {
+            assert!(opened.subfolder(name).is_none(), "{name}");
+        }
         assert!(opened.modified("a.txt").is_some() && opened.modified("none").is_none());
     }
 
@@ -105,7 +110,7 @@ mod tests {
     fn a_relative_folder_stays_below_the_working_folder() {
         let pid = std::process::id();
         assert!(Folder::open(pid, Path::new("src")).is_some());
-        assert!(Folder::open(pid, Path::new("../symbolizer")).is_none());
+        assert!(Folder::open(pid, Path::new("../address-space")).is_none());
         assert!(Folder::open(pid, Path::new("/nowhere/at/all")).is_none());
     }
 }
