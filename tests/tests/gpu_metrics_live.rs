@@ -11,10 +11,11 @@ mod cli_support;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cli_support::{Busy, can_capture, expect_code, gap_count, program, stderr};
+use cli_support::recording::{Ended, Recording};
+use cli_support::{Busy, can_capture, expect_code, gap_count, program};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::Profile;
@@ -53,20 +54,23 @@ impl Library {
         self.0.path().join(LIBRARY)
     }
 
-    /// Records a process that computes, with this library and these options.
-    fn record(&self, options: &[&str]) -> Recorded {
+    /// Records a process that computes, with this library and these options, until there is enough to see.
+    fn record(&self, options: &[&str], is_enough: impl Fn(&Recorded) -> bool) -> Recorded {
         let (busy, file) = (Busy::start(), self.0.path().join("run.dctx"));
         let mut record = program();
         record.env("LD_LIBRARY_PATH", self.0.path());
-        record.args(["record", "--system-metrics", "200ms", "--pid", &busy.pid(), "-o"]).arg(&file);
-        let output = record.args(options).output().unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        let profile = deepctx_storage::open(&file).unwrap().profile;
-        let recorded = Recorded { profile, output, file };
+        let pid = busy.pid();
+        let options = [&["--system-metrics", "200ms", "--pid", &pid], options].concat();
+        let mut recording = Recording::of_file(&file, &mut record, &options);
         // Whatever the library does: all else is there.
-        assert!(recorded.cell("cpu 0", Metric::CpuBusyTime).count >= 5, "{recorded}");
-        assert!(recorded.profile.tree.total(Metric::Samples).sum > 10, "{recorded}");
-        recorded
+        recording.wait_until(|_| {
+            let grown = Recorded::open(&file, recording.said());
+            let samples = grown.profile.tree.total(Metric::Samples).sum;
+            grown.machine_readings() >= 10 && samples > 10 && is_enough(&grown)
+        });
+        let Ended { status, said } = recording.interrupted();
+        assert_eq!(status.code(), Some(0), "{said}");
+        Recorded::open(&file, said)
     }
 
     /// Waits until no process has the library any more.
@@ -83,11 +87,20 @@ impl Library {
 
 struct Recorded {
     profile: Profile,
-    output: Output,
+    said: String,
     file: PathBuf,
 }
 
 impl Recorded {
+    fn open(file: &Path, said: String) -> Self {
+        Self { profile: deepctx_storage::open(file).unwrap().profile, said, file: file.to_owned() }
+    }
+
+    /// How often the machine's own figures were read.
+    fn machine_readings(&self) -> u64 {
+        self.cell("cpu 0", Metric::CpuBusyTime).count
+    }
+
     /// Figures of a part of the machine.
     fn cell(&self, resource: &str, metric: Metric) -> Cell {
         let Profile { tree, frames, strings, .. } = &self.profile;
@@ -121,7 +134,7 @@ impl Recorded {
 
 impl std::fmt::Display for Recorded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&stderr(&self.output))
+        f.write_str(&self.said)
     }
 }
 
@@ -136,7 +149,10 @@ fn readings_of_gpus_are_those_of_their_library() {
         return;
     }
     let library = Library::with("");
-    let recorded = library.record(&["-d", "4s"]);
+    let recorded = library.record(&[], |grown| {
+        let limited = grown.cell(FIRST, Metric::GpuPowerLimitedTime).sum;
+        grown.cell(FIRST, Metric::GpuBusyTime).count >= 5 && limited > 500_000_000
+    });
     for (gpu, used, temperature) in [(FIRST, 8, 40), (SECOND, 16, 60)] {
         recorded.is_always(gpu, Metric::MemoryUsedBytes, used << 30);
         recorded.is_always(gpu, Metric::MemoryTotalBytes, 80 << 30);
@@ -148,7 +164,6 @@ fn readings_of_gpus_are_those_of_their_library() {
     // The first one is at its power all the time, and busy for a quarter of it.
     let whole = time(FIRST, Metric::GpuPowerLimitedTime);
     let readings = recorded.cell(FIRST, Metric::GpuBusyTime).count;
-    assert!(readings >= 5 && whole > 500_000_000, "{readings} in {whole} ns: {recorded}");
     assert!(time(FIRST, Metric::GpuBusyTime).abs_diff(whole / 4) <= readings, "{recorded}");
     assert!(time(FIRST, Metric::GpuMemoryBusyTime).abs_diff(whole / 10) <= readings, "{recorded}");
     recorded.is_always(FIRST, Metric::GpuPowerMilliwatts, 350_000);
@@ -174,10 +189,10 @@ fn a_figure_that_a_gpu_lacks_is_missing_alone() {
     if !can_capture() {
         return;
     }
-    let recorded = Library::with("nvmlDeviceGetPowerUsage 0 0 3\n").record(&["-d", "3s"]);
+    let library = Library::with("nvmlDeviceGetPowerUsage 0 0 3\n");
+    let recorded = library.record(&[], |grown| grown.cell(SECOND, Metric::GpuPowerMilliwatts).count > 3);
     assert_eq!(recorded.cell(FIRST, Metric::GpuPowerMilliwatts), Cell::EMPTY, "{recorded}");
     recorded.is_always(FIRST, Metric::GpuTemperatureCelsius, 40);
-    assert!(recorded.cell(SECOND, Metric::GpuPowerMilliwatts).count > 0, "{recorded}");
     assert_eq!(recorded.said("GPU"), 0, "{recorded}");
 }
 
@@ -186,11 +201,11 @@ fn a_lost_gpu_costs_its_own_figures() {
     if !can_capture() {
         return;
     }
-    let recorded = Library::with("* 1 3 15\n").record(&["-d", "4s"]);
+    let library = Library::with("* 1 3 15\n");
+    let recorded = library.record(&[], |grown| grown.cell(FIRST, Metric::GpuBusyTime).count > 6);
     for metric in [Metric::GpuBusyTime, Metric::GpuPowerMilliwatts, Metric::GpuThermalLimitedTime] {
         assert_eq!(recorded.cell(SECOND, metric).count, 3, "{metric}: {recorded}");
     }
-    assert!(recorded.cell(FIRST, Metric::GpuBusyTime).count > 3, "{recorded}");
     let said = format!("{SECOND}: some or all figures are missing: NVML_ERROR_GPU_IS_LOST (15)");
     assert!(recorded.said(&said) == 1, "{recorded}");
 }
@@ -201,9 +216,9 @@ fn a_library_that_cannot_begin_is_named_with_its_error() {
         return;
     }
     let library = Library::with("nvmlInit_v2 -1 0 18\n");
-    let recorded = library.record(&["-d", "3s"]);
-    recorded.has_no_gpus();
     let why = "no figures of GPUs: nvmlInit failed: NVML_ERROR_LIB_RM_VERSION_MISMATCH (18)";
+    let recorded = library.record(&[], |grown| grown.said(why) > 0);
+    recorded.has_no_gpus();
     assert!(recorded.said(why) == 1, "{recorded}");
     library.is_gone();
 }
@@ -214,9 +229,10 @@ fn a_library_that_never_begins_costs_gpus_alone() {
         return;
     }
     let library = Library::with("nvmlInit_v2 -1 0 hang\n");
-    let recorded = library.record(&["-d", "2s"]);
+    let why = "no figures of GPUs: NVIDIA's library did not answer in time";
+    let recorded = library.record(&[], |_| true);
     recorded.has_no_gpus();
-    assert!(recorded.said("no figures of GPUs: NVIDIA's library did not answer in time") == 1, "{recorded}");
+    assert!(recorded.said(why) == 1, "{recorded}");
     library.is_gone();
 }
 
@@ -226,12 +242,12 @@ fn a_reading_that_hangs_costs_gpus_alone() {
         return;
     }
     let library = Library::with("nvmlDeviceGetTemperature 1 2 hang\n");
-    let recorded = library.record(&["-d", "5s"]);
-    // It is killed after two seconds, and asked once more.
-    assert!(recorded.cell(FIRST, Metric::GpuBusyTime).count >= 2, "{recorded}");
-    assert!(gap_count(&recorded.profile, "gpu-reading-missing") > 0, "{recorded}");
-    let all = recorded.cell("cpu 0", Metric::CpuBusyTime).count;
-    assert!(all > 2 * recorded.cell(FIRST, Metric::GpuBusyTime).count, "{recorded}");
+    // It is killed after two seconds, and asked once more; the machine's own figures go on.
+    library.record(&[], |grown| {
+        let readings = grown.cell(FIRST, Metric::GpuBusyTime).count;
+        let is_told = gap_count(&grown.profile, "gpu-reading-missing") > 0;
+        is_told && readings >= 2 && grown.machine_readings() > 2 * readings
+    });
     library.is_gone();
 }
 
@@ -241,15 +257,15 @@ fn a_library_that_ends_its_process_costs_gpus_alone() {
         return;
     }
     let library = Library::with("nvmlDeviceGetMemoryInfo -1 0 abort\n");
-    let recorded = library.record(&["-d", "4s"]);
-    recorded.has_no_gpus();
     let why = "no figures of GPUs: NVIDIA's library ended the process that asked it";
+    let recorded = library.record(&[], |grown| grown.said(why) > 0);
+    recorded.has_no_gpus();
     assert!(recorded.said(why) == 1, "{recorded}");
 
     // Later on, what was read before is kept.
     let library = Library::with("nvmlDeviceGetMemoryInfo -1 2 abort\n");
-    let recorded = library.record(&["-d", "4s"]);
-    assert!(recorded.cell(SECOND, Metric::GpuBusyTime).count >= 2, "{recorded}");
+    let why = "no more figures of GPUs: NVIDIA's library ended the process that asked it";
+    library.record(&[], |grown| grown.cell(SECOND, Metric::GpuBusyTime).count >= 2 && grown.said(why) == 1);
     library.is_gone();
 }
 
@@ -258,11 +274,11 @@ fn without_a_driver_nothing_is_said_or_started() {
     if !can_capture() {
         return;
     }
-    let recorded = Library::with("").record(&["-d", "2s", "--no-gpu"]);
+    let recorded = Library::with("").record(&["--no-gpu"], |_| true);
     recorded.has_no_gpus();
     assert_eq!(recorded.said("GPU"), 0, "{recorded}");
     if !has_driver() {
-        let recorded = Library::folder().record(&["-d", "2s"]);
+        let recorded = Library::folder().record(&[], |_| true);
         recorded.has_no_gpus();
         assert_eq!(recorded.said("GPU"), 0, "{recorded}");
     }
@@ -303,9 +319,9 @@ fn nvidias_own_library_without_a_driver_says_so() {
     for original in libraries {
         let library = Library::folder();
         fs::copy(&original, library.file()).unwrap();
-        let recorded = library.record(&["-d", "3s"]);
-        recorded.has_no_gpus();
         let why = "no figures of GPUs: nvmlInit failed: NVML_ERROR_DRIVER_NOT_LOADED (9)";
+        let recorded = library.record(&[], |grown| grown.said(why) > 0);
+        recorded.has_no_gpus();
         assert!(recorded.said(why) == 1, "{}: {recorded}", original.display());
         library.is_gone();
     }

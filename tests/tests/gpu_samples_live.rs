@@ -126,8 +126,11 @@ fn every_sample_appears_under_its_kernel_instruction_and_line() {
         // One was launched from one place, the other from two, and nothing distinguishes its samples.
         let all: u64 = reported.iter().map(|reported| reported.samples).sum();
         let (sums, scales) = (below(&reported, sum, "launch_sum"), below(&reported, scale, "[all callers]"));
-        assert_eq!(sums + scales, all);
-        assert_eq!(lost(&capture, "pc-sample-shared"), scales);
+        // Until it was known what each launch runs, any of them may have run this one.
+        let early = below(&reported, sum, "[all callers]");
+        assert_eq!(sums + scales + early, all);
+        assert!(early * 2 < sums, "{early} of {sums}");
+        assert_eq!(lost(&capture, "pc-sample-shared"), scales + early);
         assert!(capture.process().note.contains("sampled every 1024 cycles"), "{:?}", capture.process());
     }
 }
