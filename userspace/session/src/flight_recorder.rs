@@ -118,6 +118,8 @@ struct Window {
     profile: Profile,
     ends: Time<clock::Monotonic>,
     trigger: Trigger,
+    /// The capture has ended.
+    is_last: bool,
 }
 
 /// What the thread has to say.
@@ -178,7 +180,7 @@ impl FlightRecorder {
         let now = nanos(elapsed);
         let asked = self.requests.pending();
         if let Some(trigger) = asked.or(self.at_end.then_some(Trigger::End)) {
-            let window = self.cut_out(profile, now, trigger);
+            let window = Window { is_last: true, ..self.cut_out(profile, now, trigger) };
             // A thread that is gone is found when it is joined.
             _ = self.windows.send(window);
         }
@@ -238,14 +240,14 @@ impl FlightRecorder {
         let window = self.recent.window(profile, now, trigger.name());
         let (cost, contexts) = (start.elapsed(), window.tree.len());
         tracing::debug!(?cost, contexts, "profile of the flight recorder made");
-        Window { profile: window, ends: profile.meta.started_monotonic + now, trigger }
+        Window { profile: window, ends: profile.meta.started_monotonic + now, trigger, is_last: false }
     }
 }
 
 /// The thread: writes profiles until there will be no more.
 fn write_windows(windows: &Receiver<Window>, mut write: WriteKept, said: &Mutex<Said>) {
-    for Window { profile, ends, trigger } in windows {
-        let notice = write(&profile, ends).map(|place| notice(&place, &profile, ends, trigger));
+    for window in windows {
+        let notice = write(&window.profile, window.ends).map(|place| notice(&place, &window));
         let mut said = lock(said);
         said.writing = false;
         match notice {
@@ -259,17 +261,23 @@ fn write_windows(windows: &Receiver<Window>, mut write: WriteKept, said: &Mutex<
     }
 }
 
-fn notice(place: &str, profile: &Profile, ends: Time<clock::Monotonic>, trigger: Trigger) -> String {
-    let (window, samples) =
-        (ends - profile.meta.started_monotonic, profile.tree.total(Metric::Samples).count);
-    let why = match trigger {
-        Trigger::Signal => "asked for by a signal; recording goes on",
-        Trigger::Key => "asked for by a key; recording goes on",
-        Trigger::Hang => "written because training hangs; recording goes on",
-        Trigger::Finding => "written because of a finding; recording goes on",
-        Trigger::End => "written at the end of the recording",
+fn notice(place: &str, window: &Window) -> String {
+    let profile = &window.profile;
+    let (length, samples) =
+        (window.ends - profile.meta.started_monotonic, profile.tree.total(Metric::Samples).count);
+    let why = match window.trigger {
+        Trigger::Signal => "asked for by a signal",
+        Trigger::Key => "asked for by a key",
+        Trigger::Hang => "written because training hangs",
+        Trigger::Finding => "written because of a finding",
+        Trigger::End => "written",
     };
-    format!("{place}: the last {window} with {} samples, {why}", Count(samples))
+    let then = match (window.is_last, window.trigger) {
+        (true, Trigger::End) => " at the end of the recording",
+        (true, _) => ", at the end of the recording",
+        (false, _) => "; recording goes on",
+    };
+    format!("{place}: the last {length} with {} samples, {why}{then}", Count(samples))
 }
 
 fn nanos(time: Duration) -> Nanos {
@@ -326,7 +334,21 @@ mod tests {
         let end = recorder.finish(&mut profile, Duration::from_secs(30));
         assert_eq!(*lock(&written), [(12, "signal".to_owned()), (12, "end".to_owned())]);
         assert_eq!((end.notices.len(), end.error), (2, None), "{:?}", end.notices);
-        assert!(end.notices[1].starts_with("run.dctx: the last 12.0 s with 12 samples"), "{:?}", end.notices);
+        let window = "run.dctx: the last 12.0 s with 12 samples";
+        assert_eq!(end.notices[0], format!("{window}, asked for by a signal; recording goes on"));
+        assert_eq!(end.notices[1], format!("{window}, written at the end of the recording"));
+    }
+
+    #[test]
+    fn a_request_that_is_served_last_says_so() {
+        let (mut profile, _) = profile();
+        let requests = FlightRequests::default();
+        let (recorder, written) = recorder(&mut profile, &requests, false);
+        requests.request(Trigger::Finding);
+        let end = recorder.finish(&mut profile, Duration::from_secs(12));
+        assert_eq!(*lock(&written), [(0, "finding".to_owned())]);
+        let said = "run.dctx: the last 12.0 s with 0 samples, written because of a finding, at the end of the recording";
+        assert_eq!(end.notices, [said]);
     }
 
     #[test]
