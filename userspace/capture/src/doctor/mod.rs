@@ -1,0 +1,335 @@
+//! Doctor: what this machine needs for a capture, and how to fix what is missing.
+//!
+//! Owns: the checks, and the hints of a capture that could not start. Because: a profiler that does not start must say
+//! why, and what its user can change. Does not: print, or change anything.
+
+mod restrictions;
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use super::arch::HERE;
+use super::perf_event::{self, Clock};
+
+/// One need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What is needed.
+    pub name: &'static str,
+    /// What was found.
+    pub found: String,
+    /// Whether it will do.
+    pub ok: bool,
+    /// The command that fixes it, or what else can be done; on a check that is ok, a way to get more.
+    pub fix: Option<String>,
+}
+
+/// Oldest kernel on which the programs load: `bpf_task_pt_regs` came with 5.15.
+const KERNEL_MIN: (u32, u32) = (5, 15);
+
+/// A capability of this process.
+struct Capability {
+    /// Its bit in `CapEff` (include/uapi/linux/capability.h).
+    bit: u32,
+    name: &'static str,
+    /// What is missing without it; `None` when there is no capture at all.
+    without: Option<&'static str>,
+    /// CAP_SYS_ADMIN stands in for it.
+    or_admin: bool,
+}
+
+/// What a capture uses, tried on 6.18 with each of them dropped.
+const CAPABILITIES: [Capability; 6] = [
+    Capability { bit: 39, name: "CAP_BPF", without: None, or_admin: true },
+    Capability { bit: 38, name: "CAP_PERFMON", without: None, or_admin: true },
+    Capability { bit: 19, name: "CAP_SYS_PTRACE", without: None, or_admin: false },
+    Capability {
+        bit: 2,
+        name: "CAP_DAC_READ_SEARCH",
+        without: Some("Python names of other users' processes"),
+        or_admin: false,
+    },
+    Capability {
+        bit: 40,
+        name: "CAP_CHECKPOINT_RESTORE",
+        without: Some("files that were deleted or that lie in another mount namespace"),
+        or_admin: true,
+    },
+    Capability { bit: 34, name: "CAP_SYSLOG", without: Some("names of kernel functions"), or_admin: false },
+];
+const CAP_SYS_ADMIN: u32 = 21;
+
+/// All checks.
+pub fn checks() -> Vec<Check> {
+    let mut checks = vec![
+        machine(),
+        kernel(),
+        btf(),
+        privilege(),
+        perf_events(),
+        sampling_rate(),
+        hardware_cycles(),
+        uprobes(),
+        kernel_symbols(),
+        disk_cache(),
+        gpu_driver(),
+        gpu_counters(),
+    ];
+    checks.extend(restrictions::checks());
+    checks
+}
+
+fn read(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+fn machine() -> Check {
+    let tested = if HERE.is_tested { "" } else { ": built for it, but not tested on it" };
+    // An untested profiler is no reason not to try.
+    Check { name: "machine", found: format!("{}{tested}", HERE.arch), ok: true, fix: None }
+}
+
+fn kernel() -> Check {
+    let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let ok = version(&release).is_none_or(|v| v >= KERNEL_MIN);
+    Check { name: "kernel", found: release, ok, fix: (!ok).then(newer_kernel_hint) }
+}
+
+/// Major and minor number of a release such as `6.1.0-18-amd64`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn btf() -> Check {
+    let path = "/sys/kernel/btf/vmlinux";
+    let ok = Path::new(path).exists();
+    Check {
+        name: "kernel types (BTF)",
+        found: if ok { path.into() } else { "none".into() },
+        ok,
+        fix: (!ok).then(|| BTF_HINT.into()),
+    }
+}
+
+fn privilege() -> Check {
+    privilege_of(effective_capabilities())
+}
+
+/// The check of a process with these capabilities.
+fn privilege_of(effective: u64) -> Check {
+    let missing: Vec<&Capability> = missing_of(effective).collect();
+    let ok = missing.iter().all(|capability| capability.without.is_some());
+    let words: Vec<String> = missing
+        .iter()
+        .map(|Capability { name, without, .. }| match without {
+            Some(without) => format!("{name} ({without} will be missing)"),
+            None => (*name).to_owned(),
+        })
+        .collect();
+    Check {
+        name: "privileges",
+        found: if words.is_empty() { "enough".into() } else { format!("without {}", words.join(", ")) },
+        ok,
+        fix: (!words.is_empty()).then(|| "run it with sudo".into()),
+    }
+}
+
+/// Capabilities without which there is no capture, and which this process lacks.
+pub(super) fn missing_capabilities() -> Vec<&'static str> {
+    let needed = missing_of(effective_capabilities()).filter(|capability| capability.without.is_none());
+    needed.map(|capability| capability.name).collect()
+}
+
+fn effective_capabilities() -> u64 {
+    let status = read("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+fn missing_of(effective: u64) -> impl Iterator<Item = &'static Capability> {
+    let has = move |bit: u32| effective >> bit & 1 == 1;
+    let holds =
+        move |capability: &&Capability| has(capability.bit) || (capability.or_admin && has(CAP_SYS_ADMIN));
+    CAPABILITIES.iter().filter(move |capability| !holds(capability))
+}
+
+fn perf_events() -> Check {
+    let paranoid = read("/proc/sys/kernel/perf_event_paranoid");
+    let ok = paranoid.is_some();
+    Check {
+        name: "perf events",
+        found: paranoid.map_or("none".into(), |level| {
+            format!("perf_event_paranoid = {level}, which does not matter to who has CAP_PERFMON")
+        }),
+        ok,
+        fix: (!ok).then(|| "use a kernel built with CONFIG_PERF_EVENTS=y".into()),
+    }
+}
+
+fn sampling_rate() -> Check {
+    let rate = read("/proc/sys/kernel/perf_event_max_sample_rate").and_then(|text| text.parse::<u32>().ok());
+    let ok = rate.is_none_or(|rate| rate >= 99);
+    Check {
+        name: "highest sampling rate",
+        found: rate.map_or("not limited".into(), |rate| format!("{rate} Hz")),
+        ok,
+        fix: (!ok).then(|| "sudo sysctl kernel.perf_event_max_sample_rate=10000".into()),
+    }
+}
+
+fn hardware_cycles() -> Check {
+    let found = if perf_event::has_cycles() {
+        "can be sampled"
+    } else {
+        "none that can be sampled; the CPU clock is used"
+    };
+    Check { name: "hardware cycles", found: found.into(), ok: true, fix: None }
+}
+
+fn uprobes() -> Check {
+    let ok = Path::new("/sys/bus/event_source/devices/uprobe").exists();
+    Check {
+        name: "uprobes",
+        found: if ok { "yes".into() } else { "none".into() },
+        // Sampling works without them; GPU launches and operators need them.
+        ok: true,
+        fix: (!ok).then(|| "use a kernel built with CONFIG_UPROBE_EVENTS=y to see GPU launches".into()),
+    }
+}
+
+fn kernel_symbols() -> Check {
+    let hidden = read("/proc/kallsyms")
+        .is_none_or(|text| text.lines().take(100).all(|line| line.starts_with("0000000000000000")));
+    Check {
+        name: "kernel symbols",
+        found: if hidden { "addresses are hidden".into() } else { "/proc/kallsyms".into() },
+        ok: !hidden,
+        fix: hidden.then(|| "sudo sysctl kernel.kptr_restrict=0".into()),
+    }
+}
+
+fn disk_cache() -> Check {
+    let folder = cache_folder();
+    Check {
+        name: "cache of unwind tables",
+        found: folder.as_ref().map_or("none: no home folder".into(), |f| f.display().to_string()),
+        ok: true,
+        fix: folder.is_none().then(|| "set XDG_CACHE_HOME".into()),
+    }
+}
+
+/// Whether everybody may read counters of NVIDIA's devices, which sampling instructions needs.
+fn gpu_counters() -> Check {
+    let parameters = read("/proc/driver/nvidia/params");
+    let admins_only = parameters.as_deref().and_then(counters_are_for_admins);
+    let (found, fix) = match (parameters.is_some(), admins_only) {
+        (false, _) => ("no NVIDIA driver", None),
+        (true, Some(false)) => ("for everybody", None),
+        (true, Some(true)) => (
+            "for administrators: --pc-sampling of other users' programs is refused",
+            Some(
+                "set NVreg_RestrictProfilingToAdminUsers=0 for the module nvidia, or run the program as root",
+            ),
+        ),
+        (true, None) => ("the driver does not say for whom", None),
+    };
+    Check { name: "GPU counters", found: found.into(), ok: true, fix: fix.map(str::to_owned) }
+}
+
+/// What the driver's parameters say, as the module names them when it is loaded.
+fn counters_are_for_admins(parameters: &str) -> Option<bool> {
+    let value = parameters.lines().find_map(|line| line.strip_prefix("RmProfilingAdminOnly:"))?;
+    value.trim().parse::<u32>().ok().map(|value| value != 0)
+}
+
+fn gpu_driver() -> Check {
+    let nvidia = read("/proc/driver/nvidia/version").and_then(|text| text.lines().next().map(str::to_owned));
+    let amd = Path::new("/dev/kfd").exists().then(|| "amdgpu (/dev/kfd)".to_owned());
+    Check { name: "GPU driver", found: nvidia.or(amd).unwrap_or_else(|| "none".into()), ok: true, fix: None }
+}
+
+/// Where unwind tables are kept between runs: root's own folder, else the user's (`$XDG_CACHE_HOME`, `~/.cache`).
+pub fn cache_folder() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some("/var/cache/deepctx-bpf".into());
+    }
+    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(base.join("deepctx-bpf"))
+}
+
+/// What to do about a kernel without type information.
+pub(super) const BTF_HINT: &str =
+    "use a kernel built with CONFIG_DEBUG_INFO_BTF=y (every current distribution's is)";
+
+/// What to do where the cause is not known.
+pub(super) const DOCTOR_HINT: &str = "`deepctx-bpf doctor` shows what this machine lacks";
+
+/// What to do where no more files may be opened.
+pub const OPEN_FILES_HINT: &str = "raise `ulimit -n`: this process may open no more files";
+
+/// Whether this error is that no more files may be opened. libbpf-rs gives the number in its text alone.
+pub(super) fn is_out_of_files(error: &impl fmt::Display) -> bool {
+    format!("{error:#}").contains(&format!("(os error {})", Errno::MFILE.raw_os_error()))
+}
+
+/// What to do about a kernel that is too old.
+pub(super) fn newer_kernel_hint() -> String {
+    let (major, minor) = KERNEL_MIN;
+    format!("use Linux {major}.{minor} or newer")
+}
+
+/// The release of the running kernel, if it is older than the programs need.
+pub(super) fn kernel_too_old() -> Option<String> {
+    let check = kernel();
+    (!check.ok).then_some(check.found)
+}
+
+/// Why an event may have been refused.
+pub(super) fn perf_event_hint(clock: Clock, frequency_hz: u32) -> String {
+    if clock == Clock::Cycles && !perf_event::has_cycles() {
+        return "this machine counts no cycles that can be sampled, as many virtual machines do not: leave out --event".into();
+    }
+    let rate = read("/proc/sys/kernel/perf_event_max_sample_rate").and_then(|text| text.parse::<u32>().ok());
+    match rate {
+        Some(rate) if rate < frequency_hz => format!(
+            "this kernel samples at {rate} Hz at most: use --freq {rate}, or sudo sysctl kernel.perf_event_max_sample_rate={frequency_hz}"
+        ),
+        _ => DOCTOR_HINT.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{privilege_of, version};
+
+    #[test]
+    fn missing_capabilities_are_named_with_what_they_are_for() {
+        let check = |effective: u64, ok: bool, found: &str| {
+            let check = privilege_of(effective);
+            assert_eq!((check.ok, check.found.as_str()), (ok, found), "{effective:#x}");
+        };
+        let all = 1 << 39 | 1 << 38 | 1 << 19 | 1 << 2 | 1 << 40 | 1 << 34;
+        check(all, true, "enough");
+        check(u64::MAX, true, "enough");
+        check(all & !(1 << 39), false, "without CAP_BPF");
+        check(all & !(1 << 34), true, "without CAP_SYSLOG (names of kernel functions will be missing)");
+        // CAP_SYS_ADMIN stands in for the newer ones that were split off from it.
+        check(all & !(1 << 39 | 1 << 38 | 1 << 40) | 1 << 21, true, "enough");
+        check(all & !(1 << 19) | 1 << 21, false, "without CAP_SYS_PTRACE");
+    }
+
+    #[test]
+    fn kernel_versions_compare_by_number() {
+        let check = |release: &str, expect| assert_eq!(version(release), expect, "{release}");
+        check("6.1.0-18-amd64", Some((6, 1)));
+        check("5.15.0", Some((5, 15)));
+        check("6.18.44-fc", Some((6, 18)));
+        check("unknown", None);
+        assert!(version("5.4.1") < version("5.15.2"));
+    }
+}

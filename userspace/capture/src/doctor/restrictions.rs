@@ -1,0 +1,116 @@
+//! Restrictions: what keeps even root from capturing on some machines.
+//!
+//! Owns: recognising lockdown, security modules, filters of system calls, and process namespaces. Because: each of
+//! them refuses with the same "permission denied", and only its name tells whom to ask. Does not: know what a policy
+//! refuses; the log of the machine does.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Check, read};
+
+/// The number of the first process namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
+/// A row for each restriction that there is.
+pub(super) fn checks() -> Vec<Check> {
+    let status = read("/proc/self/status").unwrap_or_default();
+    let label = read("/proc/self/attr/current").map(|label| label.trim_end_matches('\0').to_owned());
+    let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let rows = [
+        lockdown(&read("/sys/kernel/security/lockdown").unwrap_or_default()),
+        selinux(&read("/sys/fs/selinux/enforce").unwrap_or_default(), label.as_deref()),
+        Path::new("/sys/module/apparmor").exists().then(|| apparmor(label.as_deref())).flatten(),
+        seccomp(&status),
+        pid_namespace(&namespace.to_string_lossy()),
+    ];
+    rows.into_iter().flatten().collect()
+}
+
+fn row(name: &'static str, found: String, ok: bool, fix: &str) -> Check {
+    Check { name, found, ok, fix: Some(fix.to_owned()) }
+}
+
+/// `text` lists the levels, the one in force in brackets: `none [integrity] confidentiality`.
+fn lockdown(text: &str) -> Option<Check> {
+    let (_, rest) = text.split_once('[')?;
+    let (level, _) = rest.split_once(']')?;
+    // Where secrets of the kernel are kept from root, BPF programs may not read its memory
+    // (`LOCKDOWN_BPF_READ_KERNEL`), and perf events are refused (`LOCKDOWN_PERF`).
+    let fix =
+        "boot with lockdown=integrity, or without: this level refuses BPF programs that read kernel memory";
+    (level == "confidentiality").then(|| row("lockdown", level.to_owned(), false, fix))
+}
+
+fn selinux(enforce: &str, label: Option<&str>) -> Option<Check> {
+    let found = format!("enforcing, this process is {}", label.unwrap_or("of an unknown label"));
+    let fix = "where a capture is refused, `sudo ausearch -m avc -c deepctx-bpf` says by which rule";
+    (enforce == "1").then(|| row("SELinux", found, true, fix))
+}
+
+/// `label` is `unconfined`, or a profile with its mode: `docker-default (enforce)`.
+fn apparmor(label: Option<&str>) -> Option<Check> {
+    let label = label.filter(|label| !label.is_empty() && *label != "unconfined")?;
+    let fix = "where a capture is refused, run it outside of this profile (`aa-exec -p unconfined`; in a container, \
+               `--security-opt apparmor=unconfined`)";
+    Some(row("AppArmor", label.to_owned(), true, fix))
+}
+
+/// `status` is that of this process in `/proc`.
+fn seccomp(status: &str) -> Option<Check> {
+    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"))?;
+    let fix = "where a capture is refused, run the container with a filter that allows bpf, perf_event_open and \
+               ptrace (`--security-opt seccomp=unconfined`)";
+    (mode.trim() == "2").then(|| row("system calls", "a filter is in force (seccomp)".into(), true, fix))
+}
+
+fn pid_namespace(link: &str) -> Option<Check> {
+    let fix = "start the container with the host's processes (`--pid=host`, `hostPID: true`) to see those of others";
+    let is_own = !link.is_empty() && link != FIRST_PID_NAMESPACE;
+    is_own.then(|| row("processes", "those of one container alone".into(), true, fix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found, and whether it will do.
+    fn check(found: Option<Check>, expect: Option<(&str, bool)>) {
+        assert_eq!(found.as_ref().map(|check| (check.found.as_str(), check.ok)), expect);
+        assert!(found.is_none_or(|check| check.fix.is_some()));
+    }
+
+    #[test]
+    fn only_the_strictest_lockdown_forbids_a_capture() {
+        check(lockdown(""), None);
+        check(lockdown("[none] integrity confidentiality"), None);
+        check(lockdown("none [integrity] confidentiality"), None);
+        check(lockdown("none integrity [confidentiality]"), Some(("confidentiality", false)));
+    }
+
+    #[test]
+    fn security_modules_are_named_with_their_label() {
+        let label = Some("system_u:system_r:container_t:s0");
+        check(
+            selinux("1", label),
+            Some(("enforcing, this process is system_u:system_r:container_t:s0", true)),
+        );
+        check(selinux("0", label), None);
+        check(selinux("", None), None);
+        check(apparmor(Some("docker-default (enforce)")), Some(("docker-default (enforce)", true)));
+        check(apparmor(Some("unconfined")), None);
+        check(apparmor(None), None);
+    }
+
+    #[test]
+    fn filters_and_namespaces_of_containers_are_named() {
+        check(seccomp("Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"), None);
+        check(
+            seccomp("Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"),
+            Some(("a filter is in force (seccomp)", true)),
+        );
+        check(pid_namespace(FIRST_PID_NAMESPACE), None);
+        check(pid_namespace(""), None);
+        check(pid_namespace("pid:[4026532201]"), Some(("those of one container alone", true)));
+    }
+}
