@@ -120,13 +120,31 @@ fn a_thread_that_stops_early_ends_the_capture() {
         return;
     }
     let busy = Busy::start();
-    // Nothing else ends it.
-    let mut recording = Recording::by(program().env("DEEPCTX_TEST_DEFECT", "scan"), &["--pid", &busy.pid()]);
-    let Ended { status, said } = recording.ended();
-    assert_eq!(status.code(), Some(2), "{said}");
-    assert!(said.contains("\"scan\" stopped because of a defect"), "{said}");
-    // What it has is whole.
-    folded(recording.file());
+    for thread in ["scan", "drain", "probes", "system"] {
+        // Nothing else ends it.
+        let mut program = program();
+        let defective = program.env("DEEPCTX_TEST_DEFECT", thread);
+        let mut recording = Recording::by(defective, &["--pid", &busy.pid()]);
+        let Ended { status, said } = recording.ended();
+        assert_eq!(status.code(), Some(2), "{thread}: {said}");
+        assert!(said.contains(&format!("\"{thread}\" stopped because of a defect")), "{said}");
+        // What it has is whole.
+        folded(recording.file());
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_searched_costs_its_probes() {
+    if !can_capture() {
+        return;
+    }
+    let busy = Busy::start();
+    let mut program = program();
+    let mut recording = Recording::by(program.env("DEEPCTX_TEST_DEFECT", "search"), &["--pid", &busy.pid()]);
+    recording.wait_until(|file| !folded(file).is_empty());
+    let Ended { status, said } = recording.interrupted();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains("have no probes because of a defect"), "{said}");
 }
 
 #[test]

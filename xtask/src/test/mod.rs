@@ -3,12 +3,12 @@
 //! Owns: the groups of tests, how each is run, the summary. Because: what CI checks, a contributor must be able to
 //! check with the same words, and a skipped test must not look like a passed one. Does not: contain tests.
 //!
-//! All test programs are compiled once, for the whole workspace, by the linter where that is wanted too, and then run
-//! in three rows side by side: what is only compiled in one, the programs in the order of their groups in another, and
-//! those that take minutes in the third, where each row that is done helps. An integration test file belongs to the
-//! group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the privileged groups run
-//! as root. A test that cannot run here prints a line `skipped: REASON`, which is a failure where `CI` is `true`; only
-//! `skipped, no GPU: REASON` is excused there.
+//! All test programs are compiled once, for the whole workspace, by the linter where that is wanted too, and then
+//! run in three rows side by side: what is only compiled in one, the programs in the order of their groups in another,
+//! and those that take minutes in the third, where each row that is done helps. An integration test file belongs to
+//! the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the privileged
+//! groups run as root. A test that cannot run here prints a line `skipped: REASON`, which is a failure where `CI` is
+//! `true`; only `skipped, no GPU: REASON` is excused there.
 
 mod ended;
 mod outcome;
@@ -79,14 +79,17 @@ const GROUPS: &[Group] = &[
     as_root("hostile"),
     group("packages"),
     group("module"),
-    group("kernels"),
+    group(KERNELS),
     group("ebpf"),
     group("aarch64"),
     scheduled("fuzz"),
 ];
 
-/// Groups whose programs run for minutes on two CPUs, longest first.
-const LONG: [&str; 3] = ["torch", "python", "jax"];
+/// Guests of an emulator, with other kernels.
+const KERNELS: &str = "kernels";
+
+/// Groups that run for minutes on two CPUs, longest first.
+const LONG: [&str; 4] = ["torch", "python", KERNELS, "jax"];
 
 /// Groups that run no test program of the workspace.
 const WITHOUT_PROGRAMS: [&str; 5] = ["style", "module", "ebpf", "aarch64", "fuzz"];
@@ -232,21 +235,21 @@ fn long<'a>((built, surroundings): &'a (Built, Surroundings), options: &'a Optio
         Box::new(move || program.run(product, surroundings, release, options.filter.as_deref()))
     };
     let mut jobs = VecDeque::new();
-    let mut programs: Vec<_> = built.tests.iter().filter(|program| program.is_long()).collect();
-    programs.sort_by_key(|program| LONG.iter().position(|group| *group == program.group.name));
-    for program in programs {
-        if program.group.name == "torch" && options.wants_any(&["torch", TORCH_OLDER]) {
-            let releases = &surroundings.torch;
-            jobs.extend(releases.iter().map(|release| run(program, Some(release))));
-            if releases.is_empty() {
+    for group in LONG {
+        for program in built.tests.iter().filter(|program| program.group.name == group) {
+            if group == "torch" && options.wants_any(&["torch", TORCH_OLDER]) {
+                let releases = &surroundings.torch;
+                jobs.extend(releases.iter().map(|release| run(program, Some(release))));
+                if releases.is_empty() {
+                    jobs.push_back(run(program, None));
+                }
+            } else if options.wants(group) {
                 jobs.push_back(run(program, None));
             }
-        } else if options.wants(program.group.name) {
-            jobs.push_back(run(program, None));
         }
-    }
-    if options.wants("kernels") {
-        jobs.push_back(Box::new(move || other_kernels(product)));
+        if group == KERNELS && options.wants(KERNELS) {
+            jobs.push_back(Box::new(move || other_kernels(product)));
+        }
     }
     jobs
 }

@@ -18,7 +18,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender};
 use deepctx_common::activity::probe;
 use deepctx_common::call;
 use deepctx_events::Family;
-use deepctx_symbolizer::accountable_user;
+use deepctx_symbolizer::guard::catch_faults;
+use deepctx_symbolizer::{NoSymbol, accountable_user};
 use deepctx_uprobes::locate::collector::Collector;
 use deepctx_uprobes::{Contents, Layers, NoProbe, PlannedFile, Planner, ProbeRequest, plan};
 
@@ -35,11 +36,14 @@ use crate::load::{LoadError, ProbePrograms};
 use crate::message::Message;
 use crate::probe_counters::ProbeCounters;
 use crate::sites;
+use crate::supervisor::defect_for_tests;
 use crate::table_shares::ROOT;
 
 /// How long collectors are still read when calls are not recorded any more: they report what devices did ten times a
 /// second, and CUPTI has each record ready that much later at most.
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
+/// Files of one process whose parsing may show a defect; then those that are left have no probes either.
+const DEFECTS_MAX: u32 = 16;
 
 /// What the thread holds.
 pub(super) struct ProbeWorker {
@@ -184,7 +188,7 @@ impl ProbeWorker {
     fn scan(&mut self, pids: &[u32]) {
         for &pid in pids {
             let began_ns = monotonic_ns();
-            let new = match self.planner.add_process(pid) {
+            let new = match self.plan(pid) {
                 Ok(new) => new,
                 Err(reason) => {
                     tracing::debug!(pid, reason = reason.sentence(), "not scanned for libraries");
@@ -208,6 +212,34 @@ impl ProbeWorker {
         if self.counters != self.reported && self.messages.try_send(Message::Probes(self.counters)).is_ok() {
             self.reported = self.counters;
         }
+    }
+
+    /// Plans the files of a process; those that are new. A file whose parsing shows a defect costs its own probes.
+    ///
+    /// # Errors
+    /// As of [`Planner::add_process`].
+    fn plan(&mut self, pid: u32) -> Result<Vec<usize>, NoSymbol> {
+        let before = self.planner.planned().len();
+        let search = |planner: &mut Planner| {
+            defect_for_tests("search");
+            planner.add_process(pid)
+        };
+        for defects in 0..DEFECTS_MAX {
+            match catch_faults(|| search(&mut self.planner)) {
+                Ok(planned) => {
+                    planned?;
+                    break;
+                }
+                Err(fault) => {
+                    tracing::warn!(pid, ?fault, "a file of it could not be searched for places to probe");
+                    self.counters.unreadable += 1;
+                    if defects == 0 {
+                        self.notice(format!("process {pid}: files of it have no probes because of a defect"));
+                    }
+                }
+            }
+        }
+        Ok((before..self.planner.planned().len()).collect())
     }
 
     fn attach_all(&mut self, new: Vec<usize>) {
