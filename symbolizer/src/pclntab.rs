@@ -2,8 +2,8 @@
 //!
 //! Owns: the bounds and names of all functions, and the depth of the stack at each of their instructions, as Go 1.16
 //! and later write them. Because: the runtime itself walks stacks by this table, so it is there, and exact, where a Go
-//! program has neither symbols nor call frame information. Does not: find the table in a file, or know what a function
-//! means.
+//! program has neither symbols nor call frame information. Does not: find the table in a file ([`located`]), or know
+//! what a function means.
 //!
 //! ```text
 //! header ─▶ names, each ended by a zero
@@ -11,12 +11,16 @@
 //!        ─▶ (entry, offset of the function) …, end of the last ─▶ function: entry, name, …, where its depths begin
 //! ```
 //! The bytes are untrusted: an offset that leads out of the table ends what it was for, and functions must ascend.
-//! Source: `runtime/symtab.go` and `cmd/link/internal/ld/pcln.go` of Go 1.16, 1.18 and 1.20.
+//! Source: `runtime/symtab.go` and `cmd/link/internal/ld/pcln.go` of Go 1.16, 1.18, 1.20 and 1.27.
+
+mod located;
 
 use std::ops::Range;
 
+pub(crate) use located::Located;
+
 /// Sections that hold the table: Go's own linker names the first, others move it.
-pub const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
+const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
 
 /// Most functions read: Kubernetes' largest program has 0.2 million.
 const FUNCTIONS_MAX: u64 = 1 << 21;
@@ -34,7 +38,7 @@ pub enum NoPclntab {
     OtherMachine,
     /// It has more functions than are read, or fewer bytes than its functions need.
     BadFunctionCount,
-    /// Addresses are relative to a text whose address only the running program knows.
+    /// Addresses are relative to a text of which nothing says where it is.
     NoTextAddress,
 }
 
@@ -71,16 +75,25 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
+/// Whether entries count from the text, whose address is among the words of the header, since Go 1.18. `None`: the
+/// release is not known.
+fn counts_from_text(magic: u32) -> Option<bool> {
+    match magic {
+        0xffff_fffa => Some(false),
+        0xffff_fff0 | 0xffff_fff1 => Some(true),
+        _ => None,
+    }
+}
+
 impl<'b> Pclntab<'b> {
-    /// Reads the header of a table.
-    pub fn parse(bytes: &'b [u8]) -> Result<Self, NoPclntab> {
+    /// Reads the header of a table. `text`: where entries count from, for a table that does not say it, as those of
+    /// Go 1.26 and later.
+    ///
+    /// # Errors
+    /// Why it gives no functions.
+    pub fn parse(bytes: &'b [u8], text: Option<u64>) -> Result<Self, NoPclntab> {
         let magic = u32_at(bytes, 0).ok_or(NoPclntab::Truncated)?;
-        // Whether the address of the text is among the words of the header.
-        let has_text = match magic {
-            0xffff_fffa => false,
-            0xffff_fff0 | 0xffff_fff1 => true,
-            _ => return Err(NoPclntab::UnknownVersion),
-        };
+        let has_text = counts_from_text(magic).ok_or(NoPclntab::UnknownVersion)?;
         let [quantum, pointer] = *bytes.get(6..).and_then(<[u8]>::first_chunk).ok_or(NoPclntab::Truncated)?;
         if pointer != 8 {
             return Err(NoPclntab::OtherMachine);
@@ -91,10 +104,11 @@ impl<'b> Pclntab<'b> {
             bytes.get(at..).ok_or(NoPclntab::Truncated)
         };
         let skip = usize::from(has_text);
-        let text = if has_text { word(2)? } else { 0 };
-        if has_text && text == 0 {
-            return Err(NoPclntab::NoTextAddress);
-        }
+        let text = match has_text.then(|| word(2)).transpose()? {
+            None => 0,
+            Some(0) => text.ok_or(NoPclntab::NoTextAddress)?,
+            Some(stated) => stated,
+        };
         let (width, count) = (if has_text { 4 } else { 8 }, word(0)?);
         let functions = part(6 + skip)?;
         if count > FUNCTIONS_MAX || (count as usize * 2 + 1) * width > functions.len() {

@@ -66,7 +66,7 @@ const FUNCTIONS: [FunctionSpec<'_>; 3] = [
 
 /// `begin..end name depth@begin …`, relative to the text.
 fn text(bytes: &[u8]) -> Vec<String> {
-    let table = match Pclntab::parse(bytes) {
+    let table = match Pclntab::parse(bytes, None) {
         Ok(table) => table,
         Err(reason) => return vec![format!("{reason:?}")],
     };
@@ -98,7 +98,7 @@ fn each_layout_gives_bounds_names_and_depths() {
 fn an_address_is_of_the_function_around_it() {
     for magic in [0xffff_fffa, 0xffff_fff0, 0xffff_fff1] {
         let bytes = table(magic, TEXT, &FUNCTIONS);
-        let table = Pclntab::parse(&bytes).unwrap();
+        let table = Pclntab::parse(&bytes, None).unwrap();
         let check = |at: u64, expect: Option<&str>| {
             let found =
                 table.find(TEXT.wrapping_add(at)).map(|function| str::from_utf8(function.name).unwrap());
@@ -119,15 +119,24 @@ fn an_unusable_header_gives_its_reason() {
     let check = |what: &str, at: usize, bytes: &[u8], expect: NoPclntab| {
         let mut bad = good.clone();
         bad[at..at + bytes.len()].copy_from_slice(bytes);
-        assert_eq!(Pclntab::parse(&bad).err(), Some(expect), "{what}");
+        assert_eq!(Pclntab::parse(&bad, None).err(), Some(expect), "{what}");
     };
     check("Go 1.2", 0, &[0xfb], NoPclntab::UnknownVersion);
     check("32 bits", 7, &[4], NoPclntab::OtherMachine);
     check("too many functions", 8, &u64::MAX.to_le_bytes(), NoPclntab::BadFunctionCount);
     check("more functions than bytes", 8, &1000_u64.to_le_bytes(), NoPclntab::BadFunctionCount);
-    check("the linker left the text's address to the loader", 24, &[0; 8], NoPclntab::NoTextAddress);
+    check("nothing says where the text is", 24, &[0; 8], NoPclntab::NoTextAddress);
     check("names behind the end", 32, &u64::MAX.to_le_bytes(), NoPclntab::Truncated);
-    assert_eq!(Pclntab::parse(&good[..20]).err(), Some(NoPclntab::Truncated));
+    assert_eq!(Pclntab::parse(&good[..20], None).err(), Some(NoPclntab::Truncated));
+}
+
+#[test]
+fn the_text_is_where_the_table_says_or_the_caller() {
+    for (stated, told, expect) in [(0, TEXT, TEXT), (TEXT, 7, TEXT)] {
+        let bytes = table(0xffff_fff1, stated, &FUNCTIONS);
+        let table = Pclntab::parse(&bytes, Some(told)).unwrap();
+        assert_eq!(table.functions().next().unwrap().range, expect..expect + 0x200, "{stated:x} {told:x}");
+    }
 }
 
 #[test]
@@ -155,7 +164,7 @@ proptest::proptest! {
             *place = byte;
         }
         bytes.truncate(length);
-        let Ok(table) = Pclntab::parse(&bytes) else { return Ok(()) };
+        let Ok(table) = Pclntab::parse(&bytes, None) else { return Ok(()) };
         if let Some(found) = table.find(TEXT + at as u64 * 8) {
             proptest::prop_assert!(found.range.contains(&(TEXT + at as u64 * 8)));
         }

@@ -24,7 +24,7 @@ use super::frames::{ADDRESS_MAX, Frame, Slice, pack};
 use super::rules::{END, Interner, SIGNAL};
 use super::stats::{BuildStats, Count};
 use super::uncovered::ReadAt;
-use crate::pclntab::{Function, Pclntab, SECTIONS};
+use crate::pclntab::{Function, Located, Pclntab};
 
 const LE: LittleEndian = LittleEndian;
 
@@ -106,10 +106,9 @@ impl Runtimes {
         limits: &Limits,
         stats: &mut BuildStats,
     ) -> Self {
-        let sections = Sections::of(headers).unwrap_or_default();
-        if let Some(section) = SECTIONS.iter().find_map(|name| sections.named(name.as_bytes())) {
-            let bytes = contents(section, file, PCLNTAB_BYTES_MAX);
-            let table = bytes.as_deref().map(Pclntab::parse);
+        if let Some(Located { range, text }) = Located::of(headers, &|range| file.read_at(range)) {
+            let bytes = bytes_at(range, file, PCLNTAB_BYTES_MAX);
+            let table = bytes.as_deref().map(|bytes| Pclntab::parse(bytes, text));
             return match table {
                 Some(Ok(table)) => Self::of_go(&table, image, limits, stats),
                 _ => {
@@ -118,6 +117,7 @@ impl Runtimes {
                 }
             };
         }
+        let sections = Sections::of(headers).unwrap_or_default();
         Self { marked: greenlet(&sections, file, image, stats), stated: None }
     }
 
@@ -219,15 +219,12 @@ pub(super) fn dynamic_functions(
 #[derive(Default)]
 pub(super) struct Sections<'d> {
     list: &'d [SectionHeader64<LittleEndian>],
-    names: &'d [u8],
 }
 
 impl<'d> Sections<'d> {
     pub(super) fn of(headers: &'d [u8]) -> Option<Self> {
         let header = headers.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
-        let list = header.section_headers(LE, headers).ok()?;
-        let names = list.get(header.section_strings_index(LE, headers).ok()?.0)?;
-        Some(Self { list, names: names.data(LE, headers).ok()? })
+        Some(Self { list: header.section_headers(LE, headers).ok()? })
     }
 
     /// The bytes of a function.
@@ -242,13 +239,6 @@ impl<'d> Sections<'d> {
         let begin = offset.checked_add(function.start - section.sh_addr(LE))?;
         file.read_at(begin..begin.checked_add(function.end - function.start)?)
     }
-
-    fn named(&self, wanted: &[u8]) -> Option<&'d SectionHeader64<LittleEndian>> {
-        self.list.iter().find(|section| {
-            let name = self.names.get(section.sh_name(LE) as usize..).unwrap_or_default();
-            name.strip_prefix(wanted).is_some_and(|rest| rest.first() == Some(&0))
-        })
-    }
 }
 
 /// The bytes of a section that is stored as it is, up to `most`.
@@ -258,8 +248,11 @@ fn contents<'f>(
     most: u64,
 ) -> Option<Cow<'f, [u8]>> {
     let (begin, size) = section.file_range(LE)?;
-    if size == 0 || size > most {
-        return None;
-    }
-    file.read_at(begin..begin.checked_add(size)?)
+    bytes_at(begin..begin.checked_add(size)?, file, most)
+}
+
+/// The bytes at a range of the file, if there are any and no more than `most`.
+fn bytes_at(range: Range<u64>, file: &dyn ReadAt, most: u64) -> Option<Cow<'_, [u8]>> {
+    let size = range.end.saturating_sub(range.start);
+    (1..=most).contains(&size).then(|| file.read_at(range))?
 }

@@ -66,7 +66,7 @@ fn check(file: &[u8]) -> Option<UnwindTable> {
 
 /// The parts of each function must lie in it, in order.
 fn go(data: &[u8]) {
-    let Ok(table) = Pclntab::parse(data) else { return };
+    let Ok(table) = Pclntab::parse(data, Some(TEXT.0)) else { return };
     for function in table.functions() {
         assert!(function.range.start < function.range.end);
         let mut before = function.range.start;

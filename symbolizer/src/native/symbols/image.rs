@@ -118,7 +118,7 @@ impl Tables {
             fixed = Table::of(data, Bytes::Unpacked(symbols), Bytes::Unpacked(names));
         }
         let stripped = fixed.symbols.of(data).is_empty();
-        let runtime = if stripped { RuntimeNames::of(data, &elf) } else { RuntimeNames::None };
+        let runtime = if stripped { RuntimeNames::of(data) } else { RuntimeNames::None };
         Self { fixed, dynamic: Table::of(data, mapped(&elf, ".dynsym"), mapped(&elf, ".dynstr")), runtime }
     }
 }

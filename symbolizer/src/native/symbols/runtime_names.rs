@@ -4,13 +4,14 @@
 //! Go's table of functions, and the table of opcodes of CPython's tail-calling interpreter. Does not: read symbol
 //! tables, or guess.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use object::elf::FileHeader64;
 use object::read::elf::ElfFile;
 use object::{LittleEndian, Object as _, ObjectSection as _};
 
-use crate::pclntab::{Pclntab, SECTIONS};
+use crate::pclntab::{Located, Pclntab};
 use crate::python::opcode_functions;
 
 /// What the tables of a runtime name.
@@ -19,10 +20,14 @@ pub(super) enum RuntimeNames {
     /// There are none.
     #[default]
     None,
-    /// Where Go's table is in the file.
-    Go(Range<usize>),
+    /// Where Go's table is in the file, and the text that its functions count from.
+    Go(Located),
     /// Functions of opcodes, ascending.
     Python(Vec<(Range<u64>, String)>),
+}
+
+fn bytes_at<'d>(data: &'d [u8], range: &Range<u64>) -> Option<&'d [u8]> {
+    data.get(usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?)
 }
 
 /// Where a section is in the file, if it has bytes there.
@@ -34,9 +39,9 @@ pub(super) fn file_range(elf: &ElfFile<'_, FileHeader64<LittleEndian>>, name: &s
 
 impl RuntimeNames {
     /// Looks for tables in a file.
-    pub(super) fn of(data: &[u8], elf: &ElfFile<'_, FileHeader64<LittleEndian>>) -> Self {
-        if let Some(range) = SECTIONS.iter().find_map(|name| file_range(elf, name)) {
-            return Self::Go(range);
+    pub(super) fn of(data: &[u8]) -> Self {
+        if let Some(table) = Located::of(data, &|range| bytes_at(data, &range).map(Cow::Borrowed)) {
+            return Self::Go(table);
         }
         match opcode_functions(data) {
             found if found.is_empty() => Self::None,
@@ -53,8 +58,8 @@ impl RuntimeNames {
     pub(super) fn find<'d>(&'d self, data: &'d [u8], address: u64) -> Option<&'d [u8]> {
         match self {
             Self::None => None,
-            Self::Go(range) => {
-                let table = Pclntab::parse(data.get(range.clone())?).ok()?;
+            Self::Go(Located { range, text }) => {
+                let table = Pclntab::parse(bytes_at(data, range)?, *text).ok()?;
                 table.find(address).map(|function| function.name).filter(|name| !name.is_empty())
             }
             Self::Python(functions) => {

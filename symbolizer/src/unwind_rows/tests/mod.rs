@@ -229,7 +229,11 @@ impl Elf {
                 bytes
             };
         for (name, address, flags, bytes) in &self.sections {
-            let (kind, link) = if *name == ".dynsym" { (11, offsets.len() + 2) } else { (1, 0) };
+            let (kind, link) = match *name {
+                ".dynsym" => (11, offsets.len() + 2),
+                ".rela.dyn" => (4, 0),
+                _ => (1, 0),
+            };
             headers.extend(header(names.len(), kind, *flags, *address, data.len(), bytes.len(), link));
             names.extend(name.as_bytes());
             names.push(0);

@@ -6,12 +6,21 @@ use crate::pclntab::tests::table as pclntab;
 /// Pairs of a depth and the bytes for which it holds.
 const DEPTHS: &[(i64, u32)] = &[(0, 16), (0x20, 0x40)];
 
-/// A Go program with these functions from [`TEXT`] on, 0x100 bytes each.
-fn go(names: &[&'static str], debug_frame: &[(u64, u64, u64)]) -> UnwindTable {
+/// Where a program has its table, and what its linker tells the runtime.
+const TABLE: u64 = 0x2000;
+const MODULE: u64 = 0x8000;
+
+/// A Go program with these functions from [`TEXT`] on, 0x100 bytes each; its table says that they count from `text`.
+fn program(text: u64, names: &[&'static str]) -> Elf {
     let functions: Vec<_> =
         names.iter().enumerate().map(|(at, name)| (at as u64 * 0x100, *name, DEPTHS)).collect();
     let mut elf = Elf::without_frames();
-    elf.sections.push((".gopclntab", 0x2000, 2, pclntab(0xffff_fff1, TEXT, &functions)));
+    elf.sections.push((".gopclntab", TABLE, 2, pclntab(0xffff_fff1, text, &functions)));
+    elf
+}
+
+fn go(names: &[&'static str], debug_frame: &[(u64, u64, u64)]) -> UnwindTable {
+    let mut elf = program(TEXT, names);
     if !debug_frame.is_empty() {
         let mut section = Section::debug();
         layout::add(&mut section, debug_frame);
@@ -59,6 +68,62 @@ fn go_functions_have_rows_without_frame_descriptions() {
     assert_eq!(rule(0), rsp(8));
     assert_eq!(rule(16), Rule { fp: fp_kind::UNDEFINED, ..rsp(0x28) });
     assert_eq!(counted(&table, Count::GoRows), 2);
+}
+
+/// What the linker tells the runtime of a module with two functions, and where it has to say it; the last one ends at
+/// 0x1000.
+const TOLD: [(usize, u64); 5] = [(0, TABLE), (17, 3), (20, TEXT), (21, TEXT + 0x1000), (22, TEXT)];
+
+fn words_of(told: &[(usize, u64)]) -> Vec<u8> {
+    let mut words = [0; 24];
+    told.iter().for_each(|&(number, word)| words[number] = word);
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Relocations of words at an address: which of them, type, what the loader adds to the place of the file.
+fn relocations(address: u64, words: &[(usize, u64, u64)]) -> Vec<u8> {
+    let relocation = |&(number, kind, addend)| [address + 8 * number as u64, kind, addend];
+    words.iter().flat_map(relocation).flat_map(u64::to_le_bytes).collect()
+}
+
+#[test]
+fn go_functions_count_from_the_text_of_their_module() {
+    let check = |what: &str, told: &[(usize, u64)], expect: u8| {
+        let mut elf = program(0, &["main.main", "runtime.goexit"]);
+        elf.sections.push((".go.module", MODULE, 3, words_of(told)));
+        let kinds = elf.table().map_or([NONE; 2], |table| kinds(&table, [0x100, 0x1ff]));
+        assert_eq!(kinds, [expect; 2], "{what}");
+    };
+    check("all is said", &TOLD, END);
+    check("nothing", &[], NONE);
+    for (at, what) in
+        ["another table", "more functions", "the first", "the last", "the text"].iter().enumerate()
+    {
+        let mut told = TOLD;
+        told[at].1 += 8;
+        check(what, &told, NONE);
+    }
+}
+
+#[test]
+fn the_text_of_go_may_stand_in_relocations() {
+    const RELATIVE: u64 = 8;
+    let check = |what: &str, address: u64, words: &[(usize, u64, u64)], expect: u8| {
+        let mut elf = program(0, &["main.main", "runtime.goexit"]);
+        // A count is no address.
+        elf.sections.push((".go.module", MODULE, 3, words_of(&TOLD[1..2])));
+        elf.sections.push((".rela.dyn", 0x9000, 2, relocations(address, words)));
+        let kinds = elf.table().map_or([NONE; 2], |table| kinds(&table, [0x100, 0x1ff]));
+        assert_eq!(kinds, [expect; 2], "{what}");
+    };
+    let addresses = [TOLD[0], TOLD[2], TOLD[3], TOLD[4]].map(|(at, word)| (at, RELATIVE, word));
+    check("a module, since Go 1.26", MODULE, &addresses, END);
+    check("only some of its words", MODULE, &addresses[..3], NONE);
+    check("between its words", MODULE + 4, &addresses, NONE);
+    check("the header of the table, before", TABLE, &[(3, RELATIVE, TEXT)], END);
+    check("of another type", TABLE, &[(3, 1, TEXT)], NONE);
+    check("of a symbol", TABLE, &[(3, 1 << 32 | RELATIVE, TEXT)], NONE);
+    check("far away", u64::MAX - 64, &[(3, RELATIVE, TEXT)], NONE);
 }
 
 #[test]

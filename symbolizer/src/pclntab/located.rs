@@ -1,0 +1,168 @@
+//! Where the table of a Go program is in its file, and where the text begins that its entries count from.
+//!
+//! Owns: [`Located`]. Because: that address stands in the table's header, or the loader puts it there, or, since
+//! Go 1.26, it stands only in what the linker tells the runtime of the module. Does not: read functions
+//! ([`super::Pclntab`]), or believe a module that does not fit its table.
+//!
+//! ```text
+//! .go.module   pcHeader │ … │ entries: address, count, room │ findfunctab │ minpc │ maxpc │ text │ …
+//!              the table             functions + 1                  text + first entry  text + end of the last
+//! ```
+//! Where a program may be loaded anywhere, these are the addends of relative relocations. The bytes are untrusted: no
+//! more relocations are read than a real program has.
+//! Source: `runtime/symtab.go` and `cmd/link/internal/ld/{symtab,pcln,data}.go` of Go 1.18, 1.26 and 1.27.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use object::elf::{self, FileHeader64, SectionHeader64};
+use object::read::elf::{FileHeader as _, SectionHeader as _, SectionTable};
+use object::{LittleEndian, ReadRef as _};
+
+use super::{FUNCTIONS_MAX, SECTIONS, counts_from_text, u32_at, u64_at};
+
+const LE: LittleEndian = LittleEndian;
+
+/// The section of `runtime.firstmoduledata`, since Go 1.26.
+const MODULE: &[u8] = b".go.module";
+/// Words of the module up to the address of the text.
+const MODULE_WORDS: usize = 23;
+/// Bytes of the table's header.
+const HEADER_BYTES: u64 = 72;
+/// The word of the header that had the address of the text before Go 1.26.
+const TEXT_AT: u64 = 24;
+/// Bytes of one relocation (`Elf64_Rela`): place u64, type and symbol u64, addend i64.
+const RELOCATION_BYTES: usize = 24;
+/// Most bytes of relocations read of a file: a Go program with 0.2 million functions has 50 MiB.
+const RELOCATIONS_BYTES_MAX: u64 = 256 << 20;
+
+/// Gives the bytes at a range of a file; `None` when they cannot be read.
+pub(crate) type Read<'f, 'r> = dyn Fn(Range<u64>) -> Option<Cow<'f, [u8]>> + 'r;
+
+/// Where a file has the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Located {
+    /// In the file.
+    pub(crate) range: Range<u64>,
+    /// Address of the text, where the table does not have it and something else says it.
+    pub(crate) text: Option<u64>,
+}
+
+impl Located {
+    /// Looks for the table. `headers`: the bytes of the file's headers and of the names of its sections; `read`: all
+    /// others.
+    pub(crate) fn of(headers: &[u8], read: &Read<'_, '_>) -> Option<Self> {
+        let header = headers.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
+        let file = File { sections: header.sections(LE, headers).ok()?, read };
+        let table = SECTIONS.iter().find_map(|name| file.section(name.as_bytes()))?;
+        let (begin, size) = table.file_range(LE)?;
+        let range = begin..begin.checked_add(size)?;
+        let entries = Entries::of(table.sh_addr(LE), &range, read);
+        let text = entries
+            .and_then(|entries| file.text_of_module(&entries).or_else(|| file.text_of_loader(&entries)));
+        Some(Self { range, text })
+    }
+}
+
+/// What a table without the address of its text says.
+struct Entries {
+    /// Its own address.
+    address: u64,
+    functions: u64,
+    /// Where the first begins and the last ends, from the text on.
+    range: Range<u64>,
+}
+
+impl Entries {
+    /// `None`: the table has that address, or cannot be read.
+    fn of(address: u64, table: &Range<u64>, read: &Read<'_, '_>) -> Option<Self> {
+        let within = |skip: u64, length: u64| {
+            let begin = table.start.checked_add(skip)?;
+            let end = begin.checked_add(length).filter(|end| *end <= table.end)?;
+            read(begin..end)
+        };
+        let header = within(0, HEADER_BYTES)?;
+        let word = |number: usize| u64_at(&header, 8 + 8 * number);
+        let (functions, text, entries) = (word(0)?, word(2)?, word(7)?);
+        if !counts_from_text(u32_at(&header, 0)?)? || text != 0 || functions == 0 || functions > FUNCTIONS_MAX
+        {
+            return None;
+        }
+        let entry = |number: u64| u32_at(&within(entries.checked_add(8 * number)?, 4)?, 0).map(u64::from);
+        Some(Self { address, functions, range: entry(0)?..entry(functions)? })
+    }
+
+    /// The address of the text in a module, if it is this table's.
+    fn text_in(&self, module: &[u64; MODULE_WORDS]) -> Option<u64> {
+        let [table, .., entries, _, _, first, end, text] = *module;
+        let is_ours = table == self.address && entries == self.functions + 1;
+        let fits = text.checked_add(self.range.start) == Some(first)
+            && text.checked_add(self.range.end) == Some(end);
+        (is_ours && fits && text != 0).then_some(text)
+    }
+}
+
+/// The parts of a file that may say where its text is.
+struct File<'d, 'f, 'r> {
+    sections: SectionTable<'d, FileHeader64<LittleEndian>, &'d [u8]>,
+    read: &'r Read<'f, 'r>,
+}
+
+impl<'d> File<'d, '_, '_> {
+    fn section(&self, name: &[u8]) -> Option<&'d SectionHeader64<LittleEndian>> {
+        self.sections.section_by_name(LE, name).map(|(_, section)| section)
+    }
+
+    /// By what the linker tells the runtime.
+    fn text_of_module(&self, entries: &Entries) -> Option<u64> {
+        let section = self.section(MODULE)?;
+        let (begin, _) = section.file_range(LE)?;
+        let bytes = (self.read)(begin..begin.checked_add(8 * MODULE_WORDS as u64)?)?;
+        let mut module = [0; MODULE_WORDS];
+        for (number, word) in module.iter_mut().enumerate() {
+            *word = u64_at(&bytes, 8 * number)?;
+        }
+        entries.text_in(&module).or_else(|| {
+            self.relocate(section.sh_addr(LE), &mut module);
+            entries.text_in(&module)
+        })
+    }
+
+    /// By what the loader would write into the header.
+    fn text_of_loader(&self, entries: &Entries) -> Option<u64> {
+        let mut text = [0];
+        self.relocate(entries.address.checked_add(TEXT_AT)?, &mut text);
+        text.into_iter().find(|text| *text != 0)
+    }
+
+    /// Makes of words at an address what the loader makes of them, for a program that is loaded as it states.
+    fn relocate(&self, address: u64, words: &mut [u64]) {
+        let mut left = RELOCATIONS_BYTES_MAX;
+        for section in self.sections.iter().filter(|section| section.sh_type(LE) == elf::SHT_RELA) {
+            let Some((begin, size)) = section.file_range(LE) else { continue };
+            let Some(rest) = left.checked_sub(size) else { return };
+            left = rest;
+            let Some(bytes) = begin.checked_add(size).and_then(|end| (self.read)(begin..end)) else {
+                continue;
+            };
+            for relocation in bytes.as_chunks::<RELOCATION_BYTES>().0 {
+                if let Some((place, addend)) = relative(relocation)
+                    && let Some(skip) = place.checked_sub(address).filter(|skip| skip.is_multiple_of(8))
+                    && let Some(word) =
+                        usize::try_from(skip / 8).ok().and_then(|number| words.get_mut(number))
+                {
+                    *word = addend;
+                }
+            }
+        }
+    }
+}
+
+/// Place and addend of a relocation that adds where the file was loaded, and nothing else.
+fn relative(relocation: &[u8]) -> Option<(u64, u64)> {
+    let word = |number: usize| u64_at(relocation, 8 * number);
+    // Such a one has no symbol, so the upper half is zero.
+    let is_relative =
+        [elf::R_X86_64_RELATIVE, elf::R_AARCH64_RELATIVE].iter().any(|kind| word(1) == Some(kind.0.into()));
+    Some((word(0)?, word(2)?)).filter(|_| is_relative)
+}
