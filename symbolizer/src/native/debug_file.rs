@@ -1,8 +1,8 @@
-//! Finding the file with the debug information of a module.
+//! Finding the file with the debug information, or at least the symbols, of a module.
 //!
 //! Owns: the policy ([`DebugInfo`]) and the search by build-id and debug link. Because: the names of such files come
 //! from the module, which is untrusted. A search that opens any named file could be made to hang on a FIFO, or to
-//! read the file of another program. Does not: parse debug information.
+//! read the file of another program. Does not: parse debug information, or symbols.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -23,7 +23,7 @@ const PIECE: usize = 256 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugInfo {
     /// Debug sections larger than this many bytes are not read; then only the symbol table is used. 0 turns debug
-    /// information off.
+    /// information and separate files off.
     pub bytes_max: u64,
     /// Trusted folders with separate debug files; each may contain `.build-id/xx/yyyy.debug`.
     pub folders: Vec<PathBuf>,
@@ -40,6 +40,8 @@ impl Default for DebugInfo {
 pub(super) struct Found {
     /// The module itself, or a separate file.
     pub(super) file: Arc<File>,
+    /// Only its symbols are used.
+    pub(super) symbols_only: bool,
     /// Somebody else than root and us may have written it.
     pub(super) doubted: bool,
     /// The file that it refers to.
@@ -51,8 +53,12 @@ impl DebugInfo {
     pub(super) fn find(&self, module: &Module, own: &Arc<File>) -> Option<Found> {
         let sections = &module.facts().sections;
         if sections.debug_info > 0 && sections.debug_link.is_none() {
-            let found = || Found { file: Arc::clone(own), doubted: !is_owned_by_us(own), supplement: None };
-            return self.usable(module.facts(), false).then(found);
+            return self.usable(module.facts(), false).then(|| Found {
+                file: Arc::clone(own),
+                symbols_only: false,
+                doubted: !is_owned_by_us(own),
+                supplement: None,
+            });
         }
         if self.bytes_max == 0 {
             return None;
@@ -75,13 +81,18 @@ impl DebugInfo {
     fn candidate(&self, path: &Path, trusted: bool) -> Option<Found> {
         let file = maps::open_path(path).ok()?;
         let facts = ElfFacts::read(&file).ok()?;
+        let symbols_only = !self.usable(&facts, trusted);
+        if symbols_only && !has_usable_symbols(&facts) {
+            return None;
+        }
         let supplement = || {
             let name = Path::new(OsStr::from_bytes(facts.sections.supplement.as_deref()?));
             self.supplement(&path.parent()?.join(name))
         };
-        self.usable(&facts, trusted).then(|| Found {
+        Some(Found {
+            symbols_only,
             doubted: !trusted && !is_owned_by_us(&file),
-            supplement: supplement(),
+            supplement: if symbols_only { None } else { supplement() },
             file: Arc::new(file),
         })
     }
@@ -110,6 +121,12 @@ impl DebugInfo {
             self.candidate(&path, trusted).filter(|found| checksum(&found.file) == Some(link.crc))
         })
     }
+}
+
+/// Whether the symbols of a separate file may be read.
+fn has_usable_symbols(facts: &ElfFacts) -> bool {
+    let s = &facts.sections;
+    s.symtab && !s.inflated && s.debug_link.is_none()
 }
 
 /// True for files of root and of the profiler's own user, who could do harm without debug information.

@@ -77,7 +77,7 @@ struct Loaded {
     author: Author,
     /// The module's own symbols.
     own: Arc<File>,
-    /// Debug information of it.
+    /// Debug information of it, or the symbols that it was stripped of.
     debug: Option<Arc<DebugFound>>,
     /// Its debug information was counted.
     counted: bool,
@@ -262,6 +262,7 @@ impl Native {
             debug: match debug {
                 None => DebugFile::No,
                 Some(found) if Arc::ptr_eq(&found.file, &ready.own) => DebugFile::Own,
+                Some(found) if found.symbols_only => DebugFile::Symbols,
                 Some(_) => DebugFile::Separate,
             },
             doubted: debug.is_some_and(|found| found.doubted),

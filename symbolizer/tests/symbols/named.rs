@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use deepctx_symbolizer::maps::Backing;
@@ -9,7 +10,7 @@ use deepctx_symbolizer::native::DebugInfo;
 use deepctx_symbolizer::space::Owner;
 use deepctx_symbolizer::{Avma, CodeLocation, Lookup, NoSymbol, Symbolizer};
 
-use crate::program::{Program, Running, has, is_root, left_out, oracle, run, shown};
+use crate::program::{Program, Running, bare, has, is_root, left_out, oracle, run, shown};
 
 fn fresh() -> Symbolizer {
     Symbolizer::new(DebugInfo::default())
@@ -86,6 +87,55 @@ fn separate_debug_file_is_used_only_with_a_matching_checksum() {
     std::fs::remove_file(&debug).unwrap();
     run("mkfifo", &[debug.to_str().unwrap()]);
     assert!(name().is_err());
+}
+
+/// Splits what is not code off into a file of its own, without debug information, or with it.
+fn split(program: &Program, with_debug: bool, folder: &Path, name: &str) -> PathBuf {
+    std::fs::create_dir_all(folder).unwrap();
+    let debug = folder.join(name);
+    if !with_debug {
+        run("objcopy", &["--strip-debug", program.text()]);
+    }
+    run("objcopy", &["--only-keep-debug", program.text(), debug.to_str().unwrap()]);
+    let sections = run("readelf", &["-SW", debug.to_str().unwrap()]);
+    assert_eq!((sections.contains(".debug_info"), sections.contains(".symtab")), (with_debug, true));
+    debug
+}
+
+#[test]
+fn symbols_in_a_separate_file_name_stripped_code() {
+    let check = |by_id: bool, with_debug: bool, bytes_max: u64, expect: &str| {
+        let Some(program) = Program::compile(&["-g", "-Wl,--build-id=sha1"]) else { return };
+        let folders = vec![program.folder.path().join("debug")];
+        let mut strip = vec!["--strip-all".to_owned(), program.text().to_owned()];
+        if by_id {
+            let notes = run("readelf", &["-n", program.text()]);
+            let id = notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: ")).unwrap();
+            split(
+                &program,
+                with_debug,
+                &folders[0].join(".build-id").join(&id[..2]),
+                &format!("{}.debug", &id[2..]),
+            );
+        } else {
+            let debug = split(&program, with_debug, &program.folder.path().join(".debug"), "work.debug");
+            strip.push(format!("--add-gnu-debuglink={}", debug.display()));
+        }
+        run("objcopy", &strip.iter().map(String::as_str).collect::<Vec<_>>());
+        let running = program.start();
+        let mut symbolizer = Symbolizer::new(DebugInfo { bytes_max, folders });
+        symbolizer.refresh(running.pid(), 1).unwrap();
+        let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
+        let found = symbolizer.name(place);
+        let found = found.as_ref().map(|frames| bare(&frames[0].name)).map_err(|reason| reason.key());
+        assert_eq!(found.unwrap_or_else(|key| key), expect, "{by_id} {with_debug} {bytes_max}");
+    };
+    for by_id in [true, false] {
+        check(by_id, false, 512 << 20, "work::outer");
+        // More debug information than is read.
+        check(by_id, true, 1, "work::outer");
+        check(by_id, true, 0, NoSymbol::NoSymbolTable.key());
+    }
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl Request {
     pub(super) fn decode(bytes: [u8; REQUEST_BYTES]) -> Option<Self> {
         let count = u32_at(&bytes, 16) as usize;
         let question = *[Question::Names, Question::Starts].get(usize::from(bytes[20]))?;
-        let debug = *[DebugFile::No, DebugFile::Own, DebugFile::Separate].get(usize::from(bytes[21]))?;
+        let debug = *DebugFile::ALL.get(usize::from(bytes[21]))?;
         let asked = TableRequest {
             key: u64_at(&bytes, 0),
             period: u64_at(&bytes, 8),
@@ -194,13 +194,16 @@ mod tests {
 
     #[test]
     fn every_request_is_decoded_as_it_was_encoded() {
-        let debug = DebugFile::Separate;
-        let asked = TableRequest { key: 1 << 40, period: 7, debug, doubted: true, has_supplement: false };
-        for (question, count) in [(Question::Names, ADDRESSES_MAX), (Question::Starts, 0)] {
-            let request = Request { question, asked, count };
-            assert_eq!(Request::decode(request.encode()), Some(request));
+        let asked =
+            |debug| TableRequest { key: 1 << 40, period: 7, debug, doubted: true, has_supplement: false };
+        for debug in DebugFile::ALL {
+            for (question, count) in [(Question::Names, ADDRESSES_MAX), (Question::Starts, 0)] {
+                let request = Request { question, asked: asked(debug), count };
+                assert_eq!(Request::decode(request.encode()), Some(request));
+            }
         }
-        let too_many = Request { question: Question::Names, asked, count: ADDRESSES_MAX + 1 };
+        let too_many =
+            Request { question: Question::Names, asked: asked(DebugFile::Own), count: ADDRESSES_MAX + 1 };
         assert_eq!(Request::decode(too_many.encode()), None);
     }
 

@@ -106,7 +106,7 @@ impl Symbols {
             + match asked.debug {
                 DebugFile::No if more => most / 4,
                 DebugFile::No => most,
-                DebugFile::Own | DebugFile::Separate => most * 3 / 4,
+                DebugFile::Own | DebugFile::Separate | DebugFile::Symbols => most * 3 / 4,
             };
         let mut all = Found { functions: Vec::with_capacity(addresses.len()), with_debug: false };
         for addresses in addresses.chunks(ADDRESSES_MAX) {

@@ -33,6 +33,13 @@ pub(crate) enum DebugFile {
     Own,
     /// A separate one.
     Separate,
+    /// None, but a separate one has symbols.
+    Symbols,
+}
+
+impl DebugFile {
+    /// All, in the order of their numbers.
+    pub(crate) const ALL: [Self; 4] = [Self::No, Self::Own, Self::Separate, Self::Symbols];
 }
 
 /// Whose tables are asked for, and when.
@@ -54,7 +61,7 @@ pub(crate) struct TableRequest {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Files<'f> {
     pub(crate) own: &'f File,
-    /// With the debug information; may be the same file.
+    /// With the debug information, or at least symbols; may be the same file.
     pub(crate) debug: &'f File,
     /// What that file refers to.
     pub(crate) supplement: &'f File,
@@ -80,6 +87,8 @@ pub(crate) struct Tables {
 #[derive(Debug)]
 struct Kept {
     own: Rc<Image>,
+    /// With the symbols that the file was stripped of.
+    separate: Option<Rc<Image>>,
     debug: Option<Debug>,
     used: u64,
     period: u64,
@@ -159,14 +168,18 @@ impl Kept {
     fn read(asked: TableRequest, files: Files<'_>) -> Result<Self, NoSymbol> {
         let own = Rc::new(Image::map(files.own)?);
         let image = |file| Image::map(file).ok().map(Rc::new);
+        let separate = match asked.debug {
+            DebugFile::No | DebugFile::Own => None,
+            DebugFile::Separate | DebugFile::Symbols => image(files.debug),
+        };
         let debug = match asked.debug {
-            DebugFile::No => None,
+            DebugFile::No | DebugFile::Symbols => None,
             DebugFile::Own => Some(Rc::clone(&own)),
-            DebugFile::Separate => image(files.debug),
+            DebugFile::Separate => separate.clone(),
         };
         let supplement = asked.has_supplement.then_some(files.supplement).and_then(image);
         let debug = debug.and_then(|debug| Debug::read(debug, supplement, asked.doubted));
-        Ok(Self { own, debug, used: 0, period: asked.period })
+        Ok(Self { own, separate, debug, used: 0, period: asked.period })
     }
 
     fn functions(&self, address: u64) -> Functions {
@@ -176,11 +189,15 @@ impl Kept {
         {
             return Ok(functions);
         }
-        // What debug information does not cover (or cannot, if it is corrupt), the symbol table may.
-        match self.own.symbol(address) {
+        // What debug information does not cover (or cannot, if it is corrupt), a symbol table may: first that of the
+        // file that was not stripped.
+        let separate = self.separate.as_ref().and_then(|separate| separate.symbol(address).ok());
+        match separate.map_or_else(|| self.own.symbol(address), Ok) {
             Ok(name) => Ok(vec![Function::named(&String::from_utf8_lossy(name))]),
             // The file with debug information has all symbols: that the stripped file has none adds nothing.
-            Err(NoSymbol::NoSymbolTable) if self.debug.is_some() => Err(NoSymbol::NotCovered),
+            Err(NoSymbol::NoSymbolTable) if self.debug.is_some() || self.separate.is_some() => {
+                Err(NoSymbol::NotCovered)
+            }
             Err(reason) => Err(reason),
         }
     }
@@ -188,6 +205,9 @@ impl Kept {
     /// Every page that was ever read counts as resident memory of this process.
     fn release(&self) {
         self.own.release();
+        if let Some(separate) = &self.separate {
+            separate.release();
+        }
         if let Some(debug) = &self.debug {
             debug.release();
         }
