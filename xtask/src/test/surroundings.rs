@@ -66,6 +66,10 @@ impl Surroundings {
                 all.live.push(("TEST_NUMBA_PYTHON", workloads::numba_python()?.into()));
                 Ok(())
             }));
+            outcomes.push(check("Go", || {
+                all.live.push(("TEST_GO", workloads::go()?.into()));
+                Ok(())
+            }));
         }
         if options.wants_any(&["unit", "gpu"]) {
             outcomes.push(check("vendors' libraries", || {
