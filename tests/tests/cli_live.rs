@@ -5,6 +5,7 @@
 mod cli_support;
 mod documented;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -210,6 +211,40 @@ fn a_raw_copy_is_replayed_to_the_same_stacks() {
     let replayed = folder.path().join("replayed.dctx");
     expect_code(0, &["replay-raw", raw, "-o", replayed.to_str().unwrap()]);
     assert_eq!(folded(&replayed), folded(recorded));
+}
+
+const TWO_FUNCTIONS: &str = "volatile unsigned long sink;
+    __attribute__((noinline)) void first(void) { for (int i = 0; i < 1000; i++) sink += i; }
+    __attribute__((noinline)) void second(void) { for (int i = 0; i < 1000; i++) sink *= 3; }
+    int main(void) { for (;;) first(), second(); }";
+
+#[test]
+fn a_stripped_program_has_one_row_for_each_function() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (source, binary) = (folder.path().join("two.c"), folder.path().join("two"));
+    fs::write(&source, TWO_FUNCTIONS).unwrap();
+    assert!(Command::new("cc").arg("-O2").arg("-o").args([&binary, &source]).status().unwrap().success());
+    let symbols = Command::new("nm").arg(&binary).output().unwrap();
+    let symbols = String::from_utf8(symbols.stdout).unwrap();
+    let row = |function: &str| {
+        let line = symbols.lines().find(|line| line.ends_with(&format!(" {function}"))).unwrap();
+        format!("two+{:#x}", u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap())
+    };
+    let expect = BTreeSet::from(["_start", "main", "first", "second"].map(row));
+    assert!(Command::new("strip").arg(&binary).status().unwrap().success());
+
+    let busy = Busy::of(&mut Command::new(&binary));
+    let recording = Recording::start(&busy.pid(), &["--flush", "200ms"]);
+    let count = |line: &str| line.rsplit_once(' ').map_or(0, |(_, count)| count.parse::<u64>().unwrap());
+    recording.wait_until(|file| folded(file).lines().map(count).sum::<u64>() > 200);
+    let (_folder, file) = recording.end();
+    let stacks = folded(file);
+    let frames = stacks.lines().flat_map(|line| line.rsplit_once(' ').unwrap_or_default().0.split(';'));
+    let rows: BTreeSet<_> = frames.filter(|frame| frame.starts_with("two+")).map(str::to_owned).collect();
+    assert_eq!(rows, expect, "{stacks}");
 }
 
 #[test]
