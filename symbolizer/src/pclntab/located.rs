@@ -25,6 +25,12 @@ const LE: LittleEndian = LittleEndian;
 
 /// The section of `runtime.firstmoduledata`, since Go 1.26.
 const MODULE: &[u8] = b".go.module";
+/// The section that every Go program has since 1.13.
+const BUILD_INFO: &[u8] = b".go.buildinfo";
+/// The section in which other linkers gather data with relocations.
+const RELOCATED: &[u8] = b".data.rel.ro";
+/// Most bytes of that one that are searched: as many as are read of a table.
+const RELOCATED_BYTES_MAX: u64 = 256 << 20;
 /// Words of the module up to the address of the text.
 const MODULE_WORDS: usize = 23;
 /// Bytes of the table's header.
@@ -54,27 +60,36 @@ impl Located {
     pub(crate) fn of(headers: &[u8], read: &Read<'_, '_>) -> Option<Self> {
         let header = headers.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
         let file = File { sections: header.sections(LE, headers).ok()?, read };
-        let table = SECTIONS.iter().find_map(|name| file.section(name.as_bytes()))?;
-        let (begin, size) = table.file_range(LE)?;
-        let range = begin..begin.checked_add(size)?;
-        let entries = Entries::of(table.sh_addr(LE), &range, read);
+        let Some(table) = SECTIONS.iter().find_map(|name| file.section(name.as_bytes())) else {
+            return file.table_without_section();
+        };
+        let range = range_of(table)?;
+        let entries = Entries::of(table.sh_addr(LE), &range, read).filter(|entries| !entries.has_text);
         let text = entries
             .and_then(|entries| file.text_of_module(&entries).or_else(|| file.text_of_loader(&entries)));
         Some(Self { range, text })
     }
 }
 
-/// What a table without the address of its text says.
+/// Where a section is in the file, if it has bytes there.
+fn range_of(section: &SectionHeader64<LittleEndian>) -> Option<Range<u64>> {
+    let (begin, size) = section.file_range(LE)?;
+    Some(begin..begin.checked_add(size)?)
+}
+
+/// What a table whose entries count from a text says.
 struct Entries {
     /// Its own address.
     address: u64,
+    /// It says where the text is.
+    has_text: bool,
     functions: u64,
     /// Where the first begins and the last ends, from the text on.
     range: Range<u64>,
 }
 
 impl Entries {
-    /// `None`: the table has that address, or cannot be read.
+    /// `None`: entries are addresses, or cannot be read.
     fn of(address: u64, table: &Range<u64>, read: &Read<'_, '_>) -> Option<Self> {
         let within = |skip: u64, length: u64| {
             let begin = table.start.checked_add(skip)?;
@@ -84,12 +99,11 @@ impl Entries {
         let header = within(0, HEADER_BYTES)?;
         let word = |number: usize| u64_at(&header, 8 + 8 * number);
         let (functions, text, entries) = (word(0)?, word(2)?, word(7)?);
-        if !counts_from_text(u32_at(&header, 0)?)? || text != 0 || functions == 0 || functions > FUNCTIONS_MAX
-        {
+        if !counts_from_text(u32_at(&header, 0)?)? || functions == 0 || functions > FUNCTIONS_MAX {
             return None;
         }
         let entry = |number: u64| u32_at(&within(entries.checked_add(8 * number)?, 4)?, 0).map(u64::from);
-        Some(Self { address, functions, range: entry(0)?..entry(functions)? })
+        Some(Self { address, has_text: text != 0, functions, range: entry(0)?..entry(functions)? })
     }
 
     /// The address of the text in a module, if it is this table's.
@@ -113,10 +127,26 @@ impl<'d> File<'d, '_, '_> {
         self.sections.section_by_name(LE, name).map(|(_, section)| section)
     }
 
+    /// The table of Go 1.18 to 1.25 in a section with other data, where the system's linker puts it if the program may
+    /// be loaded anywhere: at the beginning of a header whose text the loader writes.
+    fn table_without_section(&self) -> Option<Located> {
+        self.section(BUILD_INFO)?;
+        let section = self.section(RELOCATED)?;
+        let range = range_of(section).filter(|range| range.end - range.start <= RELOCATED_BYTES_MAX)?;
+        let bytes = (self.read)(range.clone())?;
+        let starts = bytes.as_chunks::<8>().0.iter();
+        let is_header = |start: &[u8; 8]| matches!(start, [0xf0 | 0xf1, 0xff, 0xff, 0xff, 0, 0, 1 | 4, 8]);
+        let skip = 8 * starts.take_while(|start| !is_header(start)).count() as u64;
+        let range = range.start + skip..range.end;
+        let entries = Entries::of(section.sh_addr(LE).checked_add(skip)?, &range, self.read)?;
+        let text = Some(self.text_of_loader(&entries)?);
+        Some(Located { range, text })
+    }
+
     /// By what the linker tells the runtime.
     fn text_of_module(&self, entries: &Entries) -> Option<u64> {
         let section = self.section(MODULE)?;
-        let (begin, _) = section.file_range(LE)?;
+        let Range { start: begin, .. } = range_of(section)?;
         let bytes = (self.read)(begin..begin.checked_add(8 * MODULE_WORDS as u64)?)?;
         let mut module = [0; MODULE_WORDS];
         for (number, word) in module.iter_mut().enumerate() {
@@ -139,12 +169,10 @@ impl<'d> File<'d, '_, '_> {
     fn relocate(&self, address: u64, words: &mut [u64]) {
         let mut left = RELOCATIONS_BYTES_MAX;
         for section in self.sections.iter().filter(|section| section.sh_type(LE) == elf::SHT_RELA) {
-            let Some((begin, size)) = section.file_range(LE) else { continue };
-            let Some(rest) = left.checked_sub(size) else { return };
+            let Some(range) = range_of(section) else { continue };
+            let Some(rest) = left.checked_sub(range.end - range.start) else { return };
             left = rest;
-            let Some(bytes) = begin.checked_add(size).and_then(|end| (self.read)(begin..end)) else {
-                continue;
-            };
+            let Some(bytes) = (self.read)(range) else { continue };
             for relocation in bytes.as_chunks::<RELOCATION_BYTES>().0 {
                 if let Some((place, addend)) = relative(relocation)
                     && let Some(skip) = place.checked_sub(address).filter(|skip| skip.is_multiple_of(8))

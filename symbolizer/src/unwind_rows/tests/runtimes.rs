@@ -127,6 +127,23 @@ fn the_text_of_go_may_stand_in_relocations() {
 }
 
 #[test]
+fn a_table_among_other_data_is_found_by_its_relocation() {
+    let check = |what: &str, info: &'static str, text: u64, address: u64, expect: u8| {
+        let mut elf = program(text, &["main.main", "runtime.goexit"]);
+        let (.., table) = elf.sections.remove(0);
+        elf.sections.push((info, 0x1000, 3, vec![0; 32]));
+        elf.sections.push((".data.rel.ro", TABLE - 0x40, 3, [vec![7; 0x40], table].concat()));
+        elf.sections.push((".rela.dyn", 0x9000, 2, relocations(address, &[(3, 8, TEXT)])));
+        let kinds = elf.table().map_or([NONE; 2], |table| kinds(&table, [0x100, 0x1ff]));
+        assert_eq!(kinds, [expect; 2], "{what}");
+    };
+    check("a Go program", ".go.buildinfo", 0, TABLE, END);
+    check("the linker wrote its text as well", ".go.buildinfo", TEXT, TABLE, END);
+    check("of another place", ".go.buildinfo", 0, TABLE + 8, NONE);
+    check("no Go program", ".buildinfo", 0, TABLE, NONE);
+}
+
+#[test]
 fn frame_descriptions_go_before_rows_but_not_before_marks() {
     let table = go(&["main.main", "runtime.goexit"], &[(0, 0x100, 800), (0x100, 0x100, 808)]);
     assert_eq!(table.lookup(TEXT + 0x10), Some(rsp(800)));
