@@ -124,9 +124,11 @@ fn stacks_through_builtins_of_v8_are_whole() {
     }
     check("Node.js", Command::new("node").arg(workload("builtins.js")), 1, &["node::Start"], &NODE);
 
-    // It writes a map of what it compiles.
+    // It writes a map of what it compiles, and a log to where it runs.
+    let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("node");
-    let mut target = Target::start(command.arg("--perf-basic-prof").arg(workload("builtins.js")));
+    command.arg("--perf-basic-prof").arg(workload("builtins.js")).current_dir(folder.path());
+    let mut target = Target::start(&mut command);
     let _map = tempfile::TempPath::try_from_path(format!("/tmp/perf-{}.map", target.pid())).unwrap();
     target.line();
     check_running("Node.js with a map", &target, 1, &["node::Start", "JS:*descend"], &NODE);
