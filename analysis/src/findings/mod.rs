@@ -16,6 +16,7 @@ mod settings;
 mod share;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
@@ -63,6 +64,17 @@ impl Check {
     pub const NOT_CHECKED: &'static str = "not-checked";
     /// It ended otherwise than by an answer.
     pub const FAILED: &'static str = "failed";
+}
+
+/// Rules that lack the same input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotChecked<'f> {
+    /// Why they were not checked.
+    pub reason: &'f str,
+    /// Options of `record` that record what is missing; empty when none helps.
+    pub record_with: &'f str,
+    /// Their ids.
+    pub rules: Vec<&'f str>,
 }
 
 /// What a rule says that ran elsewhere: one that is written in Python.
@@ -135,6 +147,25 @@ impl Findings {
         if let Outcome::Findings(findings) = outcome {
             self.findings.extend(findings);
         }
+    }
+
+    /// Rules of which this became, in their order.
+    pub fn rules_with(&self, outcome: &str) -> Vec<&str> {
+        let checks = self.checks.iter().filter(|check| check.outcome == outcome);
+        checks.map(|check| check.rule.as_str()).collect()
+    }
+
+    /// Rules that were not checked, by what they lack.
+    pub fn not_checked(&self) -> Vec<NotChecked<'_>> {
+        let mut by_reason: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+        for check in self.checks.iter().filter(|check| check.outcome == Check::NOT_CHECKED) {
+            if let Some(reason) = &check.reason {
+                let record_with = check.record_with.as_deref().unwrap_or_default();
+                by_reason.entry((reason, record_with)).or_default().push(&check.rule);
+            }
+        }
+        let all = by_reason.into_iter();
+        all.map(|((reason, record_with), rules)| NotChecked { reason, record_with, rules }).collect()
     }
 
     /// Rules that were checked, with and without findings.

@@ -3,6 +3,7 @@
 //! Owns: the columns of the tabs. Because: whoever gets the page by mail has no tool to ask for more. Does not: draw;
 //! the page does, and holds flame graphs, functions and losses already.
 
+mod findings;
 mod over_time;
 
 use std::io::{self, Write};
@@ -12,7 +13,7 @@ use deepctx_profile::frame::clean;
 use deepctx_profile::trace::EventLanes;
 use deepctx_profile::units::{Bytes, Nanos};
 use deepctx_storage::export::Source;
-use deepctx_storage::export::html::{Column, More, Tab, write_with};
+use deepctx_storage::export::html::{Column, Form, More, Tab, write_with};
 
 use crate::Report;
 use crate::findings::Findings;
@@ -53,13 +54,13 @@ pub fn write(
 /// # Errors
 /// As of [`write`].
 pub fn write_findings(source: &Source<'_>, found: &Findings, out: &mut dyn Write) -> io::Result<()> {
-    write_with(source, More { tabs: &[findings(found)], events: None }, out)
+    write_with(source, More { tabs: &[findings::tab(found)], events: None }, out)
 }
 
 /// Every table with rows, but for functions and losses, which every page has.
 fn tabs(report: &Report) -> Vec<Tab> {
     let tabs = [
-        findings(&report.findings),
+        findings::tab(&report.findings),
         contexts(report),
         phases(report),
         ranges(&report.training_steps, "steps", "Training steps"),
@@ -81,41 +82,8 @@ fn percent(share: f64) -> String {
 }
 
 fn tab(id: &str, title: &str, columns: &[Column], left_out: usize, rows: Vec<Vec<String>>) -> Tab {
-    Tab { id: id.to_owned(), title: title.to_owned(), columns: columns.to_vec(), rows, left_out }
-}
-
-/// The findings, and one row for each rule that lacks its input.
-fn findings(found: &Findings) -> Tab {
-    let columns = [
-        Column::number("At most"),
-        Column::text("Finding"),
-        Column::code("Where"),
-        Column::text("What to do"),
-        Column::text("Rule"),
-    ];
-    let finding = |of: &crate::findings::Finding| {
-        let places: Vec<String> = of
-            .places
-            .iter()
-            .map(|place| format!("{} {}", percent(place.share_percent), place.name))
-            .collect();
-        let gain = of.gain.percent().map_or_else(|| "not known".to_owned(), percent);
-        vec![gain, of.title.clone(), places.join("\n"), of.advice.clone(), of.rule.clone()]
-    };
-    let not_checked = |check: &crate::findings::Check| {
-        let reason = check.reason.as_ref()?;
-        let options =
-            check.record_with.as_deref().map_or_else(String::new, |options| format!("record with {options}"));
-        Some(vec![
-            String::new(),
-            format!("Not checked: {reason}"),
-            String::new(),
-            options,
-            check.rule.clone(),
-        ])
-    };
-    let rows = found.findings.iter().map(finding).chain(found.checks.iter().filter_map(not_checked));
-    tab("findings", "Findings", &columns, 0, rows.collect())
+    let (id, title, columns) = (id.to_owned(), title.to_owned(), columns.to_vec());
+    Tab { id, title, columns, rows, left_out, form: Form::Table }
 }
 
 fn contexts(report: &Report) -> Tab {

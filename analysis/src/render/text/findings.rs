@@ -3,11 +3,10 @@
 //! Owns: how many findings and places a page shows. Because: the first thing that is read must be the conclusion, with
 //! where it holds and what to do. Does not: draw conclusions.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::{NAME_WIDTH, counted, without_middle};
-use crate::findings::{Check, Finding, Findings, Gain, Location};
+use crate::findings::{Check, Finding, Findings, Gain, Location, NotChecked};
 
 /// Findings at the top of a report.
 const TOP: usize = 5;
@@ -44,15 +43,7 @@ pub fn write(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     if findings.findings.is_empty() {
         writeln!(out, "No findings: {}", checked(findings))?;
     }
-    let named = |outcome: &str| -> Vec<&str> {
-        findings
-            .checks
-            .iter()
-            .filter(|check| check.outcome == outcome)
-            .map(|check| check.rule.as_str())
-            .collect()
-    };
-    list("Healthy", &named(Check::HEALTHY), out)?;
+    list("Healthy", &findings.rules_with(Check::HEALTHY), out)?;
     not_checked(findings, out)?;
     for check in findings.checks.iter().filter(|check| check.outcome == Check::FAILED) {
         writeln!(out, "Failed: {}: {}", check.rule, check.reason.as_deref().unwrap_or("no reason given"))?;
@@ -100,16 +91,7 @@ fn where_it_is(place: &Location) -> String {
 }
 
 fn not_checked(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
-    let mut by_reason: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    for check in &findings.checks {
-        if let Some(reason) = check.reason.as_ref().filter(|_| check.outcome == Check::NOT_CHECKED) {
-            by_reason
-                .entry((reason, check.record_with.as_deref().unwrap_or_default()))
-                .or_default()
-                .push(&check.rule);
-        }
-    }
-    for ((reason, record_with), rules) in by_reason {
+    for NotChecked { reason, record_with, rules } in findings.not_checked() {
         let help =
             if record_with.is_empty() { String::new() } else { format!(" (record with {record_with})") };
         list(&format!("Not checked, since {reason}{help}"), &rules, out)?;
@@ -131,7 +113,7 @@ fn list(title: &str, names: &[&str], out: &mut dyn Write) -> io::Result<()> {
 /// How many rules say so: `12 rules checked, 19 lack their input`.
 fn checked(findings: &Findings) -> String {
     let checked = findings.checked();
-    let lack = findings.checks.iter().filter(|check| check.outcome == Check::NOT_CHECKED).count();
+    let lack = findings.rules_with(Check::NOT_CHECKED).len();
     format!("{} checked, {lack} without their input (deepctx-bpf analyze)", counted(checked as u64, "rule"))
 }
 

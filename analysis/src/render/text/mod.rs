@@ -204,7 +204,7 @@ fn losses(losses: &Losses, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-fn counted(n: u64, thing: &str) -> String {
+pub(super) fn counted(n: u64, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 

@@ -23,6 +23,7 @@ use deepctx_profile::view::losses;
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
+const PRINT_SCRIPT: &str = include_str!("page/print.js");
 /// What the timeline of single events needs beside it, in this order.
 const EVENT_SCRIPTS: [&str; 5] = [
     include_str!("page/events.js"),
@@ -50,6 +51,20 @@ pub struct Tab {
     pub rows: Vec<Vec<String>>,
     /// Rows beyond these.
     pub left_out: usize,
+    /// How its rows are drawn.
+    pub form: Form,
+}
+
+/// How the rows of a tab are drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// As a table.
+    #[default]
+    Table,
+    /// Each as a sheet of its own: its first text as heading, below it every text that is not empty, with the title of
+    /// its column.
+    Sheets,
 }
 
 /// A column of a table.
@@ -122,7 +137,7 @@ pub fn write_with(source: &Source<'_>, more: More<'_>, out: &mut dyn Write) -> i
         ("/*DATA*/", Piece::Data),
         ("/*EVENTS*/", Piece::Events),
         ("/*EVENT_SCRIPTS*/", Piece::Texts(if more.events.is_some() { &EVENT_SCRIPTS } else { &[] })),
-        ("/*SCRIPT*/", Piece::Texts(&[SCRIPT])),
+        ("/*SCRIPT*/", Piece::Texts(&[SCRIPT, PRINT_SCRIPT])),
     ];
     let mut rest = PAGE;
     for (mark, piece) in pieces {
@@ -315,4 +330,19 @@ fn least_share(outline: &Outline<'_>, inclusive: &[Vec<u64>]) -> f64 {
     // Half of the boxes for contexts, since each may get one more for what is joined below it.
     let (_, least, _) = shares.select_nth_unstable_by(NODES_MAX / 2, |a, b| b.total_cmp(a));
     least.next_up()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_frame_has_colour_and_legend() {
+        let (_, rest) = SCRIPT.split_once("const LEGEND = [").unwrap();
+        let (legend, _) = rest.split_once("];").unwrap();
+        for kind in FrameKind::ALL.map(kind_name) {
+            assert!(STYLE.contains(&format!(" --{kind}: #")), "no colour for {kind}");
+            assert!(legend.contains(&format!("\"{kind}\"")), "no word for {kind}");
+        }
+    }
 }

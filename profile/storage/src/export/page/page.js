@@ -10,6 +10,12 @@ const further = (first) => data.tabs.filter((tab) => (tab.id === "findings") ===
 const TABS = further(true)
   .concat([["down", "Top-down"], ["up", "Bottom-up"], ["table", "Table"]])
   .concat(data.hasEvents ? [["timeline", "Timeline"]] : [], further(false), [["losses", "Losses"]]);
+// Kinds of frames with one colour, and what they are called.
+const LEGEND = [
+  [["process", "thread", "root"], "process, thread"], [["python"], "Python"], [["operator"], "operator"], [["layer"], "layer"],
+  [["native"], "native"], [["kernel"], "operating system"], [["gpu_api"], "GPU call"], [["gpu_kernel"], "GPU kernel"],
+  [["unresolved"], "without a name"],
+];
 const state = { tab: TABS[0][0], metric: 0, zoom: { down: null, up: null }, search: null, sort: "own" };
 const trees = new Map();
 
@@ -127,12 +133,14 @@ function icicle(frame, zoom, width, children, dress) {
   const put = (of, left, wide, above) => {
     const box = make("button", "", "box");
     box.type = "button";
-    box.style.left = left + "px";
-    box.style.width = Math.max(wide, 1) + "px";
+    // As parts of the frame, which becomes narrower when a scroll bar appears, and on paper.
+    box.style.left = left * 100 / width + "%";
+    box.style.width = wide * 100 / width + "%";
     box.style.top = of.depth * ROW + "px";
     if (above) box.classList.add("above");
     dress(box, of);
     if (wide < 12) box.textContent = "";
+    box.classList.toggle("narrow", wide < 12);
     deepest = Math.max(deepest, of.depth);
     frame.append(box);
   };
@@ -292,6 +300,28 @@ function furtherTable(tab) {
   if (rows.length === 0) view.append(make("p", "Nothing matches.", "empty"));
 }
 
+// Rows with much to say, one below the other: a heading, then what there is, each with the title of its column.
+function sheets(tab) {
+  const rows = state.search === null ? tab.rows : tab.rows.filter((row) => row.some((text) => state.search.test(text)));
+  const view = byId("view");
+  view.replaceChildren();
+  for (const row of rows) {
+    const sheet = make("section", undefined, "sheet");
+    const list = make("dl");
+    row.forEach((text, at) => {
+      if (at > 0 && text !== "") list.append(make("dt", tab.columns[at].title), make("dd", text, tab.columns[at].style));
+    });
+    sheet.append(make("h3", row[0]), list);
+    view.append(sheet);
+  }
+  if (rows.length === 0) view.append(make("p", "Nothing matches.", "empty"));
+}
+
+function furtherTab(tab) {
+  if (tab.form === "sheets") sheets(tab);
+  else furtherTable(tab);
+}
+
 function draw() {
   for (const [tab] of TABS) byId("tab-" + tab).setAttribute("aria-selected", String(tab === state.tab));
   byId("reset").hidden = !state.zoom[state.tab];
@@ -306,7 +336,7 @@ function draw() {
   else if (state.tab === "losses") losses();
   else if (state.tab === "timeline") Timeline.show(byId("view"), state.search);
   else if (state.tab === "down" || state.tab === "up") flame(state.tab);
-  else furtherTable(data.tabs.find((tab) => tab.id === state.tab));
+  else furtherTab(data.tabs.find((tab) => tab.id === state.tab));
 }
 
 function search() {
@@ -349,12 +379,12 @@ function start() {
   byId("search").oninput = search;
   byId("reset").onclick = () => { state.zoom[state.tab] = null; draw(); };
   const kinds = new Set(data.frames.map((frame) => frame[1]));
-  for (const kind of ["python", "operator", "native", "kernel", "gpu_api", "gpu_kernel", "unresolved"]) {
-    if (!kinds.has(kind)) continue;
+  for (const [shown, word] of LEGEND) {
+    if (!shown.some((kind) => kinds.has(kind))) continue;
     const item = make("li");
     const dot = make("i");
-    dot.style.background = "var(--" + kind + ")";
-    item.append(dot, kind.replace("_", " "));
+    dot.style.background = "var(--" + shown[0] + ")";
+    item.append(dot, word);
     byId("legend").append(item);
   }
   addEventListener("keydown", (event) => {

@@ -23,8 +23,8 @@ const Picture = (() => {
       const colour = parts(of(name));
       return Uint32Array.from({ length: SHADES + 1 }, (_, shade) => packed(mix(ground, colour, shade / SHADES)));
     });
-    const line = of("line"), ink = of("ink"), faint = of("faint"), mark = of("mark");
-    return { shades, names, ground: of("ground"), groundPixel: packed(ground), line, ink, faint, mark };
+    const line = of("line"), ink = of("ink"), faint = of("faint"), mark = of("mark"), onMark = of("on-mark");
+    return { shades, names, ground: of("ground"), groundPixel: packed(ground), line, ink, faint, mark, onMark };
   }
 
   // Draws a row into `pixels` from `offset`, and adds events with room for a name to `named`.

@@ -83,7 +83,7 @@ const Stage = (() => {
         const letters = Math.floor(room / one);
         const shown = name.length > letters ? name.slice(0, Math.max(0, letters - 1)) + "…" : name;
         // On its own colour, pale since another one is searched for, or found.
-        paper.fillStyle = ["#16181c", colours.faint, "#ffffff"][named[at + 3]];
+        paper.fillStyle = ["#16181c", colours.faint, colours.onMark][named[at + 3]];
         // Letters of other scripts may be wider than these.
         if (/^[ -~…]*$/.test(shown)) paper.fillText(shown, left + 3, top + ROW / 2);
         else paper.fillText(shown, left + 3, top + ROW / 2, room);

@@ -1,0 +1,75 @@
+// Paper has no tabs: before the page is printed, each tab is drawn once and copied below the one before it.
+
+const Print = (() => {
+  // More rows fill pages that nobody reads.
+  const ROWS = 60;
+
+  // A copy of what is shown. Pixels of a canvas are no part of a copy.
+  function copy(view) {
+    const made = view.cloneNode(true);
+    made.removeAttribute("id");
+    made.querySelectorAll("[id]").forEach((element) => element.removeAttribute("id"));
+    const from = view.querySelectorAll("canvas");
+    made.querySelectorAll("canvas").forEach((canvas, place) => {
+      if (from[place].width && from[place].height) canvas.getContext("2d").drawImage(from[place], 0, 0);
+    });
+    return made;
+  }
+
+  // Leaves out rows beyond the first ones.
+  function shorten(part) {
+    for (const table of part.querySelectorAll("table")) {
+      const more = [...table.rows].slice(ROWS + 1);
+      if (more.length === 0) continue;
+      more.forEach((row) => row.remove());
+      table.after(make("p", more.length.toLocaleString("en") + " more rows are not printed.", "empty"));
+    }
+  }
+
+  function section(title, view) {
+    const part = make("section", undefined, "printed");
+    part.append(make("h2", title), copy(view));
+    shorten(part);
+    return part;
+  }
+
+  // Width and colours of paper, while tabs are drawn for it.
+  function paper(on) {
+    document.documentElement.classList.toggle("printing", on);
+    if (data.hasEvents) Stage.forgetColours();
+  }
+
+  // A tab as it is now. Events that nobody looked at are still packed, and printing waits for nothing.
+  function drawn(tab) {
+    if (tab === "timeline" && !Timeline.model()) {
+      const note = make("div");
+      note.append(make("p", "Single events are printed once their tab has been opened.", "empty"));
+      return note;
+    }
+    state.tab = tab;
+    draw();
+    if (tab === "timeline") Timeline.draw();
+    return byId("view");
+  }
+
+  function begin() {
+    const shown = state.tab;
+    const printed = byId("printed");
+    const words = "Metric: " + metric().name + (state.search === null ? "" : " · Search: " + byId("search").value);
+    printed.replaceChildren(make("p", words, "empty"));
+    paper(true);
+    for (const [tab, title] of TABS) printed.append(section(title, drawn(tab)));
+    paper(false);
+    state.tab = shown;
+    draw();
+  }
+
+  function end() {
+    byId("printed").replaceChildren();
+    draw();
+  }
+
+  addEventListener("beforeprint", begin);
+  addEventListener("afterprint", end);
+  return { begin, end };
+})();
