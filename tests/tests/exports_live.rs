@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use cli_support::browser::{self, browser};
 use cli_support::recording::wait_for;
 use cli_support::{can_capture, expect_code, program};
 use deepctx_profile::activity::{Activity, ActivityKind};
@@ -323,24 +324,14 @@ fn pytorch_accepts_the_traces() {
 #[test]
 fn a_browser_draws_the_page_without_a_network() {
     let Some(capture) = capture() else { return };
-    let Some(browser) = ["chromium", "chromium-browser", "google-chrome"]
-        .into_iter()
-        .find(|name| Command::new(name).arg("--version").output().is_ok())
-    else {
-        println!("skipped: there is no chromium");
-        return;
-    };
+    let Some(browser) = browser() else { return };
     let page = capture.export("html", &[]);
     let page_file = page.with_extension("html");
     fs::rename(&page, &page_file).unwrap();
     for tab in ["down", "up", "table", "losses"] {
-        let mut command = Command::new(browser);
-        command
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-            .arg(format!("--user-data-dir={}", capture.folder.path().join("browser").display()))
-            .args(["--window-size=1400,900", "--virtual-time-budget=2000", "--dump-dom"])
-            .arg(format!("file://{}#{tab}", page_file.display()));
+        let mut command = browser::command(browser, &capture.folder.path().join("browser"));
+        command.args(["--window-size=1400,900", "--virtual-time-budget=2000", "--dump-dom"]);
+        command.arg(format!("file://{}#{tab}", page_file.display()));
         let drawn = output(&mut command);
         let expect = match tab {
             "losses" => "records",

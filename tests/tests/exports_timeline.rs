@@ -7,11 +7,10 @@ mod cli_support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use cli_support::browser::{self, browser};
 use cli_support::expect_code;
 use deepctx_profile::trace::{EventLanes, RangeRow};
 use deepctx_profile::units::Nanos;
@@ -20,32 +19,13 @@ use serde_json::{Value, json};
 /// Real traces with reference answers.
 const TRACES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../analysis/tests/traces");
 
-/// Opens the page's timeline, runs a script with its events as `model`, and gives what it returns.
-const AROUND: [&str; 2] = [
-    r#"<script>
-const say = (result) => console.log("RESULT " + JSON.stringify(result));
-setTimeout(() => say({ error: "the page took more than two minutes" }), 120000);
-(async () => {
-  state.tab = "timeline";
-  draw();
-  await Timeline.ready;
-  await new Promise(requestAnimationFrame);
-  const model = Timeline.model();
-  say(await (async () => {"#,
-    r#"})());
-})().catch((error) => say({ error: String(error.stack) }));
-</script></body>"#,
-];
-
-fn browser() -> Option<&'static str> {
-    let found = ["chromium", "chromium-browser", "google-chrome"]
-        .into_iter()
-        .find(|name| Command::new(name).arg("--version").output().is_ok());
-    if found.is_none() {
-        println!("skipped: there is no chromium");
-    }
-    found
-}
+/// Opens the page's timeline; its events are `model`.
+const OPEN: &str = "
+    state.tab = 'timeline';
+    draw();
+    await Timeline.ready;
+    await new Promise(requestAnimationFrame);
+    const model = Timeline.model();";
 
 /// The page of a trace.
 fn page(trace: &Path, folder: &Path) -> PathBuf {
@@ -56,34 +36,9 @@ fn page(trace: &Path, folder: &Path) -> PathBuf {
     page
 }
 
-/// What a script in the page returns. The browser must have nothing else to say on its console.
+/// What a script in the page's timeline returns.
 fn run(browser: &str, page: &Path, script: &str) -> Value {
-    let text = fs::read_to_string(page).unwrap();
-    assert_eq!(text.matches("</body>").count(), 1);
-    let run = page.with_extension("run.html");
-    fs::write(&run, text.replace("</body>", &format!("{}{script}{}", AROUND[0], AROUND[1]))).unwrap();
-    let profile = page.with_extension("browser");
-    let mut command = Command::new(browser);
-    command
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-        // With a port for debuggers it stays until it is ended.
-        .args(["--remote-debugging-port=0", "--enable-logging=stderr", "--window-size=1280,900"])
-        .arg(format!("--user-data-dir={}", profile.display()))
-        .arg(format!("file://{}", run.display()));
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let said = lines.filter(|line| line.contains(":CONSOLE")).find_map(|line| {
-        let rest = line.split_once("RESULT ").map(|(_, rest)| rest.to_owned());
-        assert!(rest.is_some(), "the page said: {line}");
-        rest
-    });
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let said = said.expect("the page gives a result");
-    let result: Value = serde_json::from_str(&said[..said.rfind("\", source").unwrap()]).unwrap();
-    assert_eq!(result["error"], Value::Null, "{result}");
-    result
+    browser::run(browser, page, &format!("{OPEN}{script}"), &["--window-size=1280,900"])
 }
 
 fn lanes(trace: &Path) -> EventLanes {

@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+pub(crate) mod browser;
 pub(crate) mod recording;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,175 @@
+//! The page in a real browser: every tab fits its window and can be read, and on paper all tabs stand below each other.
+//! Needs Chromium, and no privileges.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cli_support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cli_support::browser::{self, browser};
+use cli_support::expect_code;
+use serde_json::{Value, json};
+
+/// Stored profiles, and a real trace: together they have most tabs.
+const INPUTS: [&str; 3] =
+    ["profiles/torch-layers.dctx", "profiles/stdlib-mix.dctx", "traces/alexnet-a100-sync.json.gz"];
+
+/// The window, and whether it is dark (0 is the browser's word for that).
+const WINDOWS: [[&str; 2]; 4] = [
+    ["--window-size=1280,900", "--blink-settings=preferredColorScheme=1"],
+    ["--window-size=1280,900", "--blink-settings=preferredColorScheme=0"],
+    ["--window-size=3840,2160", "--blink-settings=preferredColorScheme=1"],
+    ["--window-size=3840,2160", "--blink-settings=preferredColorScheme=0"],
+];
+
+/// Functions that find what nobody could read: texts whose contrast with what is behind them is below 4.5, the least
+/// that WCAG asks of plain text, and parts that are wider than where they stand.
+const READER: &str = r#"
+    const parts = (colour) => {
+        const [red, green, blue, alpha] = colour.match(/[\d.]+/g).map(Number);
+        return [red, green, blue, alpha === undefined ? 1 : alpha];
+    };
+    const over = (top, alpha, under) => under.map((value, at) => top[at] * alpha + value * (1 - alpha));
+    const luminance = (colour) => colour
+        .map((value) => value / 255)
+        .map((value) => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, value, at) => sum + value * [0.2126, 0.7152, 0.0722][at], 0);
+    const grounds = new Map([[null, [[255, 255, 255], 1]]]);
+    const ground = (element) => {
+        if (!grounds.has(element)) {
+            const [under, opacity] = ground(element.parentElement);
+            const style = getComputedStyle(element);
+            const colour = parts(style.backgroundColor);
+            const all = opacity * Number(style.opacity);
+            grounds.set(element, [over(colour, colour[3] * all, under), all]);
+        }
+        return grounds.get(element);
+    };
+    const contrast = (element) => {
+        const [behind, opacity] = ground(element);
+        const ink = parts(getComputedStyle(element).color);
+        const [a, b] = [luminance(over(ink, ink[3] * opacity, behind)), luminance(behind)];
+        return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    };
+    const hasText = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim() !== '');
+    const name = (element) => element.tagName + '.' + element.className + ' ' + element.textContent.slice(0, 40);
+    const faults = (where) => {
+        grounds.clear();
+        grounds.set(null, [[255, 255, 255], 1]);
+        const found = [];
+        for (const element of document.querySelectorAll('body *:not(script, option)')) {
+            // What is not searched for is pale on purpose.
+            if (!hasText(element) || !element.checkVisibility() || element.closest('.dim')) continue;
+            const ratio = contrast(element);
+            if (!(ratio >= 4.5)) found.push(where + ': contrast ' + ratio.toFixed(2) + ' of ' + name(element));
+        }
+        for (const element of [document.documentElement, document.body, document.getElementById('view')]) {
+            const wide = element.scrollWidth - element.clientWidth;
+            if (wide > 0) found.push(where + ': ' + name(element).slice(0, 9) + ' is ' + wide + ' pixels too wide');
+        }
+        return found.slice(0, 5);
+    };"#;
+
+fn page(input: &str, folder: &Path) -> PathBuf {
+    let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests").join(input);
+    let page = folder.join("page.html");
+    let words =
+        ["report", input.to_str().unwrap(), "--format", "html", "--force", "-o", page.to_str().unwrap()];
+    expect_code(0, &words);
+    page
+}
+
+#[test]
+fn every_tab_fits_its_window_and_can_be_read() {
+    let Some(browser) = browser() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for input in INPUTS {
+        let page = page(input, folder.path());
+        for window in WINDOWS {
+            let script = format!(
+                "{READER}
+                const found = [];
+                const drawn = () => new Promise(requestAnimationFrame);
+                for (const [tab] of TABS) {{
+                    byId('tab-' + tab).click();
+                    if (tab === 'timeline') await Timeline.ready;
+                    await drawn();
+                    found.push(...faults(tab));
+                }}
+                byId('search').value = 'a';
+                search();
+                for (const tab of ['down', 'table']) {{ byId('tab-' + tab).click(); found.push(...faults('search in ' + tab)); }}
+                const dark = matchMedia('(prefers-color-scheme: dark)').matches;
+                const kinds = Object.keys(Object.fromEntries(data.frames.map((frame) => [frame[1], 0])));
+                const legend = byId('legend').childElementCount;
+                return {{ found, dark, width: innerWidth, tabs: TABS.length, legend, kinds: kinds.length }};"
+            );
+            let said = browser::run(browser, &page, &script, &window);
+            assert_eq!(said["found"], json!([]), "{input} {window:?}");
+            assert_eq!(said["dark"], json!(window[1].ends_with('0')));
+            assert_eq!(said["width"], json!(if window[0].contains("3840") { 3840 } else { 1280 }));
+            assert!(said["tabs"].as_u64().unwrap() >= 7, "{said}");
+            assert!(said["legend"].as_u64().unwrap() > 0, "{said}");
+        }
+    }
+}
+
+/// What a script sees of the page between both ends of printing.
+const PRINTED: &str = "
+    dispatchEvent(new Event('beforeprint'));
+    const printed = byId('printed');
+    printed.style.display = 'block';
+    printed.style.width = '700px';
+    const parts = [...printed.querySelectorAll('.printed')];
+    const found = {
+        titles: parts.map((part) => part.firstElementChild.textContent),
+        tabs: TABS.map(([, title]) => title),
+        empty: parts.filter((part) => part.children[1].textContent.trim() === '').map((part) => part.textContent),
+        rows: Math.max(...[...printed.querySelectorAll('table')].map((table) => table.rows.length)),
+        wide: [...printed.querySelectorAll('.box')].filter((box) => box.offsetLeft + box.offsetWidth > 701).length,
+        ids: printed.querySelectorAll('[id]').length,
+        tab: state.tab, first: TABS[0][0],
+    };
+    dispatchEvent(new Event('afterprint'));
+    found.left = printed.childElementCount;
+    return found;";
+
+#[test]
+fn a_printed_page_has_every_tab() {
+    let Some(browser) = browser() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for input in INPUTS {
+        let page = page(input, folder.path());
+        let said = browser::run(browser, &page, PRINTED, &WINDOWS[1]);
+        assert_eq!(said["titles"], said["tabs"], "{input}");
+        for each in ["empty", "wide", "ids", "left"] {
+            assert!([json!([]), json!(0)].contains(&said[each]), "{input}: {each} {said}");
+        }
+        assert!(said["rows"].as_u64().unwrap() <= 61, "{said}");
+        assert_eq!(said["tab"], said["first"]);
+        let outline = outline(browser, &page);
+        for title in titles(&said["tabs"]) {
+            assert!(outline.contains(&title), "{input}: no {title} on paper: {outline:?}");
+        }
+    }
+}
+
+fn titles(tabs: &Value) -> Vec<String> {
+    tabs.as_array().unwrap().iter().map(|title| title.as_str().unwrap().to_owned()).collect()
+}
+
+/// Headings in the PDF that the browser makes of a page.
+fn outline(browser: &str, page: &Path) -> Vec<String> {
+    let pdf = page.with_extension("pdf");
+    let mut command = browser::command(browser, &page.with_extension("browser"));
+    command.args(["--no-pdf-header-footer", "--generate-pdf-document-outline"]);
+    command.arg(format!("--print-to-pdf={}", pdf.display())).arg(format!("file://{}", page.display()));
+    let printed = command.output().unwrap();
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    let bytes = fs::read(&pdf).unwrap();
+    let text: String = bytes.iter().map(|&byte| char::from(byte)).collect();
+    let items = text.split("/Title (").skip(1).filter_map(|rest| rest.split_once(')'));
+    items.map(|(title, _)| title.to_owned()).collect()
+}
