@@ -6,6 +6,10 @@ use deepctx_profile::frame::{FrameKind, short_labels};
 use serde::{Serialize, Serializer};
 
 use super::growth::TotalChange;
+use super::options::OptionChange;
+
+/// Below this share of matched values on both sides, a note says that the profiles have little in common.
+const MATCHED_LEAST: f64 = 0.1;
 
 /// What changed between two profiles.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -20,6 +24,10 @@ pub struct Changes {
     pub after: SideTotal,
     /// How much the total changed.
     pub total: TotalChange,
+    /// How much of each side lies in contexts that both have.
+    pub matched: Matched,
+    /// Options of the captures that differ and change what is shown here.
+    pub options: Vec<OptionChange>,
     /// Functions, largest change first.
     pub functions: ChangeTable,
     /// Contexts, largest change first.
@@ -33,6 +41,15 @@ pub struct SideTotal {
     pub total: u64,
     /// How many values there are.
     pub values: u64,
+}
+
+/// Values in contexts that both profiles have; `None` where there are no values.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Matched {
+    /// Share of the profile that was compared with, 0..=1.
+    pub before: Option<f64>,
+    /// Share of the profile that was compared.
+    pub after: Option<f64>,
 }
 
 /// The largest changes. Serialized, it is the list of its rows.
@@ -76,6 +93,23 @@ pub struct Side {
 }
 
 impl Changes {
+    /// Why these changes may not be changes of the program, in sentences.
+    pub fn notes(&self) -> Vec<String> {
+        self.little_in_common().into_iter().chain(self.options.iter().map(ToString::to_string)).collect()
+    }
+
+    fn little_in_common(&self) -> Option<String> {
+        let (before, after) = (self.matched.before?, self.matched.after?);
+        (before < MATCHED_LEAST && after < MATCHED_LEAST).then(|| {
+            format!(
+                "only {:.1}% of the values before and {:.1}% after lie in contexts that both profiles have: these may \
+                 be different programs",
+                before * 100.0,
+                after * 100.0
+            )
+        })
+    }
+
     /// The rows of tables of these changes, each with the short names of its frames: two names never read the same.
     pub(crate) fn short_frames(&self, tables: &[&ChangeTable]) -> Vec<Vec<Vec<String>>> {
         let rows = || tables.iter().flat_map(|table| &table.rows);

@@ -20,6 +20,7 @@
 mod changes;
 mod growth;
 mod names;
+mod options;
 
 use deepctx_profile::context::Contexts;
 use deepctx_profile::frame::FrameKind;
@@ -28,9 +29,10 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::view::Selection;
 use rustc_hash::FxHashMap;
 
-pub use changes::{Change, ChangeTable, Changes, Side, SideTotal};
+pub use changes::{Change, ChangeTable, Changes, Matched, Side, SideTotal};
 pub use growth::{BadLimit, Grown, GrowthLimit, TotalChange};
 use names::Names;
+pub use options::{Effect, OptionChange};
 
 /// Share of chance among the changes that are called more than noise.
 const FALSE_SHARE: f64 = 0.05;
@@ -42,6 +44,8 @@ pub struct Comparison {
     pub metric: Metric,
     /// Figures of the whole profiles, before and after.
     pub totals: [Cell; 2],
+    /// In what the captures differ.
+    pub options: Vec<OptionChange>,
     labels: Vec<String>,
     /// By label: the kind of the first frame that had it.
     kinds: Vec<FrameKind>,
@@ -60,6 +64,7 @@ pub fn compare(before: &Profile, after: &Profile, selection: &Selection) -> Comp
     let mut comparison = Comparison {
         metric: selection.metric,
         totals: [before, after].map(|profile| profile.tree.total(selection.metric)),
+        options: options::changed(&before.meta, &after.meta),
         labels: vec!["all".to_owned()],
         kinds: vec![FrameKind::Root],
         nodes: vec![Node { parent: 0, label: 0, cells: [Cell::EMPTY; 2] }],
@@ -118,9 +123,34 @@ impl Comparison {
             before: side(0),
             after: side(1),
             total: self.total_change(),
+            matched: self.matched(),
+            options: self.options.clone(),
             functions: ChangeTable::cut(self.functions(), rows),
             contexts: ChangeTable::cut(self.contexts(), rows),
         }
+    }
+
+    /// How much of each side lies in contexts that the other side has, too.
+    pub fn matched(&self) -> Matched {
+        // A context is there if it or one below it has values. Parents stand before their children.
+        let mut there: Vec<[bool; 2]> =
+            self.nodes.iter().map(|node| node.cells.map(|c| !c.is_empty())).collect();
+        for (place, node) in self.nodes.iter().enumerate().rev() {
+            let below = there[place];
+            let above = &mut there[node.parent as usize];
+            *above = [above[0] | below[0], above[1] | below[1]];
+        }
+        let mut sums = [0u64; 2];
+        for (node, _) in self.nodes.iter().zip(&there).filter(|(_, there)| **there == [true, true]) {
+            for (sum, cell) in sums.iter_mut().zip(&node.cells) {
+                *sum = sum.saturating_add(cell.sum);
+            }
+        }
+        let share = |side: usize| match self.totals[side].sum {
+            0 => None,
+            total => Some(sums[side] as f64 / total as f64),
+        };
+        Matched { before: share(0), after: share(1) }
     }
 
     /// Every context with its values before and after, as the flame graph of a difference is drawn from.

@@ -185,6 +185,68 @@ fn random_differences_between_two_draws_stay_within_the_bounds() {
     assert!(rows > 700 && (10..70).contains(&beyond) && significant <= 3, "{rows} {beyond} {significant}");
 }
 
+#[test]
+fn profiles_with_little_in_common_are_noted() {
+    let notes = |before: &[(&str, u64)], after: &[(&str, u64)]| {
+        compare(&samples(before), &samples(after), &CPU).changes(3).notes()
+    };
+    let of = |function: &str| format!("P app-1 / n main / n {function}");
+    let (a, b, common) = (of("a"), of("b"), of("common"));
+    let note = notes(&[(&a, 95), (&common, 5)], &[(&b, 97), (&common, 3)]);
+    let expect = "only 5.0% of the values before and 3.0% after lie in contexts that both profiles have: these may \
+                  be different programs";
+    assert_eq!(note, [expect]);
+    assert!(notes(&[(&a, 80), (&common, 20)], &[(&b, 97), (&common, 3)]).is_empty());
+    // What is only called from one of them counts for the other one.
+    let below = of("a / n deeper");
+    assert!(notes(&[(&a, 10)], &[(&below, 10), (&a, 10)]).is_empty());
+    assert!(notes(&[], &[(&a, 10)]).is_empty());
+}
+
+#[test]
+fn options_that_change_what_is_shown_are_noted() {
+    let with = |options: &[(&str, &str)]| {
+        let mut profile = samples(&[("P app-1 / n a", 10)]);
+        profile.meta.options = options.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        profile
+    };
+    let before = with(&[
+        ("freq", "99"),
+        ("context", "python,native"),
+        ("probe", "operators,modules"),
+        ("event", "cpu-clock"),
+        ("duration", "10s"),
+    ]);
+    let after = with(&[
+        ("freq", "499"),
+        ("context", "native,python"),
+        ("probe", ""),
+        ("shapes", "hottest:3"),
+        ("event", "cpu-clock"),
+        ("duration", "20s"),
+    ]);
+    let changes = compare(&before, &after, &CPU).changes(3);
+    let expect = [
+        "--freq was 99 before and 499 after: shares can be compared, numbers of samples cannot",
+        "--probe was operators,modules before and nothing after: frames of it that one profile lacks look like changes",
+    ];
+    assert_eq!(changes.notes(), expect);
+    let mut text = Vec::new();
+    write_comparison(&changes, &mut text).unwrap();
+    assert!(String::from_utf8(text).unwrap().contains(&format!("\nnote: {}\n", expect[0])));
+    let json = serde_json::to_value(&changes).unwrap();
+    assert_eq!(json["matched"]["after"], 1.0);
+    assert_eq!(json["options"][1]["option"], "probe");
+    assert_eq!(json["options"][1]["effect"], "one-sided-frames");
+    // An import stores no options.
+    assert!(compare(&with(&[]), &after, &CPU).options.is_empty());
+    let mut markdown = Vec::new();
+    let hostile = compare(&before, &with(&[("probe", "`x`|<b>")]), &CPU).changes(3);
+    crate::render::markdown::write_comparison(&hostile, &mut markdown).unwrap();
+    let markdown = String::from_utf8(markdown).unwrap();
+    assert!(markdown.contains(r"\`x\`\|\<b\>"), "{markdown}");
+}
+
 proptest! {
     #[test]
     fn every_value_stands_in_exactly_one_context(

@@ -18,6 +18,9 @@ pub fn write_comparison(changes: &Changes, out: &mut dyn Write) -> io::Result<()
         let (change, bound) = (change * 100.0, changes.total.bound * 100.0);
         writeln!(out, "The total changed by {change:+.2} % (±{bound:.2} % by chance).\n")?;
     }
+    for note in changes.notes() {
+        writeln!(out, "> {}\n", plain(&note))?;
+    }
     let short = changes.short_frames(&[&changes.functions]).concat();
     let rows = changes.functions.rows.iter().zip(&short);
     let rows: Vec<_> = rows.filter(|(row, _)| row.significant).collect();
@@ -37,6 +40,15 @@ pub fn write_comparison(changes: &Changes, out: &mut dyn Write) -> io::Result<()
         writeln!(out, "\n{more} more functions changed by more than chance explains.")?;
     }
     out.flush()
+}
+
+/// A text that is no Markdown: values of options are whatever a profile says.
+fn plain(text: &str) -> String {
+    let escaped = |c: char| {
+        let sign = c.is_ascii_punctuation() && !"-,.:%".contains(c);
+        sign.then_some('\\').into_iter().chain(Some(c).filter(|c| !c.is_control()))
+    };
+    text.chars().flat_map(escaped).collect()
 }
 
 /// A name as code within a cell: it can end neither.

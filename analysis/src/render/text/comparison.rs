@@ -25,6 +25,9 @@ pub fn write(changes: &Changes, out: &mut dyn Write) -> io::Result<()> {
         out,
         "± is what chance alone changes in 95 of 100 cases; `?` marks changes that chance may explain"
     )?;
+    for note in changes.notes() {
+        writeln!(out, "note: {note}")?;
+    }
     let tables = [&changes.functions, &changes.contexts];
     let short = changes.short_frames(&tables);
     for ((title, table), short) in ["functions", "contexts"].iter().zip(tables).zip(&short) {
