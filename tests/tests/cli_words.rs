@@ -250,6 +250,24 @@ app-7;app/7 100\napp-7;app/8 10\napp-7;app/8;m.py:step:3 50\n"
 }
 
 #[test]
+fn names_that_are_not_there_are_answered_with_near_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = stored(folder.path(), "run.dctx", RECORDS);
+    let profile = text(&profile);
+    let check = |arguments: &[&str], expect: &str| {
+        let said = expect_code(2, &[arguments, &[profile]].concat());
+        assert!(said.contains(expect), "{arguments:?}: {said}");
+    };
+    let near = "no stack matches\nhint: the nearest names are m.py:step";
+    check(&["report", "--filter", "m.py:stpe"], near);
+    check(&["analyze", "--path", "python:stepp"], near);
+    check(&["export", "--format", "folded", "--filter", "^m.py:stp$"], near);
+    check(&["diff", profile, "--filter", "m.py:steq"], near);
+    check(&["report", "--filter", "!.*"], "it is a regular expression for one frame");
+    check(&["report", "--metric", "gpu-time"], "it has cpu-time, samples");
+}
+
+#[test]
 fn findings_of_a_stored_profile_decide_the_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     let stacks = folder.path().join("stacks.txt");
@@ -391,6 +409,9 @@ fn two_profiles_are_compared() {
         serde_json::from_str(&expect_code(0, &["diff", text(&before), text(&after), "--format", "json"]))
             .unwrap();
     assert_eq!(json["functions"][0]["significant"], true);
+    assert!(said.contains("note: only 0.0% of the values before and 0.0% after"), "{said}");
+    assert_eq!(json["matched"], serde_json::json!({ "before": 0.0, "after": 0.0 }));
+    assert_eq!(json["options"], serde_json::json!([]));
     assert!(expect_code(0, &["diff", text(&before), text(&after), "--format", "svg"]).contains("<svg"));
     assert!(expect_code(0, &["diff", text(&before), text(&before)]).contains("nothing differs"));
 }

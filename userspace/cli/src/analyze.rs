@@ -25,7 +25,7 @@ pub fn run(arguments: &AnalyzeArgs) -> Result<Done, Failure> {
     let shown = selection::selection_of(&arguments.selection.live, &[&opened.profile])?;
     let rows = Selection::of(shown.metric).rows;
     let subset = Subset::new(&opened.profile, &arguments.selection.selected(shown, rows));
-    selection::require_matches(&arguments.selection, &[subset.profile()])?;
+    selection::require_matches(&arguments.selection, &[subset.profile()], &[&opened.profile])?;
     let mut analysis = Analysis::compute(&subset, opened.elapsed, &settings);
     analysis.findings.add(external, &settings);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {

@@ -26,8 +26,9 @@ pub fn run(arguments: &DiffArgs) -> Result<Done, Failure> {
     let [before, after] = [open::open(&arguments.before)?.profile, open::open(&arguments.after)?.profile];
     let selection = selection::selection_of(&arguments.selection.live, &[&after, &before])?;
     let selected = arguments.selection.selected(selection, 0);
+    let wholes = [&after, &before];
     let [before, after] = [&before, &after].map(|profile| selected.part_of(profile));
-    selection::require_matches(&arguments.selection, &[&after, &before])?;
+    selection::require_matches(&arguments.selection, &[&after, &before], &wholes)?;
     let comparison = diff::compare(&before, &after, &selection);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         DiffFormat::Text => render::text::write_comparison(&comparison.changes(arguments.limit), out),

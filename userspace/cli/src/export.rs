@@ -34,7 +34,7 @@ pub fn run(arguments: &ExportArgs) -> Result<Done, Failure> {
     };
     let selected = arguments.selection.selected(selection, 0);
     let profile = selected.part_of(&opened.profile);
-    selection::require_matches(&arguments.selection, &[&profile])?;
+    selection::require_matches(&arguments.selection, &[&profile], &[&opened.profile])?;
     let source = Source { profile: &profile, selection, elapsed: opened.elapsed };
     output::write(&to.output, to.force, |out| match arguments.format {
         Format::Html => {

@@ -36,6 +36,7 @@ pub mod live;
 pub mod manual;
 pub mod manual_args;
 pub mod model_args;
+mod nearest;
 pub mod on_finding;
 pub mod open;
 pub mod options;

@@ -128,7 +128,7 @@ pub fn line(elapsed: Duration, status: &Status) -> String {
         _ => format!("  {:.0} launches/s", status.launches_per_second),
     };
     format!(
-        "{}  {:.0} samples/s{launches}  {} samples  {} lost  own {:.1} % CPU, {}",
+        "{}  {:.0} samples/s{launches}  {} samples  {} records lost  own {:.1} % CPU, {}",
         clock(elapsed),
         status.samples_per_second,
         status.samples,
@@ -176,12 +176,12 @@ mod tests {
             ..Status::default()
         };
         let text = line(Duration::from_secs(70), &status);
-        assert_eq!(text, "1:10  99 samples/s  6930 samples  3 lost  own 0.4 % CPU, 84.0 MiB");
+        assert_eq!(text, "1:10  99 samples/s  6930 samples  3 records lost  own 0.4 % CPU, 84.0 MiB");
         let status = Status { launches: 20_000, launches_per_second: 9_800.4, ..status };
         let text = line(Duration::from_secs(70), &status);
         assert_eq!(
             text,
-            "1:10  99 samples/s  9800 launches/s  6930 samples  3 lost  own 0.4 % CPU, 84.0 MiB"
+            "1:10  99 samples/s  9800 launches/s  6930 samples  3 records lost  own 0.4 % CPU, 84.0 MiB"
         );
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns: the order of its steps, so that nothing is left behind when one fails. Does not: capture or write.
 
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +98,7 @@ pub fn record(arguments: &RecordArgs) -> Result<Recorded, Failure> {
     let progress = Progress::of_capture(arguments.common.verbose > 0, asked_ns);
     let ended = until_end(capture, session, until, Some(progress))?;
 
-    summarize(&arguments.output, &output, &ended);
+    summarize(arguments, &output, &ended);
     let status = &ended.finished.status;
     if let Some(error) = &status.write_error {
         return Err(Failure::new(error).hint(
@@ -244,23 +244,22 @@ fn raw_sink(path: &Path, force: bool) -> Result<Box<dyn Sink>, Failure> {
 }
 
 /// Says on standard error what was recorded.
-fn summarize(path: &Path, output: &Output, ended: &Ended) {
+fn summarize(arguments: &RecordArgs, output: &Output, ended: &Ended) {
     let status = &ended.finished.status;
+    let ledger = &ended.finished.profile.ledger;
     let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
     let complete = status
         .complete_share
         .map_or(String::new(), |share| format!(", {:.2} % of stacks complete", share * 100.0));
     let mut progress = Progress::new(false);
+    let path = arguments.output.display().to_string();
     let what = match output {
-        Output::Growing(..) => path.display().to_string(),
-        Output::Kept => "captured".to_owned(),
+        Output::Growing(..) => path.as_str(),
+        Output::Kept => "captured",
     };
-    progress.say(&format!(
-        "{what}: {} samples in {elapsed}, {} lost{complete}",
-        Count(status.samples),
-        Count(status.lost)
-    ));
-    if let Some(turns) = ended.finished.profile.ledger.watched_in_turns() {
+    let lost = lost_in_words(status.lost, ledger.received());
+    progress.say(&format!("{what}: {} samples in {elapsed}, {lost}{complete}", Count(status.samples)));
+    if let Some(turns) = ledger.watched_in_turns() {
         progress.say(turns);
     }
     if let Some(traced) = &status.traced {
@@ -268,7 +267,36 @@ fn summarize(path: &Path, output: &Output, ended: &Ended) {
         progress.say(&format!("trace: {kept} events, {lost} lost; `deepctx-bpf timeline` shows them"));
     }
     if status.samples == 0 {
-        progress.say("note: no samples were taken: the targets used no CPU time, or none of them is running");
+        let waiting = match arguments.capture.off_cpu {
+            true => "",
+            false => " (--off-cpu shows what they wait for)",
+        };
+        progress.say(&format!(
+            "note: no samples were taken: the targets used no CPU time{waiting}, or none of them is running"
+        ));
+    } else if matches!(output, Output::Growing(..))
+        && status.write_error.is_none()
+        && io::stderr().is_terminal()
+    {
+        progress.say(&format!("next: deepctx-bpf report {}", quoted(&path)));
+    }
+}
+
+/// How much was lost, in records: a sample is only one kind of them.
+fn lost_in_words(lost: u64, received: u64) -> String {
+    match lost as f64 * 100.0 / received.max(1) as f64 {
+        _ if lost == 0 => "no record lost".to_owned(),
+        percent if percent < 0.005 => format!("less than 0.01 % of {} records lost", Count(received)),
+        percent => format!("{percent:.2} % of {} records lost", Count(received)),
+    }
+}
+
+/// A path as a shell takes it for one word.
+fn quoted(path: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+=:@%,".contains(c);
+    match path.chars().all(is_plain) {
+        true => path.to_owned(),
+        false => format!("'{}'", path.replace('\'', r"'\''")),
     }
 }
 
@@ -293,6 +321,28 @@ mod tests {
         assert_eq!(done(None, Some(0.01), Some(1.0)), Done::Fully);
         assert_eq!(done(Some(0), Some(0.02), Some(1.0)), Done::WithLosses);
         assert_eq!(done(Some(3), Some(0.02), Some(1.0)), Done::Command(3));
+    }
+
+    #[test]
+    fn losses_are_a_share_of_all_records() {
+        for (lost, received, expect) in [
+            (0, 0, "no record lost"),
+            (0, 7, "no record lost"),
+            (55, 738_404, "0.01 % of 738404 records lost"),
+            (1, 738_404, "less than 0.01 % of 738404 records lost"),
+            (5, 10, "50.00 % of 10 records lost"),
+        ] {
+            assert_eq!(lost_in_words(lost, received), expect);
+        }
+    }
+
+    #[test]
+    fn paths_are_one_word_of_a_shell() {
+        for (path, expect) in
+            [("/tmp/run-2.dctx", "/tmp/run-2.dctx"), ("my run.dctx", "'my run.dctx'"), ("a'b", r"'a'\''b'")]
+        {
+            assert_eq!(quoted(path), expect);
+        }
     }
 
     #[test]

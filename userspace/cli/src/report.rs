@@ -26,7 +26,7 @@ pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
     let mut shown = selection::selection_of(&arguments.selection.live, &[&opened.profile])?;
     shown.group_by = selection::group_by(&arguments.group_by);
     let subset = Subset::new(&opened.profile, &arguments.selection.selected(shown, arguments.limit));
-    selection::require_matches(&arguments.selection, &[subset.profile()])?;
+    selection::require_matches(&arguments.selection, &[subset.profile()], &[&opened.profile])?;
     if !arguments.model.table.is_empty() {
         return model(arguments, &subset, opened.elapsed);
     }

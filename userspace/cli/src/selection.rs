@@ -11,6 +11,10 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::view::{self, Pattern, Selection};
 
 use super::failure::Failure;
+use super::nearest;
+
+/// Metrics that are named for one that is not there.
+const METRICS_MAX: usize = 8;
 
 /// Which frames to show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -109,21 +113,25 @@ pub fn selection_of(options: &SelectionArgs, profiles: &[&Profile]) -> Result<Se
 
 fn no_such_metric(asked: Metric, known: Vec<Metric>) -> Failure {
     let failure = Failure::new(format_args!("--metric {asked}: the profile has no values of it"));
-    match known.is_empty() {
-        true => failure.hint("it has no values at all"),
-        false => {
-            let names: Vec<&str> = known.into_iter().map(Metric::name).collect();
-            failure.hint(format_args!("it has {}", names.join(", ")))
-        }
+    let names = nearest::sorted(asked.name(), known.into_iter().map(Metric::name).collect());
+    match names.len() {
+        0 => failure.hint("it has no values at all"),
+        more if more > METRICS_MAX => failure
+            .hint(format_args!("it has {more} others; the nearest are {}", names[..METRICS_MAX].join(", "))),
+        _ => failure.hint(format_args!("it has {}", names.join(", "))),
     }
 }
 
 /// Refuses a filter and a query that let no stack of any profile through, given the parts of the profiles that they
-/// select: an empty answer would look like a healthy program.
+/// select: an empty answer would look like a healthy program. Names of `wholes` are proposed.
 ///
 /// # Errors
 /// All parts are empty.
-pub fn require_matches(options: &StoredSelectionArgs, parts: &[&Profile]) -> Result<(), Failure> {
+pub fn require_matches(
+    options: &StoredSelectionArgs,
+    parts: &[&Profile],
+    wholes: &[&Profile],
+) -> Result<(), Failure> {
     let named = [
         options.path.as_ref().map(|query| format!("--path {}", query.text())),
         options.live.filter.as_ref().map(|pattern| format!("--filter {}", pattern.text())),
@@ -132,12 +140,19 @@ pub fn require_matches(options: &StoredSelectionArgs, parts: &[&Profile]) -> Res
     if named.is_empty() || parts.iter().any(|part| part.tree.metrics().next().is_some()) {
         return Ok(());
     }
-    let language = match options.path {
+    let failure = Failure::new(format_args!("{}: no stack matches", named.join(" ")));
+    let query = options.path.as_ref().map(|query| query.text());
+    let filter = options.live.filter.as_ref().map(Pattern::text);
+    let asked = [query, filter].into_iter().flatten().filter(|text| !text.trim_start().starts_with('!'));
+    let near: Vec<String> = asked.flat_map(|text| nearest::frames(text, wholes)).collect();
+    if !near.is_empty() {
+        return Err(failure.hint(format_args!("the nearest names are {}", near.join(", "))));
+    }
+    let language = match query {
         Some(_) => "docs/query.md has the language of queries",
         None => "it is a regular expression for one frame",
     };
-    Err(Failure::new(format_args!("{}: no stack matches", named.join(" ")))
-        .hint(format_args!("{language}; `deepctx-bpf report --all FILE` lists functions")))
+    Err(failure.hint(format_args!("{language}; `deepctx-bpf report --all FILE` lists functions")))
 }
 
 /// What the timer of a capture measures.

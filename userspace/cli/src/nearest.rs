@@ -1,0 +1,137 @@
+//! Nearest: names that are there, for one that is not.
+//!
+//! Owns: how near two names are. Because: who mistypes a function or a metric must not have to read a list of
+//! thousands. Does not: know regular expressions or queries; of these it takes the words.
+
+use std::collections::BTreeSet;
+
+use deepctx_profile::profile::Profile;
+
+/// Names that are proposed.
+const MOST: usize = 3;
+/// Letters of a word that count. A comparison takes the product of both lengths.
+const WORD_MAX: usize = 48;
+/// Letters of a name that count.
+const NAME_MAX: usize = 160;
+/// Names that are compared with: with the bounds above about 0.2 s.
+const NAMES_MAX: usize = 20_000;
+/// Letters of a name that are shown.
+const SHOWN_MAX: usize = 80;
+
+/// Names of frames that are nearest to the words of a pattern or a query, the nearest first. Words that some name holds
+/// need no other, so there is nothing for those.
+pub fn frames(text: &str, profiles: &[&Profile]) -> Vec<String> {
+    let words: Vec<Vec<char>> = words(text).map(|word| letters(word, WORD_MAX)).collect();
+    let mut names = BTreeSet::new();
+    for profile in profiles {
+        for (_, frame) in profile.frames.iter().take(NAMES_MAX.saturating_sub(names.len())) {
+            names.insert(frame.label(&profile.strings, false));
+        }
+    }
+    let mut near: Vec<(usize, String)> = Vec::new();
+    for word in &words {
+        let mut of_word: Vec<(usize, &String)> = names
+            .iter()
+            .map(|name| (distance_within(word, &letters(name, NAME_MAX)), name))
+            .filter(|(distance, _)| distance * 2 < word.len())
+            .collect();
+        if of_word.iter().all(|(distance, _)| *distance > 0) {
+            of_word.sort_by(|a, b| (a.0, a.1.len(), a.1).cmp(&(b.0, b.1.len(), b.1)));
+            near.extend(of_word.into_iter().take(MOST).map(|(distance, name)| (distance, name.clone())));
+        }
+    }
+    near.sort();
+    near.dedup_by(|a, b| a.1 == b.1);
+    near.into_iter().take(MOST).map(|(_, name)| shown(&name)).collect()
+}
+
+/// Names in the order of how near they are to one that is not among them.
+pub fn sorted<'n>(text: &str, mut names: Vec<&'n str>) -> Vec<&'n str> {
+    let word = letters(text, WORD_MAX);
+    names.sort_by_key(|name| distance(&word, &letters(name, WORD_MAX)));
+    names
+}
+
+/// Words of a regular expression or a query: what is no sign of theirs, and no kind of frame before a colon.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let is_sign = |c: char| c.is_whitespace() || "*?+^$()[]{}|\\/\"!@".contains(c);
+    let is_kind = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+    let parts = text.split(is_sign).map(move |part| match part.split_once(':') {
+        Some((kind, name)) if is_kind(kind) && !name.starts_with(':') => name,
+        _ => part,
+    });
+    parts.filter(|part| part.len() > 1)
+}
+
+fn letters(text: &str, most: usize) -> Vec<char> {
+    text.chars().flat_map(char::to_lowercase).take(most).collect()
+}
+
+fn shown(name: &str) -> String {
+    match name.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
+}
+
+/// Letters to change, add or leave out until a word is the whole name.
+fn distance(word: &[char], name: &[char]) -> usize {
+    let row = (0..=name.len()).collect();
+    last_row(word, name, row).last().copied().unwrap_or_default()
+}
+
+/// The same until it is some part of the name.
+fn distance_within(word: &[char], name: &[char]) -> usize {
+    let row = vec![0; name.len() + 1];
+    last_row(word, name, row).into_iter().min().unwrap_or_default()
+}
+
+/// The last row of Levenshtein's table, from its first one.
+fn last_row(word: &[char], name: &[char], mut row: Vec<usize>) -> Vec<usize> {
+    for letter in word {
+        let mut diagonal = row[0];
+        row[0] += 1;
+        for (at, other) in (1..).zip(name) {
+            let changed = diagonal + usize::from(letter != other);
+            diagonal = row[at];
+            row[at] = changed.min(row[at] + 1).min(row[at - 1] + 1);
+        }
+    }
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_function_is_found_by_its_name() {
+        let stacks =
+            "P app-7 / y train.py:Trainer.train_step:3 / n mkl_sgemm 1\nP app-7 / y data.py:load:9 1";
+        let profile = deepctx_profile::text::parse(stacks).unwrap();
+        let check = |text: &str, expect: &[&str]| assert_eq!(frames(text, &[&profile]), expect, "{text}");
+        check("trian_step", &["train.py:Trainer.train_step"]);
+        check("python:tran_step ** native:mkl_sgem?", &["train.py:Trainer.train_step"]);
+        check("^mkl_dgemm$", &["mkl_sgemm"]);
+        check("data.py:laod", &["data.py:load"]);
+        check("zzzzzz", &[]);
+        // They are there, but not in this order.
+        check("load ** train_step", &[]);
+        check("", &[]);
+        check("((", &[]);
+    }
+
+    #[test]
+    fn names_are_sorted_by_how_near_they_are() {
+        let names = vec!["samples", "cpu-time", "gpu-launches", "off-cpu-time"];
+        assert_eq!(sorted("gpu-time", names)[..2], ["cpu-time", "off-cpu-time"]);
+    }
+
+    #[test]
+    fn names_of_any_length_are_compared() {
+        let long = "x".repeat(100_000);
+        let profile = deepctx_profile::text::parse(&format!("P app-7 / n {long} 1")).unwrap();
+        assert_eq!(frames(&long, &[&profile]), Vec::<String>::new());
+        assert_eq!(frames("xxxxxy", &[&profile])[0].chars().count(), SHOWN_MAX + 1);
+    }
+}
