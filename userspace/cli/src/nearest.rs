@@ -20,7 +20,7 @@ const SHOWN_MAX: usize = 80;
 
 /// Names of frames that are nearest to the words of a pattern or a query, the nearest first. Words that some name holds
 /// need no other, so there is nothing for those.
-pub fn frames(text: &str, profiles: &[&Profile]) -> Vec<String> {
+pub(super) fn frames(text: &str, profiles: &[&Profile]) -> Vec<String> {
     let words: Vec<Vec<char>> = words(text).map(|word| letters(word, WORD_MAX)).collect();
     let mut names = BTreeSet::new();
     for profile in profiles {
@@ -46,7 +46,7 @@ pub fn frames(text: &str, profiles: &[&Profile]) -> Vec<String> {
 }
 
 /// Names in the order of how near they are to one that is not among them.
-pub fn sorted<'n>(text: &str, mut names: Vec<&'n str>) -> Vec<&'n str> {
+pub(super) fn sorted<'n>(text: &str, mut names: Vec<&'n str>) -> Vec<&'n str> {
     let word = letters(text, WORD_MAX);
     names.sort_by_key(|name| distance(&word, &letters(name, WORD_MAX)));
     names
