@@ -9,6 +9,8 @@ use deepctx_profile::profile::Profile;
 
 /// Names that are proposed.
 const MOST: usize = 3;
+/// Names that are candidates for one word.
+const OF_WORD: usize = 100;
 /// Letters of a word that count. A comparison takes the product of both lengths.
 const WORD_MAX: usize = 48;
 /// Letters of a name that count.
@@ -36,13 +38,19 @@ pub(super) fn frames(text: &str, profiles: &[&Profile]) -> Vec<String> {
             .filter(|(distance, _)| distance * 2 < word.len())
             .collect();
         if of_word.iter().all(|(distance, _)| *distance > 0) {
-            of_word.sort_by(|a, b| (a.0, a.1.len(), a.1).cmp(&(b.0, b.1.len(), b.1)));
-            near.extend(of_word.into_iter().take(MOST).map(|(distance, name)| (distance, name.clone())));
+            of_word.sort_by_key(|(distance, name)| (*distance, name.len(), *name));
+            near.extend(of_word.into_iter().take(OF_WORD).map(|(distance, name)| (distance, name.clone())));
         }
     }
-    near.sort();
-    near.dedup_by(|a, b| a.1 == b.1);
-    near.into_iter().take(MOST).map(|(_, name)| shown(&name)).collect()
+    near.sort_by(|a, b| (a.0, a.1.len(), &a.1).cmp(&(b.0, b.1.len(), &b.1)));
+    let mut proposed: Vec<String> = Vec::new();
+    for (_, name) in near {
+        // Operators stand there with each kind of their tensors, too.
+        if proposed.len() < MOST && !proposed.iter().any(|shorter| name.starts_with(shorter.as_str())) {
+            proposed.push(name);
+        }
+    }
+    proposed.iter().map(|name| shown(name)).collect()
 }
 
 /// Names in the order of how near they are to one that is not among them.
@@ -106,14 +114,15 @@ mod tests {
 
     #[test]
     fn a_mistyped_function_is_found_by_its_name() {
-        let stacks =
-            "P app-7 / y train.py:Trainer.train_step:3 / n mkl_sgemm 1\nP app-7 / y data.py:load:9 1";
+        let stacks = "P app-7 / y train.py:Trainer.train_step:3 / n mkl_sgemm 1\nP app-7 / y data.py:load:9 1\n\
+                      P app-7 / o aten::addmm / o aten::addmm~2 1\nP app-7 / o aten::baddbmm 1";
         let profile = deepctx_profile::text::parse(stacks).unwrap();
         let check = |text: &str, expect: &[&str]| assert_eq!(frames(text, &[&profile]), expect, "{text}");
         check("trian_step", &["train.py:Trainer.train_step"]);
         check("python:tran_step ** native:mkl_sgem?", &["train.py:Trainer.train_step"]);
         check("^mkl_dgemm$", &["mkl_sgemm"]);
         check("data.py:laod", &["data.py:load"]);
+        check("aten::admm", &["aten::addmm", "aten::baddbmm"]);
         check("zzzzzz", &[]);
         // They are there, but not in this order.
         check("load ** train_step", &[]);
