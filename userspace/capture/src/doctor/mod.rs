@@ -134,7 +134,7 @@ fn privilege_of(effective: u64) -> Check {
         name: "privileges",
         found: if words.is_empty() { "enough".into() } else { format!("without {}", words.join(", ")) },
         ok,
-        fix: (!words.is_empty()).then(|| "run it with sudo".into()),
+        fix: (!words.is_empty()).then(with_sudo),
     }
 }
 
@@ -163,7 +163,7 @@ fn perf_events() -> Check {
     Check {
         name: "perf events",
         found: paranoid.map_or("none".into(), |level| {
-            format!("perf_event_paranoid = {level}, which does not matter to who has CAP_PERFMON")
+            format!("perf_event_paranoid = {level}: it binds only processes without CAP_PERFMON")
         }),
         ok,
         fix: (!ok).then(|| "use a kernel built with CONFIG_PERF_EVENTS=y".into()),
@@ -266,6 +266,25 @@ pub fn cache_folder() -> Option<PathBuf> {
 pub(super) const BTF_HINT: &str =
     "use a kernel built with CONFIG_DEBUG_INFO_BTF=y (every current distribution's is)";
 
+/// Folders in which `sudo` looks for programs, as Debian, Ubuntu and Fedora set it up (`secure_path`).
+const SUDO_FOLDERS: [&str; 6] =
+    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// What to do without privileges. A program that pip installed is in no folder that `sudo` looks in.
+pub(super) fn with_sudo() -> String {
+    with_sudo_of(std::env::current_exe().ok().as_deref())
+}
+
+fn with_sudo_of(program: Option<&Path>) -> String {
+    let once = "or give the program its capabilities once: docs/without-root.md";
+    match program
+        .filter(|path| path.parent().is_none_or(|folder| !SUDO_FOLDERS.iter().any(|it| folder == *it)))
+    {
+        Some(path) => format!("run it with sudo, by its path: `sudo {}`; {once}", path.display()),
+        None => format!("run it with sudo, {once}"),
+    }
+}
+
 /// What to do where the cause is not known.
 pub(super) const DOCTOR_HINT: &str = "`deepctx-bpf doctor` shows what this machine lacks";
 
@@ -305,7 +324,9 @@ pub(super) fn perf_event_hint(clock: Clock, frequency_hz: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{privilege_of, version};
+    use std::path::Path;
+
+    use super::{privilege_of, version, with_sudo_of};
 
     #[test]
     fn missing_capabilities_are_named_with_what_they_are_for() {
@@ -321,6 +342,19 @@ mod tests {
         // CAP_SYS_ADMIN stands in for the newer ones that were split off from it.
         check(all & !(1 << 39 | 1 << 38 | 1 << 40) | 1 << 21, true, "enough");
         check(all & !(1 << 19) | 1 << 21, false, "without CAP_SYS_PTRACE");
+    }
+
+    #[test]
+    fn a_program_outside_sudos_folders_is_named_by_path() {
+        let check = |path: &str, expect: &str| {
+            let hint = with_sudo_of(Some(Path::new(path)));
+            assert!(hint.starts_with(expect), "{hint}");
+        };
+        check("/usr/bin/deepctx-bpf", "run it with sudo, or");
+        check(
+            "/home/me/.local/bin/deepctx-bpf",
+            "run it with sudo, by its path: `sudo /home/me/.local/bin/deepctx-bpf`;",
+        );
     }
 
     #[test]
