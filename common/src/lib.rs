@@ -5,7 +5,17 @@
 //! Does not: allocate, use `std`, decide policy. Numbers are append-only; a retired number stays retired.
 //!
 //! Layout rules: `repr(C)`, explicit padding, sizes and offsets asserted in [`layout`]; every type is plain old
-//! data (any bit pattern is a value), so user space may view bytes as these types after a length check.
+//! data (any bit pattern is a value), so user space may view bytes as these types after a length check:
+//!
+//! ```
+//! use deepctx_common::Plain;
+//! use deepctx_common::record::{RecordHeader, kind};
+//!
+//! let header = RecordHeader { kind: kind::FORK, sequence: 7, ..RecordHeader::default() };
+//! let bytes = header.as_bytes().to_vec();
+//! assert_eq!(RecordHeader::read_from(&bytes), Some(header));
+//! assert_eq!(RecordHeader::read_from(&bytes[1..]), None, "a record that is cut is no record");
+//! ```
 #![no_std]
 
 pub mod activity;

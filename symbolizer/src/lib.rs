@@ -4,6 +4,21 @@
 //! unwind rows. Because: every later stage trusts that a frame is either named or says why not. Does not: know BPF,
 //! calling context trees or terminals. Everything read here (ELF files, `/proc`, the memory and files of other
 //! processes) may be hostile: reads are bounded, and faults are reasons ([`NoSymbol`]), never panics.
+//!
+//! ```
+//! use deepctx_symbolizer::native::DebugInfo;
+//! use deepctx_symbolizer::{Avma, CodeLocation, Lookup, Symbolizer};
+//!
+//! fn function() {}
+//!
+//! let mut symbolizer = Symbolizer::new(DebugInfo::default());
+//! let (pid, time_ns) = (std::process::id(), 1);
+//! symbolizer.refresh(pid, time_ns)?;
+//! let code = Avma(function as fn() as usize as u64);
+//! assert!(matches!(symbolizer.locate(pid, time_ns, code, Lookup::Exact), CodeLocation::Native { .. }));
+//! assert!(matches!(symbolizer.locate(pid, time_ns, Avma(8), Lookup::Exact), CodeLocation::Unknown(_)));
+//! # Ok::<(), deepctx_symbolizer::NoSymbol>(())
+//! ```
 
 pub mod cache;
 pub mod compiled;
