@@ -78,7 +78,7 @@ reasons! {
     /// Of duty-cycled probes: their counts are of the time in which they were attached. Its sentence in a profile
     /// states that time.
     pub const WATCHED_IN_TURNS = "watched-in-turns",
-        "probes with a budget (`--probe-budget`) would have taken more than that, so they were watched in turns";
+        "probes with a budget (`--probe-budget`) would have taken more than that, so they were duty-cycled";
 }
 
 /// Why something was dropped or has a gap, as a profile keeps it.

@@ -43,7 +43,7 @@ impl Drop for Disk {
     }
 }
 
-/// Ever new stacks, so that each flush has something to write; for as much of its own time as it is told.
+/// Ever new stacks, so that each flush has something to write; for as much of its own time as its argument says.
 const NEW_STACKS: &str = "
 import random, sys, time
 names = ['f%d' % n for n in range(300)]

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use rustix::fs::Dir;
 
-use crate::served::{self, Within};
+use crate::served::{self, PathScope};
 use crate::status::ProcessStatus;
 
 /// Most entries read of a folder.
@@ -31,9 +31,9 @@ impl Folder {
     /// relative path is resolved from the working folder of the process and stays below it.
     pub fn open(pid: u32, path: &Path) -> Option<Self> {
         let folder = if path.is_absolute() {
-            served::open_folder(pid, "root", path, Within::Root)
+            served::open_folder(pid, "root", path, PathScope::Root)
         } else {
-            served::open_folder(pid, "cwd", path, Within::Beneath)
+            served::open_folder(pid, "cwd", path, PathScope::Beneath)
         };
         Some(Self { folder: folder.ok()?, user: ProcessStatus::read(pid)?.user })
     }

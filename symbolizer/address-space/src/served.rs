@@ -31,8 +31,8 @@ use crate::reason::NoSymbol;
 
 /// Where a path may lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Within {
-    /// Within a root folder: what leads out of it ends there.
+pub(crate) enum PathScope {
+    /// PathScope a root folder: what leads out of it ends there.
     Root,
     /// Below a folder: what leads out of it is refused.
     Beneath,
@@ -92,7 +92,7 @@ pub(crate) fn open_link(link: &Path) -> Result<File, NoSymbol> {
 /// # Errors
 /// As of [`open_link`].
 pub(crate) fn open_below_root(pid: u32, path: &Path) -> Result<File, NoSymbol> {
-    open_found(&find(begin(pid, "root")?, path, Within::Root)?)
+    open_found(&find(begin(pid, "root")?, path, PathScope::Root)?)
 }
 
 /// What the system says of the file that a link of `/proc` leads to.
@@ -109,8 +109,8 @@ pub(crate) fn metadata_of_link(link: &Path) -> Result<Metadata, NoSymbol> {
 ///
 /// # Errors
 /// [`NoSymbol::UserFile`], or a reason of the file system.
-pub(crate) fn open_folder(pid: u32, link: &str, path: &Path, within: Within) -> Result<OwnedFd, NoSymbol> {
-    list_found(&find(begin(pid, link)?, path, within)?)
+pub(crate) fn open_folder(pid: u32, link: &str, path: &Path, scope: PathScope) -> Result<OwnedFd, NoSymbol> {
+    list_found(&find(begin(pid, link)?, path, scope)?)
 }
 
 /// Opens a folder in a folder that was opened so. Links are not followed.
@@ -147,21 +147,21 @@ fn begin(pid: u32, link: &str) -> Result<OwnedFd, NoSymbol> {
     openat(CWD, format!("/proc/{pid}/{link}"), FIND | OFlags::DIRECTORY, Mode::empty()).map_err(reason)
 }
 
-fn find(start: OwnedFd, path: &Path, within: Within) -> Result<OwnedFd, NoSymbol> {
+fn find(start: OwnedFd, path: &Path, scope: PathScope) -> Result<OwnedFd, NoSymbol> {
     if any() {
-        return walk(start, path, within);
+        return walk(start, path, scope);
     }
-    let flags = match within {
-        Within::Root => ResolveFlags::IN_ROOT,
-        Within::Beneath => ResolveFlags::BENEATH,
+    let flags = match scope {
+        PathScope::Root => ResolveFlags::IN_ROOT,
+        PathScope::Beneath => ResolveFlags::BENEATH,
     };
     openat2(&start, path, FIND, Mode::empty(), flags).map_err(reason)
 }
 
 /// Finds a path one folder at a time, so that nobody is asked who was not looked at before.
-fn walk(start: OwnedFd, path: &Path, within: Within) -> Result<OwnedFd, NoSymbol> {
+fn walk(start: OwnedFd, path: &Path, scope: PathScope) -> Result<OwnedFd, NoSymbol> {
     check(&start)?;
-    let leads_out = |path: &Path| within == Within::Beneath && path.is_absolute();
+    let leads_out = |path: &Path| scope == PathScope::Beneath && path.is_absolute();
     if leads_out(path) {
         return Err(NoSymbol::ModuleMissing);
     }
@@ -171,7 +171,7 @@ fn walk(start: OwnedFd, path: &Path, within: Within) -> Result<OwnedFd, NoSymbol
     let mut links = 0;
     while let Some(name) = left.pop_front() {
         if name == ".." {
-            if at.len() == 1 && within == Within::Beneath {
+            if at.len() == 1 && scope == PathScope::Beneath {
                 return Err(NoSymbol::ModuleMissing);
             }
             at.truncate((at.len() - 1).max(1));
@@ -248,17 +248,17 @@ mod tests {
     use super::*;
 
     /// What a file has in it that a path leads to, one folder at a time and, which is the same, at once.
-    fn walked(start: &Path, path: &str, within: Within) -> Result<String, NoSymbol> {
+    fn walked(start: &Path, path: &str, scope: PathScope) -> Result<String, NoSymbol> {
         let start = || openat(CWD, start, FIND | OFlags::DIRECTORY, Mode::empty()).map_err(reason);
         let read = |found: OwnedFd| {
             let mut text = String::new();
             open_found(&found)?.read_to_string(&mut text).unwrap();
             Ok(text)
         };
-        let by_folders = walk(start()?, Path::new(path), within).and_then(read);
+        let by_folders = walk(start()?, Path::new(path), scope).and_then(read);
         if !any() {
-            let at_once = find(start()?, Path::new(path), within).and_then(read);
-            assert_eq!(by_folders.is_ok(), at_once.is_ok(), "{path} {within:?}");
+            let at_once = find(start()?, Path::new(path), scope).and_then(read);
+            assert_eq!(by_folders.is_ok(), at_once.is_ok(), "{path} {scope:?}");
         }
         by_folders
     }
@@ -275,18 +275,18 @@ mod tests {
         symlink("../../../file", root.join("out")).unwrap();
         symlink("round", root.join("round")).unwrap();
         for path in ["/a/b/file", "a//./b/file", "/absolute/file", "/a/relative/file", "/../../a/b/file"] {
-            assert_eq!(walked(&root, path, Within::Root).as_deref(), Ok("within"), "{path}");
+            assert_eq!(walked(&root, path, PathScope::Root).as_deref(), Ok("within"), "{path}");
         }
-        let refused = |path| walked(&root, path, Within::Root).unwrap_err();
+        let refused = |path| walked(&root, path, PathScope::Root).unwrap_err();
         assert_eq!(refused("/out"), NoSymbol::ModuleMissing);
         assert_eq!(refused("/round"), NoSymbol::ModuleUnreadable);
         assert_eq!(refused("/a/b"), NoSymbol::NotRegularFile);
         assert_eq!(refused("/a/none/file"), NoSymbol::ModuleMissing);
         for path in ["a/b/file", "a/../a/b/file", "a/relative/file"] {
-            assert_eq!(walked(&root, path, Within::Beneath).as_deref(), Ok("within"), "{path}");
+            assert_eq!(walked(&root, path, PathScope::Beneath).as_deref(), Ok("within"), "{path}");
         }
         for path in ["/a/b/file", "../root/a/b/file", "absolute/file", "out", "a/../../root/a/b/file"] {
-            assert!(walked(&root, path, Within::Beneath).is_err(), "{path}");
+            assert!(walked(&root, path, PathScope::Beneath).is_err(), "{path}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Where the table of a Go program is in its file, and where the text begins that its entries count from.
 //!
 //! Owns: [`Located`]. Because: that address stands in the table's header, or the loader puts it there, or, since
-//! Go 1.26, it stands only in what the linker tells the runtime of the module. Does not: read functions
+//! Go 1.26, it stands only in the linker's data of the module (`moduledata`). Does not: read functions
 //! ([`super::Pclntab`]), or believe a module that does not fit its table.
 //!
 //! ```text
@@ -143,7 +143,7 @@ impl<'d> File<'d, '_, '_> {
         Some(Located { range, text })
     }
 
-    /// By what the linker tells the runtime.
+    /// By the linker's data of the module.
     fn text_of_module(&self, entries: &Entries) -> Option<u64> {
         let section = self.section(MODULE)?;
         let Range { start: begin, .. } = range_of(section)?;

@@ -132,10 +132,10 @@ fn an_unusable_header_gives_its_reason() {
 
 #[test]
 fn the_text_is_where_the_table_says_or_the_caller() {
-    for (stated, told, expect) in [(0, TEXT, TEXT), (TEXT, 7, TEXT)] {
+    for (stated, given, expect) in [(0, TEXT, TEXT), (TEXT, 7, TEXT)] {
         let bytes = table(0xffff_fff1, stated, &FUNCTIONS);
-        let table = Pclntab::parse(&bytes, Some(told)).unwrap();
-        assert_eq!(table.functions().next().unwrap().range, expect..expect + 0x200, "{stated:x} {told:x}");
+        let table = Pclntab::parse(&bytes, Some(given)).unwrap();
+        assert_eq!(table.functions().next().unwrap().range, expect..expect + 0x200, "{stated:x} {given:x}");
     }
 }
 

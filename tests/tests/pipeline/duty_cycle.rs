@@ -200,7 +200,7 @@ fn owner_of_an_openmp_helper_is_relearned_each_duty_window() {
         &records,
         "
         app-7;c.clo;g.st;f 6
-        app-7;main;mul;[team];f 2
+        app-7;main;mul;[omp parallel];f 2
         ",
     );
 }

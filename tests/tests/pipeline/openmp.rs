@@ -22,8 +22,8 @@ fn openmp_helpers_are_attributed_once_two_regions_agree_on_ownership() {
         ),
         "
         app-7;c.clo;g.st;f 2
-        app-7;main;mul;[team];f;add 1
-        app-7;main;relu;[team];h 1
+        app-7;main;mul;[omp parallel];f;add 1
+        app-7;main;relu;[omp parallel];h 1
         app-7;main;relu;g.run;h 1
         ",
     );
@@ -56,7 +56,7 @@ fn nested_and_single_thread_openmp_regions_leave_helpers_in_place() {
         ),
         "
         app-7;c.clo;g.st;f 2
-        app-7;main;mul;[team];f 1
+        app-7;main;mul;[omp parallel];f 1
         ",
     );
 }

@@ -11,16 +11,16 @@ use crate::frameworks::{Samples, Target, can_capture_arguments, with_torch, work
 fn check(target: &Target, lines: &[(&str, &str)]) {
     let options = ["--freq", "499", "--context", "python,native", "--probe", "openmp"];
     let counts = |samples: &Samples| -> Vec<u64> {
-        lines.iter().map(|(line, work)| samples.with(&[line, ";[team];", work])).collect()
+        lines.iter().map(|(line, work)| samples.with(&[line, ";[omp parallel];", work])).collect()
     };
     let left = |samples: &Samples| samples.with(&["start_thread", "_omp_fn"]);
     let (_folder, file) = record_until(&target.pid(), &options, |file| {
         let samples = Samples::of(file);
         let is_enough = counts(&samples).iter().all(|count| *count > 20);
-        is_enough && left(&samples) * 5 < samples.with(&[";[team];"])
+        is_enough && left(&samples) * 5 < samples.with(&[";[omp parallel];"])
     });
     let samples = Samples::of(&file);
-    let (counts, placed) = (counts(&samples), samples.with(&[";[team];"]));
+    let (counts, placed) = (counts(&samples), samples.with(&[";[omp parallel];"]));
     println!("{counts:?} of {placed} by line, {} left where they ran", left(&samples));
     assert_eq!(counts.iter().sum::<u64>(), placed, "in works of other lines:\n{samples}");
 }
@@ -36,7 +36,7 @@ fn openmp_helpers_appear_below_the_function_starting_their_region() {
     compiler.args(["-O2", "-fopenmp", "-o"]).arg(&program).arg(workload("openmp.c"));
     assert!(compiler.status().unwrap().success());
     let target = Target::start(&mut Command::new(program));
-    check(&target, &[(";light;[team]", "light._omp_fn"), (";heavy;[team]", "heavy._omp_fn")]);
+    check(&target, &[(";light;[omp parallel]", "light._omp_fn"), (";heavy;[omp parallel]", "heavy._omp_fn")]);
 }
 
 #[test]

@@ -38,8 +38,8 @@ pub(super) fn feature_of(event: Event) -> Option<&'static str> {
         Event::Autograd(_) => "backward",
         Event::Range(_) => "ranges and steps",
         Event::Tensor(_) => "memory",
-        Event::Xla(_) => "steps of XLA",
-        Event::OpenMp(_) => "teams",
+        Event::Xla(_) => "thunks of XLA",
+        Event::OpenMp(_) => "parallel regions of OpenMP",
         Event::User => "functions of your own",
         Event::Gpu(_) | Event::Cupti(_) => return None,
     })

@@ -22,6 +22,9 @@ const RENAMED: [(&str, &str); 7] = [
     ("DEEPCTX_PROBES", "DEEPCTX_PROBE_FILE"),
 ];
 
+/// Names that one command read and another one still reads.
+const RENAMED_FOR: [(&str, &str, &str); 1] = [("export", "DEEPCTX_LINES", "DEEPCTX_EXPORT_LINES")];
+
 /// Refuses to run while a variable of an old name is set. Help and version are given all the same.
 ///
 /// # Errors
@@ -31,7 +34,10 @@ pub fn refuse_renamed(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> 
     if ours.any(|argument| ["-h", "--help", "-V", "--version", "help"].iter().any(|word| argument == word)) {
         return Ok(());
     }
-    match RENAMED.iter().find(|(old, _)| is_set(old)) {
+    let command = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
+    let of_command = RENAMED_FOR.iter().filter(|(of, ..)| *of == command).map(|(_, old, new)| (old, new));
+    let renamed = RENAMED.iter().map(|(old, new)| (old, new));
+    match renamed.chain(of_command).find(|(old, _)| is_set(old)) {
         Some((old, new)) => Err(Failure::new(format_args!("{old}: no option reads this variable any more"))
             .hint(format_args!("unset it; instead there is {new}"))),
         None => Ok(()),
@@ -61,6 +67,10 @@ mod tests {
         assert!(output(&["deepctx-bpf", "record", "--help"]).is_ok());
         assert!(output(&["deepctx-bpf", "record", "--", "sh", "--help"]).is_err());
         assert!(refuse_renamed(&words(&["deepctx-bpf", "report", "x"]), |_| false).is_ok());
+        let lines =
+            |command| refuse_renamed(&words(&["deepctx-bpf", command, "x"]), |name| name == "DEEPCTX_LINES");
+        assert!(lines("export").unwrap_err().to_string().contains("DEEPCTX_EXPORT_LINES"));
+        assert!(lines("view").is_ok(), "it reads that variable");
     }
 
     #[test]

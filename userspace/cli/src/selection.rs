@@ -13,9 +13,6 @@ use deepctx_profile::view::{self, Pattern, Selection};
 use super::failure::Failure;
 use super::nearest;
 
-/// Metrics that are named for one that is not there.
-const METRICS_MAX: usize = 8;
-
 /// Which frames to show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum View {
@@ -114,12 +111,10 @@ pub fn selection_of(options: &SelectionArgs, profiles: &[&Profile]) -> Result<Se
 fn no_such_metric(asked: Metric, known: Vec<Metric>) -> Failure {
     let failure = Failure::new(format_args!("--metric {asked}: the profile has no values of it"));
     let names = nearest::sorted(asked.name(), known.into_iter().map(Metric::name).collect());
-    match names.len() {
-        0 => failure.hint("it has no values at all"),
-        more if more > METRICS_MAX => failure
-            .hint(format_args!("it has {more} others; the nearest are {}", names[..METRICS_MAX].join(", "))),
-        _ => failure.hint(format_args!("it has {}", names.join(", "))),
+    if names.is_empty() {
+        return failure.hint("it has no values at all");
     }
+    failure.hint(format_args!("it has {}", names.join(", ")))
 }
 
 /// Refuses a filter and a query that let no stack of any profile through, given the parts of the profiles that they

@@ -215,7 +215,20 @@ fn command_line(pid: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+
+    use super::super::options::{Cli, Command};
     use super::*;
+
+    #[test]
+    fn options_left_out_are_the_defaults_of_a_capture() {
+        let pid = std::process::id().to_string();
+        let cli = Cli::try_parse_from(["deepctx-bpf", "record", "--pid", &pid]).unwrap();
+        let Some(Command::Record(arguments)) = cli.command else { panic!("it is `record`") };
+        let CaptureConfig { targets, cache, .. } = of_record(&arguments).unwrap().config;
+        let expect = CaptureConfig { targets, cache, ..CaptureConfig::default() };
+        assert_eq!(of_record(&arguments).unwrap().config, expect);
+    }
 
     #[test]
     fn a_process_is_told_from_a_thread_and_from_nothing() {

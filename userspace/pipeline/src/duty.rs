@@ -21,28 +21,28 @@ pub(crate) struct DutyCycle {
     /// When this window began; `None` in a pause.
     since_ns: Option<u64>,
     watched_ns: u64,
-    turns: u64,
+    windows: u64,
     paused: bool,
     last: DutyWindow,
 }
 
 impl DutyCycle {
     /// Takes in a beginning or an end.
-    pub(crate) fn take(&mut self, turn: DutyWindow) {
-        match (turn.watched, self.since_ns) {
+    pub(crate) fn take(&mut self, window: DutyWindow) {
+        match (window.watched, self.since_ns) {
             (true, None) => {
-                self.turns += 1;
-                self.since_ns = Some(turn.time_ns);
-                self.first_ns.get_or_insert(turn.time_ns);
+                self.windows += 1;
+                self.since_ns = Some(window.time_ns);
+                self.first_ns.get_or_insert(window.time_ns);
             }
             (false, Some(since_ns)) => {
                 self.paused = true;
-                self.watched_ns = self.watched_ns.saturating_add(turn.time_ns.saturating_sub(since_ns));
+                self.watched_ns = self.watched_ns.saturating_add(window.time_ns.saturating_sub(since_ns));
                 self.since_ns = None;
             }
             _ => {}
         }
-        self.last = turn;
+        self.last = window;
     }
 
     /// Writes how much of the time until `now_ns` was watched, unless it was all of it.
@@ -52,12 +52,12 @@ impl DutyCycle {
             self.watched_ns + self.since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
         let of_ns = now_ns.saturating_sub(first_ns).max(watched_ns).max(1);
         let share = watched_ns as f64 / of_ns as f64 * 100.0;
-        let (turns, s) = (self.turns, if self.turns == 1 { "" } else { "s" });
+        let (windows, s) = (self.windows, if self.windows == 1 { "" } else { "s" });
         let DutyWindow { what, budget, .. } = &self.last;
         let sentence = format!(
-            "{what}: watched {share:.1} % of the time, in {turns} turn{s} (--probe-budget {budget}): counts are of these turns"
+            "{what}: attached {share:.1} % of the time, in {windows} duty window{s} (--probe-budget {budget}), of which counts are"
         );
-        account.gaps.add(Reason { sentence: sentence.into(), ..WATCHED_IN_TURNS.into() }, turns);
+        account.gaps.add(Reason { sentence: sentence.into(), ..WATCHED_IN_TURNS.into() }, windows);
     }
 }
 
@@ -71,10 +71,10 @@ pub(crate) struct DutyEdges {
 
 impl DutyEdges {
     /// A duty window begins or ends at a time that the samples have not reached.
-    pub(crate) fn take(&mut self, turn: &DutyWindow) {
-        self.paused |= !turn.watched;
+    pub(crate) fn take(&mut self, window: &DutyWindow) {
+        self.paused |= !window.watched;
         if self.paused {
-            self.edges.add(turn.time_ns, ());
+            self.edges.add(window.time_ns, ());
         }
     }
 
@@ -98,13 +98,13 @@ mod tests {
     /// DutyCycle by their beginnings and ends; what is said at a time.
     #[track_caller]
     fn check(edges: &[u64], now_ns: u64, expect: Option<&str>) {
-        let mut turns = DutyCycle::default();
+        let mut duty = DutyCycle::default();
         for (number, time_ns) in edges.iter().enumerate() {
             let (budget, what) = ("10%".to_owned(), "operators".to_owned());
-            turns.take(DutyWindow { time_ns: *time_ns, watched: number % 2 == 0, budget, what });
+            duty.take(DutyWindow { time_ns: *time_ns, watched: number % 2 == 0, budget, what });
         }
         let mut account = Account::default();
-        turns.write_to(&mut account, now_ns);
+        duty.write_to(&mut account, now_ns);
         let said: Vec<String> = account.gaps.iter().map(|(reason, _)| reason.sentence.to_string()).collect();
         assert_eq!(said.first().map(String::as_str), expect, "{edges:?}");
     }
@@ -117,14 +117,14 @@ mod tests {
             &[100, 200],
             1100,
             Some(
-                "operators: watched 10.0 % of the time, in 1 turn (--probe-budget 10%): counts are of these turns",
+                "operators: attached 10.0 % of the time, in 1 duty window (--probe-budget 10%), of which counts are",
             ),
         );
         check(
             &[100, 200, 1000],
             1100,
             Some(
-                "operators: watched 20.0 % of the time, in 2 turns (--probe-budget 10%): counts are of these turns",
+                "operators: attached 20.0 % of the time, in 2 duty windows (--probe-budget 10%), of which counts are",
             ),
         );
         // Nothing came since.
@@ -132,7 +132,7 @@ mod tests {
             &[100, 200],
             150,
             Some(
-                "operators: watched 100.0 % of the time, in 1 turn (--probe-budget 10%): counts are of these turns",
+                "operators: attached 100.0 % of the time, in 1 duty window (--probe-budget 10%), of which counts are",
             ),
         );
     }

@@ -1,8 +1,9 @@
 //! The interface of a stage.
 //!
 //! Owns: what the pipeline asks of a stage, and the values that pass between the two. Because: a stage is added by
-//! writing its folder and one line in [`crate::stages`]; nothing that caches, dispatches or attributes stacks names
-//! one. Does not: know any stage, or the order in which stages are asked.
+//! writing its folder and one line in [`crate::stages`]: calls find their stage by an index, and what caches stacks
+//! names none. Records of the kernel and of collectors are no calls; dispatch names the stage that each kind is for.
+//! Does not: know any stage, or the order in which stages are asked.
 //!
 //! ```text
 //!  Input::Sites ──▶ claims ──▶ learn                    once for each probe

@@ -1,7 +1,8 @@
 //! Worker: the loop of the pipeline's thread.
 //!
 //! Owns: when the pipeline is advanced and when sinks are called. Because: naming and writing are slow and must never
-//! hold up the thread that drains the rings. Does not: know any sink by name, or decide when to stop.
+//! hold up the thread that drains the rings. Does not: know a sink of profiles by name (single events and the flight
+//! recorder have an interface of their own), or decide when to stop.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

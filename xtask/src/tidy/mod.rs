@@ -58,6 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     pages::check(&root, &mut broken);
     reasons::check(&root, &crates, options.write, &mut broken)?;
     sources::check(&root, &mut broken);
+    figures::check(&root, &mut broken);
     licences(&mut broken);
     objects(&mut broken);
     if let Err(error) = ebpf::sources_match() {

@@ -87,11 +87,12 @@ fn others(found: &Findings) -> Vec<Vec<String>> {
     let failed = found.checks.iter().filter(|check| check.outcome == Check::FAILED).map(|check| {
         sheet("Failed".to_owned(), check.reason.as_deref().unwrap_or("no reason given"), "", &[&check.rule])
     });
-    let lacking = found.not_checked().into_iter();
-    let lacking = lacking.map(|of| sheet("Not checked".to_owned(), of.reason, of.record_with, &of.rules));
+    let not_checked = found.not_checked().into_iter();
+    let not_checked =
+        not_checked.map(|of| sheet("Not checked".to_owned(), of.reason, of.record_with, &of.rules));
     let healthy = found.rules_with(Check::HEALTHY);
     let healthy = (!healthy.is_empty()).then(|| sheet("Healthy".to_owned(), "", "", &healthy));
-    failed.chain(lacking).chain(healthy).collect()
+    failed.chain(not_checked).chain(healthy).collect()
 }
 
 fn lines(texts: impl Iterator<Item = String>) -> String {

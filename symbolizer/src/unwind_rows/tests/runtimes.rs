@@ -6,7 +6,7 @@ use crate::pclntab::tests::table as pclntab;
 /// Pairs of a depth and the bytes for which it holds.
 const DEPTHS: &[(i64, u32)] = &[(0, 16), (0x20, 0x40)];
 
-/// Where a program has its table, and what its linker tells the runtime.
+/// Where a program has its table, and its linker's data of the module.
 const TABLE: u64 = 0x2000;
 const MODULE: u64 = 0x8000;
 
@@ -70,13 +70,12 @@ fn go_functions_have_rows_without_frame_descriptions() {
     assert_eq!(counted(&table, Count::GoRows), 2);
 }
 
-/// What the linker tells the runtime of a module with two functions, and where it has to say it; the last one ends at
-/// 0x1000.
-const TOLD: [(usize, u64); 5] = [(0, TABLE), (17, 3), (20, TEXT), (21, TEXT + 0x1000), (22, TEXT)];
+/// The linker's data of a module with two functions, of which the last one ends at 0x1000: place and word.
+const MODULE_DATA: [(usize, u64); 5] = [(0, TABLE), (17, 3), (20, TEXT), (21, TEXT + 0x1000), (22, TEXT)];
 
-fn words_of(told: &[(usize, u64)]) -> Vec<u8> {
+fn words_of(data: &[(usize, u64)]) -> Vec<u8> {
     let mut words = [0; 24];
-    told.iter().for_each(|&(number, word)| words[number] = word);
+    data.iter().for_each(|&(number, word)| words[number] = word);
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
@@ -88,20 +87,20 @@ fn relocations(address: u64, words: &[(usize, u64, u64)]) -> Vec<u8> {
 
 #[test]
 fn go_functions_count_from_the_text_of_their_module() {
-    let check = |what: &str, told: &[(usize, u64)], expect: u8| {
+    let check = |what: &str, data: &[(usize, u64)], expect: u8| {
         let mut elf = program(0, &["main.main", "runtime.goexit"]);
-        elf.sections.push((".go.module", MODULE, 3, words_of(told)));
+        elf.sections.push((".go.module", MODULE, 3, words_of(data)));
         let kinds = elf.table().map_or([NONE; 2], |table| kinds(&table, [0x100, 0x1ff]));
         assert_eq!(kinds, [expect; 2], "{what}");
     };
-    check("all is said", &TOLD, END);
+    check("all is said", &MODULE_DATA, END);
     check("nothing", &[], NONE);
     for (at, what) in
         ["another table", "more functions", "the first", "the last", "the text"].iter().enumerate()
     {
-        let mut told = TOLD;
-        told[at].1 += 8;
-        check(what, &told, NONE);
+        let mut data = MODULE_DATA;
+        data[at].1 += 8;
+        check(what, &data, NONE);
     }
 }
 
@@ -111,12 +110,13 @@ fn the_text_of_go_may_stand_in_relocations() {
     let check = |what: &str, address: u64, words: &[(usize, u64, u64)], expect: u8| {
         let mut elf = program(0, &["main.main", "runtime.goexit"]);
         // A count is no address.
-        elf.sections.push((".go.module", MODULE, 3, words_of(&TOLD[1..2])));
+        elf.sections.push((".go.module", MODULE, 3, words_of(&MODULE_DATA[1..2])));
         elf.sections.push((".rela.dyn", 0x9000, 2, relocations(address, words)));
         let kinds = elf.table().map_or([NONE; 2], |table| kinds(&table, [0x100, 0x1ff]));
         assert_eq!(kinds, [expect; 2], "{what}");
     };
-    let addresses = [TOLD[0], TOLD[2], TOLD[3], TOLD[4]].map(|(at, word)| (at, RELATIVE, word));
+    let addresses = [MODULE_DATA[0], MODULE_DATA[2], MODULE_DATA[3], MODULE_DATA[4]]
+        .map(|(at, word)| (at, RELATIVE, word));
     check("a module, since Go 1.26", MODULE, &addresses, END);
     check("only some of its words", MODULE, &addresses[..3], NONE);
     check("between its words", MODULE + 4, &addresses, NONE);

@@ -163,7 +163,7 @@ fn perf_events() -> Check {
     Check {
         name: "perf events",
         found: paranoid.map_or("none".into(), |level| {
-            format!("perf_event_paranoid = {level}: it binds only processes without CAP_PERFMON")
+            format!("perf_event_paranoid = {level}: CAP_PERFMON overrides it")
         }),
         ok,
         fix: (!ok).then(|| "use a kernel built with CONFIG_PERF_EVENTS=y".into()),

@@ -1,7 +1,7 @@
 //! Restrictions: what keeps even root from capturing on some machines.
 //!
 //! Owns: recognising lockdown, security modules, filters of system calls, and process namespaces. Because: each of
-//! them refuses with the same "permission denied", and only its name tells whom to ask. Does not: know what a policy
+//! them refuses with the same "permission denied", and only its name says whom to ask. Does not: know what a policy
 //! refuses; the log of the machine does.
 
 use std::fs;

@@ -292,8 +292,10 @@ impl ProbeWorker {
         match &planned.collector {
             Some(Ok(collector)) => self.attach_collector(planned, collector, &path),
             Some(Err(because)) => {
-                return self
-                    .notice(format!("{}: the collector cannot be heard: {because}", path_of(planned)));
+                return self.notice(format!(
+                    "{}: messages of the collector are not recorded: {because}",
+                    path_of(planned)
+                ));
             }
             None => self.attach_calls(planned, &path),
         }

@@ -50,17 +50,17 @@ use watch::{CopyId, Watch};
 reasons! {
     class Gap, page "operators.md";
     const FORWARD_UNKNOWN = "forward-unknown",
-        "steps of the backward pass are not below their operator: it ran before the capture began, between two turns, or too long ago";
+        "autograd nodes are not below their operator: it ran before the capture began, between two duty windows, or too long ago";
     const BACKWARD_UNCERTAIN = "backward-uncertain",
         "stacks in the backward pass are not below an operator: they lack their beginning, or records before them are missing";
     const BACKWARD_NOT_WATCHED = "backward-not-watched",
         "stacks in the backward pass are not below an operator: it was not watched then";
     const FORWARD_UNCERTAIN = "forward-uncertain",
-        "steps of the backward pass are below an operator that itself ran within a step, which is not certain";
+        "autograd nodes are below an operator that itself ran within a node, which is not certain";
     const BACKWARD_NESTED = "backward-nested",
-        "steps of the backward pass are not below their operator: derivatives of derivatives are nested too deeply";
+        "autograd nodes are not below their operator: derivatives of derivatives are nested too deeply";
     const BACKWARD_CALL_LOST = "backward-call-lost",
-        "steps of the backward pass, or operators that made them, were counted by their probe and never came";
+        "autograd nodes, or operators that made them, were counted by their probe and never recorded";
 }
 
 /// Autograd nodes whose operator is remembered: those of a few training steps of a large model, at some 60 bytes each.

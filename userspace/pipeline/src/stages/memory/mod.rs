@@ -43,9 +43,9 @@ use pool::{Given, Pool, Said, Taken};
 reasons! {
     class Gap, page "memory.md";
     const TENSOR_FREE_UNKNOWN = "tensor-free-unknown",
-        "tensors were freed whose allocation was not seen: it was before the capture began, or between two turns";
+        "tensors were freed whose allocation was not seen: it was before the capture began, or between two duty windows";
     const TENSOR_NOT_WATCHED = "tensor-not-watched",
-        "tensors were live when the turn ended in which they were watched: when they are freed is not seen";
+        "tensors were live when the duty window of their probes ended: when they are freed is not seen";
     const TENSOR_FREE_MISSED = "tensor-free-missed",
         "tensors were allocated where others were: that those were freed was not seen";
     const TENSOR_FREE_DIFFERS = "tensor-free-differs",

@@ -8,7 +8,7 @@
 //! ```text
 //!  GOMP_parallel on thread 1         main ▸ step ▸ aten::mul ▸ parallel_for
 //!  a sample of thread 2              clone3 ▸ start_thread ▸ gomp_thread_start ▸ loop._omp_fn.0
-//!  in the tree                       main ▸ step ▸ aten::mul ▸ parallel_for ▸ [team] ▸ loop._omp_fn.0
+//!  in the tree                       main ▸ step ▸ aten::mul ▸ parallel_for ▸ [omp parallel] ▸ loop._omp_fn.0
 //! ```
 //! A helper has work only between two calls of the thread that hands it out, which takes part itself and waits for
 //! the others; so what that thread handed out last is what the helper does. Between works it waits within the
@@ -38,15 +38,15 @@ use crate::stage::{
 use helpers::{Handed, Process};
 
 reasons! {
-    class Gap, page "teams.md";
+    class Gap, page "openmp.md";
     const TEAM_UNKNOWN = "team-unknown",
         "work of OpenMP's threads stays where it ran: who handed it out was not seen, or not watched, or several threads do";
     const TEAM_CALL_LOST = "team-call-lost",
-        "works handed to teams were counted by their probe and never came";
+        "parallel regions were counted by their probe and never recorded";
 }
 
 /// What a helper's part stands behind.
-pub(crate) const MARK: &str = "[team]";
+pub(crate) const MARK: &str = "[omp parallel]";
 /// Processes and files that are remembered: more than a big host has of either.
 const KNOWN_MAX: usize = 1 << 16;
 /// Contexts of handed out work that are remembered, for each thread that takes part.

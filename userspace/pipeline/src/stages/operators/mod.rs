@@ -52,7 +52,7 @@ reasons! {
     const OPERATOR_CONTRADICTED = "operator-contradicted",
         "stacks at two places showed one operator within the other, and once more outside of it";
     const OPERATOR_NOT_WATCHED = "operator-not-watched",
-        "operators are not counted: they were seen to begin at the edges of a turn, when not all probes were in place";
+        "operators are not counted: they were seen to begin at the edges of a duty window, when not all probes were in place";
     const OPERATOR_UNNAMED = "operator-unnamed", "operators were called by a handle that gave no name";
     const OPERATOR_UNREADABLE = "operator-unreadable",
         "what was read of operators or their tensors could not be what it should";

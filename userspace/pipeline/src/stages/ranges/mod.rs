@@ -48,7 +48,7 @@ reasons! {
     const RANGE_UNCERTAIN = "range-uncertain",
         "ranges were given up before their end: records are missing in which they may have ended";
     const RANGE_NOT_WATCHED = "range-not-watched",
-        "ranges were given up before their end: the turn in which they were watched was over";
+        "ranges were given up before their end: the duty window of their probes was over";
     const RANGE_UNNAMED = "range-unnamed", "names of ranges could not be read";
     const RANGE_NESTED = "range-nested", "ranges are not reported: too many are open in their thread";
     const RANGE_UNFINISHED = "range-unfinished",
