@@ -155,3 +155,31 @@ fn lost_memory_readers_are_replaced() {
         readers.iter().for_each(|reader| signal(reader, "KILL"));
     });
 }
+
+#[test]
+fn running_out_of_open_files_keeps_what_was_recorded() {
+    if !can_capture() {
+        return;
+    }
+    let mut target = Target::to(&format!("os.execvp('python3', ['python3', '-c', {AFTER:?}])"));
+    let mut recording = Recording::start(&target.0.id().to_string(), &["--freq", "499"]);
+    recording.wait_until(|file| sample_count(file) > 100);
+    let pid = recording.pid();
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let mut limit = Command::new("prlimit");
+    limit.args(["--pid", &pid, &format!("--nofile={open}:{open}")]);
+    assert!(limit.status().unwrap().success());
+    // The new program's files cannot be opened: its stacks are there, and say so.
+    target.goes_on();
+    let executable = Path::new("/proc").join(target.0.id().to_string()).join("cmdline");
+    wait_for("the new program", || {
+        fs::read_to_string(&executable).is_ok_and(|line| !line.contains("select"))
+    });
+    let seen = sample_count(&recording.file());
+    recording.wait_until(|file| sample_count(file) > seen + 500);
+    let Ended { status, said } = recording.interrupted();
+    // The last write may find none free; then it is reported, and what was written stays.
+    assert!(status.code() == Some(0) || said.contains("Too many open files"), "{status}: {said}");
+    assert!(sample_count(&recording.file()) > seen + 500, "{said}");
+    assert!(target.0.try_wait().unwrap().is_none(), "{said}");
+}
