@@ -88,10 +88,10 @@ fn over_budget_operators_are_counted_in_reported_duty_windows() {
     let turns = reported(&profile, &["watched-in-turns"]);
     let linear = calls_of(&calls, "aten::linear");
     let seen = format!("{turns} turns, {calls:?}\n{report}");
-    println!("| {turns} turns, {linear} rounds in them");
+    println!("| {turns} duty windows, {linear} rounds in them");
     assert_eq!(reported(&profile, &["operator-lost", "ring-full"]), 0, "{seen}");
     let sentence = profile.ledger.watched_in_turns().unwrap();
-    let share = sentence.split_once("watched ").and_then(|(_, rest)| rest.split_once(" %"));
+    let share = sentence.split_once("attached ").and_then(|(_, rest)| rest.split_once(" %"));
     let share: f64 = share.unwrap().0.parse().unwrap();
     assert!(share < 90.0 && sentence.starts_with("operators, tensors: "), "{sentence}");
     assert!(report.contains(sentence), "{report}");
