@@ -273,6 +273,19 @@ impl HostOp {
 }
 
 impl DeviceOp {
+    /// An operation whose call a tool names by its id, without bytes and of no graph.
+    pub fn correlated(
+        stream: Id<Stream>,
+        kind: DeviceKind,
+        begin: TraceTime,
+        duration: Duration,
+        name: StrId,
+        correlation: u64,
+    ) -> Self {
+        let (launched_by, bytes) = (Basis::Exact, Bytes(0));
+        Self { stream, kind, begin, duration, name, correlation, launched_by, bytes, graph_node: 0 }
+    }
+
     /// The end.
     pub fn end(&self) -> TraceTime {
         self.begin + self.duration

@@ -15,8 +15,8 @@
 //! ```
 
 use super::{
-    Basis, DeviceKind, DeviceOp, Duration, HostKind, HostOp, RankInfo, Status, Sync, SyncKind, Trace,
-    TraceTime, WakeUpEvent, Waker,
+    DeviceKind, DeviceOp, Duration, HostKind, HostOp, RankInfo, Status, Sync, SyncKind, Trace, TraceTime,
+    WakeUpEvent, Waker,
 };
 use crate::tree::NodeId;
 use crate::units::Bytes;
@@ -80,15 +80,8 @@ fn device(trace: &mut Trace, kind: DeviceKind, words: &[&str]) -> Option<()> {
     let name = trace.text(&name(rest));
     let correlation = number(rest, "#").unwrap_or(0);
     let op = DeviceOp {
-        stream,
-        kind,
-        begin,
-        duration,
-        name,
-        correlation,
-        launched_by: Basis::Exact,
         bytes: Bytes(bytes),
-        graph_node: 0,
+        ..DeviceOp::correlated(stream, kind, begin, duration, name, correlation)
     };
     trace.device.push(op).map(drop)
 }

@@ -13,7 +13,7 @@ use deepctx_common::reason::Reason;
 use deepctx_profile::id::Id;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{
-    Basis, ClockInfo, DeviceKind, DeviceOp, Duration, HostKind, HostOp, Status, Stream, Trace, TraceTime,
+    ClockInfo, DeviceKind, DeviceOp, Duration, HostKind, HostOp, Status, Stream, Trace, TraceTime,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Bytes, Nanos};
@@ -97,15 +97,8 @@ impl Reader {
         let Some((begin, duration)) = self.span(record.start_timestamp, record.end_timestamp) else { return };
         let (name, correlation) = (self.trace.text(name), record.correlation_id.internal);
         let op = DeviceOp {
-            stream,
-            kind,
-            begin,
-            duration,
-            name,
-            correlation,
-            launched_by: Basis::Exact,
             bytes: Bytes(bytes),
-            graph_node: 0,
+            ..DeviceOp::correlated(stream, kind, begin, duration, name, correlation)
         };
         if self.trace.device.push(op).is_none() {
             self.gap(NOT_UNDERSTOOD);

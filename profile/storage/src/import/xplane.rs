@@ -11,10 +11,10 @@ use prost::Message as _;
 use deepctx_common::reason::Reason;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{
-    Basis, Call, ClockInfo, DeviceKind, DeviceOp, Duration, HostKind, HostOp, Status, Trace, TraceTime,
+    Call, ClockInfo, DeviceKind, DeviceOp, Duration, HostKind, HostOp, Status, Trace, TraceTime,
 };
 use deepctx_profile::tree::NodeId;
-use deepctx_profile::units::{Bytes, Nanos};
+use deepctx_profile::units::Nanos;
 
 use super::{END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, OUT_OF_RANGE, ROUNDED};
 use crate::proto::xplane::{XEvent, XLine, XPlane, XSpace};
@@ -95,17 +95,7 @@ impl Reader {
                 _ => DeviceKind::Kernel,
             };
             let (name, correlation) = (self.trace.text(name), correlation(plane, event));
-            let op = DeviceOp {
-                stream,
-                kind,
-                begin,
-                duration,
-                name,
-                correlation,
-                launched_by: Basis::Exact,
-                bytes: Bytes(0),
-                graph_node: 0,
-            };
+            let op = DeviceOp::correlated(stream, kind, begin, duration, name, correlation);
             if self.trace.device.push(op).is_none() {
                 self.gap(NOT_UNDERSTOOD);
             }

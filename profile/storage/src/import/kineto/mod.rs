@@ -22,8 +22,8 @@ use deepctx_common::reason::Reason;
 use deepctx_profile::id::Id;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{
-    Basis, ClockInfo, CollectiveNote, DeviceKind, DeviceOp, DeviceRange, Duration, HostKind, HostOp,
-    MemoryEvent, RankInfo, Status, Stream, Sync, SyncKind, Trace, TraceTime,
+    ClockInfo, CollectiveNote, DeviceKind, DeviceOp, DeviceRange, Duration, HostKind, HostOp, MemoryEvent,
+    RankInfo, Status, Stream, Sync, SyncKind, Trace, TraceTime,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Bytes, Nanos};
@@ -213,16 +213,11 @@ impl Reader {
     ) -> Option<()> {
         let (stream, arguments) = (self.stream_of(raw), &raw.args);
         let name = self.trace.text(name);
+        let correlation = arguments.correlation.number().unwrap_or(0);
         let op = self.trace.device.push(DeviceOp {
-            stream,
-            kind,
-            begin,
-            duration,
-            name,
-            correlation: arguments.correlation.number().unwrap_or(0),
-            launched_by: Basis::Exact,
             bytes: Bytes(arguments.bytes.number().unwrap_or(0)),
             graph_node: arguments.graph_node.number().unwrap_or(0),
+            ..DeviceOp::correlated(stream, kind, begin, duration, name, correlation)
         })?;
         let operation = arguments.collective.to_text();
         if operation.is_empty() {

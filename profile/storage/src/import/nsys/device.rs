@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use deepctx_common::reason::Reason;
 use deepctx_profile::intern::StrId;
-use deepctx_profile::trace::{Basis, DeviceKind, DeviceOp, Sync, SyncKind};
+use deepctx_profile::trace::{DeviceKind, DeviceOp, Sync, SyncKind};
 use deepctx_profile::units::Bytes;
 
 use super::database::{Database, Row};
@@ -153,16 +153,11 @@ fn work(
     if let Some(context) = row.number(4) {
         process.contexts.insert(context, device);
     }
+    let (stream, correlation) = (process.stream(device, row.number(5)), row.number(6).unwrap_or(0));
     let op = DeviceOp {
-        stream: process.stream(device, row.number(5)),
-        kind: of.kind,
-        begin,
-        duration,
-        name: of.name,
-        correlation: row.number(6).unwrap_or(0),
-        launched_by: Basis::Exact,
         bytes: Bytes(of.bytes),
         graph_node: of.node.unwrap_or(0),
+        ..DeviceOp::correlated(stream, of.kind, begin, duration, of.name, correlation)
     };
     let op = process.trace.device.push(op);
     processes.added(op).map(drop)
