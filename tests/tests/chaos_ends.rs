@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use cli_support::recording::{Ended, Recording, wait_for};
-use cli_support::{Busy, can_capture, expect_code, sample_count, signal};
+use cli_support::{Busy, can_capture, expect_code, sample_count, signal, workers_of};
 use deepctx_profile::ledger::When;
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
 
@@ -134,25 +134,12 @@ fn a_target_that_becomes_another_program_keeps_its_names() {
     goes_on_after(&format!("os.execvp('python3', ['python3', '-c', {AFTER:?}])"));
 }
 
-/// Processes in which a recording reads the memory of others.
-fn memory_readers(recording: &Recording) -> Vec<String> {
-    let parent = format!("\nPPid:\t{}\n", recording.pid());
-    let is_one = |process: &Path| {
-        let line = fs::read(process.join("cmdline")).unwrap_or_default();
-        let status = fs::read_to_string(process.join("status")).unwrap_or_default();
-        status.contains(&parent) && line.split(|byte| *byte == 0).any(|word| word == b"memory-reader")
-    };
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let readers = processes.filter(|process| is_one(&process.path()));
-    readers.map(|process| process.file_name().into_string().unwrap()).collect()
-}
-
 #[test]
 fn lost_memory_readers_are_replaced() {
     goes_on_after_both(&format!("os.execvp('python3', ['python3', '-c', {AFTER:?}])"), |recording| {
-        let readers = memory_readers(recording);
+        let readers = workers_of(&recording.pid(), "memory-reader");
         assert!(!readers.is_empty());
-        readers.iter().for_each(|reader| signal(reader, "KILL"));
+        readers.iter().for_each(|reader| signal(reader.file_name().unwrap().to_str().unwrap(), "KILL"));
     });
 }
 

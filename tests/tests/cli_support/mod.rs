@@ -106,6 +106,18 @@ pub(crate) fn lives(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
+/// Folders below `/proc` of the workers of this name that a recording has started.
+pub(crate) fn workers_of(recording: &str, name: &str) -> Vec<PathBuf> {
+    let is_one = |process: &PathBuf| {
+        let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
+        let is_child = std::fs::read_to_string(process.join("status"))
+            .is_ok_and(|status| status.contains(&format!("\nPPid:\t{recording}\n")));
+        // A child that has not become the worker yet has its parent's command line.
+        is_child && line.split(|byte| *byte == 0).any(|word| word == name.as_bytes())
+    };
+    std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(is_one).collect()
+}
+
 /// Sends a signal to a process, by its name.
 #[track_caller]
 pub(crate) fn signal(pid: &str, name: &str) {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::cli_support::{program, signal};
+use super::cli_support::{program, signal, workers_of};
 
 /// Its functions are on every stack, each for so much of its own time; the program that it starts is another file.
 const SOURCE: &str = "
@@ -68,16 +68,9 @@ pub(super) fn recorded_while_killing(worker: &str, folder: &Path) -> PathBuf {
 pub(super) fn worker_of(recording: &Child, name: &str, is_it: impl Fn(&Path) -> bool) -> String {
     let began = Instant::now();
     loop {
-        for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let process = entry.path();
-            let line = fs::read(process.join("cmdline")).unwrap_or_default();
-            let is_child = fs::read_to_string(process.join("status"))
-                .is_ok_and(|status| status.contains(&format!("\nPPid:\t{}\n", recording.id())));
-            // A child that has not become the worker yet has its parent's command line.
-            let is_worker = line.split(|byte| *byte == 0).any(|word| word == name.as_bytes());
-            if is_child && is_worker && is_it(&process) {
-                return entry.file_name().into_string().unwrap();
-            }
+        let workers = workers_of(&recording.id().to_string(), name);
+        if let Some(found) = workers.iter().find(|process| is_it(process)) {
+            return found.file_name().unwrap().to_str().unwrap().to_owned();
         }
         assert!(began.elapsed() < PATIENCE, "no {name} was started");
         std::thread::yield_now();
