@@ -351,10 +351,7 @@ mod tests {
             assert!(hint.starts_with(expect), "{hint}");
         };
         check("/usr/bin/deepctx-bpf", "run it with sudo, or");
-        check(
-            "/home/me/.local/bin/deepctx-bpf",
-            "run it with sudo, by its path: `sudo /home/me/.local/bin/deepctx-bpf`;",
-        );
+        check("/opt/tools/deepctx-bpf", "run it with sudo, by its path: `sudo /opt/tools/deepctx-bpf`;");
     }
 
     #[test]
