@@ -14,7 +14,7 @@ use deepctx_analysis::over_time::Steps;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::trace::{
-    Basis, Cause, End, Lane, Recorded, RecordedAccount, RecordedBatch, RecordedKind,
+    Basis, Cause, End, Lane, RecordedAccount, RecordedBatch, RecordedEvent, RecordedKind,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
@@ -41,7 +41,7 @@ struct Program {
     works: Vec<NodeId>,
     sync: NodeId,
     step: NodeId,
-    events: Vec<Recorded>,
+    events: Vec<RecordedEvent>,
 }
 
 impl Program {
@@ -84,9 +84,9 @@ impl Program {
         length / 2 + (self.random >> 33) % length
     }
 
-    fn event(kind: RecordedKind, lane: u32, (start, length): (u64, u64), node: NodeId) -> Recorded {
+    fn event(kind: RecordedKind, lane: u32, (start, length): (u64, u64), node: NodeId) -> RecordedEvent {
         let end = End::After(Nanos(length));
-        Recorded { kind, end, node, ..Recorded::gap(lane, (Nanos(start), Nanos(start)), 0) }
+        RecordedEvent { kind, end, node, ..RecordedEvent::gap(lane, (Nanos(start), Nanos(start)), 0) }
     }
 
     /// A launch and its work; now and then a wait, or the end of a step.
@@ -99,11 +99,11 @@ impl Program {
         self.call += 1;
         let (call, stream) = (self.call, u64::from(0x55aa_0000 + thread));
         let launch = Self::event(RecordedKind::Launch, thread, (host, took), self.launches[place]);
-        self.events.push(Recorded { id: call, stream, position: kernels, ..launch });
+        self.events.push(RecordedEvent { id: call, stream, position: kernels, ..launch });
         let begin = device.max(host + took);
         let work = Self::event(RecordedKind::Kernel, THREADS + thread, (begin, ran), self.works[place]);
         let cause = Some(Cause { id: call, basis: Basis::Exact });
-        self.events.push(Recorded { cause, correlation: call as u32, ..work });
+        self.events.push(RecordedEvent { cause, correlation: call as u32, ..work });
         self.now[at] = (host + took + idle, begin + ran);
         if kernels.is_multiple_of(16) {
             let (host, device) = self.now[at];
@@ -111,7 +111,7 @@ impl Program {
             let end = device.max(host) + self.about(2_000);
             let sync = Self::event(RecordedKind::StreamSync, thread, (host, end - host), self.sync);
             let cause = Some(Cause { id: call, basis: Basis::ByOrder });
-            self.events.push(Recorded { id: self.call, stream, position: kernels, cause, ..sync });
+            self.events.push(RecordedEvent { id: self.call, stream, position: kernels, cause, ..sync });
             self.now[at].0 = end;
         }
         if thread == 0 && kernels.is_multiple_of(STEP_KERNELS) {
@@ -120,7 +120,7 @@ impl Program {
             let end = self.now[0].0;
             let start = end.saturating_sub(length);
             let step = Self::event(RecordedKind::Step, 0, (start, end - start), self.step);
-            self.events.push(Recorded { position: number, ..step });
+            self.events.push(RecordedEvent { position: number, ..step });
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use deepctx_profile::ledger::{Stage, Tally, When};
+use deepctx_profile::ledger::{CheckTime, Stage, Tally};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::view;
 use serde::Serialize;
@@ -63,7 +63,7 @@ impl Losses {
     pub fn compute(profile: &Profile) -> Self {
         let ledger = &profile.ledger;
         // A profile that is cut short in the middle has records under way, which is no error.
-        let when = if is_finished(profile) { When::Finished } else { When::Running };
+        let when = if is_finished(profile) { CheckTime::Finished } else { CheckTime::Running };
         let losses = view::losses(profile).into_iter().map(|row| Loss {
             stage: row.stage,
             reason: row.reason,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use deepctx_profile::frame::clean;
 use deepctx_profile::metric::Metric;
-use deepctx_profile::profile::{Kept, Profile};
+use deepctx_profile::profile::{KeptWindow, Profile};
 use deepctx_profile::units::Nanos;
 use serde::Serialize;
 
@@ -126,7 +126,7 @@ pub struct Overview {
     pub probe_note: Option<String>,
     /// Of a profile that a flight recorder wrote: which part of the capture it is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub kept: Option<Kept>,
+    pub kept: Option<KeptWindow>,
     /// Every metric that the profile has values of.
     pub metrics: Vec<MetricTotal>,
 }
@@ -206,7 +206,7 @@ impl Overview {
             values: profile.tree.total(metric).count,
             calling_contexts: profile.tree.len() as u64 - 1,
             probe_note: profile.ledger.watched_in_turns().map(clean),
-            kept: profile.meta.kept.clone().map(|kept| Kept { because: clean(&kept.because), ..kept }),
+            kept: profile.meta.kept.clone().map(|kept| KeptWindow { because: clean(&kept.because), ..kept }),
             metrics: MetricTotal::all(profile),
         }
     }

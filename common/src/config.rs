@@ -124,7 +124,7 @@ pub mod map {
     pub const SHARDS: &str = "SHARDS";
     /// Array: [`crate::python::PythonLayout`].
     pub const PYTHON_LAYOUTS: &str = "PYTHON_LAYOUTS";
-    /// Hash: pid → [`crate::python::Called`].
+    /// Hash: pid → [`crate::python::CalledFunction`].
     pub const CALLED: &str = "CALLED";
     /// Per-CPU array: scratch memory of the programs.
     pub const SCRATCH: &str = "SCRATCH";

@@ -7,7 +7,7 @@ use crate::call::{Call, Correlation, Fetch, Message, Return, Site};
 use crate::config::Config;
 use crate::device::Device;
 use crate::process::{Blocked, Process, Target};
-use crate::python::{Called, PythonLayout, PythonProcess};
+use crate::python::{CalledFunction, PythonLayout, PythonProcess};
 use crate::record::{KERNEL_WORDS_MAX, ProcessEvent, RecordHeader, StackSample, USER_WORDS_MAX, Wake};
 use crate::samples::{Cubin, Sample};
 use crate::thread::{Thread, ThreadFields};
@@ -50,7 +50,7 @@ const _: () = {
     assert!(size_of::<Mapping>() == 32);
     assert!(size_of::<PythonLayout>() == 32);
     assert!(size_of::<PythonProcess>() == 104);
-    assert!(size_of::<Called>() == 16);
+    assert!(size_of::<CalledFunction>() == 16);
     assert!(size_of::<Process>() == 120);
     assert!(size_of::<Target>() == 4);
     assert!(size_of::<Config>() == 136);

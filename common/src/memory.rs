@@ -1,18 +1,18 @@
 //! Memory: what each part of the profiler holds, under its name.
 //!
-//! Owns: [`Held`], and how large collections are. Because: whoever asks why the profiler takes so much memory gets the
+//! Owns: [`MemoryUse`], and how large collections are. Because: whoever asks why the profiler takes so much memory gets the
 //! parts and not a sum, and parts of several crates stand in one table. Does not: measure the process.
 
 /// What one part holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct MemoryUse {
     /// The part, as users read it.
     pub by: &'static str,
     /// Bytes.
     pub bytes: u64,
 }
 
-impl Held {
+impl MemoryUse {
     /// So many bytes, held by this part.
     pub const fn new(by: &'static str, bytes: usize) -> Self {
         Self { by, bytes: bytes as u64 }

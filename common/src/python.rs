@@ -120,7 +120,7 @@ pub struct PythonProcess {
 /// Value of `CALLED[pid]`: a function whose calls tell the object that they are made on, its first argument.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Called {
+pub struct CalledFunction {
     /// Address of its code object; 0 for none.
     pub code: u64,
     /// Frame → first local variable (`f_localsplus`, `localsplus`).
@@ -160,4 +160,4 @@ unsafe impl Plain for PythonLayout {}
 // SAFETY: as above.
 unsafe impl Plain for PythonProcess {}
 // SAFETY: as above.
-unsafe impl Plain for Called {}
+unsafe impl Plain for CalledFunction {}

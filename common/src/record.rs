@@ -188,7 +188,7 @@ pub mod word {
     /// not: payload is the address of that frame. Only where coroutines are asked for.
     pub const COROUTINE: u64 = 4;
     /// The object that the function was called on whose Python frame is before this, leaf first: payload is its
-    /// address; the next word is the address of its type. Only behind [`crate::python::Called::code`].
+    /// address; the next word is the address of its type. Only behind [`crate::python::CalledFunction::code`].
     pub const OBJECT: u64 = 5;
     /// Bit of a [`GAP`]'s payload.
     pub const PYTHON_GAP: u64 = 1 << 8;

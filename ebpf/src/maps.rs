@@ -6,7 +6,7 @@ use deepctx_common::call::{IN_FLIGHT_MAX, LAUNCHERS_MAX, SITES_MAX, Site};
 use deepctx_common::config::Config;
 use deepctx_common::end::Counter;
 use deepctx_common::process::{BLOCKED_MAX, Blocked, Process, Target};
-use deepctx_common::python::{CALLED_MAX, Called, LAYOUTS_MAX, PythonLayout};
+use deepctx_common::python::{CALLED_MAX, CalledFunction, LAYOUTS_MAX, PythonLayout};
 use deepctx_common::thread::ThreadFields;
 use deepctx_common::unwind::{
     BLOCKS_PER_SHARD, EXECUTABLES_MAX, Executable, MAPPINGS_MAX, Mapping, PAGES_MAX, PROCESSES_MAX, Page,
@@ -107,7 +107,7 @@ pub static PROCESSES: HashMap<u32, Process, { PROCESSES_MAX as usize }> = HashMa
 
 /// Functions whose calls tell what they are made on, by process.
 #[btf_map]
-pub static CALLED: HashMap<u32, Called, { CALLED_MAX as usize }> = HashMap::new();
+pub static CALLED: HashMap<u32, CalledFunction, { CALLED_MAX as usize }> = HashMap::new();
 
 /// `BPF_F_MMAPABLE`: user space fills the map by writing to memory, without a system call per element.
 const MMAPABLE: usize = 1 << 10;

@@ -60,7 +60,7 @@ impl fmt::Display for Tier {
 /// How activities were assigned to launches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Join {
+pub enum JoinMethod {
     /// Nothing was joined.
     #[default]
     None,
@@ -105,7 +105,7 @@ pub struct GpuProcess {
     pub tier: Tier,
     /// How activities were joined with launches.
     #[serde(deserialize_with = "or_default")]
-    pub join: Join,
+    pub join: JoinMethod,
     /// A note about the collector or its absence; empty for none.
     pub note: String,
     /// Kernel launches observed by probes, without those into graphs being captured.

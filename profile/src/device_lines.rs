@@ -3,7 +3,7 @@
 //! Owns: [`device_lines`]. Because: the report and the live view must say the same, and a time that is only bounded
 //! must not look measured. Does not: compute anything.
 
-use crate::activity::{GpuProcess, Join, Tier};
+use crate::activity::{GpuProcess, JoinMethod, Tier};
 use crate::frame::clean;
 use crate::units::Nanos;
 
@@ -56,9 +56,9 @@ pub fn device_lines(process: &GpuProcess) -> Vec<String> {
 /// Kernels reported by activities, and how they compare with the launches that probes observed.
 fn collected(process: &GpuProcess) -> [String; 2] {
     let how = match process.join {
-        Join::Exact => "by correlation id",
-        Join::Estimated => "by order, an estimate",
-        Join::None => "not at all",
+        JoinMethod::Exact => "by correlation id",
+        JoinMethod::Estimated => "by order, an estimate",
+        JoinMethod::None => "not at all",
     };
     let reported = counted(process.kernels + process.graph_kernels, "kernel");
     let launches = match process.launches_collected {
@@ -102,7 +102,7 @@ mod tests {
         check(
             GpuProcess {
                 tier: Tier::Collected,
-                join: Join::Exact,
+                join: JoinMethod::Exact,
                 launches: 12,
                 launches_collected: 10,
                 kernels: 8,

@@ -195,7 +195,7 @@ pub struct Ledger {
 
 /// When a ledger is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum CheckTime {
     /// While records may still be inside stages or between them.
     Running,
     /// After the last record: nothing may be left inside or between stages.
@@ -285,7 +285,7 @@ impl Ledger {
     ///
     /// Stages before the first one in use are left out (replayed input has no kernel stage), and so is that which only
     /// calls of accelerators' libraries use.
-    pub fn check(&self, when: When) -> Result<(), Imbalance> {
+    pub fn check(&self, when: CheckTime) -> Result<(), Imbalance> {
         let absent = |stage| stage == Stage::Correlate && self.stage(stage).is_unused();
         let stages = || Stage::ALL.iter().copied().filter(|&stage| stage != Stage::Store && !absent(stage));
         let used = || stages().skip_while(|&stage| self.stage(stage).is_unused());
@@ -293,7 +293,7 @@ impl Ledger {
             let account = self.stage(stage);
             let fits = match account.in_hand() {
                 None => false,
-                Some(rest) => rest == 0 || when == When::Running,
+                Some(rest) => rest == 0 || when == CheckTime::Running,
             };
             if !fits {
                 let &Account { received, kept, merged, .. } = account;
@@ -304,8 +304,8 @@ impl Ledger {
         for (from, to) in used().zip(used().skip(1)) {
             let (kept, received) = (self.stage(from).kept, self.stage(to).received);
             // The kernel's own counters are read at intervals: more records may have arrived since.
-            let too_many = received > kept && (from != Stage::Kernel || when == When::Finished);
-            if too_many || (received < kept && when == When::Finished) {
+            let too_many = received > kept && (from != Stage::Kernel || when == CheckTime::Finished);
+            if too_many || (received < kept && when == CheckTime::Finished) {
                 return Err(Imbalance::Passage { from, to, kept, received });
             }
         }
@@ -402,39 +402,39 @@ mod tests {
             change(&mut ledger);
             assert_eq!(ledger.check(when).err().map(|e| e.to_string()).as_deref(), expect);
         };
-        check(|_| (), When::Finished, None);
+        check(|_| (), CheckTime::Finished, None);
         check(
             |l| l.stage_mut(Stage::Order).kept = 9,
-            When::Finished,
+            CheckTime::Finished,
             Some("stage order: received 10, but kept 9 + merged 0 + dropped 0 = 9"),
         );
         check(
             |l| l.dropped(Stage::Resolve, LATE, 1),
-            When::Running,
+            CheckTime::Running,
             Some("stage resolve: received 10, but kept 10 + merged 0 + dropped 1 = 11"),
         );
         check(
             |l| l.stage_mut(Stage::Kernel).pass(12),
-            When::Finished,
+            CheckTime::Finished,
             Some("between kernel and decode: 12 passed on, 10 received"),
         );
-        check(|l| l.stage_mut(Stage::Kernel).pass(12), When::Running, None);
-        check(|l| l.stage_mut(Stage::Correlate).pass(10), When::Finished, None);
+        check(|l| l.stage_mut(Stage::Kernel).pass(12), CheckTime::Running, None);
+        check(|l| l.stage_mut(Stage::Correlate).pass(10), CheckTime::Finished, None);
         check(
             |l| l.stage_mut(Stage::Correlate).pass(9),
-            When::Finished,
+            CheckTime::Finished,
             Some("between resolve and correlate: 10 passed on, 9 received"),
         );
         check(
             |l| l.stage_mut(Stage::Kernel).pass(9),
-            When::Finished,
+            CheckTime::Finished,
             Some("between kernel and decode: 9 passed on, 10 received"),
         );
         // Counters of the kernel are older than the records from its rings.
-        check(|l| l.stage_mut(Stage::Kernel).pass(9), When::Running, None);
+        check(|l| l.stage_mut(Stage::Kernel).pass(9), CheckTime::Running, None);
         check(
             |l| l.stage_mut(Stage::Decode).kept = 9,
-            When::Running,
+            CheckTime::Running,
             Some("between decode and order: 9 passed on, 10 received"),
         );
     }
@@ -443,8 +443,8 @@ mod tests {
     fn a_last_stage_without_records_is_a_loss() {
         let mut ledger = Ledger::default();
         ledger.stage_mut(Stage::Kernel).pass(5);
-        assert!(ledger.check(When::Running).is_ok());
-        assert!(ledger.check(When::Finished).is_err());
+        assert!(ledger.check(CheckTime::Running).is_ok());
+        assert!(ledger.check(CheckTime::Finished).is_err());
     }
 
     #[test]
@@ -463,7 +463,7 @@ mod tests {
         }
         ledger.dropped(Stage::Kernel, Reason::new("ring-full", "r"), 3);
         let since = ledger.since(&before);
-        assert_eq!(since.check(When::Finished), Ok(()));
+        assert_eq!(since.check(CheckTime::Finished), Ok(()));
         assert_eq!((since.received(), since.lost(), since.stage(Stage::Attribute).kept), (9, 3, 6));
     }
 
@@ -512,7 +512,7 @@ mod tests {
                 let ledger = if number < half { &mut ledger } else { &mut other };
                 for (stage, fate) in stages.into_iter().zip(fates) {
                     ledger.stage_mut(stage).received += 1;
-                    prop_assert!(ledger.check(When::Running).is_ok());
+                    prop_assert!(ledger.check(CheckTime::Running).is_ok());
                     match fate {
                         0 => ledger.dropped(stage, LATE, 1),
                         1 => ledger.dropped(stage, Reason::new("full", "no room"), 1),
@@ -527,7 +527,7 @@ mod tests {
             }
             let first = ledger.clone();
             ledger.merge(&other);
-            prop_assert_eq!(ledger.check(When::Finished), Ok(()));
+            prop_assert_eq!(ledger.check(CheckTime::Finished), Ok(()));
             prop_assert_eq!(ledger.received(), fates.len() as u64);
             let merged: u64 = stages.iter().map(|&s| ledger.stage(s).merged).sum();
             prop_assert_eq!(ledger.stage(Stage::Attribute).kept + ledger.lost() + merged, fates.len() as u64);
@@ -536,7 +536,7 @@ mod tests {
             let mut all = first.clone();
             all.merge(&other);
             let (since, nothing) = (all.since(&first), all.since(&all));
-            prop_assert_eq!(since.check(When::Finished), Ok(()));
+            prop_assert_eq!(since.check(CheckTime::Finished), Ok(()));
             prop_assert_eq!((since.rows(), since.received()), (other.rows(), other.received()));
             prop_assert_eq!((nothing.received(), nothing.lost()), (0, 0));
 
@@ -544,7 +544,7 @@ mod tests {
             for stage in stages {
                 let mut broken = ledger.clone();
                 broken.stage_mut(stage).received += 1;
-                prop_assert!(broken.check(When::Finished).is_err());
+                prop_assert!(broken.check(CheckTime::Finished).is_err());
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Owns: the tables, the tree and the ledger, together with the options of the capture. Because: a capture, a replay,
 //! a file and a test all produce this one value, and every analysis reads it. Does not: forget; handles stay valid.
 
-use deepctx_common::memory::Held;
+use deepctx_common::memory::MemoryUse;
 use deepctx_common::reasons;
 use serde::{Deserialize, Serialize};
 
@@ -73,13 +73,13 @@ pub struct Meta {
     pub options: Vec<(String, String)>,
     /// Of a profile that a flight recorder wrote: which part of its capture it is.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub kept: Option<Kept>,
+    pub kept: Option<KeptWindow>,
 }
 
 /// The part of a capture that a flight recorder wrote: from some time on, until the profile ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Kept {
+pub struct KeptWindow {
     /// How long the capture had run when this part begins.
     #[serde(rename = "before_ns")]
     pub before: Nanos,
@@ -194,12 +194,12 @@ impl Profile {
     }
 
     /// What its tables hold in memory. What belongs to devices is small, and not among them.
-    pub fn memory(&self) -> [Held; 4] {
+    pub fn memory(&self) -> [MemoryUse; 4] {
         [
-            Held::new("calling contexts", self.tree.bytes()),
-            Held::new("frames", self.frames.bytes()),
-            Held::new("names", self.strings.bytes()),
-            Held::new("timeline", self.timeline.bytes()),
+            MemoryUse::new("calling contexts", self.tree.bytes()),
+            MemoryUse::new("frames", self.frames.bytes()),
+            MemoryUse::new("names", self.strings.bytes()),
+            MemoryUse::new("timeline", self.timeline.bytes()),
         ]
     }
 
@@ -222,7 +222,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::{Stage, When};
+    use crate::ledger::{CheckTime, Stage};
     use crate::testing::profile;
     use crate::text;
 
@@ -254,7 +254,7 @@ mod tests {
         a.merge(&b);
         assert_eq!(a.executables, [executable("/l/x.so"), executable("/l/y.so")]);
         assert_eq!((a.ledger.received(), a.ledger.lost()), (3, 1));
-        assert_eq!(a.ledger.check(When::Running), Ok(()));
+        assert_eq!(a.ledger.check(CheckTime::Running), Ok(()));
     }
 
     #[test]

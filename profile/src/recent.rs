@@ -22,7 +22,7 @@ use crate::activity::{ACTIVITIES, Activities, Activity};
 use crate::intern::FrameId;
 use crate::ledger::{Ledger, Stage};
 use crate::memory::Pool;
-use crate::profile::{Kept, LANES_FULL, Limits, Meta, Profile, TIME_TOO_FAR};
+use crate::profile::{KeptWindow, LANES_FULL, Limits, Meta, Profile, TIME_TOO_FAR};
 use crate::tree::{MetricCells, NodeId};
 use crate::units::Nanos;
 
@@ -38,12 +38,12 @@ reasons! {
 
 /// The last part of one growing profile.
 #[derive(Debug)]
-pub struct Recent {
+pub struct RecentPart {
     keep: Nanos,
     cells_max: usize,
     /// Slices that have ended, oldest first.
     slices: VecDeque<Slice>,
-    open: Begin,
+    open: SliceStart,
     /// Slices that were given up because there were too many cells.
     cut: u64,
 }
@@ -51,13 +51,13 @@ pub struct Recent {
 /// The figures of one slice.
 #[derive(Debug)]
 struct Slice {
-    begin: Begin,
+    begin: SliceStart,
     cells: Vec<MetricCells>,
 }
 
 /// The profile when a slice began.
 #[derive(Clone, Debug)]
-struct Begin {
+struct SliceStart {
     /// Since the capture began.
     at: Nanos,
     ledger: Ledger,
@@ -65,25 +65,25 @@ struct Begin {
     activities: u64,
 }
 
-impl Begin {
+impl SliceStart {
     fn of(profile: &Profile, at: Nanos) -> Self {
-        Begin { at, ledger: ledger(profile), activities: activities(profile) }
+        SliceStart { at, ledger: ledger(profile), activities: activities(profile) }
     }
 }
 
-impl Recent {
+impl RecentPart {
     /// Begins to keep the last `keep` of a profile. Its figures from before are not among them.
     pub fn start(profile: &mut Profile, keep: Nanos, at: Nanos) -> Self {
         profile.tree.keep_recent();
         profile.timeline.keep_recent();
-        let open = Begin::of(profile, at);
-        Recent { keep, cells_max: CELLS_MAX, slices: VecDeque::new(), open, cut: 0 }
+        let open = SliceStart::of(profile, at);
+        RecentPart { keep, cells_max: CELLS_MAX, slices: VecDeque::new(), open, cut: 0 }
     }
 
     /// Ends the open slice and begins the next one; gives up those that are too old, and the oldest where there are
     /// too many cells.
     pub fn next_slice(&mut self, profile: &mut Profile, now: Nanos) {
-        let begin = std::mem::replace(&mut self.open, Begin::of(profile, now));
+        let begin = std::mem::replace(&mut self.open, SliceStart::of(profile, now));
         self.slices.push_back(Slice { begin, cells: profile.tree.take_recent() });
         let needed = now.saturating_sub(self.keep);
         while self.second_begins().is_some_and(|at| at <= needed) {
@@ -115,7 +115,7 @@ impl Recent {
         let begin = self.begin();
         let start = begin.at;
         let before_records = begin.ledger.stage(Stage::Attribute).kept;
-        let kept = Kept { before: start, before_records, because: because.to_owned() };
+        let kept = KeptWindow { before: start, before_records, because: because.to_owned() };
         let meta = Meta {
             started: profile.meta.started + start,
             started_monotonic: profile.meta.started_monotonic + start,
@@ -156,7 +156,7 @@ impl Recent {
         window
     }
 
-    fn begin(&self) -> &Begin {
+    fn begin(&self) -> &SliceStart {
         self.slices.front().map_or(&self.open, |slice| &slice.begin)
     }
 
@@ -256,7 +256,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ledger::When;
+    use crate::ledger::CheckTime;
     use crate::metric::Metric;
     use crate::testing::{grow, profile, stacks};
 
@@ -292,7 +292,7 @@ mod tests {
             slices in prop::collection::vec(stacks(), 1..12), keep in 1u64..8, open in stacks(),
         ) {
             let mut growing = profile("");
-            let mut recent = Recent::start(&mut growing, seconds(keep), Nanos(0));
+            let mut recent = RecentPart::start(&mut growing, seconds(keep), Nanos(0));
             for (second, stacks) in (1..).zip(&slices) {
                 add(&mut growing, stacks);
                 recent.next_slice(&mut growing, seconds(second));
@@ -305,12 +305,12 @@ mod tests {
             let mut expected = profile("");
             slices[kept..].iter().chain([&open]).for_each(|stacks| add(&mut expected, stacks));
             prop_assert_eq!(contents(&window), contents(&expected));
-            prop_assert_eq!(window.ledger.check(When::Finished), Ok(()));
+            prop_assert_eq!(window.ledger.check(CheckTime::Finished), Ok(()));
             prop_assert_eq!(window.ledger.received(), expected.ledger.received());
             prop_assert_eq!(recent.begins(), seconds(kept as u64));
             let before: usize = slices[..kept].iter().map(Vec::len).sum();
             let because = "signal".to_owned();
-            let before_window = Kept { before: seconds(kept as u64), before_records: before as u64, because };
+            let before_window = KeptWindow { before: seconds(kept as u64), before_records: before as u64, because };
             prop_assert_eq!(window.meta.kept, Some(before_window));
             prop_assert_eq!(window.ledger.rows(), []);
         }
@@ -319,7 +319,8 @@ mod tests {
     #[test]
     fn slices_are_given_up_early_where_memory_is_full() {
         let mut growing = profile("");
-        let mut recent = Recent { cells_max: 2, ..Recent::start(&mut growing, seconds(60), Nanos(0)) };
+        let mut recent =
+            RecentPart { cells_max: 2, ..RecentPart::start(&mut growing, seconds(60), Nanos(0)) };
         for second in 1..=10 {
             add(&mut growing, &[(vec![0, second as u8], 1)]);
             recent.next_slice(&mut growing, seconds(second));
@@ -334,7 +335,7 @@ mod tests {
     #[test]
     fn extremes_and_times_are_those_of_the_window() {
         let mut growing = profile("");
-        let mut recent = Recent::start(&mut growing, seconds(2), Nanos(0));
+        let mut recent = RecentPart::start(&mut growing, seconds(2), Nanos(0));
         for second in 1..=9 {
             add(&mut growing, &[(vec![0, 2], 100 - second)]);
             let lane = NodeId::from_number(1);
@@ -348,7 +349,7 @@ mod tests {
         assert_eq!(window.meta.started_monotonic - growing.meta.started_monotonic, seconds(7));
         assert_eq!(
             window.meta.kept,
-            Some(Kept { before: seconds(7), before_records: 7, because: "hang".into() })
+            Some(KeptWindow { before: seconds(7), before_records: 7, because: "hang".into() })
         );
         assert_eq!(growing.tree.total(Metric::CpuTime).count, 9, "the whole profile has all of it");
     }

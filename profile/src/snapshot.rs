@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-pub use deepctx_common::memory::Held;
+pub use deepctx_common::memory::MemoryUse;
 use deepctx_common::reasons;
 
 use crate::conclusions::Conclusions;
@@ -31,9 +31,9 @@ pub struct Snapshot {
     /// Value of everything, without the filter.
     pub unfiltered: u64,
     /// What else was requested.
-    pub extra: Extra,
+    pub extra: TabData,
     /// What values since a mark are compared with.
-    pub since: Option<Since>,
+    pub since: Option<Baseline>,
     /// Metrics that the profile has values of, each with its sum.
     pub metrics: Vec<MetricTotal>,
     /// Records by stage, in the order of the stages; unused ones left out.
@@ -46,7 +46,7 @@ pub struct Snapshot {
 
 /// What one tab needs beside the flame graph.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Extra {
+pub enum TabData {
     /// Nothing.
     #[default]
     None,
@@ -58,7 +58,7 @@ pub enum Extra {
     Table(Table),
     /// Values by time of each process and thread.
     Timeline(Timeline),
-    /// Single events by time, where the source is a trace: in place of [`Extra::Timeline`].
+    /// Single events by time, where the source is a trace: in place of [`TabData::Timeline`].
     Events(SharedLanes),
     /// The lines of one source file.
     Source(SourceLines),
@@ -99,7 +99,7 @@ pub struct Overview {
 
 /// The values before a mark, with which those since are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Since {
+pub struct Baseline {
     /// When the mark was set: time since the capture began.
     pub at: Nanos,
     /// Value of everything before the mark.
@@ -130,7 +130,7 @@ pub struct Header {
     /// What the profiler itself costs; `None` for a stored profile, which does not say.
     pub overhead: Option<Overhead>,
     /// Its memory by who holds it, the largest first; empty when that is not known.
-    pub memory: Vec<Held>,
+    pub memory: Vec<MemoryUse>,
     /// Name of the metric shown (`cpu-time`), as in the command line.
     pub metric: &'static str,
     /// Unit of the metric.
@@ -292,7 +292,7 @@ impl Snapshot {
 
     /// Adds what is concluded from the whole profile, where it is shown.
     pub fn conclude(&mut self, conclusions: Arc<Conclusions>) {
-        if let Extra::Overview(overview) = &mut self.extra {
+        if let TabData::Overview(overview) = &mut self.extra {
             overview.conclusions = Some(conclusions);
         }
     }

@@ -33,12 +33,12 @@ pub struct Timeline {
     no_lane: u64,
     too_far: u64,
     /// The latest values once more, in windows that stay narrow; `None` while nobody asked for them.
-    recent: Option<Box<Recent>>,
+    recent: Option<Box<LatestValues>>,
 }
 
 /// The latest values of a timeline.
 #[derive(Clone, Debug, Default)]
-struct Recent {
+struct LatestValues {
     /// Where its windows begin, since the capture began. What was before is not in it.
     origin: Nanos,
     values: Timeline,

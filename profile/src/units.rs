@@ -109,7 +109,7 @@ pub mod clock {
     /// The clock of one trace of another tool, which has put times of host and devices onto it. Those of two traces
     /// have nothing in common but what [`ClockInfo`](crate::trace::ClockInfo) says.
     #[derive(Clone, Copy, Debug)]
-    pub enum Traced {}
+    pub enum TraceClock {}
 }
 
 /// A point in time on one clock, in nanoseconds since that clock's zero.

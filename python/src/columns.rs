@@ -17,7 +17,7 @@ use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::strings::StrId;
 use rustc_hash::FxHashMap;
 
-use crate::loaded::Loaded;
+use crate::loaded::LoadedProfile;
 use crate::node::{module_of, source_of};
 
 /// Columns with their names.
@@ -45,7 +45,7 @@ const fn suffix(unit: Unit) -> &'static str {
 }
 
 /// A row for each calling context, by number: its parent, its frame, and its values of each metric.
-pub(crate) fn nodes(loaded: &Loaded) -> Result<RecordBatch, ArrowError> {
+pub(crate) fn nodes(loaded: &LoadedProfile) -> Result<RecordBatch, ArrowError> {
     let tree = &loaded.profile().tree;
     let mut columns = Columns(Vec::new());
     columns.push("id", Arc::new(UInt32Array::from_iter_values(0..tree.len() as u32)));
@@ -65,7 +65,7 @@ pub(crate) fn nodes(loaded: &Loaded) -> Result<RecordBatch, ArrowError> {
     columns.batch()
 }
 
-fn values(loaded: &Loaded, metric: Metric, columns: &mut Columns) {
+fn values(loaded: &LoadedProfile, metric: Metric, columns: &mut Columns) {
     let tree = &loaded.profile().tree;
     let (mut sums, mut counts) = (vec![0u64; tree.len()], vec![0u64; tree.len()]);
     for (node, cell) in tree.cells(metric) {
@@ -115,7 +115,7 @@ impl Texts {
 }
 
 /// What each context's frame is, and where it is from.
-fn frames(loaded: &Loaded, columns: &mut Columns) -> Result<(), ArrowError> {
+fn frames(loaded: &LoadedProfile, columns: &mut Columns) -> Result<(), ArrowError> {
     let profile = loaded.profile();
     let text = |id: Option<StrId>| id.map(|id| profile.strings.get(id));
     let [mut kinds, mut names, mut modules, mut files] = std::array::from_fn(|_| Texts::default());
@@ -141,7 +141,7 @@ fn frames(loaded: &Loaded, columns: &mut Columns) -> Result<(), ArrowError> {
 }
 
 /// A row for each metric with values: figures of the whole profile, in the metric's unit.
-pub(crate) fn metrics(loaded: &Loaded) -> Result<RecordBatch, ArrowError> {
+pub(crate) fn metrics(loaded: &LoadedProfile) -> Result<RecordBatch, ArrowError> {
     let tree = &loaded.profile().tree;
     let metrics: Vec<Metric> = tree.metrics().collect();
     let totals: Vec<_> = metrics.iter().map(|metric| tree.total(*metric)).collect();

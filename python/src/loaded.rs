@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 
 use deepctx_analysis::{Selection, Subset, usual_metric};
 use deepctx_profile::{Metric, NodeId, Profile};
-use deepctx_storage::Opened;
+use deepctx_storage::OpenedProfile;
 
 /// An opened profile.
-pub(crate) struct Loaded {
-    pub(crate) opened: Opened,
+pub(crate) struct LoadedProfile {
+    pub(crate) opened: OpenedProfile,
     /// What stands for a metric that is not named.
     pub(crate) metric: Metric,
     children: OnceLock<Children>,
@@ -25,23 +25,23 @@ struct Children {
     nodes: Vec<NodeId>,
 }
 
-impl Loaded {
-    pub(crate) fn new(opened: Opened) -> Self {
+impl LoadedProfile {
+    pub(crate) fn new(opened: OpenedProfile) -> Self {
         let metric = usual_metric(&[&opened.profile]);
-        Loaded::by(metric, opened)
+        LoadedProfile::by(metric, opened)
     }
 
-    fn by(metric: Metric, opened: Opened) -> Self {
+    fn by(metric: Metric, opened: OpenedProfile) -> Self {
         let inclusive = Metric::ALL.iter().map(|_| OnceLock::new()).collect();
-        Loaded { opened, metric, children: OnceLock::new(), inclusive }
+        LoadedProfile { opened, metric, children: OnceLock::new(), inclusive }
     }
 
     /// The part that a selection lets through, with its metric as the usual one.
-    pub(crate) fn part(&self, selection: &Selection) -> Loaded {
-        let Opened { profile, elapsed, format, notes } = &self.opened;
+    pub(crate) fn part(&self, selection: &Selection) -> LoadedProfile {
+        let OpenedProfile { profile, elapsed, format, notes } = &self.opened;
         let profile = selection.part_of(profile).into_owned();
-        let opened = Opened { profile, elapsed: *elapsed, format: *format, notes: notes.clone() };
-        Loaded::by(selection.shown.metric, opened)
+        let opened = OpenedProfile { profile, elapsed: *elapsed, format: *format, notes: notes.clone() };
+        LoadedProfile::by(selection.shown.metric, opened)
     }
 
     pub(crate) fn profile(&self) -> &Profile {

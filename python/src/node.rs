@@ -13,14 +13,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::loaded::Loaded;
+use crate::loaded::LoadedProfile;
 
 /// One calling context: a frame below its caller's context.
 ///
 /// Two nodes are equal if they are the same context of the same opened profile.
 #[pyclass(frozen, module = "deepctx")]
 pub(crate) struct Node {
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedProfile>,
     id: NodeId,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn source_of(frame: &Frame) -> (Option<StrId>, Option<u32>) {
 }
 
 impl Node {
-    pub(crate) fn new(loaded: &Arc<Loaded>, id: NodeId) -> Self {
+    pub(crate) fn new(loaded: &Arc<LoadedProfile>, id: NodeId) -> Self {
         Node { loaded: Arc::clone(loaded), id }
     }
 
@@ -191,7 +191,7 @@ impl Node {
 /// An iterator over contexts, callers first and each caller's children in order.
 #[pyclass(frozen, module = "deepctx")]
 pub(crate) struct Walk {
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedProfile>,
     /// Contexts that come yet, the next one last.
     ahead: Mutex<Vec<NodeId>>,
 }

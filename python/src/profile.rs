@@ -18,7 +18,7 @@ use pyo3::types::PyString;
 use serde_json::json;
 
 use crate::errors::{failed, json, open};
-use crate::loaded::Loaded;
+use crate::loaded::LoadedProfile;
 use crate::node::Node;
 use crate::table::Table;
 use crate::{columns, rows};
@@ -26,13 +26,13 @@ use crate::{columns, rows};
 /// A profile: calling contexts with their figures, and what became of every record.
 #[pyclass(frozen, subclass, module = "deepctx._native")]
 pub(crate) struct Profile {
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedProfile>,
 }
 
 /// A part of a profile that was selected, for the constructor of `Profile`.
 #[pyclass(frozen, module = "deepctx._native")]
 pub(crate) struct Part {
-    loaded: Arc<Loaded>,
+    loaded: Arc<LoadedProfile>,
 }
 
 impl Profile {
@@ -60,7 +60,7 @@ impl Profile {
             return Ok(Profile { loaded: Arc::clone(&part.get().loaded) });
         }
         let path: PathBuf = source.extract()?;
-        let opened = py.detach(|| deepctx_storage::open(&path).map(Loaded::new));
+        let opened = py.detach(|| deepctx_storage::open(&path).map(LoadedProfile::new));
         match opened {
             Ok(loaded) => Ok(Profile { loaded: Arc::new(loaded) }),
             Err(error) => Err(open(py, &path.to_string_lossy(), &error)),

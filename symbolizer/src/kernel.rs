@@ -43,7 +43,7 @@ struct Entry {
 }
 
 /// An entry with its rank: of several symbols at one address, the one with the smallest is used.
-type Ranked = (u16, Entry);
+type RankedSymbol = (u16, Entry);
 
 /// The text symbols of a kernel.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl Kallsyms {
         Ok(table)
     }
 
-    fn add(&mut self, entries: &mut Vec<Ranked>, start: u64, kind: u8, name: &str, module: &str) {
+    fn add(&mut self, entries: &mut Vec<RankedSymbol>, start: u64, kind: u8, name: &str, module: &str) {
         let (Ok(at), Ok(name_length)) = (u32::try_from(self.names.len()), u16::try_from(name.len())) else {
             self.dropped += 1;
             return;

@@ -47,9 +47,9 @@ pub trait TargetMemory: Send + Sync {
 }
 
 /// Memory whose every read is [`TargetMemory::read_here`].
-pub(crate) struct Here<'m>(pub(crate) &'m dyn TargetMemory);
+pub(crate) struct OwnReads<'m>(pub(crate) &'m dyn TargetMemory);
 
-impl TargetMemory for Here<'_> {
+impl TargetMemory for OwnReads<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
         self.0.read_here(address, into)
     }

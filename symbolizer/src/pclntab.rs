@@ -17,7 +17,7 @@ mod located;
 
 use std::ops::Range;
 
-pub(crate) use located::Located;
+pub(crate) use located::PclntabSection;
 
 /// Sections that hold the table: Go's own linker names the first, others move it.
 const SECTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];

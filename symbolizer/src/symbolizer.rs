@@ -8,9 +8,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use deepctx_address_space::maps::{self, Backing, Keep, Mapping, Maps};
+use deepctx_address_space::maps::{self, Backing, LineFilter, Mapping, Maps};
 use deepctx_address_space::{Avma, KernelAddr, Lookup, NoSymbol, Svma};
-use deepctx_common::memory::Held;
+use deepctx_common::memory::MemoryUse;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cache::Strings;
@@ -120,7 +120,7 @@ impl Symbolizer {
     /// # Errors
     /// [`NoSymbol::ProcessGone`] or [`NoSymbol::PermissionDenied`]; what was known before stays.
     pub fn refresh(&mut self, pid: u32, time_ns: u64) -> Result<ProcessMappings, NoSymbol> {
-        let maps = maps::read(pid, Keep::Executable)?;
+        let maps = maps::read(pid, LineFilter::Executable)?;
         let (refreshed, space) = self.open_mappings(pid, maps);
         self.update_space(pid, time_ns, space);
         Ok(refreshed)
@@ -190,12 +190,12 @@ impl Symbolizer {
     }
 
     /// What its parts hold in memory.
-    pub fn memory(&self) -> [Held; 4] {
+    pub fn memory(&self) -> [MemoryUse; 4] {
         [
-            Held::new("names of native code", self.native.bytes()),
-            Held::new("symbols of the kernel", self.kernel.bytes()),
-            Held::new("files that are mapped", self.modules.bytes()),
-            Held::new("mappings of processes", self.spaces.bytes()),
+            MemoryUse::new("names of native code", self.native.bytes()),
+            MemoryUse::new("symbols of the kernel", self.kernel.bytes()),
+            MemoryUse::new("files that are mapped", self.modules.bytes()),
+            MemoryUse::new("mappings of processes", self.spaces.bytes()),
         ]
     }
 

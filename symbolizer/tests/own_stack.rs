@@ -15,7 +15,7 @@ use deepctx_common::python::NO_PYTHON;
 use deepctx_common::record::{USER_WORDS_MAX, word};
 use deepctx_common::unwind::{Executable, Mapping, Rule, rule_kind};
 use deepctx_symbolizer::elf::ElfFacts;
-use deepctx_symbolizer::maps::{self, Backing, Keep};
+use deepctx_symbolizer::maps::{self, Backing, LineFilter};
 use deepctx_symbolizer::sparse::SparseFile;
 use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_walk::interleave::{Flow, STEPS_MAX, Tables, Walk, WordBuffer, native_step};
@@ -24,7 +24,7 @@ use deepctx_walk::unwind_row::Registers;
 
 /// What was seen in the innermost handler.
 #[derive(Default)]
-struct Seen {
+struct HandlerState {
     registers: Registers,
     stack: Vec<u8>,
     /// Frames by the unwinder of the C runtime, those of the handler first.
@@ -32,7 +32,7 @@ struct Seen {
 }
 
 thread_local! {
-    static SEEN: RefCell<Seen> = RefCell::default();
+    static SEEN: RefCell<HandlerState> = RefCell::default();
     static STACK_END: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -88,7 +88,7 @@ extern "C" fn inner(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: from the stack pointer to the end of its mapping, all of which is readable.
     let stack = unsafe { std::slice::from_raw_parts(registers.sp as *const u8, bytes) }.to_vec();
     let expected = frames[..count as usize].iter().map(|frame| *frame as u64).collect();
-    SEEN.set(Seen { registers, stack, expected });
+    SEEN.set(HandlerState { registers, stack, expected });
 }
 
 fn handle(signal: c_int, handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void)) {
@@ -173,7 +173,7 @@ fn table(mapping: &maps::Mapping) -> Option<(u64, UnwindTable)> {
 }
 
 fn mappings() -> Vec<(Mapping, Option<UnwindTable>)> {
-    let all = maps::read(std::process::id(), Keep::Executable).unwrap().mappings;
+    let all = maps::read(std::process::id(), LineFilter::Executable).unwrap().mappings;
     let with_table = |(number, mapping): (usize, &maps::Mapping)| {
         let (svma, table) = table(mapping).unzip();
         let (begin, end) = (mapping.begin.0, mapping.end.0);
@@ -187,7 +187,7 @@ fn mappings() -> Vec<(Mapping, Option<UnwindTable>)> {
 fn stack_end() -> u64 {
     let local = 0u8;
     let here = std::hint::black_box(&raw const local) as u64;
-    let all = maps::read(std::process::id(), Keep::All).unwrap().mappings;
+    let all = maps::read(std::process::id(), LineFilter::All).unwrap().mappings;
     all.iter().find(|mapping| (mapping.begin.0..mapping.end.0).contains(&here)).unwrap().end.0
 }
 

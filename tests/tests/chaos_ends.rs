@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 
 use cli_support::recording::{Ended, Recording, wait_for};
 use cli_support::{Busy, can_capture, expect_code, sample_count, signal, workers_of};
-use deepctx_profile::ledger::When;
+use deepctx_profile::ledger::CheckTime;
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
 
 /// Numbers of the programs and links that a process holds, as the kernel calls them (`/proc/PID/fdinfo`).
@@ -114,7 +114,7 @@ fn goes_on_after_both(what: &str, happens: impl Fn(&Recording)) {
     let Ended { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
-    profile.ledger.check(When::Finished).unwrap();
+    profile.ledger.check(CheckTime::Finished).unwrap();
     assert!(target.0.try_wait().unwrap().is_none(), "the program lives: {said}");
 }
 

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use cli_support::recording::{self, Recording};
 use cli_support::{Busy, can_capture, lives, program_under, run, sample_count, stderr};
-use deepctx_profile::ledger::When;
+use deepctx_profile::ledger::CheckTime;
 
 /// Records a spinning program, which must live through it, while one call goes wrong. The fault is in strace's words,
 /// such as `fsync:error=EIO:when=3`. Calls are counted in each thread: the main thread creates the profile, another one
@@ -46,7 +46,7 @@ struct Ended {
 
 impl Ended {
     /// Samples of the profile, of which the ledger must add up.
-    fn samples(&self, when: When) -> u64 {
+    fn samples(&self, when: CheckTime) -> u64 {
         let opened = deepctx_storage::open(&self.profile).unwrap();
         opened.profile.ledger.check(when).unwrap();
         opened.profile.ledger.received()
@@ -127,7 +127,7 @@ fn a_write_that_fails_once_is_made_good() {
             "{fault}: {}",
             ended.said
         );
-        assert!(ended.samples(When::Finished) > 500, "{fault}: {}", ended.said);
+        assert!(ended.samples(CheckTime::Finished) > 500, "{fault}: {}", ended.said);
         assert_eq!(ended.unlisted(), Vec::<String>::new(), "{fault}");
     }
 }
@@ -145,7 +145,7 @@ fn a_failing_disk_keeps_what_was_flushed() {
             "{fault}: {}",
             ended.said
         );
-        assert!(ended.samples(When::Running) > 0, "{fault}: {}", ended.said);
+        assert!(ended.samples(CheckTime::Running) > 0, "{fault}: {}", ended.said);
         assert_eq!(ended.left_over(), Vec::<String>::new(), "{fault}");
         let report = run(&["report", ended.profile.to_str().unwrap()]);
         assert!(stderr(&report).contains("did not end well"), "{fault}: {}", stderr(&report));

@@ -12,7 +12,7 @@ use cli_support::recording::{Ended, Recording, wait_for};
 use cli_support::{
     Busy, TICKS, can_capture, expect_code, program, program_under, run, sample_count, stderr, ticks,
 };
-use deepctx_profile::ledger::When;
+use deepctx_profile::ledger::CheckTime;
 
 /// Runs the program with a limit, as `ulimit` sets it.
 fn limited(limit: &str, arguments: &[&str]) -> Output {
@@ -126,7 +126,7 @@ fn a_profiler_that_stood_still_goes_on() {
     recording.signal("CONT");
     recording.wait_until(|file| sample_count(file) > before);
     let (_folder, file) = recording.end();
-    deepctx_storage::open(&file).unwrap().profile.ledger.check(When::Finished).unwrap();
+    deepctx_storage::open(&file).unwrap().profile.ledger.check(CheckTime::Finished).unwrap();
     assert!(busy.lives());
 }
 

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use cli_support::recording::wait_for;
 use cli_support::{Busy, can_capture, expect_code, program, signal};
-use deepctx_profile::ledger::{Stage, When};
+use deepctx_profile::ledger::{CheckTime, Stage};
 use deepctx_profile::metric::Metric;
-use deepctx_profile::profile::{Kept, Profile};
+use deepctx_profile::profile::{KeptWindow, Profile};
 
 /// A recorder under way; killed when dropped.
 struct Recorder(Child);
@@ -66,7 +66,7 @@ fn is_written(path: &Path) -> bool {
     path.exists() && deepctx_storage::open(path).is_ok_and(|opened| opened.is_complete())
 }
 
-fn kept(profile: &Profile) -> Kept {
+fn kept(profile: &Profile) -> KeptWindow {
     profile.meta.kept.clone().unwrap()
 }
 
@@ -100,7 +100,7 @@ fn signals_write_windows_and_the_target_goes_on() {
     let at_end = written(&path(&format!("run-{}.dctx", number + 1)));
     for (profile, because) in [(&first, "signal"), (&last, "signal"), (&at_end, "end")] {
         assert_eq!(kept(profile).because, because);
-        assert_eq!(profile.ledger.check(When::Finished), Ok(()), "{:?}", profile.ledger);
+        assert_eq!(profile.ledger.check(CheckTime::Finished), Ok(()), "{:?}", profile.ledger);
         assert_eq!(profile.ledger.stage(Stage::Attribute).kept, samples(profile));
         let (name, value) = profile.meta.options.iter().find(|(name, _)| name == "keep").unwrap();
         assert_eq!((name.as_str(), value.as_str()), ("keep", "1s"));
@@ -125,10 +125,10 @@ fn a_capture_shorter_than_what_is_kept_is_whole() {
     let record = [&record[..], &["-o", named]].concat();
     expect_code(0, &record);
     let profile = written(&output);
-    let Kept { before, before_records, because } = kept(&profile);
+    let KeptWindow { before, before_records, because } = kept(&profile);
     assert_eq!((before.0, before_records, because.as_str()), (0, 0, "end"));
     assert!(samples(&profile) > 0);
-    assert_eq!(profile.ledger.check(When::Finished), Ok(()));
+    assert_eq!(profile.ledger.check(CheckTime::Finished), Ok(()));
     // Nothing is written over.
     assert!(expect_code(2, &record).contains("already exists"));
 }
@@ -221,7 +221,7 @@ fn a_hang_is_written_once_and_recording_goes_on() {
     });
     let profile = written(&hang);
     assert_eq!(kept(&profile).because, "hang");
-    assert_eq!(profile.ledger.check(When::Finished), Ok(()));
+    assert_eq!(profile.ledger.check(CheckTime::Finished), Ok(()));
     let steps = profile.tree.total(Metric::StepTime).count;
     assert!(steps >= 3, "{steps}");
     // It waits for input, and the wait is there although it has not ended.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use deepctx_profile::snapshot::{Snapshot, Snapshots, SourcePlace, SourceText};
 use deepctx_profile::view::{Part, Request};
-use deepctx_tui::{Options, Palette, RenderOptions, Signs, Tab, render_once, run, term};
+use deepctx_tui::{Charset, Options, Palette, RenderOptions, Tab, render_once, run, term};
 
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;
@@ -15,11 +15,11 @@ mod synthetic;
 use synthetic::{Training, request, text};
 
 /// Makes the snapshots, one at each request.
-struct Growing {
+struct GrowingSource {
     training: Training,
 }
 
-impl Snapshots for Growing {
+impl Snapshots for GrowingSource {
     fn latest(&mut self, request: &Request) -> Option<Arc<Snapshot>> {
         self.training.go_on(1);
         Some(Arc::new(self.training.snapshot(request)))
@@ -60,7 +60,7 @@ fn main() -> io::Result<()> {
                 request,
                 text: Some(text()),
                 palette,
-                signs: Signs::Unicode,
+                signs: Charset::Unicode,
             };
             println!("{}", render_once(&snapshot, &still));
         }
@@ -68,7 +68,7 @@ fn main() -> io::Result<()> {
     }
     let options = Options { request: request(), can_save: true, ..Options::default() };
     let (guard, mut screen) = term::Guard::take()?;
-    let outcome = run(&mut screen, &mut Growing { training: Training::new() }, &options);
+    let outcome = run(&mut screen, &mut GrowingSource { training: Training::new() }, &options);
     drop(guard);
     println!("{:?}", outcome?);
     Ok(())

@@ -7,7 +7,7 @@
 //! of a binomial proportion; two shares differ when they are more than two standard errors of their difference apart,
 //! which chance does to one box in twenty.
 
-use deepctx_profile::snapshot::Since;
+use deepctx_profile::snapshot::Baseline;
 
 use crate::theme::Trend;
 
@@ -26,7 +26,7 @@ pub(crate) struct Change {
 }
 
 /// Compares a value with what it was before the mark; `whole` is the sum of all values since.
-pub(crate) fn change(now: u64, before: u64, whole: u64, since: &Since) -> Change {
+pub(crate) fn change(now: u64, before: u64, whole: u64, since: &Baseline) -> Change {
     let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { (part as f64 / whole as f64).min(1.0) };
     let (new, old) = (share(now, whole), share(before, since.before));
     let difference = new - old;
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn changes_within_two_standard_errors_are_none() {
         let check = |now, before, count_since, count_before, expected: &str| {
-            let since = Since { at: Nanos(0), before: 1000, count_before, count_since };
+            let since = Baseline { at: Nanos(0), before: 1000, count_before, count_since };
             assert_eq!(change(now, before, 1000, &since).text(), expected, "{now} after {before}");
         };
         check(500, 100, 1000, 1000, "▲40.0");
@@ -82,7 +82,10 @@ mod tests {
 
     #[test]
     fn empty_spans_have_no_change() {
-        assert_eq!(change(0, 0, 0, &Since::default()).text(), "=");
-        assert_eq!(change(u64::MAX, u64::MAX, 1, &Since { count_since: 1, ..Since::default() }).text(), "=");
+        assert_eq!(change(0, 0, 0, &Baseline::default()).text(), "=");
+        assert_eq!(
+            change(u64::MAX, u64::MAX, 1, &Baseline { count_since: 1, ..Baseline::default() }).text(),
+            "="
+        );
     }
 }

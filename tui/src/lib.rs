@@ -48,5 +48,5 @@ pub use model::{Model, Setup};
 pub use render::{RenderOptions, render_once};
 pub use run::{Options, Outcome, message, run};
 pub use tab::Tab;
-pub use theme::{Palette, Signs, Theme};
+pub use theme::{Charset, Palette, Theme};
 pub use view::draw;

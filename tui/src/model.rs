@@ -9,8 +9,8 @@ use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::request::{Part, Request};
 use deepctx_profile::selection::View;
 use deepctx_profile::snapshot::{
-    Extra, FlameNode, FlameTree, LineRow, MetricTotal, Overview, Snapshot, SourceLines, SourcePlace,
-    SourceText, Table, TableRow, Timeline,
+    FlameNode, FlameTree, LineRow, MetricTotal, Overview, Snapshot, SourceLines, SourcePlace, SourceText,
+    TabData, Table, TableRow, Timeline,
 };
 use deepctx_profile::trace::EventLanes;
 use ratatui::layout::Rect;
@@ -18,7 +18,7 @@ use ratatui::layout::Rect;
 use crate::keys::Scope;
 use crate::layout::areas::Areas;
 use crate::layout::boxes::{self, FlameLayout};
-use crate::layout::fold::{Folded, Growth};
+use crate::layout::fold::{Folded, Orientation};
 use crate::layout::table::Columns;
 use crate::state::events::EventsState;
 use crate::state::graph::GraphState;
@@ -296,7 +296,7 @@ impl Model {
             search.is_some_and(|search| search.matches(&node.label))
                 || self.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind))
         };
-        let growth = if self.tab == Tab::Callers { Growth::BottomUp } else { Growth::TopDown };
+        let growth = if self.tab == Tab::Callers { Orientation::BottomUp } else { Orientation::TopDown };
         self.folded =
             if self.folds { Folded::of(self.tree(), growth, keep) } else { Folded::nothing(self.tree()) };
     }
@@ -307,21 +307,21 @@ impl Model {
 
     pub(crate) fn callers_tree(&self) -> &FlameTree {
         match self.parts.callers.as_ref().map(|snapshot| &snapshot.extra) {
-            Some(Extra::Callers(tree)) => tree,
+            Some(TabData::Callers(tree)) => tree,
             _ => &NO_TREE,
         }
     }
 
     pub(crate) fn overview_data(&self) -> Option<&Overview> {
         match self.parts.overview.as_ref().map(|snapshot| &snapshot.extra) {
-            Some(Extra::Overview(overview)) => Some(overview),
+            Some(TabData::Overview(overview)) => Some(overview),
             _ => None,
         }
     }
 
     pub(crate) fn table_data(&self) -> Option<&Table> {
         match self.parts.table.as_ref().map(|snapshot| &snapshot.extra) {
-            Some(Extra::Table(table)) => Some(table),
+            Some(TabData::Table(table)) => Some(table),
             _ => None,
         }
     }
@@ -332,7 +332,7 @@ impl Model {
 
     pub(crate) fn timeline_data(&self) -> Option<&Timeline> {
         match self.parts.timeline.as_ref().map(|snapshot| &snapshot.extra) {
-            Some(Extra::Timeline(timeline)) => Some(timeline),
+            Some(TabData::Timeline(timeline)) => Some(timeline),
             _ => None,
         }
     }
@@ -340,14 +340,14 @@ impl Model {
     /// The lanes of a trace, where the source has one.
     pub(crate) fn events_data(&self) -> Option<&EventLanes> {
         match self.parts.timeline.as_ref().map(|snapshot| &snapshot.extra) {
-            Some(Extra::Events(lanes)) => Some(&lanes.0),
+            Some(TabData::Events(lanes)) => Some(&lanes.0),
             _ => None,
         }
     }
 
     pub(crate) fn source_data(&self) -> Option<&SourceLines> {
         match self.parts.source.as_ref().map(|snapshot| &snapshot.extra) {
-            Some(Extra::Source(lines)) => Some(lines),
+            Some(TabData::Source(lines)) => Some(lines),
             _ => None,
         }
     }

@@ -16,7 +16,7 @@ use crate::app::update;
 use crate::message::Message;
 use crate::model::{Model, Setup};
 use crate::tab::Tab;
-use crate::theme::{Palette, Signs, Theme};
+use crate::theme::{Charset, Palette, Theme};
 use crate::view;
 
 /// What [`render_once`] shows.
@@ -35,7 +35,7 @@ pub struct RenderOptions {
     /// `Plain` gives text without any escape sequence.
     pub palette: Palette,
     /// Which characters it may have.
-    pub signs: Signs,
+    pub signs: Charset,
 }
 
 impl Default for RenderOptions {
@@ -48,7 +48,7 @@ impl Default for RenderOptions {
             request,
             text: None,
             palette: Palette::Plain,
-            signs: Signs::Unicode,
+            signs: Charset::Unicode,
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::message::{Effects, Message};
 use crate::model::{Model, Setup};
 use crate::tab::Tab;
 use crate::term::{self, Keyboard, Screen};
-use crate::theme::{Palette, Signs, Theme};
+use crate::theme::{Charset, Palette, Theme};
 use crate::view;
 
 /// Events handled before the next drawing: a held key or a pasted text must not starve the screen.
@@ -45,7 +45,7 @@ pub struct Options {
     /// Colours.
     pub palette: Palette,
     /// Characters.
-    pub signs: Signs,
+    pub signs: Charset,
     /// Poll interval of the source while it is live.
     pub refresh: Duration,
     /// Whether quitting prompts to save the profile.
@@ -64,7 +64,7 @@ impl Default for Options {
             request: Request::of(Metric::CpuTime),
             tab: Tab::default(),
             palette: Palette::detect(|name| std::env::var(name).ok()),
-            signs: Signs::detect(|name| std::env::var(name).ok()),
+            signs: Charset::detect(|name| std::env::var(name).ok()),
             refresh: Duration::from_millis(250),
             can_save: false,
             save_kept: None,

@@ -45,7 +45,7 @@ impl Palette {
 
 /// Which characters a terminal shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Signs {
+pub enum Charset {
     /// All of Unicode.
     #[default]
     Unicode,
@@ -53,7 +53,7 @@ pub enum Signs {
     Ascii,
 }
 
-impl Signs {
+impl Charset {
     /// Detects the signs from the environment, as the C library finds its locale: `LC_ALL`, `LC_CTYPE`, `LANG`. The
     /// kernel's console (`TERM=linux`) has no glyphs for parts of blocks.
     pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
@@ -114,8 +114,8 @@ impl Theme {
 
     /// The theme with another set of signs.
     #[must_use]
-    pub fn with(self, signs: Signs) -> Self {
-        Self { ascii: signs == Signs::Ascii, ..self }
+    pub fn with(self, signs: Charset) -> Self {
+        Self { ascii: signs == Charset::Ascii, ..self }
     }
 
     /// Whether only ASCII may be drawn.
@@ -446,18 +446,18 @@ mod tests {
 
     #[test]
     fn the_locale_decides_on_signs() {
-        let check = |variables: &[(&str, &str)], expected: Signs| {
+        let check = |variables: &[(&str, &str)], expected: Charset| {
             let variable = |name: &str| {
                 variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
             };
-            assert_eq!(Signs::detect(variable), expected, "{variables:?}");
+            assert_eq!(Charset::detect(variable), expected, "{variables:?}");
         };
-        check(&[("LANG", "en_US.UTF-8")], Signs::Unicode);
-        check(&[("LANG", "C.utf8"), ("TERM", "xterm")], Signs::Unicode);
-        check(&[("LANG", "en_US.UTF-8"), ("LC_ALL", "C")], Signs::Ascii);
-        check(&[("LC_ALL", ""), ("LC_CTYPE", "C.UTF-8"), ("LANG", "C")], Signs::Unicode);
-        check(&[("LANG", "en_US.UTF-8"), ("TERM", "linux")], Signs::Ascii);
-        check(&[], Signs::Ascii);
+        check(&[("LANG", "en_US.UTF-8")], Charset::Unicode);
+        check(&[("LANG", "C.utf8"), ("TERM", "xterm")], Charset::Unicode);
+        check(&[("LANG", "en_US.UTF-8"), ("LC_ALL", "C")], Charset::Ascii);
+        check(&[("LC_ALL", ""), ("LC_CTYPE", "C.UTF-8"), ("LANG", "C")], Charset::Unicode);
+        check(&[("LANG", "en_US.UTF-8"), ("TERM", "linux")], Charset::Ascii);
+        check(&[], Charset::Ascii);
     }
 
     #[test]

@@ -10,15 +10,15 @@ use deepctx_profile::conclusions::{
 };
 use deepctx_profile::metric::Metric;
 use deepctx_profile::snapshot::{
-    Column, Extra, FlameNode, FlameTree, FrameKind, Header, Held, Lane, LineRow, LossRow, MetricTotal,
-    NoText, Overhead, Overview, Since, Snapshot, SourceLines, SourcePlace, SourceText, StageRow, Table,
-    TableRow, Timeline, Unit,
+    Baseline, Column, FlameNode, FlameTree, FrameKind, Header, Lane, LineRow, LossRow, MemoryUse,
+    MetricTotal, NoText, Overhead, Overview, Snapshot, SourceLines, SourcePlace, SourceText, StageRow,
+    TabData, Table, TableRow, Timeline, Unit,
 };
 use deepctx_profile::units::{Bytes, Nanos};
 use deepctx_profile::view::{Part, Request};
 use deepctx_tui::keys::{Action, BINDINGS};
 use deepctx_tui::{
-    Effects, Message, Model, Palette, RenderOptions, Setup, Signs, Tab, Theme, draw, render_once, update,
+    Charset, Effects, Message, Model, Palette, RenderOptions, Setup, Tab, Theme, draw, render_once, update,
 };
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
@@ -162,7 +162,7 @@ fn conclusions() -> impl Strategy<Value = Conclusions> {
     )
 }
 
-fn extra() -> impl Strategy<Value = Extra> {
+fn extra() -> impl Strategy<Value = TabData> {
     let row = table_row();
     let conclusions = prop::option::of(conclusions().prop_map(Arc::new));
     let rows = || prop::collection::vec(table_row(), 0..5);
@@ -198,12 +198,12 @@ fn extra() -> impl Strategy<Value = Extra> {
                 SourceLines { file: file.into(), lines, without_line }
             });
     prop_oneof![
-        1 => Just(Extra::None),
-        3 => overview.prop_map(Extra::Overview),
-        2 => tree().prop_map(Extra::Callers),
-        2 => table.prop_map(Extra::Table),
-        2 => timeline.prop_map(Extra::Timeline),
-        2 => lines.prop_map(Extra::Source),
+        1 => Just(TabData::None),
+        3 => overview.prop_map(TabData::Overview),
+        2 => tree().prop_map(TabData::Callers),
+        2 => table.prop_map(TabData::Table),
+        2 => timeline.prop_map(TabData::Timeline),
+        2 => lines.prop_map(TabData::Source),
     ]
 }
 
@@ -218,7 +218,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
             samples,
             lost,
             overhead: Some(Overhead { cpu_share: own, memory: Bytes(own_memory_bytes) }),
-            memory: vec![Held { by: "unwind rows", bytes: own_memory_bytes }],
+            memory: vec![MemoryUse { by: "unwind rows", bytes: own_memory_bytes }],
             samples_per_second: rate,
             complete_share: Some(share),
             unit: Unit::Bytes,
@@ -226,7 +226,7 @@ fn snapshot() -> impl Strategy<Value = Snapshot> {
         },
     );
     let since = prop::option::of((value(), value(), value(), value()).prop_map(
-        |(at_ns, before, count_before, count_since)| Since {
+        |(at_ns, before, count_before, count_since)| Baseline {
             at: Nanos(at_ns),
             before,
             count_before,
@@ -287,7 +287,7 @@ proptest! {
         let mut size = (80, 24);
         let mut shown = Arc::new(first);
         let mut callers = match &shown.extra {
-            Extra::Callers(tree) => tree.clone(),
+            TabData::Callers(tree) => tree.clone(),
             _ => FlameTree::default(),
         };
         update(&mut model, Message::Snapshot(Arc::clone(&shown)));
@@ -303,7 +303,7 @@ proptest! {
             if let Some(snapshot) = arrived && accepted {
                 prop_assert!(matches!(effects, Effects::Redraw | Effects::Fetch));
                 shown = snapshot;
-                if let Extra::Callers(tree) = &shown.extra {
+                if let TabData::Callers(tree) = &shown.extra {
                     callers = tree.clone();
                 }
             }
@@ -329,13 +329,13 @@ proptest! {
         height in 0u16..50,
     ) {
         let mut request = Request::of(Metric::CpuTime);
-        if let Extra::Source(lines) = &snapshot.extra {
+        if let TabData::Source(lines) = &snapshot.extra {
             request.part = Part::Source(Arc::clone(&lines.file));
         }
         for tab in Tab::ALL {
             for palette in [Palette::Plain, Palette::True] {
                 let (request, text) = (request.clone(), Some(Arc::clone(&text)));
-                let text = render_once(&snapshot, &RenderOptions { width, height, tab, request, text, palette, signs: Signs::Unicode });
+                let text = render_once(&snapshot, &RenderOptions { width, height, tab, request, text, palette, signs: Charset::Unicode });
                 prop_assert!(text.lines().count() <= usize::from(height));
             }
         }

@@ -10,10 +10,10 @@ mod synthetic;
 use std::sync::Arc;
 
 use crossterm::event::{MouseButton, MouseEventKind};
-use deepctx_profile::snapshot::{Extra, Header, SharedLanes, Snapshot};
+use deepctx_profile::snapshot::{Header, SharedLanes, Snapshot, TabData};
 use deepctx_profile::trace::{EventLanes, Job, text};
 use deepctx_profile::units::Nanos;
-use deepctx_tui::{RenderOptions, Signs, Tab, render_once};
+use deepctx_tui::{Charset, RenderOptions, Tab, render_once};
 use expect_test::expect_file;
 
 use program::Program;
@@ -30,7 +30,7 @@ fn training() -> Snapshot {
         metric: "gpu-time",
         ..Header::default()
     };
-    Snapshot { header, extra: Extra::Events(SharedLanes(Arc::new(lanes))), ..Snapshot::default() }
+    Snapshot { header, extra: TabData::Events(SharedLanes(Arc::new(lanes))), ..Snapshot::default() }
 }
 
 fn step(step: u64) -> Vec<String> {
@@ -84,7 +84,7 @@ fn ascii_draws_the_same_lanes() {
         width: 80,
         height: 14,
         tab: Tab::Timeline,
-        signs: Signs::Ascii,
+        signs: Charset::Ascii,
         ..RenderOptions::default()
     };
     let text = render_once(&training(), &options);

@@ -13,7 +13,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind, Header, Snapshot};
 use deepctx_profile::units::Nanos;
 use deepctx_profile::view::{Part, Request, Resolution, Viewer};
-use deepctx_tui::{Effects, Model, RenderOptions, Setup, Signs, Tab, render_once};
+use deepctx_tui::{Charset, Effects, Model, RenderOptions, Setup, Tab, render_once};
 use expect_test::expect_file;
 
 use program::Program;
@@ -219,7 +219,7 @@ fn a_terminal_without_unicode_gets_ascii() {
             Tab::Timeline => Part::Timeline,
         };
         let request = Request { part, ..request() };
-        let still = RenderOptions { signs: Signs::Ascii, tab, request, ..RenderOptions::default() };
+        let still = RenderOptions { signs: Charset::Ascii, tab, request, ..RenderOptions::default() };
         let text = render_once(&training.snapshot(&still.request), &still);
         assert!(text.is_ascii() && text.lines().count() > 3, "{text}");
     }

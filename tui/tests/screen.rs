@@ -11,9 +11,11 @@ use std::sync::Arc;
 
 use crossterm::event::{Event, MouseButton, MouseEventKind};
 use deepctx_profile::conclusions::{Conclusions, FindingRow};
-use deepctx_profile::snapshot::{Extra, FlameNode, FlameTree, FrameKind, NoText, Snapshot, SourceText};
+use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind, NoText, Snapshot, SourceText, TabData};
 use deepctx_profile::view::{Part, Request, View};
-use deepctx_tui::{Effects, Message, Model, Palette, RenderOptions, Setup, Signs, Tab, render_once, update};
+use deepctx_tui::{
+    Charset, Effects, Message, Model, Palette, RenderOptions, Setup, Tab, render_once, update,
+};
 use expect_test::expect_file;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -215,7 +217,7 @@ fn still(tab: Tab) -> RenderOptions {
         request,
         text: Some(synthetic::text()),
         palette: Palette::Plain,
-        signs: Signs::Unicode,
+        signs: Charset::Unicode,
     }
 }
 
@@ -473,19 +475,19 @@ fn names_cannot_speak_to_the_terminal() {
         snapshot.header.notice = Some("\x1b[5mblink".to_owned());
         snapshot.losses[0].sentence = "\x1b[5mblink\r\n".to_owned();
         match &mut snapshot.extra {
-            Extra::None | Extra::Events(_) => {}
-            Extra::Overview(overview) => {
+            TabData::None | TabData::Events(_) => {}
+            TabData::Overview(overview) => {
                 overview.functions.iter_mut().for_each(|row| row.label = evil.to_owned());
                 let finding = FindingRow { title: evil.to_owned(), ..FindingRow::default() };
                 let conclusions = Conclusions { findings: vec![finding], ..Conclusions::default() };
                 overview.conclusions = Some(Arc::new(conclusions));
             }
-            Extra::Callers(tree) => tree.nodes.iter_mut().for_each(|node| node.label = evil.to_owned()),
-            Extra::Table(table) => table.rows.iter_mut().for_each(|row| row.detail = evil.to_owned()),
-            Extra::Timeline(timeline) => {
+            TabData::Callers(tree) => tree.nodes.iter_mut().for_each(|node| node.label = evil.to_owned()),
+            TabData::Table(table) => table.rows.iter_mut().for_each(|row| row.detail = evil.to_owned()),
+            TabData::Timeline(timeline) => {
                 timeline.lanes.iter_mut().for_each(|lane| lane.label = evil.to_owned())
             }
-            Extra::Source(lines) => {
+            TabData::Source(lines) => {
                 lines.file = evil.into();
                 still.request.part = Part::Source(evil.into());
             }

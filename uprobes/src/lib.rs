@@ -41,6 +41,6 @@ pub use catalogue::user::{UserRow, UserRowError};
 pub use locate::instruction::Kernel;
 pub use locate::libraries::Library;
 pub use locate::reason::NoProbe;
-pub use locate::site::{Missing, Site};
+pub use locate::site::{MissingProbe, Site};
 pub use plan::{Contents, Layers, PlannedFile, Planner, ProbeRequest};
 pub use row::{Name, ReturnProbe, Row, Version};

@@ -5,7 +5,7 @@
 
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::process::Process;
-use deepctx_common::python::{Called, EVAL_RANGES, NO_PYTHON, PythonLayout, entry_rule};
+use deepctx_common::python::{CalledFunction, EVAL_RANGES, NO_PYTHON, PythonLayout, entry_rule};
 use deepctx_common::record::{USER_WORDS_MAX, word};
 use deepctx_common::unwind::{Executable, Mapping, Rule, executable_flag};
 
@@ -96,7 +96,7 @@ pub struct Walk {
     /// Layout of the interpreter.
     pub layout: PythonLayout,
     /// The function whose calls tell what they are made on; set before the walk begins.
-    pub called: Called,
+    pub called: CalledFunction,
     /// Buffers for reading interpreter structures.
     pub buffers: Buffers,
     /// Thread pointer (fsbase) of the thread.

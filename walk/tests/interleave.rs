@@ -5,7 +5,7 @@
 mod world;
 
 use deepctx_common::end::{PythonEnd, WalkEnd};
-use deepctx_common::python::{Called, entry_rule};
+use deepctx_common::python::{CalledFunction, entry_rule};
 use deepctx_common::record::USER_WORDS_MAX;
 use deepctx_common::unwind::{Rule, executable_flag, rule_kind};
 use proptest::prelude::*;
@@ -56,7 +56,7 @@ fn called_object_is_recorded_for_requested_functions() {
     made.memory.insert(0x9100 + 8, 0x8800);
     let plain = "!10 py:7000@6 py:7100@6 py:7200@6 110 f10 | complete complete";
     check("nobody asks", &made, true, plain);
-    made.called = Called { code: 0x7100, frame_locals: 80, object_type: 8 };
+    made.called = CalledFunction { code: 0x7100, frame_locals: 80, object_type: 8 };
     let expected = "!10 py:7000@6 py:7100@6 on:9100/8800 py:7200@6 110 f10 | complete complete";
     check("without its tags", &made, true, expected);
     made.memory.remove(&(0x9100 + 8));
@@ -354,7 +354,7 @@ proptest! {
         made.flags = flags;
         made.resume = resume;
         made.entered = entered;
-        made.called = Called { code: frames.first().map_or(0, |frame| frame.0), frame_locals, object_type: 8 };
+        made.called = CalledFunction { code: frames.first().map_or(0, |frame| frame.0), frame_locals, object_type: 8 };
         let (words, ..) = walk(&made, pc, true);
         prop_assert!(words.len() <= USER_WORDS_MAX);
         // Every Python word, and every object, has its second half.

@@ -7,7 +7,7 @@ mod world;
 use std::cell::Cell;
 
 use deepctx_common::end::WalkEnd;
-use deepctx_common::python::{Called, entry_rule};
+use deepctx_common::python::{CalledFunction, entry_rule};
 use deepctx_common::unwind::Rule;
 use deepctx_walk::interleave::{Tables, Walk, phase};
 use deepctx_walk::memory::Memory;
@@ -17,12 +17,12 @@ use proptest::prelude::*;
 use world::*;
 
 /// A world of which a part was read ahead: what lies where `near` says, by address.
-struct Ahead<'a> {
+struct ReadAhead<'a> {
     world: &'a World,
     near: &'a [bool],
 }
 
-impl Memory for Ahead<'_> {
+impl Memory for ReadAhead<'_> {
     fn read_words(&self, address: u64, words: &mut [u64]) -> bool {
         self.world.read_words(address, words)
     }
@@ -32,7 +32,7 @@ impl Memory for Ahead<'_> {
     }
 }
 
-impl Tables for Ahead<'_> {
+impl Tables for ReadAhead<'_> {
     fn find_mapping(&self, walk: &mut Walk, pc: u64) -> Result<(), WalkEnd> {
         self.world.find_mapping(walk, pc)
     }
@@ -48,7 +48,7 @@ impl Tables for Ahead<'_> {
 
 /// Both walks are equal; gives how many steps were quick.
 fn quick_steps(world: &World, pc: u64, short: u32, near: &[bool], most: u32) -> u32 {
-    let env = Ahead { world, near };
+    let env = ReadAhead { world, near };
     let taken = Cell::new(0);
     let with = walk_in(&env, world, pc, true, short, |walk, words| {
         if walk.phase == phase::NATIVE {
@@ -109,7 +109,7 @@ proptest! {
         if owners {
             made.layout.frame_owner = 70;
         }
-        made.called = Called { code: called, frame_locals: 80, object_type: 8 };
+        made.called = CalledFunction { code: called, frame_locals: 80, object_type: 8 };
         if let Some(at) = unreadable {
             made.memory.remove(&(at & !7));
         }

@@ -222,9 +222,9 @@ fn a_step_that_cannot_be_made_says_why() {
 }
 
 /// A stack that is read ahead as a whole.
-struct AtHand<'s>(Slice<'s>);
+struct StackWords<'s>(Slice<'s>);
 
-impl Memory for AtHand<'_> {
+impl Memory for StackWords<'_> {
     fn read_words(&self, address: u64, words: &mut [u64]) -> bool {
         self.0.read_words(address, words)
     }
@@ -245,7 +245,7 @@ proptest! {
         known in (0u32..2, 0u32..2, 0u32..2),
     ) {
         let bytes: Vec<u8> = stack.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let memory = AtHand(Slice { begin: STACK, bytes: &bytes });
+        let memory = StackWords(Slice { begin: STACK, bytes: &bytes });
         let rule = Rule {
             cfa: kinds.0,
             fp: kinds.1,

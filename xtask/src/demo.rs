@@ -3,7 +3,7 @@
 //! Owns: the order of steps. Because: the first five minutes decide whether somebody uses a profiler. Does not:
 //! do anything that the printed commands would not do as well.
 
-use crate::workloads::{Device, Running, training};
+use crate::workloads::{Device, RunningProgram, training};
 use crate::{bench, sh};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -41,7 +41,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// The live view, until the user leaves it.
-fn live(program: &Path, workload: &Running) -> Result<()> {
+fn live(program: &Path, workload: &RunningProgram) -> Result<()> {
     sh::step(
         "attach and show where its time goes (q leaves)",
         "attaching to a running process is the main job",
@@ -54,7 +54,7 @@ fn live(program: &Path, workload: &Running) -> Result<()> {
 }
 
 /// A short recording, its hottest contexts, and both exports.
-fn print(program: &Path, workload: &Running, seconds: u32) -> Result<()> {
+fn print(program: &Path, workload: &RunningProgram, seconds: u32) -> Result<()> {
     sh::step(&format!("attach and record for {seconds} s"), "there is no terminal for the live view");
     let profile = sh::target_dir().join("demo.dctx");
     let (pid, time) = (workload.pid().to_string(), format!("{seconds}s"));

@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// What one run came to.
-struct Found {
+struct FuzzRun {
     ok: bool,
     summary: String,
 }
@@ -87,7 +87,7 @@ fn folder() -> PathBuf {
     sh::root().join("tests/fuzz")
 }
 
-fn fuzz(target: &str, options: &Options) -> Result<Found> {
+fn fuzz(target: &str, options: &Options) -> Result<FuzzRun> {
     // What was found interesting lasts longer than the build folder's other contents are worth.
     let corpus = sh::target_dir().join("fuzz-corpus").join(target);
     let corpus = if corpus.is_absolute() { corpus } else { sh::root().join(corpus) };
@@ -132,9 +132,9 @@ fn fuzz(target: &str, options: &Options) -> Result<Found> {
     let summary =
         format!("{} inputs, peak {} MiB", figure("number_of_executed_units"), figure("peak_rss_mb"));
     if said.status.success() {
-        return Ok(Found { ok: true, summary });
+        return Ok(FuzzRun { ok: true, summary });
     }
     let last: Vec<&str> = text.lines().rev().take(40).collect();
     let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
-    Ok(Found { ok: false, summary: format!("{summary}\n{last}") })
+    Ok(FuzzRun { ok: false, summary: format!("{summary}\n{last}") })
 }

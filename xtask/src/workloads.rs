@@ -26,7 +26,7 @@ pub(crate) struct Workload {
 }
 
 /// A program that runs; it is ended when this value goes.
-pub(crate) struct Running {
+pub(crate) struct RunningProgram {
     child: Child,
     ticks: Receiver<Tick>,
     seen: VecDeque<Tick>,
@@ -383,7 +383,7 @@ fn venv_in(folder: &Path, packages: &[&str]) -> Result<PathBuf> {
 
 impl Workload {
     /// Starts the program and waits until it says `ready`.
-    pub(crate) fn start(mut self) -> Result<Running> {
+    pub(crate) fn start(mut self) -> Result<RunningProgram> {
         let mut child = self
             .command
             .stdin(Stdio::null())
@@ -402,7 +402,7 @@ impl Workload {
                 }
             }
         });
-        let running = Running { child, ticks, seen: VecDeque::new() };
+        let running = RunningProgram { child, ticks, seen: VecDeque::new() };
         match ready.recv_timeout(READY_TIMEOUT) {
             Ok(()) => Ok(running),
             Err(RecvTimeoutError::Timeout) => bail!("{} did not get ready in {READY_TIMEOUT:?}", self.name),
@@ -411,7 +411,7 @@ impl Workload {
     }
 }
 
-impl Running {
+impl RunningProgram {
     /// Process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
@@ -435,7 +435,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // It may have ended by itself, which is just as well.
         let _ = self.child.kill();

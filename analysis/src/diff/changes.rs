@@ -25,7 +25,7 @@ pub struct Changes {
     /// How much the total changed.
     pub total: TotalChange,
     /// How much of each side lies in contexts that both have.
-    pub matched: Matched,
+    pub matched: MatchedValues,
     /// Options of the captures that differ and change what is shown here.
     pub options: Vec<OptionChange>,
     /// Functions, largest change first.
@@ -45,7 +45,7 @@ pub struct SideTotal {
 
 /// Values in contexts that both profiles have; `None` where there are no values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Matched {
+pub struct MatchedValues {
     /// Share of the profile that was compared with, 0..=1.
     pub before: Option<f64>,
     /// Share of the profile that was compared.

@@ -21,7 +21,7 @@ pub enum GrowthLimit {
 
 /// Something that grew by more than a limit, and by more than chance explains.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Grown {
+pub struct Regression {
     /// The function; `None` for the whole total.
     pub function: Option<String>,
     /// By how much.
@@ -93,11 +93,11 @@ impl Comparison {
     }
 
     /// What grew by more than a limit, and by more than chance explains; the largest first.
-    pub fn beyond(&self, limit: GrowthLimit) -> Vec<Grown> {
+    pub fn beyond(&self, limit: GrowthLimit) -> Vec<Regression> {
         match limit {
             GrowthLimit::Function(most) => {
                 let grown = self.functions().into_iter().filter(|row| row.significant && row.change > most);
-                let grown = grown.map(|row| Grown {
+                let grown = grown.map(|row| Regression {
                     function: Some(row.frames.join(";")),
                     change: row.change,
                     bound: row.bound,
@@ -107,13 +107,13 @@ impl Comparison {
             GrowthLimit::Total(most) => {
                 let TotalChange { change, bound } = self.total_change();
                 let grown = change.filter(|change| *change > most && *change > bound);
-                grown.map(|change| Grown { function: None, change, bound }).into_iter().collect()
+                grown.map(|change| Regression { function: None, change, bound }).into_iter().collect()
             }
         }
     }
 }
 
-impl fmt::Display for Grown {
+impl fmt::Display for Regression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (change, bound) = (self.change * 100.0, self.bound * 100.0);
         match &self.function {

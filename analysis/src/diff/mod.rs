@@ -29,8 +29,8 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::view::Selection;
 use rustc_hash::FxHashMap;
 
-pub use changes::{Change, ChangeTable, Changes, Matched, Side, SideTotal};
-pub use growth::{BadLimit, Grown, GrowthLimit, TotalChange};
+pub use changes::{Change, ChangeTable, Changes, MatchedValues, Side, SideTotal};
+pub use growth::{BadLimit, GrowthLimit, Regression, TotalChange};
 use names::Names;
 pub use options::{Effect, OptionChange};
 
@@ -131,7 +131,7 @@ impl Comparison {
     }
 
     /// How much of each side lies in contexts that the other side has, too.
-    pub fn matched(&self) -> Matched {
+    pub fn matched(&self) -> MatchedValues {
         // A context is there if it or one below it has values. Parents stand before their children.
         let mut there: Vec<[bool; 2]> =
             self.nodes.iter().map(|node| node.cells.map(|c| !c.is_empty())).collect();
@@ -150,7 +150,7 @@ impl Comparison {
             0 => None,
             total => Some(sums[side] as f64 / total as f64),
         };
-        Matched { before: share(0), after: share(1) }
+        MatchedValues { before: share(0), after: share(1) }
     }
 
     /// Every context with its values before and after, as the flame graph of a difference is drawn from.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use deepctx_profile::metric::Metric;
 
-use super::facts::{By, Facts};
+use super::facts::{Facts, PlaceKey};
 use super::rule::Outcome;
 use super::rules::{ShareCheck, no_host_time};
 use crate::query::Query;
@@ -44,7 +44,7 @@ impl OwnRule {
             of: None,
             places: None,
             is_in: &is_in,
-            by: By::Line,
+            by: PlaceKey::Line,
             title: &title,
             figure: "share of the paths",
             advice: &self.advice,

@@ -88,14 +88,14 @@ struct OperatorWork {
 
 /// Kernels by layer.
 #[derive(Debug, Default)]
-pub(super) struct ByKernel {
+pub(super) struct KernelsByLayer {
     sums: FxHashMap<Key, KernelSums>,
 }
 
-impl ByKernel {
+impl KernelsByLayer {
     /// Sums a profile up.
     pub(super) fn of(profile: &Profile, contexts: &ModelContexts) -> Self {
-        let mut found = ByKernel::default();
+        let mut found = KernelsByLayer::default();
         let works = operator_works(profile, contexts);
         // Of each operator with work: which kernels it launched, and how often.
         let mut launched: FxHashMap<u32, Vec<(Key, u64)>> = FxHashMap::default();

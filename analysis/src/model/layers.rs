@@ -69,7 +69,7 @@ pub struct Stage {
 
 /// Sums by layer, and of what is in none.
 #[derive(Debug, Default)]
-pub(super) struct ByLayer {
+pub(super) struct LayerSums {
     /// By number of the layer.
     pub(super) layers: Vec<Sums>,
     /// Operands by layer.
@@ -82,12 +82,15 @@ pub(super) struct ByLayer {
     pub(super) convolution_ns: u64,
 }
 
-impl ByLayer {
+impl LayerSums {
     /// Sums a profile up.
     pub(super) fn of(profile: &Profile, contexts: &ModelContexts, available: &AvailableFigures) -> Self {
         let count = contexts.layers.len();
-        let mut found =
-            ByLayer { layers: vec![Sums::default(); count], shapes: vec![None; count], ..ByLayer::default() };
+        let mut found = LayerSums {
+            layers: vec![Sums::default(); count],
+            shapes: vec![None; count],
+            ..LayerSums::default()
+        };
         let latency = if available.gpu { Some(Metric::GpuTime) } else { available.host };
         let mut metrics = vec![
             Metric::GpuTime,

@@ -30,8 +30,8 @@ use crate::{Subset, Table};
 
 use contexts::ModelContexts;
 use figures::AvailableFigures;
-use kernels::ByKernel;
-use layers::{ByLayer, stages, types};
+use kernels::KernelsByLayer;
+use layers::{LayerSums, stages, types};
 
 pub use contexts::LayerKind;
 pub use figures::Figures;
@@ -195,11 +195,11 @@ impl ModelTables {
         let steps = Steps::of(profile, elapsed);
         available.rates |= steps.are_all();
         let contexts = ModelContexts::of(profile);
-        let by_layer = ByLayer::of(profile, &contexts, &available);
+        let by_layer = LayerSums::of(profile, &contexts, &available);
         let whole = by_layer.total();
         let with_stack_percent =
             percent(whole.flops.saturating_sub(by_layer.flops_without_stack), whole.flops);
-        let kernels = ByKernel::of(profile, &contexts);
+        let kernels = KernelsByLayer::of(profile, &contexts);
         let totals = totals(profile, elapsed, &by_layer, &kernels, &available);
         let basis = basis(&available, &steps, &contexts, &kernels, with_stack_percent);
         // Figures by layer would be those of the operators that happened to get a stack.
@@ -294,8 +294,8 @@ impl Steps {
 fn totals(
     profile: &Profile,
     elapsed: Nanos,
-    by_layer: &ByLayer,
-    kernels: &ByKernel,
+    by_layer: &LayerSums,
+    kernels: &KernelsByLayer,
     available: &AvailableFigures,
 ) -> ModelTotals {
     let whole = by_layer.total();
@@ -327,7 +327,7 @@ fn basis(
     available: &AvailableFigures,
     steps: &Steps,
     contexts: &ModelContexts,
-    kernels: &ByKernel,
+    kernels: &KernelsByLayer,
     with_stack_percent: f64,
 ) -> Vec<FigureBasis> {
     let there = |figure, basis, because: String| FigureBasis {

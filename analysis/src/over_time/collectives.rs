@@ -142,7 +142,7 @@ struct Part {
 /// The parts of a communicator, by rank.
 type Communicators = BTreeMap<String, BTreeMap<u32, Vec<Part>>>;
 /// A communicator whose ranks agree, with the parts of each rank.
-type Matched = (String, Vec<(u32, Vec<Part>)>);
+type MatchedCommunicator = (String, Vec<(u32, Vec<Part>)>);
 
 pub(super) fn compute(job: &Job, steps: Steps) -> Matches {
     let mut found = Matches::default();
@@ -155,7 +155,7 @@ pub(super) fn compute(job: &Job, steps: Steps) -> Matches {
         let window = Window::new(of, steps);
         result.communicators_inferred |= collect(&window, &mut communicators);
     }
-    let mut matched: Vec<Matched> = Vec::new();
+    let mut matched: Vec<MatchedCommunicator> = Vec::new();
     for (communicator, parts) in communicators {
         match agree(job, &parts) {
             Ok(()) if parts.len() > 1 => matched.push((communicator, parts.into_iter().collect())),
@@ -233,7 +233,7 @@ fn agree(job: &Job, parts: &BTreeMap<u32, Vec<Part>>) -> Result<(), String> {
 }
 
 /// How far each rank's clock is ahead of the first one's, and how sure that is.
-fn offsets(job: &Job, matched: &[Matched]) -> BTreeMap<u32, Offset> {
+fn offsets(job: &Job, matched: &[MatchedCommunicator]) -> BTreeMap<u32, Offset> {
     let mut differences: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
     let first = job.ranks().first().map_or(0, |of| of.rank);
     for (_, parts) in matched {

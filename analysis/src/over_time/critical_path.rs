@@ -148,9 +148,9 @@ struct Walk<'w> {
 /// What a thread did.
 #[derive(Default)]
 struct ThreadTimes {
-    any: Covered,
-    calls: Covered,
-    loader: Covered,
+    any: MergedIntervals,
+    calls: MergedIntervals,
+    loader: MergedIntervals,
     /// Calls that waited for a device: end, begin, what for, and how sure that is. By end.
     waits: Vec<(TraceTime, TraceTime, Id<DeviceOp>, Basis)>,
     /// When it was off its CPU, by end.
@@ -168,9 +168,9 @@ struct OffCpu {
 
 /// Merged times, with the length up to each.
 #[derive(Default)]
-struct Covered(Vec<(TraceTime, TraceTime, u64)>);
+struct MergedIntervals(Vec<(TraceTime, TraceTime, u64)>);
 
-impl Covered {
+impl MergedIntervals {
     fn of(times: impl Iterator<Item = (TraceTime, TraceTime)>) -> Self {
         let mut merged: Vec<(TraceTime, TraceTime, u64)> = Vec::new();
         // By begin already.
@@ -185,7 +185,7 @@ impl Covered {
             *up_to = length;
             length += (*end - *begin).0;
         }
-        Covered(merged)
+        MergedIntervals(merged)
     }
 
     fn before(&self, time: TraceTime) -> u64 {
@@ -437,9 +437,9 @@ fn thread_times(
     let mut off_cpu: Vec<_> = ops.iter().filter_map(off_cpu).collect();
     off_cpu.sort_by_key(|off_cpu| (off_cpu.end, off_cpu.begin));
     ThreadTimes {
-        any: Covered::of(rows().map(times)),
-        calls: Covered::of(rows().filter(|op| op.kind.is_call()).map(times)),
-        loader: Covered::of(rows().filter(|op| is_data_loader(trace.name(op.name))).map(times)),
+        any: MergedIntervals::of(rows().map(times)),
+        calls: MergedIntervals::of(rows().filter(|op| op.kind.is_call()).map(times)),
+        loader: MergedIntervals::of(rows().filter(|op| is_data_loader(trace.name(op.name))).map(times)),
         waits,
         off_cpu,
     }

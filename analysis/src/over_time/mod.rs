@@ -44,7 +44,7 @@ pub use launches::Launches;
 pub use operators::{CallSite, Kernel, Launched, Operator, Operators};
 pub use queues::Queue;
 pub use ranks::{CommunicatorSum, Excess, Phase, PhaseImbalance, SlowestRank};
-pub use sequences::{Repeated, Sequence, Sequences};
+pub use sequences::{Repetition, Sequence, Sequences};
 pub use steps::StepSplit;
 pub use window::Steps;
 

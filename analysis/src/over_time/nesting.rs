@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 /// What is around one operation.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Around {
+pub(super) struct Enclosing {
     /// What it is directly within.
     pub(super) parent: Option<Id<HostOp>>,
     /// The innermost operator: itself, or around it.
@@ -26,7 +26,7 @@ pub(super) struct Around {
 
 /// What is around each operation of a rank, by its number.
 #[derive(Clone, Debug)]
-pub(super) struct Nesting(Vec<Around>);
+pub(super) struct Nesting(Vec<Enclosing>);
 
 /// Something that has not ended.
 struct Open {
@@ -37,7 +37,7 @@ struct Open {
 
 impl Nesting {
     pub(super) fn of(of: &RankTrace) -> Self {
-        let mut around = vec![Around::default(); of.trace.host.len()];
+        let mut around = vec![Enclosing::default(); of.trace.host.len()];
         for thread in of.links.threads() {
             let mut open: Vec<Open> = Vec::new();
             let mut operators: FxHashMap<StrId, usize> = FxHashMap::default();
@@ -63,17 +63,17 @@ impl Nesting {
     }
 
     /// What is around an operation.
-    pub(super) fn around(&self, id: Id<HostOp>) -> Around {
+    pub(super) fn around(&self, id: Id<HostOp>) -> Enclosing {
         self.0.get(id.index()).copied().unwrap_or_default()
     }
 }
 
 /// What is around something that begins while `parent` is the innermost that is open.
-fn around_of(parent: Option<&Open>, around: &[Around]) -> Around {
-    let Some(parent) = parent else { return Around::default() };
+fn around_of(parent: Option<&Open>, around: &[Enclosing]) -> Enclosing {
+    let Some(parent) = parent else { return Enclosing::default() };
     let above = around.get(parent.id.index()).copied().unwrap_or_default();
     let is_place = matches!(parent.op.kind, HostKind::Annotation | HostKind::Layer | HostKind::Python);
-    Around {
+    Enclosing {
         parent: Some(parent.id),
         operator: above.operator,
         place: if is_place { Some(parent.id) } else { above.place },

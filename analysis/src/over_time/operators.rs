@@ -86,21 +86,21 @@ pub struct CallSite {
 }
 
 /// Counts and times by name.
-type ByName = FxHashMap<StrId, (u64, u64)>;
+type SumsByName = FxHashMap<StrId, (u64, u64)>;
 
 #[derive(Default)]
 struct Sums {
     calls: u64,
     host_ns: u64,
     inclusive_ns: u64,
-    kernels: ByName,
-    places: ByName,
+    kernels: SumsByName,
+    places: SumsByName,
 }
 
 pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Operators {
     let (trace, links) = (&window.of.trace, &window.of.links);
     let mut operators: FxHashMap<StrId, Sums> = FxHashMap::default();
-    let mut outside = ByName::default();
+    let mut outside = SumsByName::default();
     // Device time of each call and of all below it.
     let mut below: FxHashMap<Id<HostOp>, u64> = FxHashMap::default();
     for (id, op) in trace.host.iter() {
@@ -136,7 +136,7 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Operators {
     Operators { rank: window.of.rank, rows, outside: launched(outside, &name) }
 }
 
-fn add(to: &mut ByName, op: &DeviceOp, name: StrId) {
+fn add(to: &mut SumsByName, op: &DeviceOp, name: StrId) {
     let row = to.entry(name).or_default();
     *row = (row.0 + 1, row.1.saturating_add(op.duration.0));
 }
@@ -182,12 +182,12 @@ fn row(name: String, sums: Sums, text: &dyn Fn(StrId) -> String) -> Operator {
     }
 }
 
-fn launched(of: ByName, text: &dyn Fn(StrId) -> String) -> Launched {
+fn launched(of: SumsByName, text: &dyn Fn(StrId) -> String) -> Launched {
     let (count, device_ns) = of.values().fold((0, 0), |(count, ns), row| (count + row.0, ns + row.1));
     Launched { count, device_ns, kernels: launched_rows(of, text) }
 }
 
-fn launched_rows(of: ByName, text: &dyn Fn(StrId) -> String) -> Vec<Kernel> {
+fn launched_rows(of: SumsByName, text: &dyn Fn(StrId) -> String) -> Vec<Kernel> {
     let rows = of.into_iter();
     let mut rows: Vec<Kernel> =
         rows.map(|(id, (count, device_ns))| Kernel { name: text(id), count, device_ns }).collect();

@@ -47,7 +47,7 @@ pub struct Sequence {
     /// How many operations it has.
     pub length: usize,
     /// Names of the first of them, equal neighbours together.
-    pub kernels: Vec<Repeated>,
+    pub kernels: Vec<Repetition>,
     /// Calls of the operator that launched it.
     pub count: u64,
     /// Sum of the operations' lengths over these calls.
@@ -58,7 +58,7 @@ pub struct Sequence {
 
 /// Equal neighbours of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Repeated {
+pub struct Repetition {
     /// The name.
     pub name: String,
     /// How often in a row.
@@ -120,7 +120,7 @@ fn outermost(window: &Window<'_>, nesting: &Nesting) -> Vec<Option<Id<HostOp>>> 
     outermost
 }
 
-fn repeated(names: &[StrId], text: &dyn Fn(StrId) -> String) -> Vec<Repeated> {
+fn repeated(names: &[StrId], text: &dyn Fn(StrId) -> String) -> Vec<Repetition> {
     let runs = names.chunk_by(|a, b| a == b).take(NAMES_MAX);
-    runs.map(|run| Repeated { name: text(run[0]), times: run.len() as u64 }).collect()
+    runs.map(|run| Repetition { name: text(run[0]), times: run.len() as u64 }).collect()
 }

@@ -76,18 +76,18 @@ pub fn kind_of(frame: &Frame) -> &'static str {
 
 /// A text that a step asks for.
 #[derive(Clone, Debug)]
-pub(super) enum Wanted {
+pub(super) enum TextMatch {
     /// Exactly this.
     Exact(String),
     /// What a regular expression finds. Globs are anchored ones.
     Found(Regex),
 }
 
-impl Wanted {
+impl TextMatch {
     fn is(&self, text: &str) -> bool {
         match self {
-            Wanted::Exact(wanted) => wanted == text,
-            Wanted::Found(regex) => regex.is_match(text),
+            TextMatch::Exact(wanted) => wanted == text,
+            TextMatch::Found(regex) => regex.is_match(text),
         }
     }
 }
@@ -96,8 +96,8 @@ impl Wanted {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Step {
     pub(super) kind: Option<Kind>,
-    pub(super) name: Option<Wanted>,
-    pub(super) place: Option<Wanted>,
+    pub(super) name: Option<TextMatch>,
+    pub(super) place: Option<TextMatch>,
 }
 
 impl Step {
@@ -117,7 +117,7 @@ pub(super) fn is_folded(frame: &Frame) -> bool {
     frame.role() != Role::Code || matches!(frame, Frame::Stream { .. })
 }
 
-fn has_name(frame: &Frame, strings: &Strings, wanted: &Wanted) -> bool {
+fn has_name(frame: &Frame, strings: &Strings, wanted: &TextMatch) -> bool {
     let text = |id| strings.get(id);
     match *frame {
         Frame::Python { function, .. } => {
@@ -149,7 +149,7 @@ fn has_name(frame: &Frame, strings: &Strings, wanted: &Wanted) -> bool {
     }
 }
 
-fn has_place(frame: &Frame, strings: &Strings, wanted: &Wanted) -> bool {
+fn has_place(frame: &Frame, strings: &Strings, wanted: &TextMatch) -> bool {
     let is = |id: StrId| {
         let path = strings.get(id);
         let base = path.rsplit_once('/').map(|(_, base)| base);

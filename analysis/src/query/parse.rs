@@ -12,7 +12,7 @@
 
 use regex::RegexBuilder;
 
-use super::frame::{Kind, Step, Wanted};
+use super::frame::{Kind, Step, TextMatch};
 use super::{BYTES_MAX, STEPS_MAX};
 
 /// Bytes that a compiled expression may take: thirty steps with two each stay below 16 MiB.
@@ -20,7 +20,7 @@ const COMPILED_MAX: usize = 1 << 18;
 
 /// What a query says.
 #[derive(Debug, Default)]
-pub(super) struct Parsed {
+pub(super) struct ParsedQuery {
     pub(super) steps: Vec<Step>,
     /// Bit *i*: any number of frames may stand behind the first *i* steps.
     pub(super) gaps: u32,
@@ -29,14 +29,14 @@ pub(super) struct Parsed {
 
 /// What is wrong, and at which byte.
 #[derive(Debug)]
-pub(super) struct Wrong {
+pub(super) struct QueryError {
     pub(super) at: usize,
     pub(super) message: String,
 }
 
-impl Wrong {
+impl QueryError {
     fn at(at: usize, message: impl Into<String>) -> Self {
-        Wrong { at, message: message.into() }
+        QueryError { at, message: message.into() }
     }
 }
 
@@ -44,23 +44,26 @@ impl Wrong {
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub(super) fn parse(text: &str) -> Result<Parsed, Wrong> {
+pub(super) fn parse(text: &str) -> Result<ParsedQuery, QueryError> {
     if text.len() > BYTES_MAX {
         let message = format!("the query is longer than {BYTES_MAX} bytes");
-        return Err(Wrong::at(text.floor_char_boundary(BYTES_MAX), message));
+        return Err(QueryError::at(text.floor_char_boundary(BYTES_MAX), message));
     }
     let mut reader = Reader { text, at: 0 };
-    let mut parsed = Parsed::default();
+    let mut parsed = ParsedQuery::default();
     reader.blanks();
     parsed.inverted = reader.take("!");
     reader.blanks();
     if parsed.inverted && reader.remaining().starts_with('!') {
-        return Err(Wrong::at(reader.at, "`!` can only come once"));
+        return Err(QueryError::at(reader.at, "`!` can only come once"));
     }
     let from_root = reader.take_word("^");
     let to_leaf = parts(&mut reader, &mut parsed)?;
     if parsed.steps.is_empty() {
-        return Err(Wrong::at(reader.at, "expected a frame, such as python:train_step or operator:aten::*"));
+        return Err(QueryError::at(
+            reader.at,
+            "expected a frame, such as python:train_step or operator:aten::*",
+        ));
     }
     if !from_root {
         parsed.gaps |= 1;
@@ -72,7 +75,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, Wrong> {
 }
 
 /// Reads steps and gaps up to the end; whether the end is the leaf of a stack.
-fn parts(reader: &mut Reader<'_>, parsed: &mut Parsed) -> Result<bool, Wrong> {
+fn parts(reader: &mut Reader<'_>, parsed: &mut ParsedQuery) -> Result<bool, QueryError> {
     loop {
         reader.blanks();
         let begin = reader.at;
@@ -83,18 +86,18 @@ fn parts(reader: &mut Reader<'_>, parsed: &mut Parsed) -> Result<bool, Wrong> {
             reader.blanks();
             return match reader.remaining() {
                 "" => Ok(true),
-                _ => Err(Wrong::at(begin, "`$` is the leaf of a stack: it can only come last")),
+                _ => Err(QueryError::at(begin, "`$` is the leaf of a stack: it can only come last")),
             };
         }
         if reader.take_word("^") {
-            return Err(Wrong::at(begin, "`^` is the root of a stack: it can only come first"));
+            return Err(QueryError::at(begin, "`^` is the root of a stack: it can only come first"));
         }
         if reader.take_word("**") {
             parsed.gaps |= 1 << parsed.steps.len();
             continue;
         }
         if parsed.steps.len() == STEPS_MAX {
-            return Err(Wrong::at(begin, format!("a query has at most {STEPS_MAX} steps")));
+            return Err(QueryError::at(begin, format!("a query has at most {STEPS_MAX} steps")));
         }
         let any = reader.take_word("*");
         parsed.steps.push(if any { Step::default() } else { reader.step()? });
@@ -129,7 +132,7 @@ impl<'t> Reader<'t> {
         is && self.take(what)
     }
 
-    fn step(&mut self) -> Result<Step, Wrong> {
+    fn step(&mut self) -> Result<Step, QueryError> {
         let kind = self.kind()?;
         let name = match self.remaining().chars().next() {
             Some(first) if first != '@' && !first.is_whitespace() => Some(self.text(&['@'])?),
@@ -138,21 +141,21 @@ impl<'t> Reader<'t> {
         let place = if self.take("@") { Some(self.text(&[])?) } else { None };
         if name.is_none() && place.is_none() {
             let kind = kind.map_or("", Kind::name);
-            return Err(Wrong::at(
+            return Err(QueryError::at(
                 self.at,
                 format!("expected a name behind `{kind}:`; `{kind}:*` is any of them"),
             ));
         }
         match self.remaining().chars().next() {
             Some(next) if !next.is_whitespace() => {
-                Err(Wrong::at(self.at, "expected a blank; a path that begins with / stands in quotes"))
+                Err(QueryError::at(self.at, "expected a blank; a path that begins with / stands in quotes"))
             }
             _ => Ok(Step { kind, name, place }),
         }
     }
 
     /// A kind with its colon. Two colons belong to a name: `aten::mm`.
-    fn kind(&mut self) -> Result<Option<Kind>, Wrong> {
+    fn kind(&mut self) -> Result<Option<Kind>, QueryError> {
         let rest = self.remaining();
         let end = rest.find(|c: char| c.is_whitespace() || matches!(c, ':' | '"' | '/' | '@'));
         let (word, behind) = rest.split_at(end.unwrap_or(rest.len()));
@@ -167,33 +170,36 @@ impl<'t> Reader<'t> {
                 false => String::new(),
             };
             let names = names.join(", ");
-            return Err(Wrong::at(self.at, format!("unknown kind `{word}`: expected one of {names}{hint}")));
+            return Err(QueryError::at(
+                self.at,
+                format!("unknown kind `{word}`: expected one of {names}{hint}"),
+            ));
         };
         self.at += word.len() + 1;
         Ok(Some(kind))
     }
 
-    fn text(&mut self, ends: &[char]) -> Result<Wanted, Wrong> {
+    fn text(&mut self, ends: &[char]) -> Result<TextMatch, QueryError> {
         let begin = self.at;
         if self.take("\"") {
-            let text = self.quoted('"').ok_or_else(|| Wrong::at(begin, "this quote does not end"))?;
-            return Ok(Wanted::Exact(text));
+            let text = self.quoted('"').ok_or_else(|| QueryError::at(begin, "this quote does not end"))?;
+            return Ok(TextMatch::Exact(text));
         }
         if self.take("/") {
-            let unclosed = || Wrong::at(begin, "this regular expression does not end: expected a /");
+            let unclosed = || QueryError::at(begin, "this regular expression does not end: expected a /");
             return compiled(&self.quoted('/').ok_or_else(unclosed)?, begin);
         }
         let rest = self.remaining();
         let end = rest.find(|c: char| c.is_whitespace() || ends.contains(&c)).unwrap_or(rest.len());
         let word = &rest[..end];
         if word.is_empty() {
-            return Err(Wrong::at(begin, "expected a file or a library behind `@`"));
+            return Err(QueryError::at(begin, "expected a file or a library behind `@`"));
         }
         self.at += end;
         if word.contains(['*', '?']) {
             compiled(&glob(word), begin)
         } else {
-            Ok(Wanted::Exact(word.to_owned()))
+            Ok(TextMatch::Exact(word.to_owned()))
         }
     }
 
@@ -222,13 +228,13 @@ impl<'t> Reader<'t> {
     }
 }
 
-fn compiled(expression: &str, at: usize) -> Result<Wanted, Wrong> {
+fn compiled(expression: &str, at: usize) -> Result<TextMatch, QueryError> {
     let regex = RegexBuilder::new(expression).size_limit(COMPILED_MAX).dfa_size_limit(COMPILED_MAX).build();
-    regex.map(Wanted::Found).map_err(|error| {
+    regex.map(TextMatch::Found).map_err(|error| {
         // The last line has the reason; those above draw the expression.
         let text = error.to_string();
         let reason = text.lines().last().unwrap_or_default().trim();
-        Wrong::at(at, reason.strip_prefix("error: ").unwrap_or(reason))
+        QueryError::at(at, reason.strip_prefix("error: ").unwrap_or(reason))
     })
 }
 

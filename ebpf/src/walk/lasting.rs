@@ -17,11 +17,11 @@ const TRUST_MAX: u64 = 256;
 
 /// Words that were read recently.
 #[repr(C)]
-pub struct LastingWords([Lasting; WORDS]);
+pub struct WordCache([CachedWord; WORDS]);
 
 /// One word.
 #[repr(C)]
-struct Lasting {
+struct CachedWord {
     /// What distinguishes its holder from others; 0 is free.
     holder: u64,
     /// The word.
@@ -31,7 +31,7 @@ struct Lasting {
     read: u64,
 }
 
-impl LastingWords {
+impl WordCache {
     /// The word of `holder`, from here or by `read`.
     #[inline(always)]
     pub fn word(&mut self, holder: u64, read: impl FnOnce() -> Option<u64>) -> Option<u64> {

@@ -10,7 +10,7 @@ use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use deepctx_walk::memory::Memory;
 
 use super::Kernel;
-use super::lasting::LastingWords;
+use super::lasting::WordCache;
 
 /// Words of a [`Window`]: thirty frames of CPython, or a hundred small native ones. No more than a page, so that a
 /// window touches two at most.
@@ -23,16 +23,16 @@ const ABSENT: usize = 16;
 
 /// What belongs to a scratch slot and has no room in it.
 #[repr(C)]
-pub struct Ahead {
+pub struct ReadAhead {
     /// What was read of the stack.
     pub stack: Window,
     /// What was read of the interpreter's frames, or behind a pointer.
     pub frames: Window,
     /// Words that last.
-    lasting: LastingWords,
+    lasting: WordCache,
 }
 
-const _: () = assert!(size_of::<Ahead>() <= 32 << 10);
+const _: () = assert!(size_of::<ReadAhead>() <= 32 << 10);
 
 /// User memory that was read ahead. The thread that is walked does not run meanwhile.
 #[repr(C)]

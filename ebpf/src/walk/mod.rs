@@ -21,7 +21,7 @@ use deepctx_common::record::word;
 use deepctx_walk::interleave::{self, Flow, STEPS_MAX, Walk, Words, phase};
 use deepctx_walk::{quick, short};
 
-pub use self::memory::Ahead;
+pub use self::memory::ReadAhead;
 pub use self::rule_cache::RuleCache;
 pub use self::scratch::{Scratch, TAIL_WORDS, WORDS_MAX};
 use crate::maps::{AHEAD, CALLED, PROCESSES, RULE_CACHE, SCRATCH, SCRATCH_SLOTS};
@@ -46,7 +46,7 @@ pub fn claim() -> Option<*mut Scratch> {
 
 /// What was read ahead for a claimed slot.
 #[inline(always)]
-pub fn ahead(slot: &Scratch) -> Option<&'static mut Ahead> {
+pub fn ahead(slot: &Scratch) -> Option<&'static mut ReadAhead> {
     let ahead = AHEAD.get_ptr_mut(slot.walk.slot as u32)?;
     // SAFETY: it belongs to the claimed slot, whose holder lets go of one before asking for the next.
     Some(unsafe { &mut *ahead })
@@ -221,7 +221,7 @@ impl Words for RecordWords {
 
 /// User memory and unwind tables as the kernel programs see them: what belongs to the claimed slot.
 struct Kernel {
-    ahead: *mut Ahead,
+    ahead: *mut ReadAhead,
     rules: *const RuleCache,
     /// Distinguishes the process that is walked from others.
     process: u64,

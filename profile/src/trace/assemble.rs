@@ -13,8 +13,8 @@ use super::event::{
     DeviceKind, DeviceOp, HostKind, HostOp, Status, Stream, Sync, SyncKind, WakeUpEvent, Waker,
 };
 use super::recorded::{
-    CALL_END_MISSING, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, Recorded, RecordedKind,
-    WokenBy,
+    CALL_END_MISSING, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, RecordedEvent,
+    RecordedKind, WokenBy,
 };
 use super::{Trace, TraceTime};
 use crate::frame::Frame;
@@ -34,7 +34,7 @@ const PER_THREAD: u64 = 2;
 pub fn assemble(
     profile: &Profile,
     lanes: &[Lane],
-    events: impl IntoIterator<Item = Recorded>,
+    events: impl IntoIterator<Item = RecordedEvent>,
 ) -> Vec<(u32, Trace)> {
     let shared = shared_streams(lanes);
     let mut processes: BTreeMap<u32, Assembly> = BTreeMap::new();
@@ -70,7 +70,7 @@ fn shared_streams(lanes: &[Lane]) -> FxHashMap<(u32, u32, u32), bool> {
 type Handle = (u64, u32);
 
 /// A training step, and the process and thread that it is of.
-type StepOf = ((u32, u32), Recorded);
+type StepOf = ((u32, u32), RecordedEvent);
 
 /// The trace of one process that is being made.
 #[derive(Default)]
@@ -96,7 +96,7 @@ impl Assembly {
         profile: &Profile,
         lane: Lane,
         shared: &FxHashMap<(u32, u32, u32), bool>,
-        event: &Recorded,
+        event: &RecordedEvent,
     ) {
         match lane {
             _ if event.kind == RecordedKind::Gap => {
@@ -117,7 +117,7 @@ impl Assembly {
         }
     }
 
-    fn call(&mut self, profile: &Profile, (pid, tid): (u32, u32), event: &Recorded) {
+    fn call(&mut self, profile: &Profile, (pid, tid): (u32, u32), event: &RecordedEvent) {
         let handle = (event.stream, if event.stream == PER_THREAD { tid } else { 0 });
         let begin = TraceTime::from_nanos(event.start.0);
         match event.kind {
@@ -151,7 +151,7 @@ impl Assembly {
     }
 
     /// A range or a step; one whose end is not known has no length that any table could use.
-    fn range(&mut self, profile: &Profile, thread: (u32, u32), event: &Recorded) {
+    fn range(&mut self, profile: &Profile, thread: (u32, u32), event: &RecordedEvent) {
         if !matches!(event.end, End::After(_)) {
             self.trace.ledger.gap(Stage::Store, RANGE_END_MISSING, 1);
         } else if event.kind == RecordedKind::Step {
@@ -163,7 +163,7 @@ impl Assembly {
     }
 
     /// Time off the CPU, and who ended it.
-    fn off_cpu(&mut self, profile: &Profile, thread: (u32, u32), event: &Recorded) {
+    fn off_cpu(&mut self, profile: &Profile, thread: (u32, u32), event: &RecordedEvent) {
         if !matches!(event.end, End::After(_)) {
             self.trace.ledger.gap(Stage::Store, OFF_CPU_END_MISSING, 1);
             return;
@@ -206,7 +206,7 @@ impl Assembly {
         (pid, tid): (u32, u32),
         kind: HostKind,
         name: StrId,
-        event: &Recorded,
+        event: &RecordedEvent,
     ) -> Option<Id<HostOp>> {
         let op = HostOp {
             thread: self.trace.thread(&pid.to_string(), &tid.to_string()),
@@ -223,7 +223,7 @@ impl Assembly {
         pushed
     }
 
-    fn work(&mut self, profile: &Profile, stream: Id<Stream>, event: &Recorded) {
+    fn work(&mut self, profile: &Profile, stream: Id<Stream>, event: &RecordedEvent) {
         let call = event.cause.map_or(0, |cause| cause.id);
         match self.launches.remove(&call) {
             Some((handle, at)) => self.streams.add(handle, at, stream),
@@ -306,7 +306,7 @@ struct PendingSync {
 }
 
 impl PendingSync {
-    fn new(handle: Handle, event: &Recorded) -> Self {
+    fn new(handle: Handle, event: &RecordedEvent) -> Self {
         let kind = match event.kind {
             RecordedKind::StreamSync => SyncKind::Stream,
             RecordedKind::StreamWait => SyncKind::StreamWait,
@@ -369,14 +369,14 @@ mod tests {
     ];
 
     /// `launch 0 10+2 #5 s700 <4 launch`: kind, lane, start and length, number, stream, cause (`~4` by order), name.
-    fn event(profile: &mut Profile, line: &str) -> Recorded {
+    fn event(profile: &mut Profile, line: &str) -> RecordedEvent {
         let words: Vec<&str> = line.split_whitespace().collect();
         let find = |mark: &str| words[3..].iter().find_map(|word| word.strip_prefix(mark)?.parse().ok());
         let cause = |mark, basis| find(mark).map(|id| Cause { id, basis });
         let (start, length) = words[2].split_once('+').unwrap();
         let name = profile.text(words[words.len() - 1]);
         let frame = profile.frame(Frame::GpuApi { name });
-        Recorded {
+        RecordedEvent {
             kind: RecordedKind::from_name(words[0]).unwrap(),
             lane: words[1].parse().unwrap(),
             start: Nanos(start.parse().unwrap()),
@@ -396,7 +396,7 @@ mod tests {
     fn assembled(lines: &str) -> Vec<(u32, Trace)> {
         let mut profile = Profile::new(Meta::default(), Limits::default());
         let lines = lines.lines().map(str::trim).filter(|line| !line.is_empty());
-        let events: Vec<Recorded> = lines.map(|line| event(&mut profile, line)).collect();
+        let events: Vec<RecordedEvent> = lines.map(|line| event(&mut profile, line)).collect();
         assemble(&profile, &LANES, events)
     }
 
@@ -517,7 +517,7 @@ mod tests {
         for by in wakers {
             let wake_up = by.map(|by| WakeUp { after: Nanos(3), by });
             let event =
-                Recorded::off_cpu(0, Nanos(10), End::After(Nanos(5)), NodeId::from_number(1), wake_up);
+                RecordedEvent::off_cpu(0, Nanos(10), End::After(Nanos(5)), NodeId::from_number(1), wake_up);
             assert_eq!(event.wake_up(), wake_up);
             events.push(event);
         }

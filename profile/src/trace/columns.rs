@@ -60,7 +60,7 @@ macro_rules! columns {
         }
     };
     (@first $self:ident $first:ident: $type:ty, $($rest:tt)*) => { Column::<$type>::count(&$self.$first) };
-    (@column packed $type:ty) => { Packed };
+    (@column packed $type:ty) => { PackedColumn };
     (@column plain $type:ty) => { Vec<$type> };
 }
 

@@ -6,7 +6,7 @@
 
 use super::basis::Basis;
 use super::columns::columns;
-use super::packed::{Cell, Column, Packed};
+use super::packed::{Cell, Column, PackedColumn};
 use super::{Duration, TraceTime};
 use crate::id::Id;
 use crate::strings::StrId;

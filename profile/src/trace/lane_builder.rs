@@ -34,7 +34,7 @@ impl EventLanes {
 }
 
 /// An event before it is cut.
-struct Whole {
+struct UncutEvent {
     from: Nanos,
     to: Nanos,
     class: EventClass,
@@ -66,7 +66,7 @@ impl Builder<'_> {
                 let op = self.of.trace.device.get(*id)?;
                 let class = EventClass::of_device(op.kind, self.of.trace.name(op.name));
                 let (from, to) = (at(self.shift, op.begin), at(self.shift, op.end()));
-                Some(Whole { from, to, class, event: id.number() })
+                Some(UncutEvent { from, to, class, event: id.number() })
             });
             own.push(self.lane(label, (true, number), events));
         }
@@ -81,7 +81,7 @@ impl Builder<'_> {
             let events = ids.iter().filter_map(|id| {
                 let op = self.of.trace.host.get(*id).filter(|op| op.kind != HostKind::Process)?;
                 let (from, to) = (at(self.shift, op.begin), at(self.shift, op.end()));
-                Some(Whole { from, to, class: EventClass::of_host(op.kind), event: id.number() })
+                Some(UncutEvent { from, to, class: EventClass::of_host(op.kind), event: id.number() })
             });
             let name = crate::frame::clean(self.of.trace.name(thread.thread));
             own.push(self.lane(format!("thread {name}"), (false, number), events));
@@ -101,7 +101,7 @@ impl Builder<'_> {
         &self,
         label: String,
         (is_stream, number): (bool, usize),
-        events: impl Iterator<Item = Whole>,
+        events: impl Iterator<Item = UncutEvent>,
     ) -> EventLane {
         let segments = cut(events);
         let mut sums = Vec::with_capacity(segments.len() / STRIDE + 1);
@@ -118,9 +118,9 @@ impl Builder<'_> {
 }
 
 /// Cuts events, by begin and the outer ones first, so that at each moment stands what began last and has not ended.
-fn cut(events: impl Iterator<Item = Whole>) -> Vec<Segment> {
+fn cut(events: impl Iterator<Item = UncutEvent>) -> Vec<Segment> {
     let mut segments = Vec::new();
-    let mut open: Vec<Whole> = Vec::new();
+    let mut open: Vec<UncutEvent> = Vec::new();
     let mut done = Nanos(0);
     for mut event in events {
         // What takes no time can still be pointed at.
@@ -141,7 +141,7 @@ fn cut(events: impl Iterator<Item = Whole>) -> Vec<Segment> {
 }
 
 /// The part of an event up to a moment that no other one had.
-fn segment(of: &Whole, to: Nanos, done: &mut Nanos, segments: &mut Vec<Segment>) {
+fn segment(of: &UncutEvent, to: Nanos, done: &mut Nanos, segments: &mut Vec<Segment>) {
     let from = of.from.max(*done);
     if from < to {
         segments.push(Segment { from, to, class: of.class, event: of.event });

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use super::basis::Basis;
 use super::event::{DeviceKind, DeviceOp, HostOp, Stream, Sync, SyncKind};
 use super::name::Call;
-use super::packed::{Cell, Column, Packed};
+use super::packed::{Cell, Column, PackedColumn};
 use super::{Trace, TraceTime};
 use crate::id::Id;
 
@@ -98,7 +98,7 @@ pub struct Wait {
 /// What belongs together in one trace.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
-    launches: Packed,
+    launches: PackedColumn,
     host_waits: FxHashMap<Id<HostOp>, Wait>,
     device_waits: FxHashMap<Id<DeviceOp>, Wait>,
     streams: Vec<Vec<Id<DeviceOp>>>,
@@ -272,7 +272,7 @@ fn by_lane<L, R>(lanes: usize, rows: impl Iterator<Item = (Id<L>, Id<R>)>) -> Ve
 
 /// The calls of a trace, by correlation id.
 struct Calls {
-    correlations: Packed,
+    correlations: PackedColumn,
     ids: Vec<Id<HostOp>>,
 }
 
@@ -281,7 +281,7 @@ impl Calls {
         let calls = trace.host.iter().filter(|(_, op)| op.kind.is_call() && op.correlation != 0);
         let mut calls: Vec<(u64, Id<HostOp>)> = calls.map(|(id, op)| (op.correlation, id)).collect();
         calls.sort_unstable();
-        let mut correlations = Packed::default();
+        let mut correlations = PackedColumn::default();
         calls.iter().for_each(|(correlation, _)| correlations.add(*correlation));
         Calls { correlations, ids: calls.into_iter().map(|(_, id)| id).collect() }
     }
@@ -322,7 +322,7 @@ impl Calls {
     }
 }
 
-fn launches(trace: &Trace, calls: &Calls) -> Packed {
+fn launches(trace: &Trace, calls: &Calls) -> PackedColumn {
     let least = calls.least();
     let begin = |id: Id<HostOp>| trace.host.get(id).map(|op| op.begin);
     let mut place = 0;
@@ -338,7 +338,7 @@ fn launches(trace: &Trace, calls: &Calls) -> Packed {
         (correlation, []) if least.is_some_and(|least| correlation < least) => Launch::BeforeTrace,
         (_, []) => Launch::Missing,
     };
-    let mut launches = Packed::default();
+    let mut launches = PackedColumn::default();
     trace.device.iter().for_each(|(_, op)| launches.add(of(op)));
     launches
 }
@@ -347,7 +347,7 @@ fn launches(trace: &Trace, calls: &Calls) -> Packed {
 struct Queues<'t> {
     trace: &'t Trace,
     /// What launched each operation.
-    launches: Packed,
+    launches: PackedColumn,
     /// The operations of each stream, in the order in which they were queued.
     streams: Vec<Vec<Id<DeviceOp>>>,
 }

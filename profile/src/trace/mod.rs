@@ -6,7 +6,7 @@
 //! share strings, units and nodes with the tree, and whoever reads a trace wants the profile as well.
 //! Does not: read or write files, know a format, or compute figures (`deepctx-analysis` does).
 //!
-//! Times are whole nanoseconds of one clock, [`clock::Traced`]. Formats that write microseconds, with or without
+//! Times are whole nanoseconds of one clock, [`clock::TraceClock`]. Formats that write microseconds, with or without
 //! decimals, lose nothing; [`ClockInfo::resolution`] says what the source was able to tell.
 
 mod assemble;
@@ -47,12 +47,12 @@ pub use lanes::{
 pub use link::{Launch, Links, Wait, Waiter};
 pub use name::{Call, KernelClass};
 pub use recorded::{
-    CALL_END_MISSING, Cause, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, Recorded,
-    RecordedAccount, RecordedBatch, RecordedGaps, RecordedKind, WakeUp, WokenBy,
+    CALL_END_MISSING, Cause, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, RecordedAccount,
+    RecordedBatch, RecordedEvent, RecordedGaps, RecordedKind, WakeUp, WokenBy,
 };
 
 /// A point in time of a trace.
-pub type TraceTime = Time<clock::Traced>;
+pub type TraceTime = Time<clock::TraceClock>;
 /// A length of time of a trace.
 pub type Duration = Nanos;
 

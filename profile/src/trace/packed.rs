@@ -1,6 +1,6 @@
 //! Packed columns: numbers of a table, in as few bytes as their neighbours need.
 //!
-//! Owns: [`Packed`], [`Column`], and which values are numbers ([`Cell`]). Because: a trace of ten million events must
+//! Owns: [`PackedColumn`], [`Column`], and which values are numbers ([`Cell`]). Because: a trace of ten million events must
 //! fit into memory, events beside each other begin together and are launched by calls of neighbouring numbers, and
 //! most columns of most rows say nothing. Does not: know what a number means, or write files.
 //!
@@ -48,7 +48,7 @@ pub(super) trait Cell: Copy {
 
 /// A column of numbers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Packed {
+pub(super) struct PackedColumn {
     blocks: Vec<Block>,
     /// What the values of each block are above its least, and [`PAD`] zeros.
     bytes: Vec<u8>,
@@ -65,7 +65,7 @@ struct Block {
     width: u8,
 }
 
-impl<T: Cell> Column<T> for Packed {
+impl<T: Cell> Column<T> for PackedColumn {
     fn add(&mut self, value: T) {
         if self.open.len() == BLOCK {
             self.close();
@@ -84,7 +84,7 @@ impl<T: Cell> Column<T> for Packed {
     }
 }
 
-impl Packed {
+impl PackedColumn {
     /// The number of a row; 0 where there is none.
     #[inline]
     fn word(&self, row: usize) -> u64 {
@@ -185,8 +185,8 @@ mod tests {
 
     use super::*;
 
-    fn packed(values: &[u64]) -> Packed {
-        let mut column = Packed::default();
+    fn packed(values: &[u64]) -> PackedColumn {
+        let mut column = PackedColumn::default();
         values.iter().for_each(|value| column.add(*value));
         column
     }

@@ -1,6 +1,6 @@
 //! Recorded events: single events of a live capture, as its recorder sees them and as they are stored.
 //!
-//! Owns: the row of an event ([`Recorded`]), its lane, what caused it, and why one is missing. Because: calls, work
+//! Owns: the row of an event ([`RecordedEvent`]), its lane, what caused it, and why one is missing. Because: calls, work
 //! and waits come from different records, are written as one table, and are read back by whoever asks what caused
 //! what. Does not: know files, or who records.
 //!
@@ -43,7 +43,7 @@ pub enum RecordedKind {
     Range,
     /// A training step. `position` is its number at its place: 1 is the first one whose begin was seen.
     Step,
-    /// A thread was off its CPU. [`Recorded::wake_up`] says who ended that.
+    /// A thread was off its CPU. [`RecordedEvent::wake_up`] says who ended that.
     OffCpu,
     /// Nothing: events of this lane and time were lost. `position` is how many.
     Gap,
@@ -149,7 +149,7 @@ impl End {
 /// What caused an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cause {
-    /// [`Recorded::id`] of a call: of the launch for work, of the record for a wait for an event, of the last launch
+    /// [`RecordedEvent::id`] of a call: of the launch for work, of the record for a wait for an event, of the last launch
     /// for a wait for a stream.
     pub id: u64,
     /// How sure that is.
@@ -206,7 +206,7 @@ pub enum Lane {
 
 /// One event of a live capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Recorded {
+pub struct RecordedEvent {
     /// What it is.
     pub kind: RecordedKind,
     /// Number of its lane, in the order in which lanes were met.
@@ -238,10 +238,10 @@ pub struct Recorded {
     pub graph_node: u64,
 }
 
-impl Recorded {
+impl RecordedEvent {
     /// The row that stands for events of a lane that were lost, between two times.
     pub fn gap(lane: u32, (from, to): (Nanos, Nanos), lost: u64) -> Self {
-        Recorded {
+        RecordedEvent {
             kind: RecordedKind::Gap,
             lane,
             start: from,
@@ -268,7 +268,7 @@ impl Recorded {
         };
         let position = wake_up.map_or(0, |wake_up| wake_up.after.0);
         let event = Self::gap(lane, (start, start), position);
-        Recorded { kind: RecordedKind::OffCpu, end, node, correlation: how, object: by, ..event }
+        RecordedEvent { kind: RecordedKind::OffCpu, end, node, correlation: how, object: by, ..event }
     }
 
     /// Who ended this time off the CPU; `None` when nobody was seen to, and of everything else.
@@ -296,7 +296,7 @@ struct Gap {
 
 impl RecordedGaps {
     /// Adds an event; a row that stands for lost ones adds those.
-    pub fn add(&mut self, event: &Recorded) {
+    pub fn add(&mut self, event: &RecordedEvent) {
         let end = event.start.saturating_add(event.end.duration());
         let gap = self.0.entry(event.lane).or_insert(Gap { from: event.start, to: end, count: 0 });
         gap.from = gap.from.min(event.start);
@@ -305,9 +305,9 @@ impl RecordedGaps {
     }
 
     /// A row for each lane; then there are none.
-    pub fn take(&mut self) -> impl Iterator<Item = Recorded> + use<> {
+    pub fn take(&mut self) -> impl Iterator<Item = RecordedEvent> + use<> {
         let gaps = std::mem::take(&mut self.0).into_iter();
-        gaps.map(|(lane, gap)| Recorded::gap(lane, (gap.from, gap.to), gap.count))
+        gaps.map(|(lane, gap)| RecordedEvent::gap(lane, (gap.from, gap.to), gap.count))
     }
 }
 
@@ -319,7 +319,7 @@ pub struct RecordedBatch {
     /// Number of the first of them.
     pub first_lane: u32,
     /// Events, in no order.
-    pub events: Vec<Recorded>,
+    pub events: Vec<RecordedEvent>,
 }
 
 reasons! {

@@ -36,7 +36,7 @@ const CUT: &str = "[callers not shown: too many boxes]";
 
 /// A context on its way to the root: the node it has reached, and the values it carries.
 #[derive(Clone, Copy)]
-struct Climber {
+struct Ascent {
     node: u32,
     value: u64,
     before: u64,
@@ -45,7 +45,7 @@ struct Climber {
 /// Contexts that end in the same calls, and their box.
 struct Group {
     place: u32,
-    climbers: Vec<Climber>,
+    climbers: Vec<Ascent>,
 }
 
 /// The bottom-up tree; sets whose value is below `least` are left out, their value stays in the box above.
@@ -55,7 +55,7 @@ fn callers(merged: &MergedTree, least: u64) -> FlameTree {
     let mut nodes = vec![flame_node(merged, 0)];
     nodes[0].exclusive = 0;
     let start = (0..merged.exclusive.len())
-        .map(|node| Climber { node: node as u32, value: merged.exclusive[node], before: before(node) })
+        .map(|node| Ascent { node: node as u32, value: merged.exclusive[node], before: before(node) })
         .filter(|climber| climber.value > 0 || climber.before > 0);
     let mut groups = VecDeque::new();
     spread(merged, start, 0, least, &mut nodes, &mut groups);
@@ -64,7 +64,7 @@ fn callers(merged: &MergedTree, least: u64) -> FlameTree {
             cut_off(&mut nodes, group.place);
             continue;
         }
-        let up = group.climbers.into_iter().map(|it| Climber { node: merged.parent(it.node), ..it });
+        let up = group.climbers.into_iter().map(|it| Ascent { node: merged.parent(it.node), ..it });
         spread(merged, up, group.place, least, &mut nodes, &mut groups);
     }
     FlameTree { nodes }
@@ -74,13 +74,13 @@ fn callers(merged: &MergedTree, least: u64) -> FlameTree {
 /// labels.
 fn spread(
     merged: &MergedTree,
-    climbers: impl Iterator<Item = Climber>,
+    climbers: impl Iterator<Item = Ascent>,
     below: u32,
     least: u64,
     nodes: &mut Vec<FlameNode>,
     groups: &mut VecDeque<Group>,
 ) {
-    let mut by_label: FxHashMap<LabelId, (u64, u64, Vec<Climber>)> = FxHashMap::default();
+    let mut by_label: FxHashMap<LabelId, (u64, u64, Vec<Ascent>)> = FxHashMap::default();
     let mut ended = 0u64;
     for climber in climbers {
         // A climber at the root has no further caller; at the start, its value belongs to no function.

@@ -60,7 +60,7 @@ impl Group {
 type Order = (Reverse<u64>, Reverse<u64>, String);
 
 /// A lane, and the process that it belongs to.
-pub struct Owned {
+pub struct ProcessLane {
     /// The process.
     pub process: NodeId,
     /// The lane.
@@ -69,7 +69,7 @@ pub struct Owned {
 
 /// All metrics that have times: processes, hottest first, with a lane for each metric, and below each the streams of
 /// its devices, and its threads if requested.
-pub fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<Owned> {
+pub fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<ProcessLane> {
     let timeline = &profile.timeline;
     let mut processes: FxHashMap<NodeId, (Group, FxHashMap<NodeId, Group>)> = FxHashMap::default();
     for lane in timeline.lanes() {
@@ -91,7 +91,7 @@ pub fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<Owned> {
         let mut below: Vec<_> = below.into_values().map(Group::finish).collect();
         below.sort_by(|(a, _), (b, _)| a.cmp(b));
         let all = own.into_iter().chain(below.into_iter().flat_map(|(_, thread)| thread));
-        lanes.extend(all.map(|lane| Owned { process, lane }));
+        lanes.extend(all.map(|lane| ProcessLane { process, lane }));
     }
     lanes
 }

@@ -14,7 +14,7 @@ use crate::device_lines::device_lines;
 use crate::frame::clean;
 use crate::profile::Profile;
 use crate::request::{Part, Request, Resolution};
-use crate::snapshot::{DeviceRow, Extra, Header, MetricTotal, Since, Snapshot};
+use crate::snapshot::{Baseline, DeviceRow, Header, MetricTotal, Snapshot, TabData};
 
 /// Makes the snapshots of one screen from one profile.
 #[derive(Clone, Debug, Default)]
@@ -59,14 +59,14 @@ impl Viewer {
         tree.refresh_part(profile, RefreshScope { filter: request.filter.as_ref(), since });
         let total = |metric| MetricTotal { metric, total: profile.tree.total(metric).sum };
         let extra = match &request.part {
-            Part::Flame => Extra::None,
-            Part::Overview => Extra::Overview(overview(tree)),
-            Part::Callers => Extra::Callers(tree.callers(resolution)),
-            Part::Table => Extra::Table(tree.full_table(profile, resolution, since)),
+            Part::Flame => TabData::None,
+            Part::Overview => TabData::Overview(overview(tree)),
+            Part::Callers => TabData::Callers(tree.callers(resolution)),
+            Part::Table => TabData::Table(tree.full_table(profile, resolution, since)),
             Part::Timeline | Part::Events => {
-                Extra::Timeline(lanes(profile, &request.selection, header.elapsed))
+                TabData::Timeline(lanes(profile, &request.selection, header.elapsed))
             }
-            Part::Source(file) => Extra::Source(source_lines(tree, profile, file, since)),
+            Part::Source(file) => TabData::Source(source_lines(tree, profile, file, since)),
         };
         Snapshot {
             flame: tree.flame(resolution),
@@ -75,7 +75,7 @@ impl Viewer {
                 None => tree.total(),
             },
             extra,
-            since: since.map(|mark| Since {
+            since: since.map(|mark| Baseline {
                 at: mark.at(),
                 before: tree.total_before(),
                 count_before: tree.counts.0,
@@ -129,7 +129,7 @@ mod tests {
 
     fn callers(snapshot: &Snapshot) -> &FlameTree {
         match &snapshot.extra {
-            Extra::Callers(tree) => tree,
+            TabData::Callers(tree) => tree,
             other => panic!("no callers but {other:?}"),
         }
     }
@@ -166,7 +166,7 @@ mod tests {
 
     fn check_lines(request: Request, file: &str, expect: Expect) {
         let snapshot = answer(&profile(SERVER), &Request { part: Part::Source(file.into()), ..request });
-        let Extra::Source(lines) = snapshot.extra else { panic!("no source") };
+        let TabData::Source(lines) = snapshot.extra else { panic!("no source") };
         assert_eq!(&*lines.file, file);
         let text: String = lines
             .lines
@@ -293,8 +293,11 @@ mod tests {
             .map(|node| (node.label.as_str(), node.inclusive, node.before))
             .collect();
         assert_eq!(boxes, [("all", 26, 40), ("a-1", 26, 40), ("f", 25, 10), ("h", 1, 0)]);
-        assert_eq!(second.since, Some(Since { at: Nanos(5), before: 40, count_before: 2, count_since: 2 }));
-        let Extra::Table(table) = &second.extra else { panic!("no table") };
+        assert_eq!(
+            second.since,
+            Some(Baseline { at: Nanos(5), before: 40, count_before: 2, count_since: 2 })
+        );
+        let TabData::Table(table) = &second.extra else { panic!("no table") };
         assert_eq!(table.rows.iter().map(|row| row.exclusive).collect::<Vec<_>>(), [25, 1]);
 
         let all = viewer.snapshot(
@@ -314,7 +317,7 @@ mod tests {
         let mut profile = profile("P a-1 / n f 10");
         grow(&mut profile, &[(vec![0, 8], 3)], Metric::OffCpuTime);
         let snapshot = answer(&profile, &Request { part: Part::Table, ..CPU });
-        let Extra::Table(table) = snapshot.extra else { panic!("no table") };
+        let TabData::Table(table) = snapshot.extra else { panic!("no table") };
         assert_eq!(table.others.iter().map(|it| it.metric).collect::<Vec<_>>(), ["off-cpu-time"]);
         assert_eq!((table.rows[0].exclusive, &table.rows[0].others[..]), (10, &[(3, 3)][..]));
         let metrics: Vec<_> = snapshot.metrics.iter().map(|it| (it.metric.name(), it.total)).collect();
@@ -334,7 +337,7 @@ mod tests {
         let check = |group_by, expected: &[(&str, u64, &[u64])]| {
             let selection = Selection { group_by, ..CPU.selection };
             let request = Request { selection, part: Part::Timeline, ..CPU };
-            let Extra::Timeline(timeline) = answer(&profile, &request).extra else { panic!("no timeline") };
+            let TabData::Timeline(timeline) = answer(&profile, &request).extra else { panic!("no timeline") };
             let lanes: Vec<_> = timeline
                 .lanes
                 .iter()
@@ -362,7 +365,7 @@ mod tests {
             profile.timeline.add(NodeId::from_number(node), Metric::CpuTime, Nanos(0), value);
         }
         let request = Request { part: Part::Timeline, ..CPU };
-        let Extra::Timeline(timeline) = answer(&profile, &request).extra else { panic!("no timeline") };
+        let TabData::Timeline(timeline) = answer(&profile, &request).extra else { panic!("no timeline") };
         let lanes: Vec<_> = timeline.lanes.iter().map(|lane| (lane.label.as_str(), lane.total)).collect();
         assert_eq!(lanes, [("[cpu 1]", 9), ("[cpu 0]", 7), ("a-1", 5)]);
     }
@@ -375,7 +378,7 @@ mod tests {
         let header = Header { elapsed: Nanos(3_600_000_000_000), ..Header::default() };
         let request = Request { part: Part::Timeline, ..CPU };
         let snapshot = Viewer::new().snapshot(&profile, &request, header, Resolution::default());
-        let Extra::Timeline(timeline) = snapshot.extra else { panic!("no timeline") };
+        let TabData::Timeline(timeline) = snapshot.extra else { panic!("no timeline") };
         assert_eq!((timeline.window, timeline.windows), (Nanos(12_800_000_000), 282));
         assert_eq!(timeline.lanes[0].values, [12]);
     }
@@ -427,7 +430,7 @@ mod tests {
             grow(&mut profile, &stacks, Metric::CpuTime);
             let part = Part::Source(Arc::from("m.py"));
             let snapshot = answer(&profile, &Request { part, ..Request::select(selection) });
-            let Extra::Source(lines) = snapshot.extra else { panic!("no source") };
+            let TabData::Source(lines) = snapshot.extra else { panic!("no source") };
             let total = profile.tree.total(Metric::CpuTime).sum;
             prop_assert!(lines.lines.iter().map(|row| row.exclusive).sum::<u64>() <= total);
             for row in &lines.lines {

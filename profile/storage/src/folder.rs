@@ -46,7 +46,7 @@ pub struct Folder {
 
 /// Whether a file may take the place of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Existing {
+pub enum OverwritePolicy {
     /// One that is there stays, and it is an error.
     Keep,
     /// One that is there goes. A link is replaced, not what it leads to.
@@ -176,7 +176,7 @@ impl Folder {
         let mut file = self.begin()?;
         file.write_all(bytes)?;
         file.sync()?;
-        file.publish(name.as_ref(), Existing::Replace).map(drop)
+        file.publish(name.as_ref(), OverwritePolicy::Replace).map(drop)
     }
 
     /// Makes the names in it last. Only for a folder that was made here.
@@ -201,7 +201,7 @@ impl Folder {
     /// The system's.
     pub fn set_aside(&self, name: &OsStr) -> io::Result<OsString> {
         let aside = random_name();
-        self.rename(name, aside.as_ref(), Existing::Keep)?;
+        self.rename(name, aside.as_ref(), OverwritePolicy::Keep)?;
         Ok(aside.into())
     }
 
@@ -209,11 +209,11 @@ impl Folder {
     ///
     /// # Errors
     /// The system's; where nothing may be replaced, also that there is something.
-    pub fn rename(&self, from: &OsStr, to: &OsStr, existing: Existing) -> io::Result<()> {
+    pub fn rename(&self, from: &OsStr, to: &OsStr, existing: OverwritePolicy) -> io::Result<()> {
         let folder = &self.descriptor;
         let outcome = match existing {
-            Existing::Replace => rustix::fs::renameat(folder, from, folder, to),
-            Existing::Keep => {
+            OverwritePolicy::Replace => rustix::fs::renameat(folder, from, folder, to),
+            OverwritePolicy::Keep => {
                 match rustix::fs::renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
                     // Not every file system supports this.
                     Err(Errno::INVAL | Errno::NOSYS) if self.has(to) => Err(Errno::EXIST),
@@ -282,8 +282,8 @@ impl Partial<'_> {
     /// Gives it its name, and returns it for whoever writes on.
     ///
     /// # Errors
-    /// It could not be renamed; with [`Existing::Keep`] also that there is something of that name.
-    pub fn publish(mut self, name: &OsStr, existing: Existing) -> io::Result<File> {
+    /// It could not be renamed; with [`OverwritePolicy::Keep`] also that there is something of that name.
+    pub fn publish(mut self, name: &OsStr, existing: OverwritePolicy) -> io::Result<File> {
         self.folder.rename(self.name.as_ref(), name, existing)?;
         self.file.take().ok_or_else(|| ErrorKind::NotFound.into())
     }
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(names(&held).len(), 2);
         drop(partial);
         assert_eq!(names(&held), ["file"]);
-        let refused = folder.begin().unwrap().publish("file".as_ref(), Existing::Keep).unwrap_err();
+        let refused = folder.begin().unwrap().publish("file".as_ref(), OverwritePolicy::Keep).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
         assert_eq!((names(&held), folder.read("file", 9).unwrap()), (vec!["file".to_owned()], b"1".to_vec()));
         assert_eq!(folder.read("file", 0).unwrap_err().kind(), ErrorKind::FileTooLarge);

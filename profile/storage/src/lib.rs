@@ -56,7 +56,7 @@ pub use error::OpenError;
 #[cfg(feature = "parquet")]
 pub use note::Note;
 #[cfg(feature = "parquet")]
-pub use open::{FileFormat, Opened, open};
+pub use open::{FileFormat, OpenedProfile, open};
 #[cfg(feature = "parquet")]
 pub use store::{StoreError, Writer};
 #[cfg(all(feature = "parquet", feature = "import"))]

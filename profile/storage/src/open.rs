@@ -11,12 +11,12 @@ use deepctx_profile::profile::Profile;
 
 use crate::error::OpenError;
 use crate::note::Note;
-use crate::store::{self, Stored};
+use crate::store::{self, StoredProfile};
 use crate::version::FormatVersion;
 
 /// A profile that was opened.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenedProfile {
     /// The profile, with target, host and options in its `meta`. What could not be read shows in its ledger as well.
     pub profile: Profile,
     /// Time from the start of the capture to the end of what is there; zero when a file does not say.
@@ -27,7 +27,7 @@ pub struct Opened {
     pub notes: Vec<Note>,
 }
 
-impl Opened {
+impl OpenedProfile {
     /// Whether all that was captured is there.
     pub fn is_complete(&self) -> bool {
         !self.notes.iter().any(Note::is_damage)
@@ -53,7 +53,7 @@ pub enum FileFormat {
 ///
 /// # Errors
 /// It is no profile, cannot be read, or has a version that would be misread.
-pub fn open(path: impl AsRef<Path>) -> Result<Opened, OpenError> {
+pub fn open(path: impl AsRef<Path>) -> Result<OpenedProfile, OpenError> {
     let path = path.as_ref();
     let packed = store::is_packed(path);
     #[cfg(feature = "import")]
@@ -64,7 +64,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Opened, OpenError> {
     if crate::traces::is_folder_of_traces(path) {
         return foreign::open_ranks(path);
     }
-    let Stored { profile, version, finished, elapsed, lost, .. } = store::open(path)?;
+    let StoredProfile { profile, version, finished, elapsed, lost, .. } = store::open(path)?;
     let known = FormatVersion::CURRENT;
     let newer = (version > known).then_some(Note::NewerMinor { found: version, known });
     let unfinished = (!finished).then_some(Note::NotEndedWell);
@@ -74,7 +74,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Opened, OpenError> {
     });
     let notes = newer.into_iter().chain(unfinished).chain(left_out).collect();
     let format = if packed { FileFormat::Packed(version) } else { FileFormat::Folder(version) };
-    Ok(Opened { profile, elapsed, format, notes })
+    Ok(OpenedProfile { profile, elapsed, format, notes })
 }
 
 /// Other tools' files.
@@ -85,15 +85,15 @@ mod foreign {
 
     use deepctx_profile::view;
 
-    use super::{FileFormat, Note, OpenError, Opened};
-    use crate::import::{self, Imported};
+    use super::{FileFormat, Note, OpenError, OpenedProfile};
+    use crate::import::{self, ImportedProfile};
 
     /// Whether there is something, and it is no folder. Pipes are read as well: `deepctx-bpf report <(perf script)`.
     pub(super) fn is_file(path: &Path) -> bool {
         fs::metadata(path).is_ok_and(|found| !found.is_dir())
     }
 
-    pub(super) fn open(path: &Path) -> Result<Opened, OpenError> {
+    pub(super) fn open(path: &Path) -> Result<OpenedProfile, OpenError> {
         let bytes =
             crate::traces::read(path).map_err(|source| OpenError::Read { path: path.to_owned(), source })?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
@@ -102,8 +102,8 @@ mod foreign {
         Ok(opened(imported))
     }
 
-    fn opened(imported: Imported) -> Opened {
-        let Imported { profile, kind, elapsed } = imported;
+    fn opened(imported: ImportedProfile) -> OpenedProfile {
+        let ImportedProfile { profile, kind, elapsed } = imported;
         let losses = view::losses(&profile).into_iter();
         let notes = losses.map(|row| Note::NotImported {
             count: row.count,
@@ -111,11 +111,11 @@ mod foreign {
             sentence: row.sentence,
         });
         let notes = notes.collect();
-        Opened { profile, elapsed, format: FileFormat::Imported(kind), notes }
+        OpenedProfile { profile, elapsed, format: FileFormat::Imported(kind), notes }
     }
 
     /// A folder with a trace for each rank: all of them in one profile.
-    pub(super) fn open_ranks(path: &Path) -> Result<Opened, OpenError> {
+    pub(super) fn open_ranks(path: &Path) -> Result<OpenedProfile, OpenError> {
         let job = crate::traces::open_traces(&[path.to_owned()])?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
         Ok(opened(import::profile_of_job(&job, &name)))

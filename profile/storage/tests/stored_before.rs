@@ -7,17 +7,17 @@
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use deepctx_profile::activity::{Activity, ActivityKind, ClockOffset, GpuProcess, Join, Launch, Tier};
+use deepctx_profile::activity::{Activity, ActivityKind, ClockOffset, GpuProcess, JoinMethod, Launch, Tier};
 use deepctx_profile::device::{Device, Instance};
 use deepctx_profile::frame::{Frame, Origin, Role};
-use deepctx_profile::ledger::{Reason, Stage, When};
+use deepctx_profile::ledger::{CheckTime, Reason, Stage};
 use deepctx_profile::memory::Pool;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Executable, Limits, Meta, Profile};
 use deepctx_profile::text;
 use deepctx_profile::units::{Bytes, Nanos, Time};
 use deepctx_profile::{FrameId, NodeId, StrId};
-use deepctx_storage::{Opened, open};
+use deepctx_storage::{OpenedProfile, open};
 
 const START_NS: u64 = 1_000_000;
 /// Flushes: enough for segments of two levels.
@@ -145,7 +145,7 @@ fn finish(profile: &mut Profile) {
         GpuProcess {
             pid: 7,
             tier: Tier::Collected,
-            join: Join::Exact,
+            join: JoinMethod::Exact,
             note: "activities by CUPTI 13".to_owned(),
             launches: 12,
             launches_without_stack: 1,
@@ -234,10 +234,10 @@ fn contents(profile: &Profile) -> String {
     format!("{:?}\n{:?}\n{}\n{}", profile.meta, profile.ledger, text::tree(profile), lines.join("\n"))
 }
 
-fn check(opened: &Opened) {
+fn check(opened: &OpenedProfile) {
     assert!(opened.is_complete(), "{:?}", opened.notes);
     assert_eq!(opened.elapsed, Nanos(u64::from(ROUNDS) * SECOND_NS));
-    assert_eq!(opened.profile.ledger.check(When::Finished), Ok(()));
+    assert_eq!(opened.profile.ledger.check(CheckTime::Finished), Ok(()));
     assert_eq!(contents(&opened.profile), contents(&expected()));
 }
 

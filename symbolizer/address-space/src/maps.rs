@@ -93,7 +93,7 @@ impl Mapping {
 
 /// Which lines to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum LineFilter {
     /// Executable mappings only.
     Executable,
     /// All mappings.
@@ -114,13 +114,13 @@ pub struct Maps {
 }
 
 /// Parses the bytes of a maps file. Never fails: malformed lines are counted.
-pub fn parse(bytes: &[u8], keep: Keep) -> Maps {
+pub fn parse(bytes: &[u8], keep: LineFilter) -> Maps {
     let mut maps = Maps::default();
     let mut end_before = 0;
     for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
         // Most lines of a big process are data: check the permissions before anything is allocated.
-        let wanted =
-            keep == Keep::All || line.split(|b| *b == b' ').nth(1).and_then(|p| p.get(2)) == Some(&b'x');
+        let wanted = keep == LineFilter::All
+            || line.split(|b| *b == b' ').nth(1).and_then(|p| p.get(2)) == Some(&b'x');
         if !wanted && !line.ends_with(b".dump") {
             continue;
         }
@@ -255,7 +255,7 @@ fn unescape(path: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// [`NoSymbol::ProcessGone`] when there is no such process, or [`NoSymbol::PermissionDenied`].
-pub fn read(pid: u32, keep: Keep) -> Result<Maps, NoSymbol> {
+pub fn read(pid: u32, keep: LineFilter) -> Result<Maps, NoSymbol> {
     let gone_or = |e: &io::Error| match e.kind() {
         io::ErrorKind::PermissionDenied => NoSymbol::PermissionDenied,
         io::ErrorKind::TimedOut if reader::is_missing(e) => NoSymbol::NoMemoryReader,
@@ -368,7 +368,7 @@ pub fn vdso(mapping: &Mapping) -> Result<&'static [u8], NoSymbol> {
 }
 
 fn own_vdso() -> io::Result<Option<Vec<u8>>> {
-    let maps = parse(&std::fs::read("/proc/self/maps")?, Keep::Executable);
+    let maps = parse(&std::fs::read("/proc/self/maps")?, LineFilter::Executable);
     let Some(found) = maps.mappings.iter().find(|mapping| mapping.backing == Backing::Vdso) else {
         return Ok(None);
     };
@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     fn check(line: &str, backing: Backing, path: &str) {
-        let maps = parse(line.as_bytes(), Keep::All);
+        let maps = parse(line.as_bytes(), LineFilter::All);
         assert_eq!(maps.malformed, 0, "{line}");
         let [mapping] = &maps.mappings[..] else { panic!("one mapping: {line}") };
         assert_eq!((mapping.backing, mapping.path.to_str()), (backing, Some(path)), "{line}");
@@ -440,7 +440,8 @@ mod tests {
 
     #[test]
     fn all_fields_of_a_line_are_parsed() {
-        let maps = parse(b"7f1000-7f3000 r-xp 0001f000 fd:1a 18446744073709551615 /a", Keep::Executable);
+        let maps =
+            parse(b"7f1000-7f3000 r-xp 0001f000 fd:1a 18446744073709551615 /a", LineFilter::Executable);
         let expected = Mapping {
             begin: Avma(0x7f1000),
             end: Avma(0x7f3000),
@@ -460,16 +461,16 @@ mod tests {
     #[test]
     fn data_mappings_are_kept_only_on_request() {
         let bytes = b"1000-2000 r--p 0 0:0 0\n2000-3000 r-xp 0 0:0 0\n3000-4000 rw-p 0 0:0 0\n";
-        assert_eq!(parse(bytes, Keep::Executable).mappings.len(), 1);
-        assert_eq!(parse(bytes, Keep::All).mappings.len(), 3);
+        assert_eq!(parse(bytes, LineFilter::Executable).mappings.len(), 1);
+        assert_eq!(parse(bytes, LineFilter::All).mappings.len(), 3);
     }
 
     #[test]
     fn a_jitdump_is_found_whatever_its_permissions() {
         let bytes = b"1000-2000 r--p 0 8:2 77 /tmp/.debug/jit/jit-4711.dump\n2000-3000 r-xp 0 0:0 0\n";
-        let maps = parse(bytes, Keep::Executable);
+        let maps = parse(bytes, LineFilter::Executable);
         assert_eq!(maps.jitdump.map(|m| m.path), Some(OsStr::new("/tmp/.debug/jit/jit-4711.dump").into()));
-        assert_eq!(parse(b"1000-2000 r--p 0 8:2 77 /tmp/jit-x.dump\n", Keep::Executable).jitdump, None);
+        assert_eq!(parse(b"1000-2000 r--p 0 8:2 77 /tmp/jit-x.dump\n", LineFilter::Executable).jitdump, None);
     }
 
     #[test]
@@ -485,14 +486,14 @@ mod tests {
             "1000-2000 r-xp 0 0:0 x",
             "10000000000000000-20000000000000000 r-xp 0 0:0 0",
         ] {
-            let maps = parse(format!("{bad}\n5000-6000 r-xp 0 0:0 0\n").as_bytes(), Keep::All);
+            let maps = parse(format!("{bad}\n5000-6000 r-xp 0 0:0 0\n").as_bytes(), LineFilter::All);
             assert_eq!((maps.mappings.len(), maps.malformed), (1, 1), "{bad}");
         }
     }
 
     #[test]
     fn an_overlapping_line_counts_as_malformed() {
-        let maps = parse(b"1000-3000 r-xp 0 0:0 0\n2000-4000 r-xp 0 0:0 0\n", Keep::All);
+        let maps = parse(b"1000-3000 r-xp 0 0:0 0\n2000-4000 r-xp 0 0:0 0\n", LineFilter::All);
         assert_eq!((maps.mappings.len(), maps.malformed), (1, 1));
     }
 
@@ -500,13 +501,13 @@ mod tests {
     fn mappings_beyond_the_bound_are_counted_as_dropped() {
         let lines: String =
             (0..MAPPINGS_MAX + 3).map(|i| format!("{:x}-{:x} r-xp 0 0:0 0\n", 2 * i, 2 * i + 1)).collect();
-        let maps = parse(lines.as_bytes(), Keep::Executable);
+        let maps = parse(lines.as_bytes(), LineFilter::Executable);
         assert_eq!((maps.mappings.len(), maps.dropped), (MAPPINGS_MAX, 3));
     }
 
     #[test]
     fn own_maps_contain_own_code_and_the_vdso() {
-        let maps = read(std::process::id(), Keep::Executable).unwrap();
+        let maps = read(std::process::id(), LineFilter::Executable).unwrap();
         assert_eq!((maps.malformed, maps.dropped), (0, 0));
         let here = Avma(own_maps_contain_own_code_and_the_vdso as fn() as usize as u64);
         let own = maps.mappings.iter().find(|m| (m.begin..m.end).contains(&here)).unwrap();
@@ -521,7 +522,7 @@ mod tests {
 
     #[test]
     fn a_process_that_never_existed_is_gone() {
-        assert_eq!(read(u32::MAX, Keep::All), Err(NoSymbol::ProcessGone));
+        assert_eq!(read(u32::MAX, LineFilter::All), Err(NoSymbol::ProcessGone));
     }
 
     #[test]
@@ -530,7 +531,7 @@ mod tests {
         let mut script = tempfile::NamedTempFile::new().unwrap();
         std::io::Write::write_all(&mut script, b"exec sh \"$0\"\n").unwrap();
         let mut child = std::process::Command::new("sh").arg(script.path()).spawn().unwrap();
-        let gone = (0..3000).filter(|_| read(child.id(), Keep::Executable).is_err()).count();
+        let gone = (0..3000).filter(|_| read(child.id(), LineFilter::Executable).is_err()).count();
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(gone, 0);
@@ -539,7 +540,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_give_ordered_mappings(bytes in "[0-9a-f\\- rwxp:/\n\\\\]{0,400}") {
-            let maps = parse(bytes.as_bytes(), Keep::All);
+            let maps = parse(bytes.as_bytes(), LineFilter::All);
             prop_assert!(maps.mappings.iter().all(|m| m.begin < m.end));
             prop_assert!(maps.mappings.windows(2).all(|pair| pair[0].end <= pair[1].begin));
         }
@@ -547,7 +548,7 @@ mod tests {
         #[test]
         fn each_line_is_kept_or_counted(lines in proptest::collection::vec((0u64..99, 0u64..99, "[rwxp-]{4}"), 0..50)) {
             let text: String = lines.iter().map(|(b, e, p)| format!("{b:x}-{e:x} {p} 0 0:0 0 \n")).collect();
-            let maps = parse(text.as_bytes(), Keep::All);
+            let maps = parse(text.as_bytes(), LineFilter::All);
             prop_assert_eq!(maps.mappings.len() as u64 + maps.malformed + maps.dropped, lines.len() as u64);
         }
     }

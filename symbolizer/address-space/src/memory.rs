@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use deepctx_common::reason::Reason;
 
-use crate::maps::{self, Keep};
+use crate::maps::{self, LineFilter};
 use crate::read_error::ReadError;
 use crate::reader::{self, Subject};
 use crate::served;
@@ -36,12 +36,12 @@ pub struct ProcessMemory {
     mem: File,
     subject: Subject,
     answered: AtomicBool,
-    untouched: Mutex<Option<Untouched>>,
+    untouched: Mutex<Option<UserServedMappings>>,
 }
 
 /// Mappings of files that a user's program serves.
 #[derive(Debug)]
-struct Untouched {
+struct UserServedMappings {
     read: Instant,
     ranges: Vec<Range<u64>>,
 }
@@ -96,7 +96,7 @@ impl ProcessMemory {
     fn is_untouched(&self, address: u64, length: usize) -> bool {
         let mut untouched = self.untouched.lock().unwrap_or_else(PoisonError::into_inner);
         if untouched.as_ref().is_none_or(|untouched| untouched.read.elapsed() >= FRESH) {
-            *untouched = Some(Untouched { read: Instant::now(), ranges: of_users(self.pid) });
+            *untouched = Some(UserServedMappings { read: Instant::now(), ranges: of_users(self.pid) });
         }
         let end = address.saturating_add(length as u64);
         let ranges = untouched.as_ref().map(|untouched| &untouched.ranges[..]).unwrap_or_default();
@@ -114,7 +114,7 @@ fn of_users(pid: u32) -> Vec<Range<u64>> {
     if !served::any() {
         return Vec::new();
     }
-    let maps = maps::read(pid, Keep::All).unwrap_or_default();
+    let maps = maps::read(pid, LineFilter::All).unwrap_or_default();
     let mapped = maps.mappings.iter().filter(|m| m.inode != 0 && served::is_served_by_user(m.device));
     mapped.map(|m| m.begin.0..m.end.0).collect()
 }

@@ -27,7 +27,7 @@ pub fn demangle(symbol: &str) -> String {
 
 fn rust(symbol: &str) -> Option<String> {
     let name = rustc_demangle::try_demangle(symbol).ok()?;
-    let mut out = Limited::default();
+    let mut out = BoundedText::default();
     // The alternate form leaves the hash out.
     fmt::write(&mut out, format_args!("{name:#}")).ok()?;
     Some(out.text)
@@ -40,7 +40,7 @@ fn cpp(symbol: &str) -> Option<String> {
     }
     let options = ParseOptions::default().recursion_limit(DEPTH_MAX);
     let name = Symbol::new_with_options(symbol, &options).ok()?;
-    let mut out = Limited::default();
+    let mut out = BoundedText::default();
     name.structured_demangle(&mut out, &DemangleOptions::new().recursion_limit(DEPTH_MAX)).ok()?;
     Some(out.text)
 }
@@ -51,11 +51,11 @@ fn shortened(symbol: &str) -> &str {
 
 /// A text whose length is bounded: writing beyond the bound fails.
 #[derive(Default)]
-struct Limited {
+struct BoundedText {
     text: String,
 }
 
-impl fmt::Write for Limited {
+impl fmt::Write for BoundedText {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if self.text.len() + text.len() > NAME_BYTES_MAX {
             return Err(fmt::Error);

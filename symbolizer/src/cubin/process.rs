@@ -12,7 +12,7 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 
-use deepctx_address_space::maps::{self, Backing, Keep, Mapping};
+use deepctx_address_space::maps::{self, Backing, LineFilter, Mapping};
 use object::LittleEndian;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, SectionHeader as _};
@@ -90,7 +90,7 @@ impl ProcessKernels {
 
     /// Identifies the kernels of these handles where possible. May take seconds.
     pub fn identify(&mut self, handles: &[u64]) -> Vec<NamedHandle> {
-        let Ok(maps) = maps::read(self.pid, Keep::All) else { return Vec::new() };
+        let Ok(maps) = maps::read(self.pid, LineFilter::All) else { return Vec::new() };
         let mappings = maps.mappings;
         let (stubs, objects): (Vec<u64>, Vec<u64>) =
             handles.iter().partition(|handle| file_mapping(&mappings, **handle).is_some());

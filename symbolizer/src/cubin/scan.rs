@@ -142,7 +142,7 @@ fn image_length(memory: &dyn TargetMemory, at: u64) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::memory::RecordedMemory;
-    use deepctx_address_space::maps::{self, Keep};
+    use deepctx_address_space::maps::{self, LineFilter};
 
     const CUBIN: &[u8] = include_bytes!("../../tests/fixtures/cubin/cuda13.cubin");
 
@@ -160,7 +160,7 @@ mod tests {
         bytes[place..place + image.len()].copy_from_slice(image);
         let mut memory = RecordedMemory::default();
         memory.insert(0x10_0000, bytes);
-        let maps = maps::parse(line.as_bytes(), Keep::All);
+        let maps = maps::parse(line.as_bytes(), LineFilter::All);
         let mut names = KernelNames::default();
         let found = add_loaded(&memory, &FixedPages(pages.to_vec()), &maps.mappings, &mut budget, &mut names);
         (found, names.len())

@@ -19,9 +19,9 @@ const REFUTED_MAX: usize = 256;
 
 /// Where functions were registered that are not there; the latest last.
 #[derive(Debug, Default)]
-pub(super) struct Refuted(VecDeque<Range<u64>>);
+pub(super) struct RefutedRanges(VecDeque<Range<u64>>);
 
-impl Refuted {
+impl RefutedRanges {
     /// Adds a function.
     pub(super) fn add(&mut self, function: Range<u64>) {
         if self.0.len() >= REFUTED_MAX {

@@ -25,7 +25,7 @@ use deepctx_address_space::{Avma, NoSymbol, accountable_user, thread_cpu_time};
 use rustc_hash::FxHashMap;
 
 pub use dump::{Dump, DumpEvent, DumpHeader, parse_dump_header, parse_jitdump, parse_records};
-use evidence::{Evidence, Refuted};
+use evidence::{Evidence, RefutedRanges};
 pub use gdb::{Function, functions};
 pub use perf_map::{PerfMap, PerfMapEntry, parse_perf_map};
 use table::CodeTable;
@@ -139,7 +139,7 @@ struct Process {
     /// Functions registered for debuggers, in order.
     registered: Vec<JitSymbol>,
     /// Where functions were registered that are not there.
-    refuted: Refuted,
+    refuted: RefutedRanges,
     /// Opened with the first descriptor.
     memory: Option<ProcessMemory>,
     /// Who started it; `None` until it is first read.

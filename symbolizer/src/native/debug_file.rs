@@ -37,7 +37,7 @@ impl Default for DebugInfo {
 
 /// A file with the debug information of a module.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct LocatedDebugFile {
     /// The module itself, or a separate file.
     pub(super) file: Arc<File>,
     /// Only its symbols are used.
@@ -50,10 +50,10 @@ pub(super) struct Found {
 
 impl DebugInfo {
     /// The file with the debug information of a module: the module itself, or a separate file.
-    pub(super) fn find(&self, module: &Module, own: &Arc<File>) -> Option<Found> {
+    pub(super) fn find(&self, module: &Module, own: &Arc<File>) -> Option<LocatedDebugFile> {
         let sections = &module.facts().sections;
         if sections.debug_info > 0 && sections.debug_link.is_none() {
-            return self.usable(module.facts(), false).then(|| Found {
+            return self.usable(module.facts(), false).then(|| LocatedDebugFile {
                 file: Arc::clone(own),
                 symbols_only: false,
                 doubted: !is_owned_by_us(own),
@@ -78,7 +78,7 @@ impl DebugInfo {
         simple && s.debug_total <= self.bytes_max
     }
 
-    fn candidate(&self, path: &Path, trusted: bool) -> Option<Found> {
+    fn candidate(&self, path: &Path, trusted: bool) -> Option<LocatedDebugFile> {
         let file = maps::open_path(path).ok()?;
         let facts = ElfFacts::read(&file).ok()?;
         let symbols_only = !self.usable(&facts, trusted);
@@ -89,7 +89,7 @@ impl DebugInfo {
             let name = Path::new(OsStr::from_bytes(facts.sections.supplement.as_deref()?));
             self.supplement(&path.parent()?.join(name))
         };
-        Some(Found {
+        Some(LocatedDebugFile {
             symbols_only,
             doubted: !trusted && !is_owned_by_us(&file),
             supplement: if symbols_only { None } else { supplement() },
@@ -104,14 +104,14 @@ impl DebugInfo {
         (!sections.inflated && sections.debug_total <= self.bytes_max).then_some(file)
     }
 
-    fn by_build_id(&self, id: &str) -> Option<Found> {
+    fn by_build_id(&self, id: &str) -> Option<LocatedDebugFile> {
         let (first, rest) = id.split_at_checked(2)?;
         let below = format!(".build-id/{first}/{rest}.debug");
         self.folders.iter().find_map(|folder| self.candidate(&folder.join(&below), true))
     }
 
     /// Searches where debuggers do: beside the module, in `.debug` beside it, and below the debug folders.
-    fn by_link(&self, module: &str, link: &DebugLink) -> Option<Found> {
+    fn by_link(&self, module: &str, link: &DebugLink) -> Option<LocatedDebugFile> {
         let name = OsStr::from_bytes(&link.name);
         let beside = Path::new(module).parent().filter(|folder| folder.is_absolute())?;
         let below = beside.strip_prefix("/").ok()?;

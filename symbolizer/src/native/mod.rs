@@ -20,8 +20,8 @@ pub use debug_file::DebugInfo;
 pub use module::{Module, ModuleCounters, ModuleHandle, Modules};
 
 use crate::cache::{Bounded, CacheCounters, Strings};
-use debug_file::Found as DebugFound;
-use symbols::{DebugFile, Files, Found, Symbols, TableRequest};
+use debug_file::LocatedDebugFile;
+use symbols::{AddressFacts, DebugFile, Files, Symbols, TableRequest};
 
 /// Most addresses whose names are cached, about 100 bytes each with shared strings. A busy system has some ten thousand
 /// distinct sampled addresses.
@@ -70,7 +70,7 @@ static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
 
 /// A module whose files are open.
 #[derive(Debug)]
-struct Loaded {
+struct OpenModule {
     /// Number of these files.
     key: u64,
     /// Whose word the module's own file is.
@@ -78,7 +78,7 @@ struct Loaded {
     /// The module's own symbols.
     own: Arc<File>,
     /// Debug information of it, or the symbols that it was stripped of.
-    debug: Option<Arc<DebugFound>>,
+    debug: Option<Arc<LocatedDebugFile>>,
     /// Its debug information was counted.
     counted: bool,
     /// [`Native::clock`] at the last use.
@@ -87,12 +87,12 @@ struct Loaded {
     trims: u64,
 }
 
-/// What a question needs of a [`Loaded`].
-struct Ready {
+/// What a question needs of a [`OpenModule`].
+struct SymbolFiles {
     key: u64,
     author: Author,
     own: Arc<File>,
-    debug: Option<Arc<DebugFound>>,
+    debug: Option<Arc<LocatedDebugFile>>,
 }
 
 /// Symbolizes native code.
@@ -100,7 +100,7 @@ struct Ready {
 pub struct Native {
     symbols: Symbols,
     debug_info: DebugInfo,
-    loaded: FxHashMap<ModuleHandle, Result<Loaded, NoSymbol>>,
+    loaded: FxHashMap<ModuleHandle, Result<OpenModule, NoSymbol>>,
     names: Bounded<(ModuleHandle, Svma), SymbolResult>,
     strings: Strings,
     /// Counts uses of modules.
@@ -214,7 +214,7 @@ impl Native {
             // Without its debug information it may still have names.
             let (number, reason) = (module.index(), reason.key());
             tracing::warn!(module = number, reason, "a file gives no source lines and no inlined calls");
-            let without = Ready { key: NEXT_KEY.fetch_add(1, Ordering::Relaxed), debug: None, ..ready };
+            let without = SymbolFiles { key: NEXT_KEY.fetch_add(1, Ordering::Relaxed), debug: None, ..ready };
             if let Some(Ok(files)) = self.loaded.get_mut(&module) {
                 (files.key, files.debug) = (without.key, None);
             }
@@ -254,7 +254,7 @@ impl Native {
         }
     }
 
-    fn ask(&mut self, ready: &Ready, addresses: &[u64], more: bool) -> Result<Found, NoSymbol> {
+    fn ask(&mut self, ready: &SymbolFiles, addresses: &[u64], more: bool) -> Result<AddressFacts, NoSymbol> {
         let debug = ready.debug.as_deref();
         let asked = TableRequest {
             key: ready.key,
@@ -278,7 +278,7 @@ impl Native {
     }
 
     /// Opens the files of a module, and makes room for them.
-    fn load(&mut self, modules: &mut Modules, module: ModuleHandle) -> Result<Ready, NoSymbol> {
+    fn load(&mut self, modules: &mut Modules, module: ModuleHandle) -> Result<SymbolFiles, NoSymbol> {
         self.clock += 1;
         if !self.loaded.contains_key(&module) {
             self.make_room();
@@ -293,14 +293,14 @@ impl Native {
             Some(Ok(files)) => {
                 (files.used, files.trims) = (self.clock, self.trims);
                 let (key, author) = (files.key, files.author);
-                Ok(Ready { key, author, own: Arc::clone(&files.own), debug: files.debug.clone() })
+                Ok(SymbolFiles { key, author, own: Arc::clone(&files.own), debug: files.debug.clone() })
             }
             Some(Err(reason)) => Err(*reason),
             None => Err(NoSymbol::ReaderFailed),
         }
     }
 
-    fn examine(&self, modules: &mut Modules, module: ModuleHandle) -> Result<Loaded, NoSymbol> {
+    fn examine(&self, modules: &mut Modules, module: ModuleHandle) -> Result<OpenModule, NoSymbol> {
         let own = modules.open(module)?;
         let facts = modules.get(module).ok_or(NoSymbol::ModuleMissing)?;
         // The reader would unpack a section that states a thousand times its size before it checks anything.
@@ -310,14 +310,14 @@ impl Native {
         let author = Author::of(&FileVersion::of(&own).map_err(|error| NoSymbol::from_io(&error))?);
         let debug = self.debug_info.find(facts, &own).map(Arc::new);
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
-        Ok(Loaded { key, author, own, debug, counted: false, used: self.clock, trims: self.trims })
+        Ok(OpenModule { key, author, own, debug, counted: false, used: self.clock, trims: self.trims })
     }
 
     fn make_room(&mut self) {
         if self.loaded.len() < LOADED_MAX {
             return;
         }
-        let used = |loaded: &Result<Loaded, NoSymbol>| loaded.as_ref().map_or(0, |files| files.used);
+        let used = |loaded: &Result<OpenModule, NoSymbol>| loaded.as_ref().map_or(0, |files| files.used);
         let oldest = self.loaded.iter().min_by_key(|(_, loaded)| used(loaded)).map(|(module, _)| *module);
         if let Some(module) = oldest {
             self.unload(module);
@@ -335,7 +335,7 @@ impl Native {
     /// may have memory to return to the system.
     pub fn trim(&mut self) -> bool {
         self.trims += 1;
-        let idle = |files: &Loaded| self.trims.saturating_sub(files.trims) > IDLE_TRIMS;
+        let idle = |files: &OpenModule| self.trims.saturating_sub(files.trims) > IDLE_TRIMS;
         let idle: Vec<_> = self
             .loaded
             .iter()

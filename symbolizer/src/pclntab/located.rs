@@ -1,6 +1,6 @@
 //! Where the table of a Go program is in its file, and where the text begins that its entries count from.
 //!
-//! Owns: [`Located`]. Because: that address stands in the table's header, or the loader puts it there, or, since
+//! Owns: [`PclntabSection`]. Because: that address stands in the table's header, or the loader puts it there, or, since
 //! Go 1.26, it stands only in the linker's data of the module (`moduledata`). Does not: read functions
 //! ([`super::Pclntab`]), or believe a module that does not fit its table.
 //!
@@ -43,21 +43,21 @@ const RELOCATION_BYTES: usize = 24;
 const RELOCATIONS_BYTES_MAX: u64 = 256 << 20;
 
 /// Gives the bytes at a range of a file; `None` when they cannot be read.
-pub(crate) type Read<'f, 'r> = dyn Fn(Range<u64>) -> Option<Cow<'f, [u8]>> + 'r;
+pub(crate) type ReadFn<'f, 'r> = dyn Fn(Range<u64>) -> Option<Cow<'f, [u8]>> + 'r;
 
 /// Where a file has the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Located {
+pub(crate) struct PclntabSection {
     /// In the file.
     pub(crate) range: Range<u64>,
     /// Address of the text, where the table does not have it and something else says it.
     pub(crate) text: Option<u64>,
 }
 
-impl Located {
+impl PclntabSection {
     /// Looks for the table. `headers`: the bytes of the file's headers and of the names of its sections; `read`: all
     /// others.
-    pub(crate) fn of(headers: &[u8], read: &Read<'_, '_>) -> Option<Self> {
+    pub(crate) fn of(headers: &[u8], read: &ReadFn<'_, '_>) -> Option<Self> {
         let header = headers.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
         let file = File { sections: header.sections(LE, headers).ok()?, read };
         let Some(table) = SECTIONS.iter().find_map(|name| file.section(name.as_bytes())) else {
@@ -90,7 +90,7 @@ struct Entries {
 
 impl Entries {
     /// `None`: entries are addresses, or cannot be read.
-    fn of(address: u64, table: &Range<u64>, read: &Read<'_, '_>) -> Option<Self> {
+    fn of(address: u64, table: &Range<u64>, read: &ReadFn<'_, '_>) -> Option<Self> {
         let within = |skip: u64, length: u64| {
             let begin = table.start.checked_add(skip)?;
             let end = begin.checked_add(length).filter(|end| *end <= table.end)?;
@@ -119,7 +119,7 @@ impl Entries {
 /// The parts of a file that may say where its text is.
 struct File<'d, 'f, 'r> {
     sections: SectionTable<'d, FileHeader64<LittleEndian>, &'d [u8]>,
-    read: &'r Read<'f, 'r>,
+    read: &'r ReadFn<'f, 'r>,
 }
 
 impl<'d> File<'d, '_, '_> {
@@ -129,7 +129,7 @@ impl<'d> File<'d, '_, '_> {
 
     /// The table of Go 1.18 to 1.25 in a section with other data, where the system's linker puts it if the program may
     /// be loaded anywhere: at the beginning of a header whose text the loader writes.
-    fn table_without_section(&self) -> Option<Located> {
+    fn table_without_section(&self) -> Option<PclntabSection> {
         self.section(BUILD_INFO)?;
         let section = self.section(RELOCATED)?;
         let range = range_of(section).filter(|range| range.end - range.start <= RELOCATED_BYTES_MAX)?;
@@ -140,7 +140,7 @@ impl<'d> File<'d, '_, '_> {
         let range = range.start + skip..range.end;
         let entries = Entries::of(section.sh_addr(LE).checked_add(skip)?, &range, self.read)?;
         let text = Some(self.text_of_loader(&entries)?);
-        Some(Located { range, text })
+        Some(PclntabSection { range, text })
     }
 
     /// By the linker's data of the module.

@@ -6,7 +6,7 @@
 //! process publishes ([`super::debug_offsets`]).
 
 use deepctx_common::python::{
-    Called, LAYOUTS_MAX, NO_CFRAME, NO_FIELD, PythonLayout, entry_rule::*, instruction_kind::*,
+    CalledFunction, LAYOUTS_MAX, NO_CFRAME, NO_FIELD, PythonLayout, entry_rule::*, instruction_kind::*,
 };
 
 use super::lines::LineFormat;
@@ -94,9 +94,9 @@ impl Layout {
     }
 
     /// Offsets for the kernel programs to report the object that a function is called on.
-    pub fn called(&self, code: u64) -> Called {
+    pub fn called(&self, code: u64) -> CalledFunction {
         let user = &self.user;
-        Called { code, frame_locals: user.frame_locals.into(), object_type: user.object_type.into() }
+        CalledFunction { code, frame_locals: user.frame_locals.into(), object_type: user.object_type.into() }
     }
 
     /// The layout of `3.minor`, or `None` when the version is not supported.

@@ -15,7 +15,7 @@ use super::layout::Layout;
 use super::locate::Interpreter;
 use super::modules::{CalledModule, Layer, Modules};
 use super::tasks::{AwaitChain, NoTask, Tasks};
-use crate::memory::{Here, ReadError, TargetMemory};
+use crate::memory::{OwnReads, ReadError, TargetMemory};
 
 /// Most code objects kept of all processes: a process with torch loaded has about 60 000 and runs far fewer. At ~400
 /// bytes each this is 25 MiB.
@@ -163,7 +163,7 @@ impl PythonSymbols {
     pub fn await_chain(&mut self, pid: u32, frame: u64) -> Result<AwaitChain, NoTask> {
         let process = self.processes.get_mut(&pid).ok_or(NoTask::Unreadable)?;
         // Another task may take the place of this one while its parts are read.
-        process.tasks.chain(&Here(&*process.memory), process.layout, process.runtime, frame)
+        process.tasks.chain(&OwnReads(&*process.memory), process.layout, process.runtime, frame)
     }
 
     /// Records PyTorch modules that were called, see [`Modules::record_calls`].
@@ -193,7 +193,7 @@ impl PythonSymbols {
 
     /// The offsets with which the kernel programs report the object that the function at `code` is called on; `None`
     /// for a process that is not attached.
-    pub fn called(&self, pid: u32, code: u64) -> Option<deepctx_common::python::Called> {
+    pub fn called(&self, pid: u32, code: u64) -> Option<deepctx_common::python::CalledFunction> {
         self.processes.get(&pid).map(|process| process.layout.called(code))
     }
 

@@ -11,7 +11,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use deepctx_address_space::maps::{self, Backing, Keep, Mapping};
+use deepctx_address_space::maps::{self, Backing, LineFilter, Mapping};
 use object::read::ReadCache;
 use rustc_hash::FxHashSet;
 
@@ -23,7 +23,7 @@ use crate::memory::{ProcessMemory, ReadError, TargetMemory};
 /// interpreters take a tenth of it. A malicious file costs no more than this.
 const FILE_BYTES_MAX: u64 = 128 << 20;
 
-/// Finds the interpreter of `pid` among its executable mappings ([`maps::read`] with [`maps::Keep::Executable`]).
+/// Finds the interpreter of `pid` among its executable mappings ([`maps::read`] with [`maps::LineFilter::Executable`]).
 ///
 /// # Errors
 /// The reason why there is none; [`NoInterpreter::may_change`] says whether to try again later.
@@ -59,7 +59,7 @@ const SECTION_FILES_MAX: usize = 64;
 /// The section of this name, from the first file that has one: an extension module of CPython, libpython, or the
 /// program.
 fn section(pid: u32, name: &str) -> Option<Vec<u8>> {
-    let mappings = maps::read(pid, Keep::Executable).ok()?.mappings;
+    let mappings = maps::read(pid, LineFilter::Executable).ok()?.mappings;
     let is_candidate = |mapping: &Mapping, is_program: bool| {
         let file = mapping.path().file_name().unwrap_or_default().to_string_lossy();
         is_program || file.contains("python")

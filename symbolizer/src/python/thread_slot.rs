@@ -171,13 +171,13 @@ fn function<'a, 'm, R: ReadRef<'a>>(
 mod tests {
     use super::*;
     use crate::memory::ProcessMemory;
-    use deepctx_address_space::maps::{self, Keep};
+    use deepctx_address_space::maps::{self, LineFilter};
 
     #[test]
     fn every_key_of_this_libc_has_the_assumed_slot() {
         let pid = std::process::id();
         let memory = ProcessMemory::open(pid).unwrap();
-        let mappings = maps::read(pid, Keep::Executable).unwrap().mappings;
+        let mappings = maps::read(pid, LineFilter::Executable).unwrap().mappings;
         let mut followed = 0;
         for mapping in mappings.iter().filter(|m| m.path().to_string_lossy().contains("/libc.so.6")) {
             let bytes = std::fs::read(mapping.path()).unwrap();

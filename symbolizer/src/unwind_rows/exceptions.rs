@@ -50,7 +50,7 @@ pub(super) fn installing(headers: &[u8], file: &dyn ReadAt, image: &Image<'_>) -
             continue;
         }
         let Some(code) = sections.code_at(&function, file) else { continue };
-        if let Some(Installing { call, end, cfa }) = installs(&code, function.start) {
+        if let Some(ContextInstall { call, end, cfa }) = installs(&code, function.start) {
             let rule = |fp, fp_offset| Rule {
                 cfa: rule_kind::X86_FP_DEREF,
                 cfa_offset: cfa,
@@ -69,7 +69,7 @@ pub(super) fn installing(headers: &[u8], file: &dyn ReadAt, image: &Image<'_>) -
 
 /// The part of a function that installs a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Installing {
+struct ContextInstall {
     /// The call that overwrites what the function saved.
     call: Range<u64>,
     /// End of the instruction that overwrites the return address to the frame that catches.
@@ -79,7 +79,7 @@ struct Installing {
 }
 
 /// Where a function at `address` installs a context.
-fn installs(code: &[u8], address: u64) -> Option<Installing> {
+fn installs(code: &[u8], address: u64) -> Option<ContextInstall> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut before = [Instruction::default(); 2];
     let mut found = None;
@@ -89,7 +89,7 @@ fn installs(code: &[u8], address: u64) -> Option<Installing> {
         if let Some((call, cfa)) = &found
             && is_store_of_handler(&now)
         {
-            return Some(Installing { call: Range::clone(call), end: now.next_ip(), cfa: *cfa });
+            return Some(ContextInstall { call: Range::clone(call), end: now.next_ip(), cfa: *cfa });
         }
         if found.is_none()
             && call.mnemonic() == Mnemonic::Call
@@ -125,7 +125,7 @@ fn loads(instruction: &Instruction, into: Register) -> Option<i32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Installing, installs};
+    use super::{ContextInstall, installs};
 
     /// The end of GCC 12's `_Unwind_ForcedUnwind`, without its loop over the shadow stack.
     const CODE: &[u8] = &[
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_part_that_installs_a_context_is_found() {
-        let expect = Installing { call: 0x1006..0x100b, end: 0x1028, cfa: -0xa0 };
+        let expect = ContextInstall { call: 0x1006..0x100b, end: 0x1028, cfa: -0xa0 };
         assert_eq!(installs(CODE, 0x1000), Some(expect));
     }
 

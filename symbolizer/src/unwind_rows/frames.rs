@@ -181,12 +181,12 @@ where
     }
 }
 
-type Parsed<'d> = Option<(gimli::CommonInformationEntry<Bytes<'d>>, Option<Cie>)>;
+type ParsedFrames<'d> = Option<(gimli::CommonInformationEntry<Bytes<'d>>, Option<Cie>)>;
 
 struct Decoder<'s, 'i, 'd, S> {
     source: &'s Source<'i, S>,
     /// By offset; `None` for one that cannot be decoded.
-    cies: FxHashMap<usize, Parsed<'d>>,
+    cies: FxHashMap<usize, ParsedFrames<'d>>,
     machine: Machine,
     interner: Interner,
 }

@@ -11,7 +11,9 @@ use deepctx_common::unwind::Rule;
 use gimli::{CallFrameInstruction as Cfi, CallFrameInstructionIter, Register, UnwindSection};
 
 use super::Bytes;
-use super::rules::{BAD_PROGRAM, Cfa, Saved, State, aarch64, cfa_expression, saved_expression, x86_64};
+use super::rules::{
+    BAD_PROGRAM, Cfa, SavedRegister, State, aarch64, cfa_expression, saved_expression, x86_64,
+};
 
 /// Deepest nesting of `DW_CFA_remember_state`: compilers nest once or twice; deeper programs are refused.
 const REMEMBERED_MAX: usize = 64;
@@ -20,7 +22,7 @@ const INITIAL_MAX: usize = 4096;
 
 /// The program cannot be decoded further.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bad;
+pub(super) struct Undecodable;
 
 /// The parts of a CIE that its FDEs need.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +37,7 @@ pub(super) struct Cie {
 
 impl Cie {
     /// What its own instructions give one of the two registers.
-    fn initial_of(&self, register: Register) -> Saved {
+    fn initial_of(&self, register: Register) -> SavedRegister {
         if register == self.fp { self.initial.fp } else { self.initial.ra }
     }
 }
@@ -62,7 +64,7 @@ impl Machine {
         section: &S,
         bases: &gimli::BaseAddresses,
         arch: Arch,
-    ) -> Result<Cie, Bad> {
+    ) -> Result<Cie, Undecodable> {
         let mut parts = Cie {
             initial: State::EMPTY,
             code_factor: cie.code_alignment_factor(),
@@ -78,7 +80,7 @@ impl Machine {
         let mut instructions = cie.instructions(section, bases);
         for _ in 0..INITIAL_MAX {
             match instructions.next() {
-                Err(_) | Ok(Some(Cfi::AdvanceLoc { .. } | Cfi::SetLoc { .. })) => return Err(Bad),
+                Err(_) | Ok(Some(Cfi::AdvanceLoc { .. } | Cfi::SetLoc { .. })) => return Err(Undecodable),
                 Ok(Some(instruction)) => self.apply(instruction, &parts, section)?,
                 Ok(None) => {
                     parts.initial = self.state;
@@ -86,7 +88,7 @@ impl Machine {
                 }
             };
         }
-        Err(Bad)
+        Err(Undecodable)
     }
 
     /// Runs the program of an FDE for a range of addresses and emits each change as (address, rule), addresses
@@ -114,7 +116,7 @@ impl Machine {
                 Ok(Some(instruction)) => {
                     match self.apply(instruction, cie, section) {
                         Ok(touched) => changed |= touched,
-                        Err(Bad) => return emit(at, BAD_PROGRAM),
+                        Err(Undecodable) => return emit(at, BAD_PROGRAM),
                     }
                     continue;
                 }
@@ -154,7 +156,7 @@ impl Machine {
         true
     }
 
-    fn set(&mut self, register: Register, cie: &Cie, saved: Saved) -> bool {
+    fn set(&mut self, register: Register, cie: &Cie, saved: SavedRegister) -> bool {
         if register == cie.fp {
             self.state.fp = saved;
         } else if register == cie.ra {
@@ -165,9 +167,9 @@ impl Machine {
         true
     }
 
-    fn remember(&mut self) -> Result<(), Bad> {
+    fn remember(&mut self) -> Result<(), Undecodable> {
         if self.remembered.len() == REMEMBERED_MAX {
-            return Err(Bad);
+            return Err(Undecodable);
         }
         self.remembered.push((self.state, self.base));
         Ok(())
@@ -180,9 +182,11 @@ impl Machine {
         instruction: Cfi<usize>,
         cie: &Cie,
         section: &S,
-    ) -> Result<bool, Bad> {
+    ) -> Result<bool, Undecodable> {
         let factored = |offset: i64| offset.checked_mul(cie.data_factor);
-        let at_cfa = |offset: Option<i64>| offset.and_then(factored).map_or(Saved::Other, Saved::AtCfa);
+        let at_cfa = |offset: Option<i64>| {
+            offset.and_then(factored).map_or(SavedRegister::Other, SavedRegister::AtCfa)
+        };
         Ok(match instruction {
             Cfi::DefCfa { register, offset } => self.set_cfa(Some(register), i64::try_from(offset).ok()),
             Cfi::DefCfaOffset { offset } => {
@@ -201,7 +205,7 @@ impl Machine {
                 self.set_cfa(self.base.map(|(register, _)| register), factored(factored_offset))
             }
             Cfi::DefCfaExpression { expression } => {
-                self.state.cfa = cfa_expression(expression.get(section).map_err(|_| Bad)?);
+                self.state.cfa = cfa_expression(expression.get(section).map_err(|_| Undecodable)?);
                 true
             }
             Cfi::RememberState => {
@@ -209,28 +213,28 @@ impl Machine {
                 false
             }
             Cfi::RestoreState => {
-                (self.state, self.base) = self.remembered.pop().ok_or(Bad)?;
+                (self.state, self.base) = self.remembered.pop().ok_or(Undecodable)?;
                 true
             }
             Cfi::Restore { register } => self.set(register, cie, cie.initial_of(register)),
-            Cfi::Undefined { register } => self.set(register, cie, Saved::Undefined),
-            Cfi::SameValue { register } => self.set(register, cie, Saved::Same),
+            Cfi::Undefined { register } => self.set(register, cie, SavedRegister::Undefined),
+            Cfi::SameValue { register } => self.set(register, cie, SavedRegister::Same),
             Cfi::OffsetExtendedSf { register, factored_offset } => {
                 self.set(register, cie, at_cfa(Some(factored_offset)))
             }
             Cfi::Register { dest_register, src_register } => {
-                self.set(dest_register, cie, Saved::In(src_register))
+                self.set(dest_register, cie, SavedRegister::In(src_register))
             }
             Cfi::Expression { register, expression } => {
                 if register != cie.fp && register != cie.ra {
                     return Ok(false);
                 }
-                let saved = saved_expression(expression.get(section).map_err(|_| Bad)?);
+                let saved = saved_expression(expression.get(section).map_err(|_| Undecodable)?);
                 self.set(register, cie, saved)
             }
             Cfi::ValOffset { register, .. }
             | Cfi::ValOffsetSf { register, .. }
-            | Cfi::ValExpression { register, .. } => self.set(register, cie, Saved::Other),
+            | Cfi::ValExpression { register, .. } => self.set(register, cie, SavedRegister::Other),
             // Sizes of pushed arguments, padding, and instructions of other architectures change none of the columns.
             _ => false,
         })

@@ -29,7 +29,7 @@ pub(super) enum Cfa {
 
 /// Where the caller's value of a register is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Saved {
+pub(super) enum SavedRegister {
     /// Not specified.
     Unspecified,
     /// It cannot be recovered.
@@ -50,8 +50,8 @@ pub(super) enum Saved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) cfa: Cfa,
-    pub(super) fp: Saved,
-    pub(super) ra: Saved,
+    pub(super) fp: SavedRegister,
+    pub(super) ra: SavedRegister,
 }
 
 /// The rule of a signal frame.
@@ -67,7 +67,8 @@ const fn plain(cfa: u8, detail: u8) -> Rule {
 
 impl State {
     /// Before the first instruction: nothing is known.
-    pub(super) const EMPTY: State = State { cfa: Cfa::Other, fp: Saved::Unspecified, ra: Saved::Unspecified };
+    pub(super) const EMPTY: State =
+        State { cfa: Cfa::Other, fp: SavedRegister::Unspecified, ra: SavedRegister::Unspecified };
 
     /// The rule, or [`rule_kind::UNSUPPORTED`] with its reason.
     #[inline]
@@ -155,18 +156,18 @@ fn sum(offset: i64, more: u64) -> Option<i64> {
 }
 
 /// Where a register is saved according to `DW_CFA_expression`, which starts with the CFA on its stack.
-pub(super) fn saved_expression(expression: Expression<Bytes<'_>>) -> Saved {
+pub(super) fn saved_expression(expression: Expression<Bytes<'_>>) -> SavedRegister {
     use Operation::{PlusConstant, RegisterOffset};
     let mut buffer = [Operation::Nop; OPERATIONS_MAX];
-    let Some(operations) = operations(expression, &mut buffer) else { return Saved::Other };
+    let Some(operations) = operations(expression, &mut buffer) else { return SavedRegister::Other };
     match *operations {
-        [] => Saved::AtCfa(0),
-        [RegisterOffset { register, offset, .. }] => Saved::At(register, offset),
+        [] => SavedRegister::AtCfa(0),
+        [RegisterOffset { register, offset, .. }] => SavedRegister::At(register, offset),
         [RegisterOffset { register, offset, .. }, PlusConstant { value }] => match sum(offset, value) {
-            Some(offset) => Saved::At(register, offset),
-            None => Saved::Other,
+            Some(offset) => SavedRegister::At(register, offset),
+            None => SavedRegister::Other,
         },
-        ref rest => addend(rest).map_or(Saved::Other, Saved::AtCfa),
+        ref rest => addend(rest).map_or(SavedRegister::Other, SavedRegister::AtCfa),
     }
 }
 

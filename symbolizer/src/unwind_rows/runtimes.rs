@@ -24,7 +24,7 @@ use super::frames::{ADDRESS_MAX, Frame, Slice, pack};
 use super::rules::{END, Interner, SIGNAL};
 use super::stats::{BuildStats, Count};
 use super::uncovered::ReadAt;
-use crate::pclntab::{Function, Located, Pclntab};
+use crate::pclntab::{Function, Pclntab, PclntabSection};
 
 const LE: LittleEndian = LittleEndian;
 
@@ -106,7 +106,9 @@ impl Runtimes {
         limits: &Limits,
         stats: &mut BuildStats,
     ) -> Self {
-        if let Some(Located { range, text }) = Located::of(headers, &|range| file.read_at(range)) {
+        if let Some(PclntabSection { range, text }) =
+            PclntabSection::of(headers, &|range| file.read_at(range))
+        {
             let bytes = bytes_at(range, file, PCLNTAB_BYTES_MAX);
             let table = bytes.as_deref().map(|bytes| Pclntab::parse(bytes, text));
             return match table {

@@ -11,7 +11,7 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _};
 use object::{LittleEndian, ReadRef as _};
 
-use super::derived::{Bounds, Code, Derive, Derived, of_arch};
+use super::derived::{Bounds, Code, DeriveFn, DerivedTable, of_arch};
 use super::elf::Image;
 use super::frames::{ADDRESS_MAX, Frame, Slice, pack};
 use super::rules::Interner;
@@ -56,7 +56,7 @@ pub(super) struct UncoveredCode<'i> {
     /// The rest of the file.
     file: &'i dyn ReadAt,
     image: &'i Image<'i>,
-    derive: Derive,
+    derive: DeriveFn,
 }
 
 impl<'i> UncoveredCode<'i> {
@@ -167,7 +167,7 @@ impl UncoveredCode<'_> {
         begins().is_some_and(|begins| *begins == *V8_BUILTIN)
     }
 
-    fn derive(&self, functions: &[Range<u64>]) -> Option<Derived> {
+    fn derive(&self, functions: &[Range<u64>]) -> Option<DerivedTable> {
         let bounds = Bounds::default();
         let mut spans: Vec<Range<u64>> = Vec::new();
         let mut bytes = 0;
@@ -209,7 +209,7 @@ impl UncoveredCode<'_> {
 }
 
 /// A slice with one frame for each run of rows without a gap.
-fn slice(derived: &Derived, stats: &mut BuildStats) -> Slice {
+fn slice(derived: &DerivedTable, stats: &mut BuildStats) -> Slice {
     let mut slice = Slice {
         frames: Vec::new(),
         rows: Vec::with_capacity(derived.rows.len()),

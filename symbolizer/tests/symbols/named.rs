@@ -10,7 +10,7 @@ use deepctx_symbolizer::native::DebugInfo;
 use deepctx_symbolizer::space::Owner;
 use deepctx_symbolizer::{Avma, CodeLocation, Lookup, NoSymbol, Symbolizer};
 
-use crate::program::{Program, Running, bare, has, is_root, left_out, oracle, run, shown};
+use crate::program::{Program, RunningProgram, bare, has, is_root, left_out, oracle, run, shown};
 
 fn fresh() -> Symbolizer {
     Symbolizer::new(DebugInfo::default())
@@ -178,7 +178,7 @@ fn a_program_that_never_had_a_file_is_named() {
     rustix::io::fcntl_setfd(&readable, rustix::io::FdFlags::empty()).unwrap();
     drop(memory);
     let path = format!("/proc/self/fd/{}", readable.as_raw_fd());
-    let running = Running::start(&mut Command::new(&path));
+    let running = RunningProgram::start(&mut Command::new(&path));
     let mut symbolizer = fresh();
     symbolizer.refresh(running.pid(), 1).unwrap();
     let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
@@ -194,7 +194,7 @@ fn files_of_a_process_are_read_in_its_mount_namespace() {
         format!("mount -t tmpfs none {0} && cp {1} {0}/ && exec {0}/work", hidden.display(), program.text());
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation=private", "sh", "-c", &script]);
-    let running = Running::start(&mut command);
+    let running = RunningProgram::start(&mut command);
     let mut symbolizer = fresh();
     symbolizer.refresh(running.pid(), 1).unwrap();
     let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
@@ -207,12 +207,13 @@ fn two_names_of_one_file_are_one_module() {
     let Some(program) = Program::compile(&["-g"]) else { return };
     let copy = program.folder.path().join("copy");
     std::fs::copy(&program.path, &copy).unwrap();
-    let (one, two) = (program.start(), Running::start(&mut Command::new(&copy)));
+    let (one, two) = (program.start(), RunningProgram::start(&mut Command::new(&copy)));
     let mut symbolizer = fresh();
     symbolizer.refresh(one.pid(), 1).unwrap();
     symbolizer.refresh(two.pid(), 1).unwrap();
-    let place =
-        |symbolizer: &mut Symbolizer, r: &Running| symbolizer.locate(r.pid(), 1, r.outer, Lookup::Exact);
+    let place = |symbolizer: &mut Symbolizer, r: &RunningProgram| {
+        symbolizer.locate(r.pid(), 1, r.outer, Lookup::Exact)
+    };
     assert_eq!(place(&mut symbolizer, &one), place(&mut symbolizer, &two));
 }
 
@@ -309,7 +310,7 @@ fn jit_map_is_found_by_the_pid_inside_the_namespace() {
         script,
         runtime,
     ]);
-    let running = Running::start(&mut command);
+    let running = RunningProgram::start(&mut command);
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.pid())).unwrap();
     let pid: u32 = children.trim().parse().unwrap();
     let mut symbolizer = fresh();

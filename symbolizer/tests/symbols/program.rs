@@ -91,19 +91,19 @@ impl Program {
         (fields.next().unwrap(), fields.next().unwrap())
     }
 
-    pub(crate) fn start(&self) -> Running {
-        Running::start(&mut Command::new(&self.path))
+    pub(crate) fn start(&self) -> RunningProgram {
+        RunningProgram::start(&mut Command::new(&self.path))
     }
 }
 
 /// A process that waits for its standard input.
-pub(crate) struct Running {
+pub(crate) struct RunningProgram {
     pub(crate) child: Child,
     /// What it says is the address of `work::outer`.
     pub(crate) outer: Avma,
 }
 
-impl Running {
+impl RunningProgram {
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -117,7 +117,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -8,7 +8,7 @@ use deepctx_pipeline::symbols::{
     CodeAddress, CompiledNames, NameReceiver, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::{Config, Pipeline};
-use deepctx_profile::ledger::When;
+use deepctx_profile::ledger::CheckTime;
 use deepctx_profile::profile::Meta;
 use deepctx_symbolizer::cubin::{self, fatbin, lines};
 use deepctx_uprobes::rows;
@@ -59,7 +59,7 @@ pub fn run(data: &[u8]) {
                 pipeline.feed(Input::Records(batch.to_vec()));
             }
             pipeline.finish();
-            pipeline.profile().ledger.check(When::Finished).expect("every record is accounted for");
+            pipeline.profile().ledger.check(CheckTime::Finished).expect("every record is accounted for");
         }
         1 => {
             if let Ok(cubin) = cubin::read(data) {

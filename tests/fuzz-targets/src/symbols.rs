@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 
 use deepctx_symbolizer::jit::{DumpHeader, parse_jitdump, parse_perf_map, parse_records};
 use deepctx_symbolizer::kernel::Kallsyms;
-use deepctx_symbolizer::maps::{self, Backing, Keep, Mapping};
+use deepctx_symbolizer::maps::{self, Backing, LineFilter, Mapping};
 use deepctx_symbolizer::native::{DebugInfo, Modules, Native};
 use deepctx_symbolizer::{Avma, FileOffset, KernelAddr, Svma};
 
@@ -16,9 +16,9 @@ pub fn run(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     match kind % 5 {
         0 => {
-            let all = maps::parse(data, Keep::All);
+            let all = maps::parse(data, LineFilter::All);
             assert!(all.mappings.windows(2).all(|pair| pair[0].end <= pair[1].begin));
-            let code = maps::parse(data, Keep::Executable);
+            let code = maps::parse(data, LineFilter::Executable);
             assert!(code.mappings.iter().all(|mapping| mapping.executable));
         }
         1 => {

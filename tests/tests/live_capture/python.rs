@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::process::Command;
 
 use deepctx_common::end::{PythonEnd, WalkEnd};
-use deepctx_symbolizer::maps::{self, Keep};
+use deepctx_symbolizer::maps::{self, LineFilter};
 use deepctx_symbolizer::python::{PythonSymbols, locate_process};
 use serde_json::Value;
 
@@ -55,7 +55,7 @@ fn check(command: &mut Command, at_least: usize) {
         }
         running.iter().all(|tid| seen.get(tid).is_some_and(|n| *n >= at_least))
     });
-    let mappings = maps::read(pid, Keep::Executable).unwrap().mappings;
+    let mappings = maps::read(pid, LineFilter::Executable).unwrap().mappings;
     let (interpreter, memory) = locate_process(pid, &mappings).unwrap();
     let mut symbols = PythonSymbols::default();
     assert!(symbols.attach(pid, &interpreter, Box::new(memory)));

@@ -4,7 +4,7 @@ use crate::pipeline_support::{
     NamesInAddresses, check_gaps, check_stacks as check, config, feed_damaged, folded, run,
 };
 use deepctx_pipeline::Pipeline;
-use deepctx_profile::ledger::When;
+use deepctx_profile::ledger::CheckTime;
 use deepctx_profile::profile::Meta;
 use proptest::prelude::*;
 
@@ -285,6 +285,6 @@ proptest! {
         let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
         feed_damaged(&mut pipeline, &page, &damage);
         pipeline.finish();
-        pipeline.profile().ledger.check(When::Finished).unwrap();
+        pipeline.profile().ledger.check(CheckTime::Finished).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use crate::pipeline_support::{NamesInAddresses, config, feed_damaged};
 use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::activity::GpuProcess;
-use deepctx_profile::ledger::{Stage, When};
+use deepctx_profile::ledger::{CheckTime, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use proptest::prelude::*;
@@ -182,7 +182,7 @@ fn sum(profile: &Profile, of: fn(&GpuProcess) -> u64) -> u64 {
 
 /// What must hold at the end, whatever came in.
 fn check(profile: &Profile) {
-    profile.ledger.check(When::Finished).unwrap();
+    profile.ledger.check(CheckTime::Finished).unwrap();
     let gap = |key| profile.ledger.stage(Stage::Correlate).gaps.count(key);
     let total = |metric| profile.tree.total(metric).sum;
     let (kernels, joined) = (sum(profile, |p| p.kernels), sum(profile, |p| p.joined));
@@ -278,7 +278,7 @@ proptest! {
         pipeline.finish();
         prop_assert_eq!(pipeline.waiting_bytes(), 0);
         let profile = pipeline.profile();
-        profile.ledger.check(When::Finished).unwrap();
+        profile.ledger.check(CheckTime::Finished).unwrap();
         let joined: u64 = profile.gpu.processes.iter().map(|process| process.joined).sum();
         let reported: u64 = profile.gpu.processes.iter().map(|process| process.kernels + process.graph_kernels).sum();
         prop_assert!(joined <= reported);

@@ -2,7 +2,7 @@
 
 use crate::pipeline_support::{NamesInAddresses, feed_damaged};
 use deepctx_pipeline::{Config, Pipeline};
-use deepctx_profile::ledger::{Stage, When};
+use deepctx_profile::ledger::{CheckTime, Stage};
 use deepctx_profile::metric::Metric;
 use proptest::prelude::*;
 
@@ -62,7 +62,7 @@ proptest! {
         pipeline.finish();
         prop_assert_eq!(pipeline.waiting_bytes(), 0);
         let profile = pipeline.profile();
-        profile.ledger.check(When::Finished).unwrap();
+        profile.ledger.check(CheckTime::Finished).unwrap();
         let in_tree = profile.tree.total(Metric::Samples).sum;
         let kept = profile.ledger.stage(Stage::Attribute).kept;
         // A damaged record may be the beginning of a wait instead of a sample: it is kept, and adds no sample.

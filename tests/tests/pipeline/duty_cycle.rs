@@ -1,7 +1,7 @@
 //! Duty-cycled probes as a page of records → nothing is believed across a pause, and the pause is reported.
 
 use crate::pipeline_support::{check_gaps, check_stacks as check, folded_as, page, run};
-use deepctx_profile::ledger::{Stage, When};
+use deepctx_profile::ledger::{CheckTime, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::view::Selection;
@@ -252,7 +252,7 @@ proptest! {
             let mut pipeline = run(&lines.join("\n"));
             pipeline.finish();
             let profile = pipeline.profile();
-            profile.ledger.check(When::Finished).unwrap();
+            profile.ledger.check(CheckTime::Finished).unwrap();
             let totals = [Metric::Samples, Metric::TensorBytes].map(|metric| profile.tree.total(metric).sum);
             (totals, profile.tree.total(Metric::RangeTime).sum)
         };

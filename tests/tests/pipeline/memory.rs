@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::pipeline_support::{NamesInAddresses, config, feed_damaged, folded_as, losses, page, run};
 use deepctx_pipeline::Pipeline;
-use deepctx_profile::ledger::When;
+use deepctx_profile::ledger::CheckTime;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::view::Selection;
@@ -43,7 +43,7 @@ fn reported(profile: &Profile) -> String {
 fn check(records: &str, expect: &str) {
     let mut pipeline = run(records);
     assert_eq!(reported(pipeline.profile()), page(expect));
-    pipeline.profile().ledger.check(When::Finished).unwrap();
+    pipeline.profile().ledger.check(CheckTime::Finished).unwrap();
 }
 
 #[test]
@@ -267,7 +267,7 @@ proptest! {
         });
         prop_assert_eq!(gap("tensor-free-unknown").unwrap_or(0), unknown);
         prop_assert_eq!(gap("tensor-free-missed").unwrap_or(0), missed);
-        prop_assert!(profile.ledger.check(When::Finished).is_ok());
+        prop_assert!(profile.ledger.check(CheckTime::Finished).is_ok());
     }
 
     #[test]
@@ -284,6 +284,6 @@ proptest! {
         let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
         feed_damaged(&mut pipeline, page, &damage);
         pipeline.finish();
-        pipeline.profile().ledger.check(When::Finished).unwrap();
+        pipeline.profile().ledger.check(CheckTime::Finished).unwrap();
     }
 }

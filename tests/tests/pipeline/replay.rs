@@ -5,7 +5,7 @@ use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::input::Source;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_session::{RawReader, RawWriter};
-use deepctx_symbolizer::maps::{self, Keep, Maps};
+use deepctx_symbolizer::maps::{self, LineFilter, Maps};
 
 const RECORDS: &str = "
     5 space 7 python3 v1
@@ -22,7 +22,7 @@ const RECORDS: &str = "
 
 /// The fake's description of mappings, as a mapping: its name is the path.
 fn as_maps(name: &str) -> Maps {
-    maps::parse(format!("1000-2000 r-xp 00000000 fe:01 42 /{name}\n").as_bytes(), Keep::Executable)
+    maps::parse(format!("1000-2000 r-xp 00000000 fe:01 42 /{name}\n").as_bytes(), LineFilter::Executable)
 }
 
 fn as_name(maps: &Maps) -> String {

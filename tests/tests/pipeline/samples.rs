@@ -4,7 +4,7 @@ use crate::pipeline_support::{NamesInAddresses, Step, config, feed_damaged, loss
 use deepctx_analysis::{Report, Subset, render};
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::input::{CubinLines, Input};
-use deepctx_profile::ledger::{Stage, When};
+use deepctx_profile::ledger::{CheckTime, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::text;
@@ -50,7 +50,7 @@ const BEGIN: &str = "
 fn check(records: &str, expect: &[&str]) -> Profile {
     let mut pipeline = run(&format!("{BEGIN}{records}"));
     let profile = pipeline.profile().clone();
-    profile.ledger.check(When::Finished).unwrap();
+    profile.ledger.check(CheckTime::Finished).unwrap();
     assert_eq!(sampled(&profile), expect);
     profile
 }
@@ -137,7 +137,7 @@ fn samples_with_unknown_parts_are_labelled_and_counted() {
 fn with_lines(records: &str) -> Profile {
     let mut pipeline = run(&format!("{BEGIN}{records}"));
     let profile = pipeline.profile().clone();
-    profile.ledger.check(When::Finished).unwrap();
+    profile.ledger.check(CheckTime::Finished).unwrap();
     profile
 }
 
@@ -223,7 +223,7 @@ proptest! {
         pipeline.finish();
         let profile = pipeline.profile();
         prop_assert_eq!(stalls(profile), given, "{}", text::tree(profile));
-        profile.ledger.check(When::Finished).unwrap();
+        profile.ledger.check(CheckTime::Finished).unwrap();
     }
 
     #[test]
@@ -237,7 +237,7 @@ proptest! {
             .collect();
         feed_damaged(&mut pipeline, &format!("{BEGIN}{page}"), &damage);
         pipeline.finish();
-        pipeline.profile().ledger.check(When::Finished).unwrap();
+        pipeline.profile().ledger.check(CheckTime::Finished).unwrap();
         let _ = pipeline.profile().ledger.stage(Stage::Correlate);
     }
 }

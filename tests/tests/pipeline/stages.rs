@@ -5,7 +5,7 @@ use crate::pipeline_support::{
     run_with, steps,
 };
 use deepctx_pipeline::{Config, Pipeline};
-use deepctx_profile::ledger::{Stage, When};
+use deepctx_profile::ledger::{CheckTime, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Meta;
 use deepctx_profile::view::Selection;
@@ -257,7 +257,7 @@ fn too_many_waiting_records_are_used_early_and_counted() {
     let ledger = &pipeline.profile().ledger;
     assert!(ledger.stage(Stage::Order).gaps.count("early") > 0);
     assert!(ledger.stage(Stage::Order).dropped.count("late") > 0);
-    ledger.check(When::Finished).unwrap();
+    ledger.check(CheckTime::Finished).unwrap();
 }
 
 #[test]

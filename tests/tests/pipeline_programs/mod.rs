@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use deepctx_profile::ledger::{Stage, When};
+use deepctx_profile::ledger::{CheckTime, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::view::Selection;
 use proptest::prelude::*;
@@ -215,7 +215,7 @@ pub(crate) fn check(program: &Program) {
     }
     let mut pipeline = run(&of.page);
     let profile = pipeline.profile();
-    profile.ledger.check(When::Finished).unwrap();
+    profile.ledger.check(CheckTime::Finished).unwrap();
     let gaps = &profile.ledger.stage(Stage::Attribute).gaps;
     let counted = |key: &str| gaps.count(key);
 

@@ -62,7 +62,7 @@ use deepctx_pipeline::symbols::{
     CodeAddress, CompiledNames, CompiledStep, Name, NameReceiver, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::{Config, Pipeline, encode};
-use deepctx_profile::ledger::When;
+use deepctx_profile::ledger::CheckTime;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::view::Selection;
@@ -460,7 +460,7 @@ pub(crate) fn run_with(page: &str, config: Config) -> Pipeline<NamesInAddresses>
 pub(crate) fn check_stacks(records: &str, expect: &str) {
     let mut pipeline = run(records);
     assert_eq!(folded(pipeline.profile()), page(expect));
-    pipeline.profile().ledger.check(When::Finished).unwrap();
+    pipeline.profile().ledger.check(CheckTime::Finished).unwrap();
 }
 
 /// Records → losses and gaps of a stage.
@@ -471,7 +471,7 @@ pub(crate) fn check_gaps(stage: &str, records: &str, expect: &str) {
     let ours: String =
         all.lines().filter(|line| line.starts_with(stage)).map(|line| format!("{line}\n")).collect();
     assert_eq!(ours, page(expect));
-    pipeline.profile().ledger.check(When::Finished).unwrap();
+    pipeline.profile().ledger.check(CheckTime::Finished).unwrap();
 }
 
 /// Feeds a page whose records were damaged: at each of these places a byte is another. The ledger adds up after each
@@ -493,7 +493,7 @@ pub(crate) fn feed_damaged(
             Step::Feed(input) => pipeline.feed(input),
             Step::Advance(time) => pipeline.advance(time),
         }
-        pipeline.profile().ledger.check(When::Running).unwrap();
+        pipeline.profile().ledger.check(CheckTime::Running).unwrap();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use deepctx_symbolizer::maps::{self, Keep, Mapping};
+use deepctx_symbolizer::maps::{self, LineFilter, Mapping};
 use deepctx_symbolizer::memory::{ProcessMemory, ReadError, TargetMemory};
 use deepctx_symbolizer::python::{Interpreter, Module, NoInterpreter, locate, locate_process};
 
@@ -35,7 +35,7 @@ fn is_program(path: &str) -> bool {
 
 /// The mappings of a process that hold its interpreter and its libc, with their files.
 fn files(target: &Target) -> Vec<(Mapping, Vec<u8>)> {
-    let mappings = maps::read(target.pid(), Keep::Executable).unwrap().mappings;
+    let mappings = maps::read(target.pid(), LineFilter::Executable).unwrap().mappings;
     let wanted = |mapping: &Mapping| {
         let path = mapping.path().to_string_lossy().into_owned();
         path.contains("libpython") || is_program(&path) || path.contains("/libc.so.6")
@@ -174,7 +174,7 @@ fn a_process_without_an_interpreter_has_none() {
     while !std::fs::read_link(&exe).is_ok_and(|path| path.ends_with("sleep")) {
         std::thread::yield_now();
     }
-    let mappings = maps::read(child.id(), Keep::Executable).unwrap().mappings;
+    let mappings = maps::read(child.id(), LineFilter::Executable).unwrap().mappings;
     let found = locate_process(child.id(), &mappings);
     child.kill().unwrap();
     child.wait().unwrap();

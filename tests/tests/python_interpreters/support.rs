@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use deepctx_common::end::WalkEnd;
-use deepctx_symbolizer::maps::{self, Keep};
+use deepctx_symbolizer::maps::{self, LineFilter};
 use deepctx_symbolizer::memory::TargetMemory;
 use deepctx_symbolizer::python::{Interpreter, PythonSymbols, locate_process};
 use serde_json::Value;
@@ -235,7 +235,7 @@ impl Target {
 
     /// The interpreter in the program, and what names its frames.
     pub(crate) fn attach(&self) -> (Interpreter, Box<dyn TargetMemory>, PythonSymbols) {
-        let mappings = maps::read(self.pid(), Keep::Executable).unwrap().mappings;
+        let mappings = maps::read(self.pid(), LineFilter::Executable).unwrap().mappings;
         let (interpreter, memory) = locate_process(self.pid(), &mappings).unwrap();
         let (_, again) = locate_process(self.pid(), &mappings).unwrap();
         let mut symbols = PythonSymbols::default();

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use deepctx_profile::activity::GpuProcess;
 use deepctx_profile::frame::Frame;
-use deepctx_profile::ledger::When;
+use deepctx_profile::ledger::CheckTime;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::trace::Job;
@@ -422,6 +422,6 @@ impl Capture {
     }
 
     pub(crate) fn adds_up(&self) {
-        self.profile.ledger.check(When::Finished).unwrap();
+        self.profile.ledger.check(CheckTime::Finished).unwrap();
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use deepctx_profile::snapshot::{Extra, Snapshot};
+use deepctx_profile::snapshot::{Snapshot, TabData};
 use ratatui::layout::Rect;
 
 use super::bounds::{keep_in_range, keep_visible};
@@ -74,23 +74,23 @@ fn take_snapshot(model: &mut Model, snapshot: Arc<Snapshot>) -> Effects {
     model.pending = false;
     model.flame = model.flame.carried_over(model.flame_tree(), &snapshot.flame);
     match &snapshot.extra {
-        Extra::None => {}
-        Extra::Overview(after) => overview::take(model, &snapshot, after),
-        Extra::Callers(tree) => {
+        TabData::None => {}
+        TabData::Overview(after) => overview::take(model, &snapshot, after),
+        TabData::Callers(tree) => {
             model.callers = model.callers.carried_over(model.callers_tree(), tree);
             model.parts.callers = Some(Arc::clone(&snapshot));
         }
-        Extra::Table(after) => {
+        TabData::Table(after) => {
             let state = std::mem::take(&mut model.table);
             model.table = state.carried_over(model.rows(), after);
             model.parts.table = Some(Arc::clone(&snapshot));
         }
-        Extra::Timeline(after) => {
+        TabData::Timeline(after) => {
             model.timeline.carry_over(model.parts.timeline.as_deref(), after);
             model.parts.timeline = Some(Arc::clone(&snapshot));
         }
-        Extra::Events(_) => model.parts.timeline = Some(Arc::clone(&snapshot)),
-        Extra::Source(_) => {
+        TabData::Events(_) => model.parts.timeline = Some(Arc::clone(&snapshot)),
+        TabData::Source(_) => {
             model.parts.source = Some(Arc::clone(&snapshot));
             source::start(model);
         }

@@ -22,7 +22,7 @@ const NAMED: usize = 3;
 
 /// Which way a tree grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Growth {
+pub(crate) enum Orientation {
     /// Callees below callers.
     TopDown,
     /// Callers below functions: the functions themselves stay boxes, and the nearest callers say most.
@@ -42,8 +42,8 @@ pub(crate) struct Folded {
 
 impl Folded {
     /// Folds the chains of a tree; frames for which `keep` holds stay boxes of their own.
-    pub(crate) fn of(tree: &FlameTree, growth: Growth, keep: impl Fn(&FlameNode) -> bool) -> Self {
-        let is_function = |node: &FlameNode| growth == Growth::BottomUp && node.parent == 0;
+    pub(crate) fn of(tree: &FlameTree, growth: Orientation, keep: impl Fn(&FlameNode) -> bool) -> Self {
+        let is_function = |node: &FlameNode| growth == Orientation::BottomUp && node.parent == 0;
         let keep = |node: &FlameNode| keep(node) || is_function(node);
         let mut folded = Self { box_of: vec![0; tree.nodes.len()], ..Self::default() };
         let mut open: Vec<(u32, u32)> = (!tree.nodes.is_empty()).then_some((0, 0)).into_iter().collect();
@@ -77,7 +77,7 @@ impl Folded {
 
     /// The tree as it is: every node is a box.
     pub(crate) fn nothing(tree: &FlameTree) -> Self {
-        Self::of(tree, Growth::TopDown, |_| true)
+        Self::of(tree, Orientation::TopDown, |_| true)
     }
 
     /// The box of a node of the snapshot.
@@ -129,7 +129,7 @@ pub(crate) fn own_children(tree: &FlameTree, node: u32) -> impl Iterator<Item = 
     children(tree, node).filter(move |(_, child)| child.parent == node).map(|(child, _)| child)
 }
 
-fn fold_into(tree: &FlameTree, growth: Growth, chain: &[u32], node: &mut FlameNode) {
+fn fold_into(tree: &FlameTree, growth: Orientation, chain: &[u32], node: &mut FlameNode) {
     let frames: Vec<&FlameNode> = chain.iter().map(|&at| &tree.nodes[at as usize]).collect();
     node.exclusive = frames.iter().fold(0, |sum, frame| sum.saturating_add(frame.exclusive));
     node.label = format!("… {} frames: {}", frames.len(), names(&frames, growth));
@@ -144,12 +144,12 @@ pub(crate) fn names_work(frame: &&FlameNode) -> bool {
 }
 
 /// The innermost names of a chain that say most: code of the program before native code.
-fn names(frames: &[&FlameNode], growth: Growth) -> String {
+fn names(frames: &[&FlameNode], growth: Orientation) -> String {
     let telling: Vec<&FlameNode> = frames.iter().copied().filter(names_work).collect();
     let shown = if telling.is_empty() { frames } else { &telling };
     let (from, to) = match growth {
-        Growth::TopDown => (shown.len().saturating_sub(NAMED), shown.len()),
-        Growth::BottomUp => (0, shown.len().min(NAMED)),
+        Orientation::TopDown => (shown.len().saturating_sub(NAMED), shown.len()),
+        Orientation::BottomUp => (0, shown.len().min(NAMED)),
     };
     short_labels(shown[from..to].iter().map(|frame| (frame.kind, frame.label.as_str()))).join(" → ")
 }
@@ -204,7 +204,7 @@ mod tests {
     fn check(lines: &str, keep: &str, expect: &str) {
         let mut out = String::new();
         let kept = |node: &FlameNode| !keep.is_empty() && node.label.contains(keep);
-        show(&Folded::of(&tree(lines), Growth::TopDown, kept).tree, 0, 0, &mut out);
+        show(&Folded::of(&tree(lines), Orientation::TopDown, kept).tree, 0, 0, &mut out);
         assert_eq!(out.trim_end(), expect.trim_matches('\n'));
     }
 
@@ -253,7 +253,7 @@ all 1000
     fn functions_stay_above_their_folded_callers() {
         let callers = tree("all 10\n  f 10\n    a 10\n      b.py 10\n        c.py 10\n          d 10");
         let mut out = String::new();
-        show(&Folded::of(&callers, Growth::BottomUp, |_| false).tree, 0, 0, &mut out);
+        show(&Folded::of(&callers, Orientation::BottomUp, |_| false).tree, 0, 0, &mut out);
         assert_eq!(out, "all 10\n  f 10\n    … 3 frames: b.py → c.py 10\n      d 10\n");
     }
 
@@ -267,7 +267,7 @@ all 1000
 
     #[test]
     fn each_node_has_a_box_that_covers_it() {
-        let folded = Folded::of(&tree(TRUNK), Growth::TopDown, |_| false);
+        let folded = Folded::of(&tree(TRUNK), Orientation::TopDown, |_| false);
         let boxes: Vec<u32> = (0..10).map(|node| folded.box_of(node)).collect();
         assert_eq!(boxes, [0, 1, 2, 2, 3, 2, 2, 4, 5, 6]);
         assert_eq!((folded.first_of(2), folded.last_of(2), folded.first_of(4)), (2, 6, 7));
@@ -288,7 +288,7 @@ all 1000
                 tree.nodes[parent as usize].inclusive += inclusive;
             }
             let own = |tree: &FlameTree| tree.nodes.iter().map(|node| node.exclusive).sum::<u64>();
-            let folded = Folded::of(&tree, Growth::TopDown, |_| false);
+            let folded = Folded::of(&tree, Orientation::TopDown, |_| false);
             prop_assert_eq!(own(&folded.tree), own(&tree));
             for (place, node) in (0u32..).zip(&folded.tree.nodes) {
                 let below: u64 = children(&folded.tree, place).map(|(_, child)| child.inclusive).sum();

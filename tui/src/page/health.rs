@@ -89,14 +89,14 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<HealthLine<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::snapshot::{Header, Held};
+    use deepctx_profile::snapshot::{Header, MemoryUse};
 
     use super::*;
 
     #[test]
     fn own_memory_is_listed_by_owner() {
         let held = [("kernel: unwind rows", 17 << 20), ("names", 100 << 10)];
-        let memory = held.into_iter().map(|(by, bytes)| Held { by, bytes }).collect();
+        let memory = held.into_iter().map(|(by, bytes)| MemoryUse { by, bytes }).collect();
         let overhead = Some(Overhead { cpu_share: 0.01, memory: Bytes(18 << 20) });
         let snapshot =
             Snapshot { header: Header { overhead, memory, ..Header::default() }, ..Snapshot::default() };

@@ -3,7 +3,7 @@
 //! Owns: [`TimelineState`]. Because: windows widen during a capture, and the selected moment must stay. Does not:
 //! move the selection; see [`crate::app`].
 
-use deepctx_profile::snapshot::{Extra, Lane, Snapshot, Timeline};
+use deepctx_profile::snapshot::{Lane, Snapshot, TabData, Timeline};
 use deepctx_profile::units::Nanos;
 
 use crate::layout::timeline::TimeSpan;
@@ -33,7 +33,7 @@ impl TimelineState {
 
     /// Finds the lane again in a newer timeline.
     pub(crate) fn carry_over(&mut self, before: Option<&Snapshot>, after: &Timeline) {
-        let Some(Extra::Timeline(before)) = before.map(|snapshot| &snapshot.extra) else { return };
+        let Some(TabData::Timeline(before)) = before.map(|snapshot| &snapshot.extra) else { return };
         let Some(old) = before.lanes.get(self.lane) else { return };
         let key = |lane: &Lane| (lane.label.clone(), lane.kind, lane.metric);
         let same = after.lanes.iter().position(|lane| key(lane) == key(old));

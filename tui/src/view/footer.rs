@@ -74,7 +74,7 @@ fn hints(model: &Model, theme: &Theme, pen: &mut Pen<'_>) {
 }
 
 /// What is selected, in words.
-struct Selected<'a> {
+struct SelectionText<'a> {
     label: &'a str,
     detail: &'a str,
     exclusive: u64,
@@ -88,20 +88,20 @@ fn selection(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
             if let Some(node) = model.drawn().nodes.get(model.selected_box() as usize) {
                 let (label, detail) = (node.label.as_str(), node.detail.as_str());
                 let (exclusive, inclusive) = (node.exclusive, node.inclusive);
-                figures(model, &Selected { label, detail, exclusive, inclusive }, theme, area, buffer);
+                figures(model, &SelectionText { label, detail, exclusive, inclusive }, theme, area, buffer);
             }
         }
         Tab::Table => {
             if let Some(row) = model.selected_row() {
                 let (label, detail) = (row.label.as_str(), row.detail.as_str());
                 let (exclusive, inclusive) = (row.exclusive, row.inclusive);
-                figures(model, &Selected { label, detail, exclusive, inclusive }, theme, area, buffer);
+                figures(model, &SelectionText { label, detail, exclusive, inclusive }, theme, area, buffer);
             }
         }
         Tab::Source => {
             if let Some((label, row)) = source::selection(model) {
                 let (exclusive, inclusive) = row.map_or((0, 0), |row| (row.exclusive, row.inclusive));
-                let selected = Selected { label: &label, detail: "", exclusive, inclusive };
+                let selected = SelectionText { label: &label, detail: "", exclusive, inclusive };
                 figures(model, &selected, theme, area, buffer);
             }
         }
@@ -125,9 +125,9 @@ fn selection(model: &Model, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-fn figures(model: &Model, selected: &Selected<'_>, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+fn figures(model: &Model, selected: &SelectionText<'_>, theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let unit = model.unit();
-    let &Selected { label, detail, exclusive, inclusive } = selected;
+    let &SelectionText { label, detail, exclusive, inclusive } = selected;
     let share = |value| text::percent(value, model.whole());
     let figures = format!(
         "total {} {} · self {} {}",

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use deepctx_analysis::conclude;
-use deepctx_profile::activity::{GpuProcess, Join, Tier};
+use deepctx_profile::activity::{GpuProcess, JoinMethod, Tier};
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::metric::Metric;
@@ -204,7 +204,7 @@ impl Training {
         self.profile.gpu.processes = vec![GpuProcess {
             pid: 4711,
             tier: Tier::Collected,
-            join: Join::Exact,
+            join: JoinMethod::Exact,
             note: "CUPTI 26".to_owned(),
             launches: self.turn,
             launches_collected: self.turn,

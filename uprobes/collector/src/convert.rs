@@ -10,7 +10,7 @@ use deepctx_common::cupti::{self, DEFAULT_STREAM, DETAIL, FILLED, of_copy, of_ke
 
 /// What a record is converted to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Converted {
+pub(crate) enum ConvertedRecord {
     /// An activity; of a kernel, the name's address beside it.
     Activity(Activity, u64),
     /// Its kind was not enabled.
@@ -38,12 +38,12 @@ fn three(record: &[u8], offset: usize) -> [u32; 3] {
 }
 
 /// Reads a record; `record` is what is left of its buffer.
-pub(crate) fn convert(record: &[u8]) -> Converted {
+pub(crate) fn convert(record: &[u8]) -> ConvertedRecord {
     // Calls are not enabled.
     let layout = cupti::layout(u32_at(record, 0)).filter(|layout| **layout != cupti::API);
-    let Some(layout) = layout else { return Converted::Unknown };
+    let Some(layout) = layout else { return ConvertedRecord::Unknown };
     if record.len() < layout.bytes {
-        return Converted::Short;
+        return ConvertedRecord::Short;
     }
     let member = |offset: usize| if offset == 0 { 0 } else { u32_at(record, offset) };
     let mut activity = Activity {
@@ -95,7 +95,7 @@ pub(crate) fn convert(record: &[u8]) -> Converted {
         ours::OVERHEAD => activity.detail = (u32_at(record, DETAIL) >> 16) as u8,
         _ => {}
     }
-    Converted::Activity(activity, name)
+    ConvertedRecord::Activity(activity, name)
 }
 
 #[cfg(test)]
@@ -188,7 +188,7 @@ pub(crate) mod tests {
                 for (to, from) in record.iter_mut().zip(kind.to_le_bytes()) {
                     *to = from;
                 }
-                if let Converted::Activity(activity, _) = convert(&record) {
+                if let ConvertedRecord::Activity(activity, _) = convert(&record) {
                     assert!(activity.end_ns >= activity.start_ns);
                 }
             }
@@ -201,7 +201,7 @@ pub(crate) mod tests {
         record[0] = 10;
         record[16..24].copy_from_slice(&9u64.to_le_bytes());
         record[24..32].copy_from_slice(&8u64.to_le_bytes());
-        let Converted::Activity(activity, _) = convert(&record) else { panic!() };
+        let ConvertedRecord::Activity(activity, _) = convert(&record) else { panic!() };
         assert_eq!((activity.flags, activity.start_ns, activity.end_ns), (flag::NO_TIMES, 0, 0));
     }
 }

@@ -11,7 +11,7 @@ use deepctx_common::activity::{Activity, BATCH_MAX, state};
 use deepctx_common::cupti::kind;
 use deepctx_common::device::of_cupti::KIND as DEVICES;
 
-use crate::convert::{Converted, convert};
+use crate::convert::{ConvertedRecord, convert};
 use crate::cupti::{
     BufferFunctions, CONTEXT_CREATED, CONTEXT_ENDS, CallbackData, Cupti, DRIVER, Error, GraphData,
     MODULE_LOADED, MODULE_UNLOADS, NODE_CLONED, NODE_CREATED, RESOURCE, ResourceData, Subscriber,
@@ -273,8 +273,8 @@ impl Collection {
         while let Some(record) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             let is_device = record.first_chunk().is_some_and(|kind| u32::from_le_bytes(*kind) == DEVICES);
             match convert(record) {
-                Converted::Unknown if is_device && devices::add(record) => {}
-                Converted::Activity(mut activity, name) => {
+                ConvertedRecord::Unknown if is_device && devices::add(record) => {}
+                ConvertedRecord::Activity(mut activity, name) => {
                     if name != 0 {
                         activity.name = names.id(name);
                     }
@@ -285,7 +285,7 @@ impl Collection {
                         count = 0;
                     }
                 }
-                Converted::Unknown | Converted::Short => {
+                ConvertedRecord::Unknown | ConvertedRecord::Short => {
                     self.skipped.fetch_add(1, Ordering::Relaxed);
                 }
             }

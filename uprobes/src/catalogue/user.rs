@@ -184,7 +184,7 @@ pub fn parse(text: &str) -> Result<Vec<UserRow>, UserRowError> {
 }
 
 /// A value that is wrong, by its place in the text.
-struct Wrong {
+struct ValueError {
     span: Range<usize>,
     key: &'static str,
     /// `None` when there are too many of them.
@@ -192,7 +192,7 @@ struct Wrong {
     found: Option<String>,
 }
 
-impl Wrong {
+impl ValueError {
     fn value(span: Range<usize>, key: &'static str, expected: impl Into<Cow<'static, str>>) -> Self {
         Self { span, key, expected: Some(expected.into()), found: None }
     }
@@ -211,17 +211,17 @@ impl Wrong {
 }
 
 /// The glob of its libraries, and the row.
-fn row_of(raw: RawRow) -> Result<(String, Row), Wrong> {
+fn row_of(raw: RawRow) -> Result<(String, Row), ValueError> {
     let library = raw.library.get_ref();
     if library.is_empty() || library.len() > SYMBOL_BYTES_MAX {
-        return Err(Wrong::value(raw.library.span(), "library", "a glob of file names"));
+        return Err(ValueError::value(raw.library.span(), "library", "a glob of file names"));
     }
     let symbol = raw.symbol.get_ref();
     if symbol.is_empty()
         || symbol.len() > SYMBOL_BYTES_MAX
         || symbol.contains(|c: char| c.is_control() || c == ' ')
     {
-        return Err(Wrong::value(raw.symbol.span(), "symbol", "the name of a symbol, without spaces"));
+        return Err(ValueError::value(raw.symbol.span(), "symbol", "the name of a symbol, without spaces"));
     }
     let event = match &raw.event {
         None => Event::User,
@@ -232,7 +232,7 @@ fn row_of(raw: RawRow) -> Result<(String, Row), Wrong> {
         Some(word) => one_of("return", word, &RETURNS)?,
     };
     if let Some(argument) = raw.arguments.get(ARGUMENTS_MAX) {
-        return Err(Wrong { span: argument.span(), key: "arguments", expected: None, found: None });
+        return Err(ValueError { span: argument.span(), key: "arguments", expected: None, found: None });
     }
     let placed = arguments(&raw.arguments)?;
     let row = Row::placed(Family::User, event, raw.symbol.into_inner(), placed);
@@ -240,7 +240,7 @@ fn row_of(raw: RawRow) -> Result<(String, Row), Wrong> {
 }
 
 /// The arguments of a row that have a meaning.
-fn arguments(raw: &[Spanned<RawArgument>]) -> Result<Vec<Argument>, Wrong> {
+fn arguments(raw: &[Spanned<RawArgument>]) -> Result<Vec<Argument>, ValueError> {
     let mut convention = Convention::default();
     let mut placed: Vec<Argument> = Vec::new();
     for argument in raw {
@@ -257,10 +257,10 @@ fn arguments(raw: &[Spanned<RawArgument>]) -> Result<Vec<Argument>, Wrong> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
             let expected = "letters, digits, '-' and '_'; or '_' alone for what has no meaning";
-            return Err(Wrong::value(argument.name.span(), "name", expected));
+            return Err(ValueError::value(argument.name.span(), "name", expected));
         }
         if placed.iter().any(|other| other.name == *name) {
-            let wrong = Wrong::value(argument.name.span(), "name", "each once");
+            let wrong = ValueError::value(argument.name.span(), "name", "each once");
             return Err(wrong.found(format!("'{name}' again")));
         }
         let role = Role::ALL.iter().copied().find(|role| role.name() == name).unwrap_or(Role::User);
@@ -318,27 +318,27 @@ const TYPES: [(&str, Type); 7] = [
     ("u8", Type::U8),
 ];
 
-fn one_of<T: Copy>(key: &'static str, word: &Spanned<String>, known: &[(&str, T)]) -> Result<T, Wrong> {
+fn one_of<T: Copy>(key: &'static str, word: &Spanned<String>, known: &[(&str, T)]) -> Result<T, ValueError> {
     let found = known.iter().find(|(name, _)| name == word.get_ref());
     found.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        Wrong::value(word.span(), key, names.join(", ")).found(format!("'{}'", one_line(word.get_ref())))
+        ValueError::value(word.span(), key, names.join(", ")).found(format!("'{}'", one_line(word.get_ref())))
     })
 }
 
-fn type_of(word: &Spanned<String>) -> Result<(Type, Scalar), Wrong> {
+fn type_of(word: &Spanned<String>) -> Result<(Type, Scalar), ValueError> {
     let kind = one_of("type", word, &TYPES)?;
-    let scalar = kind.scalar().ok_or_else(|| Wrong::value(word.span(), "type", "a number"))?;
+    let scalar = kind.scalar().ok_or_else(|| ValueError::value(word.span(), "type", "a number"))?;
     Ok((kind, scalar))
 }
 
 /// `rdi`, `[rsp+8]`, `[rdi+16]`, `[[rsp+8]+4]`.
-fn location_of(word: &Spanned<String>) -> Result<Location, Wrong> {
+fn location_of(word: &Spanned<String>) -> Result<Location, ValueError> {
     let text: String = word.get_ref().chars().filter(|c| *c != ' ').collect();
     let wrong = || {
         let expected =
             "a register (rdi), a place on the stack ([rsp+8]) or behind a pointer ([rdi+16], [[rsp+8]+4])";
-        Wrong::value(word.span(), "at", expected).found(format!("'{}'", one_line(word.get_ref())))
+        ValueError::value(word.span(), "at", expected).found(format!("'{}'", one_line(word.get_ref())))
     };
     if let Some(register) = Register::named(&text) {
         return Ok(Location::in_register(register));

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use deepctx_address_space::maps::{self, Backing, Keep, Mapping};
+use deepctx_address_space::maps::{self, Backing, LineFilter, Mapping};
 use deepctx_address_space::{Avma, FileOffset, NoSymbol};
 use deepctx_events::Family;
 
@@ -123,7 +123,7 @@ fn same_root(pid: u32) -> bool {
 /// # Errors
 /// [`NoSymbol::ProcessGone`] or [`NoSymbol::PermissionDenied`].
 pub fn of_process(pid: u32) -> Result<Vec<Library>, NoSymbol> {
-    let maps = maps::read(pid, Keep::Executable)?;
+    let maps = maps::read(pid, LineFilter::Executable)?;
     let mut libraries: Vec<Library> = Vec::new();
     let mut seen = rustc_hash::FxHashSet::default();
     for mapping in maps.mappings {

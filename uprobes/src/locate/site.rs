@@ -1,6 +1,6 @@
 //! A probe in a file, or why there is none.
 //!
-//! Owns: [`Site`], [`Missing`], [`ProbePlan`]. Because: symbols, USDT probes and the code of frameworks all lead to one
+//! Owns: [`Site`], [`MissingProbe`], [`ProbePlan`]. Because: symbols, USDT probes and the code of frameworks all lead to one
 //! of the two. Does not: look for instructions.
 
 use deepctx_address_space::{FileOffset, Svma};
@@ -34,7 +34,7 @@ pub struct Site {
 
 /// A function without a probe.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Missing {
+pub struct MissingProbe {
     /// The row.
     pub row: Row,
     /// The symbol.
@@ -43,7 +43,7 @@ pub struct Missing {
     pub because: NoProbe,
 }
 
-impl Missing {
+impl MissingProbe {
     /// A row that was not looked for by name.
     pub(crate) fn of(row: Row, because: NoProbe) -> Self {
         let symbol = row.names.first().map_or_else(String::new, |name| name.symbol.clone().into_owned());
@@ -59,7 +59,7 @@ pub(crate) struct ProbePlan {
     /// Probes whose instruction is known already.
     pub(crate) sites: Vec<Site>,
     /// What cannot be probed.
-    pub(crate) missing: Vec<Missing>,
+    pub(crate) missing: Vec<MissingProbe>,
 }
 
 impl ProbePlan {
@@ -73,7 +73,7 @@ impl ProbePlan {
         match rows {
             Ok(rows) => self.rows.extend(rows),
             Err(because) => {
-                self.missing.extend(unplaced().into_iter().map(|row| Missing::of(row, because)));
+                self.missing.extend(unplaced().into_iter().map(|row| MissingProbe::of(row, because)));
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::locate::instruction::Kernel;
 use crate::locate::libraries::Library;
 use crate::locate::reason::NoProbe;
 use crate::locate::resolve::{LinkedRuntime, Resolution, linked_runtime, resolve};
-use crate::locate::site::{Missing, ProbePlan, Site};
+use crate::locate::site::{MissingProbe, ProbePlan, Site};
 use crate::row::Row;
 
 /// Which of two layers that see the same call get a probe.
@@ -54,7 +54,7 @@ pub struct PlannedFile {
     /// Its probes, by offset in the file.
     pub sites: Vec<Site>,
     /// What it does not have.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<MissingProbe>,
     /// Of a collector: its messages, or why it cannot be used.
     pub collector: Option<Result<Collector, NoProbe>>,
 }
@@ -71,7 +71,7 @@ pub(super) struct Search {
 }
 
 /// An image, or why there is none.
-type Parsed<'a, 's> = Result<&'a Image<'s, File>, NoProbe>;
+type ParsedImage<'a, 's> = Result<&'a Image<'s, File>, NoProbe>;
 
 impl Search {
     /// Whether any row of this family is searched for.
@@ -140,7 +140,7 @@ impl Search {
     }
 
     /// What is searched for in a library of the catalogue; `None` when it has none of it, and nothing is to be said.
-    fn library(&self, family: Family, image: Parsed<'_, '_>) -> Option<ProbePlan> {
+    fn library(&self, family: Family, image: ParsedImage<'_, '_>) -> Option<ProbePlan> {
         Some(match family {
             Family::Torch => self.libtorch_cpu(image),
             Family::C10 => ProbePlan::of_rows(allocator_rows().iter().cloned()),
@@ -168,7 +168,7 @@ impl Search {
     }
 
     /// What meets the requests that need `libtorch_cpu.so`.
-    fn libtorch_cpu(&self, image: Parsed<'_, '_>) -> ProbePlan {
+    fn libtorch_cpu(&self, image: ParsedImage<'_, '_>) -> ProbePlan {
         let mut plan = ProbePlan::default();
         if self.request.backward {
             plan.add(image.and_then(torch::backward::rows), torch::backward::unplaced);
@@ -182,7 +182,7 @@ impl Search {
         if let Some(first) = self.request.tensors.first() {
             match image.and_then(|image| torch::tensors::plan(image, &self.request.tensors)) {
                 Ok(tensors) => plan.merge(tensors),
-                Err(because) => plan.missing.push(Missing::of(torch::tensors::unplaced(first), because)),
+                Err(because) => plan.missing.push(MissingProbe::of(torch::tensors::unplaced(first), because)),
             }
         }
         plan
@@ -213,7 +213,7 @@ impl PlannedFile {
     fn add_missing(&mut self, rows: &[Row], because: NoProbe) {
         for (row, name) in rows.iter().flat_map(|row| row.names.iter().map(move |name| (row, name))) {
             let symbol = name.symbol.clone().into_owned();
-            self.missing.push(Missing { row: row.clone(), symbol, because });
+            self.missing.push(MissingProbe { row: row.clone(), symbol, because });
         }
     }
 
@@ -221,7 +221,7 @@ impl PlannedFile {
     fn add(&mut self, resolution: Resolution<'_>, layers: Layers) {
         let Resolution { row, name, functions } = resolution;
         let symbol = name.symbol.clone().into_owned();
-        let missing = |because| Missing { row: row.clone(), symbol: symbol.clone(), because };
+        let missing = |because| MissingProbe { row: row.clone(), symbol: symbol.clone(), because };
         let functions = match (functions, row.seen_again_in()) {
             (Ok(_), Some(family)) if layers == Layers::Lowest => {
                 self.missing.push(missing(NoProbe::SeenAgainIn(family)));

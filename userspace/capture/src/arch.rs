@@ -22,15 +22,15 @@ pub(super) struct Machine {
 
 /// ELF structures are read in place, so the bytes must stand where a structure may.
 #[repr(align(16))]
-struct Aligned<T: ?Sized>(T);
+struct AlignedBytes<T: ?Sized>(T);
 
 /// The machine that this was compiled for.
 #[cfg(target_arch = "x86_64")]
 pub(super) static HERE: Machine = Machine {
     arch: Arch::X86_64,
     object: {
-        static OBJECT: &Aligned<[u8]> =
-            &Aligned(*include_bytes!("../../../ebpf/prebuilt/deepctx-x86_64.bpf.o"));
+        static OBJECT: &AlignedBytes<[u8]> =
+            &AlignedBytes(*include_bytes!("../../../ebpf/prebuilt/deepctx-x86_64.bpf.o"));
         &OBJECT.0
     },
     thread_pointer: "task_struct.thread.fsbase",
@@ -42,8 +42,8 @@ pub(super) static HERE: Machine = Machine {
 pub(super) static HERE: Machine = Machine {
     arch: Arch::Aarch64,
     object: {
-        static OBJECT: &Aligned<[u8]> =
-            &Aligned(*include_bytes!("../../../ebpf/prebuilt/deepctx-aarch64.bpf.o"));
+        static OBJECT: &AlignedBytes<[u8]> =
+            &AlignedBytes(*include_bytes!("../../../ebpf/prebuilt/deepctx-aarch64.bpf.o"));
         &OBJECT.0
     },
     thread_pointer: "task_struct.thread.uw.tp_value",

@@ -6,7 +6,7 @@ use std::io;
 
 use libbpf_rs::Link;
 
-use super::load::{LoadError, Loaded};
+use super::load::{LoadError, LoadedPrograms};
 use super::perf_event::{Clock, online_cpus, open_sampler};
 
 /// Why sampling could not begin.
@@ -45,7 +45,7 @@ impl Samplers {
 
 /// Opens a sampling event on every online CPU and attaches the sampler to it. `frequency` in Hz.
 pub(crate) fn attach_samplers(
-    loaded: &mut Loaded,
+    loaded: &mut LoadedPrograms,
     clock: Clock,
     frequency: u32,
 ) -> Result<Samplers, AttachError> {

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[derive(Debug, Default)]
-    struct Seen {
+    struct SimulatedCost {
         windows: u64,
         forced: u64,
         watched_ns: u64,
@@ -260,9 +260,9 @@ mod tests {
     const CHECK_NS: u64 = 20_000_000;
 
     /// Follows a governor through phases, checking as often as it asks, and late by up to `late_ns`.
-    fn follow(budget: Budget, phases: &[Phase], late_ns: u64, chance: u64) -> Seen {
+    fn follow(budget: Budget, phases: &[Phase], late_ns: u64, chance: u64) -> SimulatedCost {
         let mut governor = Governor::new(budget, Figures::default(), chance);
-        let mut seen = Seen { windows: 1, ..Seen::default() };
+        let mut seen = SimulatedCost { windows: 1, ..SimulatedCost::default() };
         let (mut now_ns, mut check_ns, mut pause_ns) = (0, CHECK_NS, None);
         for phase in phases {
             seen.most_cpus = seen.most_cpus.max(phase.cpus);

@@ -4,7 +4,7 @@
 //! after tables. Does not: know which functions those are.
 
 use deepctx_common::Plain as _;
-use deepctx_common::python::Called;
+use deepctx_common::python::CalledFunction;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 /// The map, by process.
@@ -13,7 +13,7 @@ pub struct CalledMap(pub(super) MapHandle);
 
 impl CalledMap {
     /// Sets or removes the function of a process. False when there are more processes than the map has room for.
-    pub fn set(&mut self, pid: u32, called: Option<Called>) -> bool {
+    pub fn set(&mut self, pid: u32, called: Option<CalledFunction>) -> bool {
         match called {
             Some(called) => self.0.update(pid.as_bytes(), called.as_bytes(), MapFlags::ANY).is_ok(),
             // One that is not there is removed already.

@@ -25,10 +25,10 @@ use super::duty_cycle::DutyCyclePrograms;
 use super::error::CaptureError;
 use super::job::{self, Job};
 use super::links::AttachMethod;
-use super::load::Loaded;
+use super::load::LoadedPrograms;
 use super::message::Message;
 use super::perf_event;
-use super::prepare::Prepared;
+use super::prepare::PreparedProcesses;
 use super::probes::{self, Probes, TensorRequests};
 use super::programs::Programs;
 use super::supervisor::{EarlyEnd, Supervisor};
@@ -65,7 +65,7 @@ pub struct Capture {
     stop: StopOnDrop,
     scan_memory: Arc<ScanMemory>,
     supervisor: Supervisor,
-    loaded: Loaded,
+    loaded: LoadedPrograms,
 }
 
 impl Capture {
@@ -215,9 +215,12 @@ pub fn find_job(pid: u32) -> Result<Job, CaptureError> {
 }
 
 /// Loads the programs, and meanwhile scans the targets.
-fn load_and_prepare(config: &CaptureConfig, named: &[u32]) -> Result<(Programs, Prepared), CaptureError> {
+fn load_and_prepare(
+    config: &CaptureConfig,
+    named: &[u32],
+) -> Result<(Programs, PreparedProcesses), CaptureError> {
     let (programs, prepared) = thread::scope(|scope| {
-        let prepared = scope.spawn(|| Prepared::new(config, named));
+        let prepared = scope.spawn(|| PreparedProcesses::new(config, named));
         (Programs::load(config), prepared.join())
     });
     let programs = programs?;
@@ -235,7 +238,7 @@ fn python_layouts(config: &CaptureConfig) -> Vec<(u32, deepctx_common::python::P
 }
 
 /// Attaches the programs that follow new mappings and threads off their CPUs.
-fn attach_tracepoints(loaded: &mut Loaded, off_cpu: bool) -> Result<Vec<Link>, CaptureError> {
+fn attach_tracepoints(loaded: &mut LoadedPrograms, off_cpu: bool) -> Result<Vec<Link>, CaptureError> {
     let mut links = Vec::new();
     match loaded.attach_mapped() {
         Ok(link) => links.push(link),
@@ -252,7 +255,7 @@ fn attach_tracepoints(loaded: &mut Loaded, off_cpu: bool) -> Result<Vec<Link>, C
 /// anything to attach.
 fn start_probes(
     config: &CaptureConfig,
-    loaded: &Loaded,
+    loaded: &LoadedPrograms,
     attach_method: Option<AttachMethod>,
     messages: &Sender<Message>,
     pids: &[u32],

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::time::Duration;
 
-use deepctx_common::memory::Held;
+use deepctx_common::memory::MemoryUse;
 use libbpf_rs::libbpf_sys::{BPF_STATS_RUN_TIME, bpf_enable_stats};
 
 /// What this process used so far.
@@ -19,9 +19,9 @@ pub struct OwnCost {
     /// Resident set, bytes.
     pub resident_bytes: u64,
     /// Memory of the kernel maps, by what they are for.
-    pub maps: Vec<Held>,
+    pub maps: Vec<MemoryUse>,
     /// What this crate keeps of processes and their files, beside the kernel's maps.
-    pub processes: Held,
+    pub processes: MemoryUse,
 }
 
 impl OwnCost {
@@ -32,7 +32,7 @@ impl OwnCost {
 }
 
 /// Measures now. `maps` is what [`super::load::Loaded::locked`] and the tables said.
-pub(crate) fn measure(maps: Vec<Held>, processes: Held) -> OwnCost {
+pub(crate) fn measure(maps: Vec<MemoryUse>, processes: MemoryUse) -> OwnCost {
     OwnCost { cpu: cpu_time(), resident_bytes: resident_bytes(), maps, processes }
 }
 

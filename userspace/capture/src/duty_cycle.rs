@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use deepctx_events::{Event, OperatorEvent};
-use deepctx_symbolizer::maps::{self, Keep};
+use deepctx_symbolizer::maps::{self, LineFilter};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::budget::{Budget, Decision, Figures, Governor};
@@ -20,7 +20,7 @@ use super::clock::monotonic_ns;
 use super::cost::{Runs, count_runs, process_cpu_ns};
 use super::error::CaptureError;
 use super::links::{self, AttachMethod, ProbeSide, ProbeSite};
-use super::load::{LoadError, Loaded, ProbeObject};
+use super::load::{LoadError, LoadedPrograms, ProbeObject};
 use deepctx_pipeline::input::DutyWindow;
 
 /// What a trap costs where it cannot be tried, nanoseconds.
@@ -55,7 +55,11 @@ pub(super) struct DutyCyclePrograms {
 impl DutyCyclePrograms {
     /// # Errors
     /// What probes cost cannot be measured, so that no budget can be kept.
-    pub(super) fn new(loaded: &Loaded, method: AttachMethod, budget: Budget) -> Result<Self, CaptureError> {
+    pub(super) fn new(
+        loaded: &LoadedPrograms,
+        method: AttachMethod,
+        budget: Budget,
+    ) -> Result<Self, CaptureError> {
         count_runs().map_err(|source| CaptureError::ProbeCost { source })?;
         let object = loaded.probe_object(method)?;
         Ok(Self { object, method, budget })
@@ -64,14 +68,14 @@ impl DutyCyclePrograms {
 
 /// Probes of one file.
 #[derive(Debug)]
-struct Placed {
+struct AttachedFile {
     path: PathBuf,
     points: Vec<ProbeSite>,
 }
 
 /// What became of probes that were added.
 #[derive(Debug, Default)]
-pub(super) struct Added {
+pub(super) struct AttachOutcome {
     /// Those that the kernel refused.
     pub(super) refused: Vec<(ProbeSite, io::Error)>,
     /// The first window, if they opened it.
@@ -96,7 +100,7 @@ pub(super) struct DutyCycle {
     budget: Budget,
     /// From the first probe on.
     governor: Option<Governor>,
-    placed: Vec<Placed>,
+    placed: Vec<AttachedFile>,
     links: Vec<OwnedFd>,
     what: BTreeSet<&'static str>,
     /// Open while the probes are attached: the kernel counts runs of programs meanwhile.
@@ -151,12 +155,12 @@ impl DutyCycle {
         path: &Path,
         points: Vec<ProbeSite>,
         events: impl IntoIterator<Item = Event>,
-    ) -> Added {
+    ) -> AttachOutcome {
         if points.is_empty() {
-            return Added::default();
+            return AttachOutcome::default();
         }
         self.what.extend(events.into_iter().filter_map(feature_of));
-        let mut placed = Placed { path: path.to_owned(), points };
+        let mut placed = AttachedFile { path: path.to_owned(), points };
         let first = self.governor.is_none();
         if first {
             self.count();
@@ -172,7 +176,7 @@ impl DutyCycle {
             self.governor = Some(Governor::new(self.budget, now, now.now_ns));
             self.window(now.now_ns, true)
         });
-        Added { refused, first_window }
+        AttachOutcome { refused, first_window }
     }
 
     /// Adds processes that have these probes.
@@ -247,7 +251,7 @@ impl DutyCycle {
         }
     }
 
-    fn attach(&mut self, placed: &Placed) -> Vec<(ProbeSite, io::Error)> {
+    fn attach(&mut self, placed: &AttachedFile) -> Vec<(ProbeSite, io::Error)> {
         let attached = links::attach(
             self.method,
             self.program.as_fd(),
@@ -322,7 +326,7 @@ fn trap_ns(program: &OwnedFd, method: AttachMethod) -> io::Result<u64> {
 fn offset_of_tried(path: &Path) -> io::Result<u64> {
     let address = tried as extern "C" fn() as usize as u64;
     let inode = fs::metadata(path)?.ino();
-    let maps = maps::parse(&fs::read("/proc/self/maps")?, Keep::Executable);
+    let maps = maps::parse(&fs::read("/proc/self/maps")?, LineFilter::Executable);
     let mapping = maps.mappings.iter().find(|m| (m.begin.0..m.end.0).contains(&address));
     let mapping = mapping.filter(|m| m.inode == inode);
     let mapping = mapping.ok_or_else(|| io::Error::other("its own code is in no file"))?;

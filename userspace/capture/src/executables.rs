@@ -17,7 +17,7 @@ use deepctx_symbolizer::unwind_rows::{NoTable, UnwindTable};
 use deepctx_symbolizer::{FileKey, FileOffset, FileVersion, NoSymbol};
 use rayon::prelude::*;
 
-use super::generated::{Found as FoundCode, Generated, Surroundings};
+use super::generated::{Generated, GeneratedMapping, ProcessView};
 pub(crate) use super::no_executable::NoExecutable;
 use super::rows::{NotPlaced, Table};
 use super::table_shares::ROOT;
@@ -51,7 +51,7 @@ pub(crate) struct Executables {
 }
 
 /// A file that was looked at, and its table, which is not placed yet.
-struct Found {
+struct NewExecutable {
     key: FileKey,
     facts: ElfFacts,
     table: Result<Table, NoExecutable>,
@@ -61,7 +61,7 @@ struct Found {
 
 /// Where a mapping's code has its rows.
 #[derive(Clone, Debug)]
-pub(crate) struct Located {
+pub(crate) struct MappingRows {
     /// AVMA − SVMA.
     pub bias: u64,
     /// Its table, or the reason for having none.
@@ -91,7 +91,7 @@ impl Executables {
         tables: &mut Tables,
         account: u32,
         now_ns: u64,
-    ) -> Vec<Located> {
+    ) -> Vec<MappingRows> {
         if self.known.len() > KNOWN_MAX {
             self.known.clear();
         }
@@ -104,14 +104,14 @@ impl Executables {
             }
         }
         let cache = self.cache.as_ref();
-        let mut found: Vec<Found> =
+        let mut found: Vec<NewExecutable> =
             wanted.par_iter().filter_map(|(key, file)| find(*key, file, cache)).collect();
         // The order of placement decides which tables share a shard: keep it the same from run to run.
         found.sort_by_key(|found| found.key);
         let tables_found: Vec<_> =
             found.iter().filter_map(|found| Some((found.table.as_ref().ok()?, 0))).collect();
         let mut placed = tables.add_executables(&tables_found, account, now_ns).into_iter();
-        for Found { key, facts, table, stored_as } in found {
+        for NewExecutable { key, facts, table, stored_as } in found {
             let table = table.and_then(|_| match placed.next() {
                 Some(Err(NotPlaced::Damaged)) => {
                     if let (Some(cache), Some(stored_as)) = (cache, &stored_as) {
@@ -130,7 +130,7 @@ impl Executables {
             Backing::Vdso => self.vdso(m, tables, now_ns),
             Backing::Anonymous => {
                 // Read once, and only for a process that has generated code.
-                let all = surroundings.get_or_insert_with(|| Surroundings::read(pid));
+                let all = surroundings.get_or_insert_with(|| ProcessView::read(pid));
                 self.generated(pid, m, all.as_ref(), tables, now_ns)
             }
             _ => self.in_file(m, file),
@@ -138,17 +138,17 @@ impl Executables {
         located.collect()
     }
 
-    fn in_file(&self, mapping: &Mapping, file: Result<(FileKey, File), NoSymbol>) -> Located {
+    fn in_file(&self, mapping: &Mapping, file: Result<(FileKey, File), NoSymbol>) -> MappingRows {
         let known = match file {
             Ok((key, _)) => self.known.get(&key),
-            Err(reason) => return Located { bias: 0, table: Err(NoExecutable::File(reason)) },
+            Err(reason) => return MappingRows { bias: 0, table: Err(NoExecutable::File(reason)) },
         };
         let Some(known) = known else {
-            return Located { bias: 0, table: Err(NoExecutable::File(NoSymbol::NotElf)) };
+            return MappingRows { bias: 0, table: Err(NoExecutable::File(NoSymbol::NotElf)) };
         };
         let svma = known.facts.segment_at(mapping.offset).map(|s| s.svma_of(mapping.offset).0);
         let bias = mapping.begin.0.wrapping_sub(svma.unwrap_or(mapping.offset.0));
-        Located { bias, table: known.table.clone() }
+        MappingRows { bias, table: known.table.clone() }
     }
 
     /// Generated code stands where it was stated: its addresses are those in the process.
@@ -156,37 +156,37 @@ impl Executables {
         &mut self,
         pid: u32,
         mapping: &Mapping,
-        surroundings: Option<&Surroundings>,
+        surroundings: Option<&ProcessView>,
         tables: &mut Tables,
         now_ns: u64,
-    ) -> Located {
+    ) -> MappingRows {
         let Some(surroundings) = surroundings else {
-            return Located { bias: 0, table: Err(NoExecutable::Generated) };
+            return MappingRows { bias: 0, table: Err(NoExecutable::Generated) };
         };
         let table = match self.generated.find(pid, mapping, surroundings, |id| tables.has(id)) {
-            FoundCode::Resolved(table) => table,
-            FoundCode::New(hash, table) => {
+            GeneratedMapping::Resolved(table) => table,
+            GeneratedMapping::New(hash, table) => {
                 let placed = place(tables, &table.into(), 0, surroundings.user, now_ns);
                 self.generated.placed(pid, mapping, hash, placed.clone());
                 placed
             }
         };
-        Located { bias: 0, table }
+        MappingRows { bias: 0, table }
     }
 
     /// The vdso is one and the same for all 64-bit processes of a boot, and has no file.
-    fn vdso(&mut self, mapping: &Mapping, tables: &mut Tables, now_ns: u64) -> Located {
+    fn vdso(&mut self, mapping: &Mapping, tables: &mut Tables, now_ns: u64) -> MappingRows {
         // Linked at 0 since 2014 (`vdso.lds.S`); the image is mapped as a whole.
         let bias = mapping.begin.0;
         if let Some(id) = self.vdso.filter(|&id| tables.has(id)) {
-            return Located { bias, table: Ok(id) };
+            return MappingRows { bias, table: Ok(id) };
         }
         let table = vdso_table(mapping)
             .and_then(|table| place(tables, &Table::from(table), executable_flag::VDSO, ROOT, now_ns));
         if let Ok(id) = table {
             self.vdso = Some(id);
         }
-        Located { bias, table }
+        MappingRows { bias, table }
     }
 
     /// Forgets executables whose tables were freed, and which ones had no room: there is some again.
@@ -217,7 +217,7 @@ fn open(pid: u32, mapping: &Mapping) -> Result<(FileKey, File), NoSymbol> {
     Ok((key, file))
 }
 
-fn find(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<Found> {
+fn find(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<NewExecutable> {
     // Mapped files that are no ELF (data mapped executable) are remembered as such by their absence.
     let facts = ElfFacts::read(file).ok()?;
     let stored_as = cache.and_then(|_| Some(Key::of_file(&FileVersion::of(file).ok()?)));
@@ -226,7 +226,7 @@ fn find(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<Found> {
         Some(table) => Ok(Table::Stored(Box::new(table))),
         None => built(file, cache.zip(stored_as.as_ref())).map(Table::from),
     };
-    Some(Found { key, facts, table, stored_as })
+    Some(NewExecutable { key, facts, table, stored_as })
 }
 
 /// The table of the vdso. Its bytes are the kernel's, so that no builder is needed.

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use deepctx_symbolizer::generated::{GeneratedCode, frame_runs};
-use deepctx_symbolizer::maps::{self, Backing, Keep, Mapping};
+use deepctx_symbolizer::maps::{self, Backing, LineFilter, Mapping};
 use deepctx_symbolizer::memory::{ProcessMemory, TargetMemory};
 use deepctx_symbolizer::time_account::{Terms, TimeAccounts};
 use deepctx_symbolizer::unwind_rows::builder::{self, BuiltTable};
@@ -49,7 +49,7 @@ struct KnownMapping {
 }
 
 /// What a look at a mapping gave.
-pub(super) enum Found {
+pub(super) enum GeneratedMapping {
     /// Its table is loaded, or there is none.
     Resolved(Result<ExecutableId, NoExecutable>),
     /// A table that is not loaded yet, and the hash of what it was made from.
@@ -57,7 +57,7 @@ pub(super) enum Found {
 }
 
 /// A process with generated code.
-pub(super) struct Surroundings {
+pub(super) struct ProcessView {
     /// The user who answers for it.
     pub(super) user: u32,
     /// All of its mappings, whatever their permissions.
@@ -86,11 +86,11 @@ impl Default for Generated {
     }
 }
 
-impl Surroundings {
+impl ProcessView {
     /// Of a process that is there.
     pub(super) fn read(pid: u32) -> Option<Self> {
         let user = accountable_user(pid)?;
-        let mappings = maps::read(pid, Keep::All).ok()?.mappings;
+        let mappings = maps::read(pid, LineFilter::All).ok()?.mappings;
         Some(Self {
             user,
             mappings,
@@ -170,9 +170,9 @@ impl Generated {
         &mut self,
         pid: u32,
         mapping: &Mapping,
-        process: &Surroundings,
+        process: &ProcessView,
         is_loaded: impl FnOnce(ExecutableId) -> bool,
-    ) -> Found {
+    ) -> GeneratedMapping {
         if !self.accounts.allows(process.user, Instant::now()) {
             if self.accounts.is_first_refusal(process.user) {
                 tracing::warn!(
@@ -180,7 +180,7 @@ impl Generated {
                     "looking at generated code of this user's processes takes too long; some of it is left out"
                 );
             }
-            return Found::Resolved(Err(NoExecutable::OverBudget));
+            return GeneratedMapping::Resolved(Err(NoExecutable::OverBudget));
         }
         let began = thread_cpu_time();
         let found = self.look(pid, mapping, process, is_loaded);
@@ -193,18 +193,18 @@ impl Generated {
         &mut self,
         pid: u32,
         mapping: &Mapping,
-        process: &Surroundings,
+        process: &ProcessView,
         is_loaded: impl FnOnce(ExecutableId) -> bool,
-    ) -> Found {
+    ) -> GeneratedMapping {
         let bytes = match Bytes::read(mapping, process) {
             Ok(bytes) => bytes,
-            Err(reason) => return Found::Resolved(Err(reason)),
+            Err(reason) => return GeneratedMapping::Resolved(Err(reason)),
         };
         let hash = bytes.hash();
         if let Some(known) = self.known.get(&(pid, mapping.begin.0)).filter(|known| known.hash == hash) {
             match &known.table {
                 Ok(id) if !is_loaded(*id) => {}
-                table => return Found::Resolved(table.clone()),
+                table => return GeneratedMapping::Resolved(table.clone()),
             }
         }
         let more = bytes.more;
@@ -218,11 +218,11 @@ impl Generated {
             builder::build_image(&code.to_elf(), process.user).map_err(NoExecutable::from)
         };
         match table {
-            Ok(table) => Found::New(hash, table),
+            Ok(table) => GeneratedMapping::New(hash, table),
             Err(reason) => {
                 // Looked at once more, it would say the same again.
                 self.placed(pid, mapping, hash, Err(reason.clone()));
-                Found::Resolved(Err(reason))
+                GeneratedMapping::Resolved(Err(reason))
             }
         }
     }
@@ -256,7 +256,7 @@ struct Bytes {
 }
 
 impl Bytes {
-    fn read(mapping: &Mapping, process: &Surroundings) -> Result<Self, NoExecutable> {
+    fn read(mapping: &Mapping, process: &ProcessView) -> Result<Self, NoExecutable> {
         if mapping.len() > CODE_BYTES_MAX {
             return Err(NoExecutable::OverBound);
         }
@@ -301,10 +301,10 @@ mod tests {
             // SAFETY: new memory, anywhere; nothing refers to it, and it stays until the test ends.
             let at = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes as usize, read, private) }.unwrap();
             let pid = std::process::id();
-            let process = Surroundings::read(pid).unwrap();
+            let process = ProcessView::read(pid).unwrap();
             let mapping = process.mappings.iter().find(|m| m.begin.0 == at as u64 && m.len() == bytes);
             let found = Generated::default().find(pid, mapping.unwrap(), &process, |_| false);
-            let Found::Resolved(Err(why)) = found else { panic!("there is a table of nothing") };
+            let GeneratedMapping::Resolved(Err(why)) = found else { panic!("there is a table of nothing") };
             assert_eq!(why.reason().key, expect);
         };
         check(CODE_BYTES_MAX + 4096, "generated-over-bound");
@@ -323,7 +323,7 @@ mod tests {
             c000-d000 ---p 00000000 00:00 0\n\
             d000-e000 r--p 00000000 00:00 0\n\
             10000-2000000 r--p 00000000 00:00 0\n";
-        let all = maps::parse(lines.as_bytes(), Keep::All).mappings;
+        let all = maps::parse(lines.as_bytes(), LineFilter::All).mappings;
         let check = |code: u64, expect: &[u64]| {
             let code = all.iter().find(|mapping| mapping.begin.0 == code).unwrap();
             let found: Vec<u64> = frame_mappings(&all, code).iter().map(|mapping| mapping.begin.0).collect();

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 
 use deepctx_common::Plain as _;
 use deepctx_common::config::{CONFIG_SECTION, Config, map};
-use deepctx_common::memory::Held;
+use deepctx_common::memory::MemoryUse;
 use deepctx_common::thread::{THREAD_FIELDS_SECTION, THREADS_PROGRAM, ThreadFields};
 use libbpf_rs::{
     Link, MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramAttachType,
@@ -135,13 +135,13 @@ fn keep_log(level: PrintLevel, text: String) {
 }
 
 /// The loaded programs and their maps.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedPrograms {
     object: Object,
 }
 
-impl Loaded {
+impl LoadedPrograms {
     /// Loads the programs with this configuration and maps of these sizes: those that follow threads off their CPUs
-    /// only if they are wanted, those of probes not at all ([`Loaded::probe_object`]).
+    /// only if they are wanted, those of probes not at all ([`LoadedPrograms::probe_object`]).
     pub(crate) fn new(config: Config, sizes: MapSizes) -> Result<Self, LoadError> {
         begin_log();
         let mut open = open()?;
@@ -223,13 +223,13 @@ impl Loaded {
     }
 
     /// Bytes of kernel memory that the maps lock, as the kernel reports them, by what the maps are for.
-    pub(crate) fn locked(&self) -> Vec<Held> {
-        let mut all: Vec<Held> = Vec::new();
+    pub(crate) fn locked(&self) -> Vec<MemoryUse> {
+        let mut all: Vec<MemoryUse> = Vec::new();
         for m in self.object.maps() {
             let (by, bytes) = (purpose(m.name()), super::cost::map_memlock(&m));
             match all.iter_mut().find(|held| held.by == by) {
                 Some(held) => held.bytes += bytes,
-                None => all.push(Held { by, bytes }),
+                None => all.push(MemoryUse { by, bytes }),
             }
         }
         all

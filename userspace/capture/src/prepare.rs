@@ -11,7 +11,7 @@ use super::config::CaptureConfig;
 use super::error::CaptureError;
 use super::executables::Executables;
 use super::message::Message;
-use super::processes::{Processes, Scanned};
+use super::processes::{Processes, ScanResult};
 use super::tables::Tables;
 use super::target_map::TargetMap;
 use super::targets::Targets;
@@ -21,13 +21,13 @@ use super::targets::Targets;
 const PREPARED_NS: u64 = 5_000_000_000;
 
 /// Processes that have been scanned. Their tables wait in user space until they are connected to the programs.
-pub(super) struct Prepared {
+pub(super) struct PreparedProcesses {
     pub(super) processes: Processes,
     began_ns: u64,
-    scanned: Vec<Scanned>,
+    scanned: Vec<ScanResult>,
 }
 
-impl Prepared {
+impl PreparedProcesses {
     /// Scans these processes.
     pub(super) fn new(config: &CaptureConfig, pids: &[u32]) -> Result<Self, CaptureError> {
         let began_ns = monotonic_ns();

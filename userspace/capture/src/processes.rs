@@ -12,16 +12,16 @@ use deepctx_common::python::{NO_PYTHON, PythonProcess};
 use deepctx_common::reason::Reason;
 use deepctx_common::reasons;
 use deepctx_common::unwind::{self, executable_flag};
-use deepctx_symbolizer::maps::{self, Backing, Keep, Maps};
+use deepctx_symbolizer::maps::{self, Backing, LineFilter, Maps};
 use deepctx_symbolizer::memory::reader::{self, Subject};
 use deepctx_symbolizer::python::{NoInterpreter, locate_process};
 use deepctx_symbolizer::{NoSymbol, accountable_user};
 
 use super::arena::QUARANTINE_NS;
-use super::executables::{Executables, Located};
+use super::executables::{Executables, MappingRows};
 use super::no_executable::NoExecutable;
 use super::room::Room;
-use super::tables::{GiveWay, TableError, Tables};
+use super::tables::{Eviction, TableError, Tables};
 
 /// Shortest time between two scans of one process.
 const SCAN_INTERVAL_NS: u64 = 100_000_000;
@@ -36,7 +36,7 @@ const SETTLED_NS: u64 = 2 * QUARANTINE_NS;
 const NOTICES_MAX: usize = 32;
 
 /// What a scan found, for those who name addresses.
-pub struct Scanned {
+pub struct ScanResult {
     /// The process.
     pub pid: u32,
     /// When its mappings were read, `CLOCK_MONOTONIC` nanoseconds.
@@ -92,20 +92,20 @@ struct State {
     no_python: Option<NoInterpreter>,
     last_scan_ns: u64,
     interval_ns: u64,
-    missing: Missing,
+    missing: UnwalkableMappings,
 }
 
 impl State {
     /// Its mappings are not published, since others need their place; nor is it asked for them soon.
     fn leave_out(&mut self, mappings: u64, now_ns: u64) {
-        self.missing = Missing { over_share: mappings, ..Missing::default() };
+        self.missing = UnwalkableMappings { over_share: mappings, ..UnwalkableMappings::default() };
         (self.last_scan_ns, self.interval_ns) = (now_ns, SCAN_INTERVAL_MAX_NS);
     }
 }
 
 /// Mappings whose code cannot be walked by rows, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Missing {
+struct UnwalkableMappings {
     file: u64,
     rows: u64,
     room: u64,
@@ -115,7 +115,7 @@ struct Missing {
     left_out: u64,
 }
 
-impl Missing {
+impl UnwalkableMappings {
     /// All mappings of a process that found no place.
     fn refused(error: &TableError, mappings: u64) -> Self {
         match error {
@@ -212,7 +212,7 @@ pub(crate) struct Processes {
     changes: u64,
     put_off: u64,
     /// Of processes that are gone.
-    missing_before: Missing,
+    missing_before: UnwalkableMappings,
     /// Users who gave way: when, and of what there was too little. Nothing new of them is published for a while.
     held_back: HashMap<u32, (u64, Room)>,
     notices: Notices,
@@ -238,7 +238,7 @@ impl Notices {
 impl Processes {
     /// Prepares processes in these tables; looks for interpreters when `python` is set.
     pub(crate) fn new(tables: Tables, executables: Executables, python: bool) -> Self {
-        let missing_before = Missing::default();
+        let missing_before = UnwalkableMappings::default();
         let states = HashMap::new();
         Self {
             tables,
@@ -275,12 +275,12 @@ impl Processes {
 
     /// Prepares a process, or prepares it anew. Where a table is full, the user with most of it gives way: there is
     /// room at the next scan.
-    pub(crate) fn scan(&mut self, pid: u32, now_ns: u64) -> Result<Scanned, ScanError> {
+    pub(crate) fn scan(&mut self, pid: u32, now_ns: u64) -> Result<ScanResult, ScanError> {
         let scanned = self.scan_once(pid, now_ns);
         if let Err(ScanError::Tables(error)) = &scanned {
             self.notices.add(about(error), error.to_string());
         }
-        if let Some(GiveWay { user, room, pids }) = self.tables.give_way() {
+        if let Some(Eviction { user, room, pids }) = self.tables.give_way() {
             self.make_room(user, room, &pids, now_ns);
         }
         scanned
@@ -311,13 +311,14 @@ impl Processes {
         }
     }
 
-    fn scan_once(&mut self, pid: u32, now_ns: u64) -> Result<Scanned, ScanError> {
+    fn scan_once(&mut self, pid: u32, now_ns: u64) -> Result<ScanResult, ScanError> {
         self.scans += 1;
         self.tables.settle(now_ns);
         let gone = || ScanError::Process { pid, reason: NoSymbol::ProcessGone };
         let account = accountable_user(pid).ok_or_else(gone)?;
         let program = program(pid);
-        let maps = maps::read(pid, Keep::Executable).map_err(|reason| ScanError::Process { pid, reason })?;
+        let maps =
+            maps::read(pid, LineFilter::Executable).map_err(|reason| ScanError::Process { pid, reason })?;
         let shape: Vec<_> = maps.mappings.iter().map(|m| (m.begin.0, m.end.0)).collect();
         let state = self.states.entry(pid).or_default();
         if let Some((_, room)) =
@@ -356,13 +357,13 @@ impl Processes {
 
         let (mappings, mut missing) = walked_mappings(pid, &maps, &located);
         let published = self.tables.set_process(pid, account, &mappings, python, now_ns);
-        let published =
-            published.inspect_err(|error| state.missing = Missing::refused(error, mappings.len() as u64))?;
+        let published = published
+            .inspect_err(|error| state.missing = UnwalkableMappings::refused(error, mappings.len() as u64))?;
         self.executables.forget(&published.gone);
         missing.left_out = published.left_out as u64;
         state.missing = missing;
         tracing::debug!(pid, ?missing, "scanned");
-        Ok(Scanned { pid, time_ns: now_ns, maps })
+        Ok(ScanResult { pid, time_ns: now_ns, maps })
     }
 
     /// How many scans found other mappings than the one before.
@@ -396,7 +397,7 @@ impl Processes {
         for state in self.states.values() {
             missing.add(state.missing);
         }
-        let Missing { file, rows, room, over_share, over_budget, over_bound, left_out } = missing;
+        let UnwalkableMappings { file, rows, room, over_share, over_budget, over_bound, left_out } = missing;
         let Self { scans, put_off, .. } = *self;
         ScanCounters {
             scans,
@@ -458,8 +459,12 @@ fn program(pid: u32) -> Vec<u8> {
 }
 
 /// The mappings as the walker takes them, and those that have no table.
-fn walked_mappings(pid: u32, maps: &Maps, located: &[Located]) -> (Vec<unwind::Mapping>, Missing) {
-    let mut missing = Missing::default();
+fn walked_mappings(
+    pid: u32,
+    maps: &Maps,
+    located: &[MappingRows],
+) -> (Vec<unwind::Mapping>, UnwalkableMappings) {
+    let mut missing = UnwalkableMappings::default();
     let mappings = maps
         .mappings
         .iter()

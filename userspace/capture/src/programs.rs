@@ -14,7 +14,7 @@ use super::config::CaptureConfig;
 use super::error::CaptureError;
 use super::kernel_offsets::{self, Facts};
 use super::links::AttachMethod;
-use super::load::{Loaded, MapSizes};
+use super::load::{LoadedPrograms, MapSizes};
 use super::perf_event;
 use super::targets::{self, Targets};
 
@@ -30,7 +30,7 @@ const INIT_PIDNS: u64 = 0xEFFF_FFFC;
 
 /// The loaded programs.
 pub(super) struct Programs {
-    pub(super) loaded: Loaded,
+    pub(super) loaded: LoadedPrograms,
     /// How probes are attached; `None`: nothing is probed, or this kernel has no probes in user space.
     pub(super) attach_method: Option<AttachMethod>,
 }
@@ -57,7 +57,7 @@ impl Programs {
             ring_bytes(cpus, config.frequency.0.saturating_add(waits), calls)
         });
         let sizes = MapSizes { ring_bytes, off_cpu: config.off_cpu, probes: attach_method.is_some() };
-        let loaded = Loaded::new(kernel, sizes).map_err(CaptureError::load)?;
+        let loaded = LoadedPrograms::new(kernel, sizes).map_err(CaptureError::load)?;
         log_progress(began_ns, "programs loaded");
         Ok(Self { loaded, attach_method })
     }

@@ -38,9 +38,9 @@ pub(crate) struct Ring {
     map: OwnedFd,
     wakeups: OwnedFd,
     /// Up to where we have read.
-    read: Mapped,
+    read: MappedRegion,
     /// Up to where the kernel has written.
-    written: Mapped,
+    written: MappedRegion,
     /// Bytes of the ring, a power of two.
     size: u64,
 }
@@ -53,8 +53,8 @@ impl Ring {
     pub(crate) fn new(map: &impl AsFd, size: u32) -> io::Result<Self> {
         let page = page_bytes();
         let map = map.as_fd().try_clone_to_owned()?;
-        let read = Mapped::new(&map, 0, page, ProtFlags::READ | ProtFlags::WRITE)?;
-        let written = Mapped::new(&map, page, page, ProtFlags::READ)?;
+        let read = MappedRegion::new(&map, 0, page, ProtFlags::READ | ProtFlags::WRITE)?;
+        let written = MappedRegion::new(&map, page, page, ProtFlags::READ)?;
         Ok(Self { wakeups: wakeups(&map)?, map, read, written, size: u64::from(size) })
     }
 
@@ -96,7 +96,8 @@ impl Ring {
     /// Reads the records that lie within `length` bytes from a position on; gives how many bytes of the ring they took.
     fn read_window(&self, position: u64, length: u64, batch: &mut Vec<u8>) -> io::Result<u64> {
         let window = Window::of(self.size, position, length);
-        let data = Mapped::new(&self.map, 2 * page_bytes() + window.offset, window.bytes, ProtFlags::READ)?;
+        let data =
+            MappedRegion::new(&self.map, 2 * page_bytes() + window.offset, window.bytes, ProtFlags::READ)?;
         batch.reserve(length as usize);
         Ok(records(&data, &window, batch))
     }
@@ -133,7 +134,7 @@ impl Window {
 }
 
 /// Copies the records of a window behind one another; gives how many bytes of the ring they took.
-fn records(data: &Mapped, window: &Window, batch: &mut Vec<u8>) -> u64 {
+fn records(data: &MappedRegion, window: &Window, batch: &mut Vec<u8>) -> u64 {
     let mut at = window.begin;
     while at + HEADER_BYTES <= window.end {
         // What the kernel wrote into a record before it took the bit away is seen after this.
@@ -153,15 +154,15 @@ fn records(data: &Mapped, window: &Window, batch: &mut Vec<u8>) -> u64 {
 
 /// A part of the map in this process's memory.
 #[derive(Debug)]
-struct Mapped {
+struct MappedRegion {
     base: NonNull<u8>,
     bytes: u64,
 }
 
 // SAFETY: the mapping belongs to this value alone; positions in it are only touched as atomics.
-unsafe impl Send for Mapped {}
+unsafe impl Send for MappedRegion {}
 
-impl Mapped {
+impl MappedRegion {
     fn new(map: &impl AsFd, offset: u64, bytes: u64, protection: ProtFlags) -> io::Result<Self> {
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
         // SAFETY: a fresh shared mapping at an address of the kernel's choice.
@@ -199,7 +200,7 @@ impl Mapped {
     }
 }
 
-impl Drop for Mapped {
+impl Drop for MappedRegion {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by `new` and is not used any more.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes as usize) };
@@ -241,8 +242,9 @@ mod tests {
             let mut kernel = Self { file, written: begin };
             kernel.file.write_all_at(&begin.to_ne_bytes(), 0).unwrap();
             kernel.publish();
-            let mapped =
-                |offset, protection| Mapped::new(&kernel.file, offset, page_bytes(), protection).unwrap();
+            let mapped = |offset, protection| {
+                MappedRegion::new(&kernel.file, offset, page_bytes(), protection).unwrap()
+            };
             let read = mapped(0, ProtFlags::READ | ProtFlags::WRITE);
             let written = mapped(page_bytes(), ProtFlags::READ);
             let map = OwnedFd::from(kernel.file.try_clone().unwrap());

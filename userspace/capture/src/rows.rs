@@ -84,21 +84,23 @@ impl Table {
         ])
     }
 
-    fn fill(&self, first: u32, into: &mut [u8]) -> Filled {
+    fn fill(&self, first: u32, into: &mut [u8]) -> FillOutcome {
         match self {
             Self::Built(table) => {
                 table.copy_blocks(first, into);
-                Filled::Copied
+                FillOutcome::Copied
             }
-            Self::Stored(table) => table.read_blocks(first, into).map_or(Filled::Damaged, Filled::Read),
+            Self::Stored(table) => {
+                table.read_blocks(first, into).map_or(FillOutcome::Damaged, FillOutcome::Read)
+            }
         }
     }
 
     /// Whether the rows that were filled are those of the table. Parts are in their order.
-    fn is_whole(&self, parts: &[Filled]) -> bool {
+    fn is_whole(&self, parts: &[FillOutcome]) -> bool {
         let read = parts.iter().filter_map(|part| match part {
-            Filled::Read(part) => Some(part),
-            Filled::Copied | Filled::Damaged => None,
+            FillOutcome::Read(part) => Some(part),
+            FillOutcome::Copied | FillOutcome::Damaged => None,
         });
         match self {
             Self::Built(_) => true,
@@ -109,7 +111,7 @@ impl Table {
 
 /// What became of a run of blocks.
 #[derive(Debug)]
-enum Filled {
+enum FillOutcome {
     Copied,
     Read(BlockChecksum),
     Damaged,
@@ -128,7 +130,7 @@ pub(crate) enum NotPlaced {
 
 /// Rows of a table in the shards.
 #[derive(Debug)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedRows {
     /// Pages that point into the shards.
     pub pages: Vec<Page>,
     /// Blocks in use, to be given back.
@@ -206,15 +208,15 @@ impl Rows {
     }
 
     /// Finds room for the rows of tables and fills it, on all CPUs.
-    pub(crate) fn place(&mut self, tables: &[&Table], now_ns: u64) -> Vec<Result<Placed, NotPlaced>> {
+    pub(crate) fn place(&mut self, tables: &[&Table], now_ns: u64) -> Vec<Result<PlacedRows, NotPlaced>> {
         let mut runs = Vec::new();
-        let mut placed: Vec<Result<Placed, NotPlaced>> = tables
+        let mut placed: Vec<Result<PlacedRows, NotPlaced>> = tables
             .iter()
             .enumerate()
             .map(|(number, table)| Ok(self.reserve(number, table, &mut runs, now_ns)?))
             .collect();
         let filled = self.fill(tables, &mut runs);
-        let mut parts: Vec<Vec<(u32, Filled)>> = tables.iter().map(|_| Vec::new()).collect();
+        let mut parts: Vec<Vec<(u32, FillOutcome)>> = tables.iter().map(|_| Vec::new()).collect();
         match filled {
             Ok(filled) => {
                 for (run, filled) in runs.iter().zip(filled) {
@@ -234,7 +236,7 @@ impl Rows {
         for ((table, result), mut parts) in tables.iter().zip(&mut placed).zip(parts) {
             parts.sort_unstable_by_key(|(first, _)| *first);
             let parts: Vec<_> = parts.into_iter().map(|(_, filled)| filled).collect();
-            let damaged = parts.iter().any(|part| matches!(part, Filled::Damaged));
+            let damaged = parts.iter().any(|part| matches!(part, FillOutcome::Damaged));
             if result.is_ok() && (damaged || !table.is_whole(&parts)) {
                 self.take_back(result, NotPlaced::Damaged, now_ns);
             }
@@ -242,7 +244,7 @@ impl Rows {
         placed
     }
 
-    fn take_back(&mut self, result: &mut Result<Placed, NotPlaced>, error: NotPlaced, now_ns: u64) {
+    fn take_back(&mut self, result: &mut Result<PlacedRows, NotPlaced>, error: NotPlaced, now_ns: u64) {
         if let Ok(placed) = result {
             self.give(std::mem::take(&mut placed.blocks), now_ns);
             *result = Err(error);
@@ -256,7 +258,7 @@ impl Rows {
         table: &Table,
         runs: &mut Vec<Run>,
         now_ns: u64,
-    ) -> Result<Placed, TableError> {
+    ) -> Result<PlacedRows, TableError> {
         let before = runs.len();
         let mut pages = table.pages().to_vec();
         for page in pages.iter_mut().filter(|page| page.blocks != 0) {
@@ -287,11 +289,11 @@ impl Rows {
                 _ => runs.push(Run { table: number, first, slots }),
             }
         }
-        Ok(Placed { pages, blocks: runs[before..].iter().map(|run| run.slots.clone()).collect() })
+        Ok(PlacedRows { pages, blocks: runs[before..].iter().map(|run| run.slots.clone()).collect() })
     }
 
     /// Fills all runs, and sorts them by place. Shards are mapped meanwhile, and no longer.
-    fn fill(&self, tables: &[&Table], runs: &mut [Run]) -> io::Result<Vec<Filled>> {
+    fn fill(&self, tables: &[&Table], runs: &mut [Run]) -> io::Result<Vec<FillOutcome>> {
         runs.sort_unstable_by_key(|run| run.slots.start);
         let shard_of = |run: &Run| run.slots.start / BLOCKS_PER_SHARD;
         let of_shards: Vec<&[Run]> = runs.chunk_by(|a, b| shard_of(a) == shard_of(b)).collect();

@@ -155,7 +155,7 @@ impl TableShares {
 }
 
 /// What a process would give back if it were forgotten.
-pub(crate) struct Holding {
+pub(crate) struct TableUse {
     pub(crate) pid: u32,
     /// Its own.
     pub(crate) slots: Slots,
@@ -165,7 +165,7 @@ pub(crate) struct Holding {
 
 /// Which processes to forget to have so many slots of a table back; those with most mappings go first, and those that
 /// would give nothing back stay.
-pub(crate) fn chosen(mut holdings: Vec<Holding>, room: Room, amount: usize) -> Vec<u32> {
+pub(crate) fn chosen(mut holdings: Vec<TableUse>, room: Room, amount: usize) -> Vec<u32> {
     holdings.sort_by_key(|holding| (std::cmp::Reverse(holding.slots.of(Room::Mappings)), holding.pid));
     let mut left = std::collections::HashMap::new();
     let (mut freed, mut through, mut order) = (0, 0, Vec::new());
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn no_more_processes_go_than_are_needed() {
-        let of = |pid, own, shared: &[(u32, usize, u32)]| Holding {
+        let of = |pid, own, shared: &[(u32, usize, u32)]| TableUse {
             pid,
             slots: Slots::new([(Room::Mappings, own), (Room::Processes, 1)]),
             shared: shared

@@ -25,12 +25,12 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use super::arena::Arena;
 use super::column::Column;
-use super::load::Loaded;
+use super::load::LoadedPrograms;
 use super::room::Room;
-use super::rows::{NotPlaced, Placed, Rows, Table};
+use super::rows::{NotPlaced, PlacedRows, Rows, Table};
 pub(crate) use super::table_error::TableError;
 use super::table_error::map_error;
-use super::table_shares::{Holding, PLACE, Slots, TableShares, chosen};
+use super::table_shares::{PLACE, Slots, TableShares, TableUse, chosen};
 
 /// Id of an executable whose table is loaded; index into the kernel's `EXECUTABLES`, never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,7 +38,7 @@ pub(crate) struct ExecutableId(pub u32);
 
 /// What [`Tables::set_process`] did.
 #[derive(Debug)]
-pub(crate) struct Published {
+pub(crate) struct PublishedProcess {
     /// Mappings left out because the process has more than [`PROCESS_MAPPINGS_MAX`].
     pub left_out: usize,
     /// Executables that no process uses any more; their ids may be given to others.
@@ -47,7 +47,7 @@ pub(crate) struct Published {
 
 /// Processes of the user with most of a table, to be forgotten so that others find room.
 #[derive(Debug)]
-pub(crate) struct GiveWay {
+pub(crate) struct Eviction {
     pub user: u32,
     pub room: Room,
     pub pids: Vec<u32>,
@@ -135,7 +135,7 @@ fn take(arena: &mut Arena, count: usize, room: Room) -> Result<Range<u32>, Table
 
 impl Tables {
     /// Everything is for these programs from now on; what waits is written by [`Tables::flush`].
-    pub(crate) fn connect(&mut self, loaded: &Loaded) -> Result<(), TableError> {
+    pub(crate) fn connect(&mut self, loaded: &LoadedPrograms) -> Result<(), TableError> {
         self.kernel = Some(Kernel {
             shards: loaded.map(map::SHARDS)?,
             pages: loaded.map(map::PAGES)?,
@@ -203,10 +203,10 @@ impl Tables {
         table: &Table,
         flags: u32,
         account: u32,
-        placed: Placed,
+        placed: PlacedRows,
         now_ns: u64,
     ) -> Result<ExecutableId, TableError> {
-        let Placed { pages, blocks } = placed;
+        let PlacedRows { pages, blocks } = placed;
         let slots = table.slots();
         let mut executable = LoadedExecutable { users: 0, account, slots, blocks, pages: 0..0, rules: 0..0 };
         let slots = take(&mut self.arenas.pages, pages.len(), Room::Pages).and_then(|slots| {
@@ -274,7 +274,7 @@ impl Tables {
         mappings: &[Mapping],
         python: PythonProcess,
         now_ns: u64,
-    ) -> Result<Published, TableError> {
+    ) -> Result<PublishedProcess, TableError> {
         let kept = &mappings[..mappings.len().min(PROCESS_MAPPINGS_MAX)];
         let run = self.take_mappings(pid, account, kept.len())?;
         self.mappings.write(run.start, kept.to_vec());
@@ -310,7 +310,7 @@ impl Tables {
         }
         let mut gone = before.map(|before| self.release(before, now_ns)).unwrap_or_default();
         gone.extend(self.drop_unused(now_ns));
-        Ok(Published { left_out: mappings.len() - kept.len(), gone })
+        Ok(PublishedProcess { left_out: mappings.len() - kept.len(), gone })
     }
 
     /// Forgets a process; gives the executables whose last user it was.
@@ -374,7 +374,7 @@ impl Tables {
     }
 
     /// Who has to give way to the last request that could not be met, and which of its processes.
-    pub(crate) fn give_way(&mut self) -> Option<GiveWay> {
+    pub(crate) fn give_way(&mut self) -> Option<Eviction> {
         let shortage = self.shares.take_shortage()?;
         let (user, amount) = self.shares.gives_way(&shortage)?;
         let holding = |(pid, process): (&u32, &LoadedProcess)| {
@@ -383,11 +383,11 @@ impl Tables {
                 Some((id.0, executable.slots, executable.users))
             });
             let slots = slots_to_publish(process.mappings.len(), false);
-            Holding { pid: *pid, slots, shared: shared.collect() }
+            TableUse { pid: *pid, slots, shared: shared.collect() }
         };
         let theirs = self.processes.iter().filter(|(_, process)| process.account == user);
         let pids = chosen(theirs.map(holding).collect(), shortage.room, amount);
-        Some(GiveWay { user, room: shortage.room, pids })
+        Some(Eviction { user, room: shortage.room, pids })
     }
 
     /// How many mappings of a process are published.
@@ -402,7 +402,10 @@ impl Tables {
 }
 
 /// Gives the programs the places where interpreters keep their fields.
-pub(crate) fn set_layouts(loaded: &Loaded, layouts: &[(u32, PythonLayout)]) -> Result<(), TableError> {
+pub(crate) fn set_layouts(
+    loaded: &LoadedPrograms,
+    layouts: &[(u32, PythonLayout)],
+) -> Result<(), TableError> {
     let map = loaded.map(map::PYTHON_LAYOUTS)?;
     for (index, layout) in layouts {
         map.update(index.as_bytes(), layout.as_bytes(), MapFlags::ANY)

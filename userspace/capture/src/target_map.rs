@@ -11,7 +11,7 @@ use libbpf_rs::{ErrorKind, MapCore as _, MapFlags, MapHandle};
 
 use super::config::CaptureConfig;
 use super::error::CaptureError;
-use super::load::Loaded;
+use super::load::LoadedPrograms;
 use super::table_error::{TableError, map_error};
 use super::targets;
 
@@ -26,7 +26,7 @@ pub(super) struct TargetMap {
 }
 
 impl TargetMap {
-    pub(super) fn new(loaded: &Loaded, config: &CaptureConfig) -> Result<Self, CaptureError> {
+    pub(super) fn new(loaded: &LoadedPrograms, config: &CaptureConfig) -> Result<Self, CaptureError> {
         let flags = if config.follow_children { target_flag::FOLLOW } else { 0 };
         Ok(Self { map: loaded.map(map::TARGETS)?, target: Target { flags } })
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, TrySendError, bounded};
 use deepctx_common::Plain as _;
 use deepctx_common::end::{Counter, WalkEnd};
-use deepctx_common::memory::Held;
+use deepctx_common::memory::MemoryUse;
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, kind};
 use deepctx_symbolizer::accountable_user;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
@@ -20,7 +20,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use super::clock::monotonic_ns;
 use super::message::Message;
 use super::probes::ScanQueue;
-use super::processes::{Processes, Scanned};
+use super::processes::{Processes, ScanResult};
 use super::rings::{BATCH_BYTES_MAX, Ring};
 use super::supervisor::{self, Supervisor};
 use super::tables::TableError;
@@ -122,8 +122,8 @@ const SWEEP_EVERY_NS: u64 = 10_000_000_000;
 /// Rounds of the drain thread after which counters are sent.
 const COUNTERS_EVERY: u32 = 20;
 
-impl From<Scanned> for Message {
-    fn from(scanned: Scanned) -> Self {
+impl From<ScanResult> for Message {
+    fn from(scanned: ScanResult) -> Self {
         Self::Space { pid: scanned.pid, time_ns: scanned.time_ns, maps: scanned.maps }
     }
 }
@@ -322,11 +322,11 @@ impl ScanMemory {
     }
 
     /// Row shards in the kernel, and what is known of processes and files here.
-    pub(super) fn held(&self) -> [Held; 2] {
+    pub(super) fn held(&self) -> [MemoryUse; 2] {
         let bytes = |of: &AtomicU64| of.load(Ordering::Relaxed);
         [
-            Held { by: "kernel: unwind rows", bytes: bytes(&self.rows) },
-            Held { by: "tables of processes and files", bytes: bytes(&self.processes) },
+            MemoryUse { by: "kernel: unwind rows", bytes: bytes(&self.rows) },
+            MemoryUse { by: "tables of processes and files", bytes: bytes(&self.processes) },
         ]
     }
 }

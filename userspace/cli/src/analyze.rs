@@ -8,7 +8,7 @@ use deepctx_analysis::{Analysis, Selection, Subset, render};
 use deepctx_storage::export::Source;
 
 use super::fail_on::FailOn;
-use super::failure::{Done, Failure};
+use super::failure::{Completion, Failure};
 use super::options::{AnalyzeArgs, ReportFormat};
 use super::{open, output, python_rules, rules_file, selection};
 use crate::confinement::Confinement;
@@ -17,7 +17,7 @@ use crate::confinement::Confinement;
 ///
 /// # Errors
 /// A rule or a parameter is not known, the profile could not be opened, or the output could not be written.
-pub fn run(arguments: &AnalyzeArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &AnalyzeArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     let (settings, external) = settings(arguments)?;
     Confinement::of_files(&[&arguments.profile], &arguments.output).enter_and_log();
@@ -39,9 +39,9 @@ pub fn run(arguments: &AnalyzeArgs) -> Result<Done, Failure> {
     Ok(done(&analysis.findings, &arguments.fail_on))
 }
 
-fn done(found: &Findings, fail_on: &[FailOn]) -> Done {
+fn done(found: &Findings, fail_on: &[FailOn]) -> Completion {
     let fails = |of: &FailOn| found.findings.iter().any(|finding| of.matches(finding));
-    if fail_on.iter().any(fails) { Done::WithFindings } else { Done::Fully }
+    if fail_on.iter().any(fails) { Completion::WithFindings } else { Completion::Fully }
 }
 
 /// Which rules run, and what those say that are written in Python.

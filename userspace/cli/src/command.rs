@@ -15,14 +15,14 @@ use super::failure::Failure;
 
 /// A child that exists and waits before its `exec`.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct SuspendedChild {
     pid: u32,
     go: PipeWriter,
     spawned: JoinHandle<io::Result<Child>>,
     name: String,
 }
 
-impl Waiting {
+impl SuspendedChild {
     /// Forks a child that will become the command, with these variables more in its environment, and as this user.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("ran");
         let script = format!("touch {}; exit 7", mark.display());
-        let waiting = Waiting::start(&words(&["sh", "-c", &script]), Vec::new(), None).unwrap();
+        let waiting = SuspendedChild::start(&words(&["sh", "-c", &script]), Vec::new(), None).unwrap();
         let status = std::fs::read_to_string(format!("/proc/{}/stat", waiting.pid())).unwrap();
         assert!(!status.is_empty() && !mark.exists());
         let pid = waiting.pid();
@@ -147,23 +147,27 @@ mod tests {
 
     #[test]
     fn a_command_that_does_not_exist_is_named() {
-        let failure =
-            Waiting::start(&words(&["no-such-program-here"]), Vec::new(), None).unwrap().go().unwrap_err();
+        let failure = SuspendedChild::start(&words(&["no-such-program-here"]), Vec::new(), None)
+            .unwrap()
+            .go()
+            .unwrap_err();
         assert!(failure.to_string().contains("command not found: no-such-program-here"), "{failure}");
     }
 
     #[test]
     fn a_command_that_is_never_let_go_does_not_run() {
-        let waiting = Waiting::start(&words(&["true"]), Vec::new(), None).unwrap();
-        let Waiting { go, spawned, .. } = waiting;
+        let waiting = SuspendedChild::start(&words(&["true"]), Vec::new(), None).unwrap();
+        let SuspendedChild { go, spawned, .. } = waiting;
         drop(go);
         assert!(spawned.join().unwrap().is_err());
     }
 
     #[test]
     fn a_signal_is_passed_on_as_shells_do() {
-        let mut child =
-            Waiting::start(&words(&["sh", "-c", "kill -9 $$"]), Vec::new(), None).unwrap().go().unwrap();
+        let mut child = SuspendedChild::start(&words(&["sh", "-c", "kill -9 $$"]), Vec::new(), None)
+            .unwrap()
+            .go()
+            .unwrap();
         assert_eq!(exit_code(child.wait().unwrap()), 137);
     }
 }

@@ -43,7 +43,7 @@ pub struct Confinement {
 
 /// What the kernel did not do.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Missing {
+pub enum MissingLimit {
     /// Files are open as before.
     Landlock(String),
     /// Some of what was asked of Landlock is newer than the kernel.
@@ -56,16 +56,16 @@ pub enum Missing {
     Memory(String),
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Missing::Landlock(why) => write!(f, "access to files is not confined (Landlock: {why})"),
-            Missing::PartOfLandlock => {
+            MissingLimit::Landlock(why) => write!(f, "access to files is not confined (Landlock: {why})"),
+            MissingLimit::PartOfLandlock => {
                 f.write_str("this kernel knows a part of Landlock only (all: Linux 6.12)")
             }
-            Missing::Seccomp(why) => write!(f, "system calls are not confined (seccomp: {why})"),
-            Missing::Capabilities(why) => write!(f, "capabilities are kept: {why}"),
-            Missing::Memory(why) => write!(f, "memory is not limited: {why}"),
+            MissingLimit::Seccomp(why) => write!(f, "system calls are not confined (seccomp: {why})"),
+            MissingLimit::Capabilities(why) => write!(f, "capabilities are kept: {why}"),
+            MissingLimit::Memory(why) => write!(f, "memory is not limited: {why}"),
         }
     }
 }
@@ -120,28 +120,29 @@ impl Confinement {
 
     /// Confines this thread, and those that it will start, for good; the limit of memory is that of the process. Gives
     /// what the kernel did not do.
-    pub fn enter(&self) -> Vec<Missing> {
+    pub fn enter(&self) -> Vec<MissingLimit> {
         let mut missing = Vec::new();
         if let Err(error) = set_no_new_privs(true) {
-            missing.push(Missing::Seccomp(error.to_string()));
+            missing.push(MissingLimit::Seccomp(error.to_string()));
             return missing;
         }
         match self.restrict_files().map(|status| status.ruleset) {
             Ok(RulesetStatus::FullyEnforced) => {}
-            Ok(RulesetStatus::PartiallyEnforced) => missing.push(Missing::PartOfLandlock),
+            Ok(RulesetStatus::PartiallyEnforced) => missing.push(MissingLimit::PartOfLandlock),
             Ok(RulesetStatus::NotEnforced) => {
-                missing.push(Missing::Landlock("this kernel has none, or has it switched off".to_owned()));
+                missing
+                    .push(MissingLimit::Landlock("this kernel has none, or has it switched off".to_owned()));
             }
-            Err(error) => missing.push(Missing::Landlock(error.to_string())),
+            Err(error) => missing.push(MissingLimit::Landlock(error.to_string())),
         }
         if let Err(error) = drop_capabilities() {
-            missing.push(Missing::Capabilities(error.to_string()));
+            missing.push(MissingLimit::Capabilities(error.to_string()));
         }
         if let Err(error) = limit_memory() {
-            missing.push(Missing::Memory(error.to_string()));
+            missing.push(MissingLimit::Memory(error.to_string()));
         }
         if let Err(error) = refuse_programs_and_sockets() {
-            missing.push(Missing::Seccomp(error.to_string()));
+            missing.push(MissingLimit::Seccomp(error.to_string()));
         }
         missing
     }
@@ -301,10 +302,14 @@ mod tests {
         .unwrap();
         assert!(wrote && within[0].1, "{within:?}");
         let succeeded: Vec<_> = within[1..].iter().filter(|(_, done)| *done).map(|(what, _)| *what).collect();
-        if !missing.iter().any(|one| matches!(one, Missing::Landlock(_))) {
+        if !missing.iter().any(|one| matches!(one, MissingLimit::Landlock(_))) {
             assert_eq!(succeeded, Vec::<&str>::new());
         }
-        assert!(!missing.iter().any(|one| matches!(one, Missing::Seccomp(_) | Missing::Capabilities(_))));
+        assert!(
+            !missing
+                .iter()
+                .any(|one| matches!(one, MissingLimit::Seccomp(_) | MissingLimit::Capabilities(_)))
+        );
         assert!(!succeeded.contains(&"start a program") && !succeeded.contains(&"connect"));
         assert!(others.path().join("victim").exists());
     }

@@ -14,10 +14,10 @@ use std::process::Child;
 use clap::Parser as _;
 use tempfile::TempDir;
 
-use super::command::Waiting;
+use super::command::SuspendedChild;
 use super::command_user::CommandUser;
 use super::demo_args::DemoArgs;
-use super::failure::{Done, Failure};
+use super::failure::{Completion, Failure};
 use super::options::Cli;
 use super::progress::Progress;
 
@@ -32,7 +32,7 @@ const INTERPRETERS: [&str; 2] = ["python3", "python"];
 ///
 /// # Errors
 /// What stopped it.
-pub fn run(arguments: &DemoArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &DemoArgs) -> Result<Completion, Failure> {
     let example = Example::start()?;
     let pid = example.child.id().to_string();
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
@@ -50,7 +50,7 @@ pub fn run(arguments: &DemoArgs) -> Result<Done, Failure> {
 }
 
 /// Runs one of our own commands, and shows it.
-fn command(words: &[&str]) -> Result<Done, Failure> {
+fn command(words: &[&str]) -> Result<Completion, Failure> {
     Progress::new(false).say(&format!("$ deepctx-bpf {}", words.join(" ")));
     let cli = Cli::try_parse_from(std::iter::once(&"deepctx-bpf").chain(words));
     super::run(cli.map_err(|error| Failure::new(error.to_string()))?)
@@ -78,7 +78,7 @@ impl Example {
         fs::write(&file, PROGRAM).map_err(failed)?;
         fs::set_permissions(&file, Permissions::from_mode(0o644)).map_err(failed)?;
         let words = [interpreter.into_os_string(), file.into_os_string()];
-        let child = Waiting::start(&words, Vec::new(), CommandUser::choose(None)?)?.go()?;
+        let child = SuspendedChild::start(&words, Vec::new(), CommandUser::choose(None)?)?.go()?;
         Progress::new(false)
             .say(&format!("the example, a training loop in plain Python, runs as process {}", child.id()));
         Ok(Self { child, _folder: folder })

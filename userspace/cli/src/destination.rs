@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use deepctx_profile::profile::Meta;
-use deepctx_storage::folder::{Existing, Folder};
-use deepctx_storage::store::{self, Found, Writer};
+use deepctx_storage::folder::{Folder, OverwritePolicy};
+use deepctx_storage::store::{self, FoundProfile, Writer};
 
 use super::failure::{Failure, store_failure};
 use super::output;
@@ -23,7 +23,7 @@ pub struct Destination {
     parent: Arc<Folder>,
     name: OsString,
     /// The profile that is replaced.
-    old: Option<Found>,
+    old: Option<FoundProfile>,
 }
 
 impl Destination {
@@ -34,7 +34,7 @@ impl Destination {
     pub fn of(path: &Path, force: bool) -> Result<Self, Failure> {
         output::refuse_existing(path, force)?;
         let (parent, name) = Folder::of_parent(path).map_err(|error| no_folder(path, &error))?;
-        let old = Found::in_folder(&parent, &name);
+        let old = FoundProfile::in_folder(&parent, &name);
         // Replacing means deleting a folder: it had better be a profile.
         if old.is_none() && parent.has(&name) {
             return Err(Failure::new(format_args!(
@@ -110,9 +110,9 @@ impl Destination {
             )));
         }
         let aside = self.parent.set_aside(&self.name).map_err(failed)?;
-        if let Err(error) = file.publish(&self.name, Existing::Keep) {
+        if let Err(error) = file.publish(&self.name, OverwritePolicy::Keep) {
             // The error that is reported is the first one.
-            _ = self.parent.rename(&aside, &self.name, Existing::Keep);
+            _ = self.parent.rename(&aside, &self.name, OverwritePolicy::Keep);
             return Err(failed(error));
         }
         Ok(aside)

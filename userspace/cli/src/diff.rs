@@ -7,7 +7,7 @@ use deepctx_analysis::over_time::EventDifference;
 use deepctx_analysis::render;
 use deepctx_storage::export::svg;
 
-use super::failure::{Done, Failure, open_failure};
+use super::failure::{Completion, Failure, open_failure};
 use super::options::{DiffArgs, DiffFormat};
 use super::{open, output, selection};
 
@@ -18,7 +18,7 @@ const GROWN_MAX: usize = 5;
 ///
 /// # Errors
 /// One of the profiles could not be opened, neither has values of the metric, or the output could not be written.
-pub fn run(arguments: &DiffArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &DiffArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     if arguments.events {
         return events(arguments);
@@ -40,19 +40,19 @@ pub fn run(arguments: &DiffArgs) -> Result<Done, Failure> {
 }
 
 /// Says what grew by more than it may, and with which exit code that ends.
-fn grown(comparison: &Comparison, limits: &[GrowthLimit]) -> Done {
-    let mut done = Done::Fully;
+fn grown(comparison: &Comparison, limits: &[GrowthLimit]) -> Completion {
+    let mut done = Completion::Fully;
     for limit in limits {
         for grown in comparison.beyond(*limit).iter().take(GROWN_MAX) {
             super::note(format_args!("{grown}, and {limit} is allowed"));
-            done = Done::WithGrowth;
+            done = Completion::WithGrowth;
         }
     }
     done
 }
 
 /// Compares traces event by event.
-fn events(arguments: &DiffArgs) -> Result<Done, Failure> {
+fn events(arguments: &DiffArgs) -> Result<Completion, Failure> {
     if matches!(arguments.format, DiffFormat::Svg | DiffFormat::Markdown) {
         let failure = Failure::new("--events is compared as text or JSON only");
         return Err(failure.hint("choose --format text or json"));
@@ -70,5 +70,5 @@ fn events(arguments: &DiffArgs) -> Result<Done, Failure> {
             render::text::write_event_difference(&difference, arguments.limit, out)
         }
     })?;
-    Ok(Done::Fully)
+    Ok(Completion::Fully)
 }

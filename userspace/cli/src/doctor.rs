@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use super::failure::{COULD_NOT_RUN, Done, Failure};
+use super::failure::{COULD_NOT_RUN, Completion, Failure};
 use super::options::{DoctorArgs, TextOrJson};
 use super::output;
 use deepctx_capture::doctor::{Check, checks};
@@ -14,13 +14,17 @@ use deepctx_capture::doctor::{Check, checks};
 ///
 /// # Errors
 /// It could not be printed.
-pub fn run(arguments: &DoctorArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &DoctorArgs) -> Result<Completion, Failure> {
     let checks = checks();
     output::write(Path::new("-"), false, |out| match arguments.format {
         TextOrJson::Text => text(&checks, out),
         TextOrJson::Json => json(&checks, out),
     })?;
-    Ok(if checks.iter().all(|check| check.ok) { Done::Fully } else { Done::Command(COULD_NOT_RUN) })
+    Ok(if checks.iter().all(|check| check.ok) {
+        Completion::Fully
+    } else {
+        Completion::Command(COULD_NOT_RUN)
+    })
 }
 
 fn text(checks: &[Check], out: &mut dyn Write) -> io::Result<()> {

@@ -17,7 +17,7 @@ use deepctx_storage::folder::Folder;
 use super::capture_args::Probe;
 use super::common_args::TextOrJson;
 use super::experiment_args::ExperimentArgs;
-use super::failure::{Done, Failure};
+use super::failure::{Completion, Failure};
 use super::progress::Progress;
 use super::record_args::RecordArgs;
 use super::{output, record};
@@ -29,7 +29,7 @@ const FIGURES_MAX: u64 = 1 << 20;
 ///
 /// # Errors
 /// The command, its values and the options do not go together, or nothing could be recorded.
-pub fn run(arguments: &ExperimentArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &ExperimentArgs) -> Result<Completion, Failure> {
     arguments.check()?;
     make_folder(&arguments.record.output)?;
     let combinations = arguments.combinations();
@@ -50,9 +50,9 @@ pub fn run(arguments: &ExperimentArgs) -> Result<Done, Failure> {
         TextOrJson::Json => render::json::write(&experiment, out),
     })?;
     Ok(match stopped {
-        Some(code) => Done::Command(code),
-        None if experiment.has_failures() => Done::WithFailedRuns,
-        None => Done::Fully,
+        Some(code) => Completion::Command(code),
+        None if experiment.has_failures() => Completion::WithFailedRuns,
+        None => Completion::Fully,
     })
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use deepctx_profile::view::Selection;
 use deepctx_storage::export::{Format, Source, html};
 
-use super::failure::{Done, Failure};
+use super::failure::{Completion, Failure};
 use super::options::ExportArgs;
 use super::{lanes, open, output, selection};
 
@@ -16,7 +16,7 @@ use super::{lanes, open, output, selection};
 ///
 /// # Errors
 /// What stopped it.
-pub fn run(arguments: &ExportArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &ExportArgs) -> Result<Completion, Failure> {
     let to = &arguments.output;
     output::refuse_existing_output(to)?;
     if is_binary(arguments.format) && to.output == Path::new("-") && std::io::stdout().is_terminal() {
@@ -39,11 +39,15 @@ pub fn run(arguments: &ExportArgs) -> Result<Done, Failure> {
     output::write(&to.output, to.force, |out| match arguments.format {
         Format::Html => {
             let lanes = lanes::read(&arguments.profile);
-            html::write_with(&source, html::More { events: lanes.as_ref(), ..html::More::default() }, out)
+            html::write_with(
+                &source,
+                html::PageExtras { events: lanes.as_ref(), ..html::PageExtras::default() },
+                out,
+            )
         }
         other => other.write(&source, out),
     })?;
-    Ok(Done::Fully)
+    Ok(Completion::Fully)
 }
 
 fn is_binary(format: Format) -> bool {

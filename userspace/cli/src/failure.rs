@@ -14,7 +14,7 @@ use deepctx_storage::store::StoreError;
 
 /// How a command ended that could run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum Completion {
     /// Everything was done: exit code 0.
     Fully,
     /// Done, but more was lost than `--max-loss` allows: exit code 1.
@@ -29,13 +29,13 @@ pub enum Done {
     Command(u8),
 }
 
-impl From<Done> for ExitCode {
-    fn from(done: Done) -> Self {
+impl From<Completion> for ExitCode {
+    fn from(done: Completion) -> Self {
         match done {
-            Done::Fully => ExitCode::SUCCESS,
-            Done::WithLosses | Done::WithFindings | Done::WithGrowth => ExitCode::from(1),
-            Done::WithFailedRuns => ExitCode::from(COULD_NOT_RUN),
-            Done::Command(code) => ExitCode::from(code),
+            Completion::Fully => ExitCode::SUCCESS,
+            Completion::WithLosses | Completion::WithFindings | Completion::WithGrowth => ExitCode::from(1),
+            Completion::WithFailedRuns => ExitCode::from(COULD_NOT_RUN),
+            Completion::Command(code) => ExitCode::from(code),
         }
     }
 }

@@ -20,7 +20,7 @@ const NAMES_MAX: u32 = 10_000;
 
 /// Who may ask a flight recorder for a profile.
 #[derive(Debug, Default)]
-pub struct Askers {
+pub struct ProfileRequesters {
     /// Asks it.
     pub requests: FlightRequests,
     /// Set by the screen when its key is pressed.
@@ -30,7 +30,7 @@ pub struct Askers {
 /// The options of a session that keeps; `None` without `--keep`.
 pub fn options(
     arguments: FlightArgs,
-    askers: &Askers,
+    askers: &ProfileRequesters,
     files: FlightFiles,
     at_end: bool,
 ) -> Option<FlightOptions> {

@@ -72,7 +72,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use common_args::{CommonArgs, LogFormat};
 use confinement::Confinement;
-use failure::{COULD_NOT_RUN, Done, Failure};
+use failure::{COULD_NOT_RUN, Completion, Failure};
 use options::{Cli, Command};
 use progress::Progress;
 
@@ -109,7 +109,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, ExitCode> {
     )
 }
 
-fn run(cli: Cli) -> Result<Done, Failure> {
+fn run(cli: Cli) -> Result<Completion, Failure> {
     let command = cli.command.unwrap_or(Command::Live(cli.live));
     log(command.common());
     if let Some(confinement) = Confinement::of(&command) {

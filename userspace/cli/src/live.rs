@@ -16,14 +16,14 @@ use deepctx_storage::store::Writer;
 use deepctx_tui::{Options as TuiOptions, Outcome};
 
 use super::destination::Destination;
-use super::failure::{Done, Failure, store_failure};
-use super::files::{Files, Places, WithFiles};
-use super::flight_recorder::{self, Askers, FlightFiles};
+use super::failure::{Completion, Failure, store_failure};
+use super::files::{Files, Places, WithSourceFiles};
+use super::flight_recorder::{self, FlightFiles, ProfileRequesters};
 use super::held_signal::WRITE_KEPT;
 use super::options::LiveArgs;
 use super::progress::Progress;
 use super::record::done;
-use super::run::{Ended, Takers, Until, meta, start_capture, start_session, until_end};
+use super::run::{CaptureEnd, EndConditions, SessionSinks, meta, start_capture, start_session, until_end};
 use super::{screen, selection, target, view, workers};
 use deepctx_capture::Capture;
 use deepctx_capture::clock::monotonic_ns;
@@ -39,11 +39,11 @@ const NAMES_MAX: u32 = 1000;
 ///
 /// # Errors
 /// What stopped it.
-pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
     if !arguments.once {
         screen::require_terminal()?;
     }
-    let askers = arguments.flight.keep.is_some().then(Askers::default);
+    let askers = arguments.flight.keep.is_some().then(ProfileRequesters::default);
     if askers.is_some() {
         WRITE_KEPT.hold()?;
     }
@@ -64,14 +64,14 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
         }
         None => None,
     };
-    let takers = Takers { sinks, flight_recorder, ..Takers::default() };
+    let takers = SessionSinks { sinks, flight_recorder, ..SessionSinks::default() };
     let session = start_session(&mut capture, &target.config, &arguments.target.pid, meta.clone(), takers)?;
     let ended = if arguments.once {
-        let until = Until {
+        let until = EndConditions {
             duration: Some(arguments.duration.unwrap_or(ONCE)),
             targets_end: true,
             flight: askers,
-            ..Until::default()
+            ..EndConditions::default()
         };
         let ended = until_end(capture, session, until, None)?;
         let header = ended.finished.status.header(&meta, ended.elapsed, request.selection.metric);
@@ -87,14 +87,14 @@ pub fn run(arguments: &LiveArgs) -> Result<Done, Failure> {
 /// The screen on a thread of its own, the capture's loop here.
 fn watch(
     arguments: &LiveArgs,
-    (capture, session, flight): (Capture, Session, Option<Askers>),
+    (capture, session, flight): (Capture, Session, Option<ProfileRequesters>),
     snapshots: LiveSnapshots,
     request: Request,
     meta: &Meta,
-) -> Result<Ended, Failure> {
+) -> Result<CaptureEnd, Failure> {
     let (left, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let files = Files::start(places(meta)).map_err(|error| Failure::io("the files' thread", &error))?;
-    let mut snapshots = WithFiles { pictures: snapshots, files };
+    let mut snapshots = WithSourceFiles { pictures: snapshots, files };
     let (tab, signs) = (arguments.tui.tab(), arguments.tui.signs());
     let follows_device = arguments.selection.metric.is_none();
     let for_screen = (Arc::clone(&left), Arc::clone(&stop));
@@ -123,13 +123,13 @@ fn watch(
     });
     let drawing = drawing.map_err(|error| Failure::io("the screen's thread", &error))?;
     // The last snapshot stays on screen when the target has ended: nothing but the user, a signal or the clock ends it.
-    let until = Until {
+    let until = EndConditions {
         duration: arguments.duration,
         left,
         handles_signals: Some(handles_signals),
         stop_screen: Some(stop),
         flight,
-        ..Until::default()
+        ..EndConditions::default()
     };
     let ended = until_end(capture, session, until, None);
     let outcome = drawing.join();
@@ -144,7 +144,7 @@ fn watch(
 /// Saves the capture if the user chose to, or could not choose because the screen had a defect.
 fn keep(
     outcome: thread::Result<Result<Outcome, Failure>>,
-    ended: &Ended,
+    ended: &CaptureEnd,
     meta: &Meta,
 ) -> Result<(), Failure> {
     let outcome = outcome.map_err(|panic| {
@@ -174,7 +174,7 @@ fn places(meta: &Meta) -> Places {
 }
 
 /// Keeps what was seen under the first free name.
-fn save(ended: &Ended, meta: &Meta) -> Result<(), Failure> {
+fn save(ended: &CaptureEnd, meta: &Meta) -> Result<(), Failure> {
     let path = free_name()?;
     let mut writer = Writer::create(&path, meta).map_err(|error| store_failure(&error))?;
     let now = Time::from_nanos(monotonic_ns());

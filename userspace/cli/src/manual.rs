@@ -10,7 +10,7 @@ use clap::CommandFactory as _;
 use clap_complete as generator;
 use clap_mangen::Man;
 
-use super::failure::{Done, Failure};
+use super::failure::{Completion, Failure};
 use super::manual_args::{CompletionsArgs, ManualPagesArgs};
 use super::options::Cli;
 
@@ -18,7 +18,7 @@ use super::options::Cli;
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn completions(arguments: &CompletionsArgs) -> Result<Done, Failure> {
+pub fn completions(arguments: &CompletionsArgs) -> Result<Completion, Failure> {
     let mut script = Vec::new();
     let shell = generator::Shell::from(arguments.shell);
     generator::generate(shell, &mut Cli::command(), "deepctx-bpf", &mut script);
@@ -29,14 +29,14 @@ pub fn completions(arguments: &CompletionsArgs) -> Result<Done, Failure> {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn manual_pages(_arguments: &ManualPagesArgs) -> Result<Done, Failure> {
+pub fn manual_pages(_arguments: &ManualPagesArgs) -> Result<Completion, Failure> {
     let pages = pages().and_then(|pages| Ok(serde_json::to_vec(&pages)?));
     print(&pages.map_err(|error| Failure::io("manual pages", &error))?)
 }
 
-fn print(text: &[u8]) -> Result<Done, Failure> {
+fn print(text: &[u8]) -> Result<Completion, Failure> {
     let printed = io::stdout().lock().write_all(text);
-    printed.map_err(|error| Failure::io("standard output", &error)).map(|()| Done::Fully)
+    printed.map_err(|error| Failure::io("standard output", &error)).map(|()| Completion::Fully)
 }
 
 /// The pages by the names of their files.

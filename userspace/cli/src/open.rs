@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use deepctx_storage::Opened;
+use deepctx_storage::OpenedProfile;
 
 use super::failure::{Failure, open_failure};
 
@@ -12,7 +12,7 @@ use super::failure::{Failure, open_failure};
 ///
 /// # Errors
 /// It is neither, is damaged, or is of another version.
-pub fn open(path: &Path) -> Result<Opened, Failure> {
+pub fn open(path: &Path) -> Result<OpenedProfile, Failure> {
     let opened = deepctx_storage::open(path).map_err(|error| open_failure(&error))?;
     for note in &opened.notes {
         super::note(format_args!("{}: {note}", path.display()));

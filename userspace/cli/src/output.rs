@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use deepctx_storage::folder::{Existing, Folder};
+use deepctx_storage::folder::{Folder, OverwritePolicy};
 
 use super::failure::Failure;
 use super::options::OutputArgs;
@@ -74,8 +74,8 @@ fn open_device(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn existing(force: bool) -> Existing {
-    if force { Existing::Replace } else { Existing::Keep }
+fn existing(force: bool) -> OverwritePolicy {
+    if force { OverwritePolicy::Replace } else { OverwritePolicy::Keep }
 }
 
 fn failed(path: &Path, error: &io::Error) -> Failure {

@@ -14,7 +14,7 @@ use deepctx_uprobes::{Contents, Library, PlannedFile, Planner, Site};
 use serde_json::{Value, json};
 
 use super::capture_args::TargetArgs;
-use super::failure::{Done, Failure};
+use super::failure::{Completion, Failure};
 use super::options::{Layers, ProbesArgs, TextOrJson};
 use super::user_rows::user_rows;
 use super::{output, target};
@@ -25,7 +25,7 @@ use deepctx_capture::{CaptureConfig, find_processes};
 ///
 /// # Errors
 /// A target, a library or the probe file cannot be read.
-pub fn run(arguments: &ProbesArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &ProbesArgs) -> Result<Completion, Failure> {
     let user = match &arguments.probe_file {
         Some(path) => user_rows(path)?,
         None => Vec::new(),
@@ -40,7 +40,7 @@ pub fn run(arguments: &ProbesArgs) -> Result<Done, Failure> {
         ..CaptureConfig::default()
     };
     let mut planner = Planner::new(user, layers, running_kernel()).with_request(true, config.probe_request());
-    let mut seen = Seen::default();
+    let mut seen = ScanTotals::default();
     for path in &arguments.library {
         let library = Library::of_file(path).map_err(|error| Failure::io(path.display(), &error))?;
         planner.add_libraries(vec![library]);
@@ -58,12 +58,12 @@ pub fn run(arguments: &ProbesArgs) -> Result<Done, Failure> {
         TextOrJson::Text => text(&planner, seen, arguments.common.verbose > 0, out),
         TextOrJson::Json => json_of(&planner, seen, out),
     })?;
-    Ok(Done::Fully)
+    Ok(Completion::Fully)
 }
 
 /// How many processes were scanned.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct ScanTotals {
     processes: usize,
     unreadable: usize,
 }
@@ -73,7 +73,7 @@ fn processes(arguments: &TargetArgs) -> Result<Vec<u32>, Failure> {
         .map_err(|error| Failure::new(error).hint("list processes with `ps -e`"))
 }
 
-fn text(planner: &Planner, seen: Seen, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
+fn text(planner: &Planner, seen: ScanTotals, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
     for planned in planner.planned() {
         heading(planned, out)?;
         table(&planned.sites, verbose, out)?;
@@ -201,7 +201,7 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-fn json_of(planner: &Planner, seen: Seen, out: &mut dyn Write) -> io::Result<()> {
+fn json_of(planner: &Planner, seen: ScanTotals, out: &mut dyn Write) -> io::Result<()> {
     let files: Vec<Value> = planner.planned().iter().map(file_json).collect();
     let absent: Vec<_> = planner.absent().iter().map(ToString::to_string).collect();
     let all = json!({

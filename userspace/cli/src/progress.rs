@@ -6,7 +6,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use deepctx_common::memory::Held;
+use deepctx_common::memory::MemoryUse;
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::duration::clock;
@@ -139,15 +139,15 @@ pub fn line(elapsed: Duration, status: &Status) -> String {
 }
 
 /// Who holds the profiler's memory, in lines; what is small is one line, so that all add up.
-fn memory(held: &[Held]) -> Vec<String> {
+fn memory(held: &[MemoryUse]) -> Vec<String> {
     const SMALL: u64 = 100 << 10;
     let total: u64 = held.iter().map(|held| held.bytes).sum();
     if total == 0 {
         return Vec::new();
     }
-    let (large, small): (Vec<Held>, Vec<Held>) = held.iter().partition(|held| held.bytes >= SMALL);
-    let small = Held { by: "smaller parts", bytes: small.iter().map(|held| held.bytes).sum() };
-    let line = |held: &Held| format!("{:>10}  {}", Bytes(held.bytes).to_string(), held.by);
+    let (large, small): (Vec<MemoryUse>, Vec<MemoryUse>) = held.iter().partition(|held| held.bytes >= SMALL);
+    let small = MemoryUse { by: "smaller parts", bytes: small.iter().map(|held| held.bytes).sum() };
+    let line = |held: &MemoryUse| format!("{:>10}  {}", Bytes(held.bytes).to_string(), held.by);
     let mut lines = vec![format!("own memory, {}:", Bytes(total))];
     lines.extend(large.iter().chain(Some(&small).filter(|small| small.bytes > 0)).map(line));
     lines
@@ -159,7 +159,11 @@ mod tests {
 
     #[test]
     fn memory_is_listed_by_owner_and_adds_up() {
-        let held = [Held::new("names", 3 << 20), Held::new("frames", 60 << 10), Held::new("other", 40 << 10)];
+        let held = [
+            MemoryUse::new("names", 3 << 20),
+            MemoryUse::new("frames", 60 << 10),
+            MemoryUse::new("other", 40 << 10),
+        ];
         let lines = ["own memory, 3.10 MiB:", "  3.00 MiB  names", "   100 KiB  smaller parts"];
         assert_eq!(memory(&held), lines);
         assert!(memory(&[]).is_empty());

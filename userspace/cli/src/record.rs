@@ -10,16 +10,18 @@ use std::time::Duration;
 use deepctx_profile::units::{Count, Nanos};
 use deepctx_storage::folder::Folder;
 
-use super::command::Waiting;
+use super::command::SuspendedChild;
 use super::command_user::CommandUser;
 use super::destination::Destination;
-use super::failure::{Done, Failure};
-use super::flight_recorder::{self, Askers, FlightFiles};
+use super::failure::{Completion, Failure};
+use super::flight_recorder::{self, FlightFiles, ProfileRequesters};
 use super::held_signal::{BEGIN_TRACE, WRITE_KEPT};
-use super::on_finding::{self, Actions, Means, Watch};
+use super::on_finding::{self, ActionNeeds, Actions, Watch};
 use super::options::RecordArgs;
 use super::progress::Progress;
-use super::run::{Ended, Takers, Until, meta, start_capture, start_session, until_end, window};
+use super::run::{
+    CaptureEnd, EndConditions, SessionSinks, meta, start_capture, start_session, until_end, window,
+};
 use super::target::{self, Target};
 use super::{collector, output, workers};
 use deepctx_capture::clock::monotonic_ns;
@@ -33,9 +35,9 @@ const PROBES_LONGEST: Duration = Duration::from_secs(2);
 
 /// How a recording ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Recorded {
+pub struct RecordingEnd {
     /// What it ends with.
-    pub done: Done,
+    pub done: Completion,
     /// Exit code of the command, if there was one and it has ended.
     pub command: Option<u8>,
     /// From the start of the command to its end, or that of the capture.
@@ -48,7 +50,7 @@ pub struct Recorded {
 ///
 /// # Errors
 /// What stopped it.
-pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &RecordArgs) -> Result<Completion, Failure> {
     record(arguments).map(|recorded| recorded.done)
 }
 
@@ -56,7 +58,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Done, Failure> {
 ///
 /// # Errors
 /// What stopped it.
-pub fn record(arguments: &RecordArgs) -> Result<Recorded, Failure> {
+pub fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
     let asked_ns = monotonic_ns();
     let destination = destination_of(arguments)?;
     let rules = on_finding::settings(&arguments.on_finding, means(arguments))?;
@@ -74,7 +76,7 @@ pub fn record(arguments: &RecordArgs) -> Result<Recorded, Failure> {
     if waiting.is_some() {
         capture.wait_for_probes(PROBES_LONGEST);
     }
-    let child = match waiting.map(Waiting::go).transpose() {
+    let child = match waiting.map(SuspendedChild::go).transpose() {
         Ok(child) => child,
         Err(failure) => {
             capture.stop();
@@ -86,14 +88,14 @@ pub fn record(arguments: &RecordArgs) -> Result<Recorded, Failure> {
     };
     let mut pids = arguments.target.pid.clone();
     pids.extend(child.as_ref().map(std::process::Child::id));
-    let until = Until {
+    let until = EndConditions {
         duration: arguments.duration,
         targets_end: child.is_none(),
         actions: Actions::new(arguments.on_finding.clone(), found, pids, arguments.user.clone()),
         child,
         flight: askers,
         traces_on_signal,
-        ..Until::default()
+        ..EndConditions::default()
     };
     let progress = Progress::of_capture(arguments.common.verbose > 0, asked_ns);
     let ended = until_end(capture, session, until, Some(progress))?;
@@ -109,10 +111,10 @@ pub fn record(arguments: &RecordArgs) -> Result<Recorded, Failure> {
         output.pack()?;
     }
     let done = match done(ended.command, status.lost_share, arguments.max_loss) {
-        Done::Fully if ended.stopped_by_finding => Done::WithFindings,
+        Completion::Fully if ended.stopped_by_finding => Completion::WithFindings,
         done => done,
     };
-    Ok(Recorded { done, command: ended.command, elapsed: ended.elapsed, signalled: ended.signalled })
+    Ok(RecordingEnd { done, command: ended.command, elapsed: ended.elapsed, signalled: ended.signalled })
 }
 
 /// Where the profile goes, after nothing was found there that must not be overwritten.
@@ -130,8 +132,8 @@ fn destination_of(arguments: &RecordArgs) -> Result<Destination, Failure> {
 }
 
 /// What it has that actions need.
-pub fn means(arguments: &RecordArgs) -> Means {
-    Means {
+pub fn means(arguments: &RecordArgs) -> ActionNeeds {
+    ActionNeeds {
         keeps: arguments.flight.keep.is_some(),
         traces: matches!(arguments.trace, Some(TraceWindow::OnSignal(_))),
         has_targets: !arguments.target.pid.is_empty() || !arguments.command.is_empty(),
@@ -139,8 +141,8 @@ pub fn means(arguments: &RecordArgs) -> Means {
 }
 
 /// Holds back the signals that ask for something: who asks the flight recorder, and whether one begins a trace.
-fn hold_signals(arguments: &RecordArgs) -> Result<(Option<Askers>, bool), Failure> {
-    let askers = arguments.flight.keep.is_some().then(Askers::default);
+fn hold_signals(arguments: &RecordArgs) -> Result<(Option<ProfileRequesters>, bool), Failure> {
+    let askers = arguments.flight.keep.is_some().then(ProfileRequesters::default);
     if askers.is_some() {
         WRITE_KEPT.hold()?;
     }
@@ -152,7 +154,7 @@ fn hold_signals(arguments: &RecordArgs) -> Result<(Option<Askers>, bool), Failur
 }
 
 /// Starts the command, if there is one, stopped before its first instruction.
-fn start_command(arguments: &RecordArgs) -> Result<Option<Waiting>, Failure> {
+fn start_command(arguments: &RecordArgs) -> Result<Option<SuspendedChild>, Failure> {
     if arguments.command.is_empty() {
         return Ok(None);
     }
@@ -163,7 +165,7 @@ fn start_command(arguments: &RecordArgs) -> Result<Option<Waiting>, Failure> {
     if let Some(user) = &user {
         Progress::new(false).say(&user.notice());
     }
-    Waiting::start(&arguments.command, variables.collect(), user).map(Some)
+    SuspendedChild::start(&arguments.command, variables.collect(), user).map(Some)
 }
 
 /// Starts the session that writes the profile, and the raw copy if there is to be one.
@@ -172,13 +174,13 @@ fn start_storing(
     target: &Target,
     arguments: &RecordArgs,
     destination: Destination,
-    askers: Option<&Askers>,
+    askers: Option<&ProfileRequesters>,
     watch: Watch,
 ) -> Result<(Session, Output), Failure> {
     let meta = meta(target);
     let raw = arguments.capture.raw.as_deref();
     let raw = raw.map(|path| raw_sink(path, arguments.force)).transpose()?;
-    let mut takers = Takers { sinks: raw.into_iter().collect(), ..Takers::default() };
+    let mut takers = SessionSinks { sinks: raw.into_iter().collect(), ..SessionSinks::default() };
     let output = match askers {
         Some(askers) => {
             let files = FlightFiles::new(destination, arguments.pack);
@@ -244,7 +246,7 @@ fn raw_sink(path: &Path, force: bool) -> Result<Box<dyn Sink>, Failure> {
 }
 
 /// Says on standard error what was recorded.
-fn summarize(arguments: &RecordArgs, output: &Output, ended: &Ended) {
+fn summarize(arguments: &RecordArgs, output: &Output, ended: &CaptureEnd) {
     let status = &ended.finished.status;
     let ledger = &ended.finished.profile.ledger;
     let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
@@ -301,11 +303,11 @@ fn quoted(path: &str) -> String {
 }
 
 /// The code of the command comes first, then losses.
-pub fn done(command: Option<u8>, lost_share: Option<f64>, max_loss: Option<f64>) -> Done {
+pub fn done(command: Option<u8>, lost_share: Option<f64>, max_loss: Option<f64>) -> Completion {
     match command {
-        Some(code) if code != 0 => Done::Command(code),
-        _ if max_loss.is_some_and(|most| lost_share.unwrap_or(0.0) * 100.0 > most) => Done::WithLosses,
-        _ => Done::Fully,
+        Some(code) if code != 0 => Completion::Command(code),
+        _ if max_loss.is_some_and(|most| lost_share.unwrap_or(0.0) * 100.0 > most) => Completion::WithLosses,
+        _ => Completion::Fully,
     }
 }
 
@@ -315,12 +317,12 @@ mod tests {
 
     #[test]
     fn the_code_of_the_command_comes_before_losses() {
-        assert_eq!(done(None, None, None), Done::Fully);
-        assert_eq!(done(None, Some(0.5), None), Done::Fully);
-        assert_eq!(done(None, Some(0.02), Some(1.0)), Done::WithLosses);
-        assert_eq!(done(None, Some(0.01), Some(1.0)), Done::Fully);
-        assert_eq!(done(Some(0), Some(0.02), Some(1.0)), Done::WithLosses);
-        assert_eq!(done(Some(3), Some(0.02), Some(1.0)), Done::Command(3));
+        assert_eq!(done(None, None, None), Completion::Fully);
+        assert_eq!(done(None, Some(0.5), None), Completion::Fully);
+        assert_eq!(done(None, Some(0.02), Some(1.0)), Completion::WithLosses);
+        assert_eq!(done(None, Some(0.01), Some(1.0)), Completion::Fully);
+        assert_eq!(done(Some(0), Some(0.02), Some(1.0)), Completion::WithLosses);
+        assert_eq!(done(Some(3), Some(0.02), Some(1.0)), Completion::Command(3));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::capture_args::{CaptureArgs, TargetArgs};
 use super::common_args::CommonArgs;
 use super::duration;
 use super::flight_args::FlightArgs;
-use super::on_finding::OnFinding;
+use super::on_finding::FindingAction;
 use super::sampling::SamplingArgs;
 
 /// Options of `record`.
@@ -58,7 +58,7 @@ pub struct RecordArgs {
     /// `trace` (begin the window of `--trace signal=TIME`), `stop` (end, with exit code 1), `signal:NAME` (to the
     /// targets), `run:COMMAND` (in a shell, with the rights of who called sudo). Each option acts once.
     #[arg(long, value_name = "RULE[:SEVERITY]=ACTION", env = "DEEPCTX_ON_FINDING")]
-    pub on_finding: Vec<OnFinding>,
+    pub on_finding: Vec<FindingAction>,
     /// Have the command measure what its NVIDIA devices do: the driver loads the collector (CUDA_INJECTION64_PATH).
     /// Without it device times are bounded, not measured, unless the program collects them itself.
     #[arg(long, env = "DEEPCTX_GPU_ACTIVITY", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), requires = "command")]

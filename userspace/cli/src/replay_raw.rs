@@ -9,15 +9,15 @@ use std::io::BufReader;
 use deepctx_profile::profile::Meta;
 
 use super::destination::Destination;
-use super::failure::{Done, Failure, store_failure};
+use super::failure::{Completion, Failure, store_failure};
 use super::options::ReplayRawArgs;
-use deepctx_session::{RawError, RawReader, Replayed, replay};
+use deepctx_session::{RawError, RawReader, ReplayResult, replay};
 
 /// Runs it.
 ///
 /// # Errors
 /// What stopped it. Nothing is written then.
-pub fn run(arguments: &ReplayRawArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &ReplayRawArgs) -> Result<Completion, Failure> {
     let destination = Destination::of(&arguments.output, arguments.force)?;
     let name = arguments.raw.display();
     let failed = |error: RawError| Failure::new(format_args!("{name}: {error}"));
@@ -28,8 +28,8 @@ pub fn run(arguments: &ReplayRawArgs) -> Result<Done, Failure> {
         version: env!("CARGO_PKG_VERSION").into(),
         ..Meta::default()
     };
-    let Replayed { profile, newest } = replay(&mut reader, meta, Default::default()).map_err(failed)?;
+    let ReplayResult { profile, newest } = replay(&mut reader, meta, Default::default()).map_err(failed)?;
     let mut writer = destination.create(&profile.meta)?;
     writer.finish(&profile, newest).map_err(|error| store_failure(&error))?;
-    Ok(Done::Fully)
+    Ok(Completion::Fully)
 }

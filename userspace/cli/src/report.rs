@@ -7,7 +7,7 @@ use deepctx_analysis::{ModelTables, OverTime, Report, Subset, render};
 use deepctx_profile::units::Nanos;
 use deepctx_storage::export::Source;
 
-use super::failure::{Done, Failure};
+use super::failure::{Completion, Failure};
 use super::options::{ReportArgs, ReportFormat};
 use super::{lanes, open, output, selection};
 
@@ -15,7 +15,7 @@ use super::{lanes, open, output, selection};
 ///
 /// # Errors
 /// The profile could not be opened, has no values of the metric, or the output could not be written.
-pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     if !arguments.model.table.is_empty() && arguments.format == ReportFormat::Html {
         return Err(
@@ -45,11 +45,11 @@ pub fn run(arguments: &ReportArgs) -> Result<Done, Failure> {
             render::html::write(&source, &report, events, out)
         }
     })?;
-    Ok(Done::Fully)
+    Ok(Completion::Fully)
 }
 
 /// Writes tables of the model.
-fn model(arguments: &ReportArgs, subset: &Subset<'_>, elapsed: Nanos) -> Result<Done, Failure> {
+fn model(arguments: &ReportArgs, subset: &Subset<'_>, elapsed: Nanos) -> Result<Completion, Failure> {
     let which = arguments.model.tables();
     let job = lanes::job(&arguments.profile);
     let tables = ModelTables::compute(subset, elapsed, arguments.model.peaks()?, job.as_deref());
@@ -57,5 +57,5 @@ fn model(arguments: &ReportArgs, subset: &Subset<'_>, elapsed: Nanos) -> Result<
         ReportFormat::Json => render::json::write_model(&tables, &which, out),
         ReportFormat::Text | ReportFormat::Html => render::text::write_model(&tables, &which, out),
     })?;
-    Ok(Done::Fully)
+    Ok(Completion::Fully)
 }

@@ -19,7 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::command::exit_code;
 use super::failure::Failure;
-use super::flight_recorder::Askers;
+use super::flight_recorder::ProfileRequesters;
 use super::held_signal::{BEGIN_TRACE, HeldSignal, WRITE_KEPT};
 use super::on_finding::Actions;
 use super::progress::Progress;
@@ -32,7 +32,7 @@ use deepctx_capture::config::TraceWindow;
 use deepctx_capture::{Capture, CaptureConfig};
 use deepctx_pipeline::{self as pipeline, Config};
 use deepctx_session::{
-    Finished, FlightOptions, HottestOperators, Options, Session, Sink, Status, TraceSink, Trigger,
+    FlightOptions, HottestOperators, Options, Session, SessionResult, Sink, Status, TraceSink, Trigger,
 };
 use deepctx_symbolizer::native::DebugInfo;
 
@@ -53,7 +53,7 @@ const END_LONGEST: Duration = Duration::from_secs(30);
 
 /// What ends a capture.
 #[derive(Debug, Default)]
-pub struct Until {
+pub struct EndConditions {
     /// After this time.
     pub duration: Option<Duration>,
     /// When this command ends.
@@ -67,7 +67,7 @@ pub struct Until {
     /// Set at the end, to close the screen.
     pub stop_screen: Option<Arc<AtomicBool>>,
     /// Who asks the flight recorder meanwhile, if there is one.
-    pub flight: Option<Askers>,
+    pub flight: Option<ProfileRequesters>,
     /// Whether SIGUSR2 begins a window of single events.
     pub traces_on_signal: bool,
     /// What is done about findings.
@@ -76,7 +76,7 @@ pub struct Until {
 
 /// Who takes what a session makes.
 #[derive(Debug, Default)]
-pub struct Takers {
+pub struct SessionSinks {
     /// Consumers of its results.
     pub sinks: Vec<Box<dyn Sink>>,
     /// Takes single events.
@@ -94,9 +94,9 @@ pub fn start_session(
     how: &CaptureConfig,
     named: &[u32],
     meta: Meta,
-    takers: Takers,
+    takers: SessionSinks,
 ) -> Result<Session, Failure> {
-    let Takers { sinks, trace, flight_recorder } = takers;
+    let SessionSinks { sinks, trace, flight_recorder } = takers;
     let config = Config {
         off_cpu: how.off_cpu,
         timer: selection::measured(how.clock),
@@ -134,9 +134,9 @@ fn nanoseconds(time: Duration) -> Nanos {
 
 /// How a capture ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct CaptureEnd {
     /// What was captured.
-    pub finished: Finished,
+    pub finished: SessionResult,
     /// How long it took.
     pub elapsed: Duration,
     /// Exit code of the command, if there was one and it has ended.
@@ -200,7 +200,7 @@ struct Requests {
 }
 
 impl Requests {
-    fn new(until: &Until) -> io::Result<Self> {
+    fn new(until: &EndConditions) -> io::Result<Self> {
         let take = |wanted: bool, kind: SignalKind, held: HeldSignal| {
             let taken = wanted.then(|| signal(kind)).transpose()?;
             if wanted {
@@ -258,9 +258,9 @@ pub fn start_capture(target: &Target) -> Result<Capture, Failure> {
 pub fn until_end(
     capture: Capture,
     session: Session,
-    until: Until,
+    until: EndConditions,
     progress: Option<Progress>,
-) -> Result<Ended, Failure> {
+) -> Result<CaptureEnd, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -274,12 +274,12 @@ pub fn until_end(
 struct Run {
     capture: Capture,
     session: Session,
-    until: Until,
+    until: EndConditions,
     progress: Option<Progress>,
 }
 
 impl Run {
-    async fn until_over(mut self) -> Result<Ended, Failure> {
+    async fn until_over(mut self) -> Result<CaptureEnd, Failure> {
         let failed = |error: io::Error| Failure::io("signals", &error);
         let mut signals = Signals::new().map_err(failed)?;
         let requests = Requests::new(&self.until).map_err(failed)?;
@@ -397,7 +397,7 @@ impl Run {
         elapsed: Duration,
         mut command: Option<u8>,
         signals: &mut Signals,
-    ) -> Result<Ended, Failure> {
+    ) -> Result<CaptureEnd, Failure> {
         let Self { capture, session, mut until, mut progress } = self;
         if let Some(stop) = &until.stop_screen {
             stop.store(true, Ordering::Relaxed);
@@ -439,13 +439,13 @@ impl Run {
                 .hint("what was captured before is whole and can be opened; please report this")),
             None => {
                 let (stopped_by_finding, signalled) = (until.actions.stopped, signals.came > 0);
-                Ok(Ended { finished, elapsed, command, stopped_by_finding, signalled })
+                Ok(CaptureEnd { finished, elapsed, command, stopped_by_finding, signalled })
             }
         }
     }
 }
 
-impl Until {
+impl EndConditions {
     fn is_over(&self, status: &Status, elapsed: Duration) -> bool {
         self.duration.is_some_and(|duration| elapsed >= duration)
             || (self.targets_end && status.over)

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use deepctx_profile::snapshot::{Snapshot, Snapshots, SourcePlace};
 use deepctx_profile::view::{Part, Request};
 use deepctx_tui::term::Guard;
-use deepctx_tui::{Options, Outcome, Palette, RenderOptions, Signs, render_once};
+use deepctx_tui::{Charset, Options, Outcome, Palette, RenderOptions, render_once};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::failure::Failure;
@@ -87,7 +87,7 @@ pub fn print(snapshot: &Snapshot, request: Request, tui: &TuiArgs, places: Place
         Palette::Plain
     };
     // A file is UTF-8, whatever the locale.
-    let signs = if tui.ascii || io::stdout().is_terminal() { tui.signs() } else { Signs::Unicode };
+    let signs = if tui.ascii || io::stdout().is_terminal() { tui.signs() } else { Charset::Unicode };
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     let usual = RenderOptions::default();
     let (width, height) = tui.size.unwrap_or((columns.unwrap_or(usual.width), usual.height));

@@ -5,7 +5,7 @@
 
 use deepctx_analysis::{OverTime, render};
 
-use super::failure::{Done, Failure, open_failure};
+use super::failure::{Completion, Failure, open_failure};
 use super::options::{TextOrJson, TimelineArgs};
 use super::output;
 
@@ -13,7 +13,7 @@ use super::output;
 ///
 /// # Errors
 /// A file is no trace, or the output could not be written.
-pub fn run(arguments: &TimelineArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &TimelineArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     let job = deepctx_storage::open_traces(&arguments.traces).map_err(|error| open_failure(&error))?;
     let tables = OverTime::compute(&job, arguments.steps.unwrap_or_default());
@@ -21,5 +21,5 @@ pub fn run(arguments: &TimelineArgs) -> Result<Done, Failure> {
         TextOrJson::Text => render::text::write_over_time(&tables, arguments.limit, out),
         TextOrJson::Json => render::json::write(&tables, out),
     })?;
-    Ok(Done::Fully)
+    Ok(Completion::Fully)
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use deepctx_profile::view::{Part, Pattern, Request, Selection};
-use deepctx_tui::{Signs, Tab};
+use deepctx_tui::{Charset, Tab};
 
 use super::selection::{self, GroupBy};
 
@@ -76,8 +76,8 @@ impl TuiArgs {
     }
 
     /// The characters of a view on a terminal.
-    pub fn signs(&self) -> Signs {
-        if self.ascii { Signs::Ascii } else { Signs::detect(|name| std::env::var(name).ok()) }
+    pub fn signs(&self) -> Charset {
+        if self.ascii { Charset::Ascii } else { Charset::detect(|name| std::env::var(name).ok()) }
     }
 
     /// What is asked for, of what `selection` says.

@@ -12,13 +12,13 @@ use deepctx_analysis::conclude;
 use deepctx_profile::conclusions::Conclusions;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::snapshot::{Extra, Header, SharedLanes, Snapshot, Snapshots};
+use deepctx_profile::snapshot::{Header, SharedLanes, Snapshot, Snapshots, TabData};
 use deepctx_profile::view::{Part, Request, Resolution, Viewer, complete_share};
-use deepctx_storage::Opened;
+use deepctx_storage::OpenedProfile;
 use deepctx_tui::Options;
 
-use super::failure::{Done, Failure};
-use super::files::{Files, Places, WithFiles};
+use super::failure::{Completion, Failure};
+use super::files::{Files, Places, WithSourceFiles};
 use super::options::ViewArgs;
 use super::{open, screen, selection};
 use deepctx_session::Status;
@@ -30,7 +30,7 @@ const RESOLUTION: Resolution = Resolution { least_share: 1e-5, rows: 10_000 };
 ///
 /// # Errors
 /// It could not be opened or drawn.
-pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &ViewArgs) -> Result<Completion, Failure> {
     let opened = open::open(&arguments.profile)?;
     let mut request = arguments.tui.request(
         selection::selection_of(&arguments.selection, &[&opened.profile])?,
@@ -46,14 +46,14 @@ pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
             snapshot = snapshots.stored(&opened, &request);
         }
         screen::print(&snapshot, request, &arguments.tui, places)?;
-        return Ok(Done::Fully);
+        return Ok(Completion::Fully);
     }
     screen::require_terminal()?;
     let stop = screen::stop_at_signals()?;
     let files = Files::start(places).map_err(|error| Failure::io("the files' thread", &error))?;
     let snapshots = StaticSnapshots::of_file(&arguments.profile);
-    let snapshots =
-        Stored::new(snapshots, opened).map_err(|error| Failure::io("the thread for snapshots", &error))?;
+    let snapshots = StoredSnapshots::new(snapshots, opened)
+        .map_err(|error| Failure::io("the thread for snapshots", &error))?;
     let options = Options {
         request,
         tab: arguments.tui.tab(),
@@ -62,8 +62,8 @@ pub fn run(arguments: &ViewArgs) -> Result<Done, Failure> {
         stop,
         ..Options::default()
     };
-    screen::show(&mut WithFiles { pictures: snapshots, files }, &options)?;
-    Ok(Done::Fully)
+    screen::show(&mut WithSourceFiles { pictures: snapshots, files }, &options)?;
+    Ok(Completion::Fully)
 }
 
 /// A snapshot of a whole profile.
@@ -122,12 +122,12 @@ impl StaticSnapshots {
         if request.part == Part::Events
             && let Some(lanes) = self.trace.lanes()
         {
-            snapshot.extra = Extra::Events(lanes.clone());
+            snapshot.extra = TabData::Events(lanes.clone());
         }
         snapshot
     }
 
-    fn stored(&mut self, opened: &Opened, request: &Request) -> Snapshot {
+    fn stored(&mut self, opened: &OpenedProfile, request: &Request) -> Snapshot {
         let header = stored_header(&opened.profile, opened.elapsed.0, request.selection.metric);
         self.of(&opened.profile, header, request)
     }
@@ -149,14 +149,14 @@ fn stored_header(profile: &Profile, elapsed_ns: u64, metric: Metric) -> Header {
 }
 
 /// Snapshots of a stored profile.
-struct Stored {
+struct StoredSnapshots {
     requests: Sender<Request>,
     answers: Receiver<(Request, Arc<Snapshot>)>,
     requested: Option<Request>,
 }
 
-impl Stored {
-    fn new(mut snapshots: StaticSnapshots, opened: Opened) -> std::io::Result<Self> {
+impl StoredSnapshots {
+    fn new(mut snapshots: StaticSnapshots, opened: OpenedProfile) -> std::io::Result<Self> {
         // One request for each change on the screen. Only the newest is worth an answer.
         let (requests, received) = unbounded::<Request>();
         let (answer, answers) = bounded(1);
@@ -173,7 +173,7 @@ impl Stored {
     }
 }
 
-impl Snapshots for Stored {
+impl Snapshots for StoredSnapshots {
     fn latest(&mut self, request: &Request) -> Option<Arc<Snapshot>> {
         if self.requested.as_ref() != Some(request) {
             self.requested = Some(request.clone());

@@ -14,7 +14,7 @@ pub(crate) struct AddressMap<T, const MOST: usize> {
 
 /// What became of something that was put at an address.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Put<T> {
+pub(crate) enum Insertion<T> {
     /// There was nothing.
     New,
     /// This was there, and must have gone without being seen.
@@ -31,11 +31,11 @@ impl<T, const MOST: usize> Default for AddressMap<T, MOST> {
 
 impl<T, const MOST: usize> AddressMap<T, MOST> {
     /// Puts something at an address.
-    pub(crate) fn put(&mut self, address: u64, what: T) -> Put<T> {
+    pub(crate) fn put(&mut self, address: u64, what: T) -> Insertion<T> {
         if self.by_address.len() >= MOST && !self.by_address.contains_key(&address) {
-            return Put::Full;
+            return Insertion::Full;
         }
-        self.by_address.insert(address, what).map_or(Put::New, Put::Replaced)
+        self.by_address.insert(address, what).map_or(Insertion::New, Insertion::Replaced)
     }
 
     /// Takes away what begins at an address.
@@ -66,10 +66,10 @@ mod tests {
     #[test]
     fn full_map_refuses_new_keys_but_replaces_known_ones() {
         let mut ranges = AddressMap::<&str, 2>::default();
-        assert_eq!([ranges.put(8, "a"), ranges.put(4, "b")], [Put::New, Put::New]);
-        assert_eq!([ranges.put(9, "c"), ranges.put(8, "d")], [Put::Full, Put::Replaced("a")]);
+        assert_eq!([ranges.put(8, "a"), ranges.put(4, "b")], [Insertion::New, Insertion::New]);
+        assert_eq!([ranges.put(9, "c"), ranges.put(8, "d")], [Insertion::Full, Insertion::Replaced("a")]);
         assert_eq!([ranges.at_or_before(7), ranges.at_or_before(3)], [Some((4, &"b")), None]);
         assert_eq!([ranges.take(4), ranges.take(4)], [Some("b"), None]);
-        assert_eq!(ranges.put(9, "c"), Put::New);
+        assert_eq!(ranges.put(9, "c"), Insertion::New);
     }
 }

@@ -14,13 +14,13 @@ pub(crate) struct RecordRef {
 /// Batches whose records are not all used yet. A batch leaves with its last record.
 #[derive(Debug, Default)]
 pub(crate) struct RecordArena {
-    batches: Vec<Held>,
+    batches: Vec<HeldBatch>,
     free: Vec<u32>,
     bytes: usize,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldBatch {
     bytes: Vec<u8>,
     waiting: u32,
 }
@@ -29,7 +29,7 @@ impl RecordArena {
     /// Puts a batch into the arena and returns its number. It holds one reference until [`RecordArena::seal`].
     pub(crate) fn put(&mut self, bytes: Vec<u8>) -> u32 {
         self.bytes += bytes.len();
-        let held = Held { bytes, waiting: 1 };
+        let held = HeldBatch { bytes, waiting: 1 };
         match self.free.pop() {
             Some(n) => {
                 self.batches[n as usize] = held;
@@ -81,7 +81,7 @@ impl RecordArena {
     /// Bytes in memory: buffers may be larger than what is in them.
     pub(crate) fn held_bytes(&self) -> usize {
         let buffers = self.batches.iter().map(|held| held.bytes.capacity()).sum::<usize>();
-        buffers + self.batches.capacity() * size_of::<Held>() + self.free.capacity() * size_of::<u32>()
+        buffers + self.batches.capacity() * size_of::<HeldBatch>() + self.free.capacity() * size_of::<u32>()
     }
 
     fn drop_reference(&mut self, batch: u32) {

@@ -11,7 +11,7 @@ use deepctx_profile::tree::NodeId;
 use crate::arena::RecordRef;
 use crate::attribution::{Attribution, sample_at, wait_of};
 use crate::decode::{Event, Sample, decode};
-use crate::pipeline::{Pipeline, Unresolved};
+use crate::pipeline::{PendingNames, Pipeline};
 use crate::python_seen;
 use crate::stack_cache::StackKey;
 use crate::stage::CallRecord;
@@ -69,11 +69,11 @@ impl<S: Symbols> Pipeline<S> {
             }
             (None, None) => {
                 self.calls_wait |= call.is_some();
-                return self.unresolved.push(Unresolved::Stack { record, key, hash, behind: must_wait });
+                return self.unresolved.push(PendingNames::Stack { record, key, hash, behind: must_wait });
             }
         };
         if call.is_some() && self.calls_wait {
-            return self.unresolved.push(Unresolved::Call { record, thread, stack });
+            return self.unresolved.push(PendingNames::Call { record, thread, stack });
         }
         attribution.attribute(thread, &sample, call.as_ref(), stack, &mut self.symbols);
         self.arena.release(record);
@@ -82,7 +82,7 @@ impl<S: Symbols> Pipeline<S> {
     /// Uses a record without a stack, once all calls before it are known.
     fn dispatch_stackless(&mut self, record: RecordRef) {
         if self.calls_wait {
-            self.unresolved.push(Unresolved::Record(record));
+            self.unresolved.push(PendingNames::Record(record));
         } else {
             self.use_stackless(record);
         }
@@ -157,10 +157,10 @@ impl<S: Symbols> Pipeline<S> {
     }
 
     /// Attributes what waited, now that all addresses have been asked for.
-    fn attribute_resolved(&mut self, unresolved: Unresolved) {
+    fn attribute_resolved(&mut self, unresolved: PendingNames) {
         let (record, mut key, mut hash, behind) = match unresolved {
-            Unresolved::Stack { record, key, hash, behind } => (record, key, hash, behind),
-            Unresolved::Call { record, thread, stack } => {
+            PendingNames::Stack { record, key, hash, behind } => (record, key, hash, behind),
+            PendingNames::Call { record, thread, stack } => {
                 if let Some((sample, call @ Some(_))) = sample_at(&self.arena, record) {
                     let Self { profile, stages, accounts, config, symbols, .. } = self;
                     let mut attribution = Attribution { config, stages, accounts, profile };
@@ -168,7 +168,7 @@ impl<S: Symbols> Pipeline<S> {
                 }
                 return self.arena.release(record);
             }
-            Unresolved::Record(record) => return self.use_stackless(record),
+            PendingNames::Record(record) => return self.use_stackless(record),
         };
         let Some((sample, call)) = sample_at(&self.arena, record) else { return };
         let Self { resolve, profile, stages, accounts, config, .. } = self;

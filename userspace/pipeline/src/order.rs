@@ -20,7 +20,7 @@ pub struct Key {
 
 /// The record is older than what was already given: keeping it would break the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Late<T>(pub T);
+pub struct LateRecord<T>(pub T);
 
 /// Puts records in order.
 #[derive(Debug)]
@@ -68,9 +68,9 @@ impl<T> Order<T> {
     }
 
     /// Takes a record in, or gives it back because its place in the stream has passed.
-    pub fn push(&mut self, key: Key, item: T) -> Result<(), Late<T>> {
+    pub fn push(&mut self, key: Key, item: T) -> Result<(), LateRecord<T>> {
         if self.given_up_to.is_some_and(|given| key < given) {
-            return Err(Late(item));
+            return Err(LateRecord(item));
         }
         self.heap.push(Reverse(Entry { key, item }));
         Ok(())

@@ -37,7 +37,7 @@ type Key = (NodeId, StrId, u32);
 
 /// The node of a process or a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct OwnerContext {
     pub(crate) node: NodeId,
     /// From this time on it is to be asked for again, `CLOCK_MONOTONIC` nanoseconds.
     pub(crate) until_ns: u64,
@@ -64,10 +64,10 @@ impl OwnContexts {
         time_ns: u64,
         profile: &mut Profile,
         frame: fn(StrId, u32) -> Frame,
-    ) -> Given {
+    ) -> OwnerContext {
         let (parent, name, number) = key;
         if let Some(node) = self.own.get(&key) {
-            return Given { node: *node, until_ns: u64::MAX };
+            return OwnerContext { node: *node, until_ns: u64::MAX };
         }
         let count = self.of_name.get(&(parent, name)).copied().unwrap_or(0);
         let since = self.young.get(&key).copied();
@@ -78,7 +78,7 @@ impl OwnContexts {
             let frame = profile.frame(frame(name, number));
             let node = profile.tree.child(parent, frame);
             self.own.insert(key, node);
-            return Given { node, until_ns: u64::MAX };
+            return OwnerContext { node, until_ns: u64::MAX };
         }
         if since.is_none() {
             self.shared += 1;
@@ -92,7 +92,7 @@ impl OwnContexts {
         let frame = profile.frame(frame(name, Frame::OTHERS));
         let node = profile.tree.child(parent, frame);
         let until_ns = since.filter(|_| !lasts).unwrap_or(time_ns).saturating_add(AFTER_NS);
-        Given { node, until_ns }
+        OwnerContext { node, until_ns }
     }
 
     /// Bytes in memory.

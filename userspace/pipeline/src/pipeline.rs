@@ -7,7 +7,7 @@
 //! library that was mapped at one time is found by reading the process's mappings a little later.
 
 use deepctx_common::end::PythonEnd;
-use deepctx_common::memory::Held;
+use deepctx_common::memory::MemoryUse;
 use deepctx_common::reason::Reason;
 use deepctx_common::record::ProcessEvent;
 use deepctx_profile::profile::{Meta, Profile};
@@ -19,10 +19,10 @@ use crate::arena::{RecordArena, RecordRef};
 use crate::config::Config;
 use crate::decode::{Event, Sample, Sequences, records};
 use crate::input::{Input, SpaceUpdate, UnnamedKernel, UnreadCubin};
-use crate::order::{Key, Late, Order};
+use crate::order::{Key, LateRecord, Order};
 use crate::python_seen::PythonSeen;
 use crate::reason::CONTEXT_SHARED;
-use crate::resolve::Resolve;
+use crate::resolve::ResolveStage;
 use crate::stack_cache::{CachedStack, StackCache, StackKey};
 use crate::stage::{ProcessChange, ProcessChangeKind};
 use crate::stages::Stages;
@@ -47,11 +47,11 @@ pub struct Pipeline<S: Symbols> {
     samples: Order<RecordRef>,
     pub(crate) threads: Threads,
     pub(crate) stacks: StackCache,
-    pub(crate) resolve: Resolve,
+    pub(crate) resolve: ResolveStage,
     python_seen: PythonSeen,
     /// Some sample had coroutines.
     pub(crate) coroutines_seen: bool,
-    pub(crate) unresolved: Vec<Unresolved>,
+    pub(crate) unresolved: Vec<PendingNames>,
     /// A call is among the unresolved: whatever belongs to calls must wait with it.
     pub(crate) calls_wait: bool,
     pub(crate) stages: Stages,
@@ -73,7 +73,7 @@ enum Change<M> {
 
 /// What waits for the names of a stack.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Unresolved {
+pub(crate) enum PendingNames {
     /// A sample or a call whose stack was not seen before, or one `behind` a call whose stack was not: its scopes are
     /// known once that call is.
     Stack { record: RecordRef, key: StackKey, hash: u64, behind: bool },
@@ -99,7 +99,7 @@ impl<S: Symbols> Pipeline<S> {
             samples: Order::new(config.waiting_records),
             threads: Threads::default(),
             stacks: StackCache::new(config.stack_bytes),
-            resolve: Resolve::default(),
+            resolve: ResolveStage::default(),
             python_seen: PythonSeen::default(),
             coroutines_seen: false,
             unresolved: Vec::new(),
@@ -235,16 +235,16 @@ impl<S: Symbols> Pipeline<S> {
     }
 
     /// What the profile and the pipeline's caches hold in memory. What stages keep is not among them.
-    pub fn memory(&self) -> Vec<Held> {
+    pub fn memory(&self) -> Vec<MemoryUse> {
         let Self { arena, changes, samples, threads, stacks, resolve, python_seen, unresolved, .. } = self;
-        let unresolved = unresolved.capacity() * size_of::<Unresolved>();
+        let unresolved = unresolved.capacity() * size_of::<PendingNames>();
         let waiting = arena.held_bytes() + changes.held_bytes() + samples.held_bytes() + unresolved;
         let mut held = self.profile.memory().to_vec();
         held.extend([
-            Held::new("stacks seen before", stacks.held_bytes()),
-            Held::new("addresses seen before", resolve.held_bytes() + python_seen.held_bytes()),
-            Held::new("threads seen before", threads.held_bytes()),
-            Held::new("records that wait", waiting),
+            MemoryUse::new("stacks seen before", stacks.held_bytes()),
+            MemoryUse::new("addresses seen before", resolve.held_bytes() + python_seen.held_bytes()),
+            MemoryUse::new("threads seen before", threads.held_bytes()),
+            MemoryUse::new("records that wait", waiting),
         ]);
         held
     }
@@ -287,7 +287,7 @@ impl<S: Symbols> Pipeline<S> {
                     }
                     let record = self.arena.refer(batch, slot.offset, slot.size);
                     let key = Key { time_ns: header.time_ns, cpu: header.cpu, sequence: header.sequence };
-                    if let Err(Late(record)) = self.samples.push(key, record) {
+                    if let Err(LateRecord(record)) = self.samples.push(key, record) {
                         self.arena.release(record);
                         self.accounts.late();
                         self.stages.loss.record_unused(header.time_ns);
@@ -334,8 +334,8 @@ impl<S: Symbols> Pipeline<S> {
         match self.changes.push(key, change) {
             Ok(()) => {}
             // Mappings that were read late are still the best that is known.
-            Err(Late(Change::Space(update))) => self.symbols.space_changed(update),
-            Err(Late(_)) => self.accounts.late(),
+            Err(LateRecord(Change::Space(update))) => self.symbols.space_changed(update),
+            Err(LateRecord(_)) => self.accounts.late(),
         }
     }
 

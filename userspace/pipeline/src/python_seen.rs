@@ -25,7 +25,7 @@ pub(crate) struct PythonSeen {
 
 /// What one sample brought.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct New<'a> {
+pub(crate) struct NewReferences<'a> {
     /// Functions that were not met before in its process.
     pub(crate) functions: &'a [PythonReference],
     /// Coroutines and generators that run, innermost first.
@@ -36,12 +36,12 @@ pub(crate) struct New<'a> {
 
 impl PythonSeen {
     /// The functions of a sample that were not met before in its process, and its coroutines.
-    pub(crate) fn new_in(&mut self, sample: &Sample<'_>) -> New<'_> {
+    pub(crate) fn new_in(&mut self, sample: &Sample<'_>) -> NewReferences<'_> {
         self.new.clear();
         self.coroutines.clear();
         self.modules.clear();
         if sample.fixed.python_frames == 0 {
-            return New::default();
+            return NewReferences::default();
         }
         if self.seen.len() >= SEEN_MAX {
             self.seen.clear();
@@ -63,7 +63,7 @@ impl PythonSeen {
                 }
             }
         }
-        New { functions: &self.new, coroutines: &self.coroutines, modules: &self.modules }
+        NewReferences { functions: &self.new, coroutines: &self.coroutines, modules: &self.modules }
     }
 
     /// Bytes in memory.

@@ -44,7 +44,7 @@ pub(crate) struct CallPath<'a> {
     pub(crate) malformed: u64,
 }
 
-/// What a word stands for: some frames in [`Resolve::frames`], outermost first.
+/// What a word stands for: some frames in [`ResolveStage::frames`], outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CachedFrames {
     begin: u32,
@@ -71,7 +71,7 @@ const ASKED: CachedFrames = CachedFrames { begin: u32::MAX, len: 0, unnamed: 0 }
 
 /// The stage's state.
 #[derive(Debug, Default)]
-pub(crate) struct Resolve {
+pub(crate) struct ResolveStage {
     known: FxHashMap<Code, CachedFrames>,
     frames: Vec<FrameId>,
     /// What each of `frames` is to the operators of a stack.
@@ -89,7 +89,7 @@ pub(crate) struct Resolve {
     torch_wrappers: TorchCallWrappers,
 }
 
-impl Resolve {
+impl ResolveStage {
     /// The path of a sample, if all its addresses are known; else takes note of those that are not.
     pub(crate) fn path_or_note(
         &mut self,
@@ -101,7 +101,7 @@ impl Resolve {
         if self.gather(key, sample, false, profile, accounts) { Some(self.joined()) } else { None }
     }
 
-    /// Addresses that [`Resolve::ask`] would ask for.
+    /// Addresses that [`ResolveStage::ask`] would ask for.
     pub(crate) fn missing(&self) -> usize {
         self.missing.len()
     }

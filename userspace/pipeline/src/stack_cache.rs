@@ -70,7 +70,7 @@ impl StackKey {
 pub(crate) struct CachedStack {
     /// The context.
     pub(crate) node: NodeId,
-    /// Number of the reason why one of its frames has no name ([`crate::resolve::Resolve`]); 0 when all have.
+    /// Number of the reason why one of its frames has no name ([`crate::resolve::ResolveStage`]); 0 when all have.
     pub(crate) unnamed: u16,
     /// What each stage concluded.
     pub(crate) notes: Notes,

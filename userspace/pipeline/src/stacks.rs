@@ -12,7 +12,7 @@ use deepctx_profile::tree::NodeId;
 use crate::account::Accounts;
 use crate::decode::{Event, Sample, decode};
 use crate::python_seen::{self, PythonSeen};
-use crate::resolve::Resolve;
+use crate::resolve::ResolveStage;
 use crate::stack_cache::StackKey;
 use crate::stages::off_cpu;
 use crate::symbols::Symbols;
@@ -21,7 +21,7 @@ use crate::symbols::Symbols;
 #[derive(Debug)]
 pub struct Stacks<S: Symbols> {
     symbols: S,
-    resolve: Resolve,
+    resolve: ResolveStage,
     seen: PythonSeen,
     accounts: Accounts,
     profile: Profile,
@@ -41,7 +41,7 @@ impl<S: Symbols> Stacks<S> {
     pub fn new(symbols: S) -> Self {
         Self {
             symbols,
-            resolve: Resolve::default(),
+            resolve: ResolveStage::default(),
             seen: PythonSeen::default(),
             accounts: Accounts::default(),
             profile: Profile::new(Default::default(), Default::default()),

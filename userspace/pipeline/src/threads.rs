@@ -11,7 +11,7 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
-use crate::own_contexts::{Given, OwnContexts, PROCESSES_AT_ONCE, THREADS_AT_ONCE, THREADS_OF_OTHERS};
+use crate::own_contexts::{OwnContexts, OwnerContext, PROCESSES_AT_ONCE, THREADS_AT_ONCE, THREADS_OF_OTHERS};
 use crate::symbols::{SpaceId, Symbols};
 
 /// Threads remembered: more than run on a big host; at the bound all are forgotten and found again in the tree.
@@ -28,7 +28,7 @@ pub struct Threads {
 struct NamedThread {
     space: SpaceId,
     comm: [u8; 16],
-    given: Given,
+    given: OwnerContext,
 }
 
 impl Threads {
@@ -71,7 +71,7 @@ impl Threads {
         let frame = |name, tid| Frame::Thread { name, tid };
         let at_once = if process.until_ns == u64::MAX { THREADS_AT_ONCE } else { THREADS_OF_OTHERS };
         let thread = self.contexts.node((process.node, name, tid), at_once, time_ns, profile, frame);
-        let given = Given { until_ns: thread.until_ns.min(process.until_ns), ..thread };
+        let given = OwnerContext { until_ns: thread.until_ns.min(process.until_ns), ..thread };
         if self.known.len() >= THREADS_MAX {
             self.known.clear();
         }
@@ -109,7 +109,7 @@ impl Threads {
         otherwise: &str,
         symbols: &mut S,
         profile: &mut Profile,
-    ) -> Given {
+    ) -> OwnerContext {
         let comm = match symbols.process_name(pid, time_ns) {
             Some(name) if !name.is_empty() => profile.text(name),
             _ => profile.text(otherwise),

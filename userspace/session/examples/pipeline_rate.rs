@@ -27,11 +27,11 @@ const BATCH: u64 = 512;
 const STEP_NS: u64 = 10_000_000 / 8;
 
 /// Makes names out of addresses.
-struct MadeUp;
+struct SyntheticNames;
 
-impl CompiledNames for MadeUp {}
+impl CompiledNames for SyntheticNames {}
 
-impl Symbols for MadeUp {
+impl Symbols for SyntheticNames {
     type Space = ();
 
     fn space_changed(&mut self, _: SpaceUpdate<()>) {}
@@ -200,7 +200,7 @@ fn main() -> ExitCode {
     };
     for _ in 0..runs {
         let batches = batches(samples, distinct.max(1), launches);
-        let mut pipeline = Pipeline::new(MadeUp, Meta::default(), Config::default());
+        let mut pipeline = Pipeline::new(SyntheticNames, Meta::default(), Config::default());
         if launches {
             pipeline.feed(Input::Sites(vec![launch_site()]));
             pipeline.feed(Input::Records(collection_begins()));
@@ -218,7 +218,7 @@ fn main() -> ExitCode {
         }
         let profile = pipeline.into_profile();
         let seconds = start.elapsed().as_secs_f64();
-        if let Err(imbalance) = profile.ledger.check(deepctx_profile::ledger::When::Finished) {
+        if let Err(imbalance) = profile.ledger.check(deepctx_profile::ledger::CheckTime::Finished) {
             eprintln!("pipeline_rate: the ledger does not add up: {imbalance}");
             return ExitCode::FAILURE;
         }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::recent::Recent;
+use deepctx_profile::recent::RecentPart;
 use deepctx_profile::units::{Count, Nanos, Time, clock};
 
 use crate::hang::{Hang, HangWatch};
@@ -99,7 +99,7 @@ impl fmt::Debug for FlightOptions {
 /// Keeps the last part of a capture.
 #[derive(Debug)]
 pub(crate) struct FlightRecorder {
-    recent: Recent,
+    recent: RecentPart,
     keep: Nanos,
     slice: Duration,
     hang: Option<HangWatch>,
@@ -109,7 +109,7 @@ pub(crate) struct FlightRecorder {
     requests: FlightRequests,
     windows: Sender<Window>,
     thread: JoinHandle<()>,
-    said: Arc<Mutex<Said>>,
+    said: Arc<Mutex<RecorderStatus>>,
 }
 
 /// A profile to be written.
@@ -124,7 +124,7 @@ struct Window {
 
 /// What the thread has to say.
 #[derive(Debug, Default)]
-struct Said {
+struct RecorderStatus {
     notices: Vec<String>,
     error: Option<String>,
     /// It has a profile to write.
@@ -147,7 +147,7 @@ impl FlightRecorder {
         let FlightOptions { keep, on_hang, at_end, requests, write } = options;
         // One, since while a profile is written the next one stays in its slices.
         let (windows, incoming) = bounded(1);
-        let said = Arc::<Mutex<Said>>::default();
+        let said = Arc::<Mutex<RecorderStatus>>::default();
         let of_thread = Arc::clone(&said);
         let thread = std::thread::Builder::new()
             .name("flight-recorder".into())
@@ -155,7 +155,7 @@ impl FlightRecorder {
         let hang = on_hang.map(HangWatch::new);
         let slice = (keep / SLICES).max(SLICE_LEAST);
         let keep = nanos(keep);
-        let recent = Recent::start(profile, keep, Nanos(0));
+        let recent = RecentPart::start(profile, keep, Nanos(0));
         Ok(Self { recent, keep, slice, hang, hung: None, at_end, requests, windows, thread, said })
     }
 
@@ -245,7 +245,7 @@ impl FlightRecorder {
 }
 
 /// The thread: writes profiles until there will be no more.
-fn write_windows(windows: &Receiver<Window>, mut write: WriteKept, said: &Mutex<Said>) {
+fn write_windows(windows: &Receiver<Window>, mut write: WriteKept, said: &Mutex<RecorderStatus>) {
     for window in windows {
         let notice = write(&window.profile, window.ends).map(|place| notice(&place, &window));
         let mut said = lock(said);
@@ -292,10 +292,14 @@ mod tests {
     use super::*;
 
     /// What was written: for each profile its samples, and why it was.
-    type Written = Arc<Mutex<Vec<(u64, String)>>>;
+    type WrittenProfiles = Arc<Mutex<Vec<(u64, String)>>>;
 
-    fn recorder(profile: &mut Profile, requests: &FlightRequests, fails: bool) -> (FlightRecorder, Written) {
-        let written = Written::default();
+    fn recorder(
+        profile: &mut Profile,
+        requests: &FlightRequests,
+        fails: bool,
+    ) -> (FlightRecorder, WrittenProfiles) {
+        let written = WrittenProfiles::default();
         let of_thread = Arc::clone(&written);
         let write: WriteKept = Box::new(move |window, _| {
             if fails {

@@ -41,12 +41,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use flight_recorder::{FlightOptions, FlightRequests, Trigger, WriteKept};
 pub use hottest::HottestOperators;
-pub use options::{Finished, Options};
+pub use options::{Options, SessionResult};
 pub use raw::{RawError, RawReader, RawWriter};
-pub use replay::{Replayed, replay};
+pub use replay::{ReplayResult, replay};
 pub use session::{PipelinePanicked, ProgressWatch, Session};
 pub use sinks::{
-    Conclude, LiveSnapshots, RawSink, Sink, SinkError, SnapshotSink, State, StoreSink, TraceSink,
+    AnalyzeFn, LiveSnapshots, RawSink, Sink, SinkError, SnapshotSink, State, StoreSink, TraceSink,
 };
 pub use status::Status;
 

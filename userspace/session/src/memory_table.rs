@@ -4,7 +4,7 @@
 //! alone does not say what to do about it. Does not: measure, or know the parts.
 
 use deepctx_capture::cost::Resident;
-use deepctx_common::memory::Held;
+use deepctx_common::memory::MemoryUse;
 
 /// Pages of files: the program itself, its libraries, and what the kernel shares.
 const FILES: &str = "program and libraries";
@@ -14,15 +14,15 @@ const OTHER: &str = "other";
 const UNUSED: &str = "stacks of threads, and free in the allocator";
 
 /// Everything that the process takes, the largest first: the kernel's maps, and what is resident `here`.
-pub(crate) fn by_owner(maps: &[Held], here: Vec<Held>, resident: Resident) -> Vec<Held> {
+pub(crate) fn by_owner(maps: &[MemoryUse], here: Vec<MemoryUse>, resident: Resident) -> Vec<MemoryUse> {
     let accounted: u64 = here.iter().map(|held| held.bytes).sum();
-    let mut rows: Vec<Held> = maps.to_vec();
-    rows.push(Held { by: FILES, bytes: resident.files });
+    let mut rows: Vec<MemoryUse> = maps.to_vec();
+    rows.push(MemoryUse { by: FILES, bytes: resident.files });
     rows.extend(here);
     // What is allocated need not have been touched yet: then parts hold more than is resident, and there is no rest.
-    rows.push(Held { by: OTHER, bytes: resident.allocated.saturating_sub(accounted) });
+    rows.push(MemoryUse { by: OTHER, bytes: resident.allocated.saturating_sub(accounted) });
     let held = accounted.max(resident.allocated);
-    rows.push(Held { by: UNUSED, bytes: resident.anonymous.saturating_sub(held) });
+    rows.push(MemoryUse { by: UNUSED, bytes: resident.anonymous.saturating_sub(held) });
     rows.retain(|held| held.bytes > 0);
     rows.sort_by_key(|held| std::cmp::Reverse(held.bytes));
     rows
@@ -32,9 +32,10 @@ pub(crate) fn by_owner(maps: &[Held], here: Vec<Held>, resident: Resident) -> Ve
 mod tests {
     use super::*;
 
-    const MAPS: [Held; 2] = [Held::new("kernel: unwind rows", 17), Held::new("kernel: ring buffer", 4)];
+    const MAPS: [MemoryUse; 2] =
+        [MemoryUse::new("kernel: unwind rows", 17), MemoryUse::new("kernel: ring buffer", 4)];
 
-    fn check(here: &[Held], resident: Resident, expect: &[(&str, u64)]) {
+    fn check(here: &[MemoryUse], resident: Resident, expect: &[(&str, u64)]) {
         let rows = by_owner(&MAPS, here.to_vec(), resident);
         let rows: Vec<_> = rows.iter().map(|held| (held.by, held.bytes)).collect();
         assert_eq!(rows, expect);
@@ -42,7 +43,7 @@ mod tests {
 
     #[test]
     fn rows_add_up_to_what_is_resident_and_locked() {
-        let here = [Held::new("names", 3), Held::new("frames", 5), Held::new("timeline", 0)];
+        let here = [MemoryUse::new("names", 3), MemoryUse::new("frames", 5), MemoryUse::new("timeline", 0)];
         let resident = Resident { files: 16, anonymous: 20, allocated: 10 };
         let rows = [
             ("kernel: unwind rows", 17),
@@ -61,7 +62,7 @@ mod tests {
     fn room_that_was_not_touched_leaves_no_rest() {
         let resident = Resident { files: 0, anonymous: 4, allocated: 5 };
         check(
-            &[Held::new("names", 7)],
+            &[MemoryUse::new("names", 7)],
             resident,
             &[("kernel: unwind rows", 17), ("names", 7), ("kernel: ring buffer", 4)],
         );

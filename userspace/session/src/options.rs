@@ -47,7 +47,7 @@ pub struct Options {
 
 /// What a session leaves behind.
 #[derive(Debug)]
-pub struct Finished {
+pub struct SessionResult {
     /// The profile.
     pub profile: Profile,
     /// How the session went.
@@ -56,7 +56,7 @@ pub struct Finished {
 
 /// What the pipeline's thread and the owner of the session share.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) status: Mutex<Status>,
     pub(crate) cost: Mutex<OwnCost>,
     /// Counts what the pipeline's thread has done: while it stands still, so does that thread.

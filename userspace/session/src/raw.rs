@@ -25,7 +25,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use deepctx_common::end::Counter;
 use deepctx_events::{Event, Family, Role};
-use deepctx_symbolizer::maps::{self, Backing, Keep, Maps};
+use deepctx_symbolizer::maps::{self, Backing, LineFilter, Maps};
 use serde::{Deserialize, Serialize};
 
 use deepctx_pipeline::input::{
@@ -228,7 +228,7 @@ impl<R: Read> RawReader<R> {
         let head_end = head_end.ok_or_else(|| self.damaged("it has no header"))?;
         let head: SpaceHead = serde_json::from_slice(&payload[..head_end])
             .map_err(|_| self.damaged("its header cannot be parsed"))?;
-        let maps = maps::parse(&payload[head_end + 1..], Keep::Executable);
+        let maps = maps::parse(&payload[head_end + 1..], LineFilter::Executable);
         Ok(Input::Space(SpaceUpdate { pid: head.pid, time_ns: head.time_ns, name: head.name, maps }))
     }
 }
@@ -312,7 +312,7 @@ mod tests {
 ";
 
     fn inputs() -> Vec<Input<Maps>> {
-        let maps = maps::parse(MAPS.as_bytes(), Keep::Executable);
+        let maps = maps::parse(MAPS.as_bytes(), LineFilter::Executable);
         assert_eq!(maps.mappings.len(), 4);
         vec![
             Input::Space(SpaceUpdate { pid: 7, time_ns: 5, name: "a \"b\"\n".into(), maps }),

@@ -16,7 +16,7 @@ use crate::resolver::Resolver;
 
 /// What a replay leaves behind.
 #[derive(Debug)]
-pub struct Replayed {
+pub struct ReplayResult {
     /// The profile.
     pub profile: Profile,
     /// Time of the newest record.
@@ -31,7 +31,7 @@ pub fn replay<S: Source<Maps>>(
     source: &mut S,
     meta: Meta,
     debug_info: DebugInfo,
-) -> Result<Replayed, S::Error> {
+) -> Result<ReplayResult, S::Error> {
     let mut pipeline = Pipeline::new(Resolver::new(debug_info, None), meta, Config::default());
     while let Some(input) = source.next_input()? {
         let input = input.with_maps(|pid, maps| pipeline.symbols().admit(pid, maps));
@@ -40,5 +40,5 @@ pub fn replay<S: Source<Maps>>(
         pipeline.advance(newest_ns.saturating_sub(SKEW_NS));
     }
     let newest = Time::from_nanos(pipeline.newest_ns());
-    Ok(Replayed { profile: pipeline.into_profile(), newest })
+    Ok(ReplayResult { profile: pipeline.into_profile(), newest })
 }

@@ -14,21 +14,21 @@ use deepctx_capture::cost::OwnCost;
 use deepctx_pipeline::input::KernelCounters;
 
 use crate::lock;
-use crate::options::{Finished, Options, Shared};
+use crate::options::{Options, SessionResult, SharedState};
 use crate::status::Status;
 use crate::worker::Worker;
 
 /// A pipeline at work.
 #[derive(Debug)]
 pub struct Session {
-    thread: JoinHandle<Finished>,
+    thread: JoinHandle<SessionResult>,
     finish: Sender<Option<KernelCounters>>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 /// Shows whether the pipeline's thread comes on; outlives the session.
 #[derive(Clone, Debug, Default)]
-pub struct ProgressWatch(Arc<Shared>);
+pub struct ProgressWatch(Arc<SharedState>);
 
 impl ProgressWatch {
     /// A number that changes as long as the thread comes on.
@@ -49,7 +49,7 @@ impl Session {
     /// The thread cannot be started.
     pub fn start(messages: Receiver<Message>, options: Options) -> io::Result<Self> {
         let (finish, finish_requested) = bounded(1);
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<SharedState>::default();
         let for_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("pipeline".into())
@@ -94,7 +94,7 @@ impl Session {
     ///
     /// # Errors
     /// The pipeline's thread panicked. What was flushed is on disk.
-    pub fn finish(self, counters: Option<KernelCounters>) -> Result<Finished, PipelinePanicked> {
+    pub fn finish(self, counters: Option<KernelCounters>) -> Result<SessionResult, PipelinePanicked> {
         // If the thread is gone already, joining it gives the reason.
         let _ = self.finish.send(counters);
         self.thread.join().map_err(|_| PipelinePanicked)

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use deepctx_capture::ProbeCounters;
 use deepctx_capture::cost::OwnCost;
-use deepctx_common::memory::Held;
+use deepctx_common::memory::MemoryUse;
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::symbols::Symbols;
 use deepctx_profile::metric::Metric;
@@ -58,7 +58,7 @@ pub struct Status {
     /// Memory of the profiler, bytes.
     pub own_memory_bytes: u64,
     /// The same by who holds it, some seconds ago, the largest first; empty before the first look.
-    pub own_memory: Vec<Held>,
+    pub own_memory: Vec<MemoryUse>,
 }
 
 impl Status {

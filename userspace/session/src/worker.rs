@@ -24,7 +24,7 @@ use crate::flight_recorder::{FlightEnd, FlightOptions, FlightRecorder};
 use crate::hottest::HottestOperators;
 use crate::lock;
 use crate::memory_table;
-use crate::options::{Finished, Options, SKEW_NS, Shared};
+use crate::options::{Options, SKEW_NS, SessionResult, SharedState};
 use crate::resolver::Resolver;
 use crate::sinks::{Sink, SinkError, State, TraceSink};
 use crate::status::{Rates, Status};
@@ -48,7 +48,7 @@ type SinkMethod = fn(&mut (dyn Sink + 'static), &State<'_>) -> Result<(), SinkEr
 /// The state of the pipeline's thread.
 pub(crate) struct Worker {
     pipeline: Pipeline<Resolver>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     started: Instant,
     named: Vec<u32>,
     sinks: Vec<Box<dyn Sink>>,
@@ -71,7 +71,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(options: Options, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(options: Options, shared: Arc<SharedState>) -> Self {
         let now = Instant::now();
         let resolver = Resolver::new(options.debug_info, options.layers);
         let mut pipeline = Pipeline::new(resolver, options.meta, options.config);
@@ -103,7 +103,7 @@ impl Worker {
         mut self,
         messages: &Receiver<Message>,
         finish: &Receiver<Option<KernelCounters>>,
-    ) -> Finished {
+    ) -> SessionResult {
         let mut next_tick = Instant::now() + TICK;
         let counters = loop {
             match messages.recv_deadline(next_tick) {
@@ -193,7 +193,7 @@ impl Worker {
         self.call_sinks(<dyn Sink>::on_tick);
     }
 
-    fn finish(mut self, counters: Option<KernelCounters>, captured: Duration) -> Finished {
+    fn finish(mut self, counters: Option<KernelCounters>, captured: Duration) -> SessionResult {
         self.come_on();
         if let Some(counters) = counters {
             self.feed(Input::Counters(counters));
@@ -208,7 +208,7 @@ impl Worker {
         self.measure();
         self.sinks.reverse();
         self.call_sinks(<dyn Sink>::on_finish);
-        Finished { profile: self.pipeline.into_profile(), status: self.status }
+        SessionResult { profile: self.pipeline.into_profile(), status: self.status }
     }
 
     /// Hands single events to the sink that takes them.

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::process::Process;
 use deepctx_common::python::{
-    Called, NO_CFRAME, NO_FIELD, NO_PYTHON, PythonLayout, PythonProcess, entry_rule, instruction_kind,
-    thread_state,
+    CalledFunction, NO_CFRAME, NO_FIELD, NO_PYTHON, PythonLayout, PythonProcess, entry_rule,
+    instruction_kind, thread_state,
 };
 use deepctx_common::record::{USER_WORDS_MAX, word};
 use deepctx_common::unwind::{Executable, Mapping, Rule, executable_flag, ra_kind, rule_kind};
@@ -36,7 +36,7 @@ pub(crate) struct World {
     /// The code that the interpreter made is in no mapping that is known.
     pub(crate) unknown: bool,
     /// The function whose calls show what they are made on.
-    pub(crate) called: Called,
+    pub(crate) called: CalledFunction,
     /// Frame pointer of the interrupted thread; 0 stands for one that leads nowhere.
     pub(crate) frame_pointer: u64,
 }

@@ -61,13 +61,13 @@ const OF_TURNS: u32 = 150;
 
 /// What the kernel counted at the probes of one step.
 #[derive(Clone, Copy, Default)]
-struct AtProbes {
+struct ProbeTotals {
     traps: f64,
     /// In our programs; what a trap takes besides is the kernel's.
     program_ns: f64,
 }
 
-impl AtProbes {
+impl ProbeTotals {
     /// In a window of its own: counting takes time too.
     fn of(program: &mut Dialogue, profiler: u32) -> Result<Self> {
         let _on = StatisticsOn::new()?;
@@ -109,7 +109,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
                 with += step(&mut program, "run")? / f64::from(windows);
             }
             if at_probes.is_none() && !in_turns {
-                *at_probes = Some(AtProbes::of(&mut program, attached.pid())?);
+                *at_probes = Some(ProbeTotals::of(&mut program, attached.pid())?);
             }
             attached.finish()?;
             let after = step(&mut program, "run")?;
@@ -121,7 +121,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
         eprintln!("    round {round} of {}", options.runs);
     }
     for ((case, _, most), (ratios, at_probes)) in MODES.iter().zip(modes) {
-        let AtProbes { traps, program_ns } = at_probes.unwrap_or_default();
+        let ProbeTotals { traps, program_ns } = at_probes.unwrap_or_default();
         // What remains if our programs took no time: nothing that is probed in this way costs less.
         let floor = median(&ratios) - program_ns / step_ns;
         let mut figure = Figure::new("operator-cost", *case, "ratio", ratios)

@@ -7,7 +7,7 @@
 use super::Options;
 use super::figure::{Figure, Target, median};
 use super::profiler::{Kind, Profilers};
-use crate::workloads::{self, Running, Tick};
+use crate::workloads::{self, RunningProgram, Tick};
 use anyhow::Result;
 use std::time::Duration;
 
@@ -33,7 +33,12 @@ impl Speed {
 }
 
 /// A window with the profiler.
-fn profiled(workload: &mut Running, profilers: &Profilers, kind: Kind, options: &Options) -> Result<Speed> {
+fn profiled(
+    workload: &mut RunningProgram,
+    profilers: &Profilers,
+    kind: Kind,
+    options: &Options,
+) -> Result<Speed> {
     let mut attached = profilers.attach(kind, workload.pid(), options.freq)?;
     std::thread::sleep(SETTLE);
     let speed = Speed::between(workload.window(Duration::from_secs(options.seconds))?);
@@ -47,7 +52,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let kinds: Vec<Kind> =
         std::iter::once(Kind::Ours).chain(Kind::PEERS).filter(|kind| profilers.has(*kind)).collect();
     let mut ratios = vec![(Vec::new(), Vec::new()); kinds.len()];
-    let alone = |workload: &mut Running| {
+    let alone = |workload: &mut RunningProgram| {
         Ok::<_, anyhow::Error>(Speed::between(workload.window(Duration::from_secs(options.seconds))?))
     };
     let mut before = alone(&mut workload)?;

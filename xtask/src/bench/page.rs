@@ -65,7 +65,7 @@ const MOVES: &str = r#"<script>
 </body>"#;
 
 /// One run in a browser; times in milliseconds.
-struct Measured {
+struct BrowserRun {
     events: u64,
     loaded: f64,
     selected: f64,
@@ -73,7 +73,7 @@ struct Measured {
     scripts: Vec<f64>,
 }
 
-impl Measured {
+impl BrowserRun {
     fn of(said: &Value) -> Option<Self> {
         let number = |name: &str| said[name].as_f64();
         let numbers =
@@ -108,7 +108,7 @@ pub(super) fn run(profiler: &Path, options: &Options) -> Result<()> {
         .note("seconds_to_write", wrote)
         .print();
     for (width, height) in WINDOWS {
-        let runs: Vec<Measured> =
+        let runs: Vec<BrowserRun> =
             (0..options.runs).map(|_| in_browser(&moved, (width, height))).collect::<Result<_>>()?;
         if let Some(odd) = runs.iter().find(|run| run.events != EVENTS) {
             bail!("the page has {} events, not {EVENTS}", odd.events);
@@ -119,8 +119,8 @@ pub(super) fn run(profiler: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn print(runs: &[Measured], window: &str) {
-    let each = |figure: &dyn Fn(&Measured) -> f64| runs.iter().map(figure).collect::<Vec<f64>>();
+fn print(runs: &[BrowserRun], window: &str) {
+    let each = |figure: &dyn Fn(&BrowserRun) -> f64| runs.iter().map(figure).collect::<Vec<f64>>();
     // A screen that shows sixty frames a second shows one each 16.7 ms.
     let frame = each(&|run| percentile(&run.frames, 50.0));
     Figure::new("page", format!("a frame while zooming and moving, {window}"), "ms", frame)
@@ -147,7 +147,7 @@ fn percentile(values: &[f64], percent: f64) -> f64 {
 }
 
 /// What the script in the page says, with the browser's own clock: nothing is drawn faster than a screen shows it.
-fn in_browser(page: &Path, (width, height): (u32, u32)) -> Result<Measured> {
+fn in_browser(page: &Path, (width, height): (u32, u32)) -> Result<BrowserRun> {
     let browser: PathBuf = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"]
         .iter()
         .map(PathBuf::from)
@@ -171,7 +171,7 @@ fn in_browser(page: &Path, (width, height): (u32, u32)) -> Result<Measured> {
         if let Some((_, rest)) = line.split_once(MARK) {
             // The console's line goes on with the place of the call.
             let end = rest.rfind('}').map_or(rest.len(), |end| end + 1);
-            found = Measured::of(&serde_json::from_str(&rest[..end])?);
+            found = BrowserRun::of(&serde_json::from_str(&rest[..end])?);
             break;
         }
     }
@@ -181,14 +181,14 @@ fn in_browser(page: &Path, (width, height): (u32, u32)) -> Result<Measured> {
 }
 
 /// A trace on its way to a file.
-struct Made<W> {
+struct TraceDraft<W> {
     out: W,
     left: u64,
     /// For differences between lengths; no two runs differ.
     random: u64,
 }
 
-impl<W: Write> Made<W> {
+impl<W: Write> TraceDraft<W> {
     /// Between half a length and one and a half of it.
     fn about(&mut self, length: u64) -> u64 {
         self.random =
@@ -224,7 +224,7 @@ impl<W: Write> Made<W> {
 
 /// A trace of eight threads with Python functions, operators and launches, each with a stream.
 fn write_trace(path: &Path) -> Result<()> {
-    let mut made = Made { out: BufWriter::new(File::create(path)?), left: EVENTS, random: 1 };
+    let mut made = TraceDraft { out: BufWriter::new(File::create(path)?), left: EVENTS, random: 1 };
     writeln!(made.out, "{{\"traceEvents\":[{{\"ph\":\"M\"}}")?;
     let (mut host, mut device) = ([1_000u64; THREADS as usize], [0u64; THREADS as usize]);
     let mut launch = 0;

@@ -7,7 +7,7 @@
 use super::Options;
 use super::figure::{Figure, median};
 use super::profiler::{Kind, Profilers, StatisticsOn, sampler};
-use crate::workloads::{self, Functions, Running, Tick};
+use crate::workloads::{self, Functions, RunningProgram, Tick};
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ fn folded(text: &str) -> f64 {
 
 /// One window with a profiler, between two without.
 fn cost(
-    workload: &mut Running,
+    workload: &mut RunningProgram,
     profilers: &Profilers,
     kind: Kind,
     options: &Options,

@@ -3,7 +3,7 @@
 //! Owns: what counts as the same. Because: it is these that say whether a check holds, so they are tested by
 //! themselves. Does not: start anything.
 
-use super::reported::{Entered, Kernel, Reported, Traced};
+use super::reported::{EntrySum, Kernel, ReportedProfile, TracedKernel};
 use super::row::Row;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -14,7 +14,12 @@ const TIMES_WITHIN: f64 = 0.01;
 const RUNS_WITHIN: f64 = 0.05;
 
 /// The program's own counts of kernels, those of probes, and those of activities; `timed`: there are activities.
-pub(super) fn counts(part: &'static str, account: &[Value], reported: &Reported, timed: bool) -> Vec<Row> {
+pub(super) fn counts(
+    part: &'static str,
+    account: &[Value],
+    reported: &ReportedProfile,
+    timed: bool,
+) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut add = |what: &str, own: u64, kernel: Kernel| {
         rows.push(Row::equal(part, format!("{what}: own count = probes"), own, kernel.launches));
@@ -39,7 +44,7 @@ pub(super) fn counts(part: &'static str, account: &[Value], reported: &Reported,
 }
 
 /// All launches of a process that was collected: probes and CUPTI in the same run.
-pub(super) fn both_sides(part: &'static str, reported: &Reported) -> Vec<Row> {
+pub(super) fn both_sides(part: &'static str, reported: &ReportedProfile) -> Vec<Row> {
     let of = |name| reported.number(name);
     let mut rows = vec![
         Row::equal(part, "tier", "collected", reported.process["tier"].as_str().unwrap_or("none")),
@@ -65,7 +70,7 @@ pub(super) fn both_sides(part: &'static str, reported: &Reported) -> Vec<Row> {
 }
 
 /// What calls were entered with, by function and metric.
-pub(super) fn calls(part: &'static str, account: &[Value], reported: &Reported) -> Vec<Row> {
+pub(super) fn calls(part: &'static str, account: &[Value], reported: &ReportedProfile) -> Vec<Row> {
     let mut rows = Vec::new();
     for (function, metrics) in account.iter().filter_map(|said| said["calls"].as_object()).flatten() {
         for (metric, own) in metrics.as_object().into_iter().flatten() {
@@ -74,7 +79,7 @@ pub(super) fn calls(part: &'static str, account: &[Value], reported: &Reported) 
             let what = format!("{function}: {metric}");
             let own_times = own["calls"].as_u64().unwrap_or(0);
             rows.push(match own["bytes"].as_u64() {
-                Some(sum) => Row::equal(part, what, text(Entered { times: own_times, sum }), text(got)),
+                Some(sum) => Row::equal(part, what, text(EntrySum { times: own_times, sum }), text(got)),
                 None => Row::equal(part, what, own_times, got.times),
             });
         }
@@ -82,14 +87,14 @@ pub(super) fn calls(part: &'static str, account: &[Value], reported: &Reported) 
     rows
 }
 
-fn text(entered: Entered) -> String {
+fn text(entered: EntrySum) -> String {
     format!("{} calls, {} bytes", entered.times, entered.sum)
 }
 
 /// The times of one run, from both sides: kernel by kernel, by the number of their calls.
-pub(super) fn same_run(part: &'static str, theirs: &[Traced], ours: &[Traced]) -> Vec<Row> {
+pub(super) fn same_run(part: &'static str, theirs: &[TracedKernel], ours: &[TracedKernel]) -> Vec<Row> {
     /// By number of the call: kernels, microseconds.
-    fn by_call(kernels: &[Traced]) -> BTreeMap<u64, (u64, f64)> {
+    fn by_call(kernels: &[TracedKernel]) -> BTreeMap<u64, (u64, f64)> {
         let mut calls: BTreeMap<u64, (u64, f64)> = BTreeMap::new();
         for kernel in kernels {
             let call = calls.entry(kernel.correlation).or_default();
@@ -119,7 +124,7 @@ pub(super) fn same_run(part: &'static str, theirs: &[Traced], ours: &[Traced]) -
 }
 
 /// The sum of a trace beside what stands in the tree.
-pub(super) fn totals(part: &'static str, theirs: &[Traced], reported: &Reported) -> Row {
+pub(super) fn totals(part: &'static str, theirs: &[TracedKernel], reported: &ReportedProfile) -> Row {
     let theirs: f64 = theirs.iter().map(|kernel| kernel.took).sum();
     let ours = reported.kernels.values().map(|kernel| kernel.ns).sum::<u64>() as f64 / 1000.0;
     let holds = theirs > 0.0 && (ours / theirs - 1.0).abs() <= TIMES_WITHIN;
@@ -128,8 +133,8 @@ pub(super) fn totals(part: &'static str, theirs: &[Traced], reported: &Reported)
 }
 
 /// The mean times of kernels that ran in two runs, weighted by how often.
-pub(super) fn two_runs(part: &'static str, theirs: &[Traced], ours: &[Traced]) -> Row {
-    fn by_name(kernels: &[Traced]) -> BTreeMap<String, (f64, f64)> {
+pub(super) fn two_runs(part: &'static str, theirs: &[TracedKernel], ours: &[TracedKernel]) -> Row {
+    fn by_name(kernels: &[TracedKernel]) -> BTreeMap<String, (f64, f64)> {
         let mut names: BTreeMap<String, (f64, f64)> = BTreeMap::new();
         for kernel in kernels {
             // Two demanglers do not write spaces alike.
@@ -157,7 +162,7 @@ pub(super) fn two_runs(part: &'static str, theirs: &[Traced], ours: &[Traced]) -
 
 /// What became of the launches of a program that was there before us.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Recovered {
+pub(super) struct RecoveredLaunches {
     pub(super) right: u64,
     pub(super) unnamed: u64,
     pub(super) wrong: u64,
@@ -165,12 +170,12 @@ pub(super) struct Recovered {
 
 /// Compares names found late with the kernels of one step, as the program knows them. A launch is wrong if it has the
 /// name of no kernel of the step, or of one that was not launched as often.
-pub(super) fn recovered(step: &BTreeMap<String, u64>, reported: &Reported) -> Recovered {
+pub(super) fn recovered(step: &BTreeMap<String, u64>, reported: &ReportedProfile) -> RecoveredLaunches {
     let plain = |name: &str| name.trim_end_matches("[recovered]").replace(' ', "");
     let step: BTreeMap<String, u64> = step.iter().map(|(name, times)| (plain(name), *times)).collect();
     let all: u64 = reported.kernels.values().map(|kernel| kernel.launches).sum();
     let of_step = step.values().sum::<u64>().max(1);
-    let mut sum = Recovered::default();
+    let mut sum = RecoveredLaunches::default();
     for (name, kernel) in &reported.kernels {
         if name.contains("[unknown") {
             sum.unnamed += kernel.launches;
@@ -190,11 +195,11 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn reported(kernels: &[(&str, u64, u64)]) -> Reported {
+    fn reported(kernels: &[(&str, u64, u64)]) -> ReportedProfile {
         let kernel = |&(name, launches, timed): &(&str, u64, u64)| {
             (name.to_owned(), Kernel { launches, timed, ns: timed * 1000 })
         };
-        Reported { kernels: kernels.iter().map(kernel).collect(), ..Reported::default() }
+        ReportedProfile { kernels: kernels.iter().map(kernel).collect(), ..ReportedProfile::default() }
     }
 
     fn failed(rows: &[Row]) -> Vec<&str> {
@@ -215,10 +220,11 @@ mod tests {
 
     #[test]
     fn times_of_one_run_are_compared_call_by_call() {
-        let traced = |correlation, took| Traced { name: "k".to_owned(), correlation, took };
+        let traced = |correlation, took| TracedKernel { name: "k".to_owned(), correlation, took };
         let theirs = [traced(1, 10.0), traced(2, 20.0), traced(2, 5.0)];
-        let check =
-            |ours: &[Traced], expect: &[&str]| assert_eq!(failed(&same_run("x", &theirs, ours)), expect);
+        let check = |ours: &[TracedKernel], expect: &[&str]| {
+            assert_eq!(failed(&same_run("x", &theirs, ours)), expect)
+        };
         check(&[traced(2, 25.1), traced(2, 0.0), traced(1, 10.0)], &[]);
         check(&[traced(1, 10.0), traced(2, 26.0), traced(2, 0.0)], &["same run: time of each kernel"]);
         let lost = ["same run: kernels reported", "same run: kernels of the same calls"];
@@ -228,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_time_in_the_tree_is_that_of_the_trace() {
-        let theirs = [Traced { name: "k".to_owned(), correlation: 1, took: 10.0 }];
+        let theirs = [TracedKernel { name: "k".to_owned(), correlation: 1, took: 10.0 }];
         let verdict = |timed| totals("x", &theirs, &reported(&[("k", 10, timed)])).verdict;
         assert_eq!([9, 10, 11].map(verdict), [Verdict::Failed, Verdict::Ok, Verdict::Failed]);
         assert_eq!(totals("x", &[], &reported(&[])).verdict, Verdict::Failed);
@@ -236,9 +242,9 @@ mod tests {
 
     #[test]
     fn times_of_two_runs_are_means_by_name() {
-        let traced = |name: &str, took| Traced { name: name.to_owned(), correlation: 0, took };
+        let traced = |name: &str, took| TracedKernel { name: name.to_owned(), correlation: 0, took };
         let theirs = [traced("a<b >", 10.0), traced("a<b>", 12.0), traced("other", 1.0)];
-        let verdict = |ours: &[Traced]| two_runs("x", &theirs, ours).verdict;
+        let verdict = |ours: &[TracedKernel]| two_runs("x", &theirs, ours).verdict;
         assert_eq!(verdict(&[traced("a<b>", 11.2)]), Verdict::Ok);
         assert_eq!(verdict(&[traced("a<b>", 12.0)]), Verdict::Failed);
         assert_eq!(verdict(&[]), Verdict::Failed);
@@ -248,7 +254,7 @@ mod tests {
     fn kernel_name_with_too_many_launches_is_wrong() {
         let step = BTreeMap::from([("a".to_owned(), 1), ("b".to_owned(), 3)]);
         let check = |kernels: &[(&str, u64, u64)], right, unnamed, wrong| {
-            assert_eq!(recovered(&step, &reported(kernels)), Recovered { right, unnamed, wrong });
+            assert_eq!(recovered(&step, &reported(kernels)), RecoveredLaunches { right, unnamed, wrong });
         };
         check(&[("a [recovered]", 10, 0), ("b", 30, 0)], 40, 0, 0);
         check(&[("[unknown: handle-not-named]", 30, 0), ("a", 10, 0)], 10, 30, 0);
@@ -261,9 +267,9 @@ mod tests {
         let account = [
             json!({"calls": {"cuMemAlloc_v2": {"alloc-bytes": {"calls": 2, "bytes": 8}}, "s": {"sync-time": {"calls": 1}}}}),
         ];
-        let mut reported = Reported::default();
+        let mut reported = ReportedProfile::default();
         let mut enter = |function: &str, metric: &str, times, sum| {
-            let metrics = BTreeMap::from([(metric.to_owned(), Entered { times, sum })]);
+            let metrics = BTreeMap::from([(metric.to_owned(), EntrySum { times, sum })]);
             reported.calls.insert(function.to_owned(), metrics);
         };
         enter("cuMemAlloc_v2", "alloc-bytes", 2, 8);

@@ -19,7 +19,7 @@ pub(super) struct Kernel {
 
 /// How often something was entered, and its sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Entered {
+pub(super) struct EntrySum {
     pub(super) times: u64,
     pub(super) sum: u64,
 }
@@ -35,10 +35,10 @@ pub(super) struct Instruction {
 
 /// A profile.
 #[derive(Debug, Default)]
-pub(super) struct Reported {
+pub(super) struct ReportedProfile {
     pub(super) kernels: BTreeMap<String, Kernel>,
     /// By function, by metric: what was entered at its calls and below.
-    pub(super) calls: BTreeMap<String, BTreeMap<String, Entered>>,
+    pub(super) calls: BTreeMap<String, BTreeMap<String, EntrySum>>,
     pub(super) instructions: Vec<Instruction>,
     /// The one process that used a device most, as the manifest has it.
     pub(super) process: Value,
@@ -83,7 +83,7 @@ impl Contexts<'_> {
     }
 }
 
-impl Reported {
+impl ReportedProfile {
     /// Reads the export in JSON (`export --format json --lines`) and the manifest.
     pub(super) fn read(export: &str, manifest: &str) -> Result<Self> {
         let export: Value = serde_json::from_str(export).context("the export is no JSON")?;
@@ -97,7 +97,7 @@ impl Reported {
             };
             for (metric, value) in values {
                 let entered =
-                    Entered { times: value[0].as_u64().unwrap_or(0), sum: value[1].as_u64().unwrap_or(0) };
+                    EntrySum { times: value[0].as_u64().unwrap_or(0), sum: value[1].as_u64().unwrap_or(0) };
                 reported.take(&all, number, frame, metric, entered);
             }
         }
@@ -115,7 +115,7 @@ impl Reported {
         Ok(reported)
     }
 
-    fn take(&mut self, all: &Contexts<'_>, number: usize, frame: &Value, metric: &str, entered: Entered) {
+    fn take(&mut self, all: &Contexts<'_>, number: usize, frame: &Value, metric: &str, entered: EntrySum) {
         if metric.starts_with("stall:") {
             if let Some(kernel) = all.nearest("gpu_kernel", number) {
                 self.instructions.push(Instruction {
@@ -160,7 +160,7 @@ impl Reported {
 
 /// One kernel of a trace.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Traced {
+pub(super) struct TracedKernel {
     pub(super) name: String,
     pub(super) correlation: u64,
     /// Microseconds.
@@ -168,13 +168,13 @@ pub(super) struct Traced {
 }
 
 /// The kernels of a trace in Chrome's form, as PyTorch's profiler and our export write it.
-pub(super) fn traced(text: &str) -> Result<Vec<Traced>> {
+pub(super) fn traced(text: &str) -> Result<Vec<TracedKernel>> {
     let trace: Value = serde_json::from_str(text).context("the trace is no JSON")?;
     let events =
         trace["traceEvents"].as_array().or_else(|| trace.as_array()).context("the trace has no events")?;
     let kernels = events.iter().filter(|event| event["cat"] == "kernel" && event["ph"] == "X");
     let traced = |event: &Value| {
-        Some(Traced {
+        Some(TracedKernel {
             name: event["name"].as_str()?.to_owned(),
             correlation: event["args"]["correlation"].as_u64()?,
             took: event["dur"].as_f64()?,
@@ -196,20 +196,22 @@ mod tests {
             {"frame":3,"parent":2,"values":{"stall:wait":[1,40]}}],
             "losses":[{"reason":"late","count":3},{"reason":"late","count":1}]}"#;
         let manifest = r#"{"gpu":[{"pid":1,"launches":0},{"pid":2,"launches":2}]}"#;
-        let reported = Reported::read(export, manifest).unwrap();
+        let reported = ReportedProfile::read(export, manifest).unwrap();
         assert_eq!(reported.kernels["gemm"], Kernel { launches: 2, timed: 1, ns: 5000 });
-        assert_eq!(reported.calls["cuLaunchKernel"]["launch-time"], Entered { times: 2, sum: 9 });
-        assert_eq!(reported.calls["cuLaunchKernel"]["kernels"], Entered { times: 2, sum: 2 });
+        assert_eq!(reported.calls["cuLaunchKernel"]["launch-time"], EntrySum { times: 2, sum: 9 });
+        assert_eq!(reported.calls["cuLaunchKernel"]["kernels"], EntrySum { times: 2, sum: 2 });
         assert_eq!(reported.instructions[0].label, "gemm+0x10 a.cu:7");
         assert_eq!((reported.number("pid"), reported.losses["late"]), (2, 4));
-        assert!(Reported::read("{}", manifest).is_err() && Reported::read(export, "no").is_err());
+        assert!(
+            ReportedProfile::read("{}", manifest).is_err() && ReportedProfile::read(export, "no").is_err()
+        );
     }
 
     #[test]
     fn kernels_of_a_trace_are_those_of_the_category() {
         let text = r#"{"traceEvents":[{"ph":"X","cat":"kernel","name":"a","dur":2.5,"args":{"correlation":7}},
             {"ph":"X","cat":"cpu_op","name":"b","dur":1},{"ph":"s","cat":"kernel"}]}"#;
-        let expect = Traced { name: "a".to_owned(), correlation: 7, took: 2.5 };
+        let expect = TracedKernel { name: "a".to_owned(), correlation: 7, took: 2.5 };
         assert_eq!(traced(text).unwrap(), [expect]);
         assert!(traced("{}").is_err());
     }

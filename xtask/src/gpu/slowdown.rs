@@ -4,7 +4,7 @@
 //! anything. Does not: judge by them, but for one bound: that of the project's target.
 
 use super::row::Row;
-use super::stage::{Running, Stage};
+use super::stage::{RunningProgram, Stage};
 use anyhow::{Context, Result};
 
 const PART: &str = "slowdown";
@@ -12,13 +12,13 @@ const PART: &str = "slowdown";
 const ROUNDS: usize = 5;
 
 /// Nanoseconds of a window.
-fn window(running: &mut Running, launches: u32) -> Result<f64> {
+fn window(running: &mut RunningProgram, launches: u32) -> Result<f64> {
     let said = running.tell(&format!("loop {launches}"))?;
     said["ns"].as_f64().context("the loop printed no time")
 }
 
 /// The same with our program attached.
-fn watched(stage: &Stage, running: &mut Running, launches: u32, words: &[&str]) -> Result<f64> {
+fn watched(stage: &Stage, running: &mut RunningProgram, launches: u32, words: &[&str]) -> Result<f64> {
     let attached = stage.attach("slowdown", running, words)?;
     // Tables and caches fill.
     window(running, launches / 4)?;
@@ -28,7 +28,7 @@ fn watched(stage: &Stage, running: &mut Running, launches: u32, words: &[&str]) 
 }
 
 /// The same while a profiler within the program collects; `None` where there is none.
-fn profiled(stage: &Stage, running: &mut Running, launches: u32) -> Result<f64> {
+fn profiled(stage: &Stage, running: &mut RunningProgram, launches: u32) -> Result<f64> {
     let trace = stage.file("slowdown.trace.json");
     let said = running.tell(&format!("profiled {} loop {launches}", trace.display()))?;
     said["ns"].as_f64().context("the loop printed no time")

@@ -5,7 +5,7 @@
 
 use super::LONGEST;
 use super::python::Python;
-use super::reported::Reported;
+use super::reported::ReportedProfile;
 use crate::sh;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -47,15 +47,15 @@ pub(super) struct Stage {
 }
 
 /// What a recorded program did, by its own account and by the profile.
-pub(super) struct Recorded {
+pub(super) struct RecordedRun {
     /// Answers to the commands, in their order.
     pub(super) account: Vec<Value>,
-    pub(super) reported: Reported,
+    pub(super) reported: ReportedProfile,
     profile: PathBuf,
 }
 
 /// A program that waits for commands.
-pub(super) struct Running {
+pub(super) struct RunningProgram {
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
@@ -168,7 +168,7 @@ impl Stage {
         words: &[&str],
         bare: bool,
         commands: &[&str],
-    ) -> Result<Recorded> {
+    ) -> Result<RecordedRun> {
         self.record_program(name, words, &self.words(bare), bare, commands)
     }
 
@@ -180,7 +180,7 @@ impl Stage {
         program: &[OsString],
         bare: bool,
         commands: &[&str],
-    ) -> Result<Recorded> {
+    ) -> Result<RecordedRun> {
         let (profile, account) = (self.file(&format!("{name}.dctx")), self.file(&format!("{name}.json")));
         let _ = std::fs::remove_file(&account);
         let mut command = self.product(&["record", "--force", "-o"]);
@@ -190,14 +190,14 @@ impl Stage {
         sh::finished(command, &format!("the recording {name}"), LONGEST)?;
         let text = std::fs::read_to_string(&account).context("the program left no account")?;
         let account = serde_json::from_str::<Vec<Value>>(&text).context("the account is no list")?;
-        Ok(Recorded { account, reported: self.reported(&profile)?, profile })
+        Ok(RecordedRun { account, reported: self.reported(&profile)?, profile })
     }
 
     /// What a stored profile says.
-    fn reported(&self, profile: &Path) -> Result<Reported> {
+    fn reported(&self, profile: &Path) -> Result<ReportedProfile> {
         let export = self.export(profile, &["--format", "json", "--lines"])?;
         let manifest = std::fs::read_to_string(profile.join("manifest.json"))?;
-        Reported::read(&export, &manifest)
+        ReportedProfile::read(&export, &manifest)
     }
 
     fn export(&self, profile: &Path, words: &[&str]) -> Result<String> {
@@ -207,12 +207,12 @@ impl Stage {
     }
 
     /// The single activities of a recording, as a trace.
-    pub(super) fn trace(&self, recorded: &Recorded) -> Result<String> {
+    pub(super) fn trace(&self, recorded: &RecordedRun) -> Result<String> {
         self.export(&recorded.profile, &["--format", "chrome"])
     }
 
     /// Starts a program that waits for commands; `injected`: the driver loads the collector.
-    pub(super) fn start(&self, bare: bool, injected: bool) -> Result<Running> {
+    pub(super) fn start(&self, bare: bool, injected: bool) -> Result<RunningProgram> {
         let words = self.words(bare);
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).envs(self.surroundings(bare));
@@ -234,7 +234,7 @@ impl Stage {
                 }
             }
         });
-        let mut running = Running { child, input, lines, attended: false };
+        let mut running = RunningProgram { child, input, lines, attended: false };
         if running.answer()?["ready"].as_u64().is_none() {
             bail!("the program did not say that it is ready");
         }
@@ -242,7 +242,12 @@ impl Stage {
     }
 
     /// Attaches our program to one that runs, and waits until it is watched.
-    pub(super) fn attach(&self, name: &str, running: &mut Running, words: &[&str]) -> Result<Attached> {
+    pub(super) fn attach(
+        &self,
+        name: &str,
+        running: &mut RunningProgram,
+        words: &[&str],
+    ) -> Result<Attached> {
         let profile = self.file(&format!("{name}.dctx"));
         let pid = running.child.id().to_string();
         let mut command = self.product(&["record", "--force", "--pid", &pid, "-o"]);
@@ -255,7 +260,7 @@ impl Stage {
     }
 
     /// Ends a capture, and reads what it stored.
-    pub(super) fn detach(&self, mut attached: Attached) -> Result<Reported> {
+    pub(super) fn detach(&self, mut attached: Attached) -> Result<ReportedProfile> {
         let pid = attached.child.id().to_string();
         if !Command::new("kill").args(["-INT", &pid]).status()?.success() {
             bail!("deepctx-bpf has ended early");
@@ -271,7 +276,7 @@ impl Stage {
     }
 }
 
-impl Running {
+impl RunningProgram {
     /// Has the program carry out a command.
     pub(super) fn tell(&mut self, command: &str) -> Result<Value> {
         writeln!(self.input, "{command}")
@@ -285,7 +290,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // It may have ended by itself, which is just as well.
         let _ = self.child.kill();

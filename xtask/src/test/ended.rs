@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use crate::sh;
 
 /// What a program left.
-pub(super) struct Ended {
+pub(super) struct ProgramEnd {
     pub(super) status: ExitStatus,
     /// Standard output and standard error, in the order of writing.
     pub(super) text: String,
@@ -22,7 +22,7 @@ pub(super) struct Ended {
     pub(super) killed: bool,
 }
 
-impl Ended {
+impl ProgramEnd {
     /// Runs the command to its end, or kills it and all that it started after `longest`.
     pub(super) fn of(mut command: Command, name: &str, longest: Duration) -> Result<Self> {
         let path = output_file(name)?;
@@ -78,10 +78,10 @@ mod tests {
 
     use super::*;
 
-    fn shell(script: &str, longest: Duration) -> Ended {
+    fn shell(script: &str, longest: Duration) -> ProgramEnd {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Ended::of(command, script, longest).expect("a shell starts")
+        ProgramEnd::of(command, script, longest).expect("a shell starts")
     }
 
     #[test]

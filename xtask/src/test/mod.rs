@@ -21,9 +21,9 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use outcome::{Outcome, Skip, cargo, check, summary};
-use program::Built;
-use surroundings::Surroundings;
+use outcome::{Outcome, SkipReason, cargo, check, summary};
+use program::BuildOutput;
+use surroundings::TestEnvironment;
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Default)]
@@ -139,7 +139,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Checks the style, compiles the test programs if any is wanted, and fetches meanwhile what they need.
-fn compile(options: &Options, outcomes: &mut Vec<Outcome>) -> Option<(Built, Surroundings)> {
+fn compile(options: &Options, outcomes: &mut Vec<Outcome>) -> Option<(BuildOutput, TestEnvironment)> {
     let programs =
         GROUPS.iter().any(|group| !WITHOUT_PROGRAMS.contains(&group.name) && options.wants(group.name));
     if options.wants("style") {
@@ -153,7 +153,7 @@ fn compile(options: &Options, outcomes: &mut Vec<Outcome>) -> Option<(Built, Sur
     }
     std::thread::scope(|scope| {
         // The network is waited for while the compiler works.
-        let fetching = scope.spawn(|| Surroundings::fetch(options));
+        let fetching = scope.spawn(|| TestEnvironment::fetch(options));
         let (built, outcome) = program::compile(options.wants("style"));
         let (surroundings, fetched) = fetching.join().unwrap_or_else(resume);
         outcomes.extend(fetched);
@@ -184,7 +184,7 @@ fn lint() -> Outcome {
 }
 
 /// What is compiled and hardly runs, with less of the CPUs than the tests beside it.
-fn compiled_only(options: &Options, built: Option<&Built>) -> Vec<Outcome> {
+fn compiled_only(options: &Options, built: Option<&BuildOutput>) -> Vec<Outcome> {
     lower_priority();
     let mut outcomes = Vec::new();
     if options.wants("unit") {
@@ -229,7 +229,10 @@ fn taken(jobs: &Mutex<VecDeque<Job<'_>>>) -> Vec<Outcome> {
 
 /// The test programs of the wanted groups that take minutes, longest first, and guests of an emulator: apart from all
 /// that the others look at.
-fn long<'a>((built, surroundings): &'a (Built, Surroundings), options: &'a Options) -> VecDeque<Job<'a>> {
+fn long<'a>(
+    (built, surroundings): &'a (BuildOutput, TestEnvironment),
+    options: &'a Options,
+) -> VecDeque<Job<'a>> {
     let product = built.product.as_deref();
     let run = |program: &'a program::Program, release| -> Job<'a> {
         Box::new(move || program.run(product, surroundings, release, options.filter.as_deref()))
@@ -255,7 +258,7 @@ fn long<'a>((built, surroundings): &'a (Built, Surroundings), options: &'a Optio
 }
 
 /// Runs all other test programs of the wanted groups, and what needs the product.
-fn others(built: &Built, surroundings: &Surroundings, options: &Options) -> Vec<Outcome> {
+fn others(built: &BuildOutput, surroundings: &TestEnvironment, options: &Options) -> Vec<Outcome> {
     let product = built.product.as_deref();
     let wanted = built.tests.iter();
     let wanted = wanted.filter(|program| !program.is_long() && options.wants(program.group.name));
@@ -280,12 +283,12 @@ fn drift(options: &Options) -> Outcome {
     if options.no_setup && !sh::in_ci() && !toolchain::is_complete() {
         return Outcome::skipped(
             name,
-            Skip::Missing("no BPF linker or no rust-src here (cargo xtask ebpf)".to_owned()),
+            SkipReason::Missing("no BPF linker or no rust-src here (cargo xtask ebpf)".to_owned()),
         );
     }
     match ebpf::no_check_because() {
         None => check(name, || ebpf::run(&ebpf::Options { check: true })),
-        Some(reason) => Outcome::skipped(name, Skip::Missing(reason)),
+        Some(reason) => Outcome::skipped(name, SkipReason::Missing(reason)),
     }
 }
 
@@ -293,7 +296,7 @@ fn drift(options: &Options) -> Outcome {
 fn other_machine() -> Outcome {
     match aarch64::not_here_because() {
         None => check("aarch64", || aarch64::run(&aarch64::Options::default())),
-        Some(reason) => Outcome::skipped("aarch64", Skip::Missing(reason)),
+        Some(reason) => Outcome::skipped("aarch64", SkipReason::Missing(reason)),
     }
 }
 
@@ -301,7 +304,7 @@ fn other_machine() -> Outcome {
 fn other_kernels(product: Option<&Path>) -> Outcome {
     let name = "other kernels";
     if let Some(reason) = kernels::not_here_because() {
-        return Outcome::skipped(name, Skip::Missing(reason));
+        return Outcome::skipped(name, SkipReason::Missing(reason));
     }
     let mut table = Vec::new();
     let outcome = check(name, || {

@@ -18,7 +18,7 @@ pub(super) struct Outcome {
     pub(super) seconds: f64,
     /// Of a test program; a check that is none counts as one test.
     pub(super) counts: Option<Counts>,
-    pub(super) skipped: Vec<Skip>,
+    pub(super) skipped: Vec<SkipReason>,
     /// Lines of a table that the program printed.
     pub(super) table: Vec<String>,
     /// Names of tests that failed, each followed by where it panicked and what it said.
@@ -27,7 +27,7 @@ pub(super) struct Outcome {
 
 /// Why something was not tested.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Skip {
+pub(super) enum SkipReason {
     /// It needs a GPU.
     NoGpu(String),
     /// This machine lacks something that can be installed, or that CI's machines have.
@@ -42,7 +42,7 @@ pub(super) struct Counts {
     pub(super) skipped: usize,
 }
 
-impl Skip {
+impl SkipReason {
     /// The reason that a test printed on a line of its own: `skipped: REASON`, or `skipped, no GPU: REASON`.
     pub(super) fn in_line(line: &str) -> Option<Self> {
         let missing = line.strip_prefix("skipped: ").map(|reason| Self::Missing(reason.to_owned()));
@@ -67,13 +67,13 @@ impl Outcome {
     }
 
     /// A check that cannot be made here: a failure where nothing may be skipped.
-    pub(super) fn skipped(name: &str, skip: Skip) -> Self {
+    pub(super) fn skipped(name: &str, skip: SkipReason) -> Self {
         Self { name: name.to_owned(), ok: true, skipped: vec![skip], ..Self::default() }.judged()
     }
 
     /// Fails when something was skipped that may not be.
     pub(super) fn judged(mut self) -> Self {
-        if self.ok && !self.skipped.iter().all(Skip::excused) {
+        if self.ok && !self.skipped.iter().all(SkipReason::excused) {
             self.ok = false;
             self.detail = format!("{}; CI=true allows no skipped test", self.detail);
             self.detail = self.detail.trim_start_matches("; ").to_owned();
@@ -170,7 +170,7 @@ fn tests_with_skips(text: &str) -> usize {
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" stdout ----")) {
             test = name;
-        } else if Skip::in_line(line).is_some() {
+        } else if SkipReason::in_line(line).is_some() {
             tests.insert(test);
         }
     }
@@ -245,9 +245,10 @@ mod tests {
 
     #[test]
     fn reasons_for_skips_are_typed() {
-        let check = |line: &str, expect: Option<Skip>| assert_eq!(Skip::in_line(line), expect, "{line}");
-        check("skipped: no disk", Some(Skip::Missing("no disk".to_owned())));
-        check("skipped, no GPU: of clocks", Some(Skip::NoGpu("of clocks".to_owned())));
+        let check =
+            |line: &str, expect: Option<SkipReason>| assert_eq!(SkipReason::in_line(line), expect, "{line}");
+        check("skipped: no disk", Some(SkipReason::Missing("no disk".to_owned())));
+        check("skipped, no GPU: of clocks", Some(SkipReason::NoGpu("of clocks".to_owned())));
         check("it was skipped: never", None);
     }
 }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::ended::Ended;
-use super::outcome::{Counts, Outcome, Skip, check, failures};
-use super::surroundings::Surroundings;
+use super::ended::ProgramEnd;
+use super::outcome::{Counts, Outcome, SkipReason, check, failures};
+use super::surroundings::TestEnvironment;
 use super::{GROUPS, Group, LONG, UNIT};
 use crate::{module, sh, workloads};
 
@@ -34,7 +34,7 @@ fn group_of(target: &str) -> &'static Group {
 
 /// What one run of cargo built.
 #[derive(Default)]
-pub(super) struct Built {
+pub(super) struct BuildOutput {
     pub(super) tests: Vec<Program>,
     /// The program that users run.
     pub(super) product: Option<PathBuf>,
@@ -56,8 +56,8 @@ pub(super) fn linter() -> Result<[sh::Variable; 2]> {
 }
 
 /// Compiles every test program of the workspace at once: any other selection would build dependencies twice.
-pub(super) fn compile(lint: bool) -> (Built, Outcome) {
-    let mut built = Built::default();
+pub(super) fn compile(lint: bool) -> (BuildOutput, Outcome) {
+    let mut built = BuildOutput::default();
     let outcome = check(if lint { "clippy, compile" } else { "compile" }, || {
         let mut cargo = sh::command("cargo");
         if lint {
@@ -130,7 +130,7 @@ impl Program {
     fn variables(
         &self,
         product: Option<&Path>,
-        surroundings: &Surroundings,
+        surroundings: &TestEnvironment,
         torch: Option<&workloads::Torch>,
     ) -> Vec<sh::Variable> {
         let mut variables = sh::kept(&["CI", "PATH", "HOME", "CARGO_TARGET_DIR"]);
@@ -166,7 +166,7 @@ impl Program {
     pub(super) fn run(
         &self,
         product: Option<&Path>,
-        surroundings: &Surroundings,
+        surroundings: &TestEnvironment,
         torch: Option<&workloads::Torch>,
         filter: Option<&str>,
     ) -> Outcome {
@@ -188,7 +188,7 @@ impl Program {
             command.arg("--test-threads=1");
         }
         let mut outcome = Outcome { name, ..Outcome::default() };
-        match Ended::of(command, &outcome.name, LONGEST) {
+        match ProgramEnd::of(command, &outcome.name, LONGEST) {
             Ok(ended) => {
                 outcome.ok = ended.status.success() && !ended.killed;
                 outcome.counts = Counts::of(&ended.text);
@@ -198,7 +198,7 @@ impl Program {
                     None => format!("ended with {}", ended.status),
                 };
                 let lines = || ended.text.lines();
-                outcome.skipped = lines().filter_map(Skip::in_line).collect();
+                outcome.skipped = lines().filter_map(SkipReason::in_line).collect();
                 outcome.table = lines().filter(|line| line.starts_with("| ")).map(str::to_owned).collect();
                 outcome = outcome.judged();
                 if !outcome.ok {

@@ -9,7 +9,7 @@ use crate::{interpreters, kernels, sh, validators, vendors, workloads};
 
 /// What test programs know of the world around them.
 #[derive(Default)]
-pub(super) struct Surroundings {
+pub(super) struct TestEnvironment {
     /// For the tests of Python frames.
     pub(super) interpreters: Vec<sh::Variable>,
     /// For the tests of live stacks.
@@ -26,7 +26,7 @@ pub(super) struct Surroundings {
     pub(super) jax: Vec<sh::Variable>,
 }
 
-impl Surroundings {
+impl TestEnvironment {
     /// Fetches what the wanted groups need.
     pub(super) fn fetch(options: &Options) -> (Self, Vec<Outcome>) {
         let mut all = Self::default();

@@ -19,7 +19,7 @@ const OPENS: &str = "reasons! {";
 
 /// One reason.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Declared {
+pub(super) struct Declaration {
     pub(super) key: String,
     pub(super) sentence: String,
     pub(super) class: String,
@@ -54,7 +54,7 @@ pub(super) fn blocks(code: &str) -> Vec<Range<usize>> {
 ///
 /// # Errors
 /// A line, and what is wrong there.
-pub(super) fn read(text: &str, code: &str, block: Range<usize>) -> Result<Vec<Declared>, (usize, String)> {
+pub(super) fn read(text: &str, code: &str, block: Range<usize>) -> Result<Vec<Declaration>, (usize, String)> {
     let line_of = |at: usize| text[..at].matches('\n').count() + 1;
     let strings = syntax::strings(text).into_iter();
     let mut strings = strings.filter(|part| block.contains(&part.start));
@@ -63,9 +63,12 @@ pub(super) fn read(text: &str, code: &str, block: Range<usize>) -> Result<Vec<De
     let ["class", class, ",", "page"] = head.iter().map(String::as_str).collect::<Vec<_>>()[..] else {
         return Err((line_of(page.start), "does not begin with `class CLASS, page \"PAGE\";`".to_owned()));
     };
-    let header =
-        Declared { class: class.to_owned(), page: unescaped(&text[page.clone()]), ..Declared::default() };
-    let mut found: Vec<Declared> = Vec::new();
+    let header = Declaration {
+        class: class.to_owned(),
+        page: unescaped(&text[page.clone()]),
+        ..Declaration::default()
+    };
+    let mut found: Vec<Declaration> = Vec::new();
     let mut at = page.end;
     for string in strings {
         let between = &code[at..string.start];
@@ -78,7 +81,7 @@ pub(super) fn read(text: &str, code: &str, block: Range<usize>) -> Result<Vec<De
         }
         match (next, options.last().map(String::as_str), found.last_mut()) {
             (Some(_), ..) => {
-                found.push(Declared { key: value, line: line_of(string.start), ..header.clone() });
+                found.push(Declaration { key: value, line: line_of(string.start), ..header.clone() });
             }
             (None, Some("helps"), Some(last)) => last.helps = Some(value),
             (None, Some("page"), Some(last)) => last.page = value,
@@ -98,7 +101,7 @@ pub(super) fn read(text: &str, code: &str, block: Range<usize>) -> Result<Vec<De
 }
 
 /// `, class CLASS` before another option or the end.
-fn take_class(options: &[String], into: &mut Declared) {
+fn take_class(options: &[String], into: &mut Declaration) {
     if let Some(at) = options.iter().position(|word| word == "class")
         && let Some(class) = options.get(at + 1)
     {

@@ -3,7 +3,7 @@
 //! Owns: the rules, and the tables of the page. Because: a user looks the key up that a report shows; it must lead to
 //! one sentence, in a page that cannot fall behind. Does not: read declarations; see [`super::declarations`].
 
-use super::declarations::{self, Declared};
+use super::declarations::{self, Declaration};
 use super::syntax;
 use super::tree::{Crate, File};
 use anyhow::{Context, Result};
@@ -20,9 +20,9 @@ const MECHANISM: &str = "common/src/reason.rs";
 const NAMES: &[&str] = &["uprobes/events/src/role.rs", "uprobes/src/row.rs"];
 
 /// A declaration, and the file that it stands in.
-struct Found {
+struct LocatedDeclaration {
     file: String,
-    declared: Declared,
+    declared: Declaration,
 }
 
 /// Checks all declarations, and that the tables are those of the page; with `write`, they become so.
@@ -50,14 +50,16 @@ pub(super) fn check(root: &Path, crates: &[Crate], write: bool, broken: &mut Vec
     Ok(())
 }
 
-fn collect(files: &[&File], broken: &mut Vec<String>) -> Vec<Found> {
+fn collect(files: &[&File], broken: &mut Vec<String>) -> Vec<LocatedDeclaration> {
     let mut all = Vec::new();
     for file in files {
         for block in declarations::blocks(file.product()) {
             match declarations::read(&file.text, &file.code, block) {
                 Ok(found) => {
                     let found = found.into_iter();
-                    all.extend(found.map(|declared| Found { file: file.name.clone(), declared }));
+                    all.extend(
+                        found.map(|declared| LocatedDeclaration { file: file.name.clone(), declared }),
+                    );
                 }
                 Err((line, what)) => broken.push(format!("{}:{line}: reasons!: {what}", file.name)),
             }
@@ -66,8 +68,8 @@ fn collect(files: &[&File], broken: &mut Vec<String>) -> Vec<Found> {
     all
 }
 
-fn unique(found: &[Found], broken: &mut Vec<String>) {
-    let mut first: BTreeMap<&str, &Found> = BTreeMap::new();
+fn unique(found: &[LocatedDeclaration], broken: &mut Vec<String>) {
+    let mut first: BTreeMap<&str, &LocatedDeclaration> = BTreeMap::new();
     for one in found {
         if let Some(other) = first.insert(&one.declared.key, one) {
             broken.push(format!(
@@ -78,10 +80,10 @@ fn unique(found: &[Found], broken: &mut Vec<String>) {
     }
 }
 
-fn wording(found: &[Found], pages: &BTreeSet<String>, broken: &mut Vec<String>) {
-    for Found { file, declared } in found {
+fn wording(found: &[LocatedDeclaration], pages: &BTreeSet<String>, broken: &mut Vec<String>) {
+    for LocatedDeclaration { file, declared } in found {
         let mut rule = |what: String| broken.push(format!("{file}:{}: {what}", declared.line));
-        let Declared { key, sentence, page, .. } = declared;
+        let Declaration { key, sentence, page, .. } = declared;
         if !is_key(key) {
             rule(format!("the key {key:?} is not kebab-case"));
         }
@@ -143,7 +145,7 @@ fn outside(file: &File, needed: &mut BTreeSet<String>, broken: &mut Vec<String>)
 }
 
 /// The page with its tables made anew. Each stands between `<!-- reasons: CLASS -->` and `<!-- end -->`.
-fn with_tables(page: &str, found: &[Found]) -> std::result::Result<String, String> {
+fn with_tables(page: &str, found: &[LocatedDeclaration]) -> std::result::Result<String, String> {
     let mut classes: BTreeSet<&str> = found.iter().map(|one| one.declared.class.as_str()).collect();
     let mut fresh = String::new();
     let mut rest = page;
@@ -165,9 +167,9 @@ fn with_tables(page: &str, found: &[Found]) -> std::result::Result<String, Strin
     }
 }
 
-fn table(class: &str, found: &[Found]) -> String {
+fn table(class: &str, found: &[LocatedDeclaration]) -> String {
     let rows = found.iter().map(|one| &one.declared).filter(|one| one.class == class);
-    let mut rows: Vec<&Declared> = rows.collect();
+    let mut rows: Vec<&Declaration> = rows.collect();
     rows.sort_by(|a, b| a.key.cmp(&b.key));
     let mut table =
         "| reason | what it means | what helps, or when to expect it | more |\n|---|---|---|---|\n"

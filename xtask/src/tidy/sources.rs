@@ -13,7 +13,7 @@ const LINES_MAX: usize = 700;
 const SAFETY_LINES: usize = 8;
 
 /// Words that only the named places may use.
-struct OnlyIn {
+struct RestrictedWords {
     words: &'static [&'static str],
     /// Where the rule holds: path prefixes.
     within: &'static [&'static str],
@@ -22,26 +22,26 @@ struct OnlyIn {
     because: &'static str,
 }
 
-const ONLY_IN: &[OnlyIn] = &[
-    OnlyIn {
+const ONLY_IN: &[RestrictedWords] = &[
+    RestrictedWords {
         words: &["libbpf_rs"],
         within: &["common/", "walk/", "symbolizer/", "uprobes/", "profile/", "tui/", "userspace/"],
         except: &["userspace/capture/src/", "userspace/cli/tests/"],
         because: "only capture/ knows the loader",
     },
-    OnlyIn {
+    RestrictedWords {
         words: &["RingBuffer"],
         within: &["userspace/"],
         except: &["userspace/capture/src/rings"],
         because: "only capture/rings reads memory shared with the kernel",
     },
-    OnlyIn {
+    RestrictedWords {
         words: &["bpf_ringbuf", ".submit(", "RingBuf"],
         within: &["ebpf/src/"],
         except: &["ebpf/src/emit", "ebpf/src/maps"],
         because: "only emit writes records",
     },
-    OnlyIn {
+    RestrictedWords {
         words: &[
             "std::fs",
             "Instant::now",
@@ -70,7 +70,7 @@ const ONLY_IN: &[OnlyIn] = &[
         except: &[],
         because: "pure stages open no file, read no clock and start no thread",
     },
-    OnlyIn {
+    RestrictedWords {
         words: &["/proc/"],
         within: &[
             "profile/src/",
@@ -83,7 +83,7 @@ const ONLY_IN: &[OnlyIn] = &[
         except: &[],
         because: "the model and the pure stages do not know the operating system",
     },
-    OnlyIn {
+    RestrictedWords {
         words: &["ratatui", "crossterm"],
         within: &["common/", "walk/", "symbolizer/", "uprobes/", "profile/", "userspace/"],
         except: &[],

@@ -1,6 +1,6 @@
 //! Places: the lines, operators and kernels with the largest parts of a metric.
 //!
-//! Owns: [`By`] and [`Facts::places`]. Because: a finding is of use only where it can be acted on: at a line of the
+//! Owns: [`PlaceKey`] and [`Facts::places`]. Because: a finding is of use only where it can be acted on: at a line of the
 //! program. Does not: decide which contexts count.
 
 use std::cmp::Reverse;
@@ -21,7 +21,7 @@ const PLACES_MAX: usize = 5;
 
 /// What contexts are joined by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum PlaceKey {
     /// The innermost line of the program; an operator or a function where there is none.
     Line,
     /// The frame of the context itself.
@@ -53,7 +53,7 @@ impl Facts<'_> {
     pub(crate) fn parts(
         &self,
         metric: Metric,
-        by: By,
+        by: PlaceKey,
         mut is_in: impl FnMut(NodeId) -> bool,
     ) -> FxHashMap<FrameId, Part> {
         let mut parts: FxHashMap<FrameId, Part> = FxHashMap::default();
@@ -70,7 +70,7 @@ impl Facts<'_> {
     pub(crate) fn places(
         &self,
         metric: Metric,
-        by: By,
+        by: PlaceKey,
         is_in: impl FnMut(NodeId) -> bool,
         whole: u64,
     ) -> Vec<Location> {
@@ -99,12 +99,12 @@ impl Facts<'_> {
         }
     }
 
-    fn place_of(&self, node: NodeId, by: By) -> NodeId {
+    fn place_of(&self, node: NodeId, by: PlaceKey) -> NodeId {
         let or = |found: NodeId, other: NodeId| if found == NodeId::ROOT { other } else { found };
         match by {
-            By::Leaf => node,
-            By::Line => or(self.line(node), or(self.operator(node), node)),
-            By::Operator => or(self.operator(node), or(self.line(node), node)),
+            PlaceKey::Leaf => node,
+            PlaceKey::Line => or(self.line(node), or(self.operator(node), node)),
+            PlaceKey::Operator => or(self.operator(node), or(self.line(node), node)),
         }
     }
 }

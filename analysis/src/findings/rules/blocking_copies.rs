@@ -2,7 +2,7 @@
 
 use deepctx_profile::metric::Metric;
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values};
+use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values};
 use crate::findings::facts::Class;
 use crate::findings::rule::Parameter;
 use crate::findings::share::Sum;
@@ -32,7 +32,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         of: Some("time of kernels and copies"),
         places: None,
         is_in: &|node| facts.classes(node).has(Class::BlockingCopy),
-        by: By::Line,
+        by: PlaceKey::Line,
         title: &|share| format!("{share} of the device's time is copies that block the program"),
         figure: "time of blocking copies",
         advice: "Pin the memory (pin_memory=True) and copy with non_blocking=True, so that copies overlap \

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use deepctx_profile::metric::Metric;
 use rustc_hash::FxHashSet;
 
-use super::{By, Draft, Facts, Outcome, Rule, Values, counted, written};
+use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, counted, written};
 use crate::amount::percent;
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::rule::Parameter;
@@ -39,7 +39,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     }
     let (least, least_calls) = (values.get("min_percent"), values.get("min_calls"));
     let mut lines: Vec<_> = facts
-        .parts(Metric::SyncTime, By::Line, |_| true)
+        .parts(Metric::SyncTime, PlaceKey::Line, |_| true)
         .into_iter()
         .filter(|(_, part)| percent(part.sum.value, whole) >= least && part.sum.count as f64 >= least_calls)
         .collect();

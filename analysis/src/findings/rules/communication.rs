@@ -3,7 +3,7 @@
 use deepctx_profile::metric::Metric;
 use deepctx_profile::phase::Phase;
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_device_time};
+use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_device_time};
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -28,7 +28,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         of: None,
         places: None,
         is_in: &is_in,
-        by: By::Leaf,
+        by: PlaceKey::Leaf,
         title: &|share| format!("{share} of the time of kernels is communication"),
         figure: "time of kernels that communicate",
         advice: "Overlap it with the backward pass (larger buckets, FSDP prefetching) or send less (bf16 \

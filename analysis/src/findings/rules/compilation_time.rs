@@ -2,7 +2,7 @@
 
 use deepctx_profile::phase::Phase;
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
+use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -25,7 +25,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         of: None,
         places: None,
         is_in: &is_in,
-        by: By::Line,
+        by: PlaceKey::Line,
         title: &|share| format!("{share} of {metric} is compiling code"),
         figure: "time in compilers",
         advice: "Keep compiled code between runs (TORCHINDUCTOR_FX_GRAPH_CACHE, \

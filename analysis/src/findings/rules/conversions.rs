@@ -2,7 +2,7 @@
 
 use deepctx_profile::metric::Metric;
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
+use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
 use crate::findings::facts::Class;
 use crate::findings::rule::Parameter;
 
@@ -38,7 +38,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         of: None,
         places: None,
         is_in: &is_in,
-        by: By::Line,
+        by: PlaceKey::Line,
         title: &|share| format!("{share} of {metric} converts or copies tensors to another layout or type"),
         figure: "time in conversions",
         advice: "Keep one layout and one type: memory_format=torch.channels_last for model and input, no \

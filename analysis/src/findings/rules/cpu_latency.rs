@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use deepctx_profile::frame::FrameKind;
 use deepctx_profile::metric::Metric;
 
-use super::{By, Draft, Facts, Outcome, Rule, Values, no_device_time, no_host_time, written};
+use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_device_time, no_host_time, written};
 use crate::findings::facts::{Class, SAMPLES_MIN};
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::rule::Parameter;
@@ -36,8 +36,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if Facts::is_sampled(host) && whole.count < SAMPLES_MIN {
         return Outcome::missing("too few samples were taken", "--duration, or a higher --freq");
     }
-    let device = facts.parts(Metric::GpuTime, By::Line, |_| true);
-    let program = facts.parts(host, By::Line, |_| true);
+    let device = facts.parts(Metric::GpuTime, PlaceKey::Line, |_| true);
+    let program = facts.parts(host, PlaceKey::Line, |_| true);
     let (ratio, least) = (values.get("min_ratio"), values.get("min_percent"));
     let mut slow: Vec<_> = program
         .into_iter()

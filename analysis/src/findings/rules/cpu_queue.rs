@@ -2,7 +2,7 @@
 
 use deepctx_profile::metric::Metric;
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, share_of_runnable};
+use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, share_of_runnable};
 use crate::findings::facts::Class;
 use crate::findings::rule::Parameter;
 
@@ -30,7 +30,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         of: Some("time in which threads run or could run"),
         places: None,
         is_in: &|node| facts.classes(node).has(Class::CpuQueue),
-        by: By::Line,
+        by: PlaceKey::Line,
         title: &|share| format!("Threads that could run wait {share} of their time for a CPU"),
         figure: "time waiting for a CPU",
         advice: "Start fewer threads and loader workers than CPUs (num_workers, OMP_NUM_THREADS, \

@@ -1,7 +1,7 @@
 //! Python's cyclic garbage collector.
 
 use super::path_check::PathCheck;
-use super::{By, Facts, Outcome, Rule, Values};
+use super::{Facts, Outcome, PlaceKey, Rule, Values};
 use crate::findings::rule::Parameter;
 
 /// What it matches.
@@ -21,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     PathCheck {
         path: PATH,
-        by: By::Line,
+        by: PlaceKey::Line,
         is: "is Python's garbage collector",
         figure: "time in the collector",
         advice: "Call gc.freeze() after start-up, raise gc.set_threshold(), or collect between steps only.",

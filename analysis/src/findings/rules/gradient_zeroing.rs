@@ -1,7 +1,7 @@
 //! Gradients that are filled with zeroes.
 
 use super::path_check::PathCheck;
-use super::{By, Facts, Outcome, Rule, Values};
+use super::{Facts, Outcome, PlaceKey, Rule, Values};
 use crate::findings::rule::Parameter;
 
 /// What it matches.
@@ -21,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     PathCheck {
         path: PATH,
-        by: By::Line,
+        by: PlaceKey::Line,
         is: "fills gradients with zeroes",
         figure: "time in zeroing gradients",
         advice: "Call optimizer.zero_grad(set_to_none=True), the default since PyTorch 2.0.",

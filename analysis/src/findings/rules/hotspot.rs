@@ -6,7 +6,7 @@ use deepctx_profile::frame::FrameKind;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 
-use super::{By, Draft, Facts, Outcome, Rule, Values, no_host_time, too_few, written};
+use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time, too_few, written};
 use crate::findings::facts::{Class, Part};
 use crate::findings::finding::{Figure, Finding, Gain};
 use crate::findings::rule::Parameter;
@@ -60,7 +60,7 @@ fn hottest(facts: &Facts<'_>, values: &Values<'_>, metric: Metric, limit: &str) 
         counts && !facts.classes(node).has(Class::Spin)
     };
     let whole = facts.share(metric, Class::Spin).whole;
-    let mut parts: Vec<(FrameId, Part)> = facts.parts(metric, By::Leaf, is_in).into_iter().collect();
+    let mut parts: Vec<(FrameId, Part)> = facts.parts(metric, PlaceKey::Leaf, is_in).into_iter().collect();
     parts.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
     let hot = |(frame, part): (FrameId, Part)| {
         let share =
@@ -70,7 +70,7 @@ fn hottest(facts: &Facts<'_>, values: &Values<'_>, metric: Metric, limit: &str) 
             let is_it = |node| is_in(node) && facts.profile().tree.node(node).frame == frame;
             let itself = facts.place(frame, &part, whole.value);
             // A Python function is its own line.
-            let lines = facts.places(metric, By::Line, is_it, whole.value).into_iter();
+            let lines = facts.places(metric, PlaceKey::Line, is_it, whole.value).into_iter();
             let lines = lines.filter(|line| line.name != itself.name);
             let places = std::iter::once(itself.clone()).chain(lines).collect();
             Draft {

@@ -21,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 /// How busy devices were.
-struct Busy {
+struct BusyTime {
     devices: usize,
     percent: f64,
     /// What the share is.
@@ -38,7 +38,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 }
 
 /// From single activities.
-fn measured(facts: &Facts<'_>) -> Result<Busy, Outcome> {
+fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
     let activities = &facts.profile().gpu.activities;
     if activities.left_out() > 0 || activities.iter().len() == 0 {
         return Err(Outcome::missing("not every activity of the devices was kept", "a shorter --duration"));
@@ -48,7 +48,7 @@ fn measured(facts: &Facts<'_>) -> Result<Busy, Outcome> {
     }
     let busy = busy_by_device(facts);
     let whole = facts.elapsed().0.saturating_mul(busy.len() as u64);
-    Ok(Busy {
+    Ok(BusyTime {
         devices: busy.len(),
         percent: percent(busy.values().sum(), whole),
         figure: "time in which a kernel or a copy ran",
@@ -58,7 +58,7 @@ fn measured(facts: &Facts<'_>) -> Result<Busy, Outcome> {
 
 /// Of programs that launched something: how busy the GPUs of the machine were that were not idle all the time. For whom
 /// they worked, the driver does not say.
-fn as_drivers_say(facts: &Facts<'_>) -> Result<Busy, Outcome> {
+fn as_drivers_say(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
     let tree = &facts.profile().tree;
     let intervals = tree.cells(Metric::CpuBusyTime).map(|(_, cell)| cell.count).max().unwrap_or(0);
     if !facts.has(Metric::Kernels) || intervals == 0 {
@@ -74,11 +74,11 @@ fn as_drivers_say(facts: &Facts<'_>) -> Result<Busy, Outcome> {
         return Err(no_device_time());
     }
     let figure = "time in which a kernel of any program ran, as the driver says";
-    Ok(Busy { devices, percent: percent(busy.min(whole), whole), figure, datapoints: readings })
+    Ok(BusyTime { devices, percent: percent(busy.min(whole), whole), figure, datapoints: readings })
 }
 
-fn judge(busy: Busy, values: &Values<'_>) -> Outcome {
-    let Busy { devices, percent, figure, datapoints } = busy;
+fn judge(busy: BusyTime, values: &Values<'_>) -> Outcome {
+    let BusyTime { devices, percent, figure, datapoints } = busy;
     if percent >= values.get("min_busy_percent") {
         return Outcome::Healthy { datapoints };
     }

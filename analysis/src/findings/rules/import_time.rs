@@ -2,7 +2,7 @@
 
 use deepctx_profile::phase::Phase;
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
+use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
 use crate::findings::facts::Class;
 use crate::findings::rule::Parameter;
 
@@ -27,7 +27,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         of: None,
         places: None,
         is_in: &is_in,
-        by: By::Line,
+        by: PlaceKey::Line,
         title: &|share| format!("{share} of {metric} is importing Python modules"),
         figure: "time in imports",
         advice: "Import what is rarely used where it is used; python -X importtime lists the modules.",

@@ -1,7 +1,7 @@
 //! Logging within the program's own time.
 
 use super::path_check::PathCheck;
-use super::{By, Facts, Outcome, Rule, Values};
+use super::{Facts, Outcome, PlaceKey, Rule, Values};
 use crate::findings::rule::Parameter;
 
 /// What it matches.
@@ -20,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     PathCheck {
         path: PATH,
-        by: By::Line,
+        by: PlaceKey::Line,
         is: "is logging",
         figure: "time in logging",
         advice: "Log every n-th step, or hand values to a thread that writes them.",

@@ -51,7 +51,7 @@ use std::collections::BTreeMap;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
 
-use super::facts::{By, Class, Facts, SAMPLES_MIN};
+use super::facts::{Class, Facts, PlaceKey, SAMPLES_MIN};
 use super::finding::{Figure, Finding, Gain, Location, Severity};
 use super::rule::{Outcome, Rule, Values};
 use super::share::Share;
@@ -146,7 +146,7 @@ pub(super) struct ShareCheck<'c> {
     pub(super) places: Option<Metric>,
     /// Which contexts, for the places.
     pub(super) is_in: &'c dyn Fn(NodeId) -> bool,
-    pub(super) by: By,
+    pub(super) by: PlaceKey,
     /// The conclusion; it gets the share, written.
     pub(super) title: &'c dyn Fn(&str) -> String,
     /// What the share is called in the evidence.

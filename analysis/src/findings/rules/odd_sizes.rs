@@ -6,7 +6,7 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
 
-use super::{By, Draft, Facts, Outcome, Rule, Values, written};
+use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, written};
 use crate::amount::percent;
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::rule::Parameter;
@@ -45,7 +45,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if percent_odd < values.get("min_percent") || share.part.value == 0 {
         return Outcome::Healthy { datapoints: share.whole.count };
     }
-    let mut shapes: Vec<_> = facts.parts(metric, By::Leaf, is_odd).into_iter().collect();
+    let mut shapes: Vec<_> = facts.parts(metric, PlaceKey::Leaf, is_odd).into_iter().collect();
     shapes.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
     let shapes = shapes.iter().take(3).map(|(frame, part)| facts.place(*frame, part, share.whole.value));
     let draft = Draft {
@@ -59,7 +59,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         gain: Gain::Unknown {
             because: "how much slower such sizes are depends on the library's kernels".into(),
         },
-        places: shapes.chain(facts.places(metric, By::Line, is_odd, share.whole.value)).collect(),
+        places: shapes.chain(facts.places(metric, PlaceKey::Line, is_odd, share.whole.value)).collect(),
         evidence: vec![
             Figure::modelled("operations with such sizes", share.part.value as f64, "count"),
             Figure::measured(

@@ -1,7 +1,7 @@
 //! The kernel handling page faults.
 
 use super::path_check::PathCheck;
-use super::{By, Facts, Outcome, Rule, Values};
+use super::{Facts, Outcome, PlaceKey, Rule, Values};
 use crate::findings::rule::Parameter;
 
 /// What it matches.
@@ -20,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     PathCheck {
         path: PATH,
-        by: By::Line,
+        by: PlaceKey::Line,
         is: "is page faults",
         figure: "time in page faults",
         advice: "Keep memory between steps: reuse buffers, preload jemalloc or tcmalloc, or raise \

@@ -3,7 +3,7 @@
 //! Owns: [`PathCheck`]. Because: a rule whose matching is a query reads like its definition, and users see in it how to
 //! write their own. Does not: know what a single rule looks for.
 
-use super::{By, Facts, Outcome, ShareCheck, Values, no_host_time};
+use super::{Facts, Outcome, PlaceKey, ShareCheck, Values, no_host_time};
 use crate::query::Query;
 
 /// A rule that fires when stacks that match a query have at least `min_percent` of all time.
@@ -11,7 +11,7 @@ pub(super) struct PathCheck {
     /// The query.
     pub(super) path: &'static str,
     /// What the places are found by.
-    pub(super) by: By,
+    pub(super) by: PlaceKey,
     /// The conclusion behind `10% of cpu-time`.
     pub(super) is: &'static str,
     /// What the share is called in the evidence.

@@ -1,7 +1,7 @@
 //! What the profiler's own probes cost the program.
 
 use super::path_check::PathCheck;
-use super::{By, Facts, Outcome, Rule, Values};
+use super::{Facts, Outcome, PlaceKey, Rule, Values};
 use crate::findings::rule::Parameter;
 
 /// What it matches.
@@ -21,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     PathCheck {
         path: PATH,
-        by: By::Operator,
+        by: PlaceKey::Operator,
         is: "is probes of a profiler, which also slow down what surrounds them",
         figure: "time in probes",
         advice: "Record fewer features (--probe), limit stacks (--launch-stacks 100/s) or set \

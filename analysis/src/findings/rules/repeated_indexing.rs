@@ -8,7 +8,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
-use super::{By, Draft, Facts, Outcome, Rule, Values, no_host_time};
+use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time};
 use crate::findings::facts::Class;
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::rule::Parameter;
@@ -69,7 +69,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             at_most_percent: share.percent(),
             because: "one operator over all elements does the same work".into(),
         },
-        places: facts.places(host, By::Line, is_in, share.whole.value),
+        places: facts.places(host, PlaceKey::Line, is_in, share.whole.value),
         evidence: vec![
             Figure::measured("calls a step", per_step, "count"),
             Figure::measured("steps", steps as f64, "count"),

@@ -2,7 +2,7 @@
 
 use deepctx_profile::metric::Metric;
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_device_time};
+use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_device_time};
 use crate::findings::facts::Class;
 use crate::findings::rule::Parameter;
 
@@ -28,7 +28,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         of: None,
         places: None,
         is_in: &|node| facts.classes(node).has(Class::SinglePrecision),
-        by: By::Leaf,
+        by: PlaceKey::Leaf,
         title: &|share| {
             format!("{share} of the time of kernels is fp32 products that leave tensor cores unused")
         },

@@ -1,7 +1,7 @@
 //! Optimizers that update one tensor after the other.
 
 use super::path_check::PathCheck;
-use super::{By, Facts, Outcome, Rule, Values};
+use super::{Facts, Outcome, PlaceKey, Rule, Values};
 use crate::findings::rule::Parameter;
 
 /// What it matches.
@@ -20,7 +20,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     PathCheck {
         path: PATH,
-        by: By::Line,
+        by: PlaceKey::Line,
         is: "is an optimizer that updates one tensor after the other",
         figure: "time in single-tensor updates",
         advice: "Pass fused=True (CUDA, and CPU since PyTorch 2.4) or foreach=True to the optimizer.",

@@ -3,7 +3,7 @@
 use deepctx_profile::metric::Metric;
 
 use super::loading::{LoadingTime, is_with_workers};
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
+use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -30,7 +30,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         of: Some("time of the threads that train"),
         places: facts.has(Metric::OffCpuTime).then_some(Metric::OffCpuTime),
         is_in: &|node| is_with_workers(facts, node) && loading.is_of_threads(facts, node),
-        by: By::Line,
+        by: PlaceKey::Line,
         title: &|share| format!("Training waits {share} of its time for batches of the data loader"),
         figure: "time of loading in the threads that train",
         advice: "Use more workers (num_workers), prefetch more (prefetch_factor, persistent_workers=True), \

@@ -8,7 +8,7 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use rustc_hash::FxHashMap;
 
-use super::{By, Draft, Facts, Outcome, Rule, Values, counted, no_device_time, written};
+use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, counted, no_device_time, written};
 use crate::amount::percent;
 use crate::findings::facts::Part;
 use crate::findings::finding::{Figure, Gain};
@@ -35,7 +35,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         return no_device_time();
     }
     let is_kernel = |node| facts.frame(node).kind() == FrameKind::GpuKernel;
-    let parts = facts.parts(Metric::GpuTime, By::Leaf, is_kernel);
+    let parts = facts.parts(Metric::GpuTime, PlaceKey::Leaf, is_kernel);
     let whole = facts.profile().tree.total(Metric::GpuTime);
     let (max_ns, least) = (values.get("max_us") * 1e3, values.get("min_launches"));
     let is_small = |part: &Part| {

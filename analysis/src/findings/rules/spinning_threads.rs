@@ -1,6 +1,6 @@
 //! Threads that wait for others without giving up their CPU.
 
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
+use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
 use crate::findings::facts::Class;
 use crate::findings::rule::Parameter;
 
@@ -24,7 +24,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         of: None,
         places: None,
         is_in: &|node| facts.classes(node).has(Class::Spin),
-        by: By::Line,
+        by: PlaceKey::Line,
         title: &|share| format!("{share} of {metric} is threads spinning at barriers, not computing"),
         figure: "time in functions that spin",
         advice: "Use fewer threads (OMP_NUM_THREADS, torch.set_num_threads) or let them sleep \

@@ -1,7 +1,7 @@
 //! Batches that are made by the thread that trains.
 
 use super::loading::{LoadingTime, is_by_itself};
-use super::{By, Facts, Outcome, Rule, ShareCheck, Values, no_host_time};
+use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -27,7 +27,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         of: Some("time of the threads that train"),
         places: None,
         is_in: &|node| is_by_itself(facts, node) && loading.is_of_threads(facts, node),
-        by: By::Line,
+        by: PlaceKey::Line,
         title: &|share| {
             format!(
                 "Training spends {share} of its time making batches itself: its data loader has no workers"

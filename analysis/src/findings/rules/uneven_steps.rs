@@ -43,7 +43,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         return Outcome::Healthy { datapoints: steps.count };
     }
     let frame = profile.tree.node(facts.line(node)).frame;
-    let place = facts.places(Metric::StepTime, super::By::Line, |at| at == node, steps.sum);
+    let place = facts.places(Metric::StepTime, super::PlaceKey::Line, |at| at == node, steps.sum);
     let title = format!(
         "Of {} at {}, the longest took {}, the mean {}",
         counted(steps.count, "step"),

@@ -13,7 +13,7 @@ use deepctx_profile::frame::clean;
 use deepctx_profile::trace::EventLanes;
 use deepctx_profile::units::{Bytes, Nanos};
 use deepctx_storage::export::Source;
-use deepctx_storage::export::html::{Column, Form, More, Tab, write_with};
+use deepctx_storage::export::html::{Column, Form, PageExtras, Tab, write_with};
 
 use crate::Report;
 use crate::findings::Findings;
@@ -46,7 +46,7 @@ pub fn write(
 ) -> io::Result<()> {
     let mut tabs = tabs(report);
     tabs.extend(events.into_iter().flat_map(|events| over_time::tabs(events.tables)));
-    write_with(source, More { tabs: &tabs, events: events.map(|events| events.lanes) }, out)
+    write_with(source, PageExtras { tabs: &tabs, events: events.map(|events| events.lanes) }, out)
 }
 
 /// Writes the page of a profile with its findings.
@@ -54,7 +54,7 @@ pub fn write(
 /// # Errors
 /// As of [`write`].
 pub fn write_findings(source: &Source<'_>, found: &Findings, out: &mut dyn Write) -> io::Result<()> {
-    write_with(source, More { tabs: &[findings::tab(found)], events: None }, out)
+    write_with(source, PageExtras { tabs: &[findings::tab(found)], events: None }, out)
 }
 
 /// Every table with rows, but for functions and losses, which every page has.

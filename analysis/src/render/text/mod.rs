@@ -19,7 +19,7 @@ mod training;
 use std::io::{self, Write};
 
 use deepctx_profile::frame::short_labels;
-use deepctx_profile::profile::Kept;
+use deepctx_profile::profile::KeptWindow;
 use deepctx_profile::units::Nanos;
 
 use crate::Report;
@@ -110,7 +110,7 @@ fn head(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         write!(out, ", {} Hz per CPU", of.frequency_hz)?;
     }
     writeln!(out, ", {}", counted(of.calling_contexts, "calling context"))?;
-    if let Some(Kept { before, before_records, because }) = &of.kept {
+    if let Some(KeptWindow { before, before_records, because }) = &of.kept {
         write!(out, "the last {}, kept by a flight recorder ({because})", Nanos(of.elapsed_ns))?;
         match before.0 {
             0 => writeln!(out)?,

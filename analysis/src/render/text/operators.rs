@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use deepctx_profile::units::Nanos;
 
 use super::{more, without_middle};
-use crate::over_time::{Operators, Repeated, Sequences};
+use crate::over_time::{Operators, Repetition, Sequences};
 
 /// Widest name of an operator.
 const OPERATOR_WIDTH: usize = 40;
@@ -79,8 +79,8 @@ pub(super) fn sequences(all: &[Sequences], rows: usize, out: &mut dyn Write) -> 
 }
 
 /// The first parts of a sequence, with names of at most so many columns.
-pub(in crate::render) fn sequence_in_words(parts: &[Repeated], most: usize, width: usize) -> String {
-    let part = |part: &Repeated| match part.times {
+pub(in crate::render) fn sequence_in_words(parts: &[Repetition], most: usize, width: usize) -> String {
+    let part = |part: &Repetition| match part.times {
         1 => without_middle(&part.name, width),
         times => format!("{times} × {}", without_middle(&part.name, width)),
     };

@@ -8,7 +8,7 @@ use std::iter;
 use super::Source;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Unit;
-use deepctx_profile::view::lanes::{Owned, ordered};
+use deepctx_profile::view::lanes::{ProcessLane, ordered};
 
 /// A value that changes with time.
 pub(super) struct Counter {
@@ -25,7 +25,7 @@ pub(super) struct Counter {
 pub(super) fn counters(source: &Source<'_>) -> Vec<Counter> {
     let profile = source.profile;
     let window_ns = profile.timeline.window().0.max(1);
-    let of = |Owned { process, lane }: Owned| {
+    let of = |ProcessLane { process, lane }: ProcessLane| {
         let frame = profile.frames.get(profile.tree.node(process).frame);
         let pid = if let Frame::Process { pid, .. } = frame { pid } else { 0 };
         let own_name = frame.label(&profile.strings, false);

@@ -108,7 +108,7 @@ impl Column {
 
 /// What a page may have beside the profile.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct More<'m> {
+pub struct PageExtras<'m> {
     /// Further tabs.
     pub tabs: &'m [Tab],
     /// Single events, for a tab that draws them over time.
@@ -120,14 +120,14 @@ pub struct More<'m> {
 /// # Errors
 /// Those of `out`, and `InvalidData` when the profile has no values at all.
 pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
-    write_with(source, More::default(), out)
+    write_with(source, PageExtras::default(), out)
 }
 
 /// Writes the page with more than the profile.
 ///
 /// # Errors
 /// As of [`write`].
-pub fn write_with(source: &Source<'_>, more: More<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_with(source: &Source<'_>, more: PageExtras<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     if outline.metrics.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the profile has no values"));
@@ -181,7 +181,12 @@ impl Write for NoMarkup<'_> {
     }
 }
 
-fn data(source: &Source<'_>, outline: &Outline<'_>, more: More<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn data(
+    source: &Source<'_>,
+    outline: &Outline<'_>,
+    more: PageExtras<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let boxes = Boxes::of(outline);
     let profile = source.profile;
     out.write_all(b"{")?;

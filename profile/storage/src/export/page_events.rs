@@ -42,7 +42,7 @@ pub(super) fn write(lanes: &EventLanes, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn pack(lanes: &EventLanes, most: usize, out: &mut dyn Write) -> io::Result<()> {
-    let chosen = Chosen::of(lanes, most);
+    let chosen = EventSelection::of(lanes, most);
     let mut columns = Columns::default();
     let described: Vec<_> = lanes
         .lanes()
@@ -71,7 +71,7 @@ fn pack(lanes: &EventLanes, most: usize, out: &mut dyn Write) -> io::Result<()> 
 }
 
 /// Which events the page holds.
-struct Chosen {
+struct EventSelection {
     /// Events of the trace.
     total: usize,
     /// Those that begin at this moment or later are left out.
@@ -80,7 +80,7 @@ struct Chosen {
     numbers: FxHashMap<(u32, Event), u32>,
 }
 
-impl Chosen {
+impl EventSelection {
     fn of(lanes: &EventLanes, most: usize) -> Self {
         let all = || lanes.lanes().iter().flat_map(|lane| lanes.events(lane).map(move |event| (lane, event)));
         let mut begins: Vec<Nanos> = all().map(|(_, event)| event.begin).collect();
@@ -91,7 +91,7 @@ impl Chosen {
         let there = all().filter(|(_, event)| is_there(event));
         let numbered = (0u32..).zip(there.map(|(lane, event)| (lanes.rank_and_device(lane).0, event.event)));
         let numbers = numbered.map(|(number, key)| (key, number)).collect();
-        Chosen { total, until, numbers }
+        EventSelection { total, until, numbers }
     }
 
     fn has(&self, event: &LaneEvent<'_>) -> bool {
@@ -113,7 +113,7 @@ struct Columns {
 
 impl Columns {
     /// Adds the events of a lane; how many there are.
-    fn add(&mut self, lane: &EventLane, lanes: &EventLanes, chosen: &Chosen) -> usize {
+    fn add(&mut self, lane: &EventLane, lanes: &EventLanes, chosen: &EventSelection) -> usize {
         let rank = lanes.rank_and_device(lane).0;
         let (mut begin, mut cause, mut correlation, mut count) = (0, 0, 0, 0);
         for event in lanes.events(lane).filter(|event| chosen.has(event)) {

@@ -5,7 +5,7 @@
 
 use deepctx_profile::trace::Trace;
 
-use super::{ImportError, Kind, Plain, count_cut, detect, kineto, plain, rocprof, xplane};
+use super::{Decompressed, ImportError, Kind, count_cut, detect, kineto, plain, rocprof, xplane};
 
 /// The traces of a file, with the ids of their processes where a file has several.
 pub type ProcessTraces = Vec<(Option<u32>, Trace)>;
@@ -15,7 +15,7 @@ pub type ProcessTraces = Vec<(Option<u32>, Trace)>;
 /// # Errors
 /// It is no trace, is damaged, is too large, or holds no event.
 pub fn traces(bytes: &[u8]) -> Result<(ProcessTraces, Kind), ImportError> {
-    let Plain { bytes, is_cut } = plain(bytes)?;
+    let Decompressed { bytes, is_cut } = plain(bytes)?;
     let kind = detect(&bytes)?;
     let mut traces = of_kind(kind, &bytes)?;
     if traces.iter().all(|(_, trace)| trace.is_empty()) {

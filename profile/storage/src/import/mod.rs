@@ -117,7 +117,7 @@ impl fmt::Display for Kind {
 
 /// What was imported.
 #[derive(Debug)]
-pub struct Imported {
+pub struct ImportedProfile {
     /// The profile.
     pub profile: Profile,
     /// Where it came from.
@@ -187,8 +187,8 @@ impl ImportError {
 ///
 /// # Errors
 /// It is none of them, is damaged, is too large, or holds nothing.
-pub fn read(bytes: &[u8], name: &str) -> Result<Imported, ImportError> {
-    let Plain { bytes, is_cut } = plain(bytes)?;
+pub fn read(bytes: &[u8], name: &str) -> Result<ImportedProfile, ImportError> {
+    let Decompressed { bytes, is_cut } = plain(bytes)?;
     let kind = detect(&bytes)?;
     let meta = Meta { target: format!("{name} ({kind})"), ..Meta::default() };
     let mut profile = Profile::new(meta, LIMITS);
@@ -207,7 +207,7 @@ pub fn read(bytes: &[u8], name: &str) -> Result<Imported, ImportError> {
     if is_cut {
         count_cut(&mut profile.ledger);
     }
-    Ok(Imported { profile, kind, elapsed })
+    Ok(ImportedProfile { profile, kind, elapsed })
 }
 
 /// Adds the traces of one file, which have one clock, and gives its length.
@@ -224,7 +224,7 @@ fn add_traces(traces: ProcessTraces, profile: &mut Profile) -> Nanos {
 }
 
 /// The profile of all ranks of a job, each below a frame of its own.
-pub fn profile_of_job(job: &Job, name: &str) -> Imported {
+pub fn profile_of_job(job: &Job, name: &str) -> ImportedProfile {
     let meta = Meta { target: format!("{name} ({} ranks)", job.ranks().len()), ..Meta::default() };
     let mut profile = Profile::new(meta, LIMITS);
     let mut elapsed = Nanos(0);
@@ -234,11 +234,11 @@ pub fn profile_of_job(job: &Job, name: &str) -> Imported {
         let root = profile.tree.child(NodeId::ROOT, frame);
         elapsed = elapsed.max(contexts::add(&of.trace, &of.links, root, &mut profile));
     }
-    Imported { profile, kind: Kind::Kineto, elapsed }
+    ImportedProfile { profile, kind: Kind::Kineto, elapsed }
 }
 
 /// Bytes as they were before they were compressed.
-struct Plain<'a> {
+struct Decompressed<'a> {
     bytes: Cow<'a, [u8]>,
     /// The compressed file ends in the middle.
     is_cut: bool,
@@ -252,10 +252,10 @@ fn count_cut(ledger: &mut Ledger) {
 }
 
 /// The bytes, decompressed if they are gzipped.
-fn plain(bytes: &[u8]) -> Result<Plain<'_>, ImportError> {
+fn plain(bytes: &[u8]) -> Result<Decompressed<'_>, ImportError> {
     const TOO_LARGE: ImportError = ImportError::TooLarge { most: BYTES_MAX, what: "bytes" };
     if !bytes.starts_with(&[0x1f, 0x8b]) {
-        let as_it_is = || Plain { bytes: Cow::Borrowed(bytes), is_cut: false };
+        let as_it_is = || Decompressed { bytes: Cow::Borrowed(bytes), is_cut: false };
         return if bytes.len() > BYTES_MAX { Err(TOO_LARGE) } else { Ok(as_it_is()) };
     }
     let mut out = Vec::new();
@@ -272,7 +272,7 @@ fn plain(bytes: &[u8]) -> Result<Plain<'_>, ImportError> {
             return Err(ImportError::Unknown { because });
         }
     };
-    Ok(Plain { bytes: Cow::Owned(out), is_cut })
+    Ok(Decompressed { bytes: Cow::Owned(out), is_cut })
 }
 
 /// Recognises the format by its beginning.

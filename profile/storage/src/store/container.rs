@@ -41,21 +41,24 @@ fn begins_packed(file: &File) -> bool {
 
 /// A profile in a folder, as it was found.
 #[derive(Debug)]
-pub struct Found(FoundAs);
+pub struct FoundProfile(ProfileForm);
 
 #[derive(Debug)]
-enum FoundAs {
+enum ProfileForm {
     Folder(Folder),
     Packed,
 }
 
-impl Found {
+impl FoundProfile {
     /// What `name` is in `parent`; `None` if it is no profile, or only a link to one.
-    pub fn in_folder(parent: &Folder, name: &OsStr) -> Option<Found> {
+    pub fn in_folder(parent: &Folder, name: &OsStr) -> Option<FoundProfile> {
         if let Ok(folder) = parent.folder(name) {
-            return folder.file(MANIFEST.as_ref()).is_ok().then_some(Found(FoundAs::Folder(folder)));
+            return folder
+                .file(MANIFEST.as_ref())
+                .is_ok()
+                .then_some(FoundProfile(ProfileForm::Folder(folder)));
         }
-        parent.file(name).is_ok_and(|file| begins_packed(&file)).then_some(Found(FoundAs::Packed))
+        parent.file(name).is_ok_and(|file| begins_packed(&file)).then_some(FoundProfile(ProfileForm::Packed))
     }
 
     /// Removes it: of a folder what was found, of one file only the name.
@@ -64,8 +67,8 @@ impl Found {
     /// The system's.
     pub fn remove(&self, parent: &Folder, name: &OsStr) -> io::Result<()> {
         match &self.0 {
-            FoundAs::Folder(folder) => parent.remove_folder(name, folder),
-            FoundAs::Packed => parent.remove(name),
+            ProfileForm::Folder(folder) => parent.remove_folder(name, folder),
+            ProfileForm::Packed => parent.remove(name),
         }
     }
 }

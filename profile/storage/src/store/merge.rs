@@ -36,7 +36,7 @@ const FULL_ROWS: u64 = 1 << 19;
 const STEP_ROWS: usize = 8 * 1024;
 
 /// Why segments could not be joined: one of them cannot be read, or there is no memory for what they become.
-pub(super) type Failed = String;
+pub(super) type MergeError = String;
 
 /// Which segments of a table shall become one, by their places among all segments, and the level of the result.
 /// `levels` are those of the table's segments, old ones first, each with its place and its rows.
@@ -65,21 +65,21 @@ pub(super) fn merge(
     container: &Container,
     segments: &[&Segment],
     window_ns: u64,
-) -> Result<(u64, Vec<u8>), Failed> {
+) -> Result<(u64, Vec<u8>), MergeError> {
     // The newest ledger has all that older ones have.
     let segments =
         if table == Table::Ledger { segments.last().map_or(&[][..], std::slice::from_ref) } else { segments };
     let inputs =
         segments.iter().map(|segment| Batches::of(table, load(container, segment)?, segment.rows, STEP_ROWS));
-    let inputs: Vec<Batches> = inputs.collect::<Result<_, Failed>>()?;
+    let inputs: Vec<Batches> = inputs.collect::<Result<_, MergeError>>()?;
     let mut rows = 0u64;
-    let count = |batch: Result<Batch, Failed>| {
+    let count = |batch: Result<Batch, MergeError>| {
         let batch = batch?;
         rows += batch.rows() as u64;
         Ok(batch)
     };
     let bytes = match table {
-        Table::Values => encode(table, Sorted::new(inputs)?.map(count)),
+        Table::Values => encode(table, SortedRows::new(inputs)?.map(count)),
         Table::Timeline => encode(table, iter::once(timeline(inputs, window_ns)).map(count)),
         Table::Shapes => encode(table, iter::once(shapes(inputs)).map(count)),
         Table::Frames
@@ -94,12 +94,12 @@ pub(super) fn merge(
 }
 
 /// All rows as they are.
-fn one_after_the_other(inputs: Vec<Batches>) -> impl Iterator<Item = Result<Batch, Failed>> {
+fn one_after_the_other(inputs: Vec<Batches>) -> impl Iterator<Item = Result<Batch, MergeError>> {
     inputs.into_iter().flat_map(|mut input| iter::from_fn(move || input.next().transpose()))
 }
 
 /// Calls `take` for each row.
-fn each_row(inputs: Vec<Batches>, mut take: impl FnMut(&Row<'_>) -> Option<()>) -> Result<(), Failed> {
+fn each_row(inputs: Vec<Batches>, mut take: impl FnMut(&Row<'_>) -> Option<()>) -> Result<(), MergeError> {
     for mut input in inputs {
         while let Some(batch) = input.next()? {
             for row in batch.iter() {
@@ -111,7 +111,7 @@ fn each_row(inputs: Vec<Batches>, mut take: impl FnMut(&Row<'_>) -> Option<()>) 
 }
 
 /// Rows of one lane and window are one row. There are no more than a timeline has windows.
-fn timeline(inputs: Vec<Batches>, window_ns: u64) -> Result<Batch, Failed> {
+fn timeline(inputs: Vec<Batches>, window_ns: u64) -> Result<Batch, MergeError> {
     let window_ns = window_ns.max(1);
     let mut windows: BTreeMap<(u32, usize, u64), (u64, u64, u64)> = BTreeMap::new();
     each_row(inputs, |row| {
@@ -129,7 +129,7 @@ fn timeline(inputs: Vec<Batches>, window_ns: u64) -> Result<Batch, Failed> {
 }
 
 /// The newest row about each thing counts. There are no more than a profile keeps shapes.
-fn shapes(inputs: Vec<Batches>) -> Result<Batch, Failed> {
+fn shapes(inputs: Vec<Batches>) -> Result<Batch, MergeError> {
     let mut newest: BTreeMap<(u32, usize), [u32; 3]> = BTreeMap::new();
     each_row(inputs, |row| {
         let (node, what, spread) = devices::shape_row(row)?;
@@ -148,7 +148,7 @@ type Value = ((usize, u32), Cell);
 
 /// Rows of `values` of several segments, those about one thing joined. Each segment has its rows in order already, so
 /// that a few of them at a time are enough.
-struct Sorted {
+struct SortedRows {
     inputs: Vec<(Batches, Rows)>,
     window: (u64, u64),
 }
@@ -156,9 +156,9 @@ struct Sorted {
 /// Rows that were read, the next one last.
 type Rows = Vec<Value>;
 
-impl Sorted {
-    fn new(inputs: Vec<Batches>) -> Result<Self, Failed> {
-        let mut sorted = Sorted { inputs: Vec::with_capacity(inputs.len()), window: (u64::MAX, 0) };
+impl SortedRows {
+    fn new(inputs: Vec<Batches>) -> Result<Self, MergeError> {
+        let mut sorted = SortedRows { inputs: Vec::with_capacity(inputs.len()), window: (u64::MAX, 0) };
         for mut input in inputs {
             let rows = sorted.read(&mut input)?;
             sorted.inputs.push((input, rows));
@@ -166,7 +166,7 @@ impl Sorted {
         Ok(sorted)
     }
 
-    fn read(&mut self, input: &mut Batches) -> Result<Rows, Failed> {
+    fn read(&mut self, input: &mut Batches) -> Result<Rows, MergeError> {
         let Some(batch) = input.next()? else { return Ok(Vec::new()) };
         let rows = batch.iter().map(|row| {
             let (node, metric, cell) = schema::value(&row)?;
@@ -182,7 +182,7 @@ impl Sorted {
     }
 
     /// The next thing, with the figures of all segments.
-    fn next_value(&mut self) -> Result<Option<Value>, Failed> {
+    fn next_value(&mut self) -> Result<Option<Value>, MergeError> {
         let Some(least) = self.inputs.iter().filter_map(|(_, rows)| Some(rows.last()?.0)).min() else {
             return Ok(None);
         };
@@ -200,7 +200,7 @@ impl Sorted {
         Ok(Some((least, sum)))
     }
 
-    fn batch(&mut self) -> Result<Option<Batch>, Failed> {
+    fn batch(&mut self) -> Result<Option<Batch>, MergeError> {
         let mut values = Vec::with_capacity(STEP_ROWS);
         while values.len() < BATCH_ROWS
             && let Some(value) = self.next_value()?
@@ -216,8 +216,8 @@ impl Sorted {
     }
 }
 
-impl Iterator for Sorted {
-    type Item = Result<Batch, Failed>;
+impl Iterator for SortedRows {
+    type Item = Result<Batch, MergeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.batch().transpose()
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
     use crate::store::tests::{add, at, contents, new_profile, segments};
-    use crate::store::{Stored, Writer, open};
+    use crate::store::{StoredProfile, Writer, open};
     use deepctx_profile::activity::{Activity, ActivityKind, Launch};
     use deepctx_profile::ledger::Stage;
     use deepctx_profile::profile::Profile;
@@ -326,7 +326,7 @@ mod tests {
     }
 
     /// All that is read back, in words.
-    fn all(opened: &Stored) -> String {
+    fn all(opened: &StoredProfile) -> String {
         let profile = &opened.profile;
         let mut lanes: Vec<_> = profile
             .timeline

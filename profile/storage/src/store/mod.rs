@@ -66,15 +66,15 @@ mod table;
 mod trace;
 mod write;
 
-pub use container::{Found, is_packed};
+pub use container::{FoundProfile, is_packed};
 pub use error::StoreError;
 pub use pack::{pack, write as write_packed};
 pub use trace::TraceWriter;
 #[cfg(feature = "import")]
 pub use trace::{TraceGaps, TraceReader};
-pub use write::{Delta, Due, Merged, Writer};
+pub use write::{Delta, DueMerge, Merged, Writer};
 
-pub(crate) use read::{LostSegment, Stored, open};
+pub(crate) use read::{LostSegment, StoredProfile, open};
 #[cfg(feature = "import")]
 pub(crate) use recording::Recording;
 

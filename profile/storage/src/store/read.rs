@@ -1,6 +1,6 @@
 //! The reader: a folder back to a profile, as far as it can be read.
 //!
-//! Owns: [`open`], [`Stored`]. Because: a profile with one damaged file is still worth most of what it was, as long
+//! Owns: [`open`], [`StoredProfile`]. Because: a profile with one damaged file is still worth most of what it was, as long
 //! as the damage is reported. Does not: repair anything on disk.
 
 use std::path::Path;
@@ -42,7 +42,7 @@ const LIMITS: Limits = Limits { nodes: 1 << 26, frames: 1 << 25, string_bytes: 1
 
 /// A profile from disk.
 #[derive(Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredProfile {
     /// The profile. What could not be read shows in its ledger, as gaps of the stage `store`.
     pub(crate) profile: Profile,
     /// Version of the format that it has: of ours, or of a newer minor one.
@@ -59,7 +59,7 @@ pub(crate) struct Stored {
 }
 
 #[cfg(test)]
-impl Stored {
+impl StoredProfile {
     /// Whether everything is there.
     pub(crate) fn is_complete(&self) -> bool {
         self.finished && self.lost.is_empty()
@@ -77,8 +77,8 @@ pub(crate) struct LostSegment {
     pub(crate) because: String,
 }
 
-/// Opens a profile, a folder or one file. Damaged or missing segments are left out and reported in [`Stored::lost`].
-pub(crate) fn open(path: &Path) -> Result<Stored, OpenError> {
+/// Opens a profile, a folder or one file. Damaged or missing segments are left out and reported in [`StoredProfile::lost`].
+pub(crate) fn open(path: &Path) -> Result<StoredProfile, OpenError> {
     let container = Container::at(path)?;
     let mut manifest = Manifest::read(&container)?;
     for _ in 0..AGAIN {
@@ -96,7 +96,7 @@ pub(crate) fn open(path: &Path) -> Result<Stored, OpenError> {
     Ok(read(&container, manifest))
 }
 
-fn read(container: &Container, manifest: Manifest) -> Stored {
+fn read(container: &Container, manifest: Manifest) -> StoredProfile {
     let version = manifest.version();
     let mut reader = Reader {
         container,
@@ -133,7 +133,7 @@ fn read(container: &Container, manifest: Manifest) -> Stored {
     if !manifest.complete {
         profile.ledger.gap(Stage::Store, NOT_FINISHED, 1);
     }
-    Stored {
+    StoredProfile {
         profile,
         version,
         finished: manifest.complete,

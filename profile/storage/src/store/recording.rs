@@ -6,14 +6,14 @@
 use std::path::Path;
 
 use super::container::Container;
-use super::read::{self, Stored};
+use super::read::{self, StoredProfile};
 use super::reason::{CONTEXT_LOST, NOT_FINISHED};
 use super::trace::{List, TraceGaps, TraceReader};
 use crate::error::OpenError;
 use crate::import;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::ledger::Stage;
-use deepctx_profile::trace::{NotTraced, Recorded, Trace, assemble};
+use deepctx_profile::trace::{NotTraced, RecordedEvent, Trace, assemble};
 use deepctx_profile::tree::NodeId;
 
 /// Events that are read into memory at most, as of other tools' traces.
@@ -32,7 +32,7 @@ impl Recording {
     /// # Errors
     /// It is no profile, has no trace, its list of files is damaged, or its events are more than fit into memory.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
-        let Stored { mut profile, nodes, .. } = read::open(path)?;
+        let StoredProfile { mut profile, nodes, .. } = read::open(path)?;
         let not_a_trace = |because: String| OpenError::NotAProfile { path: path.to_owned(), because };
         let container = Container::at(path)?;
         let Some(list) = List::read(&container)? else {
@@ -53,7 +53,7 @@ impl Recording {
         let lost = profile.tree.child(NodeId::ROOT, frame);
         let events = reader.by_ref().map(|event| {
             let node = nodes.get(&event.node.number()).copied().unwrap_or(lost);
-            Recorded { node, ..event }
+            RecordedEvent { node, ..event }
         });
         let mut traces = assemble(&profile, &lanes, events);
         if let Some((_, first)) = traces.first_mut() {

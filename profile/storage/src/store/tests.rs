@@ -12,9 +12,9 @@ use crate::error::OpenError;
 use crate::folder::Folder;
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::intern::{FrameId, StrId};
-use deepctx_profile::ledger::{Reason, Stage, When};
+use deepctx_profile::ledger::{CheckTime, Reason, Stage};
 use deepctx_profile::metric::Metric;
-use deepctx_profile::profile::{Executable, Kept, Limits, Meta, Profile};
+use deepctx_profile::profile::{Executable, KeptWindow, Limits, Meta, Profile};
 use deepctx_profile::text;
 use deepctx_profile::units::{Bytes, Nanos, Time};
 
@@ -35,7 +35,7 @@ pub(super) fn new_profile() -> Profile {
         frequency_hz: 99,
         version: "0.1.0".to_owned(),
         options: vec![("freq".to_owned(), "99".to_owned())],
-        kept: Some(Kept { before: Nanos(5), before_records: 6, because: "signal".to_owned() }),
+        kept: Some(KeptWindow { before: Nanos(5), before_records: 6, because: "signal".to_owned() }),
     };
     Profile::new(meta, Limits::default())
 }
@@ -563,7 +563,7 @@ fn writer_killed_at_any_moment_leaves_a_readable_profile() {
         let total = opened.profile.tree.total(Metric::CpuTime);
         assert!(total.count > 0);
         assert_eq!(opened.profile.ledger.stage(Stage::Attribute).kept, total.count);
-        assert_eq!(opened.profile.ledger.check(When::Finished), Ok(()));
+        assert_eq!(opened.profile.ledger.check(CheckTime::Finished), Ok(()));
     }
 }
 

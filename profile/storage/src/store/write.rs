@@ -36,14 +36,14 @@ use deepctx_profile::units::{Time, clock};
 pub struct Writer {
     folder: Arc<Folder>,
     manifest: Manifest,
-    written: Written,
+    written: StoredExtent,
     /// Files are numbered by attempt, so that none is ever written twice.
     attempt: u32,
 }
 
 /// How much of the profile is on disk.
 #[derive(Clone, Debug, Default)]
-struct Written {
+struct StoredExtent {
     flushes: u64,
     frames: usize,
     nodes: usize,
@@ -55,10 +55,10 @@ struct Written {
     devices: WrittenDevices,
 }
 
-impl Written {
+impl StoredExtent {
     /// Nothing yet; the root is never listed.
     fn new() -> Self {
-        Written { nodes: 1, values: vec![Vec::new(); Metric::COUNT], ..Written::default() }
+        StoredExtent { nodes: 1, values: vec![Vec::new(); Metric::COUNT], ..StoredExtent::default() }
     }
 
     /// What is new since `from_ns`.
@@ -163,7 +163,7 @@ pub(super) fn in_memory(
     profile: &Profile,
     now: Time<clock::Monotonic>,
 ) -> Result<(Vec<u8>, Files), StoreError> {
-    let delta = Written::new().delta(profile, 0, now)?;
+    let delta = StoredExtent::new().delta(profile, 0, now)?;
     let mut manifest = Manifest::new(profile.meta.clone());
     manifest.complete = true;
     manifest.end_ns = delta.end_ns;
@@ -235,7 +235,7 @@ impl Writer {
                 error => error,
             });
         }
-        Ok(Writer { folder: Arc::new(folder), manifest, written: Written::new(), attempt: 0 })
+        Ok(Writer { folder: Arc::new(folder), manifest, written: StoredExtent::new(), attempt: 0 })
     }
 
     /// Bytes in memory of what is known to be on disk.
@@ -328,12 +328,12 @@ impl Writer {
         }
     }
 
-    /// Old segments to be merged, if there are enough of them. [`Due::run`] does that, on any thread, while flushes
+    /// Old segments to be merged, if there are enough of them. [`DueMerge::run`] does that, on any thread, while flushes
     /// go on; [`Writer::adopt`] takes in what comes of it. Only one such merge may be under way.
-    pub fn due(&mut self) -> Option<Due> {
+    pub fn due(&mut self) -> Option<DueMerge> {
         let of_tables: Vec<_> = Table::OF_PROFILE.iter().filter_map(|table| self.due_of(*table)).collect();
         let window_ns = self.written.lanes.window_ns;
-        (!of_tables.is_empty()).then(|| Due { folder: self.folder(), window_ns, of_tables })
+        (!of_tables.is_empty()).then(|| DueMerge { folder: self.folder(), window_ns, of_tables })
     }
 
     fn due_of(&mut self, table: Table) -> Option<DueOfTable> {
@@ -389,7 +389,7 @@ impl Writer {
 
 /// Segments that are to be merged: each of them is listed, so no flush touches it.
 #[derive(Debug)]
-pub struct Due {
+pub struct DueMerge {
     folder: Arc<Folder>,
     window_ns: u64,
     of_tables: Vec<DueOfTable>,
@@ -410,10 +410,10 @@ pub struct Merged {
     of_tables: Vec<(Vec<String>, Option<Segment>)>,
 }
 
-impl Due {
+impl DueMerge {
     /// Merges: reads the old segments and writes the new ones.
     pub fn run(self) -> Merged {
-        let Due { folder, window_ns, of_tables } = self;
+        let DueMerge { folder, window_ns, of_tables } = self;
         let container = Container::Folder(Arc::clone(&folder));
         let one = |due: DueOfTable| {
             let old: Vec<&Segment> = due.old.iter().collect();

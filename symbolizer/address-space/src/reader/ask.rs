@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::protocol::{ANSWER_BYTES, ReplyHeader, Request};
-use crate::worker::{Failed, Worker, send};
+use crate::worker::{Worker, WorkerFailure, send};
 
 /// Longest wait for a reader that has work but no CPU. A process that waits for a page is not running.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -19,10 +19,10 @@ pub(super) fn ask(
     request: Request,
     file: BorrowedFd<'_>,
     into: &mut [u8],
-) -> Result<ReplyHeader, Failed> {
+) -> Result<ReplyHeader, WorkerFailure> {
     let mut socket = reader.socket();
-    send(socket, &request.encode(), &[file]).map_err(|_| Failed::Ended)?;
-    let into = into.get_mut(..request.length).ok_or(Failed::Ended)?;
+    send(socket, &request.encode(), &[file]).map_err(|_| WorkerFailure::Ended)?;
+    let into = into.get_mut(..request.length).ok_or(WorkerFailure::Ended)?;
     let began = Instant::now();
     let mut header = [0; ANSWER_BYTES];
     let mut received: usize = 0;
@@ -34,7 +34,7 @@ pub(super) fn ask(
             return Ok(answer);
         }
         let read = match done {
-            Some(done) => socket.read(into.get_mut(done..length).ok_or(Failed::Ended)?),
+            Some(done) => socket.read(into.get_mut(done..length).ok_or(WorkerFailure::Ended)?),
             // Usually all comes together.
             None => {
                 let parts = &mut [IoSliceMut::new(&mut header[received..]), IoSliceMut::new(into)];
@@ -42,15 +42,15 @@ pub(super) fn ask(
             }
         };
         match read {
-            Ok(0) => return Err(Failed::Ended),
+            Ok(0) => return Err(WorkerFailure::Ended),
             Ok(read) => received += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if began.elapsed() >= PATIENCE || !reader.is_running() {
-                    return Err(Failed::Silent);
+                    return Err(WorkerFailure::Silent);
                 }
             }
-            Err(_) => return Err(Failed::Ended),
+            Err(_) => return Err(WorkerFailure::Ended),
         }
     }
 }

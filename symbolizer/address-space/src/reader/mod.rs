@@ -52,7 +52,7 @@ const STUCK_AT_ALL_MAX: usize = 32;
 
 /// Where everything goes through.
 #[derive(Debug)]
-struct Door {
+struct ReaderState {
     pool: Pool,
     suspects: Mutex<Suspects>,
     /// Something is known against somebody.
@@ -61,7 +61,7 @@ struct Door {
     refused: AtomicU64,
 }
 
-static DOOR: OnceLock<Door> = OnceLock::new();
+static DOOR: OnceLock<ReaderState> = OnceLock::new();
 
 /// A process whose memory or files are to be read. Made before the first read: who it is could not be found out once it
 /// is gone, and it must answer for what it cost.
@@ -82,7 +82,7 @@ impl Subject {
 /// From now on, reads of other processes go through a process that `launch` starts and that calls [`serve`]. Starts the
 /// first one at once, on a thread of its own. Only the first call counts.
 pub fn install(launch: Launch) {
-    let door = Door {
+    let door = ReaderState {
         pool: Pool::new(launch, TERMS),
         suspects: Mutex::default(),
         suspicion: AtomicBool::new(false),
@@ -109,7 +109,8 @@ pub fn take_notices() -> Vec<String> {
 
 /// How many processes did not answer, and how many reads were refused for that.
 pub fn gaps() -> [(&'static Reason, u64); 2] {
-    let count = |of: fn(&Door) -> &AtomicU64| DOOR.get().map_or(0, |door| of(door).load(Ordering::Relaxed));
+    let count =
+        |of: fn(&ReaderState) -> &AtomicU64| DOOR.get().map_or(0, |door| of(door).load(Ordering::Relaxed));
     [
         (ReadError::NoAnswer.reason(), count(|door| &door.silent)),
         (ReadError::Refused.reason(), count(|door| &door.refused)),
@@ -209,7 +210,7 @@ pub fn is_missing(error: &io::Error) -> bool {
     reason == Some(&ReadError::NoReader)
 }
 
-impl Door {
+impl ReaderState {
     fn suspects(&self) -> MutexGuard<'_, Suspects> {
         self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
     }

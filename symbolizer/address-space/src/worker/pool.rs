@@ -88,7 +88,7 @@ pub enum NoAnswer {
 
 /// Why a worker gave no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failed {
+pub enum WorkerFailure {
     /// It takes too long.
     Silent,
     /// It ended, or answers what is none.
@@ -147,7 +147,7 @@ impl Pool {
     pub fn ask<T>(
         &self,
         author: Author,
-        mut ask: impl FnMut(&Worker) -> Result<T, Failed>,
+        mut ask: impl FnMut(&Worker) -> Result<T, WorkerFailure>,
     ) -> Result<T, NoAnswer> {
         // One that ended meanwhile (out of memory) is replaced, once.
         for _ in 0..2 {
@@ -157,11 +157,11 @@ impl Pool {
                     self.put(worker);
                     return Ok(answer);
                 }
-                Err(Failed::Silent) => {
+                Err(WorkerFailure::Silent) => {
                     self.give_up(worker);
                     return Err(NoAnswer::Silent);
                 }
-                Err(Failed::Ended) => self.give_up(worker),
+                Err(WorkerFailure::Ended) => self.give_up(worker),
             }
         }
         Err(NoAnswer::Ended)
@@ -363,11 +363,11 @@ mod tests {
     /// Asks for one byte back; gives the worker's process.
     fn ask(pool: &Pool, author: Author) -> Result<u32, NoAnswer> {
         pool.ask(author, |worker| {
-            worker.socket().write_all(b"?").map_err(|_| Failed::Ended)?;
+            worker.socket().write_all(b"?").map_err(|_| WorkerFailure::Ended)?;
             match worker.socket().read(&mut [0]) {
                 Ok(1) => Ok(worker.child.id()),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => Err(Failed::Silent),
-                _ => Err(Failed::Ended),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Err(WorkerFailure::Silent),
+                _ => Err(WorkerFailure::Ended),
             }
         })
     }
@@ -443,7 +443,7 @@ mod tests {
             // Each request costs two.
             let ends: Result<(), NoAnswer> = pool.ask(Author::user(0), |worker| {
                 worker.socket().shutdown(std::net::Shutdown::Both).unwrap();
-                Err(Failed::Ended)
+                Err(WorkerFailure::Ended)
             });
             assert_eq!(ends, Err(NoAnswer::Ended));
         }

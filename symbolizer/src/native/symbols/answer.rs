@@ -17,7 +17,7 @@ use deepctx_address_space::NoSymbol;
 use deepctx_address_space::elf::{u32_at, u64_at};
 
 use super::debug::Function;
-use super::tables::{DebugFile, Found, Functions, TableRequest};
+use super::tables::{AddressFacts, DebugFile, Functions, TableRequest};
 
 /// Bytes of a request.
 pub(super) const REQUEST_BYTES: usize = 24;
@@ -78,7 +78,7 @@ impl Request {
 }
 
 /// Bytes of what was found. Names beyond the largest answer become [`NoSymbol::TooLarge`].
-pub(super) fn encode(found: &Found) -> Vec<u8> {
+pub(super) fn encode(found: &AddressFacts) -> Vec<u8> {
     let mut bytes = vec![u8::from(found.with_debug)];
     for functions in &found.functions {
         let begin = bytes.len();
@@ -110,14 +110,14 @@ fn put(bytes: &mut Vec<u8>, text: &str) {
 }
 
 /// What was found for this many addresses. `None`: the bytes are no answer.
-pub(super) fn decode(mut bytes: &[u8], count: usize) -> Option<Found> {
+pub(super) fn decode(mut bytes: &[u8], count: usize) -> Option<AddressFacts> {
     let with_debug = match take(&mut bytes, 1)? {
         [0] => false,
         [1] => true,
         _ => return None,
     };
     let functions = (0..count).map(|_| functions(&mut bytes)).collect::<Option<_>>()?;
-    bytes.is_empty().then_some(Found { functions, with_debug })
+    bytes.is_empty().then_some(AddressFacts { functions, with_debug })
 }
 
 fn functions(bytes: &mut &[u8]) -> Option<Functions> {
@@ -162,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    fn found() -> impl Strategy<Value = Found> {
+    fn found() -> impl Strategy<Value = AddressFacts> {
         let function = ("\\PC{0,9}", proptest::option::of("\\PC{1,9}"), any::<u32>())
             .prop_map(|(name, file, line)| Function { name, file, line });
         let functions = prop_oneof![
@@ -170,7 +170,7 @@ mod tests {
             (0..NoSymbol::ALL.len()).prop_map(|at| Err(NoSymbol::ALL[at])),
         ];
         (proptest::collection::vec(functions, 0..9), any::<bool>())
-            .prop_map(|(functions, with_debug)| Found { functions, with_debug })
+            .prop_map(|(functions, with_debug)| AddressFacts { functions, with_debug })
     }
 
     proptest! {
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn names_beyond_the_largest_answer_have_a_reason() {
         let long = Function { name: "x".repeat(2 * TEXT_MAX), file: None, line: 1 };
-        let found = Found { functions: vec![Ok(vec![long; 8]); 200], with_debug: false };
+        let found = AddressFacts { functions: vec![Ok(vec![long; 8]); 200], with_debug: false };
         let decoded = decode(&encode(&found), 200).unwrap();
         assert_eq!(decoded.functions[0].as_ref().unwrap()[0].name.len(), TEXT_MAX);
         assert_eq!(decoded.functions[199], Err(NoSymbol::TooLarge));

@@ -32,14 +32,14 @@ use std::time::{Duration, Instant};
 
 use deepctx_address_space::NoSymbol;
 use deepctx_address_space::time_account::{Terms as TimeTerms, TimeAccounts};
-use deepctx_address_space::worker::{Author, Failed, Launch, NoAnswer, Pool, Terms, Worker, send};
+use deepctx_address_space::worker::{Author, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure, send};
 use rustix::fs::MemfdFlags;
 
 pub use serve::serve;
 
 use answer::{ADDRESSES_MAX, ANSWER_BYTES_MAX, Question, Request};
 pub(super) use debug::Function;
-pub(super) use tables::{DebugFile, Files, Found, TableRequest};
+pub(super) use tables::{AddressFacts, DebugFile, Files, TableRequest};
 use tables::{IDLE_PERIODS, Tables};
 
 /// Longest wait for an answer about files of root: the tables of the largest library of PyTorch take a second.
@@ -95,7 +95,7 @@ impl Symbols {
         files: Files<'_>,
         addresses: &[u64],
         more: bool,
-    ) -> Result<Found, NoSymbol> {
+    ) -> Result<AddressFacts, NoSymbol> {
         self.asked_in = asked.period;
         let Some(readers) = READERS.get() else {
             return self.here.functions(asked, files, addresses);
@@ -108,12 +108,12 @@ impl Symbols {
                 DebugFile::No => most,
                 DebugFile::Own | DebugFile::Separate | DebugFile::Symbols => most * 3 / 4,
             };
-        let mut all = Found { functions: Vec::with_capacity(addresses.len()), with_debug: false };
+        let mut all = AddressFacts { functions: Vec::with_capacity(addresses.len()), with_debug: false };
         for addresses in addresses.chunks(ADDRESSES_MAX) {
             let request = Request { question: Question::Names, asked, count: addresses.len() };
             let found = self.ask(readers, author, |reader| {
                 let bytes = ask(reader, request, files, addresses, deadline)?;
-                answer::decode(&bytes, addresses.len()).ok_or(Failed::Ended)
+                answer::decode(&bytes, addresses.len()).ok_or(WorkerFailure::Ended)
             })?;
             all.functions.extend(found.functions);
             all.with_debug = found.with_debug;
@@ -143,7 +143,7 @@ impl Symbols {
             let request = Request { question: Question::Starts, asked, count: addresses.len() };
             all.extend(self.ask(readers, author, |reader| {
                 let bytes = ask(reader, request, files, addresses, deadline)?;
-                answer::decode_starts(&bytes, addresses.len()).ok_or(Failed::Ended)
+                answer::decode_starts(&bytes, addresses.len()).ok_or(WorkerFailure::Ended)
             })?);
         }
         Ok(all)
@@ -154,7 +154,7 @@ impl Symbols {
         &mut self,
         readers: &Pool,
         author: Author,
-        ask: impl FnMut(&Worker) -> Result<T, Failed>,
+        ask: impl FnMut(&Worker) -> Result<T, WorkerFailure>,
     ) -> Result<T, NoSymbol> {
         let begun = Instant::now();
         let answer = readers.ask(author, ask);
@@ -219,29 +219,29 @@ fn ask(
     files: Files<'_>,
     addresses: &[u64],
     deadline: Instant,
-) -> Result<Vec<u8>, Failed> {
+) -> Result<Vec<u8>, WorkerFailure> {
     let shared: File =
-        rustix::fs::memfd_create("symbols", MemfdFlags::CLOEXEC).map_err(|_| Failed::Ended)?.into();
+        rustix::fs::memfd_create("symbols", MemfdFlags::CLOEXEC).map_err(|_| WorkerFailure::Ended)?.into();
     let bytes: Vec<u8> = addresses.iter().flat_map(|address| address.to_le_bytes()).collect();
-    shared.write_all_at(&bytes, 0).map_err(|_| Failed::Ended)?;
+    shared.write_all_at(&bytes, 0).map_err(|_| WorkerFailure::Ended)?;
     let mut socket = reader.socket();
     let sent = [shared.as_fd(), files.own.as_fd(), files.debug.as_fd(), files.supplement.as_fd()];
-    send(socket, &request.encode(), &sent).map_err(|_| Failed::Ended)?;
+    send(socket, &request.encode(), &sent).map_err(|_| WorkerFailure::Ended)?;
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    socket.set_read_timeout(Some(left)).map_err(|_| Failed::Ended)?;
+    socket.set_read_timeout(Some(left)).map_err(|_| WorkerFailure::Ended)?;
     let mut length = [0; 8];
     // At once or not at all: byte by byte, an answer could take as many times as long.
     match socket.read(&mut length) {
         Ok(8) => {}
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Failed::Silent),
-        _ => return Err(Failed::Ended),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(WorkerFailure::Silent),
+        _ => return Err(WorkerFailure::Ended),
     }
-    let length = usize::try_from(u64::from_le_bytes(length)).map_err(|_| Failed::Ended)?;
+    let length = usize::try_from(u64::from_le_bytes(length)).map_err(|_| WorkerFailure::Ended)?;
     if length > ANSWER_BYTES_MAX {
-        return Err(Failed::Ended);
+        return Err(WorkerFailure::Ended);
     }
     let mut answer = vec![0; length];
-    shared.read_exact_at(&mut answer, bytes.len() as u64).map_err(|_| Failed::Ended)?;
+    shared.read_exact_at(&mut answer, bytes.len() as u64).map_err(|_| WorkerFailure::Ended)?;
     Ok(answer)
 }
 

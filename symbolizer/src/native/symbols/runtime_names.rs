@@ -11,7 +11,7 @@ use object::elf::FileHeader64;
 use object::read::elf::ElfFile;
 use object::{LittleEndian, Object as _, ObjectSection as _};
 
-use crate::pclntab::{Located, Pclntab};
+use crate::pclntab::{Pclntab, PclntabSection};
 use crate::python::opcode_functions;
 
 /// What the tables of a runtime name.
@@ -21,7 +21,7 @@ pub(super) enum RuntimeNames {
     #[default]
     None,
     /// Where Go's table is in the file, and the text that its functions count from.
-    Go(Located),
+    Go(PclntabSection),
     /// Functions of opcodes, ascending.
     Python(Vec<(Range<u64>, String)>),
 }
@@ -40,7 +40,7 @@ pub(super) fn file_range(elf: &ElfFile<'_, FileHeader64<LittleEndian>>, name: &s
 impl RuntimeNames {
     /// Looks for tables in a file.
     pub(super) fn of(data: &[u8]) -> Self {
-        if let Some(table) = Located::of(data, &|range| bytes_at(data, &range).map(Cow::Borrowed)) {
+        if let Some(table) = PclntabSection::of(data, &|range| bytes_at(data, &range).map(Cow::Borrowed)) {
             return Self::Go(table);
         }
         match opcode_functions(data) {
@@ -58,7 +58,7 @@ impl RuntimeNames {
     pub(super) fn find<'d>(&'d self, data: &'d [u8], address: u64) -> Option<&'d [u8]> {
         match self {
             Self::None => None,
-            Self::Go(Located { range, text }) => {
+            Self::Go(PclntabSection { range, text }) => {
                 let table = Pclntab::parse(bytes_at(data, range)?, *text).ok()?;
                 table.find(address).map(|function| function.name).filter(|name| !name.is_empty())
             }

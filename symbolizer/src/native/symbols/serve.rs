@@ -16,7 +16,7 @@ use deepctx_address_space::elf::u64_at;
 use deepctx_address_space::worker::{self, Bounds};
 
 use super::answer::{self, ADDRESSES_MAX, ANSWER_BYTES_MAX, Question, REQUEST_BYTES, Request};
-use super::tables::{Files, Found, Tables};
+use super::tables::{AddressFacts, Files, Tables};
 use crate::guard;
 
 /// Files: its own three, and four of a request. Memory: address space for the files whose tables are kept, complete.
@@ -112,8 +112,10 @@ fn answer_one(tables: &mut Tables, request: Request, shared: &File, files: Files
     let addresses: Vec<u64> = addresses.chunks_exact(8).map(|bytes| u64_at(bytes, 0)).collect();
     let answer = match request.question {
         Question::Names => {
-            let refused =
-                |reason: NoSymbol| Found { functions: vec![Err(reason); addresses.len()], with_debug: false };
+            let refused = |reason: NoSymbol| AddressFacts {
+                functions: vec![Err(reason); addresses.len()],
+                with_debug: false,
+            };
             answer::encode(&tables.functions(request.asked, files, &addresses).unwrap_or_else(refused))
         }
         Question::Starts => answer::encode_starts(&Tables::starts(files.own, &addresses)),

@@ -69,7 +69,7 @@ pub(crate) struct Files<'f> {
 
 /// What is known of addresses of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct AddressFacts {
     /// In the order of the addresses.
     pub(crate) functions: Vec<Functions>,
     /// Debug information is in use.
@@ -79,13 +79,13 @@ pub(crate) struct Found {
 /// Tables of files.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    kept: FxHashMap<u64, Kept>,
+    kept: FxHashMap<u64, LoadedTable>,
     /// Counts uses.
     clock: u64,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct LoadedTable {
     own: Rc<Image>,
     /// With the symbols that the file was stripped of.
     separate: Option<Rc<Image>>,
@@ -104,14 +104,14 @@ impl Tables {
         asked: TableRequest,
         files: Files<'_>,
         addresses: &[u64],
-    ) -> Result<Found, NoSymbol> {
+    ) -> Result<AddressFacts, NoSymbol> {
         self.drop_idle(asked.period);
         self.clock += 1;
         let found = guard::catch_faults(|| {
             let kept = self.of(asked, files)?;
             let functions = addresses.iter().map(|address| kept.functions(*address)).collect();
             kept.release();
-            Ok(Found { functions, with_debug: kept.debug.is_some() })
+            Ok(AddressFacts { functions, with_debug: kept.debug.is_some() })
         });
         found.unwrap_or_else(|fault| {
             tracing::warn!(?fault, "the symbols of a file cannot be read");
@@ -151,20 +151,22 @@ impl Tables {
         self.kept.retain(|_, kept| period.saturating_sub(kept.period) <= IDLE_PERIODS);
     }
 
-    fn of(&mut self, asked: TableRequest, files: Files<'_>) -> Result<&Kept, NoSymbol> {
+    fn of(&mut self, asked: TableRequest, files: Files<'_>) -> Result<&LoadedTable, NoSymbol> {
         if !self.kept.contains_key(&asked.key) && self.kept.len() >= KEPT_MAX {
             self.forget_oldest();
         }
         let kept = match self.kept.entry(asked.key) {
             std::collections::hash_map::Entry::Occupied(kept) => kept.into_mut(),
-            std::collections::hash_map::Entry::Vacant(place) => place.insert(Kept::read(asked, files)?),
+            std::collections::hash_map::Entry::Vacant(place) => {
+                place.insert(LoadedTable::read(asked, files)?)
+            }
         };
         (kept.used, kept.period) = (self.clock, asked.period);
         Ok(kept)
     }
 }
 
-impl Kept {
+impl LoadedTable {
     fn read(asked: TableRequest, files: Files<'_>) -> Result<Self, NoSymbol> {
         let own = Rc::new(Image::map(files.own)?);
         let image = |file| Image::map(file).ok().map(Rc::new);

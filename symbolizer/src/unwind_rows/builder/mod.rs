@@ -26,7 +26,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use deepctx_address_space::time_account::{Terms as TimeTerms, TimeAccounts};
-use deepctx_address_space::worker::{Author, Failed, Launch, NoAnswer, Pool, Terms, Worker, send};
+use deepctx_address_space::worker::{Author, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure, send};
 use deepctx_address_space::{FileVersion, NoSymbol};
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -145,15 +145,15 @@ fn memory_file() -> io::Result<File> {
 }
 
 /// One request, one answer, with the file that the table was written to.
-fn ask(builder: &Worker, file: BorrowedFd<'_>) -> Result<(BuildReply, File), Failed> {
-    let table = memory_file().map_err(|_| Failed::Ended)?;
+fn ask(builder: &Worker, file: BorrowedFd<'_>) -> Result<(BuildReply, File), WorkerFailure> {
+    let table = memory_file().map_err(|_| WorkerFailure::Ended)?;
     let mut socket = builder.socket();
-    send(socket, &REQUEST, &[file, table.as_fd()]).map_err(|_| Failed::Ended)?;
+    send(socket, &REQUEST, &[file, table.as_fd()]).map_err(|_| WorkerFailure::Ended)?;
     let mut bytes = [0; ANSWER_BYTES];
     match socket.read_exact(&mut bytes) {
-        Ok(()) => Ok((BuildReply::decode(bytes).ok_or(Failed::Ended)?, table)),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Failed::Silent),
-        Err(_) => Err(Failed::Ended),
+        Ok(()) => Ok((BuildReply::decode(bytes).ok_or(WorkerFailure::Ended)?, table)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(WorkerFailure::Silent),
+        Err(_) => Err(WorkerFailure::Ended),
     }
 }
 

@@ -48,7 +48,7 @@ const ROUNDS_MAX: usize = 4;
 
 /// Derived rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Derived {
+pub struct DerivedTable {
     /// Start, end and rule; ascending and disjoint. Where the state is not known there is no row.
     pub rows: Vec<(u64, u64, Rule)>,
     /// Counters.
@@ -99,11 +99,11 @@ impl Stats {
 }
 
 /// A function that derives rows: [`derive_all`].
-pub type Derive = fn(&[Code<'_>], &[Range<u64>], &Bounds) -> Derived;
+pub type DeriveFn = fn(&[Code<'_>], &[Range<u64>], &Bounds) -> DerivedTable;
 
 /// The function that derives rows for `arch`. `None`: not supported, so code without frame information has no rows
 /// there.
-pub fn of_arch(arch: Arch) -> Option<Derive> {
+pub fn of_arch(arch: Arch) -> Option<DeriveFn> {
     match arch {
         Arch::X86_64 => Some(derive_all),
         Arch::Aarch64 => None,
@@ -134,12 +134,12 @@ impl<'c> Code<'c> {
 /// Derives rows for the functions `entries` in `code` at `address`.
 ///
 /// Parts outside `code` are ignored. Runs on the threads of rayon's current pool.
-pub fn derive(code: &[u8], address: u64, entries: &[Range<u64>]) -> Derived {
+pub fn derive(code: &[u8], address: u64, entries: &[Range<u64>]) -> DerivedTable {
     derive_all(&[Code { address, bytes: code }], entries, &Bounds::default())
 }
 
 /// As [`derive`], for code in several pieces, sorted and disjoint, with other bounds.
-pub fn derive_all(pieces: &[Code<'_>], entries: &[Range<u64>], bounds: &Bounds) -> Derived {
+pub fn derive_all(pieces: &[Code<'_>], entries: &[Range<u64>], bounds: &Bounds) -> DerivedTable {
     let mut stats = Stats::default();
     let groups = groups(pieces, entries, bounds, &mut stats);
     let mut solved: Vec<GroupRows> = groups.par_iter().map(|group| group.solve(&[])).collect();
@@ -183,7 +183,7 @@ pub fn derive_all(pieces: &[Code<'_>], entries: &[Range<u64>], bounds: &Bounds) 
         stats.without_rows += u64::from(one.rows.is_empty());
         rows.extend(one.rows);
     }
-    Derived { rows, stats }
+    DerivedTable { rows, stats }
 }
 
 /// Functions that overlap, nearly always one.

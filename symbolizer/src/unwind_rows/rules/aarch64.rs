@@ -7,7 +7,7 @@
 use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind, unsupported};
 use gimli::{AArch64, Register};
 
-use super::{Cfa, END, Saved, State, offset};
+use super::{Cfa, END, SavedRegister, State, offset};
 
 /// The frame pointer.
 pub(in crate::unwind_rows) const FP: Register = AArch64::X29;
@@ -17,13 +17,17 @@ pub(in crate::unwind_rows) const FP: Register = AArch64::X29;
 pub(super) fn rule(state: &State) -> Result<Rule, u8> {
     let mut rule = Rule::default();
     rule.ra = match state.ra {
-        Saved::AtCfa(value) => {
+        SavedRegister::AtCfa(value) => {
             rule.addend = offset(value)?;
             ra_kind::AT_CFA
         }
-        Saved::Unspecified | Saved::Same | Saved::In(AArch64::X30) => ra_kind::AARCH64_IN_LR,
-        Saved::Undefined => return Ok(END),
-        Saved::In(_) | Saved::At(..) | Saved::Other => return Err(unsupported::RA_RULE),
+        SavedRegister::Unspecified | SavedRegister::Same | SavedRegister::In(AArch64::X30) => {
+            ra_kind::AARCH64_IN_LR
+        }
+        SavedRegister::Undefined => return Ok(END),
+        SavedRegister::In(_) | SavedRegister::At(..) | SavedRegister::Other => {
+            return Err(unsupported::RA_RULE);
+        }
     };
     match state.cfa {
         Cfa::Register(register, value) => {
@@ -42,13 +46,15 @@ pub(super) fn rule(state: &State) -> Result<Rule, u8> {
         Cfa::Deref(..) | Cfa::Plt(_) | Cfa::Other => return Err(unsupported::CFA_EXPRESSION),
     }
     rule.fp = match state.fp {
-        Saved::Unspecified | Saved::Same | Saved::In(AArch64::X29) => fp_kind::SAME,
-        Saved::Undefined => fp_kind::UNDEFINED,
-        Saved::AtCfa(value) => {
+        SavedRegister::Unspecified | SavedRegister::Same | SavedRegister::In(AArch64::X29) => fp_kind::SAME,
+        SavedRegister::Undefined => fp_kind::UNDEFINED,
+        SavedRegister::AtCfa(value) => {
             rule.fp_offset = offset(value)?;
             fp_kind::AT_CFA
         }
-        Saved::At(..) | Saved::In(_) | Saved::Other => return Err(unsupported::FP_RULE),
+        SavedRegister::At(..) | SavedRegister::In(_) | SavedRegister::Other => {
+            return Err(unsupported::FP_RULE);
+        }
     };
     Ok(rule)
 }

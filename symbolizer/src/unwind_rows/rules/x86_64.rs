@@ -6,7 +6,7 @@
 use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind, unsupported};
 use gimli::{Register, X86_64};
 
-use super::{Cfa, END, Saved, State, offset};
+use super::{Cfa, END, SavedRegister, State, offset};
 
 /// The frame pointer.
 pub(in crate::unwind_rows) const FP: Register = X86_64::RBP;
@@ -15,9 +15,9 @@ pub(in crate::unwind_rows) const FP: Register = X86_64::RBP;
 #[inline]
 pub(super) fn rule(state: &State) -> Result<Rule, u8> {
     let ra = match state.ra {
-        Saved::AtCfa(-8) => ra_kind::X86_AT_CFA_MINUS_8,
-        Saved::Undefined => return Ok(END),
-        Saved::In(X86_64::RDI) => ra_kind::X86_IN_RDI,
+        SavedRegister::AtCfa(-8) => ra_kind::X86_AT_CFA_MINUS_8,
+        SavedRegister::Undefined => return Ok(END),
+        SavedRegister::In(X86_64::RDI) => ra_kind::X86_IN_RDI,
         _ => return Err(unsupported::RA_RULE),
     };
     let mut rule = Rule { ra, ..Rule::default() };
@@ -53,22 +53,24 @@ pub(super) fn rule(state: &State) -> Result<Rule, u8> {
         Cfa::Other => return Err(unsupported::CFA_EXPRESSION),
     }
     rule.fp = match state.fp {
-        Saved::Unspecified | Saved::Same => fp_kind::SAME,
-        Saved::Undefined => fp_kind::UNDEFINED,
-        Saved::AtCfa(value) => {
+        SavedRegister::Unspecified | SavedRegister::Same => fp_kind::SAME,
+        SavedRegister::Undefined => fp_kind::UNDEFINED,
+        SavedRegister::AtCfa(value) => {
             rule.fp_offset = offset(value)?;
             fp_kind::AT_CFA
         }
-        Saved::At(X86_64::RBP, value) => {
+        SavedRegister::At(X86_64::RBP, value) => {
             rule.fp_offset = offset(value)?;
             fp_kind::X86_AT_FP
         }
-        Saved::At(X86_64::RSP, value) => {
+        SavedRegister::At(X86_64::RSP, value) => {
             rule.fp_offset = offset(value)?;
             fp_kind::X86_AT_SP
         }
-        Saved::In(X86_64::RBP) => fp_kind::SAME,
-        Saved::At(..) | Saved::In(_) | Saved::Other => return Err(unsupported::FP_RULE),
+        SavedRegister::In(X86_64::RBP) => fp_kind::SAME,
+        SavedRegister::At(..) | SavedRegister::In(_) | SavedRegister::Other => {
+            return Err(unsupported::FP_RULE);
+        }
     };
     Ok(rule)
 }

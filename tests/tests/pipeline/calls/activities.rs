@@ -1,6 +1,6 @@
 //! What devices did, reported by collectors or read along, as a page of records → device time below launches.
 
-use deepctx_profile::activity::Join;
+use deepctx_profile::activity::JoinMethod;
 
 use super::*;
 
@@ -231,7 +231,7 @@ fn records_of_another_tool_are_joined_by_order_and_labelled() {
         ]
     );
     let process = pipeline.profile().gpu.processes[0].clone();
-    assert_eq!((process.tier.label(), process.join), ("T1 borrowed", Join::Estimated));
+    assert_eq!((process.tier.label(), process.join), ("T1 borrowed", JoinMethod::Estimated));
     assert_eq!((process.launches_collected, process.kernels, process.joined), (3, 3, 3));
 }
 

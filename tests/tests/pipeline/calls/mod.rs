@@ -7,7 +7,7 @@ use crate::pipeline_support::{NamesInAddresses, Step, check_gaps, config, run, r
 use deepctx_pipeline::input::{CodeFacts, Input, RecoveredKernel};
 use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::context::Contexts;
-use deepctx_profile::ledger::When;
+use deepctx_profile::ledger::CheckTime;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::text;
@@ -37,7 +37,7 @@ fn check(records: &str, expect: &str) {
     let tree = tree_of(pipeline.profile());
     let below: String = tree.lines().skip(1).map(|line| format!("{}\n", &line[2..])).collect();
     assert_eq!(below, unindented(expect));
-    pipeline.profile().ledger.check(When::Finished).unwrap();
+    pipeline.profile().ledger.check(CheckTime::Finished).unwrap();
 }
 
 const NAMED: &str = "

@@ -82,7 +82,7 @@ pub(crate) struct Subscriber(pub(crate) usize);
 pub(crate) type Callback = extern "C" fn(*mut c_void, u32, u32, *const c_void);
 type Request = extern "C" fn(*mut *mut u8, *mut usize, *mut usize);
 type RequestSecond = extern "C" fn(*mut *mut u8, *mut usize, *mut usize, *const c_void);
-type Complete = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
+type BufferCompleted = extern "C" fn(*mut c_void, u32, *mut u8, usize, usize);
 type CompleteSecond = extern "C" fn(*mut u8, usize, usize, *const c_void);
 
 /// The buffers' functions, in both versions.
@@ -90,7 +90,7 @@ type CompleteSecond = extern "C" fn(*mut u8, usize, usize, *const c_void);
 pub(crate) struct BufferFunctions {
     pub(crate) request: Request,
     pub(crate) request_second: RequestSecond,
-    pub(crate) complete: Complete,
+    pub(crate) complete: BufferCompleted,
     pub(crate) complete_second: CompleteSecond,
 }
 
@@ -102,7 +102,7 @@ functions!(
         unsubscribe: c"cuptiUnsubscribe" fn(usize);
         enable_callback: c"cuptiEnableCallback" fn(u32, usize, u32, u32);
         callback_name: c"cuptiGetCallbackName" fn(u32, u32, *mut *const c_char);
-        register: c"cuptiActivityRegisterCallbacks" fn(Request, Complete);
+        register: c"cuptiActivityRegisterCallbacks" fn(Request, BufferCompleted);
         enable: c"cuptiActivityEnable" fn(u32);
         disable: c"cuptiActivityDisable" fn(u32);
         flush: c"cuptiActivityFlushAll" fn(u32);

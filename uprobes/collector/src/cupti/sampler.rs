@@ -8,15 +8,15 @@ use std::ptr::{self, NonNull};
 
 use super::calls::{Error, checked, functions, symbol};
 use super::sampler_layout::{
-    Attribute, Configuration, CountReasons, Crc, Data, GetData, GetReasons, OfContext, REASON_BYTES,
+    Attribute, Configuration, ContextParameters, CountReasons, Crc, Data, GetData, GetReasons, REASON_BYTES,
     attribute,
 };
 
 functions!(
     /// All of them, or none.
     Functions {
-        enable: c"cuptiPCSamplingEnable" fn(*mut OfContext);
-        disable: c"cuptiPCSamplingDisable" fn(*mut OfContext);
+        enable: c"cuptiPCSamplingEnable" fn(*mut ContextParameters);
+        disable: c"cuptiPCSamplingDisable" fn(*mut ContextParameters);
         configure: c"cuptiPCSamplingSetConfigurationAttribute" fn(*mut Configuration);
         configuration: c"cuptiPCSamplingGetConfigurationAttribute" fn(*mut Configuration);
         data: c"cuptiPCSamplingGetData" fn(*mut GetData);
@@ -117,8 +117,8 @@ impl Sampler {
     }
 }
 
-fn of_context(context: usize) -> OfContext {
-    OfContext { size: size_of::<OfContext>(), private: ptr::null_mut(), context }
+fn of_context(context: usize) -> ContextParameters {
+    ContextParameters { size: size_of::<ContextParameters>(), private: ptr::null_mut(), context }
 }
 
 fn configuration(context: usize, attributes: &mut [Attribute]) -> Configuration {

@@ -93,7 +93,7 @@ pub(crate) struct Configuration {
 
 /// `CUpti_PCSamplingEnableParams` and `CUpti_PCSamplingDisableParams`.
 #[repr(C)]
-pub(crate) struct OfContext {
+pub(crate) struct ContextParameters {
     pub(crate) size: usize,
     pub(crate) private: *mut c_void,
     pub(crate) context: usize,
@@ -231,7 +231,13 @@ mod tests {
             ],
         );
         for structure in ["CUpti_PCSamplingEnableParams", "CUpti_PCSamplingDisableParams"] {
-            check(structure, &[("ctx", offset_of!(OfContext, context)), ("sizeof", size_of::<OfContext>())]);
+            check(
+                structure,
+                &[
+                    ("ctx", offset_of!(ContextParameters, context)),
+                    ("sizeof", size_of::<ContextParameters>()),
+                ],
+            );
         }
         check(
             "CUpti_PCSamplingGetDataParams",

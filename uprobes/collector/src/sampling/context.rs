@@ -22,7 +22,7 @@ const ROUNDS_MAX: usize = 64;
 const OVERRUN: Error = Error(8);
 
 /// One context.
-pub(super) struct Sampled {
+pub(super) struct SampledContext {
     pub(super) handle: usize,
     number: u32,
     sampler: Sampler,
@@ -39,9 +39,9 @@ pub(super) struct Sampled {
 }
 
 // SAFETY: its pointers lead into its own boxes; it is only used by who holds the lock on all of them.
-unsafe impl Send for Sampled {}
+unsafe impl Send for SampledContext {}
 
-impl Sampled {
+impl SampledContext {
     /// Begins to sample.
     pub(super) fn begin(
         sampler: Sampler,

@@ -22,7 +22,7 @@ use crate::cupti::sampler_layout::Module;
 use crate::cupti::{CONTEXT_CREATED, CONTEXT_ENDS, MODULE_LOADED, MODULE_UNLOADS, ResourceData};
 use crate::cupti::{Cupti, Error};
 use crate::probe;
-use context::Sampled;
+use context::SampledContext;
 
 /// Contexts that are sampled at most; a program has one for each device.
 const CONTEXTS_MAX: usize = 64;
@@ -44,7 +44,7 @@ pub(crate) struct Setting {
 static SETTING: OnceLock<Setting> = OnceLock::new();
 /// There are listeners, and this CUPTI has the functions.
 static ON: AtomicBool = AtomicBool::new(false);
-static SAMPLED: Mutex<Vec<Sampled>> = Mutex::new(Vec::new());
+static SAMPLED: Mutex<Vec<SampledContext>> = Mutex::new(Vec::new());
 /// Known contexts, so that a launch need not take the lock; 0 is a free slot.
 static KNOWN: [AtomicUsize; CONTEXTS_MAX] = [const { AtomicUsize::new(0) }; CONTEXTS_MAX];
 /// Some of them are not sampled yet.
@@ -90,7 +90,7 @@ pub(crate) fn end() {
     inside(|| {
         // A thread that holds the lock for longer is in a callback that will not return.
         let taken = lock_within(LOCK_TIMEOUT * 10).map(|mut sampled| std::mem::take(&mut *sampled));
-        taken.unwrap_or_default().into_iter().for_each(Sampled::end);
+        taken.unwrap_or_default().into_iter().for_each(SampledContext::end);
     });
     KNOWN.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
     waiting().clear();
@@ -106,7 +106,7 @@ pub(crate) fn read(cupti: &Cupti) {
     inside(|| {
         new.into_iter().for_each(|context| sample(cupti, context));
         if let Some(mut sampled) = lock_within(LOCK_TIMEOUT) {
-            sampled.iter_mut().for_each(Sampled::read);
+            sampled.iter_mut().for_each(SampledContext::read);
         }
     });
 }
@@ -137,7 +137,7 @@ pub(crate) fn on_resource(cupti: &Cupti, id: u32, data: &ResourceData) {
         // What is loaded next at the same address would be taken for it.
         MODULE_UNLOADS => inside(|| {
             if let Some(mut sampled) = lock_within(LOCK_TIMEOUT) {
-                sampled.iter_mut().filter(|sampled| sampled.handle == context).for_each(Sampled::read);
+                sampled.iter_mut().filter(|sampled| sampled.handle == context).for_each(SampledContext::read);
             }
         }),
         _ => {}
@@ -158,7 +158,7 @@ fn is_new(context: usize) -> bool {
 fn sample(cupti: &Cupti, context: usize) {
     let Some(sampler) = cupti.sampler() else { return };
     let setting = *SETTING.get_or_init(|| Setting { period: None, serialized: false });
-    match Sampled::begin(sampler, cupti.version(), setting, context) {
+    match SampledContext::begin(sampler, cupti.version(), setting, context) {
         Ok(begun) => {
             probe::state(state::SAMPLING, samples::setting(begun.period(), setting.serialized));
             match lock_within(LOCK_TIMEOUT) {
@@ -197,7 +197,7 @@ fn waiting() -> MutexGuard<'static, Vec<usize>> {
 }
 
 /// The contexts; `None` when another thread holds them for longer.
-fn lock_within(timeout: Duration) -> Option<MutexGuard<'static, Vec<Sampled>>> {
+fn lock_within(timeout: Duration) -> Option<MutexGuard<'static, Vec<SampledContext>>> {
     let begin = Instant::now();
     loop {
         match SAMPLED.try_lock() {

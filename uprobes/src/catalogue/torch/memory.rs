@@ -19,7 +19,7 @@ use crate::abi::Argument;
 use crate::locate::elf::{ByteSource, Image};
 use crate::locate::instruction::{self, Kernel, NotEmulated, ProbeCost, ProbePoint};
 use crate::locate::reason::NoProbe;
-use crate::locate::site::{Missing, ProbePlan, Site};
+use crate::locate::site::{MissingProbe, ProbePlan, Site};
 use crate::locate::usdt::{self, UsdtProbe};
 use crate::row::Row;
 
@@ -116,7 +116,7 @@ fn point(code: &[u8], kernel: Kernel) -> Result<ProbePoint, NoProbe> {
 }
 
 /// A probe that is not used: whichever it is, the same is missing from a profile.
-fn missing(symbol: &'static str, because: NoProbe) -> Missing {
+fn missing(symbol: &'static str, because: NoProbe) -> MissingProbe {
     let row = Row::placed(Family::C10Cuda, Event::Tensor(TensorEvent::Request), symbol, Vec::new());
-    Missing::of(row, because)
+    MissingProbe::of(row, because)
 }

@@ -34,7 +34,7 @@ pub(super) enum ParameterKind {
 
 /// Where its first eight bytes are when the function is entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PassedIn {
+pub(super) enum ArgumentRegister {
     Register(Register),
     /// Bytes above the stack pointer, where the return address is at 0.
     Stack(u16),
@@ -44,7 +44,7 @@ pub(super) enum PassedIn {
 
 /// The parameters of `at::_ops::X::call(…)`, up to the first of an unknown type. `first` registers are taken by what is
 /// not among them: where a result goes.
-pub(super) fn parameters(demangled: &str, first: usize) -> Vec<(ParameterKind, PassedIn)> {
+pub(super) fn parameters(demangled: &str, first: usize) -> Vec<(ParameterKind, ArgumentRegister)> {
     let mut out = Vec::new();
     let Some(list) = demangled.split_once("::call(").and_then(|(_, rest)| rest.strip_suffix(')')) else {
         return out;
@@ -53,11 +53,11 @@ pub(super) fn parameters(demangled: &str, first: usize) -> Vec<(ParameterKind, P
     for text in split(list) {
         let Some((kind, need)) = class(text) else { break };
         let at = match need {
-            Need::Vector => PassedIn::Nowhere,
+            Need::Vector => ArgumentRegister::Nowhere,
             Need::Registers(n) => match Register::ARGUMENTS.get(registers..registers + n) {
                 Some(free) => {
                     registers += n;
-                    PassedIn::Register(free[0])
+                    ArgumentRegister::Register(free[0])
                 }
                 None => on_stack(&mut stack, n),
             },
@@ -65,7 +65,7 @@ pub(super) fn parameters(demangled: &str, first: usize) -> Vec<(ParameterKind, P
             Need::VectorAndRegister => {
                 if registers < Register::ARGUMENTS.len() {
                     registers += 1;
-                    PassedIn::Nowhere
+                    ArgumentRegister::Nowhere
                 } else {
                     on_stack(&mut stack, 2)
                 }
@@ -77,10 +77,10 @@ pub(super) fn parameters(demangled: &str, first: usize) -> Vec<(ParameterKind, P
     out
 }
 
-fn on_stack(stack: &mut u16, words: usize) -> PassedIn {
+fn on_stack(stack: &mut u16, words: usize) -> ArgumentRegister {
     let at = *stack;
     *stack = stack.saturating_add(8 * words as u16);
-    PassedIn::Stack(at)
+    ArgumentRegister::Stack(at)
 }
 
 /// How a parameter is passed.
@@ -175,9 +175,9 @@ mod tests {
         let text: Vec<String> = found
             .iter()
             .map(|(kind, at)| match at {
-                PassedIn::Register(register) => format!("{kind:?} {}", register.name()),
-                PassedIn::Stack(at) => format!("{kind:?} {at}"),
-                PassedIn::Nowhere => format!("{kind:?} -"),
+                ArgumentRegister::Register(register) => format!("{kind:?} {}", register.name()),
+                ArgumentRegister::Stack(at) => format!("{kind:?} {at}"),
+                ArgumentRegister::Nowhere => format!("{kind:?} -"),
             })
             .collect();
         assert_eq!(text.join(", "), expect);

@@ -24,12 +24,12 @@ use deepctx_events::{Event, Family, OperatorEvent, Role};
 use deepctx_names::{demangle, framework};
 
 use super::dataflow::{ArgumentReads, ArrayBranch, KEYS, PRESENT};
-use super::signature::{ParameterKind, PassedIn, parameters};
+use super::signature::{ArgumentRegister, ParameterKind, parameters};
 use crate::abi::{Argument, Location, Register, Scalar};
 use crate::locate::elf::{ByteSource, Image, Symbol};
 use crate::locate::instruction::{Emulated, ProbeCost, ProbePoint};
 use crate::locate::reason::NoProbe;
-use crate::locate::site::{Missing, ProbePlan, Site};
+use crate::locate::site::{MissingProbe, ProbePlan, Site};
 use crate::row::Row;
 
 /// Most operators that are watched: all overloads of some dozen.
@@ -65,21 +65,21 @@ pub(crate) fn plan<S: ByteSource + ?Sized>(
     let found = image.exported_code(&all, OPERATORS_MAX).map_err(NoProbe::File)?;
     for (name, prefixes) in names.iter().zip(&prefixes) {
         if !found.iter().any(|(symbol, _)| prefixes.iter().any(|prefix| symbol.starts_with(prefix))) {
-            plan.missing.push(Missing::of(unplaced(name), NoProbe::NotExported));
+            plan.missing.push(MissingProbe::of(unplaced(name), NoProbe::NotExported));
         }
     }
     for (name, symbol) in found {
         let length = if symbol.size > 0 { symbol.size.min(CODE_BYTES) } else { CODE_BYTES };
         let code = image.code(symbol.svma, length);
         match code.and_then(|(entry, code)| Some((entry, placed(&name, &code)?))) {
-            Some((entry, Placed { arguments, array })) => {
+            Some((entry, OperatorReads { arguments, array })) => {
                 let row = row(name, arguments);
                 match array {
                     Some(array) => plan.sites.push(at_array(row, &symbol, entry, array)),
                     None => plan.rows.push(row),
                 }
             }
-            None => plan.missing.push(Missing::of(unplaced(&name), NoProbe::NotCalibrated)),
+            None => plan.missing.push(MissingProbe::of(unplaced(&name), NoProbe::NotCalibrated)),
         }
     }
     Ok(plan)
@@ -117,7 +117,7 @@ fn at_array(row: Row, symbol: &Symbol, entry: FileOffset, array: ArrayBranch) ->
 
 /// What is read of an operator, and where: at its entry, or where a list is known to be an array.
 #[derive(Debug, PartialEq)]
-struct Placed {
+struct OperatorReads {
     arguments: Vec<Argument>,
     array: Option<ArrayBranch>,
 }
@@ -132,7 +132,7 @@ enum Operand {
 }
 
 /// What is read of an operator with this mangled name and code.
-fn placed(symbol: &str, code: &[u8]) -> Option<Placed> {
+fn placed(symbol: &str, code: &[u8]) -> Option<OperatorReads> {
     let name = demangle(symbol);
     let read = ArgumentReads::of(code);
     let keys = read.keys?;
@@ -156,13 +156,13 @@ fn placed(symbol: &str, code: &[u8]) -> Option<Placed> {
     let room = ARGUMENTS_MAX.checked_sub(more.len())?;
     let mut arguments = fields(&operands, rank_max(identifier), keys, room)?;
     arguments.append(&mut more);
-    Some(Placed { arguments, array })
+    Some(OperatorReads { arguments, array })
 }
 
 /// What is read of these parameters, and where when it is not at the entry: there, registers of others may have
 /// changed.
 fn operands(
-    parameters: &[(ParameterKind, PassedIn)],
+    parameters: &[(ParameterKind, ArgumentRegister)],
     read: &ArgumentReads,
 ) -> (Vec<Operand>, Option<ArrayBranch>) {
     if let Some(array) = read.array {
@@ -171,11 +171,11 @@ fn operands(
     }
     let follows = |register| read.reads.contains(&(register, 1));
     let operands = parameters.iter().filter_map(|parameter| match *parameter {
-        (ParameterKind::Tensor, PassedIn::Register(register)) => Some(Operand::Tensor(register)),
-        (ParameterKind::Optional, PassedIn::Register(register)) => (follows(register)
+        (ParameterKind::Tensor, ArgumentRegister::Register(register)) => Some(Operand::Tensor(register)),
+        (ParameterKind::Optional, ArgumentRegister::Register(register)) => (follows(register)
             && read.presence_checks.contains(&register))
         .then_some(Operand::Optional(register)),
-        (ParameterKind::List, PassedIn::Register(register)) => {
+        (ParameterKind::List, ArgumentRegister::Register(register)) => {
             let length = Location::in_register(second(register)?);
             follows(register).then_some(Operand::List(register, length))
         }
@@ -246,10 +246,10 @@ fn fields(operands: &[Operand], rank: usize, keys: i16, room: usize) -> Option<V
 
 /// Whether these are the parameters of whose tensors the code reads the keys: of each tensor in a register, and else
 /// only of what may hold tensors.
-fn agree(parameters: &[(ParameterKind, PassedIn)], read: &[(Register, u8)]) -> bool {
+fn agree(parameters: &[(ParameterKind, ArgumentRegister)], read: &[(Register, u8)]) -> bool {
     let mut known = 0;
     for parameter in parameters {
-        let PassedIn::Register(register) = parameter.1 else { continue };
+        let ArgumentRegister::Register(register) = parameter.1 else { continue };
         let follows = |depth| read.contains(&(register, depth));
         match parameter.0 {
             ParameterKind::Tensor if !follows(1) => return false,
@@ -261,7 +261,8 @@ fn agree(parameters: &[(ParameterKind, PassedIn)], read: &[(Register, u8)]) -> b
         }
     }
     // The code reads the methods of a tensor, too.
-    let tensors = |register| parameters.contains(&(ParameterKind::Lists, PassedIn::Register(register)));
+    let tensors =
+        |register| parameters.contains(&(ParameterKind::Lists, ArgumentRegister::Register(register)));
     let readable = read.iter().filter(|(register, depth)| *depth == 1 || tensors(*register)).count();
     known > 0 && known == readable
 }
@@ -295,26 +296,26 @@ impl Fields {
 }
 
 /// What else the work of a convolution depends on: three lists of numbers, whether it is a transposed one, groups.
-fn convolution(parameters: &[(ParameterKind, PassedIn)], out: &mut Vec<Argument>) {
+fn convolution(parameters: &[(ParameterKind, ArgumentRegister)], out: &mut Vec<Argument>) {
     let mut lists = parameters.iter().filter(|(kind, _)| *kind == ParameterKind::Numbers).map(|(_, at)| *at);
     for role in [Role::Stride, Role::Padding, Role::Dilation] {
         let Some(at) = lists.next() else { return };
         let length = match at {
-            PassedIn::Register(register) => {
+            ArgumentRegister::Register(register) => {
                 second(register).map_or(Location::Unreadable, Location::in_register)
             }
-            PassedIn::Stack(stack) => Location::Stack(stack + 8),
-            PassedIn::Nowhere => Location::Unreadable,
+            ArgumentRegister::Stack(stack) => Location::Stack(stack + 8),
+            ArgumentRegister::Nowhere => Location::Unreadable,
         };
         out.push(Argument::word(role, length));
         out.extend((0..SPATIAL).map(|n| Argument::word(role, after(at, 8 * n))));
     }
     for (kind, at) in parameters {
         match (kind, at) {
-            (ParameterKind::Flag, PassedIn::Register(register)) => {
+            (ParameterKind::Flag, ArgumentRegister::Register(register)) => {
                 out.push(Argument::new(Role::Transposed, Scalar::U8, Location::in_register(*register)));
             }
-            (ParameterKind::Flag, PassedIn::Stack(at)) => {
+            (ParameterKind::Flag, ArgumentRegister::Stack(at)) => {
                 out.push(Argument::new(Role::Transposed, Scalar::U8, Location::Stack(*at)));
             }
             (ParameterKind::Number, at) => out.push(Argument::word(Role::Groups, after(*at, 0))),
@@ -324,11 +325,13 @@ fn convolution(parameters: &[(ParameterKind, PassedIn)], out: &mut Vec<Argument>
 }
 
 /// Bytes after the address that a parameter is.
-fn after(at: PassedIn, offset: i16) -> Location {
+fn after(at: ArgumentRegister, offset: i16) -> Location {
     match at {
-        PassedIn::Register(register) => Location::BehindRegister { register, offset: i32::from(offset) },
-        PassedIn::Stack(stack) => Location::BehindStack { stack, offset: i32::from(offset) },
-        PassedIn::Nowhere => Location::Unreadable,
+        ArgumentRegister::Register(register) => {
+            Location::BehindRegister { register, offset: i32::from(offset) }
+        }
+        ArgumentRegister::Stack(stack) => Location::BehindStack { stack, offset: i32::from(offset) },
+        ArgumentRegister::Nowhere => Location::Unreadable,
     }
 }
 
@@ -412,7 +415,7 @@ mod tests {
 
     #[test]
     fn tagged_list_is_read_where_it_holds_an_array() {
-        let Placed { arguments, array } = placed(CAT, CAT_CODE).unwrap();
+        let OperatorReads { arguments, array } = placed(CAT, CAT_CODE).unwrap();
         let array = array.unwrap();
         assert_eq!(
             (array.offset, array.frame, array.list, array.items),

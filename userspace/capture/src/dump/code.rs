@@ -16,7 +16,7 @@ use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
 
 use crate::executables::{built, vdso_table};
-use crate::generated::{Found, Generated, Surroundings};
+use crate::generated::{Generated, GeneratedMapping, ProcessView};
 use crate::processes::flags;
 
 /// Tables of files, shared by all processes of a dump.
@@ -57,10 +57,10 @@ impl Files {
 
     /// Generated code stands where it was stated.
     fn generated(&mut self, pid: u32, mapping: &Mapping) -> Option<Rc<UnwindTable>> {
-        let surroundings = Surroundings::read(pid)?;
+        let surroundings = ProcessView::read(pid)?;
         match self.generated.find(pid, mapping, &surroundings, |_| false) {
-            Found::New(_, table) => table.into_table().map(Rc::new),
-            Found::Resolved(_) => None,
+            GeneratedMapping::New(_, table) => table.into_table().map(Rc::new),
+            GeneratedMapping::Resolved(_) => None,
         }
     }
 
@@ -84,14 +84,14 @@ pub(super) struct Code {
     pid: u32,
     mappings: Vec<Mapping>,
     /// In the same order; `None` until it is asked for.
-    loaded: RefCell<Vec<Option<Loaded>>>,
+    loaded: RefCell<Vec<Option<LoadedMapping>>>,
     /// Mappings that were asked for while nothing could be loaded.
     wanted: RefCell<Vec<usize>>,
     may_load: Cell<bool>,
 }
 
 #[derive(Clone)]
-struct Loaded {
+struct LoadedMapping {
     mapping: unwind::Mapping,
     table: Option<Rc<UnwindTable>>,
 }
@@ -152,6 +152,6 @@ impl Code {
         let flags = flags(mapping.backing, table.is_some());
         let (begin, end) = (mapping.begin.0, mapping.end.0);
         let mapping = unwind::Mapping { begin, end, bias, executable: at as u32, flags };
-        self.loaded.borrow_mut()[at] = Some(Loaded { mapping, table });
+        self.loaded.borrow_mut()[at] = Some(LoadedMapping { mapping, table });
     }
 }

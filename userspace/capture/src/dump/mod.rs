@@ -29,7 +29,7 @@ use deepctx_symbolizer::unwind_rows::cache::{Cache, DEFAULT_BYTES};
 use self::borrowed_cpu::BorrowedCpu;
 use self::code::Files;
 use self::iterator::ThreadIterator;
-use self::walker::{Target, Walked};
+use self::walker::{Target, WalkOutcome};
 use super::clock::{log_progress, monotonic_ns};
 use super::config::FrameSource;
 use super::doctor;
@@ -75,14 +75,14 @@ pub struct ProcessStacks {
     /// Its executable mappings.
     pub maps: Maps,
     /// What ended meanwhile.
-    pub gone: Gone,
+    pub gone: VanishedPart,
     /// Its threads, by id.
     pub threads: Vec<ThreadStack>,
 }
 
 /// What of a process ended while it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gone {
+pub enum VanishedPart {
     /// All of it.
     Process,
     /// So many threads.
@@ -163,15 +163,15 @@ struct Dumper<'d> {
 
 /// Threads that were read, and those that ended while they were.
 #[derive(Default)]
-struct Found {
+struct ThreadsRead {
     by_tid: HashMap<u32, ThreadStack>,
     ended: HashMap<u32, u64>,
 }
 
 impl Dumper<'_> {
     /// Reads until no thread changes, or often enough.
-    fn run(&mut self) -> Result<Found, CaptureError> {
-        let mut found = Found::default();
+    fn run(&mut self) -> Result<ThreadsRead, CaptureError> {
+        let mut found = ThreadsRead::default();
         let mut before = self.iterator.read()?;
         for _ in 0..ROUNDS_MAX {
             let pending: Vec<Thread> = before
@@ -203,8 +203,8 @@ impl Dumper<'_> {
 
     fn walk(&mut self, thread: &Thread) -> Option<Vec<u8>> {
         match self.targets.get_mut(&thread.pid)?.walk(thread, self.files) {
-            Walked::Stack(record) => Some(record),
-            Walked::Wanted => None,
+            WalkOutcome::Stack(record) => Some(record),
+            WalkOutcome::Wanted => None,
         }
     }
 
@@ -225,14 +225,14 @@ impl Dumper<'_> {
             let (Some(before), Some(after)) = (before, after) else { return Ok(None) };
             last = after;
             match walked {
-                Some(Walked::Stack(record)) if is_same(&before, &after) => {
+                Some(WalkOutcome::Stack(record)) if is_same(&before, &after) => {
                     // It has no CPU only because this thread took it.
                     let runs = if before.state == 0 { thread_flag::ON_CPU } else { 0 };
                     let thread = Thread { flags: before.flags | runs, ..before };
                     return Ok(Some(ThreadStack::of(thread, Stack::Read(record))));
                 }
                 // Loading them takes too long while others wait for the CPU.
-                Some(Walked::Wanted) => target.load_wanted(self.files),
+                Some(WalkOutcome::Wanted) => target.load_wanted(self.files),
                 _ => {}
             }
         }
@@ -240,7 +240,7 @@ impl Dumper<'_> {
     }
 }
 
-impl Found {
+impl ThreadsRead {
     /// Keeps the stacks of threads that are as they were.
     fn keep_unchanged(&mut self, walked: Vec<(Thread, Vec<u8>)>, after: &[Thread]) {
         let now: HashMap<u32, &Thread> = after.iter().map(|thread| (thread.tid, thread)).collect();
@@ -268,7 +268,7 @@ impl ThreadStack {
 impl ProcessStacks {
     fn ended(pid: u32) -> Self {
         let (maps, threads) = (Maps::default(), Vec::new());
-        Self { pid, name: String::new(), maps, gone: Gone::Process, threads }
+        Self { pid, name: String::new(), maps, gone: VanishedPart::Process, threads }
     }
 }
 
@@ -285,9 +285,9 @@ fn is_same(before: &Thread, after: &Thread) -> bool {
     !is_running(before) && !is_running(after) && before.pid == after.pid && before.switches == after.switches
 }
 
-fn grouped(targets: BTreeMap<u32, Target>, mut found: Found) -> Vec<ProcessStacks> {
+fn grouped(targets: BTreeMap<u32, Target>, mut found: ThreadsRead) -> Vec<ProcessStacks> {
     let of = |(pid, target): (u32, Target)| {
-        let gone = Gone::Threads(found.ended.remove(&pid).unwrap_or_default());
+        let gone = VanishedPart::Threads(found.ended.remove(&pid).unwrap_or_default());
         let name = target.name().to_owned();
         ProcessStacks { pid, name, maps: target.into_maps(), gone, threads: Vec::new() }
     };
@@ -302,7 +302,7 @@ fn grouped(targets: BTreeMap<u32, Target>, mut found: Found) -> Vec<ProcessStack
     for process in &mut processes {
         process.threads.sort_by_key(|thread| thread.thread.tid);
         if process.threads.is_empty() {
-            process.gone = Gone::Process;
+            process.gone = VanishedPart::Process;
         }
     }
     processes
@@ -323,7 +323,7 @@ mod tests {
     fn a_stack_counts_only_if_its_thread_stood_still() {
         let check = |before: (u32, u64), after: (u32, u64), expect: bool| {
             let (before, after) = (thread(before.0, before.1), thread(after.0, after.1));
-            let mut found = Found::default();
+            let mut found = ThreadsRead::default();
             found.keep_unchanged(vec![(before, Vec::new())], &[after]);
             assert_eq!(found.by_tid.contains_key(&7), expect, "{before:?} {after:?}");
             assert!(found.ended.is_empty());
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_ended_is_counted() {
-        let mut found = Found::default();
+        let mut found = ThreadsRead::default();
         found.keep_unchanged(vec![(thread(0, 1), Vec::new())], &[]);
         assert!(found.by_tid.is_empty() && found.ended.values().sum::<u64>() == 1);
     }

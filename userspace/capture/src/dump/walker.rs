@@ -13,7 +13,7 @@ use deepctx_common::thread::{Thread, thread_flag};
 use deepctx_common::unwind::Executable;
 use deepctx_pipeline::encode;
 use deepctx_symbolizer::NoSymbol;
-use deepctx_symbolizer::maps::{self, Keep, Maps};
+use deepctx_symbolizer::maps::{self, LineFilter, Maps};
 use deepctx_symbolizer::memory::ReadError;
 use deepctx_symbolizer::python::locate_process;
 use deepctx_walk::interleave::{Flow, STEPS_MAX, Tables, Walk, WordBuffer, native_step, phase, python_step};
@@ -40,7 +40,7 @@ pub(super) struct Target {
 }
 
 /// What a walk gave.
-pub(super) enum Walked {
+pub(super) enum WalkOutcome {
     /// A record.
     Stack(Vec<u8>),
     /// Nothing: tables are wanted that could not be loaded just then.
@@ -56,7 +56,7 @@ impl Target {
             ReadError::Gone => CaptureError::NoSuchProcess { pid },
             _ => unreadable(NoSymbol::PermissionDenied),
         })?;
-        let maps = maps::read(pid, Keep::Executable).map_err(|reason| match reason {
+        let maps = maps::read(pid, LineFilter::Executable).map_err(|reason| match reason {
             NoSymbol::ProcessGone => CaptureError::NoSuchProcess { pid },
             reason => unreadable(reason),
         })?;
@@ -108,7 +108,7 @@ impl Target {
     }
 
     /// Walks a thread that is not on a CPU.
-    pub(super) fn walk(&mut self, thread: &Thread, files: &mut Files) -> Walked {
+    pub(super) fn walk(&mut self, thread: &Thread, files: &mut Files) -> WalkOutcome {
         let mut words = vec![0; USER_WORDS_MAX];
         let walk = &mut *self.walk;
         walk.process.python = self.python;
@@ -130,7 +130,7 @@ impl Target {
                     walk.native_end = WalkEnd::NotWalked as u32;
                 }
                 self.memory.read_stack_ahead(thread.sp);
-                let around = Around {
+                let around = WalkInput {
                     memory: &self.memory,
                     code: &self.code,
                     files: RefCell::new(files),
@@ -144,15 +144,15 @@ impl Target {
             }
         }
         if self.code.has_wanted() {
-            Walked::Wanted
+            WalkOutcome::Wanted
         } else {
-            Walked::Stack(record(thread, walk, &words, self.kernel))
+            WalkOutcome::Stack(record(thread, walk, &words, self.kernel))
         }
     }
 }
 
 /// Twice as many as in the kernel, where a step may take several frames.
-fn steps(walk: &mut Walk, words: &mut WordBuffer<'_>, around: &Around<'_>) {
+fn steps(walk: &mut Walk, words: &mut WordBuffer<'_>, around: &WalkInput<'_>) {
     for _ in 0..2 * STEPS_MAX {
         let flow = match walk.phase {
             phase::NATIVE => native_step(walk, words, around),
@@ -165,20 +165,20 @@ fn steps(walk: &mut Walk, words: &mut WordBuffer<'_>, around: &Around<'_>) {
 }
 
 /// What a walk reads.
-struct Around<'a> {
+struct WalkInput<'a> {
     memory: &'a Pages,
     code: &'a Code,
     files: RefCell<&'a mut Files>,
     layout: Option<&'a PythonLayout>,
 }
 
-impl Memory for Around<'_> {
+impl Memory for WalkInput<'_> {
     fn read_words(&self, address: u64, words: &mut [u64]) -> bool {
         self.memory.read_words(address, words)
     }
 }
 
-impl Tables for Around<'_> {
+impl Tables for WalkInput<'_> {
     fn find_mapping(&self, walk: &mut Walk, pc: u64) -> Result<(), WalkEnd> {
         let (mapping, has_table) = self.code.mapping(pc, &mut self.files.borrow_mut())?;
         walk.mapping = mapping;

@@ -46,7 +46,7 @@ pub(super) struct Library {
 }
 
 /// What one call gives.
-type Found<const FIGURES: usize> = Result<[(Figure, u64); FIGURES], Code>;
+type CallResult<const FIGURES: usize> = Result<[(Figure, u64); FIGURES], Code>;
 
 struct Gpu {
     index: u32,
@@ -90,39 +90,39 @@ impl Library {
         reading
     }
 
-    fn utilization(&self, device: nvmlDevice_t) -> Found<2> {
+    fn utilization(&self, device: nvmlDevice_t) -> CallResult<2> {
         let mut rates = nvmlUtilization_t { gpu: 0, memory: 0 };
         call!(self.functions, nvmlDeviceGetUtilizationRates(device, &mut rates))?;
         let (busy, memory_busy) = (rates.gpu.into(), rates.memory.into());
         Ok([(Figure::BusyPercent, busy), (Figure::MemoryBusyPercent, memory_busy)])
     }
 
-    fn memory(&self, device: nvmlDevice_t) -> Found<2> {
+    fn memory(&self, device: nvmlDevice_t) -> CallResult<2> {
         let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
         call!(self.functions, nvmlDeviceGetMemoryInfo(device, &mut memory))?;
         Ok([(Figure::MemoryUsedBytes, memory.used), (Figure::MemoryTotalBytes, memory.total)])
     }
 
-    fn power(&self, device: nvmlDevice_t) -> Found<1> {
+    fn power(&self, device: nvmlDevice_t) -> CallResult<1> {
         let mut milliwatts = 0;
         call!(self.functions, nvmlDeviceGetPowerUsage(device, &mut milliwatts))?;
         Ok([(Figure::PowerMilliwatts, milliwatts.into())])
     }
 
-    fn temperature(&self, device: nvmlDevice_t) -> Found<1> {
+    fn temperature(&self, device: nvmlDevice_t) -> CallResult<1> {
         let (sensor, mut celsius) = (nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU, 0);
         call!(self.functions, nvmlDeviceGetTemperature(device, sensor, &mut celsius))?;
         Ok([(Figure::TemperatureCelsius, celsius.into())])
     }
 
-    fn clock(&self, device: nvmlDevice_t, of: nvmlClockType_t, figure: Figure) -> Found<1> {
+    fn clock(&self, device: nvmlDevice_t, of: nvmlClockType_t, figure: Figure) -> CallResult<1> {
         let mut megahertz = 0;
         call!(self.functions, nvmlDeviceGetClockInfo(device, of, &mut megahertz))?;
         Ok([(figure, megahertz.into())])
     }
 
     /// By the name that every driver has; later ones have another one, too.
-    fn clock_reasons(&self, device: nvmlDevice_t) -> Found<1> {
+    fn clock_reasons(&self, device: nvmlDevice_t) -> CallResult<1> {
         let mut reasons = 0;
         call!(self.functions, nvmlDeviceGetCurrentClocksThrottleReasons(device, &mut reasons))?;
         Ok([(Figure::ClockReasons, reasons)])
@@ -130,7 +130,7 @@ impl Library {
 }
 
 /// Adds what a call gives. A GPU that is lost is asked nothing more: each call would take its time.
-fn add<const FIGURES: usize>(reading: &mut GpuReading, call: impl FnOnce() -> Found<FIGURES>) {
+fn add<const FIGURES: usize>(reading: &mut GpuReading, call: impl FnOnce() -> CallResult<FIGURES>) {
     if reading.failed == Some(Code::GPU_IS_LOST) {
         return;
     }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn a_figure_that_a_gpu_lacks_is_no_failure() {
         let mut reading = GpuReading::default();
-        add(&mut reading, || Found::<1>::Err(Code::NOT_SUPPORTED));
+        add(&mut reading, || CallResult::<1>::Err(Code::NOT_SUPPORTED));
         add(&mut reading, || Ok([(Figure::PowerMilliwatts, 5)]));
         assert_eq!((reading.failed, reading.get(Figure::PowerMilliwatts)), (None, Some(5)));
     }
@@ -198,11 +198,11 @@ mod tests {
     #[test]
     fn a_lost_gpu_is_asked_nothing_more() {
         let mut reading = GpuReading::default();
-        add(&mut reading, || Found::<1>::Err(Code(999)));
+        add(&mut reading, || CallResult::<1>::Err(Code(999)));
         add(&mut reading, || Ok([(Figure::PowerMilliwatts, 5)]));
         assert_eq!(reading.failed, Some(Code(999)));
-        add(&mut reading, || Found::<1>::Err(Code::GPU_IS_LOST));
-        add(&mut reading, || -> Found<1> { panic!("it is asked") });
+        add(&mut reading, || CallResult::<1>::Err(Code::GPU_IS_LOST));
+        add(&mut reading, || -> CallResult<1> { panic!("it is asked") });
         assert_eq!(
             (reading.failed, reading.get(Figure::PowerMilliwatts)),
             (Some(Code::GPU_IS_LOST), Some(5))

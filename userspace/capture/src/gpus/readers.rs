@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use deepctx_symbolizer::worker::{Author, Failed, Launch, NoAnswer, Pool, Terms, Worker};
+use deepctx_symbolizer::worker::{Author, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure};
 
 use super::NoFigures;
 use super::protocol::{HEAD_BYTES, REQUEST, Readings, Reply};
@@ -111,30 +111,30 @@ impl Readers {
 }
 
 /// One request, one answer.
-fn ask(reader: &Worker, patience: Duration) -> Result<Reply, Failed> {
+fn ask(reader: &Worker, patience: Duration) -> Result<Reply, WorkerFailure> {
     let (mut socket, deadline) = (reader.socket(), Instant::now() + patience);
-    socket.write_all(&REQUEST).map_err(|_| Failed::Ended)?;
+    socket.write_all(&REQUEST).map_err(|_| WorkerFailure::Ended)?;
     let mut head = [0; HEAD_BYTES];
     fill(socket, &mut head, deadline)?;
-    let mut rest = vec![0; Reply::length(&head).ok_or(Failed::Ended)?];
+    let mut rest = vec![0; Reply::length(&head).ok_or(WorkerFailure::Ended)?];
     fill(socket, &mut rest, deadline)?;
-    Reply::decode(&head, &rest).ok_or(Failed::Ended)
+    Reply::decode(&head, &rest).ok_or(WorkerFailure::Ended)
 }
 
 /// Reads all of it before the deadline: byte by byte, an answer could take as many times as long.
-fn fill(mut socket: &UnixStream, mut into: &mut [u8], deadline: Instant) -> Result<(), Failed> {
+fn fill(mut socket: &UnixStream, mut into: &mut [u8], deadline: Instant) -> Result<(), WorkerFailure> {
     while !into.is_empty() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Failed::Silent);
+            return Err(WorkerFailure::Silent);
         }
-        socket.set_read_timeout(Some(left)).map_err(|_| Failed::Ended)?;
+        socket.set_read_timeout(Some(left)).map_err(|_| WorkerFailure::Ended)?;
         match socket.read(into) {
-            Ok(0) => return Err(Failed::Ended),
+            Ok(0) => return Err(WorkerFailure::Ended),
             Ok(read) => into = &mut into[read..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Failed::Silent),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(WorkerFailure::Silent),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Err(Failed::Ended),
+            Err(_) => return Err(WorkerFailure::Ended),
         }
     }
     Ok(())

@@ -15,7 +15,7 @@ use deepctx_capture::{CaptureError, Targets, doctor, find_job};
 use deepctx_session::dump::{self, Dump, DumpedFrame, DumpedProcess, DumpedThread, FrameRole, Wait};
 
 use crate::capture_args::TargetArgs;
-use crate::failure::{COULD_NOT_RUN, Done, Failure};
+use crate::failure::{COULD_NOT_RUN, Completion, Failure};
 use crate::options::{DumpArgs, TextOrJson};
 use crate::{output, target, workers};
 
@@ -23,7 +23,7 @@ use crate::{output, target, workers};
 ///
 /// # Errors
 /// A target is not there, a privilege is missing, or the output could not be written.
-pub fn run(arguments: &DumpArgs) -> Result<Done, Failure> {
+pub fn run(arguments: &DumpArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     workers::install();
     let config = DumpConfig {
@@ -38,7 +38,7 @@ pub fn run(arguments: &DumpArgs) -> Result<Done, Failure> {
         TextOrJson::Json => json(&dump, out),
     })?;
     let all_ended = dump.processes.iter().all(|process| process.ended);
-    Ok(if all_ended { Done::Command(COULD_NOT_RUN) } else { Done::Fully })
+    Ok(if all_ended { Completion::Command(COULD_NOT_RUN) } else { Completion::Fully })
 }
 
 fn read(arguments: &DumpArgs, config: &DumpConfig) -> Result<Dump, CaptureError> {

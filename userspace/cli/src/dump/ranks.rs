@@ -13,7 +13,7 @@ use deepctx_session::dump::{Dump, DumpedFrame, DumpedJob, DumpedProcess, DumpedT
 use super::{alike, counted, grouped, ids, write_stack};
 
 /// A thread, and the process that it is of.
-type Of<'d> = (&'d DumpedProcess, &'d DumpedThread);
+type ThreadOfProcess<'d> = (&'d DumpedProcess, &'d DumpedThread);
 
 pub(super) fn text(dump: &Dump, job: &DumpedJob, each: bool, out: &mut dyn Write) -> io::Result<()> {
     let mains: Vec<&DumpedProcess> =
@@ -51,12 +51,12 @@ fn counted_ranks(mains: &[&DumpedProcess]) -> String {
 }
 
 /// Main threads by their places, in the order of their ranks.
-fn places<'d>(mains: &[&'d DumpedProcess]) -> Vec<Vec<Of<'d>>> {
+fn places<'d>(mains: &[&'d DumpedProcess]) -> Vec<Vec<ThreadOfProcess<'d>>> {
     let main_thread = |process: &&'d DumpedProcess| {
         let thread = process.threads.iter().find(|thread| thread.tid == process.pid)?;
         Some((*process, thread))
     };
-    let mut of: Vec<Of<'d>> = mains.iter().filter_map(main_thread).collect();
+    let mut of: Vec<ThreadOfProcess<'d>> = mains.iter().filter_map(main_thread).collect();
     of.sort_by_key(|(process, _)| process.rank);
     // Without a stack nothing says that two are alike.
     grouped(of, |(process, thread)| (place(&thread.frames), thread.no_stack.map(|_| process.pid)))
@@ -70,19 +70,19 @@ fn place(frames: &[DumpedFrame]) -> Vec<&DumpedFrame> {
 }
 
 /// Threads with equal states, waits and stacks, the largest group first.
-fn groups(threads: Vec<Of<'_>>, each: bool) -> Vec<Vec<Of<'_>>> {
+fn groups(threads: Vec<ThreadOfProcess<'_>>, each: bool) -> Vec<Vec<ThreadOfProcess<'_>>> {
     let mut groups = grouped(threads, |(_, thread)| alike(thread, each));
     groups.sort_by_key(|group| std::cmp::Reverse(group.len()));
     groups
 }
 
-fn write_place(group: &[Of<'_>], out: &mut dyn Write) -> io::Result<()> {
+fn write_place(group: &[ThreadOfProcess<'_>], out: &mut dyn Write) -> io::Result<()> {
     let ids = ids(group.iter().map(|(process, _)| (process.name.as_str(), process.pid)));
     write!(out, "{} ({ids}): ", ranks(group))?;
     write_stack(&threads(group), out)
 }
 
-fn write_others(group: &[Of<'_>], out: &mut dyn Write) -> io::Result<()> {
+fn write_others(group: &[ThreadOfProcess<'_>], out: &mut dyn Write) -> io::Result<()> {
     match group {
         [(process, thread)] => {
             let of = of_rank(process);
@@ -98,7 +98,7 @@ fn write_others(group: &[Of<'_>], out: &mut dyn Write) -> io::Result<()> {
     write_stack(&threads(group), out)
 }
 
-fn threads<'d>(group: &[Of<'d>]) -> Vec<&'d DumpedThread> {
+fn threads<'d>(group: &[ThreadOfProcess<'d>]) -> Vec<&'d DumpedThread> {
     group.iter().map(|(_, thread)| *thread).collect()
 }
 
@@ -107,7 +107,7 @@ fn of_rank(process: &DumpedProcess) -> String {
 }
 
 /// `rank 3`, or `ranks 0-2, 7`.
-fn ranks(group: &[Of<'_>]) -> String {
+fn ranks(group: &[ThreadOfProcess<'_>]) -> String {
     let mut ranks: Vec<u32> = group.iter().filter_map(|(process, _)| process.rank).collect();
     ranks.sort_unstable();
     ranks.dedup();

@@ -17,7 +17,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, kill_process};
 
 use super::super::command_user::CommandUser;
-use super::{Action, Found, OnFinding};
+use super::{Action, FindingAction, PendingFindings};
 
 /// How long the end of a recording waits for commands that were started.
 const END_LONGEST: Duration = Duration::from_secs(5);
@@ -38,8 +38,8 @@ pub struct Requests {
 /// Acts on what was found.
 #[derive(Debug, Default)]
 pub struct Actions {
-    on: Vec<OnFinding>,
-    found: Found,
+    on: Vec<FindingAction>,
+    found: PendingFindings,
     /// Who gets signals.
     pids: Vec<u32>,
     /// Whose rights commands have: `--user`, else of who called sudo.
@@ -51,7 +51,7 @@ pub struct Actions {
 
 impl Actions {
     /// Acts on what `found` brings, by the places of these options.
-    pub fn new(on: Vec<OnFinding>, found: Found, pids: Vec<u32>, user: Option<String>) -> Self {
+    pub fn new(on: Vec<FindingAction>, found: PendingFindings, pids: Vec<u32>, user: Option<String>) -> Self {
         Actions { on, found, pids, user, running: Vec::new(), stopped: false }
     }
 

@@ -17,7 +17,7 @@ use super::fail_on::FailOn;
 use super::failure::Failure;
 
 pub use act::Actions;
-pub use watch::{Found, Watch};
+pub use watch::{PendingFindings, Watch};
 
 /// What is done when a rule finds something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,24 +86,24 @@ impl fmt::Display for Action {
 
 /// One `--on-finding`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OnFinding {
+pub struct FindingAction {
     /// Which findings.
     pub condition: FailOn,
     /// What is done at the first of them.
     pub action: Action,
 }
 
-impl FromStr for OnFinding {
+impl FromStr for FindingAction {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (condition, action) =
             text.split_once('=').ok_or("expected RULE=ACTION or RULE:SEVERITY=ACTION")?;
-        Ok(OnFinding { condition: FailOn::parse(condition)?, action: action.parse()? })
+        Ok(FindingAction { condition: FailOn::parse(condition)?, action: action.parse()? })
     }
 }
 
-impl fmt::Display for OnFinding {
+impl fmt::Display for FindingAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (rule, severity) = (self.condition.rule(), self.condition.severity());
         match severity {
@@ -115,7 +115,7 @@ impl fmt::Display for OnFinding {
 
 /// What actions need of a capture.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Means {
+pub struct ActionNeeds {
     /// It keeps the last part.
     pub keeps: bool,
     /// It records single events on request.
@@ -128,9 +128,9 @@ pub struct Means {
 ///
 /// # Errors
 /// There is no such rule, or an action lacks what it needs.
-pub fn settings(on: &[OnFinding], means: Means) -> Result<Settings, Failure> {
+pub fn settings(on: &[FindingAction], means: ActionNeeds) -> Result<Settings, Failure> {
     let mut settings = Settings::default();
-    let Means { keeps, traces, has_targets } = means;
+    let ActionNeeds { keeps, traces, has_targets } = means;
     for of in on {
         settings.only(of.condition.rule()).map_err(|error| {
             Failure::new(format_args!("--on-finding: {error}")).hint("see docs/findings.md")
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn actions_are_written_as_they_are_read() {
-        let check = |text: &str| assert_eq!(text.parse::<OnFinding>().unwrap().to_string(), text);
+        let check = |text: &str| assert_eq!(text.parse::<FindingAction>().unwrap().to_string(), text);
         check("gil-wait=keep");
         check("gil-wait:high=trace");
         check("hotspot:medium=stop");

@@ -21,9 +21,9 @@ const FIRST: Duration = Duration::from_secs(10);
 
 /// What was found and not acted on: at most one finding for each `--on-finding`, by its place among them.
 #[derive(Clone, Debug, Default)]
-pub struct Found(Arc<Mutex<Vec<(usize, Finding)>>>);
+pub struct PendingFindings(Arc<Mutex<Vec<(usize, Finding)>>>);
 
-impl Found {
+impl PendingFindings {
     /// Takes what was found since the last time.
     pub fn take(&self) -> Vec<(usize, Finding)> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
@@ -36,14 +36,14 @@ pub struct Watch {
     settings: Settings,
     /// What is looked for, until it is found.
     conditions: Vec<Option<FailOn>>,
-    found: Found,
+    found: PendingFindings,
     next: Option<Instant>,
 }
 
 impl Watch {
     /// Looks for the first finding that meets each of these conditions.
-    pub fn new(settings: Settings, conditions: impl IntoIterator<Item = FailOn>) -> (Self, Found) {
-        let found = Found::default();
+    pub fn new(settings: Settings, conditions: impl IntoIterator<Item = FailOn>) -> (Self, PendingFindings) {
+        let found = PendingFindings::default();
         let conditions = conditions.into_iter().map(Some).collect();
         (Watch { settings, conditions, found: found.clone(), next: None }, found)
     }

@@ -11,7 +11,7 @@ mod wait;
 use std::time::Duration;
 
 use deepctx_capture::clock::monotonic_ns;
-use deepctx_capture::dump::{DumpConfig, Gone, ProcessStacks, Stack, ThreadStack};
+use deepctx_capture::dump::{DumpConfig, ProcessStacks, Stack, ThreadStack, VanishedPart};
 use deepctx_capture::{CaptureError, FrameSource, Job, Targets};
 use deepctx_common::reasons;
 use deepctx_common::thread::{Thread, thread_flag};
@@ -220,8 +220,8 @@ fn nanoseconds(time: Duration) -> u64 {
 
 fn of_process(process: &ProcessStacks, threads: Vec<DumpedThread>) -> DumpedProcess {
     let (ended, threads_ended) = match process.gone {
-        Gone::Process => (true, 0),
-        Gone::Threads(count) => (false, count),
+        VanishedPart::Process => (true, 0),
+        VanishedPart::Threads(count) => (false, count),
     };
     let name = process.name.clone();
     DumpedProcess {

@@ -8,7 +8,7 @@
 
 use deepctx_capture::CalledMap;
 use deepctx_capture::clock::monotonic_ns;
-use deepctx_common::memory::{Held, table_bytes};
+use deepctx_common::memory::{MemoryUse, table_bytes};
 use deepctx_common::reason::Reason;
 use deepctx_pipeline::symbols::{
     AwaitChainId, CoroutineReference, ModuleReference, Name, NameReceiver, PythonReference,
@@ -72,7 +72,7 @@ impl Interpreters {
     }
 
     /// What it holds in memory. What belongs to tasks and layers is not among it.
-    pub(super) fn memory(&self) -> Held {
+    pub(super) fn memory(&self) -> MemoryUse {
         let of = |interpreter: &Interpreter| {
             let paths = interpreter.mappings.iter().map(|mapping| mapping.path().as_os_str().len());
             size_of_val(&*interpreter.mappings)
@@ -82,7 +82,7 @@ impl Interpreters {
         };
         let processes = self.by_pid.values().map(of).sum::<usize>()
             + table_bytes(self.by_pid.capacity(), size_of::<(u32, Interpreter)>());
-        Held::new("Python functions", self.symbols.bytes() + processes)
+        MemoryUse::new("Python functions", self.symbols.bytes() + processes)
     }
 
     /// The mappings of a process were read. Attaches at once if one of them looks like an interpreter.

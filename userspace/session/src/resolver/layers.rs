@@ -5,7 +5,7 @@
 //! modules (the symbolizer does), or own the map (the capture does).
 
 use deepctx_capture::CalledMap;
-use deepctx_common::python::Called;
+use deepctx_common::python::CalledFunction;
 use deepctx_names::is_torch_module_file;
 use deepctx_pipeline::symbols::PythonReference;
 use deepctx_symbolizer::python::{NoPythonName, PythonFrame, PythonSymbols};
@@ -33,12 +33,12 @@ impl CodeObject {
 #[derive(Debug, Default)]
 pub(super) struct Layers {
     map: Option<CalledMap>,
-    reported: FxHashMap<u32, Reported>,
+    reported: FxHashMap<u32, ReportedFunction>,
 }
 
 /// A function that was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Reported {
+struct ReportedFunction {
     code: CodeObject,
     wrapped: bool,
 }
@@ -65,7 +65,7 @@ impl Layers {
         if !is_torch_module_file(&frame.file) {
             return;
         }
-        let now = Reported { code, wrapped };
+        let now = ReportedFunction { code, wrapped };
         let known = self.reported.get(&pid);
         if known == Some(&now) || known.is_some_and(|known| known.wrapped && !wrapped) {
             return;
@@ -80,7 +80,7 @@ impl Layers {
     /// Compares what was reported with the process: another function at the address is not called on a module.
     pub(super) fn revalidate(&mut self, python: &mut PythonSymbols) {
         let mut gone = Vec::new();
-        for (&pid, Reported { code, .. }) in &self.reported {
+        for (&pid, ReportedFunction { code, .. }) in &self.reported {
             let named = python.frame(pid, code.address, code.checksum, u32::MAX);
             if matches!(named, Err(NoPythonName::Replaced)) {
                 gone.push(pid);
@@ -94,7 +94,7 @@ impl Layers {
         if self.reported.remove(&pid).is_some()
             && let Some(map) = &mut self.map
         {
-            map.set(pid, None::<Called>);
+            map.set(pid, None::<CalledFunction>);
         }
     }
 }

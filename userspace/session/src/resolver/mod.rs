@@ -15,7 +15,7 @@ mod tasks;
 
 use deepctx_capture::CalledMap;
 use deepctx_capture::cost::malloc_trim;
-use deepctx_common::memory::Held;
+use deepctx_common::memory::MemoryUse;
 use deepctx_common::record::ProcessEvent;
 use deepctx_pipeline::input::SpaceUpdate;
 use deepctx_pipeline::symbols::{
@@ -53,7 +53,7 @@ pub(crate) struct Resolver {
 
 /// Mappings whose files are open.
 #[derive(Debug)]
-pub(crate) struct Admitted {
+pub(crate) struct OpenedMappings {
     space: AddressSpace,
 }
 
@@ -71,11 +71,11 @@ impl Resolver {
     }
 
     /// Opens the files behind mappings, at once: they may be reachable only while the process lives.
-    pub(crate) fn admit(&mut self, pid: u32, maps: Maps) -> Admitted {
+    pub(crate) fn admit(&mut self, pid: u32, maps: Maps) -> OpenedMappings {
         let mappings = maps.mappings.clone();
         let (_, space) = self.symbolizer.open_mappings(pid, maps);
         self.interpreters.mapped(pid, mappings);
-        Admitted { space }
+        OpenedMappings { space }
     }
 
     /// The symbolizer, for its modules.
@@ -84,7 +84,7 @@ impl Resolver {
     }
 
     /// What the parts that it asks hold in memory.
-    pub(crate) fn memory(&self) -> Vec<Held> {
+    pub(crate) fn memory(&self) -> Vec<MemoryUse> {
         let mut held = self.symbolizer.memory().to_vec();
         held.push(self.interpreters.memory());
         held.push(self.processes.memory());
@@ -139,7 +139,7 @@ impl CompiledNames for Resolver {
 }
 
 impl Symbols for Resolver {
-    type Space = Admitted;
+    type Space = OpenedMappings;
 
     fn replacement_seen(&mut self, pid: u32) {
         self.interpreters.forget(pid);
@@ -178,8 +178,8 @@ impl Symbols for Resolver {
         }
     }
 
-    fn space_changed(&mut self, update: SpaceUpdate<Admitted>) {
-        let SpaceUpdate { pid, time_ns, name, maps: Admitted { space } } = update;
+    fn space_changed(&mut self, update: SpaceUpdate<OpenedMappings>) {
+        let SpaceUpdate { pid, time_ns, name, maps: OpenedMappings { space } } = update;
         let unchanged_before = self.symbolizer.counters().spaces.unchanged;
         self.symbolizer.update_space(pid, time_ns, space);
         let unchanged = self.symbolizer.counters().spaces.unchanged > unchanged_before;

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use deepctx_common::memory::{Held, table_bytes};
+use deepctx_common::memory::{MemoryUse, table_bytes};
 use deepctx_pipeline::symbols::SpaceId;
 use rustc_hash::FxHashMap;
 
@@ -86,12 +86,12 @@ impl Processes {
     }
 
     /// What it holds in memory.
-    pub(super) fn memory(&self) -> Held {
+    pub(super) fn memory(&self) -> MemoryUse {
         let versions = |process: &Process| process.versions.capacity() * size_of::<Version>();
         let spaces = table_bytes(self.spaces.capacity(), size_of::<(SpaceId, ProcessAt)>());
         let processes = table_bytes(self.by_pid.capacity(), size_of::<(u32, Process)>());
         let versions = self.by_pid.values().map(versions).sum::<usize>();
-        Held::new("states of processes", spaces + processes + versions)
+        MemoryUse::new("states of processes", spaces + processes + versions)
     }
 
     /// Name of a process at a time.

@@ -14,7 +14,7 @@ use std::fmt::Debug;
 use std::io;
 use std::time::Duration;
 
-use deepctx_common::memory::Held;
+use deepctx_common::memory::MemoryUse;
 use deepctx_pipeline::input::Input;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::{Time, clock};
@@ -22,7 +22,7 @@ use deepctx_storage::store::StoreError;
 use deepctx_symbolizer::maps::Maps;
 
 pub use raw::RawSink;
-pub use snapshots::{Conclude, LiveSnapshots, SnapshotSink};
+pub use snapshots::{AnalyzeFn, LiveSnapshots, SnapshotSink};
 pub use store::StoreSink;
 pub use trace::TraceSink;
 
@@ -57,7 +57,7 @@ pub trait Sink: Debug + Send {
     }
 
     /// What it holds in memory, for the account of the profiler's own cost; `None` for next to nothing.
-    fn memory(&self) -> Option<Held> {
+    fn memory(&self) -> Option<MemoryUse> {
         None
     }
 

@@ -48,9 +48,9 @@ mod tests {
 
     /// Takes so many bytes and no more.
     #[derive(Debug)]
-    struct Full(usize);
+    struct FullDisk(usize);
 
-    impl Write for Full {
+    impl Write for FullDisk {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
             Ok(bytes.len())
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn raw_copy_ends_with_its_first_error() {
-        let mut sink = RawSink::new(Full(24)).unwrap();
+        let mut sink = RawSink::new(FullDisk(24)).unwrap();
         let records = Input::Records(vec![0; 8]);
         let failed = sink.on_input(&records);
         assert!(matches!(failed, Err(SinkError::Raw(error)) if error.kind() == io::ErrorKind::StorageFull));

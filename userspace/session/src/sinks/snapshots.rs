@@ -27,14 +27,14 @@ const CONCLUSIONS_EVERY: Duration = Duration::from_secs(2);
 const RESOLUTION: Resolution = Resolution { least_share: 1e-4, rows: 2_000 };
 
 /// Draws conclusions from a profile, some time after its capture began.
-pub type Conclude = fn(&Profile, Nanos) -> Conclusions;
+pub type AnalyzeFn = fn(&Profile, Nanos) -> Conclusions;
 
 /// Answers the requests of one screen.
 #[derive(Debug)]
 pub struct SnapshotSink {
     exchange: Arc<Mutex<Exchange>>,
     viewer: Viewer,
-    conclude: Conclude,
+    conclude: AnalyzeFn,
     /// The latest conclusions, and the earliest time of the next ones.
     concluded: Option<(Arc<Conclusions>, Instant)>,
     /// The request that was answered last, and the earliest time of the next snapshot for it.
@@ -57,7 +57,7 @@ struct Exchange {
 
 impl SnapshotSink {
     /// A sink and the screen's end of it. Conclusions are drawn only while a screen shows them.
-    pub fn pair(conclude: Conclude) -> (Self, LiveSnapshots) {
+    pub fn pair(conclude: AnalyzeFn) -> (Self, LiveSnapshots) {
         let exchange: Arc<Mutex<Exchange>> = Arc::default();
         let snapshots = LiveSnapshots { exchange: Arc::clone(&exchange) };
         (Self { exchange, viewer: Viewer::new(), conclude, concluded: None, answered: None }, snapshots)
@@ -144,7 +144,7 @@ impl Snapshots for LiveSnapshots {
 mod tests {
     use deepctx_profile::metric::Metric;
     use deepctx_profile::profile::{Limits, Meta};
-    use deepctx_profile::snapshot::Extra;
+    use deepctx_profile::snapshot::TabData;
     use deepctx_profile::units::Time;
 
     use super::*;
@@ -186,7 +186,7 @@ mod tests {
         let request = Request { part: Part::Overview, ..Request::of(Metric::Samples) };
         let concluded_at = |snapshots: &mut LiveSnapshots| {
             let snapshot = snapshots.latest(&request)?;
-            let Extra::Overview(overview) = &snapshot.extra else { return None };
+            let TabData::Overview(overview) = &snapshot.extra else { return None };
             Some(overview.conclusions.as_ref()?.at.0 / 1_000_000_000)
         };
         assert_eq!(concluded_at(&mut snapshots), None);

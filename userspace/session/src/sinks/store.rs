@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use deepctx_capture::supervisor::{defect_for_tests, message};
-use deepctx_common::memory::Held;
+use deepctx_common::memory::MemoryUse;
 use deepctx_storage::store::{Merged, StoreError, Writer};
 
 use super::{Sink, SinkError, State};
@@ -104,8 +104,8 @@ impl Sink for StoreSink {
         std::mem::take(&mut self.recovered)
     }
 
-    fn memory(&self) -> Option<Held> {
-        Some(Held::new("what of the profile is on disk", self.writer.held_bytes()))
+    fn memory(&self) -> Option<MemoryUse> {
+        Some(MemoryUse::new("what of the profile is on disk", self.writer.held_bytes()))
     }
 
     fn on_finish(&mut self, state: &State<'_>) -> Result<(), SinkError> {

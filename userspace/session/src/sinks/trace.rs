@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use deepctx_capture::supervisor::{defect_for_tests, message};
 use deepctx_profile::trace::{
-    NotTraced, Recorded, RecordedAccount, RecordedBatch, RecordedGaps, RecordedKind,
+    NotTraced, RecordedAccount, RecordedBatch, RecordedEvent, RecordedGaps, RecordedKind,
 };
 use deepctx_storage::store::TraceWriter;
 
@@ -33,7 +33,7 @@ const FLUSH: Duration = Duration::from_secs(1);
 pub struct TraceSink {
     orders: Sender<Order>,
     thread: JoinHandle<()>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     /// Lanes of batches that were not taken, which later events need.
     held: Option<RecordedBatch>,
     /// Events of batches that were not taken, by lane.
@@ -49,7 +49,7 @@ enum Order {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedState {
     /// Events that wait.
     waiting: AtomicUsize,
     /// Events that could not be written.
@@ -65,7 +65,7 @@ impl TraceSink {
     pub fn new(writer: TraceWriter) -> io::Result<Self> {
         // Bounded by `WAITING_MAX` events, which batches of any size share.
         let (orders, incoming) = unbounded();
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::<SharedState>::default();
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("trace".into()).spawn(move || {
             let files = Files { writer, shared: Arc::clone(&of_thread), batch: RecordedBatch::default() };
@@ -104,7 +104,7 @@ impl TraceSink {
         _ = self.orders.send(Order::Write(batch));
     }
 
-    fn lose(&mut self, event: &Recorded) {
+    fn lose(&mut self, event: &RecordedEvent) {
         // What a gap stands for is in the account already.
         self.behind += u64::from(event.kind != RecordedKind::Gap);
         self.lost.add(event);
@@ -136,7 +136,7 @@ impl TraceSink {
 }
 
 /// What could not be written was kept and is not any more.
-fn move_unwritten(account: &mut RecordedAccount, shared: &Shared) {
+fn move_unwritten(account: &mut RecordedAccount, shared: &SharedState) {
     let unwritten = shared.unwritten.load(Ordering::Acquire);
     account.kept = account.kept.saturating_sub(unwritten);
     account.leave_out(NotTraced::WriterBehind, unwritten);
@@ -145,7 +145,7 @@ fn move_unwritten(account: &mut RecordedAccount, shared: &Shared) {
 /// The thread's side.
 struct Files {
     writer: TraceWriter,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     /// What the next file will have.
     batch: RecordedBatch,
 }
@@ -212,13 +212,13 @@ mod tests {
 
     use super::*;
 
-    fn event(number: u64) -> Recorded {
-        Recorded {
+    fn event(number: u64) -> RecordedEvent {
+        RecordedEvent {
             kind: RecordedKind::Launch,
             end: End::After(Nanos(1)),
             id: number,
             node: NodeId::ROOT,
-            ..Recorded::gap(0, (Nanos(number), Nanos(number)), 0)
+            ..RecordedEvent::gap(0, (Nanos(number), Nanos(number)), 0)
         }
     }
 

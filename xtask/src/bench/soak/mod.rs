@@ -18,7 +18,7 @@ use super::profiler::{Attached, Profilers};
 use super::report::Report;
 use super::{Profile, product};
 use crate::sh;
-use crate::workloads::{self, Running};
+use crate::workloads::{self, RunningProgram};
 use reading::Reading;
 
 /// Options of `cargo xtask soak`.
@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(path) = &options.curves {
         fs::write(path, curve::svg(&readings)).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let gone = |(name, target): &mut (&'static str, Running)| (!target.is_alive()).then_some(*name);
+    let gone = |(name, target): &mut (&'static str, RunningProgram)| (!target.is_alive()).then_some(*name);
     let gone: Vec<_> = targets.iter_mut().filter_map(gone).collect();
     let asked = Instant::now();
     let code = attached.finish()?;

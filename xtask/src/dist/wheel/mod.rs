@@ -20,7 +20,7 @@ const TOOLS: &[&str] = &["wheel==0.48.0", "packaging==26.3"];
 const LICENCES: [&str; 2] = ["LICENSE-APACHE", "LICENSE-MIT"];
 
 /// What `pip` shows of a package.
-struct About<'a> {
+struct Description<'a> {
     /// As it is asked for: `pip install NAME`.
     name: &'a str,
     summary: &'a str,
@@ -36,7 +36,7 @@ struct About<'a> {
     components: String,
 }
 
-impl About<'_> {
+impl Description<'_> {
     /// Beginning of the names of files and folders: name and version.
     fn stem(&self, tree: &Tree) -> String {
         format!("{}-{}", self.name.replace('-', "_"), tree.version)
@@ -56,7 +56,7 @@ impl About<'_> {
 }
 
 /// Adds the metadata to the files in `folder` and packs them.
-fn pack(folder: &Path, about: &About<'_>, tree: &Tree, output: &Path) -> Result<PathBuf> {
+fn pack(folder: &Path, about: &Description<'_>, tree: &Tree, output: &Path) -> Result<PathBuf> {
     let (stem, tag) = (about.stem(tree), &about.tag);
     let info = folder.join(format!("{stem}.dist-info"));
     put(

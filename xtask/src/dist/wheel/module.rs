@@ -6,7 +6,7 @@
 use super::super::components;
 use super::super::needs::Needs;
 use super::super::tree::Tree;
-use super::{About, pack};
+use super::{Description, pack};
 use crate::module;
 use anyhow::Result;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub(in super::super) fn make(tree: &Tree, parts: &Path, output: &Path) -> Result
     // The library's own platform: it may need an older C library than the program.
     let platform = Needs::of(&tree.module)?.python_platform();
     let (major, minor) = module::OLDEST;
-    let about = About {
+    let about = Description {
         name: NAME,
         summary: "Profiles of deep-learning processes: contexts, tables, findings and rules",
         python: &format!("{major}.{minor}"),

@@ -8,7 +8,7 @@
 use super::super::components;
 use super::super::needs::Needs;
 use super::super::tree::{NAME, PROGRAM, Tree, put};
-use super::{About, pack};
+use super::{Description, pack};
 use crate::sh;
 use anyhow::{Context, Result};
 use std::fs;
@@ -57,7 +57,7 @@ os.execv(path, [path, *sys.argv[1:]])
 
 /// Packs the tree.
 pub(in super::super) fn make(tree: &Tree, needs: &Needs, parts: &Path, output: &Path) -> Result<PathBuf> {
-    let about = About {
+    let about = Description {
         name: NAME,
         summary: "Profiler for deep-learning processes on CPU and GPU",
         python: "3.8",

@@ -7,10 +7,10 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::event::{Loose, RawEvent, Text};
+use super::event::{NumberOrText, RawEvent, Text};
 
 /// Who takes what the document holds.
-pub(super) trait Take {
+pub(super) trait DocumentVisitor {
     /// An event.
     fn event(&mut self, event: RawEvent<'_>) -> Result<(), &'static str>;
     /// The list of events begins.
@@ -23,7 +23,7 @@ pub(super) trait Take {
 
 pub(super) struct Document<'t, T>(pub(super) &'t mut T);
 
-impl<'de, T: Take> DeserializeSeed<'de> for Document<'_, T> {
+impl<'de, T: DocumentVisitor> DeserializeSeed<'de> for Document<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -31,7 +31,7 @@ impl<'de, T: Take> DeserializeSeed<'de> for Document<'_, T> {
     }
 }
 
-impl<'de, T: Take> Visitor<'de> for Document<'_, T> {
+impl<'de, T: DocumentVisitor> Visitor<'de> for Document<'_, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -42,7 +42,7 @@ impl<'de, T: Take> Visitor<'de> for Document<'_, T> {
         while let Some(key) = map.next_key::<Text<'de>>()? {
             match &*key.0 {
                 "traceEvents" => map.next_value_seed(Events(&mut *self.0))?,
-                "baseTimeNanoseconds" => self.0.base(map.next_value::<Loose<'de>>()?.number()),
+                "baseTimeNanoseconds" => self.0.base(map.next_value::<NumberOrText<'de>>()?.number()),
                 "distributedInfo" => map.next_value_seed(Distributed(&mut *self.0))?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -57,7 +57,7 @@ impl<'de, T: Take> Visitor<'de> for Document<'_, T> {
 
 struct Events<'t, T>(&'t mut T);
 
-impl<'de, T: Take> DeserializeSeed<'de> for Events<'_, T> {
+impl<'de, T: DocumentVisitor> DeserializeSeed<'de> for Events<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -65,7 +65,7 @@ impl<'de, T: Take> DeserializeSeed<'de> for Events<'_, T> {
     }
 }
 
-impl<'de, T: Take> Visitor<'de> for Events<'_, T> {
+impl<'de, T: DocumentVisitor> Visitor<'de> for Events<'_, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,7 +83,7 @@ impl<'de, T: Take> Visitor<'de> for Events<'_, T> {
 
 struct Distributed<'t, T>(&'t mut T);
 
-impl<'de, T: Take> DeserializeSeed<'de> for Distributed<'_, T> {
+impl<'de, T: DocumentVisitor> DeserializeSeed<'de> for Distributed<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -91,7 +91,7 @@ impl<'de, T: Take> DeserializeSeed<'de> for Distributed<'_, T> {
     }
 }
 
-impl<'de, T: Take> Visitor<'de> for Distributed<'_, T> {
+impl<'de, T: DocumentVisitor> Visitor<'de> for Distributed<'_, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,7 +109,7 @@ impl<'de, T: Take> Visitor<'de> for Distributed<'_, T> {
                     continue;
                 }
             };
-            *value = map.next_value::<Loose<'de>>()?.number();
+            *value = map.next_value::<NumberOrText<'de>>()?.number();
         }
         self.0.distributed(rank, world_size);
         Ok(())

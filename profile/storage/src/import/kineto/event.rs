@@ -16,7 +16,7 @@ pub(super) struct Text<'b>(#[serde(borrow)] pub(super) Cow<'b, str>);
 
 /// A number or a word, as ids of processes and threads come.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Loose<'b> {
+pub(super) enum NumberOrText<'b> {
     /// A number that is zero or above.
     Number(u64),
     /// A number below zero.
@@ -28,86 +28,86 @@ pub(super) enum Loose<'b> {
     Other,
 }
 
-impl Loose<'_> {
+impl NumberOrText<'_> {
     pub(super) fn to_text(&self) -> String {
         match self {
-            Loose::Number(number) => number.to_string(),
-            Loose::Negative(number) => number.to_string(),
+            NumberOrText::Number(number) => number.to_string(),
+            NumberOrText::Negative(number) => number.to_string(),
             // Words of processes are short; a long one is no name.
-            Loose::Word(word) => word.chars().take(64).collect(),
-            Loose::Other => String::new(),
+            NumberOrText::Word(word) => word.chars().take(64).collect(),
+            NumberOrText::Other => String::new(),
         }
     }
 
     /// The number, also that of a word (`"stream 7"`, `"16"`).
     pub(super) fn number(&self) -> Option<u64> {
         match self {
-            Loose::Number(number) => Some(*number),
-            Loose::Word(word) => word.rsplit(' ').next()?.parse().ok(),
-            Loose::Negative(_) | Loose::Other => None,
+            NumberOrText::Number(number) => Some(*number),
+            NumberOrText::Word(word) => word.rsplit(' ').next()?.parse().ok(),
+            NumberOrText::Negative(_) | NumberOrText::Other => None,
         }
     }
 
     pub(super) fn signed(&self) -> Option<i64> {
         match self {
-            Loose::Negative(number) => Some(*number),
+            NumberOrText::Negative(number) => Some(*number),
             other => i64::try_from(other.number()?).ok(),
         }
     }
 }
 
-impl<'de: 'b, 'b> Deserialize<'de> for Loose<'b> {
+impl<'de: 'b, 'b> Deserialize<'de> for NumberOrText<'b> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Visit;
         impl<'de> Visitor<'de> for Visit {
-            type Value = Loose<'de>;
+            type Value = NumberOrText<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("anything")
             }
 
             fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
-                Ok(Loose::Number(number))
+                Ok(NumberOrText::Number(number))
             }
 
             fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
-                Ok(u64::try_from(number).map_or(Loose::Negative(number), Loose::Number))
+                Ok(u64::try_from(number).map_or(NumberOrText::Negative(number), NumberOrText::Number))
             }
 
             fn visit_f64<E>(self, number: f64) -> Result<Self::Value, E> {
                 // Above 2^53, a number with a point is no id.
                 let is_whole = number.fract() == 0.0 && number.abs() < 9e15;
                 Ok(match is_whole {
-                    true if number >= 0.0 => Loose::Number(number as u64),
-                    true => Loose::Negative(number as i64),
-                    false => Loose::Other,
+                    true if number >= 0.0 => NumberOrText::Number(number as u64),
+                    true => NumberOrText::Negative(number as i64),
+                    false => NumberOrText::Other,
                 })
             }
 
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-                Ok(Loose::Word(Cow::Borrowed(text)))
+                Ok(NumberOrText::Word(Cow::Borrowed(text)))
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Loose::Word(Cow::Owned(text.to_owned())))
+                Ok(NumberOrText::Word(Cow::Owned(text.to_owned())))
             }
 
             fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-                Ok(Loose::Other)
+                Ok(NumberOrText::Other)
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Loose::Other)
+                Ok(NumberOrText::Other)
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
                 while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Loose::Other)
+                Ok(NumberOrText::Other)
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Loose::Other)
+                Ok(NumberOrText::Other)
             }
         }
         from.deserialize_any(Visit)
@@ -124,9 +124,9 @@ pub(super) struct RawEvent<'b> {
     #[serde(borrow)]
     pub(super) name: Option<Text<'b>>,
     #[serde(borrow, default)]
-    pub(super) pid: Loose<'b>,
+    pub(super) pid: NumberOrText<'b>,
     #[serde(borrow, default)]
-    pub(super) tid: Loose<'b>,
+    pub(super) tid: NumberOrText<'b>,
     #[serde(borrow)]
     pub(super) ts: Option<&'b RawValue>,
     #[serde(borrow)]
@@ -138,27 +138,27 @@ pub(super) struct RawEvent<'b> {
 /// Arguments of events of all kinds.
 #[derive(Debug, Default)]
 pub(super) struct Arguments<'b> {
-    pub(super) correlation: Loose<'b>,
-    pub(super) bytes: Loose<'b>,
-    pub(super) device: Loose<'b>,
-    pub(super) stream: Loose<'b>,
-    pub(super) graph_node: Loose<'b>,
-    pub(super) sync_kind: Loose<'b>,
-    pub(super) record: Loose<'b>,
-    pub(super) wait_on_stream: Loose<'b>,
-    pub(super) device_type: Loose<'b>,
-    pub(super) address: Loose<'b>,
-    pub(super) allocated: Loose<'b>,
-    pub(super) reserved: Loose<'b>,
-    pub(super) collective: Loose<'b>,
-    pub(super) group: Loose<'b>,
-    pub(super) group_size: Loose<'b>,
-    pub(super) elements_in: Loose<'b>,
-    pub(super) element: Loose<'b>,
+    pub(super) correlation: NumberOrText<'b>,
+    pub(super) bytes: NumberOrText<'b>,
+    pub(super) device: NumberOrText<'b>,
+    pub(super) stream: NumberOrText<'b>,
+    pub(super) graph_node: NumberOrText<'b>,
+    pub(super) sync_kind: NumberOrText<'b>,
+    pub(super) record: NumberOrText<'b>,
+    pub(super) wait_on_stream: NumberOrText<'b>,
+    pub(super) device_type: NumberOrText<'b>,
+    pub(super) address: NumberOrText<'b>,
+    pub(super) allocated: NumberOrText<'b>,
+    pub(super) reserved: NumberOrText<'b>,
+    pub(super) collective: NumberOrText<'b>,
+    pub(super) group: NumberOrText<'b>,
+    pub(super) group_size: NumberOrText<'b>,
+    pub(super) elements_in: NumberOrText<'b>,
+    pub(super) element: NumberOrText<'b>,
 }
 
 impl<'b> Arguments<'b> {
-    fn field(&mut self, key: &str) -> Option<&mut Loose<'b>> {
+    fn field(&mut self, key: &str) -> Option<&mut NumberOrText<'b>> {
         Some(match key {
             "correlation" => &mut self.correlation,
             "bytes" | "Bytes" => &mut self.bytes,

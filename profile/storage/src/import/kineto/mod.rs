@@ -29,7 +29,7 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Bytes, Nanos};
 
 use self::decimal::thousandths;
-use self::document::{Document, Take};
+use self::document::{Document, DocumentVisitor};
 use self::event::RawEvent;
 use super::{
     CUT_SHORT, END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, OUT_OF_RANGE, ROUNDED,
@@ -73,7 +73,7 @@ struct Reader {
     too_many: bool,
 }
 
-impl Take for Reader {
+impl DocumentVisitor for Reader {
     fn event(&mut self, raw: RawEvent<'_>) -> Result<(), &'static str> {
         if self.trace.len() >= EVENTS_MAX {
             self.too_many = true;

@@ -4,7 +4,7 @@ use deepctx_profile::ledger::Stage;
 use deepctx_profile::text::tree;
 use deepctx_profile::trace::{Job, Links, Status, Trace};
 
-use super::super::{ImportError, Imported, Kind, read as import, traces};
+use super::super::{ImportError, ImportedProfile, Kind, read as import, traces};
 
 /// Tables as Nsight Systems 2026.2 writes them (export schema 3.25), without columns that are not read.
 const SCHEMA: &str = "
@@ -178,7 +178,7 @@ fn processes_of_a_file_have_one_clock() {
 
 #[test]
 fn work_hangs_below_calls_of_its_own_process() {
-    let Imported { profile, elapsed, .. } = import(&two_processes(), "x").unwrap();
+    let ImportedProfile { profile, elapsed, .. } = import(&two_processes(), "x").unwrap();
     assert_eq!(elapsed.0, 39);
     let expect = "\
 all

@@ -52,7 +52,7 @@ pub(super) struct List {
     /// Events that the recorder saw, and what became of them.
     #[serde(default)]
     account: Account,
-    segments: Vec<Listed>,
+    segments: Vec<TraceFile>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +66,7 @@ struct Account {
 
 /// One of its files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Listed {
+struct TraceFile {
     #[serde(flatten)]
     segment: Segment,
     /// Begin of the first event in it.

@@ -6,14 +6,16 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Account, List, Listed, basis_name};
+use super::{Account, List, TraceFile, basis_name};
 use crate::store::batch::Row;
 use crate::store::columns::Table;
 use crate::store::container::Container;
 use crate::store::manifest::Segment;
 use crate::store::read::load;
 use crate::store::table::Batches;
-use deepctx_profile::trace::{Basis, Cause, End, Lane, NotTraced, Recorded, RecordedAccount, RecordedKind};
+use deepctx_profile::trace::{
+    Basis, Cause, End, Lane, NotTraced, RecordedAccount, RecordedEvent, RecordedKind,
+};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
@@ -48,7 +50,7 @@ pub struct TraceGaps {
 pub struct TraceReader<'p> {
     container: &'p Container,
     /// Files that were not reached yet, the earliest last.
-    ahead: Vec<Listed>,
+    ahead: Vec<TraceFile>,
     /// Files of which events are left; `None` is the place of one that was read to its end.
     open: Vec<Option<OpenFile>>,
     /// Places of files that were read.
@@ -62,7 +64,7 @@ pub struct TraceReader<'p> {
 struct OpenFile {
     batches: Batches,
     name: String,
-    events: std::vec::IntoIter<Recorded>,
+    events: std::vec::IntoIter<RecordedEvent>,
     left: u64,
 }
 
@@ -74,7 +76,7 @@ impl<'p> TraceReader<'p> {
         left_out.leave_out(NotTraced::WriterBehind, writer_behind);
         left_out.leave_out(NotTraced::WithoutTimes, without_times);
         let gaps = TraceGaps { left_out, complete: list.complete, ..TraceGaps::default() };
-        let of = |listed: &Listed, table: Table| listed.segment.table == table.name();
+        let of = |listed: &TraceFile, table: Table| listed.segment.table == table.name();
         let (lanes, events): (Vec<_>, Vec<_>) = list
             .segments
             .into_iter()
@@ -143,7 +145,7 @@ impl<'p> TraceReader<'p> {
             if self.next.peek().is_some_and(|Reverse((start, _))| *start < listed.first_ns) {
                 return;
             }
-            let Some(Listed { segment, .. }) = self.ahead.pop() else { return };
+            let Some(TraceFile { segment, .. }) = self.ahead.pop() else { return };
             let batches = load(self.container, &segment)
                 .and_then(|bytes| Batches::of(Table::Trace, bytes, segment.rows, BATCH_ROWS));
             match batches {
@@ -181,7 +183,7 @@ impl<'p> TraceReader<'p> {
 }
 
 impl OpenFile {
-    fn next_events(&mut self) -> Result<Vec<Recorded>, String> {
+    fn next_events(&mut self) -> Result<Vec<RecordedEvent>, String> {
         let Some(batch) = self.batches.next()? else { return Ok(Vec::new()) };
         let of = |row: Row<'_>| event(&row).ok_or_else(|| format!("row {} makes no sense", row.number()));
         batch.iter().map(of).collect()
@@ -189,9 +191,9 @@ impl OpenFile {
 }
 
 impl Iterator for TraceReader<'_> {
-    type Item = Recorded;
+    type Item = RecordedEvent;
 
-    fn next(&mut self) -> Option<Recorded> {
+    fn next(&mut self) -> Option<RecordedEvent> {
         self.open_due();
         let Reverse((_, at)) = self.next.pop()?;
         let file = self.open[at].as_mut()?;
@@ -219,11 +221,11 @@ fn lane(row: &Row<'_>) -> Option<(u32, Lane)> {
     Some((row.u32("lane")?, lane))
 }
 
-fn event(row: &Row<'_>) -> Option<Recorded> {
+fn event(row: &Row<'_>) -> Option<RecordedEvent> {
     let basis = BASES.into_iter().find(|basis| Some(basis_name(*basis)) == row.text("cause_kind"));
     let number = |column| row.u64(column).unwrap_or(0);
     let cause = number("cause");
-    Some(Recorded {
+    Some(RecordedEvent {
         kind: RecordedKind::from_name(row.text("kind")?)?,
         lane: row.u32("lane")?,
         start: Nanos(row.u64("start_ns")?),
@@ -256,15 +258,15 @@ mod tests {
 
     const LANE: Lane = Lane::Thread { pid: 7, tid: 8 };
 
-    fn event(start: u64, id: u64) -> Recorded {
-        Recorded {
+    fn event(start: u64, id: u64) -> RecordedEvent {
+        RecordedEvent {
             kind: RecordedKind::Launch,
             id,
             cause: id.is_multiple_of(3).then_some(Cause { id: id / 3, basis: Basis::ByOrder }),
             end: if id.is_multiple_of(5) { End::NotReturned } else { End::After(Nanos(id)) },
             stream: u64::MAX - id,
             node: NodeId::from_number(id as u32),
-            ..Recorded::gap(0, (Nanos(start), Nanos(start)), id)
+            ..RecordedEvent::gap(0, (Nanos(start), Nanos(start)), id)
         }
     }
 
@@ -272,14 +274,14 @@ mod tests {
     fn read(
         files: &[&[u64]],
         damage: impl FnOnce(&std::path::Path),
-    ) -> (Vec<Recorded>, Vec<Lane>, TraceGaps) {
+    ) -> (Vec<RecordedEvent>, Vec<Lane>, TraceGaps) {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("run.dctx");
         let profile = Writer::create(&path, &Meta::default()).unwrap();
         let mut writer = TraceWriter::create(profile.folder(), Some(Nanos(1000))).unwrap();
         let (mut lanes, mut id) = (vec![LANE], 0);
         for starts in files {
-            let mut events: Vec<Recorded> = Vec::new();
+            let mut events: Vec<RecordedEvent> = Vec::new();
             for start in *starts {
                 id += 1;
                 events.push(event(*start, id));
@@ -373,7 +375,7 @@ mod tests {
             prop_assert!(events.is_sorted_by_key(|event| event.start));
             prop_assert_eq!((gaps.unreadable, gaps.damaged.len()), (0, 0));
             events.sort_by_key(|event| event.id);
-            let written: Vec<Recorded> =
+            let written: Vec<RecordedEvent> =
                 files.concat().into_iter().zip(1..).map(|(start, id)| event(start, id)).collect();
             prop_assert_eq!(events, written);
         }

@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use super::{Account, FORMAT, LIST, List, Listed, VERSION, basis_name};
+use super::{Account, FORMAT, LIST, List, TraceFile, VERSION, basis_name};
 use crate::folder::Folder;
 use crate::store::StoreError;
 use crate::store::batch::Batch;
 use crate::store::columns::Table;
 use crate::store::manifest::{Segment, put, sync};
 use crate::store::table::encode;
-use deepctx_profile::trace::{Lane, NotTraced, Recorded, RecordedAccount, RecordedBatch};
+use deepctx_profile::trace::{Lane, NotTraced, RecordedAccount, RecordedBatch, RecordedEvent};
 use deepctx_profile::units::Nanos;
 
 /// Writes the events of a capture into the folder of its profile.
@@ -58,7 +58,7 @@ impl TraceWriter {
             (Table::Trace, events, batch.events.first().map_or(0, |event| event.start.0)),
         ] {
             if let Some(segment) = self.put_segment(table, number, rows)? {
-                list.segments.push(Listed { segment, first_ns });
+                list.segments.push(TraceFile { segment, first_ns });
             }
         }
         // The names of the files must last before the list has them.
@@ -130,7 +130,7 @@ fn lane_rows(first: u32, lanes: &[Lane]) -> Batch {
     batch
 }
 
-fn event_rows(events: &[Recorded]) -> Batch {
+fn event_rows(events: &[RecordedEvent]) -> Batch {
     let mut batch = Batch::new(Table::Trace);
     // What has no value takes no room, and what has one is near the one before: half of all events are no calls.
     let some = |value: u64| Some(value).filter(|value| *value > 0);

@@ -3,9 +3,11 @@
 use deepctx_address_space::Arch;
 use proptest::prelude::*;
 
-use crate::unwind_rows::derived::{Bounds, Code, Derived, derive, derive_all, entries_of_generated_code};
+use crate::unwind_rows::derived::{
+    Bounds, Code, DerivedTable, derive, derive_all, entries_of_generated_code,
+};
 
-fn check_valid(derived: &Derived, begin: u64, end: u64) {
+fn check_valid(derived: &DerivedTable, begin: u64, end: u64) {
     let mut last = begin;
     for &(from, to, _) in &derived.rows {
         assert!(last <= from && from < to && to <= end, "{from:#x}..{to:#x} after {last:#x} within {end:#x}");
@@ -14,7 +16,7 @@ fn check_valid(derived: &Derived, begin: u64, end: u64) {
 }
 
 /// The rows of `code` as one function.
-fn whole(code: &[u8]) -> Derived {
+fn whole(code: &[u8]) -> DerivedTable {
     let function = 0x1000..0x1000 + code.len() as u64;
     derive(code, 0x1000, std::slice::from_ref(&function))
 }

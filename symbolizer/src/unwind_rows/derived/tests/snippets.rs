@@ -3,7 +3,7 @@
 use deepctx_address_space::Arch;
 use deepctx_common::unwind::{Rule, fp_kind, rule_detail, rule_kind};
 
-use crate::unwind_rows::derived::{Derived, derive, entries_of_generated_code};
+use crate::unwind_rows::derived::{DerivedTable, derive, entries_of_generated_code};
 
 /// The bytes of a snippet in AT&T syntax, which is never executed.
 macro_rules! assemble {
@@ -48,7 +48,7 @@ fn clobbered(rule: Rule) -> Rule {
 }
 
 /// The result for `code` as one function.
-fn derived(code: &[u8]) -> Derived {
+fn derived(code: &[u8]) -> DerivedTable {
     let whole = ADDRESS..ADDRESS + code.len() as u64;
     derive(code, ADDRESS, std::slice::from_ref(&whole))
 }

@@ -43,7 +43,7 @@ use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, SiteTable, Stage, StageGap,
 };
 use open::Thread;
-use placement::Maker;
+use placement::NodeMaker;
 pub(crate) use placement::{NodePlacement, OpenNodes};
 use watch::{CopyId, Watch};
 
@@ -123,13 +123,13 @@ pub(crate) struct Autograd {
     /// Each process has a number of its own, since ids come again.
     processes: FxHashMap<u32, u32>,
     processes_seen: u32,
-    made: FxHashMap<Step, Made>,
+    made: FxHashMap<Step, NodeOrigin>,
     made_in_order: VecDeque<Step>,
     /// The first node of a thread is made before the framework numbers the thread.
-    first: FxHashMap<First, (u64, Made)>,
+    first: FxHashMap<UnnumberedThread, (u64, NodeOrigin)>,
     threads: OpenScopes<Thread>,
     watch: Watch,
-    lists: ScopeLists<Maker>,
+    lists: ScopeLists<NodeMaker>,
     /// By thread and context of the operator.
     places: FxHashMap<(NodeId, NodeId), Option<NodeId>>,
     /// Whether a frame is the engine's function that runs a node, by number of the frame.
@@ -149,7 +149,7 @@ struct Step {
 
 /// A thread that the framework has not numbered yet: process (by its number here), copy, and the thread's id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct First {
+struct UnnumberedThread {
     process: u32,
     copy: CopyId,
     tid: u32,
@@ -157,7 +157,7 @@ struct First {
 
 /// Who made an autograd node.
 #[derive(Clone, Copy, Debug)]
-struct Made {
+struct NodeOrigin {
     /// Context of the operator.
     node: NodeId,
     /// Whether that is where it belongs: the operator itself may have run within a node.
@@ -212,7 +212,7 @@ impl Autograd {
         let Some(Probe { kind, copy }) = self.came(who, &arguments.call) else { return };
         match kind {
             Kind::Created => {
-                let made = node.map(|node| Made { node, is_right: stand.is_right() });
+                let made = node.map(|node| NodeOrigin { node, is_right: stand.is_right() });
                 self.created(who, copy, arguments, made);
             }
             Kind::Backward => {
@@ -227,12 +227,18 @@ impl Autograd {
         }
     }
 
-    fn created(&mut self, who: &StackSample, copy: CopyId, arguments: &Arguments<'_>, made: Option<Made>) {
+    fn created(
+        &mut self,
+        who: &StackSample,
+        copy: CopyId,
+        arguments: &Arguments<'_>,
+        made: Option<NodeOrigin>,
+    ) {
         let process = self.process(who.pid);
         let number = self.sites.argument(arguments, Role::Sequence);
         let thread = self.sites.argument(arguments, Role::ForwardThread);
         let (Some(made), Some(number), Some(thread)) = (made, number, thread) else { return };
-        let first = First { process, copy, tid: who.tid };
+        let first = UnnumberedThread { process, copy, tid: who.tid };
         if thread == 0 {
             if self.first.len() < THREADS_MAX {
                 self.first.insert(first, (number, made));
@@ -247,7 +253,7 @@ impl Autograd {
         self.remember(Step { process, copy, thread, number }, made);
     }
 
-    fn remember(&mut self, step: Step, made: Made) {
+    fn remember(&mut self, step: Step, made: NodeOrigin) {
         if self.made.insert(step, made).is_none() {
             self.made_in_order.push_back(step);
         }
@@ -274,10 +280,10 @@ impl Autograd {
         let made =
             || self.made.get(&Step { process: process?, copy, thread: made_by?, number: number? }).copied();
         let maker = match made() {
-            _ if number == Some(NO_NUMBER) => Maker::Nobody,
+            _ if number == Some(NO_NUMBER) => NodeMaker::Nobody,
             None => {
                 self.counts.unknown += 1;
-                Maker::Unknown
+                NodeMaker::Unknown
             }
             Some(made) => {
                 match self.place_below(made.node, thread, profile) {
@@ -287,7 +293,7 @@ impl Autograd {
                     }
                     None => self.counts.nested += 1,
                 }
-                Maker::Operator(made.node)
+                NodeMaker::Operator(made.node)
             }
         };
         let of = self.threads.entry(who);
@@ -370,9 +376,9 @@ impl Autograd {
             (_, OpenNodes::Steps(listed)) => self.lists.get(listed),
         };
         let operator = match made_by.and_then(|made_by| made_by.get(usize::from(steps) - 1)) {
-            Some(Maker::Operator(operator)) => *operator,
-            Some(Maker::Nobody) => return (NodePlacement::Own, None),
-            Some(Maker::Unknown) => return (NodePlacement::Unknown, None),
+            Some(NodeMaker::Operator(operator)) => *operator,
+            Some(NodeMaker::Nobody) => return (NodePlacement::Own, None),
+            Some(NodeMaker::Unknown) => return (NodePlacement::Unknown, None),
             None => return (NodePlacement::Uncertain, None),
         };
         let last = frames.iter().rposition(|frame| self.is_engine(*frame, profile));

@@ -8,7 +8,7 @@
 //! up, it is over.
 
 use super::UNSURE;
-use super::placement::Maker;
+use super::placement::NodeMaker;
 use crate::scopes::ScopeId;
 
 /// Nodes within nodes that are followed. The framework itself begins another thread at 60.
@@ -18,7 +18,7 @@ const OPEN_MAX: usize = 128;
 #[derive(Debug, Default)]
 pub(super) struct Thread {
     /// Who made the nodes that are open, outermost first; those that are over may be among the last.
-    open: Vec<Maker>,
+    open: Vec<NodeMaker>,
     /// Backward passes that are open, outermost first.
     passes: Vec<Pass>,
     /// Since when nothing that began can have been missed, `CLOCK_MONOTONIC` nanoseconds.
@@ -38,7 +38,7 @@ struct Pass {
 
 impl Thread {
     /// Who made the nodes that may be open.
-    pub(super) fn open(&self) -> &[Maker] {
+    pub(super) fn open(&self) -> &[NodeMaker] {
         &self.open
     }
 
@@ -73,7 +73,7 @@ impl Thread {
     }
 
     /// A node begins.
-    pub(super) fn step_begins(&mut self, now_ns: u64, stack_pointer: Option<u64>, made_by: Maker) {
+    pub(super) fn step_begins(&mut self, now_ns: u64, stack_pointer: Option<u64>, made_by: NodeMaker) {
         self.newest_ns = self.newest_ns.max(now_ns);
         let Some(stack_pointer) = stack_pointer else {
             self.certain_since = None;
@@ -83,7 +83,7 @@ impl Thread {
             self.passes.pop();
         }
         let within = self.passes.last().map_or(0, |pass| pass.within);
-        self.open.resize(within, Maker::Unknown);
+        self.open.resize(within, NodeMaker::Unknown);
         self.open.push(made_by);
     }
 }
@@ -94,8 +94,8 @@ mod tests {
 
     use super::*;
 
-    fn operator(number: u32) -> Maker {
-        Maker::Operator(NodeId::from_number(number))
+    fn operator(number: u32) -> NodeMaker {
+        NodeMaker::Operator(NodeId::from_number(number))
     }
 
     /// Letters: `s POINTER OPERATOR` a node, `b POINTER STEPS` a backward pass, `0` a stack without nodes.
@@ -112,7 +112,7 @@ mod tests {
             }
         }
         let expect: Vec<_> =
-            expect.iter().map(|n| if *n == 0 { Maker::Unknown } else { operator(*n) }).collect();
+            expect.iter().map(|n| if *n == 0 { NodeMaker::Unknown } else { operator(*n) }).collect();
         assert_eq!(thread.open(), expect, "{events}");
     }
 

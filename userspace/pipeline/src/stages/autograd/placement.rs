@@ -23,7 +23,7 @@ pub(crate) enum OpenNodes {
 
 /// Who made an autograd node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Maker {
+pub(super) enum NodeMaker {
     /// No operator.
     Nobody,
     /// It was not seen.

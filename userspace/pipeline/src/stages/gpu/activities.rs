@@ -7,7 +7,7 @@
 use deepctx_common::Plain;
 use deepctx_common::activity::{self, Activity, flag, kind, probe, state};
 use deepctx_common::call::{Correlation, Message, message_flag};
-use deepctx_profile::activity::{self as profile_activity, ActivityKind, Join, Launch, Tier};
+use deepctx_profile::activity::{self as profile_activity, ActivityKind, JoinMethod, Launch, Tier};
 use deepctx_profile::device::Device;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
@@ -19,9 +19,9 @@ use deepctx_profile::units::{Nanos, Time};
 
 use super::clock::HostTime;
 use super::counts::{Counts, Gap, LAUNCH_NOT_SEEN, Unmatched};
-use super::graphs::Recorded;
+use super::graphs::RecordedNode;
 use super::kernels::{kernel_frame, named_kernel, recorded_below};
-use super::names::{Named, REPORTED_MAX};
+use super::names::{NamedKernel, REPORTED_MAX};
 use super::process::Process;
 use super::recorder::RecordedWork;
 use super::work::{Work, WorkKind};
@@ -154,7 +154,7 @@ impl Gpu {
         if kernel {
             process.kernel_ran(node, activity, profile);
         }
-        let at = Ran { node, process_node, launched_ns };
+        let at = DeviceEntry { node, process_node, launched_ns };
         process.enter_times(&at, activity, &mut self.counts, profile);
         if let Some(recorder) = &mut self.recorder {
             let launch = call.zip(launched_ns);
@@ -206,7 +206,7 @@ fn below(stream: FrameId, node: NodeId, profile: &mut Profile) -> NodeId {
 }
 
 /// Where something that a device did is entered.
-struct Ran {
+struct DeviceEntry {
     node: NodeId,
     process_node: NodeId,
     /// When it was launched, `CLOCK_MONOTONIC` nanoseconds; `None` when the launch was not seen.
@@ -257,7 +257,7 @@ impl Process {
 
     /// How it is known which launch an activity belongs to.
     fn basis(&self) -> Basis {
-        if self.info.join == Join::Exact { Basis::Exact } else { Basis::ByOrder }
+        if self.info.join == JoinMethod::Exact { Basis::Exact } else { Basis::ByOrder }
     }
 
     /// When an activity began, by the host's clock, and how long it took.
@@ -279,7 +279,13 @@ impl Process {
     }
 
     /// Enters how long something took, and how long after its launch it began.
-    fn enter_times(&mut self, at: &Ran, activity: &Activity, counts: &mut Counts, profile: &mut Profile) {
+    fn enter_times(
+        &mut self,
+        at: &DeviceEntry,
+        activity: &Activity,
+        counts: &mut Counts,
+        profile: &mut Profile,
+    ) {
         match duration(activity) {
             Some(took) => {
                 let metric = match activity.kind {
@@ -365,7 +371,7 @@ impl Process {
     fn collect(&mut self) {
         self.collecting = true;
         self.info.tier = Tier::Collected;
-        self.info.join = Join::Exact;
+        self.info.join = JoinMethod::Exact;
     }
 
     /// Whether an activity may have begun after a time of the host; not, when the clock of the device is not known.
@@ -406,7 +412,7 @@ impl Process {
                     self.samples.ran(frame, work.node);
                     counts.gap(Gap::NameUnknown, u64::from(!reported));
                     if reported {
-                        self.names.name(held.handle, Named::new(frame, 0));
+                        self.names.name(held.handle, NamedKernel::new(frame, 0));
                     }
                 } else if reported && profile.tree.node(work.node).frame != frame {
                     counts.gap(Gap::NameDiffers, 1);
@@ -453,7 +459,7 @@ impl Process {
     ) -> Option<NodeId> {
         let graph = self.graphs.launchable(launchable);
         if !graph.as_ref().is_some_and(|graph| graph.updated) {
-            let make = |recorded: &Recorded| recorded_below(api, recorded.node, profile);
+            let make = |recorded: &RecordedNode| recorded_below(api, recorded.node, profile);
             if let Some(node) = self.graphs.numbered(api, activity.node, make) {
                 return Some(node);
             }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use deepctx_common::activity::{Activity, flag, kind};
 use deepctx_common::call::Message;
 use deepctx_common::cupti::{self, of_copy, of_kernel};
-use deepctx_profile::activity::{GpuProcess, Join, Launch, Tier};
+use deepctx_profile::activity::{GpuProcess, JoinMethod, Launch, Tier};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
@@ -111,15 +111,15 @@ pub(super) fn read(bytes: &[u8]) -> Option<Record> {
 
 /// A launch that waits for its record.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Queued {
+pub(super) struct QueuedLaunch {
     pub(super) number: u64,
     pub(super) time_ns: u64,
-    pub(super) what: QueuedWhat,
+    pub(super) what: LaunchIdentity,
 }
 
 /// By what it is known again.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum QueuedWhat {
+pub(super) enum LaunchIdentity {
     /// The kernel, if it is named, and its shape.
     Kernel(Option<FrameId>, Launch),
     /// Bytes, if they are known.
@@ -137,20 +137,20 @@ struct HeldRecord {
 }
 
 /// More records must come before it can be decided.
-struct Unsure;
+struct NeedsMoreRecords;
 
-impl Queued {
+impl QueuedLaunch {
     fn fits(&self, record: &HeldRecord) -> bool {
         let activity = &record.activity;
         let of_graph = activity.graph != 0 || activity.node != 0;
         match self.what {
-            QueuedWhat::Graph => of_graph,
-            QueuedWhat::Transfer(bytes) => {
+            LaunchIdentity::Graph => of_graph,
+            LaunchIdentity::Transfer(bytes) => {
                 !of_graph
                     && activity.kind != kind::KERNEL
                     && bytes.is_none_or(|bytes| bytes == activity.bytes)
             }
-            QueuedWhat::Kernel(frame, launch) => {
+            LaunchIdentity::Kernel(frame, launch) => {
                 let same = frame.is_none() || record.frame.is_none() || frame == record.frame;
                 // Launches of the oldest kind say no shape.
                 let shaped =
@@ -202,7 +202,7 @@ pub(super) struct Borrowed {
     on: bool,
     /// A launch is the first of a collection only when its begin was seen.
     begin_seen: bool,
-    queue: VecDeque<Queued>,
+    queue: VecDeque<QueuedLaunch>,
     held: BTreeMap<u32, Vec<HeldRecord>>,
     records: usize,
     calls: FxHashMap<u32, (u64, u64)>,
@@ -218,7 +218,7 @@ impl Borrowed {
     }
 
     /// A launch waits for its record.
-    pub(super) fn queue(&mut self, queued: Queued) {
+    pub(super) fn queue(&mut self, queued: QueuedLaunch) {
         if self.queue.len() >= QUEUE_MAX {
             self.queue.pop_front();
         }
@@ -231,7 +231,7 @@ impl Borrowed {
         record: &HeldRecord,
         next: Option<&HeldRecord>,
         last: bool,
-    ) -> Result<Option<usize>, Unsure> {
+    ) -> Result<Option<usize>, NeedsMoreRecords> {
         let candidates = self.queue.iter().enumerate().take(PASSED_OVER_MAX);
         for (at, _) in candidates.filter(|(_, queued)| queued.fits(record)) {
             if at == 0 {
@@ -243,7 +243,7 @@ impl Borrowed {
                 }
                 Some(_) => {}
                 None if last => return Ok(Some(at)),
-                None => return Err(Unsure),
+                None => return Err(NeedsMoreRecords),
             }
         }
         Ok(None)
@@ -288,7 +288,7 @@ impl Gpu {
         let borrowed = &mut process.borrowed;
         if process.info.tier == Tier::Observed {
             process.info.tier = Tier::Borrowed;
-            process.info.join = Join::Estimated;
+            process.info.join = JoinMethod::Estimated;
             process.info.launches_collected += std::mem::take(&mut borrowed.unconfirmed);
             borrowed.on |= !borrowed.begin_seen;
         }

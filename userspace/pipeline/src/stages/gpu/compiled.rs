@@ -6,7 +6,7 @@
 use deepctx_profile::profile::Profile;
 
 use super::Gpu;
-use super::origins::{About, Launch, Question};
+use super::origins::{Launch, OriginSubject, Question};
 use crate::name_frames::compiled_frame;
 use crate::symbols::{CompiledNames, DeviceKernel};
 
@@ -15,7 +15,7 @@ impl Gpu {
     pub(crate) fn ask_names(&mut self, names: &mut dyn CompiledNames, profile: &mut Profile) {
         for Question { pid, time_ns, about } in self.questions() {
             match about {
-                About::Kernel { kernel, name, siblings } => {
+                OriginSubject::Kernel { kernel, name, siblings } => {
                     let siblings: Vec<&str> = siblings.iter().map(String::as_str).collect();
                     let asked = DeviceKernel { pid, time_ns, name: &name, siblings: &siblings };
                     let mut frames = Vec::new();
@@ -24,7 +24,7 @@ impl Gpu {
                     });
                     self.kernel_known((pid, kernel), siblings.len(), frames, time_ns, later);
                 }
-                About::File { file, path } => {
+                OriginSubject::File { file, path } => {
                     let mut launches: Vec<Launch> = Vec::new();
                     let later = names.launched_by(pid, time_ns, &path, &mut |kernel, line, frames_of| {
                         let frames = frames_of.iter().map(|name| compiled_frame(name, profile)).collect();

@@ -13,7 +13,7 @@ use crate::trace_window::{AwaitedBegin, TraceWindow};
 
 /// What begins the window.
 #[derive(Clone, Copy, Debug)]
-enum Begin {
+enum WindowStart {
     /// It began with the capture.
     Start,
     /// A training step; the place whose step it was, once it has come, since others of its steps end the window.
@@ -25,7 +25,7 @@ enum Begin {
 /// The window.
 #[derive(Debug)]
 pub(super) struct EventWindow {
-    begin: Begin,
+    begin: WindowStart,
     /// `CLOCK_MONOTONIC` nanoseconds; empty before it begins.
     bounds: Range<u64>,
 }
@@ -34,9 +34,9 @@ impl EventWindow {
     pub(super) fn new(started_ns: u64, window: TraceWindow) -> Self {
         let not_yet = u64::MAX..u64::MAX;
         let (begin, bounds) = match window {
-            TraceWindow::First(length) => (Begin::Start, of_length(started_ns, length)),
-            TraceWindow::Steps { from, until } => (Begin::Step { from, until, place: None }, not_yet),
-            TraceWindow::OnRequest(length) => (Begin::Request(length), not_yet),
+            TraceWindow::First(length) => (WindowStart::Start, of_length(started_ns, length)),
+            TraceWindow::Steps { from, until } => (WindowStart::Step { from, until, place: None }, not_yet),
+            TraceWindow::OnRequest(length) => (WindowStart::Request(length), not_yet),
         };
         Self { begin, bounds }
     }
@@ -50,15 +50,15 @@ impl EventWindow {
     pub(super) fn awaited(&self) -> Option<AwaitedBegin> {
         match self.begin {
             _ if self.bounds.start != u64::MAX => None,
-            Begin::Start => None,
-            Begin::Step { from, .. } => Some(AwaitedBegin::Step(from)),
-            Begin::Request(_) => Some(AwaitedBegin::Request),
+            WindowStart::Start => None,
+            WindowStart::Step { from, .. } => Some(AwaitedBegin::Step(from)),
+            WindowStart::Request(_) => Some(AwaitedBegin::Request),
         }
     }
 
     /// A training step begins at a place: it may begin or end the window.
     pub(super) fn step_begins(&mut self, of: NodeId, number: u64, at_ns: u64) {
-        let Begin::Step { from, until, place } = &mut self.begin else { return };
+        let WindowStart::Step { from, until, place } = &mut self.begin else { return };
         if place.is_none() && (*from..*until).contains(&number) {
             *place = Some(of);
             self.bounds.start = at_ns;
@@ -70,7 +70,7 @@ impl EventWindow {
     /// The window is requested: it begins, or lasts longer if it is open. False when it has ended, or is not one on
     /// request.
     pub(super) fn request(&mut self, at_ns: u64) -> bool {
-        let Begin::Request(length) = self.begin else { return false };
+        let WindowStart::Request(length) = self.begin else { return false };
         let requested = of_length(at_ns, length);
         match self.awaited() {
             Some(_) => self.bounds = requested,

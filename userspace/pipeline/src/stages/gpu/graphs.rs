@@ -32,20 +32,20 @@ const PLACES_MAX: usize = 64;
 
 /// One thing that a graph does, as it was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Recorded {
+pub(super) struct RecordedNode {
     /// Its context when it was recorded, itself included.
     pub(super) node: NodeId,
     /// What it is, as a frame.
     pub(super) frame: FrameId,
     /// It is a kernel, and that has a name.
-    pub(super) what: What,
+    pub(super) what: NodeKind,
     /// Bytes that it copies or fills.
     pub(super) bytes: u64,
 }
 
 /// Kind of a recorded node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum NodeKind {
     /// A kernel.
     Kernel,
     /// A kernel that no one named.
@@ -54,7 +54,7 @@ pub(super) enum What {
     Transfer,
 }
 
-impl What {
+impl NodeKind {
     /// Whether it is a node of this kind: [`activity::node`].
     fn is(self, kind: u64) -> bool {
         match self {
@@ -64,7 +64,7 @@ impl What {
     }
 }
 
-type Nodes = Arc<Vec<Recorded>>;
+type Nodes = Arc<Vec<RecordedNode>>;
 
 /// A launchable graph.
 #[derive(Debug, Default)]
@@ -85,20 +85,20 @@ pub(super) struct Launchable {
 /// The graphs of one process.
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
-    recording: FxHashMap<u64, Vec<Recorded>>,
+    recording: FxHashMap<u64, Vec<RecordedNode>>,
     graphs: FxHashMap<u64, Nodes>,
     launchable: FxHashMap<u64, Launchable>,
     /// What each thread has just recorded, until its node has a number.
-    latest: FxHashMap<u32, Recorded>,
+    latest: FxHashMap<u32, RecordedNode>,
     /// Nodes by the numbers that were reported.
-    numbered: FxHashMap<u64, Recorded>,
+    numbered: FxHashMap<u64, RecordedNode>,
     below: FxHashMap<(NodeId, u64), NodeId>,
     left_out: u64,
 }
 
 impl Graphs {
     /// A thread records something: the next node that it makes is that.
-    pub(super) fn recording_by(&mut self, tid: u32, node: Recorded) {
+    pub(super) fn recording_by(&mut self, tid: u32, node: RecordedNode) {
         // One for each thread; those of threads that are gone are forgotten with all others.
         if self.latest.len() >= GRAPHS_MAX {
             self.latest.clear();
@@ -129,7 +129,7 @@ impl Graphs {
         }
     }
 
-    fn number(&mut self, number: u64, node: Recorded) {
+    fn number(&mut self, number: u64, node: RecordedNode) {
         if self.numbered.len() < NUMBERS_MAX || self.numbered.contains_key(&number) {
             self.numbered.insert(number, node);
         } else {
@@ -143,7 +143,7 @@ impl Graphs {
         &mut self,
         launch: NodeId,
         number: u64,
-        make: impl FnOnce(&Recorded) -> NodeId,
+        make: impl FnOnce(&RecordedNode) -> NodeId,
     ) -> Option<NodeId> {
         if let Some(node) = self.below.get(&(launch, number)) {
             return Some(*node);
@@ -157,7 +157,7 @@ impl Graphs {
     }
 
     /// Something was put into a recording.
-    pub(super) fn record(&mut self, recording: u64, node: Recorded) {
+    pub(super) fn record(&mut self, recording: u64, node: RecordedNode) {
         if self.recording.len() >= GRAPHS_MAX && !self.recording.contains_key(&recording) {
             self.left_out += 1;
             return;
@@ -183,7 +183,7 @@ impl Graphs {
     }
 
     /// A node was added to a graph by hand.
-    pub(super) fn add(&mut self, graph: u64, node: Recorded) {
+    pub(super) fn add(&mut self, graph: u64, node: RecordedNode) {
         if !self.graphs.contains_key(&graph) {
             self.put(graph, Nodes::default());
         }
@@ -243,7 +243,7 @@ impl Graphs {
 
 impl Launchable {
     /// What it runs, in the order in which it was recorded.
-    pub(super) fn nodes(&self) -> &[Recorded] {
+    pub(super) fn nodes(&self) -> &[RecordedNode] {
         &self.nodes
     }
 
@@ -251,7 +251,7 @@ impl Launchable {
     pub(super) fn contexts(
         &mut self,
         launch: NodeId,
-        mut make: impl FnMut(&Recorded) -> NodeId,
+        mut make: impl FnMut(&RecordedNode) -> NodeId,
     ) -> Arc<Vec<NodeId>> {
         let Self { nodes, contexts, .. } = self;
         if contexts.len() >= PLACES_MAX && !contexts.contains_key(&launch) {
@@ -286,10 +286,10 @@ impl Launchable {
     }
 
     fn learn(&mut self) {
-        let same = |(node, frame): (&Recorded, &FrameId)| match node.what {
-            What::Kernel => node.frame == *frame,
+        let same = |(node, frame): (&RecordedNode, &FrameId)| match node.what {
+            NodeKind::Kernel => node.frame == *frame,
             // A transfer's direction, and a name that was not known, may be reported in other words.
-            What::KernelUnnamed | What::Transfer => true,
+            NodeKind::KernelUnnamed | NodeKind::Transfer => true,
         };
         if self.nodes.iter().zip(self.learning.values()).all(same) {
             self.places = self.learning.keys().copied().zip(0..).collect();
@@ -305,9 +305,9 @@ mod tests {
         FrameId::from_number(number)
     }
 
-    fn recorded(name: u32) -> Recorded {
-        let what = if name == 0 { What::KernelUnnamed } else { What::Kernel };
-        Recorded { node: NodeId::from_number(name), frame: frame(name), what, bytes: 0 }
+    fn recorded(name: u32) -> RecordedNode {
+        let what = if name == 0 { NodeKind::KernelUnnamed } else { NodeKind::Kernel };
+        RecordedNode { node: NodeId::from_number(name), frame: frame(name), what, bytes: 0 }
     }
 
     fn launchable(names: &[u32]) -> Graphs {
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn node_with_a_reported_number_is_known_in_any_order() {
         let mut graphs = Graphs::default();
-        let context = |recorded: &Recorded| recorded.node;
+        let context = |recorded: &RecordedNode| recorded.node;
         let place = NodeId::from_number(1);
         // Two threads record the same kernel from two contexts.
         graphs.recording_by(1, recorded(5));

@@ -7,7 +7,7 @@
 use deepctx_events::MemoryKind as Kind;
 use deepctx_profile::tree::NodeId;
 
-use crate::address_map::{AddressMap, Put};
+use crate::address_map::{AddressMap, Insertion};
 
 /// Ranges remembered in a process: an allocator that asks the driver for each tensor has some ten thousand.
 const RANGES_MAX: usize = 1 << 18;
@@ -50,7 +50,7 @@ impl Memory {
 
     /// Memory was taken. False when there is no room for it.
     pub(super) fn allocated(&mut self, address: u64, range: Range) -> bool {
-        self.of(range.kind).put(address, range) != Put::Full
+        self.of(range.kind).put(address, range) != Insertion::Full
     }
 
     /// It was given back: what it was.

@@ -52,7 +52,7 @@ use crate::stage::{
 };
 use calls::{PendingCall, ReturnAction};
 use counts::{Counts, Gap};
-use names::Named;
+use names::NamedKernel;
 use origins::Question;
 use process::Process;
 pub(crate) use recorder::Recorder;
@@ -203,7 +203,7 @@ impl Gpu {
                 && process.names.is_wanted(kernel.handle, kernel.asked_ns)
             {
                 let frame = kernels::recovered_kernel(&kernel.name, profile);
-                let named = Named { frame, module: 0, recovered: true, code: Some(kernel.code) };
+                let named = NamedKernel { frame, module: 0, recovered: true, code: Some(kernel.code) };
                 if !process.names.name(kernel.handle, named) {
                     self.counts.gap(Gap::StateFull, 1);
                 }

@@ -22,7 +22,7 @@ const STUBS_MAX: u32 = 8;
 
 /// A kernel by its handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedKernel {
     /// The kernel.
     pub(super) frame: FrameId,
     /// The module that its code came with; 0 when it is not known.
@@ -33,7 +33,7 @@ pub(super) struct Named {
     pub(super) code: Option<CodeFacts>,
 }
 
-impl Named {
+impl NamedKernel {
     /// A kernel whose name a call reported.
     pub(super) fn new(frame: FrameId, module: u64) -> Self {
         Self { frame, module, recovered: false, code: None }
@@ -43,7 +43,7 @@ impl Named {
 /// The names of one process.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    handles: FxHashMap<u64, Named>,
+    handles: FxHashMap<u64, NamedKernel>,
     /// Handles that were launched without a name, with the launch that they were last looked for, and how often.
     unnamed: FxHashMap<u64, (u64, u32)>,
     /// Handles without a name, and how many of their launches were below no stub.
@@ -54,7 +54,7 @@ pub(super) struct Names {
 
 impl Names {
     /// A handle got a name. False when there is no room for it.
-    pub(super) fn name(&mut self, handle: u64, named: Named) -> bool {
+    pub(super) fn name(&mut self, handle: u64, named: NamedKernel) -> bool {
         if handle == 0 {
             return true;
         }
@@ -71,7 +71,7 @@ impl Names {
     }
 
     /// The kernel of a handle.
-    pub(super) fn get(&self, handle: u64) -> Option<Named> {
+    pub(super) fn get(&self, handle: u64) -> Option<NamedKernel> {
         self.handles.get(&handle).copied()
     }
 
@@ -135,8 +135,8 @@ mod tests {
     fn aliases_lead_to_the_kernel_until_its_module_is_unloaded() {
         let (gemm, relu) = (FrameId::from_number(10), FrameId::from_number(11));
         let mut names = Names::default();
-        names.name(1, Named::new(gemm, 100));
-        names.name(2, Named::new(relu, 200));
+        names.name(1, NamedKernel::new(gemm, 100));
+        names.name(2, NamedKernel::new(relu, 200));
         assert!(names.alias(3, 1) && names.alias(4, 99));
         assert_eq!(names.get(3).map(|named| named.frame), Some(gemm));
         assert_eq!(names.get(4), None, "an alias of nothing");
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn names_found_before_a_module_unload_are_discarded() {
         let frame = FrameId::from_number(10);
-        let found = Named { frame, module: 0, recovered: true, code: None };
+        let found = NamedKernel { frame, module: 0, recovered: true, code: None };
         let mut names = Names::default();
         names.want(7, 50);
         assert!(names.is_wanted(7, 50) && !names.is_wanted(7, 49) && !names.is_wanted(8, 50));

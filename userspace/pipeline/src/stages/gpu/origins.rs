@@ -37,12 +37,12 @@ pub(crate) struct Question {
     /// When it arose: `CLOCK_MONOTONIC`, nanoseconds.
     pub(crate) time_ns: u64,
     /// About what.
-    pub(crate) about: About,
+    pub(crate) about: OriginSubject,
 }
 
 /// What a question is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum About {
+pub(crate) enum OriginSubject {
     /// A kernel, by its name.
     Kernel {
         /// As a frame, and its module (0: not known).
@@ -67,13 +67,13 @@ pub(crate) type Launch = (StrId, u32, Vec<FrameId>);
 
 /// When something is asked again.
 #[derive(Clone, Copy, Debug, Default)]
-struct Again {
+struct Retry {
     /// `None`: never.
     due_ns: Option<u64>,
     tries: u32,
 }
 
-impl Again {
+impl Retry {
     fn answered(self, time_ns: u64, later: bool) -> Self {
         let due_ns = time_ns.saturating_add(AGAIN_NS << self.tries.min(TRIES_MAX));
         Self { due_ns: (later && self.tries < TRIES_MAX).then_some(due_ns), tries: self.tries + 1 }
@@ -87,7 +87,7 @@ impl Again {
 #[derive(Debug, Default)]
 struct Kernel {
     frames: Vec<FrameId>,
-    again: Again,
+    again: Retry,
     /// How many siblings the answer is of.
     siblings: usize,
 }
@@ -95,7 +95,7 @@ struct Kernel {
 #[derive(Debug, Default)]
 struct File {
     launches: FxHashMap<StrId, Vec<(u32, Vec<FrameId>)>>,
-    again: Again,
+    again: Retry,
 }
 
 /// What is known of one process.
@@ -106,7 +106,7 @@ pub(super) struct Origins {
     files: FxHashMap<StrId, File>,
     /// The generated file that stands above a call, and its line.
     above: FxHashMap<NodeId, Option<(StrId, u32)>>,
-    questions: Vec<(u64, About)>,
+    questions: Vec<(u64, OriginSubject)>,
 }
 
 impl Origins {
@@ -149,7 +149,7 @@ impl Origins {
             && self.files.get(&file).is_none_or(|known| known.again.is_due(time_ns))
         {
             let path = profile.strings.get(file).to_owned();
-            self.ask(time_ns, About::File { file, path });
+            self.ask(time_ns, OriginSubject::File { file, path });
         }
         let Some((frame, module)) = kernel else { return };
         let in_file = |origins: &Self, profile: &mut Profile| {
@@ -191,10 +191,10 @@ impl Origins {
         siblings.sort_unstable();
         siblings.dedup();
         let name = profile.strings.get(name).to_owned();
-        self.ask(time_ns, About::Kernel { kernel: (frame, module), name, siblings });
+        self.ask(time_ns, OriginSubject::Kernel { kernel: (frame, module), name, siblings });
     }
 
-    fn ask(&mut self, time_ns: u64, about: About) {
+    fn ask(&mut self, time_ns: u64, about: OriginSubject) {
         if self.questions.len() < QUESTIONS_MAX {
             self.questions.push((time_ns, about));
         }
@@ -206,7 +206,7 @@ impl Origins {
     }
 
     /// The questions since the last time.
-    pub(super) fn questions(&mut self) -> Vec<(u64, About)> {
+    pub(super) fn questions(&mut self) -> Vec<(u64, OriginSubject)> {
         std::mem::take(&mut self.questions)
     }
 
@@ -297,7 +297,7 @@ mod tests {
     use deepctx_profile::frame::Role;
 
     use super::super::kernels::kernel_frame;
-    use super::super::names::Named;
+    use super::super::names::NamedKernel;
     use super::*;
 
     const WRAPPER: &str = "/tmp/torchinductor_me/y7/cy7oyaxvmmvair25e3xb2owvvvhbgl4y2kdhqbk6dkmjogrpuddv.py";
@@ -335,7 +335,7 @@ mod tests {
         }
         let file = profile.text(WRAPPER);
         let name = profile.text("triton_poi_fused_add_0");
-        assert!(origins.questions().contains(&(0, About::File { file, path: WRAPPER.to_owned() })));
+        assert!(origins.questions().contains(&(0, OriginSubject::File { file, path: WRAPPER.to_owned() })));
         origins.file_known(
             file,
             vec![(name, 10, vec![unit, first]), (name, 20, vec![unit, second])],
@@ -359,21 +359,21 @@ mod tests {
             ["loop_add_fusion", "loop_exp_fusion", "gemm", "gemm(float*, int)"]
                 .map(|name| kernel_frame(name, &mut profile));
         let mut names = Names::default();
-        names.name(1, Named::new(kernel, 100));
-        names.name(3, Named::new(other, 200));
+        names.name(1, NamedKernel::new(kernel, 100));
+        names.name(3, NamedKernel::new(other, 200));
         let mut origins = Origins::default();
         let mut asked = Vec::new();
         for time_ns in (0..400).map(|n| n * 500_000_000) {
             origins.launched(NodeId::ROOT, Some((kernel, 100)), &names, time_ns, &mut profile);
             origins.launched(NodeId::ROOT, Some((signature, 100)), &names, time_ns, &mut profile);
             for (time_ns, about) in origins.questions() {
-                let About::Kernel { kernel: of, siblings, .. } = about else { panic!("{about:?}") };
+                let OriginSubject::Kernel { kernel: of, siblings, .. } = about else { panic!("{about:?}") };
                 assert_eq!(of, (kernel, 100));
                 asked.push((time_ns / 1_000_000_000, siblings.len()));
                 origins.kernel_known((kernel, 100), siblings.len(), Vec::new(), time_ns, true);
             }
             if time_ns == 5_000_000_000 {
-                names.name(2, Named::new(sibling, 100));
+                names.name(2, NamedKernel::new(sibling, 100));
             }
         }
         assert_eq!(asked, [(0, 0), (1, 0), (3, 0), (5, 1), (13, 1), (29, 1), (61, 1), (125, 1)]);

@@ -11,7 +11,8 @@
 use deepctx_common::activity::{Activity, kind};
 use deepctx_events::{GpuCall, GraphCall, Role, StreamCall, SyncScope};
 use deepctx_profile::trace::{
-    Basis, Cause, End, Lane, NotTraced, Recorded, RecordedAccount, RecordedBatch, RecordedGaps, RecordedKind,
+    Basis, Cause, End, Lane, NotTraced, RecordedAccount, RecordedBatch, RecordedEvent, RecordedGaps,
+    RecordedKind,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
@@ -76,8 +77,8 @@ pub(crate) struct Recorder {
     /// Begin of the capture, `CLOCK_MONOTONIC` nanoseconds.
     started_ns: u64,
     window: EventWindow,
-    pending: Window<u64, Recorded>,
-    events: Vec<Recorded>,
+    pending: Window<u64, RecordedEvent>,
+    events: Vec<RecordedEvent>,
     lanes: Vec<Lane>,
     lane_numbers: FxHashMap<Lane, u32>,
     /// Lanes that were taken already.
@@ -130,7 +131,7 @@ impl Recorder {
         let (position, cause) = self.place(call);
         let (stream, _) = call.stream.parts();
         let Some(lane) = self.lane(Lane::Thread { pid: call.pid, tid: call.tid }) else { return };
-        let event = Recorded {
+        let event = RecordedEvent {
             kind: call.kind,
             lane,
             start: Nanos(call.time_ns - self.started_ns),
@@ -192,7 +193,7 @@ impl Recorder {
     pub(super) fn returned(&mut self, number: u64, time_ns: u64) {
         if let Some(event) = self.pending.take(number) {
             let took = time_ns.saturating_sub(self.started_ns).saturating_sub(event.start.0);
-            self.keep(Recorded { end: End::After(Nanos(took)), ..event });
+            self.keep(RecordedEvent { end: End::After(Nanos(took)), ..event });
         }
     }
 
@@ -211,7 +212,7 @@ impl Recorder {
         }
         let Activity { device, context, stream, .. } = *activity;
         let Some(lane) = self.lane(Lane::Stream { pid: work.pid, device, context, stream }) else { return };
-        self.keep(Recorded {
+        self.keep(RecordedEvent {
             kind: match activity.kind {
                 kind::KERNEL => RecordedKind::Kernel,
                 kind::FILL => RecordedKind::Fill,
@@ -253,21 +254,26 @@ impl Recorder {
             SpanKind::Range => (RecordedKind::Range, 0),
             SpanKind::Step(number) | SpanKind::StepBegins(number) => (RecordedKind::Step, number),
             SpanKind::OffCpu(wake_up) => {
-                return self.keep(Recorded::off_cpu(lane, start, end, span.node, wake_up));
+                return self.keep(RecordedEvent::off_cpu(lane, start, end, span.node, wake_up));
             }
         };
-        self.keep(Recorded { kind, end, node: span.node, ..Recorded::gap(lane, (start, start), position) });
+        self.keep(RecordedEvent {
+            kind,
+            end,
+            node: span.node,
+            ..RecordedEvent::gap(lane, (start, start), position)
+        });
     }
 
     /// Whatever has not returned by now never will.
     pub(super) fn finish(&mut self, pid: Option<u32>) {
         let lanes = &self.lanes;
-        let of = |event: &Recorded| match lanes.get(event.lane as usize) {
+        let of = |event: &RecordedEvent| match lanes.get(event.lane as usize) {
             Some(Lane::Thread { pid: of, .. }) => pid.is_none_or(|pid| pid == *of),
             _ => true,
         };
         for event in self.pending.take_if(of) {
-            self.keep(Recorded { end: End::NotReturned, ..event });
+            self.keep(RecordedEvent { end: End::NotReturned, ..event });
         }
         if let Some(pid) = pid {
             self.streams.retain(|(of, _), _| *of != pid);
@@ -307,7 +313,7 @@ impl Recorder {
         Some(number)
     }
 
-    fn keep(&mut self, event: Recorded) {
+    fn keep(&mut self, event: RecordedEvent) {
         self.account.received += 1;
         if self.events.len() < QUEUE_MAX {
             self.account.kept += 1;

@@ -105,9 +105,9 @@ impl Sites {
     }
 
     /// The arguments of a call by their meaning.
-    pub(super) fn given<'a>(&'a self, arguments: &Arguments<'a>) -> Given<'a> {
+    pub(super) fn given<'a>(&'a self, arguments: &Arguments<'a>) -> CallArguments<'a> {
         let known = self.sites.get(arguments.call.site as usize).and_then(Option::as_ref);
-        Given { roles: known.map_or(&[], |known| &known.info.roles), arguments: *arguments }
+        CallArguments { roles: known.map_or(&[], |known| &known.info.roles), arguments: *arguments }
     }
 }
 
@@ -123,12 +123,12 @@ impl SiteTable for Sites {
 
 /// Arguments of a call by their meaning.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Given<'a> {
+pub(super) struct CallArguments<'a> {
     roles: &'a [Role],
     arguments: Arguments<'a>,
 }
 
-impl<'a> Given<'a> {
+impl<'a> CallArguments<'a> {
     /// The value; `None` when the call has none of this meaning, or it could not be read.
     pub(super) fn get(&self, role: Role) -> Option<u64> {
         let at = self.roles.iter().position(|other| *other == role)?;

@@ -55,7 +55,7 @@ struct Stream {
     /// Launches put into it so far.
     position: Position,
     /// Those that are not waited for, oldest first.
-    launches: Vec<Waiting>,
+    launches: Vec<OutstandingLaunch>,
     /// Other streams, up to where this one waits for them, and since when.
     waits: Vec<(StreamKey, Position, u64)>,
     /// The graph that it records.
@@ -63,7 +63,7 @@ struct Stream {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct OutstandingLaunch {
     node: NodeId,
     time_ns: u64,
     position: Position,
@@ -78,7 +78,7 @@ struct Event {
 
 /// What the host has waited for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Waited {
+pub(super) enum WaitedFor {
     /// A stream.
     Stream(StreamKey),
     /// An event, as it stood when the wait began.
@@ -131,7 +131,7 @@ impl Streams {
                 stream.position += 1;
                 stream.context = context;
                 let position = stream.position;
-                stream.launches.push(Waiting { node, time_ns, position });
+                stream.launches.push(OutstandingLaunch { node, time_ns, position });
                 self.waiting += 1;
             }
             None => self.forgotten += 1,
@@ -174,8 +174,8 @@ impl Streams {
     }
 
     /// What a wait for an event waits for; `None` when it was not seen being recorded.
-    pub(super) fn event(&self, event: u64) -> Option<Waited> {
-        self.events.get(&event).map(|event| Waited::Event(event.stream, event.position))
+    pub(super) fn event(&self, event: u64) -> Option<WaitedFor> {
+        self.events.get(&event).map(|event| WaitedFor::Event(event.stream, event.position))
     }
 
     /// A stream waits for an event. While that event is part of a recording, so is the stream.
@@ -203,11 +203,11 @@ impl Streams {
     }
 
     /// The host has waited, having begun to at `entered_ns`: what was launched before and is done now.
-    pub(super) fn waited(&mut self, for_what: Waited, entered_ns: u64) -> Vec<Bounded> {
+    pub(super) fn waited(&mut self, for_what: WaitedFor, entered_ns: u64) -> Vec<Bounded> {
         let mut reached: Vec<(StreamKey, Position)> = match for_what {
-            Waited::Stream(key) => vec![(key, Position::MAX)],
-            Waited::Event(key, position) => vec![(key, position)],
-            Waited::Context(context) => {
+            WaitedFor::Stream(key) => vec![(key, Position::MAX)],
+            WaitedFor::Event(key, position) => vec![(key, position)],
+            WaitedFor::Context(context) => {
                 // With one context in use, whichever it is, it is this one.
                 let all = self.contexts.len() <= 1;
                 let known = context != 0;
@@ -292,9 +292,9 @@ mod tests {
         streams.launched(key(10), 0, node(3), 120);
         // Another thread launched while this one was waiting.
         streams.launched(key(10), 0, node(4), 130);
-        assert_eq!(nodes(streams.waited(Waited::Stream(key(10)), 125)), [1, 3]);
-        assert_eq!(nodes(streams.waited(Waited::Context(0), 200)), [2, 4]);
-        assert_eq!(nodes(streams.waited(Waited::Context(0), 200)), [0u32; 0]);
+        assert_eq!(nodes(streams.waited(WaitedFor::Stream(key(10)), 125)), [1, 3]);
+        assert_eq!(nodes(streams.waited(WaitedFor::Context(0), 200)), [2, 4]);
+        assert_eq!(nodes(streams.waited(WaitedFor::Context(0), 200)), [0u32; 0]);
     }
 
     #[test]
@@ -305,12 +305,12 @@ mod tests {
         streams.launched(key(10), 0, node(2), 2);
         streams.waits(key(11), 70, 5);
         streams.launched(key(11), 0, node(3), 3);
-        assert_eq!(nodes(streams.waited(Waited::Stream(key(11)), 4)), [3], "it began to wait later");
-        assert_eq!(nodes(streams.waited(Waited::Stream(key(11)), 9)), [1]);
+        assert_eq!(nodes(streams.waited(WaitedFor::Stream(key(11)), 4)), [3], "it began to wait later");
+        assert_eq!(nodes(streams.waited(WaitedFor::Stream(key(11)), 9)), [1]);
         let event = streams.event(70).unwrap();
         assert_eq!(nodes(streams.waited(event, 9)), [0u32; 0]);
         assert!(streams.event(71).is_none());
-        assert_eq!(nodes(streams.waited(Waited::Stream(key(10)), 9)), [2]);
+        assert_eq!(nodes(streams.waited(WaitedFor::Stream(key(10)), 9)), [2]);
     }
 
     #[test]
@@ -318,8 +318,8 @@ mod tests {
         let mut streams = Streams::default();
         streams.launched(key(10), 500, node(1), 1);
         streams.launched(key(11), 600, node(2), 2);
-        assert_eq!(nodes(streams.waited(Waited::Context(0), 9)), [0u32; 0]);
-        assert_eq!(nodes(streams.waited(Waited::Context(600), 9)), [2]);
+        assert_eq!(nodes(streams.waited(WaitedFor::Context(0), 9)), [0u32; 0]);
+        assert_eq!(nodes(streams.waited(WaitedFor::Context(600), 9)), [2]);
     }
 
     #[test]
@@ -344,6 +344,6 @@ mod tests {
             streams.launched(key(10), 0, node(1), n);
         }
         assert_eq!(streams.unbounded(), LAUNCHES_MAX as u64);
-        assert_eq!(streams.waited(Waited::Stream(key(10)), u64::MAX).len(), 1);
+        assert_eq!(streams.waited(WaitedFor::Stream(key(10)), u64::MAX).len(), 1);
     }
 }

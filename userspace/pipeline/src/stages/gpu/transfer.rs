@@ -6,7 +6,7 @@
 use deepctx_events::{Direction, Family, Role};
 
 use super::memory::{Memory, Side};
-use super::sites::Given;
+use super::sites::CallArguments;
 
 /// Where bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct Transfer {
 /// What a copy moves. `host_memory_known`: all of the process's pinned memory was seen being made.
 pub(super) fn copy(
     direction: Direction,
-    given: &Given<'_>,
+    given: &CallArguments<'_>,
     memory: &Memory,
     host_memory_known: bool,
 ) -> Transfer {
@@ -80,13 +80,13 @@ pub(super) fn copy(
 }
 
 /// Bytes of lines and planes. What a call does not have of them it has once.
-fn area(given: &Given<'_>) -> Option<u64> {
+fn area(given: &CallArguments<'_>) -> Option<u64> {
     let width = given.get(Role::Width)?;
     let times = |role| given.get(role).unwrap_or(1);
     Some(width.saturating_mul(times(Role::Height)).saturating_mul(times(Role::Depth)))
 }
 
-fn ends(direction: Direction, given: &Given<'_>) -> (End, End) {
+fn ends(direction: Direction, given: &CallArguments<'_>) -> (End, End) {
     match direction {
         Direction::HostToDevice => (End::Host, End::Device),
         Direction::DeviceToHost => (End::Device, End::Host),
@@ -106,7 +106,7 @@ fn ends(direction: Direction, given: &Given<'_>) -> (End, End) {
 }
 
 /// `cudaMemcpyKind` and `hipMemcpyKind`, which agree.
-fn by_kind(given: &Given<'_>) -> (End, End) {
+fn by_kind(given: &CallArguments<'_>) -> (End, End) {
     match given.get(Role::Kind) {
         Some(0) => (End::Host, End::Host),
         Some(1) => (End::Host, End::Device),
@@ -135,7 +135,7 @@ fn by_pointer(end: End, address: u64, memory: &Memory) -> End {
 }
 
 /// Bytes that a fill with elements of `element` bytes sets.
-pub(super) fn fill_bytes(element: u8, given: &Given<'_>) -> Option<u64> {
+pub(super) fn fill_bytes(element: u8, given: &CallArguments<'_>) -> Option<u64> {
     let element = u64::from(element);
     given
         .get(Role::Bytes)
@@ -144,7 +144,7 @@ pub(super) fn fill_bytes(element: u8, given: &Given<'_>) -> Option<u64> {
 }
 
 /// Bytes that a rank gives into a collective: the count of elements times their size.
-pub(super) fn collective_bytes(family: Family, given: &Given<'_>) -> Option<u64> {
+pub(super) fn collective_bytes(family: Family, given: &CallArguments<'_>) -> Option<u64> {
     let count = given.get(Role::Count)?;
     let size = match family {
         Family::Nccl | Family::Rccl => element_bytes(given.get(Role::DataType)?)?,
@@ -180,7 +180,11 @@ mod tests {
     const PINNED: u64 = 0x9000;
     const HEAP: u64 = 0x1000;
 
-    fn with_given<T>(arguments: &[(Role, u64)], family: Family, then: impl FnOnce(&Given<'_>) -> T) -> T {
+    fn with_given<T>(
+        arguments: &[(Role, u64)],
+        family: Family,
+        then: impl FnOnce(&CallArguments<'_>) -> T,
+    ) -> T {
         let mut sites = Sites::default();
         let roles = arguments.iter().map(|(role, _)| *role).collect();
         sites.learn(vec![SiteInfo { site: 0, event: Event::User, symbol: "f".into(), family, roles }]);

@@ -51,7 +51,7 @@ pub(super) struct Work {
     /// What was launched, as a context; the call itself while that is not known.
     pub(super) node: NodeId,
     /// Kernels that are not counted yet, since no one has named them; with the handle that may learn it.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<HeldLaunch>,
     /// The id; 0 until there is one.
     pub(super) correlation: u32,
     /// What it runs is counted already, whether or not activities come.
@@ -64,7 +64,7 @@ pub(super) struct Work {
 
 /// A launch that waits for a name.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct HeldLaunch {
     pub(super) handle: u64,
     pub(super) launch: Launch,
 }

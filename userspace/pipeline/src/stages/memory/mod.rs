@@ -38,7 +38,7 @@ use crate::sites::Sites;
 use crate::stage::{
     AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, SiteTable, Stage, StageGap,
 };
-use pool::{Given, Pool, Said, Taken};
+use pool::{AllocationOutcome, FreeOutcome, Pool, Reporter};
 
 reasons! {
     class Gap, page "memory.md";
@@ -186,7 +186,7 @@ impl TensorMemory {
                 if marked.is_some() && pool.asked(address, bytes) {
                     return;
                 }
-                let said = if marked.is_some() { Said::Mark } else { Said::Report };
+                let said = if marked.is_some() { Reporter::Mark } else { Reporter::Report };
                 self.allocated(
                     who.pid,
                     marked.unwrap_or(Device::CPU),
@@ -228,14 +228,14 @@ impl TensorMemory {
         let Some(pool) = self.pool(who.pid, device, caller.thread, now_ns, profile) else { return };
         pool.report(totals);
         if change > 0 {
-            let given = (address, change.unsigned_abs(), Said::Report);
+            let given = (address, change.unsigned_abs(), Reporter::Report);
             self.allocated(who.pid, device, given, caller, now_ns, profile);
         } else {
-            let taken = pool.take(address, Said::Report, profile);
-            let differs = matches!(taken, Taken::Bytes(was) if was != change.unsigned_abs());
+            let taken = pool.take(address, Reporter::Report, profile);
+            let differs = matches!(taken, FreeOutcome::Bytes(was) if was != change.unsigned_abs());
             pool.changed(now_ns, profile);
             self.counts.free_differs += u64::from(differs);
-            self.counts.free_unknown += u64::from(taken == Taken::Unknown);
+            self.counts.free_unknown += u64::from(taken == FreeOutcome::Unknown);
         }
     }
 
@@ -273,7 +273,7 @@ impl TensorMemory {
         &mut self,
         pid: u32,
         device: Device,
-        (address, bytes, said): (u64, u64, Said),
+        (address, bytes, said): (u64, u64, Reporter),
         caller: Caller,
         now_ns: u64,
         profile: &mut Profile,
@@ -287,9 +287,9 @@ impl TensorMemory {
         let given = pool.give(address, bytes, said, caller, profile);
         pool.changed(now_ns, profile);
         match given {
-            Given::New => {}
-            Given::Replaced => self.counts.free_missed += 1,
-            Given::Full => self.counts.full += 1,
+            AllocationOutcome::New => {}
+            AllocationOutcome::Replaced => self.counts.free_missed += 1,
+            AllocationOutcome::Full => self.counts.full += 1,
         }
     }
 
@@ -311,12 +311,12 @@ impl TensorMemory {
     fn freed(&mut self, pid: u32, address: u64, now_ns: u64, profile: &mut Profile) {
         let mut by_report = false;
         for (device, pool) in self.processes.get_mut(&pid).into_iter().flatten() {
-            let said = if *device == Device::CPU { Said::Report } else { Said::Mark };
+            let said = if *device == Device::CPU { Reporter::Report } else { Reporter::Mark };
             match pool.take(address, said, profile) {
-                Taken::Bytes(_) => return pool.changed(now_ns, profile),
-                Taken::BySomeoneElse => by_report = true,
+                FreeOutcome::Bytes(_) => return pool.changed(now_ns, profile),
+                FreeOutcome::BySomeoneElse => by_report = true,
                 // The report of it has come, or will.
-                Taken::Unknown => by_report |= *device != Device::CPU && pool.reports(),
+                FreeOutcome::Unknown => by_report |= *device != Device::CPU && pool.reports(),
             }
         }
         // The host's own frees are reported by nobody else.

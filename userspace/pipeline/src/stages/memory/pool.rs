@@ -15,7 +15,7 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
 use rustc_hash::FxHashMap;
 
-use crate::address_map::{AddressMap, Put};
+use crate::address_map::{AddressMap, Insertion};
 
 /// Allocations remembered of a process on a device: large models have some ten thousand tensors. About 20 MiB when
 /// full.
@@ -23,7 +23,7 @@ const RANGES_MAX: usize = 1 << 18;
 
 /// Who reported an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Reporter {
     /// The allocator.
     Report,
     /// The mark where it was asked.
@@ -32,7 +32,7 @@ pub(super) enum Said {
 
 /// What became of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Given {
+pub(super) enum AllocationOutcome {
     /// It is followed.
     New,
     /// It is followed, in the place of another.
@@ -43,7 +43,7 @@ pub(super) enum Given {
 
 /// What became of a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum FreeOutcome {
     /// So many bytes are no longer live.
     Bytes(u64),
     /// Whoever reported the allocation will report its end.
@@ -56,7 +56,7 @@ pub(super) enum Taken {
 #[derive(Clone, Copy, Debug)]
 struct Live {
     bytes: u64,
-    said: Said,
+    said: Reporter,
     /// Place in [`Pool::contexts`].
     context: u32,
 }
@@ -135,7 +135,7 @@ impl Pool {
 
     /// So much was asked for. False when nobody else reported the allocation.
     pub(super) fn asked(&mut self, address: u64, bytes: u64) -> bool {
-        match self.ranges.get_mut(address).filter(|live| live.said == Said::Report) {
+        match self.ranges.get_mut(address).filter(|live| live.said == Reporter::Report) {
             Some(live) => {
                 self.info.asked_bytes = self.info.asked_bytes.saturating_add(bytes);
                 self.info.given_bytes = self.info.given_bytes.saturating_add(live.bytes);
@@ -150,25 +150,25 @@ impl Pool {
         &mut self,
         address: u64,
         bytes: u64,
-        said: Said,
+        said: Reporter,
         caller: NodeId,
         profile: &mut Profile,
-    ) -> Given {
+    ) -> AllocationOutcome {
         let node = profile.tree.child(caller, self.frame);
         profile.tree.add(node, Metric::TensorBytes, bytes);
         self.info.allocations += 1;
         self.info.allocated_bytes = self.info.allocated_bytes.saturating_add(bytes);
         let context = self.context(node);
         let given = match self.ranges.put(address, Live { bytes, said, context }) {
-            Put::New => Given::New,
-            Put::Replaced(other) => {
+            Insertion::New => AllocationOutcome::New,
+            Insertion::Replaced(other) => {
                 self.gone(other, profile);
-                Given::Replaced
+                AllocationOutcome::Replaced
             }
-            Put::Full => {
+            Insertion::Full => {
                 // Its end will not be known, so it counts as if it had come.
                 self.returned(node, bytes, profile);
-                return Given::Full;
+                return AllocationOutcome::Full;
             }
         };
         self.live = self.live.saturating_add(bytes);
@@ -178,15 +178,15 @@ impl Pool {
     }
 
     /// Memory is taken back.
-    pub(super) fn take(&mut self, address: u64, said: Said, profile: &mut Profile) -> Taken {
+    pub(super) fn take(&mut self, address: u64, said: Reporter, profile: &mut Profile) -> FreeOutcome {
         match self.ranges.get_mut(address) {
-            None => Taken::Unknown,
-            Some(live) if live.said != said => Taken::BySomeoneElse,
+            None => FreeOutcome::Unknown,
+            Some(live) if live.said != said => FreeOutcome::BySomeoneElse,
             Some(live) => {
                 let live = *live;
                 self.ranges.take(address);
                 self.gone(live, profile);
-                Taken::Bytes(live.bytes)
+                FreeOutcome::Bytes(live.bytes)
             }
         }
     }

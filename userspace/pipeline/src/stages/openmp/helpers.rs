@@ -18,7 +18,7 @@ const MOST: usize = 1 << 14;
 
 /// What a thread handed out last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Handed {
+pub(super) struct PublishedFunction {
     /// The context; `None` when it is not known.
     pub(super) listed: Option<ScopeId>,
     /// Where the function begins.
@@ -39,7 +39,7 @@ struct Helper {
 /// The teams of a process, by thread id.
 #[derive(Debug, Default)]
 pub(super) struct Process {
-    handed: FxHashMap<u32, Handed>,
+    handed: FxHashMap<u32, PublishedFunction>,
     functions: BTreeSet<u64>,
     helpers: FxHashMap<u32, Helper>,
 }
@@ -60,7 +60,7 @@ impl Process {
     }
 
     /// A thread hands out work that helpers may take part in.
-    pub(super) fn hands_out(&mut self, tid: u32, handed: Handed) {
+    pub(super) fn hands_out(&mut self, tid: u32, handed: PublishedFunction) {
         if self.handed.len() >= MOST {
             *self = Self::default();
         }
@@ -69,7 +69,7 @@ impl Process {
 
     /// What was last handed to a helper, once it is settled who does.
     #[inline]
-    pub(super) fn handed_to(&self, tid: u32) -> Option<Handed> {
+    pub(super) fn handed_to(&self, tid: u32) -> Option<PublishedFunction> {
         let helper = self.helpers.get(&tid).filter(|helper| helper.is_settled)?;
         self.handed.get(&helper.by).copied()
     }
@@ -113,8 +113,8 @@ mod tests {
 
     const SHARED: u64 = 0x3000;
 
-    fn handed(function: u64, since_ns: u64) -> Handed {
-        Handed { listed: None, function, since_ns }
+    fn handed(function: u64, since_ns: u64) -> PublishedFunction {
+        PublishedFunction { listed: None, function, since_ns }
     }
 
     /// A helper is seen at these addresses, each after these threads handed out these functions: who settles as its

@@ -35,7 +35,7 @@ use crate::sites::Sites;
 use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, SiteTable, Stage, StageGap,
 };
-use helpers::{Handed, Process};
+use helpers::{Process, PublishedFunction};
 
 reasons! {
     class Gap, page "openmp.md";
@@ -131,7 +131,7 @@ impl OpenMp {
         process.knows(function);
         if stack.is_none_or(|stack| stack.note != RegionPart::Nested) {
             let listed = stack.and_then(|stack| self.lists.id(&[Work { asked: stack.node, function }]));
-            process.hands_out(who.tid, Handed { listed, function, since_ns: who.header.time_ns });
+            process.hands_out(who.tid, PublishedFunction { listed, function, since_ns: who.header.time_ns });
         }
     }
 

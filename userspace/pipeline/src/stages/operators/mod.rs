@@ -73,19 +73,19 @@ const SCOPE_FUNCTION: u64 = 0;
 #[derive(Debug, Default)]
 pub(crate) struct Operators {
     /// By number of the probe.
-    sites: Sites<What>,
+    sites: Sites<ProbePurpose>,
     /// Beginnings are seen themselves, not only by their tensors.
     starts: bool,
     /// Names, without their overloads, of the operators whose tensors are recorded.
     reported: FxHashSet<String>,
-    threads: OpenScopes<Watched>,
+    threads: OpenScopes<OperatorThread>,
     memory: Memory,
     counts: Counts,
 }
 
 /// What a probe is for.
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum ProbePurpose {
     Begins,
     Named,
     /// The operator's name, and whether it may have tensors that are not recorded.
@@ -94,7 +94,7 @@ pub(crate) enum What {
 
 /// A thread in which operators begin.
 #[derive(Debug, Default)]
-struct Watched {
+struct OperatorThread {
     nesting: Thread,
     /// When something was last reported of its operators, `CLOCK_MONOTONIC` nanoseconds.
     newest_ns: u64,
@@ -117,7 +117,7 @@ impl Operators {
     /// goes on. Any other call as it is.
     #[inline]
     pub(crate) fn named_by_return<'a>(&self, sample: Sample<'a>, arguments: &Arguments<'a>) -> Sample<'a> {
-        let begins = matches!(self.sites.what(&arguments.call), Some(What::Begins));
+        let begins = matches!(self.sites.what(&arguments.call), Some(ProbePurpose::Begins));
         match arguments.values.first() {
             Some(word) if begins && !Self::has_stack(&arguments.call) && arguments.call.unread & 1 == 0 => {
                 Sample { words: word.bytes(), user: word, ..sample }
@@ -141,14 +141,14 @@ impl Operators {
 
     /// The samples have reached this time.
     /// What is certain of a thread of which something is reported now.
-    fn certain(&mut self, who: &StackSample, loss: &LossWindows) -> &mut Watched {
+    fn certain(&mut self, who: &StackSample, loss: &LossWindows) -> &mut OperatorThread {
         let now_ns = who.header.time_ns;
         let known = self.threads.get(who);
         let hole = known.is_some_and(|known| loss.any(known.newest_ns, now_ns));
         let watched = self.threads.entry(who);
         if hole {
             // What began meanwhile is not known, nor what was reported of the next one.
-            *watched = Watched::default();
+            *watched = OperatorThread::default();
         }
         watched.newest_ns = now_ns;
         watched
@@ -164,8 +164,8 @@ impl Operators {
     ) {
         self.certain(who, loss);
         match self.sites.record(&arguments.call) {
-            None | Some(What::Begins) => {}
-            Some(What::Named) => {
+            None | Some(ProbePurpose::Begins) => {}
+            Some(ProbePurpose::Named) => {
                 let overload: Vec<u64> = self
                     .sites
                     .arguments(arguments)
@@ -177,7 +177,7 @@ impl Operators {
                 self.counts.not_understood += u64::from(named.is_none());
                 self.threads.entry(who).named = named;
             }
-            Some(What::Tensors(..)) => {
+            Some(ProbePurpose::Tensors(..)) => {
                 let tensors = self.tensors(arguments, profile);
                 self.threads.entry(who).tensors = tensors;
             }
@@ -190,7 +190,7 @@ impl Operators {
         arguments: &Arguments<'_>,
         profile: &mut Profile,
     ) -> Option<(FrameId, Option<Work>)> {
-        let What::Tensors(name, others) = self.sites.what(&arguments.call)? else { return None };
+        let ProbePurpose::Tensors(name, others) = self.sites.what(&arguments.call)? else { return None };
         let tensors = ReportedTensors::of(self.sites.arguments(arguments));
         let counted_within = || self.reported.iter().any(|other| operator_work::does_work_of(other, name));
         let work = tensors.work(name).filter(|work| !work.composite || !counted_within());
@@ -214,7 +214,7 @@ impl Operators {
             self.counts.not_watched += 1;
             return;
         }
-        let reported = if let What::Tensors(name, _) = what {
+        let reported = if let ProbePurpose::Tensors(name, _) = what {
             let own = operator(name, profile);
             let tensors = self.tensors(arguments, profile);
             Some((own, tensors))
@@ -379,8 +379,8 @@ impl Stage for Operators {
         let Self { reported, starts, .. } = self;
         self.sites.learn(sites, |info| {
             let what = match info.event {
-                Event::Operator(OperatorEvent::Begins) => What::Begins,
-                Event::Operator(OperatorEvent::Named) => What::Named,
+                Event::Operator(OperatorEvent::Begins) => ProbePurpose::Begins,
+                Event::Operator(OperatorEvent::Named) => ProbePurpose::Named,
                 Event::Operator(OperatorEvent::Tensors) => {
                     let function = demangle(&info.symbol);
                     // Only what has a name is probed.
@@ -389,11 +389,11 @@ impl Stage for Operators {
                     let operands = info.roles.iter().filter(is_operand).count();
                     let name = name.into_owned();
                     reported.extend(name.split('.').next().map(str::to_owned));
-                    What::Tensors(name, function.matches("at::Tensor").count() > operands)
+                    ProbePurpose::Tensors(name, function.matches("at::Tensor").count() > operands)
                 }
                 _ => return None,
             };
-            *starts |= matches!(what, What::Begins);
+            *starts |= matches!(what, ProbePurpose::Begins);
             Some(what)
         });
     }
@@ -405,9 +405,9 @@ impl Stage for Operators {
     #[inline]
     fn needs_stack(&self, call: &Arguments<'_>) -> bool {
         match self.sites.what(&call.call) {
-            Some(What::Named) => false,
-            Some(What::Tensors(..)) => !self.starts,
-            Some(What::Begins) | None => true,
+            Some(ProbePurpose::Named) => false,
+            Some(ProbePurpose::Tensors(..)) => !self.starts,
+            Some(ProbePurpose::Begins) | None => true,
         }
     }
 

@@ -42,7 +42,7 @@ struct Places {
 
 /// What stacks have shown of two places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum NestingEvidence {
     /// The outer one was open.
     Inside,
     /// It was over.
@@ -54,7 +54,7 @@ enum Seen {
 /// What stacks have shown.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    seen: FxHashMap<Places, Seen>,
+    seen: FxHashMap<Places, NestingEvidence>,
     /// How often a stack has shown something else than those before.
     pub(super) contradicted: u64,
 }
@@ -76,14 +76,14 @@ impl Memory {
         self.seen.retain(|places, _| places.process != process);
     }
 
-    fn learn(&mut self, places: Places, now: Seen) {
+    fn learn(&mut self, places: Places, now: NestingEvidence) {
         if self.seen.len() >= SEEN_MAX && !self.seen.contains_key(&places) {
             self.seen.clear();
         }
         let known = self.seen.entry(places).or_insert(now);
         if *known != now {
             self.contradicted += 1;
-            *known = Seen::Both;
+            *known = NestingEvidence::Both;
         }
     }
 }
@@ -134,12 +134,12 @@ impl Thread {
             match rest.iter().rposition(|frame| *frame == open.frame) {
                 Some(at) => {
                     if std::mem::take(&mut innermost) {
-                        memory.learn(places(open), Seen::Inside);
+                        memory.learn(places(open), NestingEvidence::Inside);
                     }
                     left.push(*open);
                     rest = &rest[..at];
                 }
-                None if innermost => memory.learn(places(open), Seen::Behind),
+                None if innermost => memory.learn(places(open), NestingEvidence::Behind),
                 None => {}
             }
         }
@@ -154,9 +154,9 @@ impl Thread {
             let distance = outer.stack_pointer.wrapping_sub(stack_pointer);
             let places = Places { process, outer: outer.code, inner: code, distance };
             match memory.seen.get(&places) {
-                Some(Seen::Inside) => return Parent::In(*outer),
-                Some(Seen::Behind) => drop(self.open.pop()),
-                Some(Seen::Both) | None => return Parent::Unknown,
+                Some(NestingEvidence::Inside) => return Parent::In(*outer),
+                Some(NestingEvidence::Behind) => drop(self.open.pop()),
+                Some(NestingEvidence::Both) | None => return Parent::Unknown,
             }
         }
         Parent::None

@@ -285,7 +285,7 @@ impl Ranges {
         }
     }
 
-    fn ended(&mut self, ended: open::Ended, now_ns: u64, loss: &LossWindows, profile: &mut Profile) {
+    fn ended(&mut self, ended: open::EndedRange, now_ns: u64, loss: &LossWindows, profile: &mut Profile) {
         let Open { place, thread, of, began_ns, within_ns, .. } = ended.range;
         self.spans.add(ended.range.span(SpanEnd::At(now_ns)));
         let took = now_ns.saturating_sub(began_ns);

@@ -49,7 +49,7 @@ impl Open {
 
 /// A range that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(super) struct EndedRange {
     /// The range.
     pub(super) range: Open,
     /// No other was open around it.
@@ -89,14 +89,19 @@ impl Thread {
     }
 
     /// The last range of this key ends; `None` when none of the open ranges has it.
-    pub(super) fn ends(&mut self, key: Key, now_ns: u64, lists: &mut ScopeLists<NodeId>) -> Option<Ended> {
+    pub(super) fn ends(
+        &mut self,
+        key: Key,
+        now_ns: u64,
+        lists: &mut ScopeLists<NodeId>,
+    ) -> Option<EndedRange> {
         let at = self.open.iter().rposition(|open| open.key == key)?;
         let range = self.open.remove(at);
         if let Some(around) = at.checked_sub(1).and_then(|at| self.open.get_mut(at)) {
             around.within_ns += now_ns.saturating_sub(range.began_ns);
         }
         self.list(lists);
-        Some(Ended { range, is_outermost: at == 0 })
+        Some(EndedRange { range, is_outermost: at == 0 })
     }
 
     /// Gives everything up, since its end is not known. Gives how many were open.

@@ -79,7 +79,7 @@ const LEAVES: [&str; 15] = [
 ];
 
 /// Asks what a step was made from.
-type Ask<'a> = dyn FnMut(&CompiledStep<'_>, &mut dyn FnMut(&[Name<'_>])) + 'a;
+type OriginQuery<'a> = dyn FnMut(&CompiledStep<'_>, &mut dyn FnMut(&[Name<'_>])) + 'a;
 
 /// What a stack is to thunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl XlaThunks {
         who: &StackSample,
         arguments: &Arguments<'_>,
         profile: &mut Profile,
-        ask: &mut Ask<'_>,
+        ask: &mut OriginQuery<'_>,
     ) {
         let Some(class) = self.sites.record(&arguments.call).copied() else { return };
         let id = self.id(who, class, arguments, profile, ask);
@@ -169,7 +169,7 @@ impl XlaThunks {
         class: Class,
         arguments: &Arguments<'_>,
         profile: &mut Profile,
-        ask: &mut Ask<'_>,
+        ask: &mut OriginQuery<'_>,
     ) -> Option<StepId> {
         let argument = |role| self.sites.argument(arguments, role);
         let is_whole = arguments.call.flags & (call_flag::TEXT_CUT | call_flag::TEXT_UNREAD) == 0;

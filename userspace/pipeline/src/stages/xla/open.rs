@@ -37,7 +37,7 @@ pub(super) struct Step {
 
 /// A step that runs others.
 #[derive(Clone, Copy, Debug)]
-struct Outer {
+struct EnclosingThunk {
     step: Step,
     /// The stack pointer when it began.
     stack_pointer: u64,
@@ -48,7 +48,7 @@ struct Outer {
 #[derive(Debug, Default)]
 pub(super) struct Thread {
     /// Those that run others and may still be open, outermost first.
-    outer: Vec<Outer>,
+    outer: Vec<EnclosingThunk>,
     /// The last one that began, and when.
     last: Option<(Step, u64)>,
     listed: Option<ScopeId>,
@@ -74,7 +74,7 @@ impl Thread {
         if self.outer.len() >= OPEN_MAX {
             self.outer.clear();
         }
-        self.outer.extend(outer_at.map(|stack_pointer| Outer { step, stack_pointer, began_ns }));
+        self.outer.extend(outer_at.map(|stack_pointer| EnclosingThunk { step, stack_pointer, began_ns }));
         self.last = Some((step, began_ns));
     }
 

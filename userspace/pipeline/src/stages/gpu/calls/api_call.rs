@@ -16,7 +16,7 @@ use super::super::CallAt;
 use super::super::counts::{Counts, Gap};
 use super::super::kernels::named_kernel;
 use super::super::process::Process;
-use super::super::sites::{Given, Site, small};
+use super::super::sites::{CallArguments, Site, small};
 use super::super::streams::StreamKey;
 use super::super::work::Target;
 use crate::reason::{STACK_LIMITED, STACK_NOT_TAKEN};
@@ -25,7 +25,7 @@ use crate::reason::{STACK_LIMITED, STACK_NOT_TAKEN};
 pub(super) struct ApiCall<'a> {
     pub(super) at: &'a CallAt<'a>,
     pub(super) site: Site,
-    pub(super) given: Given<'a>,
+    pub(super) given: CallArguments<'a>,
     /// The exported name of the function.
     pub(super) symbol: &'a str,
     /// Returns of this function are recorded.
@@ -38,7 +38,7 @@ impl<'a> ApiCall<'a> {
     pub(super) fn new(
         at: &'a CallAt<'a>,
         site: Site,
-        given: Given<'a>,
+        given: CallArguments<'a>,
         symbol: &'a str,
         returns: bool,
     ) -> Self {

@@ -7,7 +7,7 @@ use deepctx_events::{ContextCall, Role};
 
 use super::super::process::Process;
 use super::api_call::ApiCall;
-use super::pending::{Outcome, ReturnAction, Returned};
+use super::pending::{Outcome, ReturnAction, ReturnedCall};
 
 impl Process {
     pub(super) fn context_call(&mut self, kind: ContextCall, call: &ApiCall<'_>) -> Outcome {
@@ -29,7 +29,7 @@ impl Process {
     }
 
     /// A context was created.
-    pub(super) fn context_returned(&mut self, current: bool, returned: &Returned) {
+    pub(super) fn context_returned(&mut self, current: bool, returned: &ReturnedCall) {
         self.context_seen |= returned.out.is_some();
         if let Some(context) = returned.out.filter(|_| current) {
             self.choose_context(returned.tid, context);

@@ -10,15 +10,15 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
-use super::super::borrowed::QueuedWhat;
+use super::super::borrowed::LaunchIdentity;
 use super::super::counts::{Counts, Gap};
-use super::super::graphs::{Recorded, What};
+use super::super::graphs::{NodeKind, RecordedNode};
 use super::super::kernels::{UNNAMED, kernel_frame, recorded_below};
 use super::super::process::Process;
 use super::super::transfer;
 use super::super::work::{Work, WorkKind};
 use super::api_call::ApiCall;
-use super::pending::{GraphReturn, Outcome, ReturnAction, Returned};
+use super::pending::{GraphReturn, Outcome, ReturnAction, ReturnedCall};
 
 impl Process {
     pub(super) fn graph(
@@ -60,7 +60,7 @@ impl Process {
         Outcome::on_return(on_return.map(ReturnAction::Graph))
     }
 
-    pub(super) fn graph_returned(&mut self, action: GraphReturn, returned: &Returned) {
+    pub(super) fn graph_returned(&mut self, action: GraphReturn, returned: &ReturnedCall) {
         match action {
             GraphReturn::Captured { recording } => {
                 self.graphs.recorded(recording, returned.out.unwrap_or(0));
@@ -105,7 +105,7 @@ impl Process {
         }
         let kind = WorkKind::Graph { launchable };
         let work = Work { expected: expected.unwrap_or(0), counted, ..self.work(kind, api, api, at) };
-        let launched = self.expect(work, QueuedWhat::Graph);
+        let launched = self.expect(work, LaunchIdentity::Graph);
         let on_return = call.returns.then_some(ReturnAction::Launch { node: api });
         Outcome { launched, on_return }
     }
@@ -116,8 +116,8 @@ impl Process {
         let Some(graph) = self.graphs.launchable(launchable) else { return };
         for (recorded, node) in graph.nodes().iter().zip(contexts.iter()) {
             match recorded.what {
-                What::Kernel | What::KernelUnnamed => profile.tree.add(*node, Metric::Kernels, 1),
-                What::Transfer => profile.tree.add(*node, Metric::CopyBytes, recorded.bytes),
+                NodeKind::Kernel | NodeKind::KernelUnnamed => profile.tree.add(*node, Metric::Kernels, 1),
+                NodeKind::Transfer => profile.tree.add(*node, Metric::CopyBytes, recorded.bytes),
             }
         }
     }
@@ -147,20 +147,20 @@ impl Process {
             Some(handle) => match self.names.get(handle) {
                 Some(named) => {
                     module = named.module;
-                    (named.frame, What::Kernel, 0)
+                    (named.frame, NodeKind::Kernel, 0)
                 }
-                None => (kernel_frame(UNNAMED, profile), What::KernelUnnamed, 0),
+                None => (kernel_frame(UNNAMED, profile), NodeKind::KernelUnnamed, 0),
             },
             None => {
                 let direction = Direction::ByParameters;
                 let copy = transfer::copy(direction, given, &self.memory, self.host_memory_known());
                 // What has no extent is no copy: a fill, a function of the host, or memory.
-                (kernel_frame(copy.label, profile), What::Transfer, copy.bytes?)
+                (kernel_frame(copy.label, profile), NodeKind::Transfer, copy.bytes?)
             }
         };
         let api = call.node(counts, profile);
         let node = self.kernel_node(api, frame, module, profile);
-        let recorded = Recorded { node, frame, what, bytes };
+        let recorded = RecordedNode { node, frame, what, bytes };
         self.graphs.recording_by(call.at.tid, recorded);
         Some(GraphReturn::NodeAdded { graph, recorded })
     }

@@ -14,13 +14,13 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
 use super::super::CallAt;
-use super::super::borrowed::QueuedWhat;
+use super::super::borrowed::LaunchIdentity;
 use super::super::counts::{Counts, Gap};
-use super::super::graphs::{Recorded, What};
+use super::super::graphs::{NodeKind, RecordedNode};
 use super::super::kernels::{UNNAMED, kernel_frame, recovered_kernel};
-use super::super::names::Named;
+use super::super::names::NamedKernel;
 use super::super::process::Process;
-use super::super::work::{Held, Work, WorkKind};
+use super::super::work::{HeldLaunch, Work, WorkKind};
 use super::api_call::ApiCall;
 use super::pending::{Outcome, ReturnAction};
 
@@ -90,7 +90,7 @@ impl Process {
         several: bool,
         at: &CallAt<'_>,
         profile: &mut Profile,
-    ) -> Option<Named> {
+    ) -> Option<NamedKernel> {
         // What the next activity says is surer than what was found in the process.
         let has_activities = self.has_activities();
         let known = self.names.get(handle).filter(|named| !named.recovered || !has_activities);
@@ -103,7 +103,7 @@ impl Process {
             return None;
         };
         let frame = recovered_kernel(&name, profile);
-        let named = Named { frame, module: 0, recovered: true, code: None };
+        let named = NamedKernel { frame, module: 0, recovered: true, code: None };
         self.names.name(handle, named);
         Some(named)
     }
@@ -117,11 +117,11 @@ impl Process {
         api: NodeId,
         profile: &mut Profile,
     ) -> Option<Work> {
-        let what = if launched.frame.is_some() { What::Kernel } else { What::KernelUnnamed };
+        let what = if launched.frame.is_some() { NodeKind::Kernel } else { NodeKind::KernelUnnamed };
         let frame = launched.frame.unwrap_or_else(|| kernel_frame(UNNAMED, profile));
         let node = self.kernel_node(api, frame, launched.module, profile);
         self.info.captured += 1;
-        let recorded = Recorded { node, frame, what, bytes: 0 };
+        let recorded = RecordedNode { node, frame, what, bytes: 0 };
         self.graphs.record(recording, recorded);
         self.graphs.recording_by(at.tid, recorded);
         self.collecting.then(|| self.work(WorkKind::Recorded, api, node, at))
@@ -142,7 +142,7 @@ impl Process {
         self.info.launches += kernels;
         self.info.launches_without_stack += kernels * u64::from(call.without_stack().is_some());
         // While activities come, the first one can still give the name.
-        let held = (self.has_activities() && named.is_none()).then_some(Held { handle, launch: shape });
+        let held = (self.has_activities() && named.is_none()).then_some(HeldLaunch { handle, launch: shape });
         let node = if held.is_some() {
             self.samples.unknown += 1;
             api
@@ -165,7 +165,7 @@ impl Process {
             self.streams.launched(target.stream, target.context, node, at.time_ns);
         }
         let kind = if several { WorkKind::Kernels } else { WorkKind::Kernel };
-        let what = QueuedWhat::Kernel(named, shape);
+        let what = LaunchIdentity::Kernel(named, shape);
         self.expect(Work { held, expected: kernels as u32, ..self.work(kind, api, node, at) }, what)
     }
 

@@ -11,7 +11,7 @@ use super::super::counts::{Counts, Gap};
 use super::super::memory::{self, Range};
 use super::super::process::Process;
 use super::api_call::ApiCall;
-use super::pending::{Outcome, PendingAlloc, ReturnAction, Returned};
+use super::pending::{Outcome, PendingAlloc, ReturnAction, ReturnedCall};
 
 impl Process {
     pub(super) fn memory(
@@ -43,7 +43,7 @@ impl Process {
     pub(super) fn allocated(
         &mut self,
         alloc: &PendingAlloc,
-        returned: &Returned,
+        returned: &ReturnedCall,
         profile: &mut Profile,
     ) -> bool {
         let PendingAlloc { bytes, kind, node, address } = *alloc;

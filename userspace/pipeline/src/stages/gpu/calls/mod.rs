@@ -38,7 +38,7 @@ use super::process::Process;
 use super::recorder::{self, RecordedCall, Recorder};
 use super::{CallAt, Gpu};
 use api_call::ApiCall;
-use pending::Returned;
+use pending::ReturnedCall;
 pub(super) use pending::{Outcome, PendingCall, ReturnAction};
 pub(super) use sync::blocked;
 
@@ -139,7 +139,7 @@ impl Gpu {
         let Some(process) = self.processes.get_mut(pending.pid) else { return };
         // All of these libraries return 0 for success, in 32 bits.
         let done = record.result as u32 == 0;
-        let returned = Returned {
+        let returned = ReturnedCall {
             tid: pending.tid,
             entered_ns: pending.entered_ns,
             end_ns: record.header.time_ns,
@@ -201,7 +201,12 @@ impl Process {
     }
 
     /// A call has returned. False when there is no room for what it says.
-    fn call_returned(&mut self, action: ReturnAction, returned: &Returned, profile: &mut Profile) -> bool {
+    fn call_returned(
+        &mut self,
+        action: ReturnAction,
+        returned: &ReturnedCall,
+        profile: &mut Profile,
+    ) -> bool {
         match action {
             ReturnAction::Module(action) => return self.module_returned(action, returned),
             ReturnAction::Alloc(alloc) => return self.allocated(&alloc, returned, profile),

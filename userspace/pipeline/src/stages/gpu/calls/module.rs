@@ -7,10 +7,10 @@ use deepctx_events::{ModuleCall, Role};
 use deepctx_profile::profile::Profile;
 
 use super::super::counts::{Counts, Gap};
-use super::super::names::Named;
+use super::super::names::NamedKernel;
 use super::super::process::Process;
 use super::api_call::ApiCall;
-use super::pending::{ModuleReturn, Outcome, ReturnAction, Returned};
+use super::pending::{ModuleReturn, Outcome, ReturnAction, ReturnedCall};
 
 impl Process {
     pub(super) fn module(
@@ -31,7 +31,7 @@ impl Process {
             }
             ModuleCall::FunctionStub => {
                 if let Some((frame, stub)) = call.kernel(profile).zip(function)
-                    && !self.names.name(stub, Named::new(frame, module))
+                    && !self.names.name(stub, NamedKernel::new(frame, module))
                 {
                     counts.gap(Gap::StateFull, 1);
                 }
@@ -53,10 +53,10 @@ impl Process {
     }
 
     /// A handle is known now. False when there are too many names already.
-    pub(super) fn module_returned(&mut self, action: ModuleReturn, returned: &Returned) -> bool {
+    pub(super) fn module_returned(&mut self, action: ModuleReturn, returned: &ReturnedCall) -> bool {
         let Some(handle) = returned.out else { return true };
         match action {
-            ModuleReturn::Named { frame, module } => self.names.name(handle, Named::new(frame, module)),
+            ModuleReturn::Named { frame, module } => self.names.name(handle, NamedKernel::new(frame, module)),
             ModuleReturn::Alias { of } => self.names.alias(handle, of),
         }
     }

@@ -1,14 +1,14 @@
 //! What a call leaves behind: work for a device, and what its return will say.
 //!
-//! Owns: [`Outcome`], [`PendingCall`], [`ReturnAction`] and [`Returned`]. Because: handles, addresses and waits are
+//! Owns: [`Outcome`], [`PendingCall`], [`ReturnAction`] and [`ReturnedCall`]. Because: handles, addresses and waits are
 //! known only when a call returns, and most calls leave neither. Does not: decide what a call means.
 
 use deepctx_events::MemoryKind;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::tree::NodeId;
 
-use super::super::graphs::Recorded;
-use super::super::streams::Waited;
+use super::super::graphs::RecordedNode;
+use super::super::streams::WaitedFor;
 use super::super::work::Work;
 
 /// What a call leaves behind.
@@ -44,7 +44,7 @@ pub(in crate::stages::gpu) enum ReturnAction {
     /// Where memory is, or whether it is pinned now.
     Alloc(PendingAlloc),
     /// That the host has waited.
-    Sync { node: NodeId, waited: Option<Waited> },
+    Sync { node: NodeId, waited: Option<WaitedFor> },
     /// A graph.
     Graph(GraphReturn),
     /// The handle of a kernel.
@@ -73,7 +73,7 @@ pub(in crate::stages::gpu) enum GraphReturn {
     /// The copy of a graph.
     Cloned { of: u64 },
     /// Whether a node was added to a graph.
-    NodeAdded { graph: u64, recorded: Recorded },
+    NodeAdded { graph: u64, recorded: RecordedNode },
 }
 
 /// What the return of a call about device code says.
@@ -87,7 +87,7 @@ pub(in crate::stages::gpu) enum ModuleReturn {
 
 /// A call has returned.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Returned {
+pub(super) struct ReturnedCall {
     pub(super) tid: u32,
     pub(super) entered_ns: u64,
     pub(super) end_ns: u64,

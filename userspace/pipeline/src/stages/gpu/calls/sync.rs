@@ -14,9 +14,9 @@ use deepctx_profile::units::{Nanos, Time};
 
 use super::super::counts::{Counts, Gap};
 use super::super::process::Process;
-use super::super::streams::Waited;
+use super::super::streams::WaitedFor;
 use super::api_call::ApiCall;
-use super::pending::{Outcome, ReturnAction, Returned};
+use super::pending::{Outcome, ReturnAction, ReturnedCall};
 
 impl Process {
     pub(super) fn sync(
@@ -27,11 +27,11 @@ impl Process {
         profile: &mut Profile,
     ) -> Outcome {
         let waited = match scope {
-            SyncScope::Stream => Some(Waited::Stream(call.target(self).stream)),
+            SyncScope::Stream => Some(WaitedFor::Stream(call.target(self).stream)),
             SyncScope::Event => self.streams.event(call.given.get(Role::Event).unwrap_or(0)),
             SyncScope::Context | SyncScope::Device => {
                 let context = call.given.get(Role::Context).filter(|context| *context != 0);
-                Some(Waited::Context(context.unwrap_or(self.context(call.at.tid))))
+                Some(WaitedFor::Context(context.unwrap_or(self.context(call.at.tid))))
             }
         };
         let node = call.node(counts, profile);
@@ -42,8 +42,8 @@ impl Process {
     pub(super) fn synchronized(
         &mut self,
         node: NodeId,
-        waited: Option<Waited>,
-        returned: &Returned,
+        waited: Option<WaitedFor>,
+        returned: &ReturnedCall,
         profile: &mut Profile,
     ) {
         blocked(node, returned.entered_ns, returned.end_ns, profile);
@@ -68,7 +68,7 @@ impl Process {
     }
 
     /// The host has waited until now: what was launched before cannot have taken longer.
-    fn bound(&mut self, waited: Waited, returned: &Returned, profile: &mut Profile) {
+    fn bound(&mut self, waited: WaitedFor, returned: &ReturnedCall, profile: &mut Profile) {
         let end_ns = returned.end_ns;
         let bounded = self.streams.waited(waited, returned.entered_ns);
         let first = bounded.iter().map(|launch| launch.from_ns).min();

@@ -7,12 +7,12 @@ use deepctx_events::{CollectiveCall, Role, Timing, TransferCall};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 
-use super::super::borrowed::QueuedWhat;
+use super::super::borrowed::LaunchIdentity;
 use super::super::counts::{Counts, Gap};
-use super::super::graphs::{Recorded, What};
+use super::super::graphs::{NodeKind, RecordedNode};
 use super::super::kernels::kernel_frame;
 use super::super::process::Process;
-use super::super::streams::Waited;
+use super::super::streams::WaitedFor;
 use super::super::transfer;
 use super::super::work::{Work, WorkKind};
 use super::api_call::ApiCall;
@@ -31,7 +31,7 @@ impl Process {
             TransferCall::Copy(direction, timing) => {
                 let known = self.host_memory_known();
                 let copy = transfer::copy(direction, &call.given, &self.memory, known);
-                waited = copy.to_host.then(|| Waited::Stream(call.target(self).stream));
+                waited = copy.to_host.then(|| WaitedFor::Stream(call.target(self).stream));
                 (copy.bytes, copy.label, timing)
             }
             TransferCall::Fill(element, timing) => {
@@ -60,7 +60,7 @@ impl Process {
         let node = profile.tree.child(api, frame);
         if let Some(recording) = self.streams.capture(target.stream) {
             let bytes = bytes.unwrap_or(0);
-            let recorded = Recorded { node, frame, what: What::Transfer, bytes };
+            let recorded = RecordedNode { node, frame, what: NodeKind::Transfer, bytes };
             self.graphs.record(recording, recorded);
             self.graphs.recording_by(at.tid, recorded);
             return self.collecting.then(|| self.work(WorkKind::Recorded, api, node, at));
@@ -72,7 +72,7 @@ impl Process {
             None => {}
         }
         let kind = WorkKind::Transfer { sized: bytes.is_some() };
-        self.expect(self.work(kind, api, node, at), QueuedWhat::Transfer(bytes))
+        self.expect(self.work(kind, api, node, at), LaunchIdentity::Transfer(bytes))
     }
 }
 

@@ -4,12 +4,12 @@
 //! away. Because: the groups of calls that launch something all wait for activities in the same way. Does not: join
 //! activities ([`super::super::activities`]).
 
-use deepctx_profile::activity::{Join, Tier};
+use deepctx_profile::activity::{JoinMethod, Tier};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
-use super::super::borrowed::{Queued, QueuedWhat};
+use super::super::borrowed::{LaunchIdentity, QueuedLaunch};
 use super::super::counts::Gap;
 use super::super::kernels::{UNNAMED, kernel_frame};
 use super::super::process::Process;
@@ -23,7 +23,7 @@ impl Process {
     }
 
     /// Work of which activities may come: remembered if they may.
-    pub(super) fn expect(&mut self, work: Work, what: QueuedWhat) -> Option<Work> {
+    pub(super) fn expect(&mut self, work: Work, what: LaunchIdentity) -> Option<Work> {
         let kernels = match work.kind {
             WorkKind::Kernel | WorkKind::Kernels => u64::from(work.expected),
             WorkKind::Transfer { .. } | WorkKind::Graph { .. } | WorkKind::Recorded => 0,
@@ -34,7 +34,7 @@ impl Process {
             self.info.transfers_collected += transfers;
         } else if self.borrowed.is_on() {
             self.borrowed.count(kernels, &mut self.info);
-            self.borrowed.queue(Queued { number: work.number, time_ns: work.time_ns, what });
+            self.borrowed.queue(QueuedLaunch { number: work.number, time_ns: work.time_ns, what });
         } else {
             return None;
         }
@@ -77,7 +77,9 @@ impl Gpu {
             // Another tool's collection was begun, and nothing came of it that could be read.
         } else if work.seen == 0 {
             let gap = match cause {
-                Gap::LaunchWithoutActivity if work.correlation == 0 && process.info.join == Join::Exact => {
+                Gap::LaunchWithoutActivity
+                    if work.correlation == 0 && process.info.join == JoinMethod::Exact =>
+                {
                     Gap::LaunchWithoutCorrelation
                 }
                 cause => cause,
