@@ -79,7 +79,7 @@ impl CompiledCode {
 
 /// Where below a unit a node is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Part {
+enum UnitPart {
     /// Not below any.
     #[default]
     Outside,
@@ -114,10 +114,10 @@ impl Key {
 /// The exclusive sums of a metric in compiled code, largest first.
 fn sums(profile: &Profile, metric: Metric) -> Vec<(Origin, u64)> {
     let text = |id| profile.strings.get(id);
-    let mut states: Vec<(Part, Key)> = Vec::with_capacity(profile.tree.len());
+    let mut states: Vec<(UnitPart, Key)> = Vec::with_capacity(profile.tree.len());
     let mut sums: FxHashMap<Key, u64> = FxHashMap::default();
     for (number, node) in profile.tree.nodes().enumerate() {
-        let above = states.get(node.parent.index()).copied().unwrap_or((Part::Outside, Key::NONE));
+        let above = states.get(node.parent.index()).copied().unwrap_or((UnitPart::Outside, Key::NONE));
         let (part, key) = below(profile, &profile.frames.get(node.frame), above);
         states.push((part, key));
         let sum = profile.tree.exclusive(NodeId::from_number(number as u32), metric).sum;
@@ -140,28 +140,31 @@ fn sums(profile: &Profile, metric: Metric) -> Vec<(Origin, u64)> {
 }
 
 /// What a frame is within compiled code, by what its caller is.
-fn below(profile: &Profile, frame: &Frame, (part, mut key): (Part, Key)) -> (Part, Key) {
+fn below(profile: &Profile, frame: &Frame, (part, mut key): (UnitPart, Key)) -> (UnitPart, Key) {
     let text = |id| profile.strings.get(id);
     match (*frame, part) {
         (Frame::Operator { name }, _) if is_unit(text(name)) => {
-            (Part::Lines, Key { unit: name, ..Key::NONE })
+            (UnitPart::Lines, Key { unit: name, ..Key::NONE })
         }
-        (Frame::Operator { name }, Part::Outside) if text(name).starts_with("xla::") => {
+        (Frame::Operator { name }, UnitPart::Outside) if text(name).starts_with("xla::") => {
             (part, Key { operators: name, ..key })
         }
-        (Frame::Operator { name }, Part::Lines) => (Part::Operators, Key { operators: name, ..key }),
+        (Frame::Operator { name }, UnitPart::Lines) => (UnitPart::Operators, Key { operators: name, ..key }),
         // A thunk that calls a library: its name, or its kind.
-        (Frame::Operator { name }, Part::Operators) if key.function == StrId::EMPTY => {
+        (Frame::Operator { name }, UnitPart::Operators) if key.function == StrId::EMPTY => {
             (part, Key { function: name, ..key })
         }
-        (Frame::Python { file, line, .. }, Part::Lines) => {
+        (Frame::Python { file, line, .. }, UnitPart::Lines) => {
             (part, Key { file, line: line.map_or(0, |line| line.get()), ..key })
         }
-        (Frame::Native { symbol, .. } | Frame::GpuKernel { name: symbol }, Part::Lines | Part::Operators) => {
+        (
+            Frame::Native { symbol, .. } | Frame::GpuKernel { name: symbol },
+            UnitPart::Lines | UnitPart::Operators,
+        ) => {
             if key.function == StrId::EMPTY {
                 key.function = symbol;
             }
-            (Part::Code, key)
+            (UnitPart::Code, key)
         }
         _ => (part, key),
     }

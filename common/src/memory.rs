@@ -1,7 +1,7 @@
 //! Memory: what each part of the profiler holds, under its name.
 //!
-//! Owns: [`MemoryUse`], and how large collections are. Because: whoever asks why the profiler takes so much memory gets the
-//! parts and not a sum, and parts of several crates stand in one table. Does not: measure the process.
+//! Owns: [`MemoryUse`], and how large collections are. Because: whoever asks why the profiler takes so much memory gets
+//! the parts and not a sum, and parts of several crates stand in one table. Does not: measure the process.
 
 /// What one part holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use deepctx_common::unwind::{
 };
 
 use crate::programs::{Bucket, InFlight, Launched, Limiter};
-use crate::walk::{Ahead, RuleCache, Scratch};
+use crate::walk::{ReadAhead, RuleCache, Scratch};
 
 /// What the loader knows of this kernel and session; constant once the programs are loaded.
 ///
@@ -167,7 +167,7 @@ pub static RULE_CACHE: PerCpuArray<RuleCache, { SCRATCH_SLOTS as usize }> = PerC
 
 /// User memory that was read ahead, beside each scratch slot for the same reason.
 #[btf_map]
-pub static AHEAD: PerCpuArray<Ahead, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();
+pub static AHEAD: PerCpuArray<ReadAhead, { SCRATCH_SLOTS as usize }> = PerCpuArray::new();
 
 /// When user space was last woken because the ring fills, `CLOCK_MONOTONIC` nanoseconds.
 #[btf_map]

@@ -1,7 +1,7 @@
 //! Requests: what a screen shows.
 //!
-//! Owns: [`Request`], [`Part`], [`Pattern`]. Because: a request is one value, which is also the key of its snapshot.
-//! Does not: answer; see [`crate::view::Viewer`].
+//! Owns: [`Request`], [`TabRequest`], [`Pattern`]. Because: a request is one value, which is also the key of its
+//! snapshot. Does not: answer; see [`crate::view::Viewer`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ pub struct Request {
     /// Whether to show only values since the mark, and how they differ from those before.
     pub since_mark: bool,
     /// What to show beside the flame graph.
-    pub part: Part,
+    pub part: TabRequest,
 }
 
 /// What to show beside the flame graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Part {
+pub enum TabRequest {
     /// Nothing.
     #[default]
     Flame,
@@ -48,7 +48,7 @@ pub enum Part {
     Table,
     /// What each process and thread did when.
     Timeline,
-    /// Single events of threads and streams, where the source has some; else as [`Part::Timeline`].
+    /// Single events of threads and streams, where the source has some; else as [`TabRequest::Timeline`].
     Events,
     /// The lines of the source file with this path, or of the first one whose path ends with it.
     Source(Arc<str>),
@@ -68,7 +68,7 @@ impl Request {
             filter: None,
             mark: 0,
             since_mark: false,
-            part: Part::Flame,
+            part: TabRequest::Flame,
         }
     }
 }

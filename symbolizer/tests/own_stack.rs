@@ -116,12 +116,12 @@ fn descend(depth: u32) -> u64 {
 }
 
 /// This process, as it was in the handler.
-struct Own<'s> {
+struct OwnProcess<'s> {
     memory: Slice<'s>,
     mappings: Vec<(Mapping, Option<UnwindTable>)>,
 }
 
-impl Memory for Own<'_> {
+impl Memory for OwnProcess<'_> {
     fn read_words(&self, address: u64, words: &mut [u64]) -> bool {
         self.memory.read_words(address, words)
     }
@@ -134,7 +134,7 @@ fn returns_from_signal(pc: u64) -> bool {
     cfg!(target_arch = "aarch64") && unsafe { (pc as *const [u32; 2]).read_unaligned() } == CODE
 }
 
-impl Tables for Own<'_> {
+impl Tables for OwnProcess<'_> {
     fn find_mapping(&self, walk: &mut Walk, pc: u64) -> Result<(), WalkEnd> {
         let found = self.mappings.iter().find(|(mapping, _)| (mapping.begin..mapping.end).contains(&pc));
         walk.mapping = found.ok_or(WalkEnd::NoMapping)?.0;
@@ -203,7 +203,8 @@ fn walk_of_a_twice_interrupted_thread_matches_the_c_runtime() {
     .join()
     .unwrap();
 
-    let own = Own { memory: Slice { begin: seen.registers.sp, bytes: &seen.stack }, mappings: mappings() };
+    let own =
+        OwnProcess { memory: Slice { begin: seen.registers.sp, bytes: &seen.stack }, mappings: mappings() };
     // SAFETY: a walk is plain data: integers and arrays of them.
     let mut walk: Walk = unsafe { std::mem::zeroed() };
     walk.registers = seen.registers;

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 use deepctx_profile::snapshot::{Snapshot, Snapshots, SourcePlace, SourceText};
-use deepctx_profile::view::{Part, Request};
+use deepctx_profile::view::{Request, TabRequest};
 use deepctx_tui::{Charset, Options, Palette, RenderOptions, Tab, render_once, run, term};
 
 #[path = "../tests/synthetic/mod.rs"]
@@ -31,14 +31,14 @@ impl Snapshots for GrowingSource {
 }
 
 /// The request of each tab.
-fn part(tab: Tab) -> Part {
+fn part(tab: Tab) -> TabRequest {
     match tab {
-        Tab::Overview => Part::Overview,
-        Tab::Flame | Tab::Health => Part::Flame,
-        Tab::Callers => Part::Callers,
-        Tab::Table => Part::Table,
-        Tab::Timeline => Part::Timeline,
-        Tab::Source => Part::Source("/srv/train.py".into()),
+        Tab::Overview => TabRequest::Overview,
+        Tab::Flame | Tab::Health => TabRequest::Flame,
+        Tab::Callers => TabRequest::Callers,
+        Tab::Table => TabRequest::Table,
+        Tab::Timeline => TabRequest::Timeline,
+        Tab::Source => TabRequest::Source("/srv/train.py".into()),
     }
 }
 

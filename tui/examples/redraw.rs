@@ -10,7 +10,7 @@ use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::snapshot::Header;
-use deepctx_profile::view::{Part, Request, Resolution, Viewer};
+use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer};
 use deepctx_profile::{NodeId, StrId};
 use deepctx_tui::{Message, Model, Palette, Setup, Tab, Theme, draw, update};
 use ratatui::buffer::Buffer;
@@ -79,7 +79,11 @@ fn main() {
     let nodes = std::env::args().nth(1).and_then(|it| it.parse().ok()).unwrap_or(1_000_000);
     let profile = profile(nodes);
     let theme = Theme::new(Palette::True);
-    for (tab, part) in [(Tab::Flame, Part::Flame), (Tab::Callers, Part::Callers), (Tab::Table, Part::Table)] {
+    for (tab, part) in [
+        (Tab::Flame, TabRequest::Flame),
+        (Tab::Callers, TabRequest::Callers),
+        (Tab::Table, TabRequest::Table),
+    ] {
         let request = Request { part, ..Request::of(Metric::CpuTime) };
         let (mut viewer, mut model) = (Viewer::new(), {
             let setup = Setup { request: request.clone(), tab, ..Setup::default() };

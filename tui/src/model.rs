@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use deepctx_profile::metric::{Metric, Unit};
-use deepctx_profile::request::{Part, Request};
+use deepctx_profile::request::{Request, TabRequest};
 use deepctx_profile::selection::View;
 use deepctx_profile::snapshot::{
     FlameNode, FlameTree, LineRow, MetricTotal, Overview, Snapshot, SourceLines, SourcePlace, SourceText,
@@ -154,7 +154,7 @@ impl Model {
             pin: None,
             status: None,
         };
-        if let Part::Source(file) = &model.request.part {
+        if let TabRequest::Source(file) = &model.request.part {
             model.source.place = Some(SourcePlace { file: Arc::clone(file), line: 0, pid: 0 });
         }
         model.request_tab();
@@ -453,15 +453,17 @@ impl Model {
     /// Requests what the tab shows.
     pub(crate) fn request_tab(&mut self) {
         self.request.part = match self.tab {
-            Tab::Overview => Part::Overview,
-            Tab::Flame | Tab::Health => Part::Flame,
-            Tab::Callers => Part::Callers,
-            Tab::Table => Part::Table,
-            Tab::Timeline if self.sums_by_time => Part::Timeline,
-            Tab::Timeline => Part::Events,
-            Tab::Source => {
-                self.source.place.as_ref().map_or(Part::Flame, |place| Part::Source(Arc::clone(&place.file)))
-            }
+            Tab::Overview => TabRequest::Overview,
+            Tab::Flame | Tab::Health => TabRequest::Flame,
+            Tab::Callers => TabRequest::Callers,
+            Tab::Table => TabRequest::Table,
+            Tab::Timeline if self.sums_by_time => TabRequest::Timeline,
+            Tab::Timeline => TabRequest::Events,
+            Tab::Source => self
+                .source
+                .place
+                .as_ref()
+                .map_or(TabRequest::Flame, |place| TabRequest::Source(Arc::clone(&place.file))),
         };
     }
 

@@ -15,7 +15,7 @@ use deepctx_profile::snapshot::{
     TabData, Table, TableRow, Timeline, Unit,
 };
 use deepctx_profile::units::{Bytes, Nanos};
-use deepctx_profile::view::{Part, Request};
+use deepctx_profile::view::{Request, TabRequest};
 use deepctx_tui::keys::{Action, BINDINGS};
 use deepctx_tui::{
     Charset, Effects, Message, Model, Palette, RenderOptions, Setup, Tab, Theme, draw, render_once, update,
@@ -330,7 +330,7 @@ proptest! {
     ) {
         let mut request = Request::of(Metric::CpuTime);
         if let TabData::Source(lines) = &snapshot.extra {
-            request.part = Part::Source(Arc::clone(&lines.file));
+            request.part = TabRequest::Source(Arc::clone(&lines.file));
         }
         for tab in Tab::ALL {
             for palette in [Palette::Plain, Palette::True] {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind, Header, Snapshot};
 use deepctx_profile::units::Nanos;
-use deepctx_profile::view::{Part, Request, Resolution, Viewer};
+use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer};
 use deepctx_tui::{Charset, Effects, Model, RenderOptions, Setup, Tab, render_once};
 use expect_test::expect_file;
 
@@ -170,10 +170,10 @@ fn the_menu_chooses_a_metric() {
 fn the_source_of_native_code_is_that_of_its_caller() {
     let mut program = Program::new(80, 24);
     program.press("/sgemm_kernel Enter o");
-    assert_eq!(program.model.request().part, Part::Source("/srv/train.py".into()));
+    assert_eq!(program.model.request().part, TabRequest::Source("/srv/train.py".into()));
     assert!(program.screen().contains("no line is known of this: its nearest caller with one"));
     program.press("4o");
-    assert_eq!(program.model.request().part, Part::Source("/srv/train.py".into()), "row 1 is selected");
+    assert_eq!(program.model.request().part, TabRequest::Source("/srv/train.py".into()), "row 1 is selected");
 }
 
 #[test]
@@ -212,11 +212,11 @@ fn a_terminal_without_unicode_gets_ascii() {
     let mut training = Training::on_device(50);
     for tab in Tab::ALL {
         let part = match tab {
-            Tab::Overview => Part::Overview,
-            Tab::Flame | Tab::Health | Tab::Source => Part::Flame,
-            Tab::Callers => Part::Callers,
-            Tab::Table => Part::Table,
-            Tab::Timeline => Part::Timeline,
+            Tab::Overview => TabRequest::Overview,
+            Tab::Flame | Tab::Health | Tab::Source => TabRequest::Flame,
+            Tab::Callers => TabRequest::Callers,
+            Tab::Table => TabRequest::Table,
+            Tab::Timeline => TabRequest::Timeline,
         };
         let request = Request { part, ..request() };
         let still = RenderOptions { signs: Charset::Ascii, tab, request, ..RenderOptions::default() };

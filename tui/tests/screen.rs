@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crossterm::event::{Event, MouseButton, MouseEventKind};
 use deepctx_profile::conclusions::{Conclusions, FindingRow};
 use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind, NoText, Snapshot, SourceText, TabData};
-use deepctx_profile::view::{Part, Request, View};
+use deepctx_profile::view::{Request, TabRequest, View};
 use deepctx_tui::{
     Charset, Effects, Message, Model, Palette, RenderOptions, Setup, Tab, render_once, update,
 };
@@ -134,22 +134,22 @@ fn an_invalid_filter_stays_open_with_its_error() {
 #[test]
 fn each_tab_asks_for_what_it_shows() {
     let mut program = Program::new(80, 24);
-    let mut check = |keys: &str, expected: Part| {
+    let mut check = |keys: &str, expected: TabRequest| {
         program.press(keys);
         assert_eq!(program.model.request().part, expected, "after {keys}");
     };
-    check("1", Part::Overview);
-    check("3", Part::Callers);
-    check("4", Part::Table);
-    check("5", Part::Events);
-    check("e", Part::Timeline);
-    check("e", Part::Events);
-    check("6", Part::Flame);
-    check("7", Part::Flame);
-    check("2/step Enter o", Part::Source("/srv/train.py".into()));
-    check("BackTab", Part::Events);
-    check("Tab Tab", Part::Flame);
-    check("Tab", Part::Overview);
+    check("1", TabRequest::Overview);
+    check("3", TabRequest::Callers);
+    check("4", TabRequest::Table);
+    check("5", TabRequest::Events);
+    check("e", TabRequest::Timeline);
+    check("e", TabRequest::Events);
+    check("6", TabRequest::Flame);
+    check("7", TabRequest::Flame);
+    check("2/step Enter o", TabRequest::Source("/srv/train.py".into()));
+    check("BackTab", TabRequest::Events);
+    check("Tab Tab", TabRequest::Flame);
+    check("Tab", TabRequest::Overview);
 }
 
 #[test]
@@ -202,12 +202,12 @@ screens! {
 /// The request of each tab.
 fn still(tab: Tab) -> RenderOptions {
     let part = match tab {
-        Tab::Overview => Part::Overview,
-        Tab::Flame | Tab::Health => Part::Flame,
-        Tab::Callers => Part::Callers,
-        Tab::Table => Part::Table,
-        Tab::Timeline => Part::Timeline,
-        Tab::Source => Part::Source("/srv/train.py".into()),
+        Tab::Overview => TabRequest::Overview,
+        Tab::Flame | Tab::Health => TabRequest::Flame,
+        Tab::Callers => TabRequest::Callers,
+        Tab::Table => TabRequest::Table,
+        Tab::Timeline => TabRequest::Timeline,
+        Tab::Source => TabRequest::Source("/srv/train.py".into()),
     };
     let request = Request { part, ..request() };
     RenderOptions {
@@ -489,7 +489,7 @@ fn names_cannot_speak_to_the_terminal() {
             }
             TabData::Source(lines) => {
                 lines.file = evil.into();
-                still.request.part = Part::Source(evil.into());
+                still.request.part = TabRequest::Source(evil.into());
             }
         }
         still.text = Some(Arc::clone(&text));

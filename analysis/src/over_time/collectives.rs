@@ -131,7 +131,7 @@ pub struct NotMatched {
 
 /// One rank's part of a collective, on a clock since 1970 where the trace says so.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct RankPart {
     name: deepctx_profile::StrId,
     begin: i64,
     end: i64,
@@ -140,9 +140,9 @@ struct Part {
 }
 
 /// The parts of a communicator, by rank.
-type Communicators = BTreeMap<String, BTreeMap<u32, Vec<Part>>>;
+type Communicators = BTreeMap<String, BTreeMap<u32, Vec<RankPart>>>;
 /// A communicator whose ranks agree, with the parts of each rank.
-type MatchedCommunicator = (String, Vec<(u32, Vec<Part>)>);
+type MatchedCommunicator = (String, Vec<(u32, Vec<RankPart>)>);
 
 pub(super) fn compute(job: &Job, steps: Steps) -> Matches {
     let mut found = Matches::default();
@@ -204,15 +204,15 @@ fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
     inferred
 }
 
-fn part(window: &Window<'_>, op: &DeviceOp) -> Part {
+fn part(window: &Window<'_>, op: &DeviceOp) -> RankPart {
     let epoch = window.of.trace.clock.epoch_ns.unwrap_or(0);
     let at = |ns: u64| i64::try_from(epoch.saturating_add(ns)).unwrap_or(i64::MAX);
-    Part { name: op.name, begin: at(op.begin.as_nanos()), end: at(op.end().as_nanos()), own: op.begin }
+    RankPart { name: op.name, begin: at(op.begin.as_nanos()), end: at(op.end().as_nanos()), own: op.begin }
 }
 
 /// Whether all ranks have the same collectives.
-fn agree(job: &Job, parts: &BTreeMap<u32, Vec<Part>>) -> Result<(), String> {
-    let name = |rank: u32, part: &Part| {
+fn agree(job: &Job, parts: &BTreeMap<u32, Vec<RankPart>>) -> Result<(), String> {
+    let name = |rank: u32, part: &RankPart| {
         let of = job.ranks().iter().find(|of| of.rank == rank);
         of.map_or("", |of| of.trace.name(part.name))
     };
@@ -286,18 +286,19 @@ fn one(
     job: &Job,
     communicator: &str,
     ordinal: usize,
-    parts: &[(u32, Vec<Part>)],
+    parts: &[(u32, Vec<RankPart>)],
     offsets: &BTreeMap<u32, Offset>,
     found: &mut Matches,
 ) -> Option<Collective> {
-    let aligned = |(rank, parts): &(u32, Vec<Part>)| {
+    let aligned = |(rank, parts): &(u32, Vec<RankPart>)| {
         let (part, offset) = (parts.get(ordinal)?, offsets.get(rank).map_or(0, |offset| offset.ns));
         let aligned = |at: i64| at.saturating_sub(offset);
-        Some((*rank, Part { begin: aligned(part.begin), end: aligned(part.end), ..*part }))
+        Some((*rank, RankPart { begin: aligned(part.begin), end: aligned(part.end), ..*part }))
     };
-    let parts: Vec<(u32, Part)> = parts.iter().filter_map(aligned).collect();
+    let parts: Vec<(u32, RankPart)> = parts.iter().filter_map(aligned).collect();
     let (latest_rank, latest) = *parts.iter().max_by_key(|(_, part)| part.begin)?;
-    let waited = |part: &Part| part.end.min(latest.begin).saturating_sub(part.begin).max(0).unsigned_abs();
+    let waited =
+        |part: &RankPart| part.end.min(latest.begin).saturating_sub(part.begin).max(0).unsigned_abs();
     let waited_ns = parts.iter().fold(0, |sum: u64, (_, part)| sum.saturating_add(waited(part)));
     for (rank, part) in &parts {
         let until = part.own + Nanos(waited(part));

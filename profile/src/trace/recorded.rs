@@ -1,7 +1,7 @@
 //! Recorded events: single events of a live capture, as its recorder sees them and as they are stored.
 //!
-//! Owns: the row of an event ([`RecordedEvent`]), its lane, what caused it, and why one is missing. Because: calls, work
-//! and waits come from different records, are written as one table, and are read back by whoever asks what caused
+//! Owns: the row of an event ([`RecordedEvent`]), its lane, what caused it, and why one is missing. Because: calls,
+//! work and waits come from different records, are written as one table, and are read back by whoever asks what caused
 //! what. Does not: know files, or who records.
 //!
 //! Times are nanoseconds since the capture began, on the host's clock.
@@ -149,8 +149,8 @@ impl End {
 /// What caused an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cause {
-    /// [`RecordedEvent::id`] of a call: of the launch for work, of the record for a wait for an event, of the last launch
-    /// for a wait for a stream.
+    /// [`RecordedEvent::id`] of a call: of the launch for work, of the record for a wait for an event, of the last
+    /// launch for a wait for a stream.
     pub id: u64,
     /// How sure that is.
     pub basis: Basis,

@@ -21,7 +21,7 @@ pub use merged_tree::{BoxLabel, LabelId, MergedTree};
 pub use stack_filter::{only, only_contexts};
 pub use viewer::Viewer;
 
-pub use crate::request::{BadPattern, Part, Pattern, Request, Resolution};
+pub use crate::request::{BadPattern, Pattern, Request, Resolution, TabRequest};
 pub use crate::selection::{GroupBy, Selection, UnknownView, View};
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::activity::GpuProcess;
 use crate::device_lines::device_lines;
 use crate::frame::clean;
 use crate::profile::Profile;
-use crate::request::{Part, Request, Resolution};
+use crate::request::{Request, Resolution, TabRequest};
 use crate::snapshot::{Baseline, DeviceRow, Header, MetricTotal, Snapshot, TabData};
 
 /// Makes the snapshots of one screen from one profile.
@@ -59,14 +59,14 @@ impl Viewer {
         tree.refresh_part(profile, RefreshScope { filter: request.filter.as_ref(), since });
         let total = |metric| MetricTotal { metric, total: profile.tree.total(metric).sum };
         let extra = match &request.part {
-            Part::Flame => TabData::None,
-            Part::Overview => TabData::Overview(overview(tree)),
-            Part::Callers => TabData::Callers(tree.callers(resolution)),
-            Part::Table => TabData::Table(tree.full_table(profile, resolution, since)),
-            Part::Timeline | Part::Events => {
+            TabRequest::Flame => TabData::None,
+            TabRequest::Overview => TabData::Overview(overview(tree)),
+            TabRequest::Callers => TabData::Callers(tree.callers(resolution)),
+            TabRequest::Table => TabData::Table(tree.full_table(profile, resolution, since)),
+            TabRequest::Timeline | TabRequest::Events => {
                 TabData::Timeline(lanes(profile, &request.selection, header.elapsed))
             }
-            Part::Source(file) => TabData::Source(source_lines(tree, profile, file, since)),
+            TabRequest::Source(file) => TabData::Source(source_lines(tree, profile, file, since)),
         };
         Snapshot {
             flame: tree.flame(resolution),
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn below_a_function_are_its_callers() {
-        let snapshot = answer(&profile(SERVER), &Request { part: Part::Callers, ..CPU });
+        let snapshot = answer(&profile(SERVER), &Request { part: TabRequest::Callers, ..CPU });
         expect![[r#"
             all 0/92 Root 
               encode 0/80 Native /l/j.so
@@ -165,7 +165,8 @@ mod tests {
     }
 
     fn check_lines(request: Request, file: &str, expect: Expect) {
-        let snapshot = answer(&profile(SERVER), &Request { part: Part::Source(file.into()), ..request });
+        let snapshot =
+            answer(&profile(SERVER), &Request { part: TabRequest::Source(file.into()), ..request });
         let TabData::Source(lines) = snapshot.extra else { panic!("no source") };
         assert_eq!(&*lines.file, file);
         let text: String = lines
@@ -255,7 +256,9 @@ mod tests {
     fn a_stack_of_ten_thousand_frames_works() {
         let deep = vec!["n f"; 10_000].join(" / ");
         let mut profile = profile(&format!("n main / {deep} 7"));
-        for part in [Part::Flame, Part::Callers, Part::Table, Part::Source("f.c".into())] {
+        for part in
+            [TabRequest::Flame, TabRequest::Callers, TabRequest::Table, TabRequest::Source("f.c".into())]
+        {
             let snapshot = answer(&profile, &Request { part, ..CPU });
             assert_eq!(snapshot.flame.nodes.len(), 10_002);
         }
@@ -268,7 +271,7 @@ mod tests {
             let node = profile.tree.child(bottom, leaf);
             profile.tree.add(node, Metric::CpuTime, 1);
         }
-        let snapshot = answer(&profile, &Request { part: Part::Callers, ..CPU });
+        let snapshot = answer(&profile, &Request { part: TabRequest::Callers, ..CPU });
         let tree = callers(&snapshot);
         assert!(tree.nodes.len() < 110_000);
         assert!(tree.nodes.iter().any(|node| node.label.starts_with("[callers not shown")));
@@ -279,7 +282,7 @@ mod tests {
     fn values_since_a_mark_are_separated_from_those_before() {
         let mut profile = profile("P a-1 / n f 10\nP a-1 / n g 30");
         let mut viewer = Viewer::new();
-        let request = Request { mark: 1, since_mark: true, part: Part::Table, ..CPU };
+        let request = Request { mark: 1, since_mark: true, part: TabRequest::Table, ..CPU };
         let header = || Header { elapsed: Nanos(5), ..Header::default() };
         let first = viewer.snapshot(&profile, &request, header(), Resolution::default());
         assert_eq!((first.flame.nodes[0].inclusive, first.flame.nodes[0].before), (0, 40));
@@ -316,7 +319,7 @@ mod tests {
     fn the_table_has_every_metric() {
         let mut profile = profile("P a-1 / n f 10");
         grow(&mut profile, &[(vec![0, 8], 3)], Metric::OffCpuTime);
-        let snapshot = answer(&profile, &Request { part: Part::Table, ..CPU });
+        let snapshot = answer(&profile, &Request { part: TabRequest::Table, ..CPU });
         let TabData::Table(table) = snapshot.extra else { panic!("no table") };
         assert_eq!(table.others.iter().map(|it| it.metric).collect::<Vec<_>>(), ["off-cpu-time"]);
         assert_eq!((table.rows[0].exclusive, &table.rows[0].others[..]), (10, &[(3, 3)][..]));
@@ -336,7 +339,7 @@ mod tests {
         add(&mut profile, 5, 0, 1);
         let check = |group_by, expected: &[(&str, u64, &[u64])]| {
             let selection = Selection { group_by, ..CPU.selection };
-            let request = Request { selection, part: Part::Timeline, ..CPU };
+            let request = Request { selection, part: TabRequest::Timeline, ..CPU };
             let TabData::Timeline(timeline) = answer(&profile, &request).extra else { panic!("no timeline") };
             let lanes: Vec<_> = timeline
                 .lanes
@@ -364,7 +367,7 @@ mod tests {
         for (node, value) in [(2, 5), (4, 7), (5, 9)] {
             profile.timeline.add(NodeId::from_number(node), Metric::CpuTime, Nanos(0), value);
         }
-        let request = Request { part: Part::Timeline, ..CPU };
+        let request = Request { part: TabRequest::Timeline, ..CPU };
         let TabData::Timeline(timeline) = answer(&profile, &request).extra else { panic!("no timeline") };
         let lanes: Vec<_> = timeline.lanes.iter().map(|lane| (lane.label.as_str(), lane.total)).collect();
         assert_eq!(lanes, [("[cpu 1]", 9), ("[cpu 0]", 7), ("a-1", 5)]);
@@ -376,7 +379,7 @@ mod tests {
         profile.timeline.add(NodeId::from_number(2), Metric::CpuTime, Nanos(0), 5);
         profile.timeline.add(NodeId::from_number(2), Metric::CpuTime, Nanos(300_000_000), 7);
         let header = Header { elapsed: Nanos(3_600_000_000_000), ..Header::default() };
-        let request = Request { part: Part::Timeline, ..CPU };
+        let request = Request { part: TabRequest::Timeline, ..CPU };
         let snapshot = Viewer::new().snapshot(&profile, &request, header, Resolution::default());
         let TabData::Timeline(timeline) = snapshot.extra else { panic!("no timeline") };
         assert_eq!((timeline.window, timeline.windows), (Nanos(12_800_000_000), 282));
@@ -391,7 +394,7 @@ mod tests {
             let mut profile = profile("");
             grow(&mut profile, &stacks, Metric::CpuTime);
             let mut viewer = Viewer::new();
-            let part = Part::Callers;
+            let part = TabRequest::Callers;
             let request = Request { fold_recursion, part, mark: 1, since_mark: true, ..Request::select(selection) };
             viewer.snapshot(&profile, &request, Header::default(), Resolution::default());
             let before = profile.tree.total(Metric::CpuTime).sum;
@@ -428,7 +431,7 @@ mod tests {
         fn lines_sum_up_to_the_cost_of_their_file(stacks in stacks(), selection in selections()) {
             let mut profile = profile("");
             grow(&mut profile, &stacks, Metric::CpuTime);
-            let part = Part::Source(Arc::from("m.py"));
+            let part = TabRequest::Source(Arc::from("m.py"));
             let snapshot = answer(&profile, &Request { part, ..Request::select(selection) });
             let TabData::Source(lines) = snapshot.extra else { panic!("no source") };
             let total = profile.tree.total(Metric::CpuTime).sum;

@@ -87,7 +87,7 @@ struct OpenModule {
     trims: u64,
 }
 
-/// What a question needs of a [`OpenModule`].
+/// What a question needs of an [`OpenModule`].
 struct SymbolFiles {
     key: u64,
     author: Author,

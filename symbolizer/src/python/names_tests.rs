@@ -17,16 +17,16 @@ const PID: u32 = 7;
 
 /// Memory that the test changes while it is in use, and that can become unreadable.
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<(RecordedMemory, Option<ReadError>)>>);
+struct SharedMemory(Arc<Mutex<(RecordedMemory, Option<ReadError>)>>);
 
-impl TargetMemory for Shared {
+impl TargetMemory for SharedMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
         let shared = self.0.lock().unwrap();
         shared.1.map_or_else(|| shared.0.read(address, into), Err)
     }
 }
 
-impl Shared {
+impl SharedMemory {
     fn fail(&self, error: ReadError) {
         self.0.lock().unwrap().1 = Some(error);
     }
@@ -81,7 +81,7 @@ impl Shared {
     }
 }
 
-fn symbols(layout: &'static Layout, memory: &Shared) -> PythonSymbols {
+fn symbols(layout: &'static Layout, memory: &SharedMemory) -> PythonSymbols {
     let mut symbols = PythonSymbols::default();
     assert!(symbols.attach_to(PID, layout, CODE_TYPE, Box::new(memory.clone())));
     symbols
@@ -98,7 +98,7 @@ fn layout() -> &'static Layout {
 #[test]
 fn a_code_object_of_every_version_is_named() {
     for layout in all_layouts() {
-        let memory = Shared::default();
+        let memory = SharedMemory::default();
         let checksum = memory.code(layout, CODE, 0, "f", 3);
         let mut symbols = symbols(layout, &memory);
         let frame = symbols.frame(PID, CODE, checksum, u32::MAX - 1).unwrap();
@@ -112,7 +112,7 @@ fn a_code_object_of_every_version_is_named() {
 
 #[test]
 fn cached_names_outlive_their_process() {
-    let memory = Shared::default();
+    let memory = SharedMemory::default();
     let checksum = memory.code(layout(), CODE, 0, "f", 3);
     let mut symbols = symbols(layout(), &memory);
     assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("f"));
@@ -126,7 +126,7 @@ fn cached_names_outlive_their_process() {
 
 #[test]
 fn a_replacing_code_object_has_its_own_name() {
-    let memory = Shared::default();
+    let memory = SharedMemory::default();
     let before = memory.code(layout(), CODE, 0, "before", 3);
     let mut symbols = symbols(layout(), &memory);
     assert_eq!(name(&mut symbols, before).as_deref(), Ok("before"));
@@ -142,7 +142,7 @@ fn a_replacing_code_object_has_its_own_name() {
 
 #[test]
 fn code_objects_differ_by_the_addresses_of_their_parts() {
-    let memory = Shared::default();
+    let memory = SharedMemory::default();
     let before = memory.code(layout(), CODE, 0, "before", 3);
     let mut symbols = symbols(layout(), &memory);
     assert_eq!(name(&mut symbols, before).as_deref(), Ok("before"));
@@ -156,7 +156,7 @@ fn code_objects_differ_by_the_addresses_of_their_parts() {
 #[test]
 fn a_different_name_at_equal_addresses_is_detected() {
     for layout in all_layouts().iter().filter(|layout| layout.minor <= 11) {
-        let memory = Shared::default();
+        let memory = SharedMemory::default();
         let before = memory.code(layout, CODE, 0, "f1", 3);
         let mut symbols = symbols(layout, &memory);
         assert_eq!(name(&mut symbols, before).as_deref(), Ok("f1"));
@@ -174,7 +174,7 @@ fn a_different_name_at_equal_addresses_is_detected() {
 fn an_equal_checksum_is_detected_by_revalidation() {
     // The checksum covers no pointers in this version, only a version number, which these two share.
     let layout = Layout::of(12, false).unwrap();
-    let memory = Shared::default();
+    let memory = SharedMemory::default();
     let checksum = memory.code(layout, CODE, 0, "before", 3);
     let mut symbols = symbols(layout, &memory);
     assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("before"));
@@ -187,7 +187,7 @@ fn an_equal_checksum_is_detected_by_revalidation() {
 
 #[test]
 fn an_object_of_another_type_is_refused() {
-    let memory = Shared::default();
+    let memory = SharedMemory::default();
     let checksum = memory.code(layout(), CODE, 0, "f", 3);
     memory.0.lock().unwrap().0.insert(CODE, vec![0xab; 256]);
     let mut symbols = symbols(layout(), &memory);
@@ -202,11 +202,11 @@ fn an_object_of_another_type_is_refused() {
 fn an_exec_drops_the_names_of_the_old_program() {
     // Both programs have code objects with equal checksums.
     let layout = Layout::of(12, false).unwrap();
-    let memory = Shared::default();
+    let memory = SharedMemory::default();
     let checksum = memory.code(layout, CODE, 0, "old", 3);
     let mut symbols = symbols(layout, &memory);
     assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("old"));
-    let other = Shared::default();
+    let other = SharedMemory::default();
     assert_eq!(other.code(layout, CODE, 0, "new", 3), checksum);
     symbols.attach_to(PID, layout, CODE_TYPE, Box::new(other));
     assert_eq!(name(&mut symbols, checksum).as_deref(), Ok("new"));
@@ -214,7 +214,7 @@ fn an_exec_drops_the_names_of_the_old_program() {
 
 #[test]
 fn the_cache_is_bounded_and_counts_evictions() {
-    let memory = Shared::default();
+    let memory = SharedMemory::default();
     let checksum = memory.code(layout(), CODE, 0, "f", 3);
     let mut symbols = symbols(layout(), &memory);
     let requested = CODES_MAX as u64 * 2;

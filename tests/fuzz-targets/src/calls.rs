@@ -26,7 +26,7 @@ impl Symbols for NoNames {
     fn space_changed(&mut self, _: SpaceUpdate<()>) {}
     fn forked(&mut self, _: &deepctx_common::record::ProcessEvent) {}
     fn replaced(&mut self, _: &deepctx_common::record::ProcessEvent) {}
-    fn ended(&mut self, _: &deepctx_common::record::ProcessEvent) {}
+    fn on_exit(&mut self, _: &deepctx_common::record::ProcessEvent) {}
     fn retire(&mut self, _: u64) {}
     fn space(&mut self, _: u32, _: u64) -> SpaceId {
         SpaceId(0)

@@ -154,7 +154,7 @@ impl Captured {
         let mut rest = batch;
         while let Some(header) = RecordHeader::read_from(rest) {
             self.records += 1;
-            self.sequences.saw(header.cpu, header.sequence);
+            self.sequences.record(header.cpu, header.sequence);
             if header.kind == kind::SAMPLE {
                 let fixed = StackSample::read_from(rest).unwrap();
                 let words: Vec<u64> = rest[size_of::<StackSample>()..header.size as usize]

@@ -349,7 +349,7 @@ impl Symbols for NamesInAddresses {
         self.push(event.pid, event.header.time_ns, &process, "");
     }
 
-    fn ended(&mut self, _: &ProcessEvent) {}
+    fn on_exit(&mut self, _: &ProcessEvent) {}
 
     fn retire(&mut self, _: u64) {}
 

@@ -14,7 +14,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::snapshot::{Header, Overhead, Snapshot, SourceText};
 use deepctx_profile::units::{Bytes, Nanos};
-use deepctx_profile::view::{GroupBy, Part, Request, Resolution, Selection, Viewer};
+use deepctx_profile::view::{GroupBy, Request, Resolution, Selection, TabRequest, Viewer};
 use deepctx_profile::{FrameId, NodeId, StrId};
 
 /// Paths with the weight at their end; the letter before each frame is its kind. Python functions have their line.
@@ -243,7 +243,7 @@ impl Training {
         };
         let elapsed = header.elapsed;
         let mut snapshot = self.viewer.snapshot(&self.profile, request, header, Resolution::default());
-        if request.part == Part::Overview {
+        if request.part == TabRequest::Overview {
             snapshot.conclude(Arc::new(conclude(&self.profile, elapsed)));
         }
         snapshot

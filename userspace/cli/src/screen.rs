@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use deepctx_profile::snapshot::{Snapshot, Snapshots, SourcePlace};
-use deepctx_profile::view::{Part, Request};
+use deepctx_profile::view::{Request, TabRequest};
 use deepctx_tui::term::Guard;
 use deepctx_tui::{Charset, Options, Outcome, Palette, RenderOptions, render_once};
 use tokio::signal::unix::{SignalKind, signal};
@@ -92,7 +92,7 @@ pub fn print(snapshot: &Snapshot, request: Request, tui: &TuiArgs, places: Place
     let usual = RenderOptions::default();
     let (width, height) = tui.size.unwrap_or((columns.unwrap_or(usual.width), usual.height));
     let text = match &request.part {
-        Part::Source(file) => {
+        TabRequest::Source(file) => {
             let place = SourcePlace { file: Arc::clone(file), line: 0, pid: 0 };
             Some(Arc::new(files::read(&place, places)))
         }

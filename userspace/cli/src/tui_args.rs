@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args, ValueEnum};
-use deepctx_profile::view::{Part, Pattern, Request, Selection};
+use deepctx_profile::view::{Pattern, Request, Selection, TabRequest};
 use deepctx_tui::{Charset, Tab};
 
 use super::selection::{self, GroupBy};
@@ -84,12 +84,12 @@ impl TuiArgs {
     pub fn request(&self, selection: Selection, filter: Option<Pattern>) -> Request {
         let group_by = selection::group_by(&self.group_by);
         let part = match (self.tab, &self.source) {
-            (TabName::Overview, _) => Part::Overview,
-            (TabName::Callers, _) => Part::Callers,
-            (TabName::Table, _) => Part::Table,
-            (TabName::Time, _) => Part::Events,
-            (TabName::Source, Some(file)) => Part::Source(Arc::from(file.to_string_lossy())),
-            _ => Part::Flame,
+            (TabName::Overview, _) => TabRequest::Overview,
+            (TabName::Callers, _) => TabRequest::Callers,
+            (TabName::Table, _) => TabRequest::Table,
+            (TabName::Time, _) => TabRequest::Events,
+            (TabName::Source, Some(file)) => TabRequest::Source(Arc::from(file.to_string_lossy())),
+            _ => TabRequest::Flame,
         };
         Request {
             fold_recursion: self.fold_recursion,

@@ -13,7 +13,7 @@ use deepctx_profile::conclusions::Conclusions;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::snapshot::{Header, SharedLanes, Snapshot, Snapshots, TabData};
-use deepctx_profile::view::{Part, Request, Resolution, Viewer, complete_share};
+use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer, complete_share};
 use deepctx_storage::OpenedProfile;
 use deepctx_tui::Options;
 
@@ -115,11 +115,11 @@ impl StaticSnapshots {
     fn of(&mut self, profile: &Profile, header: Header, request: &Request) -> Snapshot {
         let elapsed = header.elapsed;
         let mut snapshot = self.viewer.snapshot(profile, request, header, RESOLUTION);
-        if request.part == Part::Overview {
+        if request.part == TabRequest::Overview {
             let drawn = self.conclusions.get_or_insert_with(|| Arc::new(conclude(profile, elapsed)));
             snapshot.conclude(Arc::clone(drawn));
         }
-        if request.part == Part::Events
+        if request.part == TabRequest::Events
             && let Some(lanes) = self.trace.lanes()
         {
             snapshot.extra = TabData::Events(lanes.clone());

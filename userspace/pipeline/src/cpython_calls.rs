@@ -90,7 +90,7 @@ const TAIL_CALLED: &str = "_TAIL_CALL_";
 
 /// What a frame is to the frames beside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Part {
+enum CallFrameRole {
     /// Nothing.
     #[default]
     Other,
@@ -104,32 +104,32 @@ enum Part {
 #[derive(Debug, Default)]
 pub(crate) struct CpythonCalls {
     /// By number of the frame, as far as any was learned.
-    parts: Vec<Part>,
+    parts: Vec<CallFrameRole>,
 }
 
 impl CpythonCalls {
     /// Takes note of a frame.
     pub(crate) fn learn(&mut self, id: FrameId, profile: &mut Profile) {
         let part = match profile.frames.get(id) {
-            frame if frame.is_interpreter() || frame.kind() == FrameKind::Python => Part::Python,
-            Frame::Unresolved { origin: Origin::Python, .. } => Part::Python,
+            frame if frame.is_interpreter() || frame.kind() == FrameKind::Python => CallFrameRole::Python,
+            Frame::Unresolved { origin: Origin::Python, .. } => CallFrameRole::Python,
             Frame::Native { symbol, module, file, line, inlined, .. }
                 if is_call_chain(profile.strings.get(symbol)) =>
             {
                 let role = Role::Interpreter;
                 let twin = profile.frame(Frame::Native { symbol, module, file, line, inlined, role });
-                self.set(twin, Part::Python);
-                Part::CallChain(twin)
+                self.set(twin, CallFrameRole::Python);
+                CallFrameRole::CallChain(twin)
             }
             _ => return,
         };
         self.set(id, part);
     }
 
-    fn set(&mut self, id: FrameId, part: Part) {
+    fn set(&mut self, id: FrameId, part: CallFrameRole) {
         // Frames are bounded, and so is this.
         if self.parts.len() <= id.index() {
-            self.parts.resize(id.index() + 1, Part::Other);
+            self.parts.resize(id.index() + 1, CallFrameRole::Other);
         }
         self.parts[id.index()] = part;
     }
@@ -144,9 +144,9 @@ impl CpythonCalls {
         let mut after = false;
         for frame in path {
             match self.parts.get(frame.index()).copied().unwrap_or_default() {
-                Part::Python => after = true,
-                Part::CallChain(twin) if after => *frame = twin,
-                Part::CallChain(_) | Part::Other => after = false,
+                CallFrameRole::Python => after = true,
+                CallFrameRole::CallChain(twin) if after => *frame = twin,
+                CallFrameRole::CallChain(_) | CallFrameRole::Other => after = false,
             }
         }
     }

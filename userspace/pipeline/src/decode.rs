@@ -318,7 +318,7 @@ struct Numbers {
 
 impl Sequences {
     /// Takes note of a record.
-    pub fn saw(&mut self, cpu: u16, sequence: u64) {
+    pub fn record(&mut self, cpu: u16, sequence: u64) {
         let cpu = usize::from(cpu);
         if cpu >= self.cpus.len() {
             self.cpus.resize(cpu + 1, Numbers::default());

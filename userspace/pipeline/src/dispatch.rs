@@ -127,7 +127,7 @@ impl<S: Symbols> Pipeline<S> {
         self.accounts.wake();
         let id = WaitId { tid: wake.tid, began_ns: wake.began_ns };
         let end = WaitEnd::from(wake);
-        if self.stages.set.off_cpu.ended(id, end, &mut self.profile) {
+        if self.stages.set.off_cpu.on_end(id, end, &mut self.profile) {
             return self.stages.record_spans();
         }
         let space = self.symbols.space(wake.pid, end.at_ns);
@@ -193,7 +193,7 @@ impl<S: Symbols> Pipeline<S> {
 #[inline]
 fn follow_thread(off_cpu: &mut OffCpu, sample: &Sample<'_>, records_waits: bool) {
     if let Some(wait) = wait_of(sample) {
-        off_cpu.began(wait, sample.fixed.pid);
+        off_cpu.on_begin(wait, sample.fixed.pid);
     } else if records_waits {
         off_cpu.runs(sample.fixed.tid, sample.fixed.header.time_ns);
     }

@@ -268,7 +268,7 @@ impl<S: Symbols> Pipeline<S> {
                 }
             };
             let header = *event.header();
-            self.sequences.saw(header.cpu, header.sequence);
+            self.sequences.record(header.cpu, header.sequence);
             self.stages.loss.record(header.cpu, header.sequence, header.time_ns);
             self.newest_ns = self.newest_ns.max(header.time_ns);
             let change = match event {
@@ -356,7 +356,7 @@ impl<S: Symbols> Pipeline<S> {
             }
             Change::Exit(event) => {
                 self.process_changes(&event, ProcessChangeKind::Ends);
-                self.symbols.ended(&event);
+                self.symbols.on_exit(&event);
             }
             Change::Map => {}
             Change::Space(update) => self.symbols.space_changed(update),

@@ -55,7 +55,7 @@ struct CachedFrames {
 
 /// What a frame is to the operators of its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum OperatorFrameRole {
     /// Nothing.
     None,
     /// An operator that begins.
@@ -75,7 +75,7 @@ pub(crate) struct ResolveStage {
     known: FxHashMap<Code, CachedFrames>,
     frames: Vec<FrameId>,
     /// What each of `frames` is to the operators of a stack.
-    parts: Vec<Part>,
+    parts: Vec<OperatorFrameRole>,
     missing: Vec<Code>,
     gaps: [Option<CachedFrames>; WalkEnd::ALL.len()],
     kernel_gaps: [Option<CachedFrames>; KernelEnd::ALL.len()],
@@ -155,8 +155,8 @@ impl ResolveStage {
 
     /// Bytes in memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        let frames =
-            self.frames.capacity() * size_of::<FrameId>() + self.parts.capacity() * size_of::<Part>();
+        let frames = self.frames.capacity() * size_of::<FrameId>()
+            + self.parts.capacity() * size_of::<OperatorFrameRole>();
         frames
             + table_bytes(self.known.capacity(), size_of::<(Code, CachedFrames)>())
             + self.missing.capacity() * size_of::<Code>()
@@ -272,7 +272,8 @@ impl ResolveStage {
         let mut origin: &[FrameId] = &[];
         for step in steps.iter().rev() {
             let mut range = step.begin as usize..step.begin as usize + usize::from(step.len);
-            let of_origin = parts[range.clone()].iter().take_while(|part| **part == Part::Origin).count();
+            let of_origin =
+                parts[range.clone()].iter().take_while(|part| **part == OperatorFrameRole::Origin).count();
             if of_origin > 0 {
                 let here = &frames[range.start..range.start + of_origin];
                 if here == origin {
@@ -281,10 +282,10 @@ impl ResolveStage {
                 origin = here;
             }
             for (&frame, part) in frames[range.clone()].iter().zip(&parts[range]) {
-                if *part == Part::Dispatched && operator == Some(frame) {
+                if *part == OperatorFrameRole::Dispatched && operator == Some(frame) {
                     continue;
                 }
-                if matches!(part, Part::Begins | Part::Dispatched) {
+                if matches!(part, OperatorFrameRole::Begins | OperatorFrameRole::Dispatched) {
                     operator = Some(frame);
                 }
                 path.push(frame);
@@ -326,19 +327,19 @@ impl ResolveStage {
             let frame = frame(name, role, profile);
             let frame = profile.frame(frame);
             if matches!(name, Name::Compiled { .. } | Name::Traced { .. }) {
-                self.push(frame, Part::Origin);
+                self.push(frame, OperatorFrameRole::Origin);
                 continue;
             }
             self.cpython_calls.learn(frame, profile);
             self.torch_wrappers.learn(frame, profile);
-            self.push(frame, Part::None);
+            self.push(frame, OperatorFrameRole::None);
         }
         let known = CachedFrames { begin, len: (self.frames.len() - begin as usize) as u16, unnamed };
         self.known.insert(code, known);
         known
     }
 
-    fn push(&mut self, frame: FrameId, part: Part) {
+    fn push(&mut self, frame: FrameId, part: OperatorFrameRole) {
         self.frames.push(frame);
         self.parts.push(part);
     }
@@ -346,8 +347,8 @@ impl ResolveStage {
     /// Adds the operator frame that stands before a function which belongs to one. Gives the function's own role.
     fn operator(&mut self, symbol: &str, profile: &mut Profile) -> Role {
         let (name, part) = match framework::meaning(symbol) {
-            Meaning::Entry(name) => (name, Part::Begins),
-            Meaning::Inner(name) => (name, Part::Dispatched),
+            Meaning::Entry(name) => (name, OperatorFrameRole::Begins),
+            Meaning::Inner(name) => (name, OperatorFrameRole::Dispatched),
             Meaning::Dispatch => return Role::Dispatch,
             Meaning::Ordinary => return Role::Code,
         };
@@ -408,7 +409,7 @@ impl ResolveStage {
 
     fn one(&mut self, frame: FrameId, profile: &mut Profile) -> CachedFrames {
         self.cpython_calls.learn(frame, profile);
-        self.push(frame, Part::None);
+        self.push(frame, OperatorFrameRole::None);
         CachedFrames { begin: self.frames.len() as u32 - 1, len: 1, unnamed: 0 }
     }
 }

@@ -243,7 +243,7 @@ pub trait Symbols: CompiledNames {
     fn replaced(&mut self, event: &ProcessEvent);
 
     /// A process ended.
-    fn ended(&mut self, event: &ProcessEvent);
+    fn on_exit(&mut self, event: &ProcessEvent);
 
     /// No question about a time before this will come any more.
     fn retire(&mut self, before_ns: u64);

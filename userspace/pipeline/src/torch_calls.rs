@@ -14,7 +14,7 @@ const NAMES: [&str; 3] = ["_wrapped_call_impl", "_call_impl", "inner"];
 
 /// What a frame is to the layer before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Part {
+enum LayerFrameRole {
     /// Nothing: native code.
     #[default]
     Other,
@@ -30,7 +30,7 @@ enum Part {
 #[derive(Debug, Default)]
 pub(crate) struct TorchCallWrappers {
     /// By number of the frame, as far as any was learned.
-    parts: Vec<Part>,
+    parts: Vec<LayerFrameRole>,
     /// A layer was learned.
     any: bool,
 }
@@ -41,22 +41,28 @@ impl TorchCallWrappers {
         let part = match profile.frames.get(id) {
             Frame::Layer { .. } => {
                 self.any = true;
-                Part::Layer
+                LayerFrameRole::Layer
             }
             Frame::Python { function, file, line, first_line, role: Role::Code } => {
                 let name = profile.strings.get(function).rsplit('.').next().unwrap_or_default();
                 if NAMES.contains(&name) && is_torch_module_file(profile.strings.get(file)) {
                     let role = Role::Dispatch;
-                    Part::Call(profile.frame(Frame::Python { function, file, line, first_line, role }))
+                    LayerFrameRole::Call(profile.frame(Frame::Python {
+                        function,
+                        file,
+                        line,
+                        first_line,
+                        role,
+                    }))
                 } else {
-                    Part::Begins
+                    LayerFrameRole::Begins
                 }
             }
             _ => return,
         };
         // Frames are bounded, and so is this.
         if self.parts.len() <= id.index() {
-            self.parts.resize(id.index() + 1, Part::Other);
+            self.parts.resize(id.index() + 1, LayerFrameRole::Other);
         }
         self.parts[id.index()] = part;
     }
@@ -69,10 +75,10 @@ impl TorchCallWrappers {
         let mut within = false;
         for frame in path {
             match self.parts.get(frame.index()).copied().unwrap_or_default() {
-                Part::Layer => within = true,
-                Part::Call(twin) if within => *frame = twin,
-                Part::Begins => within = false,
-                Part::Call(_) | Part::Other => {}
+                LayerFrameRole::Layer => within = true,
+                LayerFrameRole::Call(twin) if within => *frame = twin,
+                LayerFrameRole::Begins => within = false,
+                LayerFrameRole::Call(_) | LayerFrameRole::Other => {}
             }
         }
     }

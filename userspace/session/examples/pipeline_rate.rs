@@ -37,7 +37,7 @@ impl Symbols for SyntheticNames {
     fn space_changed(&mut self, _: SpaceUpdate<()>) {}
     fn forked(&mut self, _: &ProcessEvent) {}
     fn replaced(&mut self, _: &ProcessEvent) {}
-    fn ended(&mut self, _: &ProcessEvent) {}
+    fn on_exit(&mut self, _: &ProcessEvent) {}
     fn retire(&mut self, _: u64) {}
 
     fn space(&mut self, pid: u32, _: u64) -> SpaceId {

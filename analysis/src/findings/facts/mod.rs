@@ -17,7 +17,7 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
 pub(crate) use class::{Class, Classes};
-pub(crate) use places::{Part, PlaceKey};
+pub(crate) use places::{PlaceKey, PlacePart};
 
 use super::share::{Share, Sum};
 

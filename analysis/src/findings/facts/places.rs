@@ -1,7 +1,7 @@
 //! Places: the lines, operators and kernels with the largest parts of a metric.
 //!
-//! Owns: [`PlaceKey`] and [`Facts::places`]. Because: a finding is of use only where it can be acted on: at a line of the
-//! program. Does not: decide which contexts count.
+//! Owns: [`PlaceKey`] and [`Facts::places`]. Because: a finding is of use only where it can be acted on: at a line of
+//! the program. Does not: decide which contexts count.
 
 use std::cmp::Reverse;
 
@@ -32,14 +32,14 @@ pub(crate) enum PlaceKey {
 
 /// The part of one place.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct PlacePart {
     /// Its sum.
     pub(crate) sum: Sum,
     /// The context with the largest part of it, and that part.
     context: (u64, u32),
 }
 
-impl Part {
+impl PlacePart {
     fn add(&mut self, node: NodeId, sum: Sum) {
         self.sum += sum;
         if sum.value >= self.context.0 {
@@ -55,8 +55,8 @@ impl Facts<'_> {
         metric: Metric,
         by: PlaceKey,
         mut is_in: impl FnMut(NodeId) -> bool,
-    ) -> FxHashMap<FrameId, Part> {
-        let mut parts: FxHashMap<FrameId, Part> = FxHashMap::default();
+    ) -> FxHashMap<FrameId, PlacePart> {
+        let mut parts: FxHashMap<FrameId, PlacePart> = FxHashMap::default();
         for (node, sum) in self.values(metric) {
             if is_in(node) {
                 let place = self.profile().tree.node(self.place_of(node, by)).frame;
@@ -74,14 +74,14 @@ impl Facts<'_> {
         is_in: impl FnMut(NodeId) -> bool,
         whole: u64,
     ) -> Vec<Location> {
-        let mut parts: Vec<(FrameId, Part)> = self.parts(metric, by, is_in).into_iter().collect();
+        let mut parts: Vec<(FrameId, PlacePart)> = self.parts(metric, by, is_in).into_iter().collect();
         parts.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
         parts.truncate(PLACES_MAX);
         parts.into_iter().map(|(frame, part)| self.place(frame, &part, whole)).collect()
     }
 
     /// One place with its share of a whole.
-    pub(crate) fn place(&self, frame: FrameId, part: &Part, whole: u64) -> Location {
+    pub(crate) fn place(&self, frame: FrameId, part: &PlacePart, whole: u64) -> Location {
         let known = self.profile().frames.get(frame);
         let kind = match known.kind() {
             FrameKind::Python => LocationKind::Line,

@@ -7,7 +7,7 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time, too_few, written};
-use crate::findings::facts::{Class, Part};
+use crate::findings::facts::{Class, PlacePart};
 use crate::findings::finding::{Figure, Finding, Gain};
 use crate::findings::rule::Parameter;
 use crate::findings::share::Share;
@@ -60,9 +60,10 @@ fn hottest(facts: &Facts<'_>, values: &Values<'_>, metric: Metric, limit: &str) 
         counts && !facts.classes(node).has(Class::Spin)
     };
     let whole = facts.share(metric, Class::Spin).whole;
-    let mut parts: Vec<(FrameId, Part)> = facts.parts(metric, PlaceKey::Leaf, is_in).into_iter().collect();
+    let mut parts: Vec<(FrameId, PlacePart)> =
+        facts.parts(metric, PlaceKey::Leaf, is_in).into_iter().collect();
     parts.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
-    let hot = |(frame, part): (FrameId, Part)| {
+    let hot = |(frame, part): (FrameId, PlacePart)| {
         let share =
             Share { part: part.sum, whole, sampled: Facts::is_sampled(metric), exact: Default::default() };
         (share.at_least_percent() > values.get(limit)).then(|| {

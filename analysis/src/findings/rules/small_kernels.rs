@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, counted, no_device_time, written};
 use crate::amount::percent;
-use crate::findings::facts::Part;
+use crate::findings::facts::PlacePart;
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::rule::Parameter;
 use crate::findings::share::Sum;
@@ -38,11 +38,11 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let parts = facts.parts(Metric::GpuTime, PlaceKey::Leaf, is_kernel);
     let whole = facts.profile().tree.total(Metric::GpuTime);
     let (max_ns, least) = (values.get("max_us") * 1e3, values.get("min_launches"));
-    let is_small = |part: &Part| {
+    let is_small = |part: &PlacePart| {
         let Sum { value, count } = part.sum;
         count as f64 >= least && (value as f64) < max_ns * count as f64
     };
-    let mut small: Vec<(FrameId, Part)> = parts.into_iter().filter(|(_, part)| is_small(part)).collect();
+    let mut small: Vec<(FrameId, PlacePart)> = parts.into_iter().filter(|(_, part)| is_small(part)).collect();
     small.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
     let mut sum = Sum::default();
     small.iter().for_each(|(_, part)| sum += part.sum);
@@ -82,7 +82,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 }
 
 /// The most registers and the most shared memory that the small kernels take: what limits fusing them.
-fn resources(facts: &Facts<'_>, small: &[(FrameId, Part)]) -> Vec<Figure> {
+fn resources(facts: &Facts<'_>, small: &[(FrameId, PlacePart)]) -> Vec<Figure> {
     let names: FxHashMap<FrameId, ()> = small.iter().map(|(frame, _)| (*frame, ())).collect();
     let profile = facts.profile();
     let shapes: Vec<&Shape> = profile

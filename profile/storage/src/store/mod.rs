@@ -72,7 +72,7 @@ pub use pack::{pack, write as write_packed};
 pub use trace::TraceWriter;
 #[cfg(feature = "import")]
 pub use trace::{TraceGaps, TraceReader};
-pub use write::{Delta, DueMerge, Merged, Writer};
+pub use write::{Delta, DueMerge, MergeResult, Writer};
 
 pub(crate) use read::{LostSegment, StoredProfile, open};
 #[cfg(feature = "import")]

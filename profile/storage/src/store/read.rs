@@ -1,7 +1,7 @@
 //! The reader: a folder back to a profile, as far as it can be read.
 //!
-//! Owns: [`open`], [`StoredProfile`]. Because: a profile with one damaged file is still worth most of what it was, as long
-//! as the damage is reported. Does not: repair anything on disk.
+//! Owns: [`open`], [`StoredProfile`]. Because: a profile with one damaged file is still worth most of what it was, as
+//! long as the damage is reported. Does not: repair anything on disk.
 
 use std::path::Path;
 
@@ -77,7 +77,8 @@ pub(crate) struct LostSegment {
     pub(crate) because: String,
 }
 
-/// Opens a profile, a folder or one file. Damaged or missing segments are left out and reported in [`StoredProfile::lost`].
+/// Opens a profile, a folder or one file. Damaged or missing segments are left out and reported in
+/// [`StoredProfile::lost`].
 pub(crate) fn open(path: &Path) -> Result<StoredProfile, OpenError> {
     let container = Container::at(path)?;
     let mut manifest = Manifest::read(&container)?;

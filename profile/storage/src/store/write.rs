@@ -328,8 +328,8 @@ impl Writer {
         }
     }
 
-    /// Old segments to be merged, if there are enough of them. [`DueMerge::run`] does that, on any thread, while flushes
-    /// go on; [`Writer::adopt`] takes in what comes of it. Only one such merge may be under way.
+    /// Old segments to be merged, if there are enough of them. [`DueMerge::run`] does that, on any thread, while
+    /// flushes go on; [`Writer::adopt`] takes in what comes of it. Only one such merge may be under way.
     pub fn due(&mut self) -> Option<DueMerge> {
         let of_tables: Vec<_> = Table::OF_PROFILE.iter().filter_map(|table| self.due_of(*table)).collect();
         let window_ns = self.written.lanes.window_ns;
@@ -355,7 +355,7 @@ impl Writer {
     /// both.
     ///
     /// What could not be merged stays as it is: the profile is no less complete for it.
-    pub fn adopt(&mut self, merged: Merged) {
+    pub fn adopt(&mut self, merged: MergeResult) {
         let mut manifest = self.manifest.clone();
         let (mut old, mut new) = (Vec::new(), Vec::new());
         for (names, segment) in merged.of_tables {
@@ -405,14 +405,14 @@ struct DueOfTable {
 
 /// What came of a merge: files that nothing lists yet.
 #[derive(Debug)]
-pub struct Merged {
+pub struct MergeResult {
     /// By table: names of the old files, and the new segment, if it could be made.
     of_tables: Vec<(Vec<String>, Option<Segment>)>,
 }
 
 impl DueMerge {
     /// Merges: reads the old segments and writes the new ones.
-    pub fn run(self) -> Merged {
+    pub fn run(self) -> MergeResult {
         let DueMerge { folder, window_ns, of_tables } = self;
         let container = Container::Folder(Arc::clone(&folder));
         let one = |due: DueOfTable| {
@@ -424,7 +424,7 @@ impl DueMerge {
             });
             (due.old.into_iter().map(|segment| segment.file).collect(), new)
         };
-        Merged { of_tables: of_tables.into_iter().map(one).collect() }
+        MergeResult { of_tables: of_tables.into_iter().map(one).collect() }
     }
 }
 

@@ -143,10 +143,10 @@ fn damaged_record_with_a_plausible_size_costs_only_itself() {
 fn missing_sequence_numbers_are_counted_per_cpu_despite_reordering() {
     let mut sequences = Sequences::default();
     for (cpu, sequence) in [(0, 1), (0, 3), (0, 2), (5, 1), (5, 4), (0, 6)] {
-        sequences.saw(cpu, sequence);
+        sequences.record(cpu, sequence);
     }
     assert_eq!(sequences.missing(), 2 + 2);
-    sequences.saw(5, u64::MAX);
+    sequences.record(5, u64::MAX);
     assert_eq!(sequences.missing(), 2 + 1, "a number that cannot be is only a record that was seen");
 }
 

@@ -198,7 +198,7 @@ impl Symbols for Resolver {
         self.processes.replaced(event.pid, event.header.time_ns, text(&event.comm));
     }
 
-    fn ended(&mut self, event: &ProcessEvent) {
+    fn on_exit(&mut self, event: &ProcessEvent) {
         self.symbolizer.exit(event.pid, event.header.time_ns);
         self.processes.ended(event.pid, event.header.time_ns);
     }

@@ -11,7 +11,7 @@ use deepctx_profile::conclusions::Conclusions;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::snapshot::{Snapshot, Snapshots};
 use deepctx_profile::units::Nanos;
-use deepctx_profile::view::{Part, Request, Resolution, Viewer};
+use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer};
 
 use super::{Sink, SinkError, State};
 use crate::lock;
@@ -76,7 +76,7 @@ impl SnapshotSink {
     fn snapshot(&mut self, request: &Request, state: &State<'_>) -> Arc<Snapshot> {
         let header = state.status.header(&state.profile.meta, state.elapsed, request.selection.metric);
         let mut snapshot = self.viewer.snapshot(state.profile, request, header, RESOLUTION);
-        if request.part == Part::Overview {
+        if request.part == TabRequest::Overview {
             snapshot.conclude(self.conclusions(state));
         }
         Arc::new(snapshot)
@@ -183,7 +183,7 @@ mod tests {
             status: &status,
             elapsed: Duration::from_secs(seconds),
         };
-        let request = Request { part: Part::Overview, ..Request::of(Metric::Samples) };
+        let request = Request { part: TabRequest::Overview, ..Request::of(Metric::Samples) };
         let concluded_at = |snapshots: &mut LiveSnapshots| {
             let snapshot = snapshots.latest(&request)?;
             let TabData::Overview(overview) = &snapshot.extra else { return None };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use deepctx_capture::supervisor::{defect_for_tests, message};
 use deepctx_common::memory::MemoryUse;
-use deepctx_storage::store::{Merged, StoreError, Writer};
+use deepctx_storage::store::{MergeResult, StoreError, Writer};
 
 use super::{Sink, SinkError, State};
 
@@ -19,7 +19,7 @@ pub struct StoreSink {
     interval: Duration,
     next_flush: Instant,
     /// Files that are being merged into fewer ones.
-    merging: Option<JoinHandle<Merged>>,
+    merging: Option<JoinHandle<MergeResult>>,
     /// Merges that stopped because of a defect.
     defects: usize,
     /// The last flush failed; what it was to write is written by the next one.

@@ -190,9 +190,9 @@ impl Autograd {
     }
 
     /// A call has come: what it says, and of which copy.
-    fn came(&mut self, who: &StackSample, call: &Call) -> Option<Probe> {
+    fn probe_of(&mut self, who: &StackSample, call: &Call) -> Option<Probe> {
         let probe = self.sites.record(call).copied()?;
-        if self.watch.came(who.pid, probe.copy) {
+        if self.watch.record(who.pid, probe.copy) {
             // A stack without nodes of the other copies said nothing of this one.
             self.threads.of_process(who.pid).for_each(Thread::nothing_is_certain);
         }
@@ -209,7 +209,7 @@ impl Autograd {
         steps: u8,
         stand: NodePlacement,
     ) {
-        let Some(Probe { kind, copy }) = self.came(who, &arguments.call) else { return };
+        let Some(Probe { kind, copy }) = self.probe_of(who, &arguments.call) else { return };
         match kind {
             Kind::Created => {
                 let made = node.map(|node| NodeOrigin { node, is_right: stand.is_right() });
@@ -265,14 +265,14 @@ impl Autograd {
     }
 
     /// An autograd node begins on a thread, whose node in the tree is `thread`.
-    fn begins(
+    fn on_begin(
         &mut self,
         who: &StackSample,
         arguments: &Arguments<'_>,
         thread: NodeId,
         profile: &mut Profile,
     ) {
-        let Some(Probe { copy, .. }) = self.came(who, &arguments.call) else { return };
+        let Some(Probe { copy, .. }) = self.probe_of(who, &arguments.call) else { return };
         let stack_pointer = self.sites.argument(arguments, Role::StackPointer);
         let number = self.sites.argument(arguments, Role::Sequence);
         let made_by = self.sites.argument(arguments, Role::ForwardThread);
@@ -503,7 +503,7 @@ impl Stage for Autograd {
         context: &mut CallContext<'_>,
     ) {
         let Some(stack) = stack else {
-            return self.begins(call.sample, call.arguments, call.thread, context.profile);
+            return self.on_begin(call.sample, call.arguments, call.thread, context.profile);
         };
         let node = stack.caller().filter(|node| *node != call.thread);
         self.called(call.sample, call.arguments, node, stack.note.steps, stack.note.stand);

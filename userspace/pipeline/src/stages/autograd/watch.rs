@@ -26,7 +26,7 @@ pub(super) struct Watch {
 impl Watch {
     /// A process reported something of a copy. True when it is the first report of this one, but not of the process:
     /// what was concluded before did not know of it.
-    pub(super) fn came(&mut self, pid: u32, copy: CopyId) -> bool {
+    pub(super) fn record(&mut self, pid: u32, copy: CopyId) -> bool {
         if self.processes.len() >= THREADS_MAX && !self.processes.contains_key(&pid) {
             return false;
         }
@@ -69,14 +69,14 @@ mod tests {
         let mut watch = Watch::default();
         let (one, other) = (CopyId(0), CopyId(1));
         assert_eq!(watch.since(7), None);
-        assert!(!watch.came(7, one));
+        assert!(!watch.record(7, one));
         assert_eq!(watch.since(7), None);
         watch.passes(7, one, 10);
         watch.passes(7, one, 20);
         assert_eq!(watch.since(7), Some(10));
         // Another copy reports something: nothing is certain until its last probe has.
-        assert!(watch.came(7, other));
-        assert!(!watch.came(7, other));
+        assert!(watch.record(7, other));
+        assert!(!watch.record(7, other));
         assert_eq!(watch.since(7), None);
         watch.passes(7, other, 30);
         assert_eq!((watch.since(7), watch.since(8)), (Some(30), None));

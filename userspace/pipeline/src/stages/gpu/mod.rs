@@ -13,13 +13,13 @@
 //! ```
 
 mod activities;
-mod borrowed;
 mod calls;
 mod clock;
 mod compiled;
 mod counts;
 mod devices;
 mod event_window;
+mod foreign_collection;
 mod graphs;
 mod kernels;
 mod memory;

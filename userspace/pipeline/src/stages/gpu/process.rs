@@ -10,9 +10,9 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
-use super::borrowed::Borrowed;
 use super::clock::DeviceClock;
 use super::counts::{Counts, Gap};
+use super::foreign_collection::ForeignCollection;
 use super::graphs::Graphs;
 use super::memory::Memory;
 use super::names::Names;
@@ -42,7 +42,7 @@ pub(super) struct Process {
     pub(super) reported_kernels: FxHashMap<u64, FrameId>,
     /// A collector is at work: launches will have activities.
     pub(super) collecting: bool,
-    pub(super) borrowed: Borrowed,
+    pub(super) foreign: ForeignCollection,
     pub(super) samples: Samples,
     /// When it was first heard of: `CLOCK_MONOTONIC`, nanoseconds.
     pub(super) first_ns: u64,

@@ -183,7 +183,7 @@ impl TensorMemory {
                 else {
                     return;
                 };
-                if marked.is_some() && pool.asked(address, bytes) {
+                if marked.is_some() && pool.on_request(address, bytes) {
                     return;
                 }
                 let said = if marked.is_some() { Reporter::Mark } else { Reporter::Report };

@@ -134,7 +134,7 @@ impl Pool {
     }
 
     /// So much was asked for. False when nobody else reported the allocation.
-    pub(super) fn asked(&mut self, address: u64, bytes: u64) -> bool {
+    pub(super) fn on_request(&mut self, address: u64, bytes: u64) -> bool {
         match self.ranges.get_mut(address).filter(|live| live.said == Reporter::Report) {
             Some(live) => {
                 self.info.asked_bytes = self.info.asked_bytes.saturating_add(bytes);
@@ -162,7 +162,7 @@ impl Pool {
         let given = match self.ranges.put(address, Live { bytes, said, context }) {
             Insertion::New => AllocationOutcome::New,
             Insertion::Replaced(other) => {
-                self.gone(other, profile);
+                self.on_free(other, profile);
                 AllocationOutcome::Replaced
             }
             Insertion::Full => {
@@ -185,13 +185,13 @@ impl Pool {
             Some(live) => {
                 let live = *live;
                 self.ranges.take(address);
-                self.gone(live, profile);
+                self.on_free(live, profile);
                 FreeOutcome::Bytes(live.bytes)
             }
         }
     }
 
-    fn gone(&mut self, live: Live, profile: &mut Profile) {
+    fn on_free(&mut self, live: Live, profile: &mut Profile) {
         self.live = self.live.saturating_sub(live.bytes);
         let of = self.touch(live.context);
         of.live = of.live.saturating_sub(live.bytes);

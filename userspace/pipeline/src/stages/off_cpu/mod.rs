@@ -115,7 +115,7 @@ pub(crate) struct OffCpu {
 
 impl OffCpu {
     /// A wait began, and its stack is not resolved yet.
-    pub(crate) fn began(&mut self, id: WaitId, pid: u32) {
+    pub(crate) fn on_begin(&mut self, id: WaitId, pid: u32) {
         self.runs(id.tid, id.began_ns);
         if self.waits.len() >= WAITS_MAX {
             self.gaps.end_lost += self.waits.len() as u64;
@@ -157,7 +157,7 @@ impl OffCpu {
 
     /// It ended. False when its stack is not known and will not be: the time is the caller's to enter.
     #[must_use]
-    pub(crate) fn ended(&mut self, id: WaitId, end: WaitEnd, profile: &mut Profile) -> bool {
+    pub(crate) fn on_end(&mut self, id: WaitId, end: WaitEnd, profile: &mut Profile) -> bool {
         if self.of_thread.get(&id.tid) == Some(&id.began_ns) {
             self.of_thread.remove(&id.tid);
         }

@@ -24,17 +24,17 @@ fn off_cpu(profile: &Profile) -> u64 {
 fn either_half_may_be_known_first() {
     let mut profile = profile();
     let mut waits = OffCpu::default();
-    waits.began(id(1, 100), 7);
+    waits.on_begin(id(1, 100), 7);
     waits.resolved(id(1, 100), ROOT, &mut profile);
-    assert!(waits.ended(id(1, 100), WaitEnd::at(150), &mut profile));
+    assert!(waits.on_end(id(1, 100), WaitEnd::at(150), &mut profile));
     assert_eq!(off_cpu(&profile), 50);
 
-    waits.began(id(1, 200), 7);
-    assert!(waits.ended(id(1, 200), WaitEnd::at(230), &mut profile));
+    waits.on_begin(id(1, 200), 7);
+    assert!(waits.on_end(id(1, 200), WaitEnd::at(230), &mut profile));
     assert_eq!(off_cpu(&profile), 50, "no context yet");
     waits.resolved(id(1, 200), ROOT, &mut profile);
     assert_eq!(off_cpu(&profile), 80);
-    assert!(!waits.ended(id(1, 200), WaitEnd::at(230), &mut profile), "a wait ends once");
+    assert!(!waits.on_end(id(1, 200), WaitEnd::at(230), &mut profile), "a wait ends once");
     assert_eq!(profile.tree.total(Metric::WallTime).sum, 80);
 }
 
@@ -42,13 +42,13 @@ fn either_half_may_be_known_first() {
 fn ongoing_wait_is_recorded_in_pieces_without_double_counting() {
     let mut profile = profile();
     let mut waits = OffCpu::default();
-    waits.began(id(1, 100), 7);
+    waits.on_begin(id(1, 100), 7);
     waits.resolved(id(1, 100), ROOT, &mut profile);
     waits.enter_until(140, 50, &mut profile);
     assert_eq!(off_cpu(&profile), 0, "too short a piece");
     waits.enter_until(160, 50, &mut profile);
     assert_eq!(off_cpu(&profile), 60);
-    assert!(waits.ended(id(1, 100), WaitEnd::at(175), &mut profile));
+    assert!(waits.on_end(id(1, 100), WaitEnd::at(175), &mut profile));
     assert_eq!(off_cpu(&profile), 75);
 }
 
@@ -57,17 +57,17 @@ fn a_thread_that_runs_does_not_wait_any_more() {
     let mut profile = profile();
     let mut waits = OffCpu::default();
     for began_ns in [100, 200] {
-        waits.began(id(1, began_ns), 7);
+        waits.on_begin(id(1, began_ns), 7);
         waits.resolved(id(1, began_ns), ROOT, &mut profile);
     }
     assert_eq!(waits.wait_gaps().end_lost, 1, "the first wait is over when the second begins");
     waits.runs(1, 150);
     waits.runs(2, 500);
     assert!(
-        waits.ended(id(1, 200), WaitEnd::at(230), &mut profile),
+        waits.on_end(id(1, 200), WaitEnd::at(230), &mut profile),
         "neither an earlier moment nor another thread ends it"
     );
-    waits.began(id(1, 300), 7);
+    waits.on_begin(id(1, 300), 7);
     waits.resolved(id(1, 300), ROOT, &mut profile);
     waits.runs(1, 350);
     waits.enter_until(1_000, 1, &mut profile);
@@ -94,7 +94,7 @@ fn process_exit_ends_only_its_own_waits() {
     let mut profile = profile();
     let mut waits = OffCpu::default();
     for (tid, pid) in [(1, 7), (2, 7), (3, 8)] {
-        waits.began(id(tid, 100), pid);
+        waits.on_begin(id(tid, 100), pid);
     }
     waits.resolved(id(1, 100), ROOT, &mut profile);
     waits.resolved(id(3, 100), ROOT, &mut profile);
@@ -105,7 +105,7 @@ fn process_exit_ends_only_its_own_waits() {
     assert_eq!(off_cpu(&profile), 10, "thread 1");
     waits.resolved(id(2, 100), ROOT, &mut profile);
     assert_eq!(off_cpu(&profile), 20, "thread 2, whose stack came later");
-    assert!(waits.ended(id(3, 100), WaitEnd::at(105), &mut profile), "thread 3 waits on");
+    assert!(waits.on_end(id(3, 100), WaitEnd::at(105), &mut profile), "thread 3 waits on");
 }
 
 #[test]
@@ -133,13 +133,13 @@ fn time_after_a_wake_up_is_waiting_for_a_cpu() {
         let futex = profile.text("futex");
         let futex = profile.frame(Frame::Wait { reason: futex });
         let node = profile.tree.child(NodeId::ROOT, futex);
-        waits.began(id(1, 100), 7);
+        waits.on_begin(id(1, 100), 7);
         waits.resolved(id(1, 100), Context { node, thread: NodeId::ROOT }, &mut profile);
         if let Some(entered_ns) = entered_ns {
             waits.enter_until(entered_ns, 0, &mut profile);
         }
         let wake_up = WakeUp { after: Nanos(woken_after), by: WokenBy::Interrupt };
-        assert!(waits.ended(id(1, 100), WaitEnd { at_ns: 150, wake_up: Some(wake_up) }, &mut profile));
+        assert!(waits.on_end(id(1, 100), WaitEnd { at_ns: 150, wake_up: Some(wake_up) }, &mut profile));
         let waited = profile
             .tree
             .cells(Metric::OffCpuTime)
@@ -193,14 +193,14 @@ proptest! {
         let mut waits = OffCpu::default();
         for (n, &length) in lengths.iter().enumerate() {
             let id = id(n as u32, 1_000);
-            waits.began(id, 7);
+            waits.on_begin(id, 7);
             if !resolve_last[n] {
                 waits.resolved(id, ROOT, &mut profile);
                 for piece in &pieces {
                     waits.enter_until(1_000 + piece.min(&length), 1, &mut profile);
                 }
             }
-            prop_assert!(waits.ended(id, WaitEnd::at(1_000 + length), &mut profile));
+            prop_assert!(waits.on_end(id, WaitEnd::at(1_000 + length), &mut profile));
             if resolve_last[n] {
                 waits.resolved(id, ROOT, &mut profile);
             }

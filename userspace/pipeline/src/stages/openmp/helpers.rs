@@ -46,7 +46,7 @@ pub(super) struct Process {
 
 impl Process {
     /// A function is handed out.
-    pub(super) fn knows(&mut self, function: u64) {
+    pub(super) fn record(&mut self, function: u64) {
         if self.functions.len() >= MOST {
             *self = Self::default();
         }
@@ -124,7 +124,7 @@ mod tests {
         for (before, code) in works {
             for (tid, function) in *before {
                 now_ns += 1;
-                process.knows(*function);
+                process.record(*function);
                 process.hands_out(*tid, handed(*function, now_ns));
             }
             process.works(9, *code, now_ns);
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_work_that_is_told_after_later_ones_tells_nothing() {
         let mut process = Process::default();
-        process.knows(0x1000);
+        process.record(0x1000);
         process.hands_out(1, handed(0x1000, 10));
         process.works(9, 0x1010, 9);
         process.hands_out(1, handed(0x1000, 20));

@@ -128,7 +128,7 @@ impl OpenMp {
             self.processes.clear();
         }
         let process = self.processes.entry(who.pid).or_default();
-        process.knows(function);
+        process.record(function);
         if stack.is_none_or(|stack| stack.note != RegionPart::Nested) {
             let listed = stack.and_then(|stack| self.lists.id(&[Work { asked: stack.node, function }]));
             process.hands_out(who.tid, PublishedFunction { listed, function, since_ns: who.header.time_ns });

@@ -200,7 +200,7 @@ impl Operators {
     }
 
     /// An operator begins: in the context of its stack when there is one, else where what is open leads to.
-    fn begins(
+    fn on_begin(
         &mut self,
         call: &CallRecord<'_>,
         stack: &CallStack<bool>,
@@ -435,7 +435,7 @@ impl Stage for Operators {
         context: &mut CallContext<'_>,
     ) {
         match stack {
-            Some(stack) => self.begins(call, stack, context.loss, context.profile),
+            Some(stack) => self.on_begin(call, stack, context.loss, context.profile),
             None => self.next(call.sample, call.arguments, context.loss, context.profile),
         }
     }

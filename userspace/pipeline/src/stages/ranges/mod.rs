@@ -227,7 +227,7 @@ impl Ranges {
             }
         };
         let of = self.threads.entry(who);
-        let begun = of.begins(Open { key, place, thread, of: thread_of(who), began_ns, within_ns: 0 });
+        let begun = of.on_begin(Open { key, place, thread, of: thread_of(who), began_ns, within_ns: 0 });
         self.counts.nested += u64::from(!begun);
         of.list(&mut self.lists);
     }
@@ -262,16 +262,16 @@ impl Ranges {
                 return counts.dropped(missing, 1);
             }
             let range = Open { key, place, thread, of: thread_of(who), began_ns: now_ns, within_ns: 0 };
-            if !of.begins(range) {
+            if !of.on_begin(range) {
                 counts.nested += 1;
             }
             return of.list(lists);
         }
         // Usually it ends where it began.
-        let here = threads.get_mut(who).and_then(|of| of.ends(key, now_ns, lists));
+        let here = threads.get_mut(who).and_then(|of| of.on_end(key, now_ns, lists));
         let ended = here.or_else(|| {
             let mut of_process = threads.of_process(who.pid).filter(|_| anywhere);
-            of_process.find_map(|of| of.ends(key, now_ns, lists))
+            of_process.find_map(|of| of.on_end(key, now_ns, lists))
         });
         if let Some(ended) = ended {
             match loss.cause(ended.range.began_ns, now_ns) {
@@ -280,12 +280,12 @@ impl Ranges {
                     self.counts.dropped(missing, 1);
                     self.spans.add(ended.range.span(SpanEnd::Lost));
                 }
-                None => self.ended(ended, now_ns, loss, profile),
+                None => self.on_end(ended, now_ns, loss, profile),
             }
         }
     }
 
-    fn ended(&mut self, ended: open::EndedRange, now_ns: u64, loss: &LossWindows, profile: &mut Profile) {
+    fn on_end(&mut self, ended: open::EndedRange, now_ns: u64, loss: &LossWindows, profile: &mut Profile) {
         let Open { place, thread, of, began_ns, within_ns, .. } = ended.range;
         self.spans.add(ended.range.span(SpanEnd::At(now_ns)));
         let took = now_ns.saturating_sub(began_ns);
@@ -307,7 +307,7 @@ impl Ranges {
         // Another step may have ended meanwhile.
         let missed = |before_ns| loss.any(before_ns, end.1);
         let first = self.step_places.first(place, profile);
-        if let Some(took) = self.steps.ended(first, end, missed, &mut self.spans) {
+        if let Some(took) = self.steps.on_end(first, end, missed, &mut self.spans) {
             profile.tree.add(place, Metric::StepTime, took);
         }
     }

@@ -75,7 +75,7 @@ impl Thread {
     }
 
     /// A range begins; false when too many are open.
-    pub(super) fn begins(&mut self, range: Open) -> bool {
+    pub(super) fn on_begin(&mut self, range: Open) -> bool {
         // The record that stood there must be gone; what was pushed stays below what is pushed on it.
         self.open.retain(|open| matches!(open.key, Key::Pushed(_)) || open.key != range.key);
         if self.open.len() >= OPEN_MAX {
@@ -89,7 +89,7 @@ impl Thread {
     }
 
     /// The last range of this key ends; `None` when none of the open ranges has it.
-    pub(super) fn ends(
+    pub(super) fn on_end(
         &mut self,
         key: Key,
         now_ns: u64,
@@ -136,9 +136,9 @@ mod tests {
             if event.starts_with(['+', '>']) {
                 let place = NodeId::from_number(number as u32);
                 let of = SpanThread::default();
-                assert!(thread.begins(Open { key, place, thread: place, of, began_ns: now, within_ns: 0 }));
+                assert!(thread.on_begin(Open { key, place, thread: place, of, began_ns: now, within_ns: 0 }));
                 thread.list(&mut lists);
-            } else if let Some(one) = thread.ends(key, now, &mut lists) {
+            } else if let Some(one) = thread.on_end(key, now, &mut lists) {
                 ended.push((one.range.place.number().into(), one.is_outermost));
             }
         }
@@ -182,7 +182,7 @@ mod tests {
             let key = Key::Record(n);
             let open =
                 Open { key, place, thread: place, of: SpanThread::default(), began_ns: n, within_ns: 0 };
-            assert_eq!(thread.begins(open), n < OPEN_MAX as u64);
+            assert_eq!(thread.on_begin(open), n < OPEN_MAX as u64);
         }
         let mut spans = Spans::default();
         spans.want();

@@ -136,7 +136,7 @@ struct Counts {
 
 impl XlaThunks {
     /// A step begins on a thread. What it was made from is asked when it begins the first time.
-    fn begins(
+    fn on_begin(
         &mut self,
         who: &StackSample,
         arguments: &Arguments<'_>,
@@ -152,7 +152,7 @@ impl XlaThunks {
         let Self { threads, lists, classes, .. } = self;
         let nests = classes.get(usize::from(class.0)).is_none_or(|class| class.nests);
         let thread = threads.entry(who);
-        thread.begins(
+        thread.on_begin(
             Step { class, id },
             who.header.time_ns,
             stack_pointer.filter(|_| nests),
@@ -388,7 +388,7 @@ impl Stage for XlaThunks {
         context: &mut CallContext<'_>,
     ) {
         let CallContext { profile, names, .. } = context;
-        self.begins(call.sample, call.arguments, profile, &mut |step, answer| {
+        self.on_begin(call.sample, call.arguments, profile, &mut |step, answer| {
             names.compiled_step(step, answer);
         });
     }

@@ -57,7 +57,7 @@ pub(super) struct Thread {
 impl Thread {
     /// A step begins at this place on the stack, called by functions whose frames are at these; one that runs others
     /// has its place in `outer_at`.
-    pub(super) fn begins(
+    pub(super) fn on_begin(
         &mut self,
         step: Step,
         began_ns: u64,
@@ -155,7 +155,7 @@ mod tests {
             let nests = event.starts_with('w');
             let class = Class(if nests { WHILE } else { DOT });
             let step = Step { class, id: Some(StepId(number.parse().unwrap())) };
-            thread.begins(step, now, nests.then_some(at), &callers, Some(at));
+            thread.on_begin(step, now, nests.then_some(at), &callers, Some(at));
         }
         let mut lists = ScopeLists::default();
         thread.list(&mut lists);

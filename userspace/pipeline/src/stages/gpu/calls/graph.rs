@@ -10,8 +10,8 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
-use super::super::borrowed::LaunchIdentity;
 use super::super::counts::{Counts, Gap};
+use super::super::foreign_collection::LaunchIdentity;
 use super::super::graphs::{NodeKind, RecordedNode};
 use super::super::kernels::{UNNAMED, kernel_frame, recorded_below};
 use super::super::process::Process;

@@ -32,8 +32,8 @@ use deepctx_events::{
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 
-use super::borrowed;
 use super::counts::{Counts, Gap, Unmatched};
+use super::foreign_collection;
 use super::process::Process;
 use super::recorder::{self, RecordedCall, Recorder};
 use super::{CallAt, Gpu};
@@ -68,7 +68,7 @@ impl Gpu {
                 process.gpu_call(gpu, &mut call, counts, profile)
             }
             Event::Cupti(cupti) => {
-                let kernels = given.get(Role::Kind).is_some_and(borrowed::tells_kernels);
+                let kernels = given.get(Role::Kind).is_some_and(foreign_collection::tells_kernels);
                 return self.cupti_call(cupti, kernels, at.pid, profile);
             }
             Event::User => {
@@ -108,12 +108,12 @@ impl Gpu {
                 // What came before belongs to an earlier collection.
                 self.settle(pid, u64::MAX, profile);
                 if let Some(process) = self.processes.get_mut(pid) {
-                    process.borrowed.begins();
+                    process.foreign.on_begin();
                 }
             }
             CuptiEvent::KindOff if kernels => {
                 if let Some(process) = self.processes.get_mut(pid) {
-                    process.borrowed.ends();
+                    process.foreign.on_end();
                 }
             }
             _ => {}

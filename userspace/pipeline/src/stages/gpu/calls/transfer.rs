@@ -7,8 +7,8 @@ use deepctx_events::{CollectiveCall, Role, Timing, TransferCall};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 
-use super::super::borrowed::LaunchIdentity;
 use super::super::counts::{Counts, Gap};
+use super::super::foreign_collection::LaunchIdentity;
 use super::super::graphs::{NodeKind, RecordedNode};
 use super::super::kernels::kernel_frame;
 use super::super::process::Process;

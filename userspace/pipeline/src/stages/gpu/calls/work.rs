@@ -9,8 +9,8 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
-use super::super::borrowed::{LaunchIdentity, QueuedLaunch};
 use super::super::counts::Gap;
+use super::super::foreign_collection::{LaunchIdentity, QueuedLaunch};
 use super::super::kernels::{UNNAMED, kernel_frame};
 use super::super::process::Process;
 use super::super::work::{Work, WorkKind};
@@ -19,7 +19,7 @@ use super::super::{CallAt, Gpu};
 impl Process {
     /// Whether activities say what devices do: those of a collector, or those of another tool that were seen.
     pub(super) fn has_activities(&self) -> bool {
-        self.collecting || self.borrowed.is_on() && self.info.tier == Tier::Borrowed
+        self.collecting || self.foreign.is_on() && self.info.tier == Tier::Borrowed
     }
 
     /// Work of which activities may come: remembered if they may.
@@ -32,9 +32,9 @@ impl Process {
         if self.collecting {
             self.info.launches_collected += kernels;
             self.info.transfers_collected += transfers;
-        } else if self.borrowed.is_on() {
-            self.borrowed.count(kernels, &mut self.info);
-            self.borrowed.queue(QueuedLaunch { number: work.number, time_ns: work.time_ns, what });
+        } else if self.foreign.is_on() {
+            self.foreign.count(kernels, &mut self.info);
+            self.foreign.queue(QueuedLaunch { number: work.number, time_ns: work.time_ns, what });
         } else {
             return None;
         }

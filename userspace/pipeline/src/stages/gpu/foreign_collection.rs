@@ -171,7 +171,7 @@ struct Units {
 }
 
 impl Units {
-    fn saw(&mut self, host_ns: u64, other: u64) {
+    fn record(&mut self, host_ns: u64, other: u64) {
         let (host, begin) = *self.first.get_or_insert((host_ns, other));
         let span = host_ns.saturating_sub(host);
         if span >= SPAN_MIN_NS {
@@ -197,7 +197,7 @@ impl Units {
 
 /// What a process's other collection has reported.
 #[derive(Debug, Default)]
-pub(super) struct Borrowed {
+pub(super) struct ForeignCollection {
     /// Records of kernels are switched on, as far as was seen.
     on: bool,
     /// A launch is the first of a collection only when its begin was seen.
@@ -211,7 +211,7 @@ pub(super) struct Borrowed {
     unconfirmed: u64,
 }
 
-impl Borrowed {
+impl ForeignCollection {
     /// A launch is made: whether its record may come.
     pub(super) fn is_on(&self) -> bool {
         self.on
@@ -250,14 +250,14 @@ impl Borrowed {
     }
 
     /// A tool switches records of kernels on.
-    pub(super) fn begins(&mut self) {
+    pub(super) fn on_begin(&mut self) {
         self.queue.clear();
         self.on = true;
         self.begin_seen = true;
     }
 
     /// It switches them off; those of what is under way still come.
-    pub(super) fn ends(&mut self) {
+    pub(super) fn on_end(&mut self) {
         self.on = false;
     }
 
@@ -285,7 +285,7 @@ impl Gpu {
         if process.info.tier == Tier::Collected {
             return;
         }
-        let borrowed = &mut process.borrowed;
+        let borrowed = &mut process.foreign;
         if process.info.tier == Tier::Observed {
             process.info.tier = Tier::Borrowed;
             process.info.join = JoinMethod::Estimated;
@@ -306,7 +306,7 @@ impl Gpu {
                 if let Some(frame) = frame {
                     process.origins.named((frame, 0), &process.names, message.header.time_ns, profile);
                 }
-                let borrowed = &mut process.borrowed;
+                let borrowed = &mut process.foreign;
                 let held = HeldRecord { since_ns: message.header.time_ns, activity, frame };
                 borrowed.held.entry(activity.correlation).or_default().push(held);
                 borrowed.records += 1;
@@ -319,7 +319,7 @@ impl Gpu {
 
     /// Joins the borrowed records of all processes that have waited long enough.
     pub(super) fn settle_all(&mut self, now_ns: u64, profile: &mut Profile) {
-        let waiting = self.processes.by_pid.iter().filter(|(_, process)| process.borrowed.records > 0);
+        let waiting = self.processes.by_pid.iter().filter(|(_, process)| process.foreign.records > 0);
         for pid in waiting.map(|(pid, _)| *pid).collect::<Vec<_>>() {
             self.settle(pid, now_ns, profile);
         }
@@ -342,7 +342,7 @@ impl Gpu {
     fn join_next(&mut self, pid: u32, now_ns: u64, profile: &Profile) -> Option<Vec<HeldRecord>> {
         let last = now_ns == u64::MAX;
         let process = self.processes.get_mut(pid)?;
-        let borrowed = &mut process.borrowed;
+        let borrowed = &mut process.foreign;
         let mut waiting = borrowed.held.iter();
         let (&id, records) = waiting.next()?;
         let record = *records.first()?;
@@ -362,7 +362,7 @@ impl Gpu {
             work.correlation = id;
             self.ids.insert((pid, id), queued.number);
             if let Some((begin, end)) = borrowed.calls.remove(&id) {
-                borrowed.units.saw(queued.time_ns, begin);
+                borrowed.units.record(queued.time_ns, begin);
                 let started_ns = profile.meta.started.as_nanos();
                 let at = |time| borrowed.units.nanoseconds(time, started_ns);
                 if let (Some(begin), Some(end)) = (at(begin), at(end)) {
@@ -379,7 +379,7 @@ impl Gpu {
     fn borrowed_activity(&mut self, pid: u32, node: NodeId, record: HeldRecord, profile: &mut Profile) {
         let Some(process) = self.processes.get_mut(pid) else { return };
         let started_ns = profile.meta.started.as_nanos();
-        let units = process.borrowed.units;
+        let units = process.foreign.units;
         let mut activity = record.activity;
         match (
             units.nanoseconds(activity.start_ns, started_ns),
@@ -509,13 +509,13 @@ mod tests {
         let mut units = Units::default();
         assert_eq!(units.nanoseconds(started + 5, started), Some(started + 5));
         assert_eq!(units.nanoseconds(123_456, started), None);
-        units.saw(1_000_000, 50_000_000);
-        units.saw(101_000_000, 350_000_000);
+        units.record(1_000_000, 50_000_000);
+        units.record(101_000_000, 350_000_000);
         assert_eq!(units.nanoseconds(350_000_000, started), Some(101_000_000));
         assert_eq!(units.nanoseconds(49_999_997, started), Some(999_999));
         let mut units = Units::default();
-        units.saw(1_000_000, 50_000_000);
-        units.saw(101_000_000, 150_000_100);
+        units.record(1_000_000, 50_000_000);
+        units.record(101_000_000, 150_000_100);
         assert_eq!(units.nanoseconds(777, started), Some(777));
     }
 }
