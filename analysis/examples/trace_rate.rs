@@ -86,7 +86,7 @@ impl Program {
 
     fn event(kind: RecordedKind, lane: u32, (start, length): (u64, u64), node: NodeId) -> RecordedEvent {
         let end = End::After(Nanos(length));
-        RecordedEvent { kind, end, node, ..RecordedEvent::gap(lane, (Nanos(start), Nanos(start)), 0) }
+        RecordedEvent { kind, end, node, ..RecordedEvent::gap(lane, Nanos(start), Nanos(start), 0) }
     }
 
     /// A launch and its work; now and then a wait, or the end of a step.

@@ -117,8 +117,8 @@ fn sums(profile: &Profile, metric: Metric) -> Vec<(Origin, u64)> {
     let mut states: Vec<(UnitPart, Key)> = Vec::with_capacity(profile.tree.len());
     let mut sums: FxHashMap<Key, u64> = FxHashMap::default();
     for (number, node) in profile.tree.nodes().enumerate() {
-        let above = states.get(node.parent.index()).copied().unwrap_or((UnitPart::Outside, Key::NONE));
-        let (part, key) = below(profile, &profile.frames.get(node.frame), above);
+        let (part, key) = states.get(node.parent.index()).copied().unwrap_or((UnitPart::Outside, Key::NONE));
+        let (part, key) = below(profile, &profile.frames.get(node.frame), part, key);
         states.push((part, key));
         let sum = profile.tree.exclusive(NodeId::from_number(number as u32), metric).sum;
         if sum > 0 && key != Key::NONE {
@@ -140,7 +140,7 @@ fn sums(profile: &Profile, metric: Metric) -> Vec<(Origin, u64)> {
 }
 
 /// What a frame is within compiled code, by what its caller is.
-fn below(profile: &Profile, frame: &Frame, (part, mut key): (UnitPart, Key)) -> (UnitPart, Key) {
+fn below(profile: &Profile, frame: &Frame, part: UnitPart, mut key: Key) -> (UnitPart, Key) {
     let text = |id| profile.strings.get(id);
     match (*frame, part) {
         (Frame::Operator { name }, _) if is_unit(text(name)) => {

@@ -92,11 +92,11 @@ impl Timeline {
 
     /// Adds a value that is spread evenly over a span of time; a level holds for all of it.
     pub fn add_span(&mut self, node: NodeId, metric: Metric, from: Nanos, to: Nanos, value: u64) {
-        self.put_span(node, metric, (from, to), value);
+        self.put_span(node, metric, Span { from, to }, value);
         if let Some(recent) = &mut self.recent
             && to >= recent.origin
         {
-            let (span, value) = metric.since(recent.origin, (from, to), value);
+            let (span, value) = metric.since(recent.origin, Span { from, to }, value);
             recent.values.put_span(node, metric, span, value);
         }
     }
@@ -127,7 +127,7 @@ impl Timeline {
             for (place, &value) in lane.values.iter().enumerate().filter(|(_, value)| **value > 0) {
                 let (from, to) = (begin(place), begin(place + 1));
                 if to > start {
-                    let (span, value) = lane.metric.since(start, (from, to), value);
+                    let (span, value) = lane.metric.since(start, Span { from, to }, value);
                     since.put_span(here, lane.metric, span, value);
                 }
             }
@@ -150,7 +150,8 @@ impl Timeline {
         (self.no_lane, self.too_far) = (0, 0);
     }
 
-    fn put_span(&mut self, node: NodeId, metric: Metric, (from, to): (Nanos, Nanos), value: u64) {
+    fn put_span(&mut self, node: NodeId, metric: Metric, span: Span, value: u64) {
+        let Span { from, to } = span;
         // The end first: windows that become wider must not do so in the middle.
         if to <= from || self.window_of(to).is_none() {
             return self.put(node, metric, from, value);
@@ -263,15 +264,23 @@ impl Timeline {
     }
 }
 
+/// From when to when, since the capture began.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    from: Nanos,
+    to: Nanos,
+}
+
 impl Metric {
     /// The part of a span that is not before `start`, counted from there, and the part of its value.
-    fn since(self, start: Nanos, (from, to): (Nanos, Nanos), value: u64) -> ((Nanos, Nanos), u64) {
+    fn since(self, start: Nanos, span: Span, value: u64) -> (Span, u64) {
+        let Span { from, to } = span;
         let after = |at: Nanos| Nanos(at.0.saturating_sub(start.0));
-        let span = (after(from), after(to));
+        let span = Span { from: after(from), to: after(to) };
         if self.is_level() || from >= start || to <= from {
             return (span, value);
         }
-        let part = u128::from(value) * u128::from(span.1.0) / u128::from(to.0 - from.0);
+        let part = u128::from(value) * u128::from(span.to.0) / u128::from(to.0 - from.0);
         (span, u64::try_from(part).unwrap_or(value))
     }
 }

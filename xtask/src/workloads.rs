@@ -32,6 +32,12 @@ pub(crate) struct RunningProgram {
     seen: VecDeque<Tick>,
 }
 
+/// What a program said first and last in a window of time.
+pub(crate) struct Window {
+    pub(crate) first: Tick,
+    pub(crate) last: Tick,
+}
+
 /// One line of progress: work done up to a moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tick {
@@ -423,13 +429,15 @@ impl RunningProgram {
     }
 
     /// Lets the program run for `time`; gives the first and the last line of progress that fell into it.
-    pub(crate) fn window(&mut self, time: Duration) -> Result<(Tick, Tick)> {
+    pub(crate) fn window(&mut self, time: Duration) -> Result<Window> {
         let begin = Instant::now();
         std::thread::sleep(time);
         self.seen.extend(self.ticks.try_iter());
         self.seen.retain(|tick| tick.read >= begin);
         match (self.seen.front(), self.seen.back()) {
-            (Some(first), Some(last)) if last.iterations > first.iterations => Ok((*first, *last)),
+            (Some(first), Some(last)) if last.iterations > first.iterations => {
+                Ok(Window { first: *first, last: *last })
+            }
             _ => bail!("the workload made no progress in {time:?}"),
         }
     }

@@ -127,7 +127,7 @@ impl ModelContexts {
             if let Some(key) = key {
                 let layers = &mut found.layers;
                 at.layer = *known.entry(key).or_insert_with(|| {
-                    layers.push(name(profile, key));
+                    layers.push(name(profile, key.0, key.1));
                     layers.len() as u32
                 });
             }
@@ -159,7 +159,7 @@ fn meaning(profile: &Profile, frame: &Frame) -> Meaning {
     }
 }
 
-fn name(profile: &Profile, (place, frame): (Option<FrameId>, FrameId)) -> LayerName {
+fn name(profile: &Profile, place: Option<FrameId>, frame: FrameId) -> LayerName {
     let text = |id: FrameId, lines| profile.frames.get(id).label(&profile.strings, lines);
     let own = text(frame, false);
     match (profile.frames.get(frame), place) {

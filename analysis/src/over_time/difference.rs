@@ -93,8 +93,9 @@ impl EventChange {
 
 impl EventDifference {
     /// Compares two jobs, each within its steps.
-    pub fn compute(before: (&Job, Steps), after: (&Job, Steps)) -> Self {
-        let [(before, of_before), (after, of_after)] = [before, after].map(|(job, steps)| sums(job, steps));
+    pub fn compute(before: &Job, before_steps: Steps, after: &Job, after_steps: Steps) -> Self {
+        let (before, of_before) = sums(before, before_steps);
+        let (after, of_after) = sums(after, after_steps);
         let mut names: BTreeMap<(&'static str, String), [EventSum; 2]> = BTreeMap::new();
         for (side, sums) in [of_before, of_after].into_iter().enumerate() {
             for (key, sum) in sums {

@@ -423,7 +423,7 @@ fn a_difference_has_what_is_added_removed_more_or_fewer() {
     let before = job(&["op m 0..9 f\n kernel 0/7 0..10 a\n kernel 0/7 10..20 a\n kernel 0/7 20..30 b"]);
     let after = job(&["op m 0..9 f\n kernel 0/7 0..50 a\n kernel 0/7 50..52 c\n copy 0/7 60..61 a"]);
     let whole = Steps::default();
-    let found = EventDifference::compute((&before, whole), (&after, whole));
+    let found = EventDifference::compute(&before, whole, &after, whole);
     let rows: Vec<_> = found
         .rows
         .iter()
@@ -450,7 +450,7 @@ fn two_step_ranges_of_a_trace_can_be_compared() {
         kernel 0/7 3..5 a #1
         kernel 0/7 13..19 a #2"]);
     let steps = |from, until| Steps { from, until };
-    let found = EventDifference::compute((&of, steps(None, Some(2))), (&of, steps(Some(2), None)));
+    let found = EventDifference::compute(&of, steps(None, Some(2)), &of, steps(Some(2), None));
     let kernel = found.rows.iter().find(|row| row.kind == "kernel").unwrap();
     assert_eq!((kernel.change, kernel.time_change_ns()), (CountChange::Same, 4_000));
     assert_eq!((found.before.steps, found.after.steps), (1, 1));
@@ -497,7 +497,7 @@ proptest! {
     #[test]
     fn a_difference_from_itself_is_none(input in any_trace()) {
         let job = job(&[&input]);
-        let found = EventDifference::compute((&job, Steps::default()), (&job, Steps::default()));
+        let found = EventDifference::compute(&job, Steps::default(), &job, Steps::default());
         prop_assert!(found.rows.iter().all(|row| row.before == row.after && row.change == CountChange::Same));
         prop_assert_eq!(found.rows.iter().map(|row| row.after.count).sum::<u64>(), found.after.events);
     }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use super::basis::Basis;
 use super::event::{
-    DeviceKind, DeviceOp, HostKind, HostOp, Status, Stream, Sync, SyncKind, WakeUpEvent, Waker,
+    DeviceKind, DeviceOp, HostKind, HostOp, Status, Stream, Sync, SyncKind, Thread, WakeUpEvent, Waker,
 };
 use super::recorded::{
     CALL_END_MISSING, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, RecordedEvent,
@@ -69,8 +69,22 @@ fn shared_streams(lanes: &[Lane]) -> FxHashMap<(u32, u32, u32), bool> {
 /// A stream as calls name it: its handle, and the thread if it is that thread's own.
 type Handle = (u64, u32);
 
+/// A thread, as the kernel numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct ThreadKey {
+    pid: u32,
+    tid: u32,
+}
+
+impl ThreadKey {
+    /// Its number in a trace.
+    fn add_to(self, trace: &mut Trace) -> Id<Thread> {
+        trace.thread(&self.pid.to_string(), &self.tid.to_string())
+    }
+}
+
 /// A training step, and the process and thread that it is of.
-type StepOf = ((u32, u32), RecordedEvent);
+type StepOf = (ThreadKey, RecordedEvent);
 
 /// The trace of one process that is being made.
 #[derive(Default)]
@@ -104,9 +118,11 @@ impl Assembly {
                 self.trace.ledger.dropped(Stage::Store, lost, event.position);
             }
             Lane::Thread { pid, tid } => match event.kind {
-                RecordedKind::Range | RecordedKind::Step => self.range(profile, (pid, tid), event),
-                RecordedKind::OffCpu => self.off_cpu(profile, (pid, tid), event),
-                _ => self.call(profile, (pid, tid), event),
+                RecordedKind::Range | RecordedKind::Step => {
+                    self.range(profile, ThreadKey { pid, tid }, event)
+                }
+                RecordedKind::OffCpu => self.off_cpu(profile, ThreadKey { pid, tid }, event),
+                _ => self.call(profile, ThreadKey { pid, tid }, event),
             },
             Lane::Stream { pid, device, context, stream } => {
                 let several = shared.get(&(pid, device, stream)).copied().unwrap_or(false);
@@ -117,8 +133,8 @@ impl Assembly {
         }
     }
 
-    fn call(&mut self, profile: &Profile, (pid, tid): (u32, u32), event: &RecordedEvent) {
-        let handle = (event.stream, if event.stream == PER_THREAD { tid } else { 0 });
+    fn call(&mut self, profile: &Profile, thread: ThreadKey, event: &RecordedEvent) {
+        let handle = (event.stream, if event.stream == PER_THREAD { thread.tid } else { 0 });
         let begin = TraceTime::from_nanos(event.start.0);
         match event.kind {
             RecordedKind::Launch | RecordedKind::Transfer => match self.ran.remove(&event.id) {
@@ -137,7 +153,7 @@ impl Assembly {
             _ => HostKind::RuntimeCall,
         };
         let op = HostOp {
-            thread: self.trace.thread(&pid.to_string(), &tid.to_string()),
+            thread: thread.add_to(&mut self.trace),
             kind,
             begin,
             duration: event.end.duration(),
@@ -151,7 +167,7 @@ impl Assembly {
     }
 
     /// A range or a step; one whose end is not known has no length that any table could use.
-    fn range(&mut self, profile: &Profile, thread: (u32, u32), event: &RecordedEvent) {
+    fn range(&mut self, profile: &Profile, thread: ThreadKey, event: &RecordedEvent) {
         if !matches!(event.end, End::After(_)) {
             self.trace.ledger.gap(Stage::Store, RANGE_END_MISSING, 1);
         } else if event.kind == RecordedKind::Step {
@@ -163,7 +179,7 @@ impl Assembly {
     }
 
     /// Time off the CPU, and who ended it.
-    fn off_cpu(&mut self, profile: &Profile, thread: (u32, u32), event: &RecordedEvent) {
+    fn off_cpu(&mut self, profile: &Profile, thread: ThreadKey, event: &RecordedEvent) {
         if !matches!(event.end, End::After(_)) {
             self.trace.ledger.gap(Stage::Store, OFF_CPU_END_MISSING, 1);
             return;
@@ -172,8 +188,8 @@ impl Assembly {
         let ends = self.named(thread, HostKind::OffCpu, name, event);
         let (Some(ends), Some(wake_up)) = (ends, event.wake_up()) else { return };
         let by = match wake_up.by {
-            WokenBy::Thread { pid, tid } if pid == thread.0 => {
-                Waker::Thread(self.trace.thread(&pid.to_string(), &tid.to_string()))
+            WokenBy::Thread { pid, tid } if pid == thread.pid => {
+                Waker::Thread(ThreadKey { pid, tid }.add_to(&mut self.trace))
             }
             WokenBy::Thread { pid, tid } => Waker::OtherProcess { pid, tid },
             WokenBy::ThreadOutside => Waker::Outside,
@@ -203,13 +219,13 @@ impl Assembly {
 
     fn named(
         &mut self,
-        (pid, tid): (u32, u32),
+        thread: ThreadKey,
         kind: HostKind,
         name: StrId,
         event: &RecordedEvent,
     ) -> Option<Id<HostOp>> {
         let op = HostOp {
-            thread: self.trace.thread(&pid.to_string(), &tid.to_string()),
+            thread: thread.add_to(&mut self.trace),
             kind,
             begin: TraceTime::from_nanos(event.start.0),
             duration: event.end.duration(),

@@ -68,7 +68,7 @@ impl Builder<'_> {
                 let (from, to) = (at(self.shift, op.begin), at(self.shift, op.end()));
                 Some(UncutEvent { from, to, class, event: id.number() })
             });
-            own.push(self.lane(label, (true, number), events));
+            own.push(self.lane(label, true, number, events));
         }
         self.add(own, lanes);
     }
@@ -84,7 +84,7 @@ impl Builder<'_> {
                 Some(UncutEvent { from, to, class: EventClass::of_host(op.kind), event: id.number() })
             });
             let name = crate::frame::clean(self.of.trace.name(thread.thread));
-            own.push(self.lane(format!("thread {name}"), (false, number), events));
+            own.push(self.lane(format!("thread {name}"), false, number, events));
         }
         self.add(own, lanes);
     }
@@ -100,7 +100,8 @@ impl Builder<'_> {
     fn lane(
         &self,
         label: String,
-        (is_stream, number): (bool, usize),
+        is_stream: bool,
+        number: usize,
         events: impl Iterator<Item = UncutEvent>,
     ) -> EventLane {
         let segments = cut(events);

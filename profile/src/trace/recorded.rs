@@ -240,7 +240,7 @@ pub struct RecordedEvent {
 
 impl RecordedEvent {
     /// The row that stands for events of a lane that were lost, between two times.
-    pub fn gap(lane: u32, (from, to): (Nanos, Nanos), lost: u64) -> Self {
+    pub fn gap(lane: u32, from: Nanos, to: Nanos, lost: u64) -> Self {
         RecordedEvent {
             kind: RecordedKind::Gap,
             lane,
@@ -267,7 +267,7 @@ impl RecordedEvent {
             Some(WokenBy::Interrupt) => (3, 0),
         };
         let position = wake_up.map_or(0, |wake_up| wake_up.after.0);
-        let event = Self::gap(lane, (start, start), position);
+        let event = Self::gap(lane, start, start, position);
         RecordedEvent { kind: RecordedKind::OffCpu, end, node, correlation: how, object: by, ..event }
     }
 
@@ -307,7 +307,7 @@ impl RecordedGaps {
     /// A row for each lane; then there are none.
     pub fn take(&mut self) -> impl Iterator<Item = RecordedEvent> + use<> {
         let gaps = std::mem::take(&mut self.0).into_iter();
-        gaps.map(|(lane, gap)| RecordedEvent::gap(lane, (gap.from, gap.to), gap.count))
+        gaps.map(|(lane, gap)| RecordedEvent::gap(lane, gap.from, gap.to, gap.count))
     }
 }
 

@@ -70,13 +70,14 @@ impl ScanError {
 }
 
 /// The table and the user that an error is about.
-fn about(error: &TableError) -> (Room, Option<u32>) {
+fn notice_key(error: &TableError) -> NoticeKey {
+    let key = |room, user| NoticeKey { room, user };
     match error {
-        TableError::Full { room, .. } => (*room, None),
-        TableError::OverShare { room, user, .. } => (*room, Some(*user)),
-        TableError::HeldBack { room, user } => (*room, Some(*user)),
+        TableError::Full { room, .. } => key(*room, None),
+        TableError::OverShare { room, user, .. } => key(*room, Some(*user)),
+        TableError::HeldBack { room, user } => key(*room, Some(*user)),
         // The kernel refuses: which map makes no difference.
-        TableError::Map { .. } | TableError::Load(_) => (Room::Processes, None),
+        TableError::Map { .. } | TableError::Load(_) => key(Room::Processes, None),
     }
 }
 
@@ -218,15 +219,23 @@ pub(crate) struct Processes {
     notices: Notices,
 }
 
+/// What a notice is about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct NoticeKey {
+    room: Room,
+    /// Whose processes; `None`: of all users.
+    user: Option<u32>,
+}
+
 /// What the user should know of full tables: once for each table and user.
 #[derive(Default)]
 struct Notices {
-    said: HashSet<(Room, Option<u32>)>,
+    said: HashSet<NoticeKey>,
     waiting: Vec<String>,
 }
 
 impl Notices {
-    fn add(&mut self, about: (Room, Option<u32>), text: String) {
+    fn add(&mut self, about: NoticeKey, text: String) {
         if self.said.len() < NOTICES_MAX && self.said.insert(about) {
             self.waiting.push(text);
         } else {
@@ -278,7 +287,7 @@ impl Processes {
     pub(crate) fn scan(&mut self, pid: u32, now_ns: u64) -> Result<ScanResult, ScanError> {
         let scanned = self.scan_once(pid, now_ns);
         if let Err(ScanError::Tables(error)) = &scanned {
-            self.notices.add(about(error), error.to_string());
+            self.notices.add(notice_key(error), error.to_string());
         }
         if let Some(Eviction { user, room, pids }) = self.tables.give_way() {
             self.make_room(user, room, &pids, now_ns);
@@ -300,7 +309,7 @@ impl Processes {
              incomplete for a while",
             pids.len()
         );
-        self.notices.add((room, Some(user)), text);
+        self.notices.add(NoticeKey { room, user: Some(user) }, text);
         for &pid in pids {
             let mappings = self.tables.mappings_of(pid) as u64;
             let gone = self.tables.remove_process(pid, now_ns);

@@ -209,26 +209,37 @@ fn first(cgroups: impl Iterator<Item = (PathBuf, String)>, most: usize) -> BTree
 fn cgroups_of(pid: u32) -> BTreeMap<PathBuf, String> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let of = |controller| {
-        let (own, path) = path_of(&text, controller)?;
-        let is_here = path != "/" && path.split('/').all(|part| part != "..");
-        is_here.then(|| (folder(controller, (own, path)), format!("cgroup {path}")))
+        let cgroup = path_of(&text, controller)?;
+        let is_here = cgroup.path != "/" && cgroup.path.split('/').all(|part| part != "..");
+        is_here.then(|| (cgroup.folder(controller), format!("cgroup {}", cgroup.path)))
     };
     ["cpu", "memory"].into_iter().filter_map(of).collect()
 }
 
-/// The path of a cgroup by its controller, from `/proc/PID/cgroup`, and whether the hierarchy is the controller's own
-/// (version 1).
-fn path_of<'t>(text: &'t str, controller: &str) -> Option<(bool, &'t str)> {
-    let lines = || text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
-    let own = lines().find(|(of, _)| of.split(',').any(|name| name == controller));
-    own.map(|(_, path)| (true, path))
-        .or_else(|| lines().find(|(of, _)| of.is_empty()).map(|(_, path)| (false, path)))
+/// A cgroup as `/proc/PID/cgroup` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CgroupPath<'t> {
+    path: &'t str,
+    /// The hierarchy is the controller's own (version 1).
+    own_hierarchy: bool,
 }
 
-fn folder(controller: &str, (own, path): (bool, &str)) -> PathBuf {
-    let base = Path::new("/sys/fs/cgroup");
-    let base = if own { base.join(controller) } else { base.to_owned() };
-    base.join(path.trim_start_matches('/'))
+impl CgroupPath<'_> {
+    fn folder(self, controller: &str) -> PathBuf {
+        let base = Path::new("/sys/fs/cgroup");
+        let base = if self.own_hierarchy { base.join(controller) } else { base.to_owned() };
+        base.join(self.path.trim_start_matches('/'))
+    }
+}
+
+/// The cgroup of a controller, from the text of `/proc/PID/cgroup`.
+fn path_of<'t>(text: &'t str, controller: &str) -> Option<CgroupPath<'t>> {
+    let lines = || text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let own = lines().find(|(of, _)| of.split(',').any(|name| name == controller));
+    own.map(|(_, path)| CgroupPath { path, own_hierarchy: true }).or_else(|| {
+        let unified = lines().find(|(of, _)| of.is_empty());
+        unified.map(|(_, path)| CgroupPath { path, own_hierarchy: false })
+    })
 }
 
 /// Sends what the machine does, with its GPUs if they are `with_gpus`, until the answer is dropped.
@@ -385,11 +396,13 @@ mod tests {
     #[test]
     fn cgroups_are_found_in_both_versions() {
         let hybrid = "9:name=systemd:/x\n4:memory:/jobs/m\n1:cpu,cpuacct:/jobs/c\n0::/unified\n";
-        assert_eq!(path_of(hybrid, "cpu"), Some((true, "/jobs/c")));
-        assert_eq!(path_of("0::/user.slice/a:b\n", "memory"), Some((false, "/user.slice/a:b")));
+        let own = CgroupPath { path: "/jobs/c", own_hierarchy: true };
+        assert_eq!(path_of(hybrid, "cpu"), Some(own));
+        let unified = CgroupPath { path: "/user.slice/a:b", own_hierarchy: false };
+        assert_eq!(path_of("0::/user.slice/a:b\n", "memory"), Some(unified));
         assert_eq!(path_of("", "cpu"), None);
-        assert_eq!(folder("cpu", (true, "/jobs/c")), Path::new("/sys/fs/cgroup/cpu/jobs/c"));
-        assert_eq!(folder("cpu", (false, "/a")), Path::new("/sys/fs/cgroup/a"));
+        assert_eq!(own.folder("cpu"), Path::new("/sys/fs/cgroup/cpu/jobs/c"));
+        assert_eq!(unified.folder("cpu"), Path::new("/sys/fs/cgroup/user.slice/a:b"));
         let many = ["a", "a", "a", "b", "c"].map(|name| (PathBuf::from(name), name.to_owned()));
         assert_eq!(first(many.into_iter(), 2).into_values().collect::<Vec<_>>(), ["a", "b"]);
     }

@@ -63,7 +63,7 @@ fn events(arguments: &DiffArgs) -> Result<Completion, Failure> {
     let (before, after) = (open(&arguments.before)?, open(&arguments.after)?);
     let [of_before, of_after] =
         [arguments.steps_before, arguments.steps_after].map(Option::unwrap_or_default);
-    let difference = EventDifference::compute((&before, of_before), (&after, of_after));
+    let difference = EventDifference::compute(&before, of_before, &after, of_after);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         DiffFormat::Json => render::json::write(&difference, out),
         DiffFormat::Text | DiffFormat::Svg | DiffFormat::Markdown => {

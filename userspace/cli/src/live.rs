@@ -43,8 +43,8 @@ pub fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
     if !arguments.once {
         screen::require_terminal()?;
     }
-    let askers = arguments.flight.keep.is_some().then(ProfileRequesters::default);
-    if askers.is_some() {
+    let requesters = arguments.flight.keep.is_some().then(ProfileRequesters::default);
+    if requesters.is_some() {
         WRITE_KEPT.hold()?;
     }
     workers::install();
@@ -57,10 +57,10 @@ pub fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
     let meta = meta(&target);
     let (sink, snapshots) = SnapshotSink::pair(deepctx_analysis::conclude);
     let sinks: Vec<Box<dyn Sink>> = if arguments.once { Vec::new() } else { vec![Box::new(sink)] };
-    let flight_recorder = match &askers {
-        Some(askers) => {
+    let flight_recorder = match &requesters {
+        Some(requesters) => {
             let files = FlightFiles::new(Destination::of(&free_name()?, false)?, false);
-            flight_recorder::options(arguments.flight, askers, files, false)
+            flight_recorder::options(arguments.flight, requesters, files, false)
         }
         None => None,
     };
@@ -70,7 +70,7 @@ pub fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
         let until = EndConditions {
             duration: Some(arguments.duration.unwrap_or(ONCE)),
             targets_end: true,
-            flight: askers,
+            flight: requesters,
             ..EndConditions::default()
         };
         let ended = until_end(capture, session, until, None)?;
@@ -79,19 +79,29 @@ pub fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
         screen::print(&snapshot, request, &arguments.tui, places(&meta))?;
         ended
     } else {
-        watch(arguments, (capture, session, askers), snapshots, request, &meta)?
+        let running = RunningCapture { capture, session, requesters };
+        watch(arguments, running, snapshots, request, &meta)?
     };
     Ok(done(None, ended.finished.status.lost_share, arguments.max_loss))
+}
+
+/// A capture that has begun.
+struct RunningCapture {
+    capture: Capture,
+    session: Session,
+    /// Who may ask its flight recorder, if it has one.
+    requesters: Option<ProfileRequesters>,
 }
 
 /// The screen on a thread of its own, the capture's loop here.
 fn watch(
     arguments: &LiveArgs,
-    (capture, session, flight): (Capture, Session, Option<ProfileRequesters>),
+    running: RunningCapture,
     snapshots: LiveSnapshots,
     request: Request,
     meta: &Meta,
 ) -> Result<CaptureEnd, Failure> {
+    let RunningCapture { capture, session, requesters } = running;
     let (left, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let files = Files::start(places(meta)).map_err(|error| Failure::io("the files' thread", &error))?;
     let mut snapshots = WithSourceFiles { pictures: snapshots, files };
@@ -99,7 +109,7 @@ fn watch(
     let follows_device = arguments.selection.metric.is_none();
     let for_screen = (Arc::clone(&left), Arc::clone(&stop));
     let (handles_signals, signals_handled) = crossbeam_channel::bounded(1);
-    let save_kept = flight.as_ref().map(|askers| Arc::clone(&askers.key));
+    let save_kept = requesters.as_ref().map(|requesters| Arc::clone(&requesters.key));
     let drawing = thread::Builder::new().name("screen".into()).spawn(move || {
         let (left, stop) = for_screen;
         let options = TuiOptions {
@@ -128,7 +138,7 @@ fn watch(
         left,
         handles_signals: Some(handles_signals),
         stop_screen: Some(stop),
-        flight,
+        flight: requesters,
         ..EndConditions::default()
     };
     let ended = until_end(capture, session, until, None);

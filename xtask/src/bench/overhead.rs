@@ -7,7 +7,7 @@
 use super::Options;
 use super::figure::{Figure, Target, median};
 use super::profiler::{Kind, Profilers};
-use crate::workloads::{self, RunningProgram, Tick};
+use crate::workloads::{self, RunningProgram, Window};
 use anyhow::Result;
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ struct Speed {
 }
 
 impl Speed {
-    fn between((first, last): (Tick, Tick)) -> Self {
+    fn of(window: &Window) -> Self {
+        let Window { first, last } = window;
         let work = (last.iterations - first.iterations) as f64;
         let seconds = |from: u64, to: u64| (to - from) as f64 / 1e9;
         Self {
@@ -41,7 +42,7 @@ fn profiled(
 ) -> Result<Speed> {
     let mut attached = profilers.attach(kind, workload.pid(), options.freq)?;
     std::thread::sleep(SETTLE);
-    let speed = Speed::between(workload.window(Duration::from_secs(options.seconds))?);
+    let speed = Speed::of(&workload.window(Duration::from_secs(options.seconds))?);
     attached.alive()?;
     attached.finish()?;
     Ok(speed)
@@ -53,7 +54,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
         std::iter::once(Kind::Ours).chain(Kind::PEERS).filter(|kind| profilers.has(*kind)).collect();
     let mut ratios = vec![(Vec::new(), Vec::new()); kinds.len()];
     let alone = |workload: &mut RunningProgram| {
-        Ok::<_, anyhow::Error>(Speed::between(workload.window(Duration::from_secs(options.seconds))?))
+        Ok::<_, anyhow::Error>(Speed::of(&workload.window(Duration::from_secs(options.seconds))?))
     };
     let mut before = alone(&mut workload)?;
     for round in 1..=options.runs {

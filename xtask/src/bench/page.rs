@@ -109,7 +109,7 @@ pub(super) fn run(profiler: &Path, options: &Options) -> Result<()> {
         .print();
     for (width, height) in WINDOWS {
         let runs: Vec<BrowserRun> =
-            (0..options.runs).map(|_| in_browser(&moved, (width, height))).collect::<Result<_>>()?;
+            (0..options.runs).map(|_| in_browser(&moved, width, height)).collect::<Result<_>>()?;
         if let Some(odd) = runs.iter().find(|run| run.events != EVENTS) {
             bail!("the page has {} events, not {EVENTS}", odd.events);
         }
@@ -147,7 +147,7 @@ fn percentile(values: &[f64], percent: f64) -> f64 {
 }
 
 /// What the script in the page says, with the browser's own clock: nothing is drawn faster than a screen shows it.
-fn in_browser(page: &Path, (width, height): (u32, u32)) -> Result<BrowserRun> {
+fn in_browser(page: &Path, width: u32, height: u32) -> Result<BrowserRun> {
     let browser: PathBuf = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"]
         .iter()
         .map(PathBuf::from)
@@ -202,17 +202,19 @@ impl<W: Write> TraceDraft<W> {
         kind: &str,
         name: &str,
         thread: u64,
-        time: (u64, u64),
+        begin: u64,
+        length: u64,
         args: &str,
     ) -> std::io::Result<()> {
         self.event(
             &format!("\"cat\":\"{kind}\",\"name\":\"{name}\",\"pid\":4711,\"tid\":{thread}"),
-            time,
+            begin,
+            length,
             args,
         )
     }
 
-    fn event(&mut self, what: &str, (begin, length): (u64, u64), args: &str) -> std::io::Result<()> {
+    fn event(&mut self, what: &str, begin: u64, length: u64, args: &str) -> std::io::Result<()> {
         if self.left == 0 {
             return Ok(());
         }
@@ -236,19 +238,20 @@ fn write_trace(path: &Path) -> Result<()> {
         let (op, call, ran) = (made.about(12_000), made.about(4_000), made.about(10_000));
         if launch % STEP == 0 {
             let step = format!("ProfilerStep#{}", launch / STEP);
-            made.host("user_annotation", &step, 0, (host[0], STEP / THREADS * 14_000), "")?;
+            made.host("user_annotation", &step, 0, host[0], STEP / THREADS * 14_000, "")?;
         }
         let function = format!("model.py({place}): forward");
-        made.host("python_function", &function, thread, (begin, op + 2_000 + call), "")?;
-        made.host("cpu_op", &format!("aten::operator_{place}"), thread, (begin + 500, op + call), "")?;
+        made.host("python_function", &function, thread, begin, op + 2_000 + call, "")?;
+        made.host("cpu_op", &format!("aten::operator_{place}"), thread, begin + 500, op + call, "")?;
         let correlation = format!("\"correlation\":{launch}");
-        made.host("cuda_runtime", "cudaLaunchKernel", thread, (begin + 1_500, call), &correlation)?;
+        made.host("cuda_runtime", "cudaLaunchKernel", thread, begin + 1_500, call, &correlation)?;
         device[at] = device[at].max(begin + 2_000 + call);
         let stream = 7 + thread;
         let name = format!("void at::native::kernel_{place}<float>(int)");
         made.event(
             &format!("\"cat\":\"kernel\",\"name\":\"{name}\",\"pid\":0,\"tid\":{stream}"),
-            (device[at], ran),
+            device[at],
+            ran,
             &format!("\"device\":0,\"stream\":{stream},{correlation}"),
         )?;
         host[at] = begin + op + call + 2_000 + made.about(1_000);

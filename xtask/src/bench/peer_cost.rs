@@ -7,7 +7,7 @@
 use super::Options;
 use super::figure::{Figure, median};
 use super::profiler::{Kind, Profilers, StatisticsOn, sampler};
-use crate::workloads::{self, Functions, RunningProgram, Tick};
+use crate::workloads::{self, Functions, RunningProgram, Window};
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,8 @@ struct Cost {
 type Part = fn(&Cost) -> f64;
 
 /// Nanoseconds of wall time for one iteration.
-fn pace((first, last): (Tick, Tick)) -> f64 {
+fn pace(window: &Window) -> f64 {
+    let Window { first, last } = window;
     (last.wall_ns - first.wall_ns) as f64 / (last.iterations - first.iterations) as f64
 }
 
@@ -63,7 +64,7 @@ fn cost(
     std::thread::sleep(SETTLE);
     let (begin, since) = (cpu_ns(attached.pid())?, Instant::now());
     let ours_before = sampler(attached.pid());
-    let (first, last) = workload.window(window)?;
+    let seen = workload.window(window)?;
     let ours = ours_before.zip(sampler(attached.pid()));
     attached.alive()?;
     let (profiler, elapsed) = ((cpu_ns(attached.pid())? - begin) as f64, since.elapsed().as_secs_f64());
@@ -71,17 +72,20 @@ fn cost(
     let nominal = f64::from(options.freq);
     let rate = match kind {
         // A timer of the CPU takes one in each period that the program uses.
-        Kind::Ours => nominal * (last.cpu_ns - first.cpu_ns) as f64 / (last.wall_ns - first.wall_ns) as f64,
+        Kind::Ours => {
+            nominal * (seen.last.cpu_ns - seen.first.cpu_ns) as f64
+                / (seen.last.wall_ns - seen.first.wall_ns) as f64
+        }
         // It says at the end how many it took. Those of the first seconds count for the window, in its favour.
         _ => {
             let text = std::fs::read_to_string(profilers.file("py-spy.txt"))?;
             (folded(&text) / elapsed).min(nominal)
         }
     };
-    let after = pace(workload.window(window)?);
+    let after = pace(&workload.window(window)?);
     let alone = (before + after) / 2.0;
     let samples = rate * elapsed;
-    let lost_ns = (1.0 - alone / pace((first, last))) * elapsed * 1e9;
+    let lost_ns = (1.0 - alone / pace(&seen)) * elapsed * 1e9;
     let each = |ns: f64| ns / 1e3 / samples;
     let kernel = ours.map(|(first, last)| each(last.run_time_ns.saturating_sub(first.run_time_ns) as f64));
     Ok((Cost { profiler: each(profiler), program: each(lost_ns), kernel, samples }, after))
@@ -95,7 +99,7 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
         .collect();
     let mut workload = workloads::cpu_bound(20, 16, Functions::Distinct)?.start()?;
     let mut costs: Vec<Vec<Cost>> = kinds.iter().map(|_| Vec::new()).collect();
-    let mut before = pace(workload.window(Duration::from_secs(options.seconds))?);
+    let mut before = pace(&workload.window(Duration::from_secs(options.seconds))?);
     for _ in 0..options.runs {
         for (kind, costs) in kinds.iter().zip(&mut costs) {
             match cost(&mut workload, profilers, *kind, options, before) {

@@ -115,7 +115,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let compiled = compile(options, &mut outcomes);
     // Most programs run their tests one after another and sleep for half of the time: the CPUs have time for the
     // compiler, and for programs whose tests look at nothing but the processes that they start.
-    let long = Mutex::new(compiled.as_ref().map(|built| long(built, options)).unwrap_or_default());
+    let long = Mutex::new(
+        compiled.as_ref().map(|(built, surroundings)| long(built, surroundings, options)).unwrap_or_default(),
+    );
     std::thread::scope(|scope| {
         let beside = scope.spawn(|| {
             let built = compiled.as_ref().map(|(built, _)| built);
@@ -230,7 +232,8 @@ fn taken(jobs: &Mutex<VecDeque<Job<'_>>>) -> Vec<Outcome> {
 /// The test programs of the wanted groups that take minutes, longest first, and guests of an emulator: apart from all
 /// that the others look at.
 fn long<'a>(
-    (built, surroundings): &'a (BuildOutput, TestEnvironment),
+    built: &'a BuildOutput,
+    surroundings: &'a TestEnvironment,
     options: &'a Options,
 ) -> VecDeque<Job<'a>> {
     let product = built.product.as_deref();

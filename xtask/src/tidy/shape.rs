@@ -17,6 +17,7 @@ const CLOCKS: &[&str] =
 pub(super) fn check(crates: &[Crate], broken: &mut Vec<String>) {
     let product = || crates.iter().filter(|one| !one.folder.starts_with("tests"));
     functions(product(), broken);
+    packed_parameters(product(), broken);
     circles(product(), broken);
     for one in product() {
         clocks(one, broken);
@@ -30,6 +31,20 @@ fn functions<'a>(crates: impl Iterator<Item = &'a Crate>, broken: &mut Vec<Strin
                 broken.push(format!(
                     "{}:{}: {} has {} lines; split it below {FUNCTION_LINES_MAX}",
                     file.name, function.line, function.name, function.lines
+                ));
+            }
+        }
+    }
+}
+
+/// Parameters that arrive in a tuple have no names where they are passed, and hide how many there are.
+fn packed_parameters<'a>(crates: impl Iterator<Item = &'a Crate>, broken: &mut Vec<String>) {
+    for file in crates.flat_map(Crate::product) {
+        for function in syntax::functions(file.product()) {
+            if function.has_packed_parameter {
+                broken.push(format!(
+                    "{}:{}: {} takes a tuple apart; pass its parts, or a type with names",
+                    file.name, function.line, function.name
                 ));
             }
         }
@@ -96,9 +111,20 @@ mod tests {
         let one = Crate { folder: "c".to_owned(), files: files.iter().map(file).collect() };
         let mut broken = Vec::new();
         functions(std::iter::once(&one), &mut broken);
+        packed_parameters(std::iter::once(&one), &mut broken);
         circles(std::iter::once(&one), &mut broken);
         clocks(&one, &mut broken);
         assert_eq!(broken, expect, "{files:?}");
+    }
+
+    #[test]
+    fn parameters_packed_into_tuples_are_named() {
+        let text = "fn f((a, b): (u8, u8)) {}\n";
+        check(
+            &[("c/src/lib.rs", text)],
+            &["c/src/lib.rs:1: f takes a tuple apart; pass its parts, or a type with names"],
+        );
+        check(&[("c/tests/a.rs", text)], &[]);
     }
 
     #[test]

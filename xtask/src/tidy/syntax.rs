@@ -14,6 +14,8 @@ pub(super) struct Function {
     pub(super) line: usize,
     /// Lines from its `fn` to its last bracket.
     pub(super) lines: usize,
+    /// One of its parameters takes a tuple apart.
+    pub(super) has_packed_parameter: bool,
 }
 
 /// The same text with comments, strings and characters made blank; line breaks stay.
@@ -156,9 +158,35 @@ pub(super) fn functions(code: &str) -> Vec<Function> {
         let Some(end) = body_end(bytes, at).filter(|_| !name.is_empty()) else { continue };
         let breaks = |part: &[u8]| part.iter().filter(|byte| **byte == b'\n').count();
         let (line, lines) = (breaks(&bytes[..at]) + 1, breaks(&bytes[at..end]) + 1);
-        found.push(Function { name, line, lines });
+        let has_packed_parameter = has_packed_parameter(&code[at + 3 + name.len()..end]);
+        found.push(Function { name, line, lines, has_packed_parameter });
     }
     found
+}
+
+/// Whether a parameter takes a tuple apart; `signature` begins behind the function's name.
+fn has_packed_parameter(signature: &str) -> bool {
+    let (mut generics, mut around, mut before) = (0_usize, 0_usize, ' ');
+    let signature: Vec<char> = signature.chars().filter(|c| !c.is_whitespace()).collect();
+    for (at, c) in signature.iter().copied().enumerate() {
+        match c {
+            '<' if around == 0 => generics += 1,
+            '>' if around == 0 && before != '-' => generics = generics.saturating_sub(1),
+            '(' | ')' if generics > 0 => {}
+            '(' if around == 1 && matches!(before, '(' | ',') && signature.get(at + 1) != Some(&')') => {
+                return true;
+            }
+            '(' | '[' | '<' => around += 1,
+            '>' if before == '-' => {}
+            ')' | ']' | '>' => around = around.saturating_sub(1),
+            _ => {}
+        }
+        if around == 0 && c == ')' {
+            return false;
+        }
+        before = c;
+    }
+    false
 }
 
 /// Where the body of the function at `at` ends; `None` where it has none.
@@ -210,10 +238,26 @@ mod tests {
     }
 
     #[test]
+    fn tuples_taken_apart_are_told_from_other_parameters() {
+        let check = |code: &str, expect: bool| assert_eq!(has_packed_parameter(code), expect, "{code}");
+        check("((a, b): (u8, u8)) {}", true);
+        check("<F: Fn(u8) -> u8>(\n    &self,\n    (a, b): (u8, u8),\n) {}", true);
+        check("(a: (u8, u8), b: &[(u8, u8)]) {}", false);
+        check("(f: impl Fn((u8, u8)) -> u8, g: Vec<(u8, u8)>, h: [u8; 2]) -> (u8, u8) { g((a, b)) }", false);
+        check("<'a, T: Into<(u8, u8)>>(self) {}", false);
+        check("(&self, (): (), a: u8) {}", false);
+    }
+
+    #[test]
     fn functions_have_their_lines() {
         let code =
             code_of("fn a(x: [u8; 2]) -> u8 {\n    { \"}\" }\n}\ntrait T { fn b(&self); }\npub fn c() {}\n");
-        let function = |name: &str, line, lines| Function { name: name.to_owned(), line, lines };
+        let function = |name: &str, line, lines| Function {
+            name: name.to_owned(),
+            line,
+            lines,
+            has_packed_parameter: false,
+        };
         assert_eq!(functions(&code), [function("a", 1, 3), function("c", 5, 1)]);
     }
 

@@ -67,8 +67,10 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let by_operator = passes(facts, metric);
     let mut slow: Vec<_> = by_operator.into_iter().filter(|(_, passes)| is_slow(passes)).collect();
     slow.sort_by_key(|((operator, line), of)| (Reverse(of.backward.value), operator.number(), line.number()));
-    let found =
-        slow.into_iter().take(MOST).map(|(of, passes)| finding(facts, values, metric, whole, of, passes));
+    let found = slow
+        .into_iter()
+        .take(MOST)
+        .map(|((operator, line), passes)| finding(facts, values, metric, whole, operator, line, passes));
     Outcome::of(found.collect(), whole.count)
 }
 
@@ -119,7 +121,8 @@ fn finding(
     values: &Values<'_>,
     metric: Metric,
     whole: Sum,
-    (operator, line): (FrameId, FrameId),
+    operator: FrameId,
+    line: FrameId,
     passes: Passes,
 ) -> Finding {
     let Passes { forward, backward, context } = passes;

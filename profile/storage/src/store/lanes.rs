@@ -7,6 +7,7 @@ use std::iter;
 
 use super::batch::{Batch, Row};
 use super::columns::Table;
+use super::schema::Window;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::timeline::Timeline;
 use deepctx_profile::units::Nanos;
@@ -52,7 +53,7 @@ pub(super) fn new_rows(timeline: &Timeline, written: &WrittenLanes, end_ns: u64)
                 let to = (from + window_ns).min(end_ns).max(from + 1);
                 // What is new is more of a sum, and another value of a level.
                 let new = if lane.metric.is_level() { *value } else { value - given };
-                push(&mut rows, lane.node.number(), lane.metric, (from, to), new);
+                push(&mut rows, lane.node.number(), lane.metric, Window { from_ns: from, to_ns: to }, new);
             }
         }
         values.push(lane.values.clone());
@@ -61,7 +62,8 @@ pub(super) fn new_rows(timeline: &Timeline, written: &WrittenLanes, end_ns: u64)
 }
 
 /// Adds a row.
-pub(super) fn push(to: &mut Batch, node: u32, metric: Metric, (from_ns, to_ns): (u64, u64), sum: u64) {
+pub(super) fn push(to: &mut Batch, node: u32, metric: Metric, window: Window, sum: u64) {
+    let Window { from_ns, to_ns } = window;
     to.push([node.into(), metric.name().into(), from_ns.into(), to_ns.into(), sum.into()]);
 }
 

@@ -19,7 +19,7 @@ use super::devices;
 use super::lanes;
 use super::manifest::Segment;
 use super::read::load;
-use super::schema;
+use super::schema::{self, Window};
 use super::table::{BATCH_ROWS, Batches, encode};
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::units::Nanos;
@@ -123,7 +123,7 @@ fn timeline(inputs: Vec<Batches>, window_ns: u64) -> Result<Batch, MergeError> {
     })?;
     let mut rows = Batch::new(Table::Timeline);
     for ((node, metric, _), (from, to, sum)) in windows {
-        lanes::push(&mut rows, node, Metric::ALL[metric], (from, to), sum);
+        lanes::push(&mut rows, node, Metric::ALL[metric], Window { from_ns: from, to_ns: to }, sum);
     }
     Ok(rows)
 }
@@ -150,7 +150,7 @@ type Value = ((usize, u32), Cell);
 /// that a few of them at a time are enough.
 struct SortedRows {
     inputs: Vec<(Batches, Rows)>,
-    window: (u64, u64),
+    window: Window,
 }
 
 /// Rows that were read, the next one last.
@@ -158,7 +158,10 @@ type Rows = Vec<Value>;
 
 impl SortedRows {
     fn new(inputs: Vec<Batches>) -> Result<Self, MergeError> {
-        let mut sorted = SortedRows { inputs: Vec::with_capacity(inputs.len()), window: (u64::MAX, 0) };
+        let mut sorted = SortedRows {
+            inputs: Vec::with_capacity(inputs.len()),
+            window: Window { from_ns: u64::MAX, to_ns: 0 },
+        };
         for mut input in inputs {
             let rows = sorted.read(&mut input)?;
             sorted.inputs.push((input, rows));
@@ -170,7 +173,8 @@ impl SortedRows {
         let Some(batch) = input.next()? else { return Ok(Vec::new()) };
         let rows = batch.iter().map(|row| {
             let (node, metric, cell) = schema::value(&row)?;
-            self.window = (self.window.0.min(row.u64("from_ns")?), self.window.1.max(row.u64("to_ns")?));
+            self.window.from_ns = self.window.from_ns.min(row.u64("from_ns")?);
+            self.window.to_ns = self.window.to_ns.max(row.u64("to_ns")?);
             Some(((metric.parse::<Metric>().ok()?.index(), node), cell))
         });
         let mut rows = rows.collect::<Option<Rows>>().ok_or("a row makes no sense")?;

@@ -201,13 +201,20 @@ pub(super) fn push_node(to: &mut Batch, id: u32, parent: u32, frame: FrameId) {
     to.push([id.into(), parent.into(), frame.number().into()]);
 }
 
+/// What a row with values is about: from when to when, nanoseconds since the capture began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub(super) from_ns: u64,
+    pub(super) to_ns: u64,
+}
+
 /// Adds a row of `values` about one window of time.
-pub(super) fn push_value(to: &mut Batch, (from_ns, to_ns): (u64, u64), node: u32, metric: &str, cell: &Cell) {
+pub(super) fn push_value(to: &mut Batch, window: Window, node: u32, metric: &str, cell: &Cell) {
     to.push([
         node.into(),
         metric.into(),
-        from_ns.into(),
-        to_ns.into(),
+        window.from_ns.into(),
+        window.to_ns.into(),
         cell.count.into(),
         cell.sum.into(),
         cell.min.into(),

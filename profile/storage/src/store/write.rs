@@ -17,7 +17,7 @@ use super::devices::{self, WrittenDevices};
 use super::lanes::{WrittenLanes, new_rows};
 use super::manifest::{Manifest, Segment, put, sync};
 use super::merge;
-use super::schema::{self, LedgerRow};
+use super::schema::{self, LedgerRow, Window};
 use super::table::{BATCH_ROWS, encode};
 use crate::folder::Folder;
 use deepctx_profile::activity::GpuProcess;
@@ -86,7 +86,7 @@ impl StoredExtent {
         };
         delta.add(Table::Frames, self.new_frames(profile))?;
         delta.add(Table::Nodes, self.new_nodes(profile))?;
-        let (values, totals) = self.changes(profile, (from_ns, end_ns));
+        let (values, totals) = self.changes(profile, Window { from_ns, to_ns: end_ns });
         delta.values = totals;
         delta.add(Table::Values, values)?;
         let (lanes, written) = new_rows(&profile.timeline, &self.lanes, end_ns);
@@ -129,7 +129,7 @@ impl StoredExtent {
         })
     }
 
-    fn changes(&self, profile: &Profile, window: (u64, u64)) -> (Vec<Batch>, Vec<(Metric, usize, Totals)>) {
+    fn changes(&self, profile: &Profile, window: Window) -> (Vec<Batch>, Vec<(Metric, usize, Totals)>) {
         let (mut batches, mut totals) = (vec![Batch::new(Table::Values)], Vec::new());
         for &metric in Metric::ALL {
             let written = &self.values[metric.index()];

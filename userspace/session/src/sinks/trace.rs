@@ -218,7 +218,7 @@ mod tests {
             end: End::After(Nanos(1)),
             id: number,
             node: NodeId::ROOT,
-            ..RecordedEvent::gap(0, (Nanos(number), Nanos(number)), 0)
+            ..RecordedEvent::gap(0, Nanos(number), Nanos(number), 0)
         }
     }
 

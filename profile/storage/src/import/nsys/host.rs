@@ -42,7 +42,7 @@ impl Reader<'_> {
                 correlation: row.number(3).unwrap_or(0),
                 status: status.map_or(Status::Unknown, Status::Returned),
             };
-            event(processes, number, id, (row.integer(0), row.integer(1)), of)
+            event(processes, number, id, row.integer(0), row.integer(1), of)
         })
     }
 
@@ -80,7 +80,7 @@ impl Reader<'_> {
                 None => trace.text(name),
             };
             let of = Event { kind, name, correlation: 0, status: Status::Unknown };
-            event(processes, number, id, (begin, end), of)
+            event(processes, number, id, begin, end, of)
         })
     }
 
@@ -93,7 +93,7 @@ impl Reader<'_> {
                 let number = processes.home(id)?;
                 let name = processes.name(number, row.integer(3).ok_or(NOT_UNDERSTOOD)?, |name| name);
                 let of = Event { kind: HostKind::Other, name, correlation: 0, status: Status::Unknown };
-                event(processes, number, id, (row.integer(0), row.integer(1)), of)
+                event(processes, number, id, row.integer(0), row.integer(1), of)
             })?;
         }
         Ok(())
@@ -112,7 +112,8 @@ fn event(
     processes: &mut Processes<'_>,
     number: usize,
     id: GlobalId,
-    (begin, end): (Option<i64>, Option<i64>),
+    begin: Option<i64>,
+    end: Option<i64>,
     of: Event,
 ) -> Result<(), &'static Reason> {
     let (begin, duration) = span(begin, end)?;

@@ -266,7 +266,7 @@ mod tests {
             end: if id.is_multiple_of(5) { End::NotReturned } else { End::After(Nanos(id)) },
             stream: u64::MAX - id,
             node: NodeId::from_number(id as u32),
-            ..RecordedEvent::gap(0, (Nanos(start), Nanos(start)), id)
+            ..RecordedEvent::gap(0, Nanos(start), Nanos(start), id)
         }
     }
 

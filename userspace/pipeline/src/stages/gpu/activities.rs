@@ -21,7 +21,7 @@ use super::clock::HostTime;
 use super::counts::{Counts, Gap, LAUNCH_NOT_SEEN, Unmatched};
 use super::graphs::RecordedNode;
 use super::kernels::{kernel_frame, named_kernel, recorded_below};
-use super::names::{NamedKernel, REPORTED_MAX};
+use super::names::{KernelKey, NamedKernel, REPORTED_MAX};
 use super::process::Process;
 use super::recorder::RecordedWork;
 use super::work::{Work, WorkKind};
@@ -249,7 +249,7 @@ impl Process {
         if self.reported_kernels.len() < REPORTED_MAX {
             let frame = named_kernel(bytes, profile);
             self.reported_kernels.insert(message.values[0], frame);
-            self.origins.named((frame, 0), &self.names, message.header.time_ns, profile);
+            self.origins.named(KernelKey { frame, module: 0 }, &self.names, message.header.time_ns, profile);
         } else {
             counts.gap(Gap::StateFull, 1);
         }
@@ -303,15 +303,7 @@ impl Process {
                     None => counts.gap(Gap::ClockUnknown, u64::from(at.launched_ns.is_some())),
                 }
                 if let Some(host) = host {
-                    self.show(
-                        at.node,
-                        at.process_node,
-                        metric,
-                        (host, Nanos(took)),
-                        at.launched_ns,
-                        activity,
-                        profile,
-                    );
+                    self.show(at, metric, host, Nanos(took), activity, profile);
                 }
             }
             None => counts.gap(Gap::WithoutTimes, 1),
@@ -469,17 +461,16 @@ impl Process {
     }
 
     /// Shows an activity in the timeline, and keeps it.
-    #[expect(clippy::too_many_arguments, reason = "one activity, seen from all sides")]
     fn show(
         &mut self,
-        node: NodeId,
-        process_node: NodeId,
+        at: &DeviceEntry,
         metric: Metric,
-        (start, took): (HostTime, Nanos),
-        launched_ns: Option<u64>,
+        start: HostTime,
+        took: Nanos,
         activity: &Activity,
         profile: &mut Profile,
     ) {
+        let DeviceEntry { node, process_node, launched_ns } = *at;
         let begin = start.time - profile.meta.started_monotonic;
         let end = begin.saturating_add(took);
         if let Some(lane) = self.lane(activity.device, activity.stream, process_node, profile) {

@@ -22,7 +22,7 @@ impl Gpu {
                     let later = names.device_kernel(&asked, &mut |frames_of| {
                         frames = frames_of.iter().map(|name| compiled_frame(name, profile)).collect();
                     });
-                    self.kernel_known((pid, kernel), siblings.len(), frames, time_ns, later);
+                    self.kernel_known(pid, kernel, siblings.len(), frames, time_ns, later);
                 }
                 OriginSubject::File { file, path } => {
                     let mut launches: Vec<Launch> = Vec::new();
@@ -30,7 +30,7 @@ impl Gpu {
                         let frames = frames_of.iter().map(|name| compiled_frame(name, profile)).collect();
                         launches.push((profile.text(kernel), line, frames));
                     });
-                    self.file_known((pid, file), launches, time_ns, later);
+                    self.file_known(pid, file, launches, time_ns, later);
                 }
             }
         }

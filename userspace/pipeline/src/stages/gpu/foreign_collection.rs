@@ -27,6 +27,7 @@ use rustc_hash::FxHashMap;
 use super::Gpu;
 use super::counts::Gap;
 use super::kernels::named_kernel;
+use super::names::KernelKey;
 
 /// Launches that may wait for their records: those of some seconds.
 const QUEUE_MAX: usize = 1 << 17;
@@ -304,7 +305,12 @@ impl Gpu {
                 let frame =
                     (activity.kind == kind::KERNEL && !name.is_empty()).then(|| named_kernel(name, profile));
                 if let Some(frame) = frame {
-                    process.origins.named((frame, 0), &process.names, message.header.time_ns, profile);
+                    process.origins.named(
+                        KernelKey { frame, module: 0 },
+                        &process.names,
+                        message.header.time_ns,
+                        profile,
+                    );
                 }
                 let borrowed = &mut process.foreign;
                 let held = HeldRecord { since_ns: message.header.time_ns, activity, frame };

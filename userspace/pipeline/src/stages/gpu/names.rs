@@ -33,7 +33,21 @@ pub(super) struct NamedKernel {
     pub(super) code: Option<CodeFacts>,
 }
 
+/// One kernel of a process: another module's kernel of the same name is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct KernelKey {
+    /// Its name.
+    pub(crate) frame: FrameId,
+    /// The module that its code came with; 0 when it is not known.
+    pub(crate) module: u64,
+}
+
 impl NamedKernel {
+    /// Which kernel it is.
+    pub(super) fn key(self) -> KernelKey {
+        KernelKey { frame: self.frame, module: self.module }
+    }
+
     /// A kernel whose name a call reported.
     pub(super) fn new(frame: FrameId, module: u64) -> Self {
         Self { frame, module, recovered: false, code: None }

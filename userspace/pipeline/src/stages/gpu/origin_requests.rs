@@ -10,6 +10,7 @@ use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
+use super::names::KernelKey;
 use super::{Gpu, Question};
 use crate::decode::Arguments;
 
@@ -37,7 +38,7 @@ impl Gpu {
         let Some(process) = processes.get_or_make(of.pid, time_ns, ended) else { return false };
         let handle = sites.given(arguments).kernel_handle();
         let named = handle.and_then(|handle| process.names.get(handle));
-        let kernel = named.map(|named| (named.frame, named.module));
+        let kernel = named.map(|named| named.key());
         process.origins.launched(caller, kernel, &process.names, time_ns, profile);
         process.origins.asks()
     }
@@ -55,7 +56,8 @@ impl Gpu {
     /// What a kernel of a process was compiled from.
     pub(crate) fn kernel_known(
         &mut self,
-        (pid, kernel): (u32, (FrameId, u64)),
+        pid: u32,
+        kernel: KernelKey,
         siblings: usize,
         frames: Vec<FrameId>,
         time_ns: u64,
@@ -69,7 +71,8 @@ impl Gpu {
     /// What a generated file of a process launches.
     pub(crate) fn file_known(
         &mut self,
-        (pid, file): (u32, StrId),
+        pid: u32,
+        file: StrId,
         launches: Vec<super::origins::Launch>,
         time_ns: u64,
         later: bool,

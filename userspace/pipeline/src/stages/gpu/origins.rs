@@ -13,7 +13,7 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
 use super::kernels::RECOVERED;
-use super::names::Names;
+use super::names::{KernelKey, Names};
 
 /// Kernels and files that are remembered of a process; at the bound all are forgotten, and asked for again.
 const KNOWN_MAX: usize = 1 << 14;
@@ -45,8 +45,8 @@ pub(crate) struct Question {
 pub(crate) enum OriginSubject {
     /// A kernel, by its name.
     Kernel {
-        /// As a frame, and its module (0: not known).
-        kernel: (FrameId, u64),
+        /// Which one.
+        kernel: KernelKey,
         /// Its name.
         name: String,
         /// Names of others that came with the same code, as far as they are known.
@@ -101,8 +101,7 @@ struct File {
 /// What is known of one process.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
-    /// By name and module: another module's kernel of the same name is another kernel.
-    kernels: FxHashMap<(FrameId, u64), Kernel>,
+    kernels: FxHashMap<KernelKey, Kernel>,
     files: FxHashMap<StrId, File>,
     /// The generated file that stands above a call, and its line.
     above: FxHashMap<NodeId, Option<(StrId, u32)>>,
@@ -111,13 +110,8 @@ pub(super) struct Origins {
 
 impl Origins {
     /// The frames that stand above a kernel which this caller launches.
-    pub(super) fn of(
-        &mut self,
-        caller: NodeId,
-        (kernel, module): (FrameId, u64),
-        profile: &mut Profile,
-    ) -> &[FrameId] {
-        let Some(name) = name_of(kernel, profile) else { return &[] };
+    pub(super) fn of(&mut self, caller: NodeId, kernel: KernelKey, profile: &mut Profile) -> &[FrameId] {
+        let Some(name) = name_of(kernel.frame, profile) else { return &[] };
         let above = self.above(caller, profile);
         if let Some((file, line)) = above
             && let Some(launches) = self.files.get(&file).and_then(|file| file.launches.get(&name))
@@ -131,15 +125,15 @@ impl Origins {
             let length = rest.iter().map(|(_, other)| common(other)).min().unwrap_or(first.len());
             return &first[..length];
         }
-        self.kernels.get(&(kernel, module)).map_or(&[], |kernel| &kernel.frames)
+        self.kernels.get(&kernel).map_or(&[], |kernel| &kernel.frames)
     }
 
-    /// A kernel is about to be launched by a caller, if its handle has a name (`kernel`, with the module that it is
-    /// of): what is not known of it is asked for.
+    /// A kernel is about to be launched by a caller, `None` if its handle has no name: what is not known of it is asked
+    /// for.
     pub(super) fn launched(
         &mut self,
         caller: NodeId,
-        kernel: Option<(FrameId, u64)>,
+        kernel: Option<KernelKey>,
         names: &Names,
         time_ns: u64,
         profile: &mut Profile,
@@ -151,37 +145,34 @@ impl Origins {
             let path = profile.strings.get(file).to_owned();
             self.ask(time_ns, OriginSubject::File { file, path });
         }
-        let Some((frame, module)) = kernel else { return };
+        let Some(kernel) = kernel else { return };
         let in_file = |origins: &Self, profile: &mut Profile| {
             let known = above.and_then(|(file, _)| origins.files.get(&file));
-            name_of(frame, profile).zip(known).is_some_and(|(name, file)| file.launches.contains_key(&name))
+            name_of(kernel.frame, profile)
+                .zip(known)
+                .is_some_and(|(name, file)| file.launches.contains_key(&name))
         };
-        match self.kernels.get(&(frame, module)) {
+        match self.kernels.get(&kernel) {
             Some(known) if known.again.due_ns.is_none() => {}
             // With more of its code known, its module may be distinguished from others.
             Some(known)
-                if !known.again.is_due(time_ns) && names.of_module(module).count() <= known.siblings => {}
+                if !known.again.is_due(time_ns)
+                    && names.of_module(kernel.module).count() <= known.siblings => {}
             _ if in_file(self, profile) => {}
-            _ => self.named((frame, module), names, time_ns, profile),
+            _ => self.named(kernel, names, time_ns, profile),
         }
     }
 
     /// A kernel got a name: what it was compiled from is asked for.
-    pub(super) fn named(
-        &mut self,
-        (frame, module): (FrameId, u64),
-        names: &Names,
-        time_ns: u64,
-        profile: &mut Profile,
-    ) {
-        let Some(name) = name_of(frame, profile) else { return };
-        let known = self.kernels.get(&(frame, module));
+    pub(super) fn named(&mut self, kernel: KernelKey, names: &Names, time_ns: u64, profile: &mut Profile) {
+        let Some(name) = name_of(kernel.frame, profile) else { return };
+        let known = self.kernels.get(&kernel);
         if known.is_some_and(|known| known.again.due_ns.is_none()) {
             return;
         }
         let mut siblings: Vec<String> = names
-            .of_module(module)
-            .filter(|other| *other != frame)
+            .of_module(kernel.module)
+            .filter(|other| *other != kernel.frame)
             .take(SIBLINGS_MAX)
             .filter_map(|other| {
                 let name = name_of(other, profile)?;
@@ -191,7 +182,7 @@ impl Origins {
         siblings.sort_unstable();
         siblings.dedup();
         let name = profile.strings.get(name).to_owned();
-        self.ask(time_ns, OriginSubject::Kernel { kernel: (frame, module), name, siblings });
+        self.ask(time_ns, OriginSubject::Kernel { kernel, name, siblings });
     }
 
     fn ask(&mut self, time_ns: u64, about: OriginSubject) {
@@ -213,7 +204,7 @@ impl Origins {
     /// The answer about a kernel: what stands above it. `later`: more may be known later.
     pub(super) fn kernel_known(
         &mut self,
-        kernel: (FrameId, u64),
+        kernel: KernelKey,
         siblings: usize,
         frames: Vec<FrameId>,
         time_ns: u64,
@@ -243,7 +234,7 @@ impl Origins {
 
     /// A module is gone: another one may come in its place.
     pub(super) fn unload(&mut self, module: u64) {
-        self.kernels.retain(|(_, of), _| *of == 0 || *of != module);
+        self.kernels.retain(|kernel, _| kernel.module == 0 || kernel.module != module);
     }
 
     fn above(&mut self, caller: NodeId, profile: &Profile) -> Option<(StrId, u32)> {
@@ -331,7 +322,7 @@ mod tests {
         let mut origins = Origins::default();
         let names = Names::default();
         for caller in callers {
-            origins.launched(caller, Some((kernel, 0)), &names, 0, &mut profile);
+            origins.launched(caller, Some(KernelKey { frame: kernel, module: 0 }), &names, 0, &mut profile);
         }
         let file = profile.text(WRAPPER);
         let name = profile.text("triton_poi_fused_add_0");
@@ -342,12 +333,19 @@ mod tests {
             0,
             false,
         );
-        origins.kernel_known((kernel, 0), 0, vec![by_name], 0, false);
-        let mut of = |caller| origins.of(caller, (kernel, 0), &mut profile).to_vec();
+        origins.kernel_known(KernelKey { frame: kernel, module: 0 }, 0, vec![by_name], 0, false);
+        let mut of =
+            |caller| origins.of(caller, KernelKey { frame: kernel, module: 0 }, &mut profile).to_vec();
         assert_eq!(callers.map(&mut of), [vec![unit, first], vec![unit, second], vec![unit]]);
         assert_eq!(of(elsewhere), [by_name]);
         for caller in callers {
-            origins.launched(caller, Some((kernel, 0)), &names, u64::MAX, &mut profile);
+            origins.launched(
+                caller,
+                Some(KernelKey { frame: kernel, module: 0 }),
+                &names,
+                u64::MAX,
+                &mut profile,
+            );
         }
         assert!(origins.questions().is_empty(), "all is known");
     }
@@ -364,13 +362,31 @@ mod tests {
         let mut origins = Origins::default();
         let mut asked = Vec::new();
         for time_ns in (0..400).map(|n| n * 500_000_000) {
-            origins.launched(NodeId::ROOT, Some((kernel, 100)), &names, time_ns, &mut profile);
-            origins.launched(NodeId::ROOT, Some((signature, 100)), &names, time_ns, &mut profile);
+            origins.launched(
+                NodeId::ROOT,
+                Some(KernelKey { frame: kernel, module: 100 }),
+                &names,
+                time_ns,
+                &mut profile,
+            );
+            origins.launched(
+                NodeId::ROOT,
+                Some(KernelKey { frame: signature, module: 100 }),
+                &names,
+                time_ns,
+                &mut profile,
+            );
             for (time_ns, about) in origins.questions() {
                 let OriginSubject::Kernel { kernel: of, siblings, .. } = about else { panic!("{about:?}") };
-                assert_eq!(of, (kernel, 100));
+                assert_eq!(of, KernelKey { frame: kernel, module: 100 });
                 asked.push((time_ns / 1_000_000_000, siblings.len()));
-                origins.kernel_known((kernel, 100), siblings.len(), Vec::new(), time_ns, true);
+                origins.kernel_known(
+                    KernelKey { frame: kernel, module: 100 },
+                    siblings.len(),
+                    Vec::new(),
+                    time_ns,
+                    true,
+                );
             }
             if time_ns == 5_000_000_000 {
                 names.name(2, NamedKernel::new(sibling, 100));
@@ -385,10 +401,11 @@ mod tests {
         let kernel = kernel_frame("loop_add_fusion", &mut profile);
         let [f, g] = ["[xla jit_f]", "[xla jit_g]"].map(|text| operator(text, &mut profile));
         let mut origins = Origins::default();
-        origins.kernel_known((kernel, 100), 0, vec![f], 0, false);
-        origins.kernel_known((kernel, 200), 0, vec![g], 0, false);
-        let mut of =
-            |origins: &mut Origins, module| origins.of(NodeId::ROOT, (kernel, module), &mut profile).to_vec();
+        origins.kernel_known(KernelKey { frame: kernel, module: 100 }, 0, vec![f], 0, false);
+        origins.kernel_known(KernelKey { frame: kernel, module: 200 }, 0, vec![g], 0, false);
+        let mut of = |origins: &mut Origins, module| {
+            origins.of(NodeId::ROOT, KernelKey { frame: kernel, module }, &mut profile).to_vec()
+        };
         assert_eq!([100, 200, 0].map(|module| of(&mut origins, module)), [vec![f], vec![g], vec![]]);
         origins.unload(100);
         assert_eq!([100, 200].map(|module| of(&mut origins, module)), [vec![], vec![g]]);

@@ -261,7 +261,7 @@ impl Recorder {
             kind,
             end,
             node: span.node,
-            ..RecordedEvent::gap(lane, (start, start), position)
+            ..RecordedEvent::gap(lane, start, start, position)
         });
     }
 

@@ -60,6 +60,14 @@ reasons! {
         "allocations and frees of tensors were counted by their probe and never came";
 }
 
+/// An allocation that was reported.
+#[derive(Clone, Copy, Debug)]
+struct Allocation {
+    address: u64,
+    bytes: u64,
+    reporter: Reporter,
+}
+
 /// Kinds of devices, by number (`c10::DeviceType`, c10/core/DeviceType.h).
 const KINDS: [&str; 21] = [
     "cpu",
@@ -186,18 +194,18 @@ impl TensorMemory {
                 if marked.is_some() && pool.on_request(address, bytes) {
                     return;
                 }
-                let said = if marked.is_some() { Reporter::Mark } else { Reporter::Report };
+                let reporter = if marked.is_some() { Reporter::Mark } else { Reporter::Report };
                 self.allocated(
                     who.pid,
                     marked.unwrap_or(Device::CPU),
-                    (address, bytes, said),
+                    Allocation { address, bytes, reporter },
                     caller,
                     now_ns,
                     profile,
                 );
             }
             (TensorEvent::Report, Some(bytes)) => {
-                self.reported(who, arguments, (address, bytes.cast_signed()), caller, profile);
+                self.reported(who, arguments, address, bytes.cast_signed(), caller, profile);
             }
             _ => self.counts.unreadable += 1,
         }
@@ -208,7 +216,8 @@ impl TensorMemory {
         &mut self,
         who: &StackSample,
         arguments: &Arguments<'_>,
-        (address, change): (u64, i64),
+        address: u64,
+        change: i64,
         caller: Caller,
         profile: &mut Profile,
     ) {
@@ -228,8 +237,9 @@ impl TensorMemory {
         let Some(pool) = self.pool(who.pid, device, caller.thread, now_ns, profile) else { return };
         pool.report(totals);
         if change > 0 {
-            let given = (address, change.unsigned_abs(), Reporter::Report);
-            self.allocated(who.pid, device, given, caller, now_ns, profile);
+            let bytes = change.unsigned_abs();
+            let allocation = Allocation { address, bytes, reporter: Reporter::Report };
+            self.allocated(who.pid, device, allocation, caller, now_ns, profile);
         } else {
             let taken = pool.take(address, Reporter::Report, profile);
             let differs = matches!(taken, FreeOutcome::Bytes(was) if was != change.unsigned_abs());
@@ -262,7 +272,7 @@ impl TensorMemory {
                 let frame = profile.frame(Frame::Operator { name: frame });
                 let process = profile.tree.node(thread).parent;
                 let lane = profile.tree.child(process, frame);
-                pools.push((device, Pool::new(pid, name, (lane, frame), now_ns)));
+                pools.push((device, Pool::new(pid, name, lane, frame, now_ns)));
                 pools.len() - 1
             }
         };
@@ -273,20 +283,21 @@ impl TensorMemory {
         &mut self,
         pid: u32,
         device: Device,
-        (address, bytes, said): (u64, u64, Reporter),
+        allocation: Allocation,
         caller: Caller,
         now_ns: u64,
         profile: &mut Profile,
     ) {
+        let Allocation { address, bytes, reporter } = allocation;
         // Nothing is given for nothing, and nobody will free it.
         if bytes == 0 {
             return;
         }
         let caller = self.node_of(caller, profile);
         let Some(pool) = self.pool(pid, device, caller, now_ns, profile) else { return };
-        let given = pool.give(address, bytes, said, caller, profile);
+        let outcome = pool.give(address, bytes, reporter, caller, profile);
         pool.changed(now_ns, profile);
-        match given {
+        match outcome {
             AllocationOutcome::New => {}
             AllocationOutcome::Replaced => self.counts.free_missed += 1,
             AllocationOutcome::Full => self.counts.full += 1,

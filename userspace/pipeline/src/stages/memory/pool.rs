@@ -99,7 +99,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    pub(super) fn new(pid: u32, device: String, (lane, frame): (NodeId, FrameId), now_ns: u64) -> Self {
+    pub(super) fn new(pid: u32, device: String, lane: NodeId, frame: FrameId, now_ns: u64) -> Self {
         Self {
             info: memory::Pool { pid, device, ..memory::Pool::default() },
             lane,

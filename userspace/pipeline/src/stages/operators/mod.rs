@@ -139,7 +139,6 @@ impl Operators {
         profile.tree.child(thread, mark)
     }
 
-    /// The samples have reached this time.
     /// What is certain of a thread of which something is reported now.
     fn certain(&mut self, who: &StackSample, loss: &LossWindows) -> &mut OperatorThread {
         let now_ns = who.header.time_ns;

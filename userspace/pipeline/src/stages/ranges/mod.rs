@@ -220,7 +220,7 @@ impl Ranges {
         let key = match kind {
             Kind::Pushed => Key::Pushed(self.sites.argument(arguments, Role::Handle).unwrap_or(0)),
             Kind::Started => Key::Profiler,
-            Kind::Step => return self.step(place, (thread_of(who), began_ns), loss, profile),
+            Kind::Step => return self.step(place, thread_of(who), began_ns, loss, profile),
             Kind::Named | Kind::Begins | Kind::Ends | Kind::Popped | Kind::Stopped => {
                 self.threads.entry(who).named = Some((place, began_ns));
                 return;
@@ -298,16 +298,23 @@ impl Ranges {
         let Frame::Range { name } = profile.frames.get(profile.tree.node(place).frame) else { return };
         let name = profile.strings.get(name);
         if self.markers.match_range(name) {
-            self.step(place, (of, now_ns), loss, profile);
+            self.step(place, of, now_ns, loss, profile);
         }
     }
 
     /// A step ends at this place, in this thread and at this time.
-    fn step(&mut self, place: NodeId, end: (SpanThread, u64), loss: &LossWindows, profile: &mut Profile) {
+    fn step(
+        &mut self,
+        place: NodeId,
+        of: SpanThread,
+        now_ns: u64,
+        loss: &LossWindows,
+        profile: &mut Profile,
+    ) {
         // Another step may have ended meanwhile.
-        let missed = |before_ns| loss.any(before_ns, end.1);
+        let missed = |before_ns| loss.any(before_ns, now_ns);
         let first = self.step_places.first(place, profile);
-        if let Some(took) = self.steps.on_end(first, end, missed, &mut self.spans) {
+        if let Some(took) = self.steps.on_end(first, of, now_ns, missed, &mut self.spans) {
             profile.tree.add(place, Metric::StepTime, took);
         }
     }

@@ -67,7 +67,8 @@ impl Steps {
     pub(super) fn on_end(
         &mut self,
         place: NodeId,
-        (of, now_ns): (SpanThread, u64),
+        of: SpanThread,
+        now_ns: u64,
         missed: impl FnOnce(u64) -> bool,
         spans: &mut Spans,
     ) -> Option<u64> {
@@ -107,7 +108,7 @@ mod tests {
         spans.want();
         let places = [1, 2].map(NodeId::from_number);
         let mut end =
-            |place: usize, now_ns, missed| steps.on_end(places[place], (OF, now_ns), |_| missed, &mut spans);
+            |place: usize, now_ns, missed| steps.on_end(places[place], OF, now_ns, |_| missed, &mut spans);
         let took =
             [end(0, 10, false), end(1, 14, false), end(0, 30, false), end(0, 45, true), end(1, 50, false)];
         assert_eq!(took, [None, None, Some(20), None, Some(36)]);

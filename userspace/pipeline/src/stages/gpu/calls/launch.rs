@@ -18,7 +18,7 @@ use super::super::counts::{Counts, Gap};
 use super::super::foreign_collection::LaunchIdentity;
 use super::super::graphs::{NodeKind, RecordedNode};
 use super::super::kernels::{UNNAMED, kernel_frame, recovered_kernel};
-use super::super::names::NamedKernel;
+use super::super::names::{KernelKey, NamedKernel};
 use super::super::process::Process;
 use super::super::work::{HeldLaunch, Work, WorkKind};
 use super::api_call::ApiCall;
@@ -178,7 +178,7 @@ impl Process {
         profile: &mut Profile,
     ) -> NodeId {
         let caller = profile.tree.node(api).parent;
-        let above = self.origins.of(caller, (kernel, module), profile);
+        let above = self.origins.of(caller, KernelKey { frame: kernel, module }, profile);
         profile.tree.path(api, above.iter().copied().chain([kernel]))
     }
 }
