@@ -16,7 +16,7 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
 use crate::findings::{self, Check, Finding, Findings, Gain, Location, Settings};
-use crate::phases::{Phases, step_cell};
+use crate::tables::phases::{Phases, step_cell};
 
 /// Draws conclusions from a profile `elapsed` after its capture began; zero when unknown.
 ///

@@ -29,43 +29,29 @@
 #[doc = include_str!("../../docs/read-a-profile.md")]
 mod read_a_profile {}
 
-pub mod compilation;
-pub mod compiled;
 pub mod conclusions;
-pub mod contexts;
-pub mod devices;
 pub mod diff;
 pub mod experiment;
 pub mod findings;
-pub mod functions;
-pub mod instructions;
-pub mod kernels;
-pub mod layers;
-pub mod losses;
-pub mod memory;
 pub mod model;
 pub mod over_time;
-pub mod phases;
 pub mod query;
-pub mod ranges;
 pub mod render;
+pub mod tables;
 
 mod amount;
 mod report;
 mod selection;
-pub mod system;
 mod table;
 
 pub use amount::Amount;
 pub use conclusions::conclude;
-pub use contexts::Contexts;
 pub use diff::Comparison;
 pub use findings::Findings;
-pub use functions::Functions;
-pub use losses::Losses;
 pub use model::ModelTables;
 pub use over_time::OverTime;
 pub use query::Query;
 pub use report::{Analysis, MetricTotal, Report, SCHEMA_VERSION};
 pub use selection::{Selection, Subset, usual_metric};
 pub use table::Table;
+pub use tables::{Contexts, Functions, Losses};

@@ -13,18 +13,18 @@ use deepctx_profile::units::Nanos;
 use serde::Serialize;
 
 use crate::amount::{Amount, total, value};
-use crate::compilation::Compilations;
-use crate::compiled::CompiledCode;
-use crate::devices::Devices;
 use crate::findings::{Findings, Settings};
-use crate::instructions::Instructions;
-use crate::kernels::Kernels;
-use crate::layers::Layers;
-use crate::losses::is_finished;
-use crate::memory::PeakMemory;
-use crate::phases::Phases;
-use crate::ranges::Ranges;
-use crate::system::SystemMetrics;
+use crate::tables::compilation::Compilations;
+use crate::tables::compiled::CompiledCode;
+use crate::tables::devices::Devices;
+use crate::tables::instructions::Instructions;
+use crate::tables::kernels::Kernels;
+use crate::tables::layers::Layers;
+use crate::tables::losses::is_finished;
+use crate::tables::memory::PeakMemory;
+use crate::tables::phases::Phases;
+use crate::tables::ranges::Ranges;
+use crate::tables::system::SystemMetrics;
 use crate::{Contexts, Functions, Losses, Subset};
 
 /// Version of the serialized form: raised when a field is removed or changes its meaning.

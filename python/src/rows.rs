@@ -14,17 +14,17 @@ use arrow_array::{
     StringArray, UInt64Array,
 };
 use arrow_schema::{ArrowError, Field, Schema};
-use deepctx_analysis::compilation::Compilations;
-use deepctx_analysis::compiled::CompiledCode;
-use deepctx_analysis::devices::Devices;
 use deepctx_analysis::findings::{Findings, Settings};
-use deepctx_analysis::instructions::Instructions;
-use deepctx_analysis::kernels::Kernels;
-use deepctx_analysis::layers::Layers;
-use deepctx_analysis::memory::PeakMemory;
-use deepctx_analysis::phases::Phases;
-use deepctx_analysis::ranges::Ranges;
-use deepctx_analysis::system::SystemMetrics;
+use deepctx_analysis::tables::compilation::Compilations;
+use deepctx_analysis::tables::compiled::CompiledCode;
+use deepctx_analysis::tables::devices::Devices;
+use deepctx_analysis::tables::instructions::Instructions;
+use deepctx_analysis::tables::kernels::Kernels;
+use deepctx_analysis::tables::layers::Layers;
+use deepctx_analysis::tables::memory::PeakMemory;
+use deepctx_analysis::tables::phases::Phases;
+use deepctx_analysis::tables::ranges::Ranges;
+use deepctx_analysis::tables::system::SystemMetrics;
 use deepctx_analysis::{Contexts, Functions, Losses, Subset};
 use deepctx_profile::Nanos;
 use rustc_hash::FxHashMap;

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::percent;
 use crate::findings::Basis;
-use crate::phases::{step_cell, training_steps};
+use crate::tables::phases::{step_cell, training_steps};
 use crate::{Subset, Table};
 
 use contexts::ModelContexts;

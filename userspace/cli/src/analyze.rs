@@ -17,7 +17,7 @@ use crate::confinement::Confinement;
 ///
 /// # Errors
 /// A rule or a parameter is not known, the profile could not be opened, or the output could not be written.
-pub fn run(arguments: &AnalyzeArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &AnalyzeArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     let (settings, external) = settings(arguments)?;
     Confinement::of_files(&[&arguments.profile], &arguments.output).enter_and_log();

@@ -22,7 +22,7 @@ use super::step_marker;
 /// Which processes to profile. Selectors add up.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Target")]
-pub struct TargetArgs {
+pub(crate) struct TargetArgs {
     /// Process to profile, by its id in this pid namespace; repeat it for several.
     #[arg(short, long, value_name = "N", env = "DEEPCTX_PID", value_delimiter = ',', value_parser = process_id)]
     pub pid: Vec<u32>,
@@ -46,7 +46,7 @@ pub struct TargetArgs {
 /// How to capture.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Capture")]
-pub struct CaptureArgs {
+pub(crate) struct CaptureArgs {
     /// Samples per second and CPU.
     #[arg(short = 'F', long, value_name = "HZ", env = "DEEPCTX_FREQ", default_value_t = 99,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -112,7 +112,7 @@ pub struct CaptureArgs {
 
 /// How often something is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interval(pub Option<Duration>);
+pub(crate) struct Interval(pub Option<Duration>);
 
 /// Shorter intervals cost more than they show: the kernel counts CPU time in ticks of 10 ms.
 const SYSTEM_METRICS: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(60);
@@ -130,7 +130,7 @@ fn system_metrics(text: &str) -> Result<Interval, String> {
 
 /// What makes a CPU take a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Event {
+pub(crate) enum Event {
     /// The kernel's timer; a sample stands for time.
     #[default]
     CpuClock,
@@ -140,7 +140,7 @@ pub enum Event {
 
 /// A source of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Context {
+pub(crate) enum Context {
     /// Python functions.
     Python,
     /// Native code in user space.
@@ -151,7 +151,7 @@ pub enum Context {
 
 /// What can be recorded beside frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Probe {
+pub(crate) enum Probe {
     /// PyTorch's operators. With `native` frames each is counted as it begins, below the operators that it is in, and
     /// thunks of XLA's modules on a CPU have their names. Without `native` frames, stacks show operators and leave
     /// native functions out, which has the lowest overhead.

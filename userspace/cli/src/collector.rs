@@ -18,7 +18,7 @@ const FILE: &str = "libdeepctx_collector.so";
 ///
 /// # Errors
 /// There is no such file, or the variable is set already.
-pub fn variable() -> Result<(&'static str, OsString), Failure> {
+pub(crate) fn variable() -> Result<(&'static str, OsString), Failure> {
     if let Some(taken) = std::env::var_os(VARIABLE).filter(|taken| !taken.is_empty()) {
         return Err(Failure::new(format_args!(
             "--gpu-activity: {VARIABLE} is already set to {}",

@@ -15,7 +15,7 @@ use super::failure::Failure;
 
 /// A child that exists and waits before its `exec`.
 #[derive(Debug)]
-pub struct SuspendedChild {
+pub(crate) struct SuspendedChild {
     pid: u32,
     go: PipeWriter,
     spawned: JoinHandle<io::Result<Child>>,
@@ -61,7 +61,7 @@ impl SuspendedChild {
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
@@ -69,7 +69,7 @@ impl SuspendedChild {
     ///
     /// # Errors
     /// There is no such program, or it may not be run.
-    pub fn go(mut self) -> Result<Child, Failure> {
+    pub(crate) fn go(mut self) -> Result<Child, Failure> {
         let name = self.name;
         self.go.write_all(&[1]).map_err(|error| Failure::io(&name, &error))?;
         drop(self.go);
@@ -117,7 +117,7 @@ fn hold_before_exec(
 }
 
 /// The code that is passed on: the command's own, or 128 + signal as shells have it.
-pub fn exit_code(status: ExitStatus) -> u8 {
+pub(crate) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code & 0xff).ok()).unwrap_or(1)
 }

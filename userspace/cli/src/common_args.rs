@@ -10,7 +10,7 @@ use clap::{ArgAction, Args, ValueEnum};
 /// What every sub-command takes.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Common")]
-pub struct CommonArgs {
+pub(crate) struct CommonArgs {
     /// Log more; repeat it for even more.
     #[arg(short, long, action = ArgAction::Count, env = "DEEPCTX_VERBOSE")]
     pub verbose: u8,
@@ -24,7 +24,7 @@ pub struct CommonArgs {
 
 /// For people or for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TextOrJson {
+pub(crate) enum TextOrJson {
     /// For people.
     Text,
     /// For programs.
@@ -33,7 +33,7 @@ pub enum TextOrJson {
 
 /// Form of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// For people.
     #[default]
     Text,

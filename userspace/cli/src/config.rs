@@ -16,7 +16,7 @@ use super::failure::Failure;
 const SIZE_MAX: u64 = 1 << 20;
 
 /// The file named by `--config` or `DEEPCTX_CONFIG`, if any. Read before everything else is parsed.
-pub fn file_named_in(arguments: &[OsString], environment: Option<OsString>) -> Option<PathBuf> {
+pub(crate) fn file_named_in(arguments: &[OsString], environment: Option<OsString>) -> Option<PathBuf> {
     let ours = arguments.iter().take_while(|argument| *argument != "--");
     let mut named = None;
     let mut previous_was_name = false;
@@ -32,7 +32,7 @@ pub fn file_named_in(arguments: &[OsString], environment: Option<OsString>) -> O
 }
 
 /// Reads the file and makes its values the defaults of `command` and its sub-commands.
-pub fn apply(command: Command, path: &Path) -> Result<Command, Failure> {
+pub(crate) fn apply(command: Command, path: &Path) -> Result<Command, Failure> {
     let size = std::fs::metadata(path).map_err(|error| Failure::io(path.display(), &error))?.len();
     if size > SIZE_MAX {
         return Err(Failure::new(format_args!(

@@ -32,7 +32,7 @@ const KEPT: CapabilitySet = CapabilitySet::CHOWN
 
 /// The files of a command.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Confinement {
+pub(crate) struct Confinement {
     /// Files and folders that it reads, with all below.
     read: Vec<PathBuf>,
     /// Folders that it writes in, and devices that it writes to.
@@ -43,7 +43,7 @@ pub struct Confinement {
 
 /// What the kernel did not do.
 #[derive(Debug, PartialEq, Eq)]
-pub enum MissingLimit {
+pub(crate) enum MissingLimit {
     /// Files are open as before.
     Landlock(String),
     /// Some of what was asked of Landlock is newer than the kernel.
@@ -72,7 +72,7 @@ impl fmt::Display for MissingLimit {
 
 impl Confinement {
     /// Of a command that opens what others may have made; `None` for all that capture or only talk.
-    pub fn of(command: &Command) -> Option<Self> {
+    pub(crate) fn of(command: &Command) -> Option<Self> {
         let files = Self::of_files;
         Some(match command {
             // Profiles name files of source code, which the view shows: it may read any that its user may.
@@ -103,7 +103,7 @@ impl Confinement {
     }
 
     /// Of a command that reads these files and has one output.
-    pub fn of_files(read: &[&Path], output: &OutputArgs) -> Self {
+    pub(crate) fn of_files(read: &[&Path], output: &OutputArgs) -> Self {
         Self {
             read: read.iter().map(|path| path.to_path_buf()).collect(),
             written: written(&output.output),
@@ -112,7 +112,7 @@ impl Confinement {
     }
 
     /// [`Confinement::enter`], with what is missing in the log.
-    pub fn enter_and_log(&self) {
+    pub(crate) fn enter_and_log(&self) {
         for missing in self.enter() {
             tracing::info!("{missing}");
         }
@@ -120,7 +120,7 @@ impl Confinement {
 
     /// Confines this thread, and those that it will start, for good; the limit of memory is that of the process. Gives
     /// what the kernel did not do.
-    pub fn enter(&self) -> Vec<MissingLimit> {
+    pub(crate) fn enter(&self) -> Vec<MissingLimit> {
         let mut missing = Vec::new();
         if let Err(error) = set_no_new_privs(true) {
             missing.push(MissingLimit::Seccomp(error.to_string()));

@@ -32,7 +32,7 @@ const INTERPRETERS: [&str; 2] = ["python3", "python"];
 ///
 /// # Errors
 /// What stopped it.
-pub fn run(arguments: &DemoArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &DemoArgs) -> Result<Completion, Failure> {
     let example = Example::start()?;
     let pid = example.child.id().to_string();
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();

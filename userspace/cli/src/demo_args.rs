@@ -13,7 +13,7 @@ use super::duration;
 
 /// Options of `demo`.
 #[derive(Debug, Args)]
-pub struct DemoArgs {
+pub(crate) struct DemoArgs {
     /// Record for this long (10s by default) and print a report, even in a terminal.
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "10s", value_parser = duration::parse)]
     pub print: Option<Duration>,
@@ -30,5 +30,5 @@ pub struct DemoArgs {
 
 impl DemoArgs {
     /// How long is recorded without a terminal.
-    pub const PRINT: Duration = Duration::from_secs(10);
+    pub(crate) const PRINT: Duration = Duration::from_secs(10);
 }

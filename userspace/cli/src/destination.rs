@@ -18,7 +18,7 @@ use super::output;
 
 /// A name in a folder that is held from before the capture to the end.
 #[derive(Debug)]
-pub struct Destination {
+pub(crate) struct Destination {
     path: PathBuf,
     parent: Arc<Folder>,
     name: OsString,
@@ -31,7 +31,7 @@ impl Destination {
     ///
     /// # Errors
     /// There is something, or there is no folder for it.
-    pub fn of(path: &Path, force: bool) -> Result<Self, Failure> {
+    pub(crate) fn of(path: &Path, force: bool) -> Result<Self, Failure> {
         output::refuse_existing(path, force)?;
         let (parent, name) = Folder::of_parent(path).map_err(|error| no_folder(path, &error))?;
         let old = FoundProfile::in_folder(&parent, &name);
@@ -50,7 +50,7 @@ impl Destination {
     ///
     /// # Errors
     /// It has no last name.
-    pub fn beside(&self, path: PathBuf) -> Result<Option<Self>, Failure> {
+    pub(crate) fn beside(&self, path: PathBuf) -> Result<Option<Self>, Failure> {
         let name = path.file_name().map(OsString::from);
         let name = name.ok_or_else(|| Failure::new(format_args!("{}: expected a name", path.display())))?;
         let parent = Arc::clone(&self.parent);
@@ -58,7 +58,7 @@ impl Destination {
     }
 
     /// Where it is, as the user named it.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -66,7 +66,7 @@ impl Destination {
     ///
     /// # Errors
     /// Either could not be done.
-    pub fn create(&self, meta: &Meta) -> Result<Writer, Failure> {
+    pub(crate) fn create(&self, meta: &Meta) -> Result<Writer, Failure> {
         if let Some(old) = &self.old {
             match old.remove(&self.parent, &self.name) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(self.failed(&error)),
@@ -80,7 +80,7 @@ impl Destination {
     ///
     /// # Errors
     /// The system's.
-    pub fn discard(&self, profile: &Folder) -> io::Result<()> {
+    pub(crate) fn discard(&self, profile: &Folder) -> io::Result<()> {
         self.parent.remove_folder(&self.name, profile)
     }
 
@@ -88,7 +88,7 @@ impl Destination {
     ///
     /// # Errors
     /// It could not be written, or the folder is no longer where it was. It stays then.
-    pub fn pack(&self, profile: &Arc<Folder>) -> Result<(), Failure> {
+    pub(crate) fn pack(&self, profile: &Arc<Folder>) -> Result<(), Failure> {
         let aside = self.replace_by_file(profile);
         let aside = aside.map_err(|failure| failure.hint("the profile is complete as a folder"))?;
         self.parent.remove_folder(&aside, profile).map_err(|error| self.failed(&error))

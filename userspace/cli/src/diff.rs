@@ -18,7 +18,7 @@ const GROWN_MAX: usize = 5;
 ///
 /// # Errors
 /// One of the profiles could not be opened, neither has values of the metric, or the output could not be written.
-pub fn run(arguments: &DiffArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &DiffArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     if arguments.events {
         return events(arguments);

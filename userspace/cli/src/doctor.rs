@@ -14,7 +14,7 @@ use deepctx_capture::doctor::{Check, checks};
 ///
 /// # Errors
 /// It could not be printed.
-pub fn run(arguments: &DoctorArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &DoctorArgs) -> Result<Completion, Failure> {
     let checks = checks();
     output::write(Path::new("-"), false, |out| match arguments.format {
         TextOrJson::Text => text(&checks, out),

@@ -9,7 +9,7 @@ const UNITS: [(&str, f64); 5] = [("ms", 1e-3), ("us", 1e-6), ("s", 1.0), ("m", 6
 const LONGEST_S: f64 = 10.0 * 365.0 * 24.0 * 3600.0;
 
 /// Reads a duration.
-pub fn parse(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let expected = || format!("expected a duration like 30s, 500ms or 2m, found '{text}'");
     let mut rest = text.trim();
     let mut seconds = 0.0;
@@ -35,7 +35,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
 }
 
 /// Writes a duration as a clock: `0:07`, `1:02:03`.
-pub fn clock(duration: Duration) -> String {
+pub(crate) fn clock(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }

@@ -29,7 +29,7 @@ const RENAMED_FOR: [(&str, &str, &str); 1] = [("export", "DEEPCTX_LINES", "DEEPC
 ///
 /// # Errors
 /// One is set.
-pub fn refuse_renamed(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Result<(), Failure> {
+pub(crate) fn refuse_renamed(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Result<(), Failure> {
     let mut ours = arguments.iter().skip(1).take_while(|argument| *argument != "--");
     if ours.any(|argument| ["-h", "--help", "-V", "--version", "help"].iter().any(|word| argument == word)) {
         return Ok(());

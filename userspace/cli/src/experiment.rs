@@ -29,7 +29,7 @@ const FIGURES_MAX: u64 = 1 << 20;
 ///
 /// # Errors
 /// The command, its values and the options do not go together, or nothing could be recorded.
-pub fn run(arguments: &ExperimentArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &ExperimentArgs) -> Result<Completion, Failure> {
     arguments.check()?;
     make_folder(&arguments.record.output)?;
     let combinations = arguments.combinations();

@@ -43,7 +43,7 @@ const NAME_MAX: usize = 64;
     mut_arg("keep", |option| option.hide(true)),
     mut_arg("on_hang", |option| option.hide(true)),
 )]
-pub struct ExperimentArgs {
+pub(crate) struct ExperimentArgs {
     /// Values of a placeholder: `{batch}` in the command becomes each of them in turn. Repeat it for several
     /// placeholders, all of whose combinations are run; throughput counts the first.
     #[arg(long, value_name = "NAME=VALUE,…", env = "DEEPCTX_EXPERIMENT_VALUES", required_unless_present = "levels",
@@ -86,7 +86,7 @@ pub struct ExperimentArgs {
 
 /// A name and its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placeholder {
+pub(crate) struct Placeholder {
     /// The name, as it stands between braces in the command.
     pub name: String,
     /// The values, in the order of their runs.
@@ -95,7 +95,7 @@ pub struct Placeholder {
 
 /// A set of probes; each holds those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub(crate) enum Level {
     /// Samples without Python functions, and ends of steps.
     Samples,
     /// Calls of accelerators' libraries.
@@ -108,10 +108,10 @@ pub enum Level {
 
 impl Level {
     /// Every level, from the least to the most.
-    pub const ALL: [Level; 4] = [Level::Samples, Level::Launches, Level::Operators, Level::Python];
+    pub(crate) const ALL: [Level; 4] = [Level::Samples, Level::Launches, Level::Operators, Level::Python];
 
     /// As it is written.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Level::Samples => "samples",
             Level::Launches => "launches",
@@ -121,7 +121,7 @@ impl Level {
     }
 
     /// Leaves of a recording what this level has.
-    pub fn apply(self, record: &mut RecordArgs) {
+    pub(crate) fn apply(self, record: &mut RecordArgs) {
         let capture = &mut record.capture;
         capture.probe.retain(|probe| *probe != Probe::Operators);
         if self == Level::Samples {
@@ -161,7 +161,7 @@ impl ExperimentArgs {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         let TargetArgs { pid, comm, cgroup, container, all, no_children: _ } = &self.record.target;
         let named = !pid.is_empty() || !comm.is_empty() || cgroup.is_some() || container.is_some() || *all;
         if named || self.record.command.is_empty() {
@@ -203,20 +203,20 @@ impl ExperimentArgs {
     }
 
     /// The placeholders, and the levels as the last one.
-    pub fn dimensions(&self) -> Vec<Placeholder> {
+    pub(crate) fn dimensions(&self) -> Vec<Placeholder> {
         let names = || Level::ALL.iter().map(|level| level.name().to_owned()).collect();
         let levels = self.levels.then(|| Placeholder { name: LEVEL.to_owned(), values: names() });
         self.values.iter().cloned().chain(levels).collect()
     }
 
     /// The set of probes of a run; `None` for that of the options.
-    pub fn level(&self, values: &[String]) -> Option<Level> {
+    pub(crate) fn level(&self, values: &[String]) -> Option<Level> {
         let name = values.last().filter(|_| self.levels)?;
         Level::ALL.into_iter().find(|level| level.name() == name)
     }
 
     /// Every combination of values, the first placeholder changing slowest.
-    pub fn combinations(&self) -> Vec<Vec<String>> {
+    pub(crate) fn combinations(&self) -> Vec<Vec<String>> {
         let start = vec![Vec::new()];
         self.dimensions().iter().fold(start, |known: Vec<Vec<String>>, of| {
             let with = |values: &Vec<String>| -> Vec<Vec<String>> {
@@ -231,7 +231,7 @@ impl ExperimentArgs {
     }
 
     /// Where the profile of a run goes.
-    pub fn profile(&self, values: &[String], repeat: usize) -> PathBuf {
+    pub(crate) fn profile(&self, values: &[String], repeat: usize) -> PathBuf {
         let part = |(of, value): (&Placeholder, &String)| format!("{}={}", of.name, file_name(value));
         let dimensions = self.dimensions();
         let parts: Vec<String> = dimensions.iter().zip(values).map(part).collect();
@@ -239,7 +239,7 @@ impl ExperimentArgs {
     }
 
     /// The command with these values.
-    pub fn command(&self, values: &[String]) -> Vec<OsString> {
+    pub(crate) fn command(&self, values: &[String]) -> Vec<OsString> {
         let with_values = |word: &OsString| {
             let pairs = self.values.iter().zip(values);
             let bytes = word.as_bytes().to_vec();

@@ -16,7 +16,7 @@ use super::{lanes, open, output, selection};
 ///
 /// # Errors
 /// What stopped it.
-pub fn run(arguments: &ExportArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &ExportArgs) -> Result<Completion, Failure> {
     let to = &arguments.output;
     output::refuse_existing_output(to)?;
     if is_binary(arguments.format) && to.output == Path::new("-") && std::io::stdout().is_terminal() {

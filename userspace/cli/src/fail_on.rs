@@ -6,7 +6,7 @@ use deepctx_analysis::findings::{Finding, Severity};
 
 /// Findings of a rule that are at least this severe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailOn {
+pub(crate) struct FailOn {
     rule: String,
     severity: Severity,
 }
@@ -16,7 +16,7 @@ impl FailOn {
     ///
     /// # Errors
     /// There is no such severity.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (rule, severity) = match text.split_once(':') {
             Some((rule, severity)) => (rule, severity.parse().map_err(|error| format!("{error}"))?),
             None => (text, Severity::Low),
@@ -25,17 +25,17 @@ impl FailOn {
     }
 
     /// Name of the rule.
-    pub fn rule(&self) -> &str {
+    pub(crate) fn rule(&self) -> &str {
         &self.rule
     }
 
     /// The least severity.
-    pub fn severity(&self) -> Severity {
+    pub(crate) fn severity(&self) -> Severity {
         self.severity
     }
 
     /// Whether a finding is one of them.
-    pub fn matches(&self, finding: &Finding) -> bool {
+    pub(crate) fn matches(&self, finding: &Finding) -> bool {
         finding.rule == self.rule && finding.severity >= self.severity
     }
 }

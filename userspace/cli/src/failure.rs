@@ -41,11 +41,11 @@ impl From<Completion> for ExitCode {
 }
 
 /// Exit code of a command that could not run.
-pub const COULD_NOT_RUN: u8 = 2;
+pub(crate) const COULD_NOT_RUN: u8 = 2;
 
 /// A command could not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub(crate) struct Failure {
     message: String,
     hint: Option<String>,
     quiet: bool,
@@ -53,19 +53,19 @@ pub struct Failure {
 
 impl Failure {
     /// A failure described by one line.
-    pub fn new(message: impl fmt::Display) -> Self {
+    pub(crate) fn new(message: impl fmt::Display) -> Self {
         Self { message: one_line(&message.to_string()), hint: None, quiet: false }
     }
 
     /// Adds what the user can do about it.
     #[must_use]
-    pub fn hint(mut self, hint: impl fmt::Display) -> Self {
+    pub(crate) fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hint = Some(one_line(&hint.to_string()));
         self
     }
 
     /// An I/O error about an object. A reader that went away (`| head`) is not reported.
-    pub fn io(object: impl fmt::Display, error: &io::Error) -> Self {
+    pub(crate) fn io(object: impl fmt::Display, error: &io::Error) -> Self {
         let failure = Self::new(format_args!("{object}: {error}"));
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self { quiet: true, ..failure },
@@ -81,13 +81,8 @@ impl Failure {
         }
     }
 
-    /// True if the failure is only that the reader of the output has gone away.
-    pub fn is_broken_pipe(&self) -> bool {
-        self.quiet
-    }
-
     /// Prints it on standard error and returns the exit code.
-    pub fn report(&self) -> ExitCode {
+    pub(crate) fn report(&self) -> ExitCode {
         if self.quiet {
             return ExitCode::SUCCESS;
         }
@@ -115,7 +110,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// A store's error as a user reads it.
-pub fn store_failure(error: &StoreError) -> Failure {
+pub(crate) fn store_failure(error: &StoreError) -> Failure {
     match error {
         StoreError::AlreadyExists(_) => {
             Failure::new(error).hint("add --force to replace it, or choose another name with -o")
@@ -125,7 +120,7 @@ pub fn store_failure(error: &StoreError) -> Failure {
 }
 
 /// Why a profile cannot be opened, as a user reads it.
-pub fn open_failure(error: &OpenError) -> Failure {
+pub(crate) fn open_failure(error: &OpenError) -> Failure {
     hinted(error, error.hint())
 }
 
@@ -153,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_went_away_is_no_failure() {
-        assert!(Failure::io("standard output", &io::ErrorKind::BrokenPipe.into()).is_broken_pipe());
-        assert!(!Failure::io("x", &io::ErrorKind::NotFound.into()).is_broken_pipe());
+        assert!(Failure::io("standard output", &io::ErrorKind::BrokenPipe.into()).quiet);
+        assert!(!Failure::io("x", &io::ErrorKind::NotFound.into()).quiet);
     }
 }

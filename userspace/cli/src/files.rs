@@ -24,7 +24,7 @@ const LOOKED_AT: usize = 8 << 10;
 
 /// How to look for files.
 #[derive(Clone, Copy, Debug)]
-pub struct Places {
+pub(crate) struct Places {
     /// Whether process ids are those of processes that run now, so that their view of the files can be used.
     pub running: bool,
     /// When the capture began: a file changed later is not the one that ran. Nanoseconds since 1970 UTC.
@@ -33,7 +33,7 @@ pub struct Places {
 
 /// Reads files on a thread of its own.
 #[derive(Debug)]
-pub struct Files {
+pub(crate) struct Files {
     requests: Sender<SourcePlace>,
     answers: Receiver<(SourcePlace, Arc<SourceText>)>,
     asked: Option<SourcePlace>,
@@ -44,7 +44,7 @@ impl Files {
     ///
     /// # Errors
     /// It could not be made.
-    pub fn start(places: Places) -> std::io::Result<Self> {
+    pub(crate) fn start(places: Places) -> std::io::Result<Self> {
         // One request for each file that is opened. Only the newest is worth an answer.
         let (requests, received) = unbounded::<SourcePlace>();
         let (answer, answers) = bounded(1);
@@ -78,7 +78,7 @@ impl Files {
 
 /// Pictures from somewhere, with the texts of files.
 #[derive(Debug)]
-pub struct WithSourceFiles<S> {
+pub(crate) struct WithSourceFiles<S> {
     /// Where pictures come from.
     pub pictures: S,
     /// Where texts come from.
@@ -100,7 +100,7 @@ impl<S: Snapshots> Snapshots for WithSourceFiles<S> {
 }
 
 /// Reads a source file, or says why not.
-pub fn read(place: &SourcePlace, places: Places) -> SourceText {
+pub(crate) fn read(place: &SourcePlace, places: Places) -> SourceText {
     match try_read(place, places) {
         Ok(text) => text,
         Err(reason) => SourceText::Missing(reason),

@@ -18,7 +18,7 @@ const KEEP: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_s
 
 /// What a flight recorder keeps, and when it writes that by itself.
 #[derive(Clone, Copy, Debug, Default, Args)]
-pub struct FlightArgs {
+pub(crate) struct FlightArgs {
     /// Flight recorder: keep the last TIME (1s to 1h) in memory, and write it as a profile when asked: by SIGUSR1, by
     /// `--on-hang`, by `w` in the live view, and when `record` ends. Each time a profile of its own is written
     /// (run.dctx, run-2.dctx, …), and the capture goes on.
@@ -35,7 +35,7 @@ impl FlightArgs {
     ///
     /// # Errors
     /// Steps are not recorded.
-    pub fn check(self, capture: &CaptureArgs) -> Result<(), Failure> {
+    pub(crate) fn check(self, capture: &CaptureArgs) -> Result<(), Failure> {
         if self.on_hang.is_some() && !capture.probe.contains(&Probe::Ranges) {
             return Err(Failure::new("`--on-hang` watches training steps, which need `--probe ranges`"));
         }

@@ -20,7 +20,7 @@ const NAMES_MAX: u32 = 10_000;
 
 /// Who may ask a flight recorder for a profile.
 #[derive(Debug, Default)]
-pub struct ProfileRequesters {
+pub(crate) struct ProfileRequesters {
     /// Asks it.
     pub requests: FlightRequests,
     /// Set by the screen when its key is pressed.
@@ -28,7 +28,7 @@ pub struct ProfileRequesters {
 }
 
 /// The options of a session that keeps; `None` without `--keep`.
-pub fn options(
+pub(crate) fn options(
     arguments: FlightArgs,
     askers: &ProfileRequesters,
     files: FlightFiles,
@@ -45,7 +45,7 @@ pub fn options(
 
 /// The profiles of one flight recorder: `run.dctx`, `run-2.dctx` and so on, in one folder.
 #[derive(Debug)]
-pub struct FlightFiles {
+pub(crate) struct FlightFiles {
     /// The first one, which may replace another profile.
     first: Destination,
     /// Number of the next one.
@@ -55,7 +55,7 @@ pub struct FlightFiles {
 
 impl FlightFiles {
     /// Profiles that begin with this one.
-    pub fn new(first: Destination, pack: bool) -> Self {
+    pub(crate) fn new(first: Destination, pack: bool) -> Self {
         Self { first, next: 1, pack }
     }
 

@@ -11,13 +11,13 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use super::failure::Failure;
 
 /// Asks the flight recorder for what is kept.
-pub const WRITE_KEPT: HeldSignal = HeldSignal(Signal::SIGUSR1);
+pub(crate) const WRITE_KEPT: HeldSignal = HeldSignal(Signal::SIGUSR1);
 /// Begins a window of single events.
-pub const BEGIN_TRACE: HeldSignal = HeldSignal(Signal::SIGUSR2);
+pub(crate) const BEGIN_TRACE: HeldSignal = HeldSignal(Signal::SIGUSR2);
 
 /// From now on, a file that may not grow (`ulimit -f`) fails a write, and does not end the program (SIGXFSZ). Programs
 /// that this one starts are not affected: a handler ends with `exec`, which a signal that is ignored would not.
-pub fn survive_file_limits() {
+pub(crate) fn survive_file_limits() {
     extern "C" fn nothing(_: libc::c_int) {}
     let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::SA_RESTART, SigSet::empty());
     // SAFETY: the handler does nothing, so it may run at any moment and in any thread.
@@ -26,14 +26,14 @@ pub fn survive_file_limits() {
 
 /// A signal that would end the program.
 #[derive(Clone, Copy, Debug)]
-pub struct HeldSignal(Signal);
+pub(crate) struct HeldSignal(Signal);
 
 impl HeldSignal {
     /// Holds it back, for this thread and those that it will start.
     ///
     /// # Errors
     /// The system's.
-    pub fn hold(self) -> Result<(), Failure> {
+    pub(crate) fn hold(self) -> Result<(), Failure> {
         self.set().thread_block().map_err(|error| Failure::io("signals", &error.into()))
     }
 
@@ -41,7 +41,7 @@ impl HeldSignal {
     ///
     /// # Errors
     /// The system's.
-    pub fn release(self) -> io::Result<()> {
+    pub(crate) fn release(self) -> io::Result<()> {
         Ok(self.set().thread_unblock()?)
     }
 

@@ -9,12 +9,12 @@ use deepctx_analysis::over_time;
 use deepctx_profile::trace::{EventLanes, Job};
 
 /// The lanes of a file. One that is no trace, or has no events, has none: what shows sums then says all there is.
-pub fn read(path: &Path) -> Option<EventLanes> {
+pub(crate) fn read(path: &Path) -> Option<EventLanes> {
     job(path).and_then(of_job)
 }
 
 /// The single events of a file, if it has some.
-pub fn job(path: &Path) -> Option<Arc<Job>> {
+pub(crate) fn job(path: &Path) -> Option<Arc<Job>> {
     // What comes through a pipe was read when it was opened as a profile.
     if !path.is_file() && !path.is_dir() {
         return None;
@@ -23,7 +23,7 @@ pub fn job(path: &Path) -> Option<Arc<Job>> {
 }
 
 /// The lanes of these events; `None` when there are none.
-pub fn of_job(job: Arc<Job>) -> Option<EventLanes> {
+pub(crate) fn of_job(job: Arc<Job>) -> Option<EventLanes> {
     let offsets = over_time::clock_offsets(&job);
     let offset = |rank| offsets.iter().find(|(of, _)| *of == rank).map_or(0, |(_, offset_ns)| *offset_ns);
     let lanes = EventLanes::new(job, offset);

@@ -2,65 +2,72 @@
 //!
 //! Owns: options, errors as people read them, exit codes, progress, output files. Because: this is the product's face,
 //! and it must be testable as a whole. Does not: capture, resolve, model or draw; it calls those who do.
+//!
+//! Its face is [`main`]: what a program of another name would call, and the tests of whole commands.
+//!
+//! ```
+//! let arguments = ["deepctx-bpf", "--version"].map(Into::into).to_vec();
+//! assert_eq!(deepctx_cli::main(arguments), std::process::ExitCode::SUCCESS);
+//! ```
 
-pub mod analyze;
-pub mod capture_args;
-pub mod collector;
-pub mod command;
+mod analyze;
+mod capture_args;
+mod collector;
+mod command;
 mod command_user;
-pub mod common_args;
-pub mod config;
-pub mod confinement;
-pub mod debug_info;
-pub mod demo;
-pub mod demo_args;
-pub mod destination;
-pub mod diff;
-pub mod doctor;
+mod common_args;
+mod config;
+mod confinement;
+mod debug_info;
+mod demo;
+mod demo_args;
+mod destination;
+mod diff;
+mod doctor;
 #[cfg(test)]
 mod documented;
-pub mod dump;
-pub mod duration;
-pub mod environment;
-pub mod experiment;
-pub mod experiment_args;
-pub mod export;
-pub mod fail_on;
-pub mod failure;
-pub mod files;
-pub mod flight_args;
-pub mod flight_recorder;
-pub mod held_signal;
-pub mod lanes;
-pub mod live;
-pub mod manual;
-pub mod manual_args;
-pub mod model_args;
+mod dump;
+mod duration;
+mod environment;
+mod experiment;
+mod experiment_args;
+mod export;
+mod fail_on;
+mod failure;
+mod files;
+mod flight_args;
+mod flight_recorder;
+mod held_signal;
+mod lanes;
+mod live;
+mod manual;
+mod manual_args;
+mod model_args;
 mod nearest;
-pub mod on_finding;
-pub mod open;
-pub mod options;
-pub mod output;
-pub mod probes;
-pub mod progress;
-pub mod python_rules;
-pub mod record;
-pub mod record_args;
-pub mod replay_raw;
-pub mod report;
-pub mod rules_file;
-pub mod run;
-pub mod sampling;
-pub mod screen;
-pub mod selection;
+mod on_finding;
+mod open;
+mod options;
+mod output;
+mod probes;
+mod progress;
+mod python_rules;
+mod record;
+mod record_args;
+mod replay_raw;
+mod report;
+mod rules_file;
+mod run;
+mod sampling;
+mod screen;
+mod selection;
 mod standstill;
-pub mod step_marker;
-pub mod target;
-pub mod timeline;
-pub mod tui_args;
-pub mod user_rows;
-pub mod view;
-pub mod workers;
+mod step_marker;
+mod target;
+mod timeline;
+mod tui_args;
+mod user_rows;
+mod view;
+mod workers;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;

@@ -39,7 +39,7 @@ const NAMES_MAX: u32 = 1000;
 ///
 /// # Errors
 /// What stopped it.
-pub fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
     if !arguments.once {
         screen::require_terminal()?;
     }

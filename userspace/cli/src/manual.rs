@@ -18,7 +18,7 @@ use super::options::Cli;
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn completions(arguments: &CompletionsArgs) -> Result<Completion, Failure> {
+pub(crate) fn completions(arguments: &CompletionsArgs) -> Result<Completion, Failure> {
     let mut script = Vec::new();
     let shell = generator::Shell::from(arguments.shell);
     generator::generate(shell, &mut Cli::command(), "deepctx-bpf", &mut script);
@@ -29,7 +29,7 @@ pub fn completions(arguments: &CompletionsArgs) -> Result<Completion, Failure> {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn manual_pages(_arguments: &ManualPagesArgs) -> Result<Completion, Failure> {
+pub(crate) fn manual_pages(_arguments: &ManualPagesArgs) -> Result<Completion, Failure> {
     let pages = pages().and_then(|pages| Ok(serde_json::to_vec(&pages)?));
     print(&pages.map_err(|error| Failure::io("manual pages", &error))?)
 }

@@ -10,7 +10,7 @@ use super::common_args::CommonArgs;
 
 /// Options of `completions`.
 #[derive(Debug, Args)]
-pub struct CompletionsArgs {
+pub(crate) struct CompletionsArgs {
     /// The shell.
     pub shell: Shell,
     /// What every sub-command takes.
@@ -41,7 +41,7 @@ impl From<Shell> for generator::Shell {
 
 /// Options of `manual-pages`.
 #[derive(Debug, Args)]
-pub struct ManualPagesArgs {
+pub(crate) struct ManualPagesArgs {
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,

@@ -12,7 +12,7 @@ use super::failure::Failure;
 /// Which tables of a model, and the limits of the device.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Model")]
-pub struct ModelArgs {
+pub(crate) struct ModelArgs {
     /// Print these tables of the model instead of the report: layers in the order in which they were first seen, their
     /// types, thirds of them, kernels by layer and by name, totals (docs/model.md).
     #[arg(long, value_name = "LIST", env = "DEEPCTX_REPORT_TABLE", value_delimiter = ',')]
@@ -28,7 +28,7 @@ pub struct ModelArgs {
 
 /// Tables of the model by a value of `--table`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tables {
+pub(crate) enum Tables {
     /// All of them.
     All,
     /// One.
@@ -62,7 +62,7 @@ impl ValueEnum for Tables {
 
 impl ModelArgs {
     /// The tables that are asked for; empty when none is.
-    pub fn tables(&self) -> Vec<ModelTable> {
+    pub(crate) fn tables(&self) -> Vec<ModelTable> {
         let table = |tables: &Tables| match tables {
             Tables::All => None,
             Tables::One(table) => Some(*table),
@@ -75,7 +75,7 @@ impl ModelArgs {
     ///
     /// # Errors
     /// One of them is no rate above zero.
-    pub fn peaks(&self) -> Result<Option<Peaks>, Failure> {
+    pub(crate) fn peaks(&self) -> Result<Option<Peaks>, Failure> {
         let Some((flops, bytes)) = self.peak_flops.zip(self.peak_bandwidth) else { return Ok(None) };
         let peaks = Peaks::new(flops, bytes, "given by --peak-flops and --peak-bandwidth");
         peaks

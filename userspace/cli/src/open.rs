@@ -12,7 +12,7 @@ use super::failure::{Failure, open_failure};
 ///
 /// # Errors
 /// It is neither, is damaged, or is of another version.
-pub fn open(path: &Path) -> Result<OpenedProfile, Failure> {
+pub(crate) fn open(path: &Path) -> Result<OpenedProfile, Failure> {
     let opened = deepctx_storage::open(path).map_err(|error| open_failure(&error))?;
     for note in &opened.notes {
         super::note(format_args!("{}: {note}", path.display()));

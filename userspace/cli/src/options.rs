@@ -15,8 +15,8 @@ use deepctx_storage::export::Format;
 use super::capture_args::{
     CaptureArgs, Context, FrameSources, Probe, TargetArgs, renamed_context, renamed_probes,
 };
-pub use super::common_args::TextOrJson;
-pub use super::record_args::RecordArgs;
+pub(crate) use super::common_args::TextOrJson;
+pub(crate) use super::record_args::RecordArgs;
 
 use super::common_args::CommonArgs;
 use super::debug_info;
@@ -41,7 +41,7 @@ use deepctx_symbolizer::native::DebugInfo;
     args_conflicts_with_subcommands = true,
     before_help = "  sudo deepctx-bpf --pid 4711\n  sudo deepctx-bpf record --pid 4711 --duration 10s -o run.dctx"
 )]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What to do; without it: `live`.
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -52,7 +52,7 @@ pub struct Cli {
 
 /// The sub-commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Watch running processes in the terminal.
     #[command(
         before_help = "  sudo deepctx-bpf live --pid 4711\n  sudo deepctx-bpf live --all --once --duration 5s"
@@ -135,7 +135,7 @@ pub enum Command {
 
 impl Command {
     /// The options that every sub-command takes.
-    pub fn common(&self) -> &CommonArgs {
+    pub(crate) fn common(&self) -> &CommonArgs {
         match self {
             Command::Live(arguments) => &arguments.common,
             Command::Record(arguments) => &arguments.common,
@@ -159,7 +159,7 @@ impl Command {
 
 /// Options of `live`.
 #[derive(Debug, Args)]
-pub struct LiveArgs {
+pub(crate) struct LiveArgs {
     /// Whom to profile.
     #[command(flatten)]
     pub target: TargetArgs,
@@ -191,7 +191,7 @@ pub struct LiveArgs {
 
 /// Options of `dump`.
 #[derive(Debug, Args)]
-pub struct DumpArgs {
+pub(crate) struct DumpArgs {
     /// Whose threads.
     #[command(flatten)]
     pub target: TargetArgs,
@@ -224,7 +224,7 @@ pub struct DumpArgs {
 
 /// Options of `view`.
 #[derive(Debug, Args)]
-pub struct ViewArgs {
+pub(crate) struct ViewArgs {
     /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
     pub profile: PathBuf,
     /// How to look at it.
@@ -244,7 +244,7 @@ pub struct ViewArgs {
 /// Where output goes.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
-pub struct OutputArgs {
+pub(crate) struct OutputArgs {
     /// File to write; `-` is standard output.
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
@@ -255,7 +255,7 @@ pub struct OutputArgs {
 
 /// Options of `report`.
 #[derive(Debug, Args)]
-pub struct ReportArgs {
+pub(crate) struct ReportArgs {
     /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
     pub profile: PathBuf,
     /// Form of the report.
@@ -286,7 +286,7 @@ pub struct ReportArgs {
 
 /// Options of `analyze`.
 #[derive(Debug, Args)]
-pub struct AnalyzeArgs {
+pub(crate) struct AnalyzeArgs {
     /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
     pub profile: PathBuf,
     /// Parameters of rules, as TOML (`[small-kernels]`, `max_us = 20`), with rules of your own as queries (`[[rule]]`);
@@ -319,7 +319,7 @@ pub struct AnalyzeArgs {
 
 /// Options of `timeline`.
 #[derive(Debug, Args)]
-pub struct TimelineArgs {
+pub(crate) struct TimelineArgs {
     /// Traces with events in time (Kineto, rocprofv3's JSON, XPlane, Nsight Systems' SQLite): files, or folders with
     /// one for each rank.
     #[arg(required = true, value_name = "TRACE")]
@@ -353,7 +353,7 @@ fn steps(text: &str) -> Result<Steps, String> {
 
 /// Forms of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ReportFormat {
+pub(crate) enum ReportFormat {
     /// For people.
     Text,
     /// For programs: every table.
@@ -364,7 +364,7 @@ pub enum ReportFormat {
 
 /// Options of `export`.
 #[derive(Debug, Args)]
-pub struct ExportArgs {
+pub(crate) struct ExportArgs {
     /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
     pub profile: PathBuf,
     /// Format to write.
@@ -389,7 +389,7 @@ pub struct ExportArgs {
 
 /// Options of `diff`.
 #[derive(Debug, Args)]
-pub struct DiffArgs {
+pub(crate) struct DiffArgs {
     /// The profile to compare with.
     pub before: PathBuf,
     /// The profile to compare.
@@ -426,7 +426,7 @@ pub struct DiffArgs {
 
 /// Forms of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum DiffFormat {
+pub(crate) enum DiffFormat {
     /// For people.
     Text,
     /// For programs.
@@ -439,7 +439,7 @@ pub enum DiffFormat {
 
 /// Options of `replay-raw`.
 #[derive(Debug, Args)]
-pub struct ReplayRawArgs {
+pub(crate) struct ReplayRawArgs {
     /// The raw capture.
     pub raw: PathBuf,
     /// The profile to write.
@@ -455,7 +455,7 @@ pub struct ReplayRawArgs {
 
 /// Options of `doctor`.
 #[derive(Debug, Args)]
-pub struct DoctorArgs {
+pub(crate) struct DoctorArgs {
     /// Form of the list.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_DOCTOR_FORMAT", default_value = "text")]
     pub format: TextOrJson,
@@ -472,7 +472,7 @@ fn formats() -> impl TypedValueParser<Value = Format> {
 
 /// Options of `probes`.
 #[derive(Debug, Args)]
-pub struct ProbesArgs {
+pub(crate) struct ProbesArgs {
     /// Whose libraries to look at.
     #[command(flatten)]
     pub target: TargetArgs,
@@ -507,7 +507,7 @@ pub struct ProbesArgs {
 
 /// Which of two layers that see the same call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Layers {
+pub(crate) enum Layers {
     /// Only the lowest: one call is one event.
     Lowest,
     /// All.

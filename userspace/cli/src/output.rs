@@ -17,7 +17,7 @@ use super::options::OutputArgs;
 ///
 /// # Errors
 /// It could not be written. A broken pipe on standard output is a [`Failure`] that counts as success.
-pub fn write(
+pub(crate) fn write(
     path: &Path,
     force: bool,
     body: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -55,7 +55,7 @@ pub fn write(
 ///
 /// # Errors
 /// It could not be made.
-pub fn create(path: &Path, force: bool) -> Result<File, Failure> {
+pub(crate) fn create(path: &Path, force: bool) -> Result<File, Failure> {
     let failure = |error: io::Error| failed(path, &error);
     if is_device(path) {
         return open_device(path).map_err(failure);
@@ -86,7 +86,7 @@ fn failed(path: &Path, error: &io::Error) -> Failure {
 }
 
 /// Whether a path names something else than a file or a folder, such as a device or a pipe.
-pub fn is_device(path: &Path) -> bool {
+pub(crate) fn is_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|data| !data.is_file() && !data.is_dir())
 }
 
@@ -94,7 +94,7 @@ pub fn is_device(path: &Path) -> bool {
 ///
 /// # Errors
 /// It exists and `force` is not set.
-pub fn refuse_existing(path: &Path, force: bool) -> Result<(), Failure> {
+pub(crate) fn refuse_existing(path: &Path, force: bool) -> Result<(), Failure> {
     if !force && fs::symlink_metadata(path).is_ok() { Err(exists(path)) } else { Ok(()) }
 }
 
@@ -102,7 +102,7 @@ pub fn refuse_existing(path: &Path, force: bool) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As there.
-pub fn refuse_existing_output(output: &OutputArgs) -> Result<(), Failure> {
+pub(crate) fn refuse_existing_output(output: &OutputArgs) -> Result<(), Failure> {
     if output.output == Path::new("-") { Ok(()) } else { refuse_existing_file(&output.output, output.force) }
 }
 
@@ -110,7 +110,7 @@ pub fn refuse_existing_output(output: &OutputArgs) -> Result<(), Failure> {
 ///
 /// # Errors
 /// As there.
-pub fn refuse_existing_file(path: &Path, force: bool) -> Result<(), Failure> {
+pub(crate) fn refuse_existing_file(path: &Path, force: bool) -> Result<(), Failure> {
     if is_device(path) { Ok(()) } else { refuse_existing(path, force) }
 }
 

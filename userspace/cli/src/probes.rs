@@ -25,7 +25,7 @@ use deepctx_capture::{CaptureConfig, find_processes};
 ///
 /// # Errors
 /// A target, a library or the probe file cannot be read.
-pub fn run(arguments: &ProbesArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &ProbesArgs) -> Result<Completion, Failure> {
     let user = match &arguments.probe_file {
         Some(path) => user_rows(path)?,
         None => Vec::new(),

@@ -19,7 +19,7 @@ const DRAW_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The progress line.
 #[derive(Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     form: Form,
     started: Instant,
     next: Instant,
@@ -44,12 +44,12 @@ enum Form {
 impl Progress {
     /// A line on a terminal; without one, lines only when `verbose`. `asked_ns`: when the command was started,
     /// `CLOCK_MONOTONIC`, nanoseconds.
-    pub fn of_capture(verbose: bool, asked_ns: u64) -> Self {
+    pub(crate) fn of_capture(verbose: bool, asked_ns: u64) -> Self {
         Self { asked_ns: Some(asked_ns).filter(|_| verbose), ..Self::new(verbose) }
     }
 
     /// Progress of something other than a capture.
-    pub fn new(verbose: bool) -> Self {
+    pub(crate) fn new(verbose: bool) -> Self {
         let form = match (io::stderr().is_terminal(), verbose) {
             (true, _) => Form::Line,
             (false, true) => Form::Lines,
@@ -60,12 +60,12 @@ impl Progress {
     }
 
     /// Time since the beginning.
-    pub fn elapsed(&self) -> Duration {
+    pub(crate) fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
     /// Shows notices that are new.
-    pub fn notice(&mut self, status: &Status) {
+    pub(crate) fn notice(&mut self, status: &Status) {
         for notice in &status.notices[self.notices.min(status.notices.len())..] {
             self.say(notice);
         }
@@ -73,7 +73,7 @@ impl Progress {
     }
 
     /// Shows the status, if it is time.
-    pub fn show(&mut self, status: &Status) {
+    pub(crate) fn show(&mut self, status: &Status) {
         self.notice(status);
         if let Some(first_ns) = status.first_complete_ns
             && let Some(asked_ns) = self.asked_ns.take()
@@ -97,7 +97,7 @@ impl Progress {
     }
 
     /// Shows notices that came at the end; if verbose, also who held the profiler's memory.
-    pub fn end(&mut self, status: &Status) {
+    pub(crate) fn end(&mut self, status: &Status) {
         self.notice(status);
         if self.verbose {
             memory(&status.own_memory).iter().for_each(|line| self.say(line));
@@ -105,14 +105,14 @@ impl Progress {
     }
 
     /// Prints a line of its own.
-    pub fn say(&mut self, text: &str) {
+    pub(crate) fn say(&mut self, text: &str) {
         self.clear();
         let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let _ = writeln!(io::stderr().lock(), "{clean}");
     }
 
     /// Clears the line.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         if self.drawn {
             let _ = write!(io::stderr().lock(), "\r\x1b[K");
             self.drawn = false;
@@ -121,7 +121,7 @@ impl Progress {
 }
 
 /// Text of the progress line.
-pub fn line(elapsed: Duration, status: &Status) -> String {
+pub(crate) fn line(elapsed: Duration, status: &Status) -> String {
     // Most programs launch nothing.
     let launches = match status.launches {
         0 => String::new(),

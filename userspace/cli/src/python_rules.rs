@@ -40,7 +40,7 @@ enum Line {
 }
 
 /// Whether a file of rules is a program.
-pub fn is_python(rules: &Path) -> bool {
+pub(crate) fn is_python(rules: &Path) -> bool {
     rules.extension() == Some(OsStr::new("py"))
 }
 
@@ -48,7 +48,7 @@ pub fn is_python(rules: &Path) -> bool {
 ///
 /// # Errors
 /// The runner could not be started, or the file has no rules that could run.
-pub fn run(
+pub(crate) fn run(
     rules: &Path,
     profile: &Path,
     selection: &StoredSelectionArgs,

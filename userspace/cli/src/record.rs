@@ -35,7 +35,7 @@ const PROBES_LONGEST: Duration = Duration::from_secs(2);
 
 /// How a recording ended.
 #[derive(Clone, Copy, Debug)]
-pub struct RecordingEnd {
+pub(crate) struct RecordingEnd {
     /// What it ends with.
     pub done: Completion,
     /// Exit code of the command, if there was one and it has ended.
@@ -50,7 +50,7 @@ pub struct RecordingEnd {
 ///
 /// # Errors
 /// What stopped it.
-pub fn run(arguments: &RecordArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &RecordArgs) -> Result<Completion, Failure> {
     record(arguments).map(|recorded| recorded.done)
 }
 
@@ -58,7 +58,7 @@ pub fn run(arguments: &RecordArgs) -> Result<Completion, Failure> {
 ///
 /// # Errors
 /// What stopped it.
-pub fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
+pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
     let asked_ns = monotonic_ns();
     let destination = destination_of(arguments)?;
     let rules = on_finding::settings(&arguments.on_finding, means(arguments))?;
@@ -132,7 +132,7 @@ fn destination_of(arguments: &RecordArgs) -> Result<Destination, Failure> {
 }
 
 /// What it has that actions need.
-pub fn means(arguments: &RecordArgs) -> ActionNeeds {
+pub(crate) fn means(arguments: &RecordArgs) -> ActionNeeds {
     ActionNeeds {
         keeps: arguments.flight.keep.is_some(),
         traces: matches!(arguments.trace, Some(TraceWindow::OnSignal(_))),
@@ -303,7 +303,7 @@ fn quoted(path: &str) -> String {
 }
 
 /// The code of the command comes first, then losses.
-pub fn done(command: Option<u8>, lost_share: Option<f64>, max_loss: Option<f64>) -> Completion {
+pub(crate) fn done(command: Option<u8>, lost_share: Option<f64>, max_loss: Option<f64>) -> Completion {
     match command {
         Some(code) if code != 0 => Completion::Command(code),
         _ if max_loss.is_some_and(|most| lost_share.unwrap_or(0.0) * 100.0 > most) => Completion::WithLosses,

@@ -18,7 +18,7 @@ use super::sampling::SamplingArgs;
 
 /// Options of `record`.
 #[derive(Clone, Debug, Args)]
-pub struct RecordArgs {
+pub(crate) struct RecordArgs {
     /// Whom to profile.
     #[command(flatten)]
     pub target: TargetArgs,

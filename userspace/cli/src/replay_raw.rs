@@ -17,7 +17,7 @@ use deepctx_session::{RawError, RawReader, ReplayResult, replay};
 ///
 /// # Errors
 /// What stopped it. Nothing is written then.
-pub fn run(arguments: &ReplayRawArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &ReplayRawArgs) -> Result<Completion, Failure> {
     let destination = Destination::of(&arguments.output, arguments.force)?;
     let name = arguments.raw.display();
     let failed = |error: RawError| Failure::new(format_args!("{name}: {error}"));

@@ -15,7 +15,7 @@ use super::{lanes, open, output, selection};
 ///
 /// # Errors
 /// The profile could not be opened, has no values of the metric, or the output could not be written.
-pub fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     if !arguments.model.table.is_empty() && arguments.format == ReportFormat::Html {
         return Err(

@@ -23,7 +23,7 @@ const KEYS: [&str; 5] = ["name", "path", "metric", "share-above", "advice"];
 ///
 /// # Errors
 /// It could not be read, or something in it is not known.
-pub fn read(path: &Path, settings: &mut Settings) -> Result<(), Failure> {
+pub(crate) fn read(path: &Path, settings: &mut Settings) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::io(path.display(), &error);
     let size = std::fs::metadata(path).map_err(failed)?.len();
     if size > SIZE_MAX {

@@ -53,7 +53,7 @@ const END_LONGEST: Duration = Duration::from_secs(30);
 
 /// What ends a capture.
 #[derive(Debug, Default)]
-pub struct EndConditions {
+pub(crate) struct EndConditions {
     /// After this time.
     pub duration: Option<Duration>,
     /// When this command ends.
@@ -76,7 +76,7 @@ pub struct EndConditions {
 
 /// Who takes what a session makes.
 #[derive(Debug, Default)]
-pub struct SessionSinks {
+pub(crate) struct SessionSinks {
     /// Consumers of its results.
     pub sinks: Vec<Box<dyn Sink>>,
     /// Takes single events.
@@ -89,7 +89,7 @@ pub struct SessionSinks {
 ///
 /// # Errors
 /// The pipeline's thread cannot be started.
-pub fn start_session(
+pub(crate) fn start_session(
     capture: &mut Capture,
     how: &CaptureConfig,
     named: &[u32],
@@ -120,7 +120,7 @@ pub fn start_session(
 }
 
 /// When single events are recorded, as the pipeline takes it.
-pub fn window(window: TraceWindow) -> pipeline::TraceWindow {
+pub(crate) fn window(window: TraceWindow) -> pipeline::TraceWindow {
     match window {
         TraceWindow::First(time) => pipeline::TraceWindow::First(nanoseconds(time)),
         TraceWindow::OnSignal(time) => pipeline::TraceWindow::OnRequest(nanoseconds(time)),
@@ -134,7 +134,7 @@ fn nanoseconds(time: Duration) -> Nanos {
 
 /// How a capture ended.
 #[derive(Debug)]
-pub struct CaptureEnd {
+pub(crate) struct CaptureEnd {
     /// What was captured.
     pub finished: SessionResult,
     /// How long it took.
@@ -225,7 +225,7 @@ fn ignores_hang_up() -> bool {
 }
 
 /// What a profile stores about a capture before it begins.
-pub fn meta(target: &Target) -> Meta {
+pub(crate) fn meta(target: &Target) -> Meta {
     let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Meta {
         target: target.description.clone(),
@@ -243,7 +243,7 @@ pub fn meta(target: &Target) -> Meta {
 ///
 /// # Errors
 /// What is missing, and how to fix it.
-pub fn start_capture(target: &Target) -> Result<Capture, Failure> {
+pub(crate) fn start_capture(target: &Target) -> Result<Capture, Failure> {
     Capture::start(target.config.clone()).map_err(|error| {
         let hint = error.hint();
         Failure::new(error)
@@ -255,7 +255,7 @@ pub fn start_capture(target: &Target) -> Result<Capture, Failure> {
 ///
 /// # Errors
 /// The session failed. What was flushed is on disk.
-pub fn until_end(
+pub(crate) fn until_end(
     capture: Capture,
     session: Session,
     until: EndConditions,

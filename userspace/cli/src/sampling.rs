@@ -11,7 +11,7 @@ use deepctx_common::samples::{MODE_VARIABLE, PERIOD_VARIABLE, PERIODS, SERIALIZE
 
 /// How instructions are sampled.
 #[derive(Clone, Debug, Args)]
-pub struct SamplingArgs {
+pub(crate) struct SamplingArgs {
     /// Sample what instructions of kernels wait for (NVIDIA). PERIOD is the binary logarithm of a number of cycles, 5
     /// to 31; without it the driver's interface chooses. Has a command load the collector, as --gpu-activity does; a
     /// process that has it already takes the period from its own environment. Needs the right to read counters, see
@@ -25,7 +25,7 @@ pub struct SamplingArgs {
 
 /// How kernels run while they are sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// As the program launches them.
     Continuous,
     /// One after the other: slower, and each sample has its launch.
@@ -34,7 +34,7 @@ pub enum Mode {
 
 impl SamplingArgs {
     /// Variables for a command.
-    pub fn variables(&self) -> Vec<(&'static str, OsString)> {
+    pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
         let Some(period) = self.pc_sampling else { return Vec::new() };
         let mut variables = vec![(MODE_VARIABLE, self.mode().into())];
         // Overrides what an outer profiler may have set.
@@ -50,7 +50,7 @@ impl SamplingArgs {
     }
 
     /// The mode as a capture takes it.
-    pub fn sampling_mode(&self) -> SamplingMode {
+    pub(crate) fn sampling_mode(&self) -> SamplingMode {
         match self.pc_sampling_mode {
             Mode::Continuous => SamplingMode::Continuous,
             Mode::Serialized => SamplingMode::Serialized,

@@ -23,7 +23,7 @@ use super::tui_args::TuiArgs;
 ///
 /// # Errors
 /// Standard input or output is not a terminal.
-pub fn require_terminal() -> Result<(), Failure> {
+pub(crate) fn require_terminal() -> Result<(), Failure> {
     if io::stdout().is_terminal() && io::stdin().is_terminal() {
         return Ok(());
     }
@@ -36,7 +36,7 @@ pub fn require_terminal() -> Result<(), Failure> {
 ///
 /// # Errors
 /// The thread that waits for signals could not be made.
-pub fn stop_at_signals() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn stop_at_signals() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     let failed = |error: io::Error| Failure::io("signals", &error);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
@@ -68,7 +68,7 @@ pub fn stop_at_signals() -> Result<Arc<AtomicBool>, Failure> {
 ///
 /// # Errors
 /// The terminal went away.
-pub fn show(snapshots: &mut dyn Snapshots, options: &Options) -> Result<Outcome, Failure> {
+pub(crate) fn show(snapshots: &mut dyn Snapshots, options: &Options) -> Result<Outcome, Failure> {
     let failed = |error: io::Error| Failure::io("the terminal", &error);
     let (guard, mut screen) = Guard::take().map_err(failed)?;
     let outcome = deepctx_tui::run(&mut screen, snapshots, options);
@@ -80,7 +80,12 @@ pub fn show(snapshots: &mut dyn Snapshots, options: &Options) -> Result<Outcome,
 ///
 /// # Errors
 /// It could not be written.
-pub fn print(snapshot: &Snapshot, request: Request, tui: &TuiArgs, places: Places) -> Result<(), Failure> {
+pub(crate) fn print(
+    snapshot: &Snapshot,
+    request: Request,
+    tui: &TuiArgs,
+    places: Places,
+) -> Result<(), Failure> {
     let palette = if io::stdout().is_terminal() {
         Palette::detect(|name| std::env::var(name).ok())
     } else {

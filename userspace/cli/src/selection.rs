@@ -15,7 +15,7 @@ use super::nearest;
 
 /// Which frames to show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum View {
+pub(crate) enum View {
     /// Every frame.
     #[default]
     Full,
@@ -28,7 +28,7 @@ pub enum View {
 /// How to look at a profile.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "View")]
-pub struct SelectionArgs {
+pub(crate) struct SelectionArgs {
     /// Which frames to show.
     #[arg(long, value_name = "VIEW", env = "DEEPCTX_VIEW", default_value = "full")]
     pub view: View,
@@ -44,7 +44,7 @@ pub struct SelectionArgs {
 /// How to look at a stored profile.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "View")]
-pub struct StoredSelectionArgs {
+pub(crate) struct StoredSelectionArgs {
     /// As with a live view.
     #[command(flatten)]
     pub live: SelectionArgs,
@@ -56,14 +56,14 @@ pub struct StoredSelectionArgs {
 
 impl StoredSelectionArgs {
     /// The part of a profile that counts, and how to show it, with so many rows for each table.
-    pub fn selected(&self, shown: Selection, rows: usize) -> Selected {
+    pub(crate) fn selected(&self, shown: Selection, rows: usize) -> Selected {
         Selected { shown, filter: self.live.filter.clone(), path: self.path.clone(), rows }
     }
 }
 
 /// What stands at the root of each stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum GroupBy {
+pub(crate) enum GroupBy {
     /// The process.
     Process,
     /// The thread.
@@ -75,7 +75,7 @@ pub enum GroupBy {
 }
 
 /// The selection that the options ask for, of `metric` unless they name another.
-pub fn selection(options: &SelectionArgs, metric: Metric) -> Selection {
+pub(crate) fn selection(options: &SelectionArgs, metric: Metric) -> Selection {
     let view = match options.view {
         View::Full => view::View::Full,
         View::Python => view::View::Python,
@@ -89,7 +89,7 @@ pub fn selection(options: &SelectionArgs, metric: Metric) -> Selection {
 ///
 /// # Errors
 /// The options name a metric that none of the profiles has, or one whose values have no sum.
-pub fn selection_of(options: &SelectionArgs, profiles: &[&Profile]) -> Result<Selection, Failure> {
+pub(crate) fn selection_of(options: &SelectionArgs, profiles: &[&Profile]) -> Result<Selection, Failure> {
     if let Some(level) = options.metric.filter(|metric| !metric.adds_up()) {
         return Err(Failure::new(format_args!(
             "--metric {level}: its values are readings, which have no sum"
@@ -122,7 +122,7 @@ fn no_such_metric(asked: Metric, known: Vec<Metric>) -> Failure {
 ///
 /// # Errors
 /// All parts are empty.
-pub fn require_matches(
+pub(crate) fn require_matches(
     options: &StoredSelectionArgs,
     parts: &[&Profile],
     wholes: &[&Profile],
@@ -151,7 +151,7 @@ pub fn require_matches(
 }
 
 /// What the timer of a capture measures.
-pub fn measured(clock: Clock) -> Metric {
+pub(crate) fn measured(clock: Clock) -> Metric {
     match clock {
         Clock::CpuClock => Metric::CpuTime,
         Clock::Cycles => Metric::Cycles,
@@ -159,7 +159,7 @@ pub fn measured(clock: Clock) -> Metric {
 }
 
 /// What stands at the root of each stack: processes, and below them the finest that was asked for.
-pub fn group_by(groups: &[GroupBy]) -> view::GroupBy {
+pub(crate) fn group_by(groups: &[GroupBy]) -> view::GroupBy {
     let finest = [
         (GroupBy::Stream, view::GroupBy::Stream),
         (GroupBy::Device, view::GroupBy::Device),

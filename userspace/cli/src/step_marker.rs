@@ -7,7 +7,7 @@
 use deepctx_uprobes::UserRow;
 
 /// Reads the name of a range (`ProfilerStep#`) or a function of a library (`libmine.so*:train_step`).
-pub fn parse(text: &str) -> Result<String, String> {
+pub(crate) fn parse(text: &str) -> Result<String, String> {
     match python_function(text) {
         Some(function) => Err(format!(
             "a Python function cannot mark training steps, but a range can: put \
@@ -33,14 +33,14 @@ fn is_identifier(text: &str) -> bool {
 }
 
 /// The probe for a function of a library that marks training steps, `LIBRARY:FUNCTION`; `None` for the name of a range.
-pub fn library_function(marker: &str) -> Option<UserRow> {
+pub(crate) fn library_function(marker: &str) -> Option<UserRow> {
     let (library, function) = marker.rsplit_once(':')?;
     (is_library(library) && !function.is_empty())
         .then(|| UserRow::step_marker(library.to_owned(), function.to_owned()))
 }
 
 /// Those that are names of ranges.
-pub fn ranges(markers: &[String]) -> Vec<String> {
+pub(crate) fn ranges(markers: &[String]) -> Vec<String> {
     markers.iter().filter(|marker| library_function(marker).is_none()).cloned().collect()
 }
 

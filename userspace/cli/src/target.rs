@@ -19,7 +19,7 @@ use super::user_rows::user_rows;
 
 /// What to capture, and what to call it.
 #[derive(Debug)]
-pub struct Target {
+pub(crate) struct Target {
     /// For the capture.
     pub config: CaptureConfig,
     /// For people: `python train.py (pid 4711)`.
@@ -30,7 +30,7 @@ pub struct Target {
 ///
 /// # Errors
 /// Something that was named does not exist.
-pub fn of_live(arguments: &LiveArgs) -> Result<Target, Failure> {
+pub(crate) fn of_live(arguments: &LiveArgs) -> Result<Target, Failure> {
     let mut target = resolve(&arguments.target, &arguments.capture, None)?;
     arguments.flight.check(&arguments.capture)?;
     target.config.duration = arguments.duration;
@@ -42,7 +42,7 @@ pub fn of_live(arguments: &LiveArgs) -> Result<Target, Failure> {
 ///
 /// # Errors
 /// As of [`of_live`].
-pub fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
+pub(crate) fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
     let words: Vec<_> = arguments.command.iter().map(|word| word.to_string_lossy()).collect();
     let command = (!words.is_empty()).then(|| words.join(" "));
     let Target { config, description } = resolve(&arguments.target, &arguments.capture, command.as_deref())?;
@@ -78,7 +78,7 @@ pub fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
 }
 
 /// The processes that the options select: all of them when they select none and no command is to be started.
-pub fn targets(arguments: &TargetArgs, has_command: bool) -> Vec<Targets> {
+pub(crate) fn targets(arguments: &TargetArgs, has_command: bool) -> Vec<Targets> {
     let pids = Some(arguments.pid.clone()).filter(|pids| !pids.is_empty()).map(Targets::Pids);
     let mut targets: Vec<Targets> = pids.into_iter().collect();
     targets.extend(arguments.comm.iter().cloned().map(Targets::Comm));
@@ -91,7 +91,7 @@ pub fn targets(arguments: &TargetArgs, has_command: bool) -> Vec<Targets> {
 }
 
 /// What `--probe` names, as the capture takes it.
-pub fn features(probe: &[Probe]) -> Vec<ProbeFeature> {
+pub(crate) fn features(probe: &[Probe]) -> Vec<ProbeFeature> {
     let feature = |probe: &Probe| match probe {
         Probe::Operators => ProbeFeature::Operators,
         Probe::Modules => ProbeFeature::Modules,
@@ -134,7 +134,7 @@ fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) ->
 }
 
 /// A source of frames, as the capture takes it.
-pub fn frame_source(context: Context) -> FrameSource {
+pub(crate) fn frame_source(context: Context) -> FrameSource {
     match context {
         Context::Python => FrameSource::Python,
         Context::Native => FrameSource::Native,
@@ -156,7 +156,7 @@ fn probe_rows(capture: &CaptureArgs) -> Result<Vec<UserRow>, Failure> {
 ///
 /// # Errors
 /// There is no such process, or it is a thread.
-pub fn check_processes(target: &TargetArgs) -> Result<(), Failure> {
+pub(crate) fn check_processes(target: &TargetArgs) -> Result<(), Failure> {
     target.pid.iter().try_for_each(|pid| describe(*pid).map(drop))
 }
 

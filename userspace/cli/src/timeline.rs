@@ -13,7 +13,7 @@ use super::output;
 ///
 /// # Errors
 /// A file is no trace, or the output could not be written.
-pub fn run(arguments: &TimelineArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &TimelineArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     let job = deepctx_storage::open_traces(&arguments.traces).map_err(|error| open_failure(&error))?;
     let tables = OverTime::compute(&job, arguments.steps.unwrap_or_default());

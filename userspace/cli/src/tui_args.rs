@@ -16,7 +16,7 @@ use super::selection::{self, GroupBy};
 /// What the terminal view opens with; every one of them can be changed by a key.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Terminal view")]
-pub struct TuiArgs {
+pub(crate) struct TuiArgs {
     /// What to open.
     #[arg(long, value_name = "TAB", env = "DEEPCTX_TAB", default_value = "overview")]
     pub tab: TabName,
@@ -42,7 +42,7 @@ pub struct TuiArgs {
 
 /// A tab of the terminal view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum TabName {
+pub(crate) enum TabName {
     /// Findings, phases, and where the time goes.
     #[default]
     Overview,
@@ -63,7 +63,7 @@ pub enum TabName {
 
 impl TuiArgs {
     /// The tab that opens.
-    pub fn tab(&self) -> Tab {
+    pub(crate) fn tab(&self) -> Tab {
         match self.tab {
             TabName::Overview => Tab::Overview,
             TabName::Flame => Tab::Flame,
@@ -76,12 +76,12 @@ impl TuiArgs {
     }
 
     /// The characters of a view on a terminal.
-    pub fn signs(&self) -> Charset {
+    pub(crate) fn signs(&self) -> Charset {
         if self.ascii { Charset::Ascii } else { Charset::detect(|name| std::env::var(name).ok()) }
     }
 
     /// What is asked for, of what `selection` says.
-    pub fn request(&self, selection: Selection, filter: Option<Pattern>) -> Request {
+    pub(crate) fn request(&self, selection: Selection, filter: Option<Pattern>) -> Request {
         let group_by = selection::group_by(&self.group_by);
         let part = match (self.tab, &self.source) {
             (TabName::Overview, _) => TabRequest::Overview,

@@ -16,7 +16,7 @@ use super::failure::Failure;
 ///
 /// # Errors
 /// It cannot be read, or a row of it is wrong.
-pub fn user_rows(path: &Path) -> Result<Vec<UserRow>, Failure> {
+pub(crate) fn user_rows(path: &Path) -> Result<Vec<UserRow>, Failure> {
     let failed = |error: io::Error| Failure::io(path.display(), &error);
     let mut text = String::new();
     let file = fs::File::open(path).map_err(failed)?;

@@ -30,7 +30,7 @@ const RESOLUTION: Resolution = Resolution { least_share: 1e-5, rows: 10_000 };
 ///
 /// # Errors
 /// It could not be opened or drawn.
-pub fn run(arguments: &ViewArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &ViewArgs) -> Result<Completion, Failure> {
     let opened = open::open(&arguments.profile)?;
     let mut request = arguments.tui.request(
         selection::selection_of(&arguments.selection, &[&opened.profile])?,
@@ -67,7 +67,7 @@ pub fn run(arguments: &ViewArgs) -> Result<Completion, Failure> {
 }
 
 /// A snapshot of a whole profile.
-pub fn snapshot(profile: &Profile, header: Header, request: &Request) -> Snapshot {
+pub(crate) fn snapshot(profile: &Profile, header: Header, request: &Request) -> Snapshot {
     StaticSnapshots::default().of(profile, header, request)
 }
 

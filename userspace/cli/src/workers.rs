@@ -25,10 +25,10 @@ const GPU_READER: &str = "gpu-reader";
 const LIBRARY_FOLDERS: &str = "LD_LIBRARY_PATH";
 
 /// What a worker does until the profiler that started it ends.
-pub type Serve = fn() -> io::Result<()>;
+pub(crate) type Serve = fn() -> io::Result<()>;
 
 /// The worker that these arguments ask for.
-pub fn asked_for(arguments: &[OsString]) -> Option<Serve> {
+pub(crate) fn asked_for(arguments: &[OsString]) -> Option<Serve> {
     let [_, argument] = arguments else { return None };
     match argument.to_str()? {
         MEMORY_READER => Some(reader::serve),
@@ -40,14 +40,14 @@ pub fn asked_for(arguments: &[OsString]) -> Option<Serve> {
 }
 
 /// Serves until the profiler that started it ends.
-pub fn run(serve: Serve) -> ExitCode {
+pub(crate) fn run(serve: Serve) -> ExitCode {
     // Nobody reads what it says. The profiler reports that it has no worker.
     if serve().is_ok() { ExitCode::SUCCESS } else { ExitCode::from(COULD_NOT_RUN) }
 }
 
 /// From now on, memory of other processes is read, unwind tables are built, symbols are read, and GPUs are asked, by
 /// processes of their own.
-pub fn install() {
+pub(crate) fn install() {
     reader::install(|| worker(MEMORY_READER));
     builder::install(|| worker(TABLE_BUILDER));
     symbols::install(|| worker(SYMBOL_READER));

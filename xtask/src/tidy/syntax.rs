@@ -181,7 +181,7 @@ fn has_packed_parameter(signature: &str) -> bool {
             ')' | ']' | '>' => around = around.saturating_sub(1),
             _ => {}
         }
-        if around == 0 && c == ')' {
+        if generics == 0 && around == 0 && c == ')' {
             return false;
         }
         before = c;

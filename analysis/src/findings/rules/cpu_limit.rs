@@ -7,7 +7,7 @@ use super::{Draft, Facts, Outcome, Rule, Values, written};
 use crate::amount::percent;
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::rule::Parameter;
-use crate::system::resource;
+use crate::tables::system::resource;
 
 pub(super) const RULE: Rule = Rule {
     id: "cpu-limit",

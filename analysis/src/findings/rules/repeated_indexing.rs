@@ -12,7 +12,7 @@ use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time};
 use crate::findings::facts::Class;
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::rule::Parameter;
-use crate::phases::training_steps;
+use crate::tables::phases::training_steps;
 
 pub(super) const RULE: Rule = Rule {
     id: "repeated-indexing",

@@ -18,9 +18,9 @@ use deepctx_storage::export::html::{Column, Form, PageExtras, Tab, write_with};
 use crate::Report;
 use crate::findings::Findings;
 use crate::over_time::OverTime;
-use crate::ranges::Ranges;
 use crate::render::text::accelerators::{occupancy, pool_lines};
-use crate::system::{SystemMetric, SystemUnit};
+use crate::tables::ranges::Ranges;
+use crate::tables::system::{SystemMetric, SystemUnit};
 
 /// Most spans of time that are drawn in a cell.
 const STRIP: usize = 200;
@@ -88,7 +88,7 @@ fn tab(id: &str, title: &str, columns: &[Column], left_out: usize, rows: Vec<Vec
 
 fn contexts(report: &Report) -> Tab {
     let columns = [Column::number("Self"), Column::number(""), Column::code("Frames, innermost first")];
-    let row = |row: &crate::contexts::Context| {
+    let row = |row: &crate::tables::contexts::Context| {
         let frames: Vec<&str> = row.frames.iter().rev().map(String::as_str).collect();
         vec![percent(row.exclusive_percent), row.exclusive.to_string(), frames.join(" ◂ ")]
     };
@@ -100,7 +100,7 @@ fn phases(report: &Report) -> Tab {
     for value in report.phases.rows.iter().take(1).flat_map(|row| &row.values) {
         columns.extend([Column::number(value.metric), Column::number("")]);
     }
-    let row = |row: &crate::phases::PhaseRow| {
+    let row = |row: &crate::tables::phases::PhaseRow| {
         let values = row.values.iter().flat_map(|of| [of.value.to_string(), percent(of.share_percent)]);
         std::iter::once(row.phase.to_owned()).chain(values).collect()
     };
@@ -118,7 +118,7 @@ fn ranges(ranges: &Ranges, id: &str, title: &str) -> Tab {
         Column::code("Name"),
         Column::place("Entered at"),
     ];
-    let row = |row: &crate::ranges::Range| {
+    let row = |row: &crate::tables::ranges::Range| {
         let times = [row.mean_ns as u64, row.deviation_ns as u64, row.min_ns, row.max_ns, row.total_ns];
         let times = times.into_iter().map(|ns| Nanos(ns).to_string());
         let texts = [row.name.clone(), row.entered_at.clone()];
@@ -132,7 +132,7 @@ fn layers(report: &Report) -> Tab {
     columns.extend([Column::number("Total"), Column::number("")]);
     let others = report.layers.rows.iter().take(1).flat_map(|row| &row.others);
     columns.extend(others.map(|other| Column::number(other.metric)));
-    let row = |row: &crate::layers::Layer| {
+    let row = |row: &crate::tables::layers::Layer| {
         let own = [row.layer.clone(), percent(row.exclusive_percent), row.exclusive.to_string()];
         let all = [percent(row.inclusive_percent), row.inclusive.to_string()];
         let others = row.others.iter().map(|of| of.value.to_string());
@@ -150,8 +150,8 @@ fn compiled_code(report: &Report) -> Tab {
         Column::code("Function"),
         Column::place("Line"),
     ];
-    let row = |row: &crate::compiled::Compiled| {
-        let crate::compiled::Origin { unit, operators, line, function } = row.origin.clone();
+    let row = |row: &crate::tables::compiled::Compiled| {
+        let crate::tables::compiled::Origin { unit, operators, line, function } = row.origin.clone();
         vec![percent(row.exclusive_percent), row.exclusive.to_string(), unit, operators, function, line]
     };
     let rows = &report.compiled_code.rows;
@@ -161,7 +161,7 @@ fn compiled_code(report: &Report) -> Tab {
 fn compilations(report: &Report) -> Tab {
     let columns =
         [Column::number("Total"), Column::number(""), Column::code("Begun by"), Column::text("Stages")];
-    let row = |row: &crate::compilation::Compilation| {
+    let row = |row: &crate::tables::compilation::Compilation| {
         let stages: Vec<_> = row.stages.iter().map(|of| format!("{} {}", of.stage, of.value)).collect();
         vec![percent(row.total_percent), row.total.to_string(), row.line.clone(), stages.join(", ")]
     };
@@ -234,8 +234,9 @@ fn instructions(report: &Report) -> Tab {
     ];
     let rows = report.instructions.rows.iter().flat_map(|kernel| {
         kernel.instructions.rows.iter().map(|row| {
-            let reason =
-                |of: &crate::instructions::Stall| format!("{} {}", of.reason, percent(of.samples_percent));
+            let reason = |of: &crate::tables::instructions::Stall| {
+                format!("{} {}", of.reason, percent(of.samples_percent))
+            };
             let reasons: Vec<_> = row.reasons.iter().map(reason).collect();
             vec![
                 kernel.kernel.clone(),

@@ -12,10 +12,10 @@ use deepctx_profile::units::Bytes;
 
 use super::{NAME_WIDTH, PLACE_WIDTH, counted, share, without_middle, without_start};
 use crate::amount::percent;
-use crate::devices::Devices;
-use crate::instructions::{Instruction, Instructions};
-use crate::kernels::{Kernel, Kernels};
-use crate::memory::PeakMemory;
+use crate::tables::devices::Devices;
+use crate::tables::instructions::{Instruction, Instructions};
+use crate::tables::kernels::{Kernel, Kernels};
+use crate::tables::memory::PeakMemory;
 
 /// Kernels whose instructions are shown, and instructions of each.
 const KERNELS: usize = 3;

@@ -23,9 +23,9 @@ use deepctx_profile::profile::KeptWindow;
 use deepctx_profile::units::Nanos;
 
 use crate::Report;
-use crate::contexts::Context;
-use crate::losses::Losses;
-use crate::system::{SystemMetric, SystemMetrics};
+use crate::tables::contexts::Context;
+use crate::tables::losses::Losses;
+use crate::tables::system::{SystemMetric, SystemMetrics};
 
 pub use comparison::write as write_comparison;
 pub use event_difference::write as write_event_difference;

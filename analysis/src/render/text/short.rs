@@ -10,11 +10,11 @@ use deepctx_profile::frame::{FrameKind, short_labels};
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{counted, findings, head, share, without_middle, without_start};
-use crate::functions::Function;
-use crate::kernels::Kernel;
-use crate::losses::Losses;
-use crate::memory::MemoryPool;
-use crate::ranges::Ranges;
+use crate::tables::functions::Function;
+use crate::tables::kernels::Kernel;
+use crate::tables::losses::Losses;
+use crate::tables::memory::MemoryPool;
+use crate::tables::ranges::Ranges;
 use crate::{Report, Table};
 
 /// Rows of the tables that have a table here.
@@ -65,8 +65,9 @@ fn phases(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         write!(out, "  {metric:>22}")?;
     }
     writeln!(out, "  phase")?;
-    let largest =
-        |row: &crate::phases::PhaseRow| row.values.iter().map(|of| of.share_percent).fold(0.0, f64::max);
+    let largest = |row: &crate::tables::phases::PhaseRow| {
+        row.values.iter().map(|of| of.share_percent).fold(0.0, f64::max)
+    };
     let mut sizes: Vec<f64> = rows.iter().map(largest).collect();
     sizes.sort_by(|a, b| b.total_cmp(a));
     let least = sizes.get(ROWS - 1).copied().unwrap_or(0.0);

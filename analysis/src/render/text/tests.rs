@@ -164,7 +164,7 @@ fn long_texts_keep_what_tells_them_apart() {
 #[test]
 fn a_fusion_lists_all_its_operators() {
     check_tables(
-        &profile(crate::compiled::tests::RUN),
+        &profile(crate::tables::compiled::tests::RUN),
         2,
         "Compiled",
         expect![[r#"
@@ -181,7 +181,7 @@ fn a_fusion_lists_all_its_operators() {
 #[test]
 fn instructions_stand_below_their_kernel() {
     check_tables(
-        &crate::instructions::tests::sampled(),
+        &crate::tables::instructions::tests::sampled(),
         10,
         "Instructions",
         expect![[r#"
@@ -196,7 +196,7 @@ fn instructions_stand_below_their_kernel() {
 #[test]
 fn holders_of_memory_stand_below_its_peak() {
     check_tables(
-        &crate::memory::tests::profile(),
+        &crate::tables::memory::tests::profile(),
         2,
         "Memory",
         expect![[r#"
@@ -265,8 +265,8 @@ fn text_frame(profile: &mut Profile, frame: &str) -> deepctx_profile::FrameId {
 #[test]
 fn the_short_report_fits_one_screen() {
     let mut profile = full();
-    let memory = crate::memory::tests::profile();
-    let sampled = crate::instructions::tests::sampled();
+    let memory = crate::tables::memory::tests::profile();
+    let sampled = crate::tables::instructions::tests::sampled();
     profile.merge(&memory);
     profile.merge(&sampled);
     let mut out = Vec::new();

@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use deepctx_profile::units::Nanos;
 
 use super::{NAME_WIDTH, PLACE_WIDTH, counted, share, without_middle, without_start};
-use crate::compilation::Compilations;
-use crate::compiled::CompiledCode;
-use crate::layers::Layers;
-use crate::phases::Phases;
-use crate::ranges::Ranges;
+use crate::tables::compilation::Compilations;
+use crate::tables::compiled::CompiledCode;
+use crate::tables::layers::Layers;
+use crate::tables::phases::Phases;
+use crate::tables::ranges::Ranges;
 
 /// What each part of training took.
 pub(super) fn phases(phases: &Phases, out: &mut dyn Write) -> io::Result<()> {

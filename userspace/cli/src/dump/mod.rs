@@ -23,7 +23,7 @@ use crate::{output, target, workers};
 ///
 /// # Errors
 /// A target is not there, a privilege is missing, or the output could not be written.
-pub fn run(arguments: &DumpArgs) -> Result<Completion, Failure> {
+pub(crate) fn run(arguments: &DumpArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     workers::install();
     let config = DumpConfig {

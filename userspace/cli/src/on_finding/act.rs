@@ -24,7 +24,7 @@ const END_LONGEST: Duration = Duration::from_secs(5);
 
 /// What a capture is to do about a finding: what cannot be done here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Requests {
+pub(crate) struct Requests {
     /// Have the flight recorder write what it keeps.
     pub keep: bool,
     /// Begin the window of single events.
@@ -37,7 +37,7 @@ pub struct Requests {
 
 /// Acts on what was found.
 #[derive(Debug, Default)]
-pub struct Actions {
+pub(crate) struct Actions {
     on: Vec<FindingAction>,
     found: PendingFindings,
     /// Who gets signals.
@@ -51,12 +51,17 @@ pub struct Actions {
 
 impl Actions {
     /// Acts on what `found` brings, by the places of these options.
-    pub fn new(on: Vec<FindingAction>, found: PendingFindings, pids: Vec<u32>, user: Option<String>) -> Self {
+    pub(crate) fn new(
+        on: Vec<FindingAction>,
+        found: PendingFindings,
+        pids: Vec<u32>,
+        user: Option<String>,
+    ) -> Self {
         Actions { on, found, pids, user, running: Vec::new(), stopped: false }
     }
 
     /// Acts on what was found since the last time. When the capture is over, no window can begin any more.
-    pub fn act(&mut self, is_over: bool) -> Requests {
+    pub(crate) fn act(&mut self, is_over: bool) -> Requests {
         let mut requests = Requests::default();
         for (place, finding) in self.found.take() {
             let Some(of) = self.on.get(place).cloned() else { continue };
@@ -132,7 +137,7 @@ impl Actions {
     }
 
     /// Waits for commands that still run, as long as a recording may take to end. What there is to tell of them.
-    pub fn finish(&mut self) -> Vec<String> {
+    pub(crate) fn finish(&mut self) -> Vec<String> {
         let (began, mut notices) = (Instant::now(), Vec::new());
         loop {
             self.reap(&mut notices);

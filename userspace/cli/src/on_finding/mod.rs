@@ -16,12 +16,12 @@ use rustix::process::Signal;
 use super::fail_on::FailOn;
 use super::failure::Failure;
 
-pub use act::Actions;
-pub use watch::{PendingFindings, Watch};
+pub(crate) use act::Actions;
+pub(crate) use watch::{PendingFindings, Watch};
 
 /// What is done when a rule finds something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub(crate) enum Action {
     /// What the flight recorder keeps is written.
     Keep,
     /// Single events are recorded from now on.
@@ -86,7 +86,7 @@ impl fmt::Display for Action {
 
 /// One `--on-finding`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FindingAction {
+pub(crate) struct FindingAction {
     /// Which findings.
     pub condition: FailOn,
     /// What is done at the first of them.
@@ -115,7 +115,7 @@ impl fmt::Display for FindingAction {
 
 /// What actions need of a capture.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ActionNeeds {
+pub(crate) struct ActionNeeds {
     /// It keeps the last part.
     pub keeps: bool,
     /// It records single events on request.
@@ -128,7 +128,7 @@ pub struct ActionNeeds {
 ///
 /// # Errors
 /// There is no such rule, or an action lacks what it needs.
-pub fn settings(on: &[FindingAction], means: ActionNeeds) -> Result<Settings, Failure> {
+pub(crate) fn settings(on: &[FindingAction], means: ActionNeeds) -> Result<Settings, Failure> {
     let mut settings = Settings::default();
     let ActionNeeds { keeps, traces, has_targets } = means;
     for of in on {

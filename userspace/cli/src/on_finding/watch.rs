@@ -21,18 +21,18 @@ const FIRST: Duration = Duration::from_secs(10);
 
 /// What was found and not acted on: at most one finding for each `--on-finding`, by its place among them.
 #[derive(Clone, Debug, Default)]
-pub struct PendingFindings(Arc<Mutex<Vec<(usize, Finding)>>>);
+pub(crate) struct PendingFindings(Arc<Mutex<Vec<(usize, Finding)>>>);
 
 impl PendingFindings {
     /// Takes what was found since the last time.
-    pub fn take(&self) -> Vec<(usize, Finding)> {
+    pub(crate) fn take(&self) -> Vec<(usize, Finding)> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Runs rules over the profile of a session.
 #[derive(Debug)]
-pub struct Watch {
+pub(crate) struct Watch {
     settings: Settings,
     /// What is looked for, until it is found.
     conditions: Vec<Option<FailOn>>,
@@ -42,7 +42,10 @@ pub struct Watch {
 
 impl Watch {
     /// Looks for the first finding that meets each of these conditions.
-    pub fn new(settings: Settings, conditions: impl IntoIterator<Item = FailOn>) -> (Self, PendingFindings) {
+    pub(crate) fn new(
+        settings: Settings,
+        conditions: impl IntoIterator<Item = FailOn>,
+    ) -> (Self, PendingFindings) {
         let found = PendingFindings::default();
         let conditions = conditions.into_iter().map(Some).collect();
         (Watch { settings, conditions, found: found.clone(), next: None }, found)
