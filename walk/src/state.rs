@@ -111,9 +111,9 @@ pub struct Walk {
     pub run_cfa: u64,
     /// The word of that frame, which comes behind the run.
     pub run_word: u64,
-    /// [`python::Chain::cframe`] until the first run of the chain is paired, then 0.
+    /// [`crate::python::Chain::cframe`] until the first run of the chain is paired, then 0.
     pub cframe: u64,
-    /// [`python::Chain::outer`] of the same.
+    /// [`crate::python::Chain::outer`] of the same.
     pub outer: u64,
     /// How far below its caller's stack pointer an evaluation keeps its `_PyCFrame`, when the next is to be found by
     /// that; else 0.

@@ -21,7 +21,7 @@ use super::{SCHEMA_VERSION, device_kind, host_kind};
 /// Two jobs, or two parts of one, event by event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EventDifference {
-    /// [`SCHEMA_VERSION`](super::SCHEMA_VERSION).
+    /// [`super::SCHEMA_VERSION`].
     pub schema_version: u32,
     /// What was compared with.
     pub before: EventSide,

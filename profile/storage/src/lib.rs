@@ -26,7 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`open`] takes whatever can be read, and `docs/read-a-profile.md` goes on from there. [`Writer`] keeps a growing
+//! [`open()`] takes whatever can be read, and `docs/read-a-profile.md` goes on from there. [`Writer`] keeps a growing
 //! profile; [`export::Format`] lists the formats of other tools, and [`import::Kind`] what is read of them.
 //! [`folder::Folder`] is how files are made where others may be in the way.
 

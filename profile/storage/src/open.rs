@@ -49,7 +49,7 @@ pub enum FileFormat {
 /// Opens a profile, be it a folder or one file, and with the feature `import` also what other tools recorded.
 ///
 /// A profile with damaged files opens without them, and one of a newer minor version without what that added: the
-/// [notes](Opened::notes) say so.
+/// [notes](OpenedProfile::notes) say so.
 ///
 /// # Errors
 /// It is no profile, cannot be read, or has a version that would be misread.

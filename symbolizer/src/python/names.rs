@@ -2,7 +2,7 @@
 //!
 //! Owns: the attached processes, and the cache of code objects with its bound, counters and revalidation. Because:
 //! the same few thousand functions make up every stack, and each should be read from its process once. Does not: find
-//! interpreters (see [`super::locate`]), or know stacks.
+//! interpreters (see [`mod@super::locate`]), or know stacks.
 
 use std::sync::Arc;
 

@@ -85,7 +85,7 @@ pub(crate) fn device(device: &Device) {
     deepctx_collector_device(0, (&raw const *device).expose_provenance() as u64, size_of::<Device>() as u64);
 }
 
-/// How the collection stands: one of [`state`], and its number.
+/// How the collection stands: one of [`mod@state`], and its number.
 pub(crate) fn state(state: u64, number: u64) {
     debug_assert!((state::COLLECTING..=state::CUBINS_LEFT).contains(&state));
     deepctx_collector_state(state, number, 0);

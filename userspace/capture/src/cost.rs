@@ -31,7 +31,7 @@ impl OwnCost {
     }
 }
 
-/// Measures now. `maps` is what [`super::load::Loaded::locked`] and the tables said.
+/// Measures now. `maps` is what [`super::load::LoadedPrograms::locked`] and the tables said.
 pub(crate) fn measure(maps: Vec<MemoryUse>, processes: MemoryUse) -> OwnCost {
     OwnCost { cpu: cpu_time(), resident_bytes: resident_bytes(), maps, processes }
 }

@@ -51,7 +51,7 @@ pub(crate) fn write(
 }
 
 /// Makes a file that grows: it has its name from the beginning, so that it is of use even if this program is killed.
-/// Otherwise as [`write`].
+/// Otherwise as [`write()`].
 ///
 /// # Errors
 /// It could not be made.

@@ -5,7 +5,7 @@
 //! benchmarks drive the same code. Does not: load kernel programs, parse options or draw.
 //!
 //! A [`Session`] runs over the messages of a capture. [`Sink`]s get the input and the profile while it runs.
-//! [`replay`] makes a profile of a raw capture, without a process or the kernel:
+//! [`replay()`] makes a profile of a raw capture, without a process or the kernel:
 //!
 //! ```
 //! use deepctx_profile::profile::Meta;

@@ -28,7 +28,7 @@ use surroundings::TestEnvironment;
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Groups to run; when none is named, all but `torch-older` and `fuzz`, which take long.
+    /// Groups to run; when none is named, all but `torch-older`, `docs` and `fuzz`, which take long.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(GROUPS.iter().map(|group| group.name)))]
     groups: Vec<String>,
     /// Run only tests whose name contains this.
@@ -82,6 +82,7 @@ const GROUPS: &[Group] = &[
     group(KERNELS),
     group("ebpf"),
     group("aarch64"),
+    scheduled("docs"),
     scheduled("fuzz"),
 ];
 
@@ -92,7 +93,7 @@ const KERNELS: &str = "kernels";
 const LONG: [&str; 4] = ["torch", "python", KERNELS, "jax"];
 
 /// Groups that run no test program of the workspace.
-const WITHOUT_PROGRAMS: [&str; 5] = ["style", "module", "ebpf", "aarch64", "fuzz"];
+const WITHOUT_PROGRAMS: [&str; 6] = ["style", "module", "ebpf", "aarch64", "docs", "fuzz"];
 
 impl Options {
     fn wants(&self, name: &str) -> bool {
@@ -134,6 +135,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         outcomes
             .extend([beside, longest_first].into_iter().flat_map(|row| row.join().unwrap_or_else(resume)));
     });
+    if options.wants("docs") {
+        let of_all = ["doc", "--workspace", "--no-deps", "--document-private-items", "--locked", "--quiet"];
+        outcomes.push(cargo("links of the documentation", &of_all));
+    }
     if options.wants("fuzz") {
         outcomes.push(check("fuzz targets", || fuzz::run(&fuzz::Options::default())));
     }

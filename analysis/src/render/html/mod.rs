@@ -52,7 +52,7 @@ pub fn write(
 /// Writes the page of a profile with its findings.
 ///
 /// # Errors
-/// As of [`write`].
+/// As of [`write()`].
 pub fn write_findings(source: &Source<'_>, found: &Findings, out: &mut dyn Write) -> io::Result<()> {
     write_with(source, PageExtras { tabs: &[findings::tab(found)], events: None }, out)
 }

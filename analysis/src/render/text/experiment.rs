@@ -1,6 +1,6 @@
 //! Text of an experiment: a line for each value.
 //!
-//! Owns: [`write`]. Because: whoever chooses a batch size compares lines. Does not: judge.
+//! Owns: [`write()`]. Because: whoever chooses a batch size compares lines. Does not: judge.
 
 use std::io::{self, Write};
 

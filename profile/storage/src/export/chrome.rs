@@ -1,6 +1,6 @@
 //! Chrome trace events, in the dialect of PyTorch's profiler: for Perfetto's page, `chrome://tracing` and trace tools.
 //!
-//! Owns: [`write`]. Because: whoever trains models has such a viewer open already. Does not: invent times. What was
+//! Owns: [`write()`]. Because: whoever trains models has such a viewer open already. Does not: invent times. What was
 //! captured is sums per context, so each process (or thread) is a line on which the contexts lie side by side, as
 //! wide as their values; it starts at 0, and left or right of each other means nothing. Counters (`cpu-time`: CPUs in
 //! use, `off-cpu-time`: threads that wait) are the exception: they stand at their times since the capture began.

@@ -1,6 +1,6 @@
 //! CSV: one row per calling context, one column per metric.
 //!
-//! Owns: [`write`]. Because: a spreadsheet, `awk` and every data tool read it. Does not: name the whole stack in each
+//! Owns: [`write()`]. Because: a spreadsheet, `awk` and every data tool read it. Does not: name the whole stack in each
 //! row; `parent` is the `id` of the caller's row, which always stands before.
 //!
 //! Columns: `id`, `parent` (empty for the outermost), `depth`, `process`, `thread` (ids), `kind`, `name`, `where`,

@@ -1,8 +1,8 @@
 //! Firefox Profiler: the processed format of <https://profiler.firefox.com>, version 55, which newer viewers bring up
 //! to date themselves.
 //!
-//! Owns: [`write`]. Because: its call tree, its sandwich and its sharing are what many people know best. Does not: give
-//! times of day: what was captured is sums, so samples stand side by side in the order of their stacks.
+//! Owns: [`write()`]. Because: its call tree, its sandwich and its sharing are what many people know best. Does not:
+//! give times of day: what was captured is sums, so samples stand side by side in the order of their stacks.
 //!
 //! Each metric of each process (or thread) is a thread of its own, since a thread has one kind of weight:
 //! milliseconds for times, bytes, or samples for counts.

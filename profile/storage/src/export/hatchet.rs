@@ -1,6 +1,6 @@
 //! Hatchet and Proton: the nested JSON that `hatchet.GraphFrame` and `proton-viewer` read.
 //!
-//! Owns: [`write`]. Because: it is how call trees get into pandas, and how Triton's users look at kernels. Does not:
+//! Owns: [`write()`]. Because: it is how call trees get into pandas, and how Triton's users look at kernels. Does not:
 //! go deeper than its readers can: they call themselves for every level, so below [`DEPTH_MAX`] everything is one
 //! node that says so.
 //!

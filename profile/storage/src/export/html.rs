@@ -1,7 +1,8 @@
 //! HTML: one page with flame graphs from the root and from the leaves, a table of functions, and the losses.
 //!
-//! Owns: [`write`], [`write_with`], and the page in `page/`. Because: everyone has a browser, and a file can be mailed.
-//! Does not: load anything: script, style and data are in the page, and its own policy forbids it to ask for more.
+//! Owns: [`write()`], [`write_with`], and the page in `page/`. Because: everyone has a browser, and a file can be
+//! mailed. Does not: load anything: script, style and data are in the page, and its own policy forbids it to ask for
+//! more.
 //!
 //! Texts come from other processes. They stand in the page as JSON without a single `<`, and the script only ever sets
 //! them as text.
@@ -126,7 +127,7 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
 /// Writes the page with more than the profile.
 ///
 /// # Errors
-/// As of [`write`].
+/// As of [`write()`].
 pub fn write_with(source: &Source<'_>, more: PageExtras<'_>, out: &mut dyn Write) -> io::Result<()> {
     let outline = Outline::of(source.profile, &source.selection);
     if outline.metrics.is_empty() {

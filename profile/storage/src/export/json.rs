@@ -1,6 +1,6 @@
 //! JSON: the whole profile as one document, with all figures of every metric.
 //!
-//! Owns: [`write`]. Because: scripts that need more than one number should not parse another tool's format. Does not:
+//! Owns: [`write()`]. Because: scripts that need more than one number should not parse another tool's format. Does not:
 //! nest; contexts are a flat list in which a caller stands before those it calls, so that depth is no limit.
 //!
 //! | key | meaning |

@@ -1,6 +1,6 @@
 //! OpenTelemetry profiles: one `ProfilesData` message as an OTLP receiver takes it.
 //!
-//! Owns: [`write`]. Because: collectors and backends agree on it across languages. Does not: send anything, and
+//! Owns: [`write()`]. Because: collectors and backends agree on it across languages. Does not: send anything, and
 //! cannot be sure of tomorrow: the format is alpha, here as of version 1.11.
 //!
 //! A process is a resource, with one profile for each metric it has values of. Threads, when they are distinguished,

@@ -1,6 +1,6 @@
 //! Events of the page: single events of a trace, packed for its script.
 //!
-//! Owns: which events the page holds, and how they are written: [`write`]. Because: a million events as JSON would be
+//! Owns: which events the page holds, and how they are written: [`write()`]. Because: a million events as JSON would be
 //! 60 MB, of which a browser makes a million objects; packed by column they are about a tenth, and become arrays of
 //! numbers. Does not: know how they are drawn; `page/events.js` reads them.
 //!

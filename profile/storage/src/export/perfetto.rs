@@ -1,6 +1,6 @@
 //! Perfetto: the protobuf trace that its page and its trace processor read.
 //!
-//! Owns: [`write`]. Because: it is a fifth of the size of the JSON form, and can be queried with SQL. Does not:
+//! Owns: [`write()`]. Because: it is a fifth of the size of the JSON form, and can be queried with SQL. Does not:
 //! invent times: slices lie as in [`super::chrome`], side by side and as wide as their values of the selected metric,
 //! one nanosecond for each unit. The arguments of a slice hold the context's own values of every metric. Counters
 //! stand at their times.

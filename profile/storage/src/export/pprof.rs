@@ -1,7 +1,7 @@
 //! pprof: the gzipped `profile.proto` of Go, read by most continuous profilers.
 //!
-//! Owns: [`write`]. Because: it is the format that other tools agree on, with every metric in one file. Does not: keep
-//! what it has no place for: extremes and squares of values.
+//! Owns: [`write()`]. Because: it is the format that other tools agree on, with every metric in one file. Does not:
+//! keep what it has no place for: extremes and squares of values.
 //!
 //! The process is the outermost frame, since many viewers show nothing else, and also a label (`process`, `pid`) to
 //! select by; so are threads (`thread`, `tid`) when they are distinguished. Losses and gaps are comments (`-comments`).

@@ -79,8 +79,8 @@ impl Subject {
     }
 }
 
-/// From now on, reads of other processes go through a process that `launch` starts and that calls [`serve`]. Starts the
-/// first one at once, on a thread of its own. Only the first call counts.
+/// From now on, reads of other processes go through a process that `launch` starts and that calls [`serve()`]. Starts
+/// the first one at once, on a thread of its own. Only the first call counts.
 pub fn install(launch: Launch) {
     let door = ReaderState {
         pool: Pool::new(launch, TERMS),

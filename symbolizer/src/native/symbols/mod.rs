@@ -58,7 +58,8 @@ const READING: TimeTerms =
 
 static READERS: OnceLock<Pool> = OnceLock::new();
 
-/// From now on, symbols are read by processes that `launch` starts and that call [`serve`]. Only the first call counts.
+/// From now on, symbols are read by processes that `launch` starts and that call [`serve()`]. Only the first call
+/// counts.
 pub fn install(launch: Launch) {
     READERS.get_or_init(|| Pool::new(launch, TERMS));
 }

@@ -75,7 +75,8 @@ pub enum NotBuilt {
     Table(NoTable),
 }
 
-/// From now on, tables are built by processes that `launch` starts and that call [`serve`]. Only the first call counts.
+/// From now on, tables are built by processes that `launch` starts and that call [`serve()`]. Only the first call
+/// counts.
 pub fn install(launch: Launch) {
     BUILDERS.get_or_init(|| Pool::new(launch, TERMS));
 }

@@ -138,7 +138,7 @@ pub fn derive(code: &[u8], address: u64, entries: &[Range<u64>]) -> DerivedTable
     derive_all(&[Code { address, bytes: code }], entries, &Bounds::default())
 }
 
-/// As [`derive`], for code in several pieces, sorted and disjoint, with other bounds.
+/// As [`derive()`], for code in several pieces, sorted and disjoint, with other bounds.
 pub fn derive_all(pieces: &[Code<'_>], entries: &[Range<u64>], bounds: &Bounds) -> DerivedTable {
     let mut stats = Stats::default();
     let groups = groups(pieces, entries, bounds, &mut stats);

@@ -291,7 +291,7 @@ impl State {
         })
     }
 
-    /// [`Rule::rbp`] and [`Rule::fp_offset`].
+    /// The rule of the frame pointer and its offset.
     fn caller_rbp(&self, sp: Value, bp: Value) -> (u8, i32) {
         if bp == Value::CallerRbp {
             return (fp_kind::SAME, 0);
