@@ -94,7 +94,7 @@ pub struct TraceSummary {
     /// The rank.
     pub rank: u32,
     /// Whether the trace itself says so.
-    pub rank_is_told: bool,
+    pub rank_is_recorded: bool,
     /// The file.
     pub file: String,
     /// From the first event to the last.
@@ -186,7 +186,7 @@ fn summary(of: &RankTrace) -> TraceSummary {
     let waits = |basis: Basis| of.links.waits().filter(|wait| wait.basis == basis).count();
     TraceSummary {
         rank: of.rank,
-        rank_is_told: of.rank_is_told,
+        rank_is_recorded: of.rank_is_recorded,
         file: clean(&of.file),
         span_ns: of.trace.span().map_or(0, |(first, last)| (last - first).0),
         resolution_ns: of.trace.clock.resolution.0,

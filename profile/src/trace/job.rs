@@ -11,7 +11,7 @@ pub struct RankTrace {
     /// The rank: what the trace says, or else what its file's name says, or else its place in the list.
     pub rank: u32,
     /// Whether the trace itself says so.
-    pub rank_is_told: bool,
+    pub rank_is_recorded: bool,
     /// Name of the file.
     pub file: String,
     /// The trace.
@@ -49,7 +49,7 @@ impl Job {
         for (place, (file, trace)) in traces.into_iter().enumerate() {
             let rank = trace.rank.rank.or_else(|| number_in(&file)).unwrap_or(place as u32);
             let links = Links::of(&trace);
-            ranks.push(RankTrace { rank, rank_is_told: trace.rank.rank.is_some(), file, trace, links });
+            ranks.push(RankTrace { rank, rank_is_recorded: trace.rank.rank.is_some(), file, trace, links });
         }
         ranks.sort_by_key(|of| of.rank);
         if let Some([a, b]) = ranks.array_windows::<2>().find(|[a, b]| a.rank == b.rank) {

@@ -4,10 +4,11 @@
 //! command is refused loses its reader, and nobody reads all pages when an option gets another name. Does not: run one;
 //! tests of single pages do (`tests/tests/documented`).
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
 use super::options::Cli;
 
@@ -119,4 +120,24 @@ fn options_that_do_not_exist_are_refused() {
     assert!(refused("cd x; deepctx-bpf reports run.dctx").is_some_and(|said| said.contains("reports")));
     assert_eq!(refused("make --no-such"), None);
     assert_eq!(refused("deepctx-bpf record --help"), None);
+}
+
+#[test]
+fn every_option_has_a_reason_to_stay() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let page = fs::read_to_string(root.join("docs/options.md")).unwrap();
+    let defended: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix('|')?.split('|').next())
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .filter_map(|option| option.strip_prefix("--"))
+        .collect();
+    let mut program = Cli::command();
+    program.build();
+    let commands =
+        std::iter::once(&program).chain(program.get_subcommands().filter(|one| !one.is_hide_set()));
+    let options = commands.flat_map(clap::Command::get_arguments).filter(|option| !option.is_hide_set());
+    let there: BTreeSet<&str> =
+        options.filter_map(clap::Arg::get_long).filter(|long| !["help", "version"].contains(long)).collect();
+    assert_eq!(defended, there);
 }

@@ -40,7 +40,7 @@ pub fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<
 
 fn head(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
     for of in tables.traces.iter().take(rows) {
-        let guessed = if of.rank_is_told { "" } else { " (not in the trace)" };
+        let guessed = if of.rank_is_recorded { "" } else { " (not in the trace)" };
         writeln!(
             out,
             "rank {}{guessed}  {}  {} in {}, times to {}",
