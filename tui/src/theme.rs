@@ -156,8 +156,8 @@ impl Theme {
             Palette::True => {
                 let background = match emphasis {
                     Emphasis::Match => MATCH,
-                    Emphasis::Faded => faded(darker(background(kind), shade(label))),
-                    Emphasis::None => darker(background(kind), shade(label)),
+                    Emphasis::Faded => faded(darker(kind.color(), shade(label))),
+                    Emphasis::None => darker(kind.color(), shade(label)),
                 };
                 Style::new().bg(rgb(background)).fg(rgb([16, 16, 16]))
             }
@@ -347,23 +347,6 @@ pub(crate) fn kind_name(kind: FrameKind) -> &'static str {
     }
 }
 
-/// Background of a box: light enough for dark text in each of its shades.
-fn background(kind: FrameKind) -> [u8; 3] {
-    match kind {
-        FrameKind::Root => [222, 220, 214],
-        FrameKind::Process => [214, 210, 198],
-        FrameKind::Thread => [204, 202, 186],
-        FrameKind::Python => [135, 190, 255],
-        FrameKind::Operator => [212, 182, 255],
-        FrameKind::Layer => [226, 214, 96],
-        FrameKind::Native => [255, 190, 110],
-        FrameKind::Kernel => [255, 165, 152],
-        FrameKind::GpuApi => [120, 220, 215],
-        FrameKind::GpuKernel => [150, 220, 120],
-        FrameKind::Unresolved => [190, 190, 190],
-    }
-}
-
 /// Backgrounds in xterm's 256 colours, picked by eye: rounding the others to its cube turns red into brown. The
 /// shades, and the faded one.
 fn indexed(kind: FrameKind) -> ([u8; SHADES], u8) {
@@ -371,13 +354,13 @@ fn indexed(kind: FrameKind) -> ([u8; SHADES], u8) {
         FrameKind::Root => ([254, 253, 254], 250),
         FrameKind::Process => ([252, 251, 252], 249),
         FrameKind::Thread => ([250, 249, 248], 247),
-        FrameKind::Python => ([111, 117, 75], 146),
-        FrameKind::Operator => ([183, 177, 141], 182),
-        FrameKind::Layer => ([185, 191, 149], 187),
-        FrameKind::Native => ([215, 222, 221], 187),
-        FrameKind::Kernel => ([210, 203, 217], 181),
-        FrameKind::GpuApi => ([80, 116, 123], 152),
-        FrameKind::GpuKernel => ([114, 113, 150], 151),
+        FrameKind::Python => ([153, 117, 146], 146),
+        FrameKind::Operator => ([141, 140, 177], 182),
+        FrameKind::Layer => ([228, 191, 192], 187),
+        FrameKind::Native => ([178, 220, 208], 187),
+        FrameKind::Kernel => ([217, 216, 180], 181),
+        FrameKind::GpuApi => ([230, 231, 195], 187),
+        FrameKind::GpuKernel => ([113, 149, 185], 151),
         FrameKind::Unresolved => ([246, 247, 245], 248),
     }
 }
@@ -482,6 +465,74 @@ mod tests {
         }
     }
 
+    /// As CIE 1976 L*a*b* from linear sRGB with a D65 white.
+    fn lab(linear: [f64; 3]) -> [f64; 3] {
+        let [r, g, b] = linear.map(|part| part.clamp(0.0, 1.0));
+        let root = |t: f64| if t > 0.008_856 { t.cbrt() } else { 7.787 * t + 16.0 / 116.0 };
+        let x = root((0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.950_47);
+        let y = root(0.2126 * r + 0.7152 * g + 0.0722 * b);
+        let z = root((0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.088_83);
+        [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+    }
+
+    /// The three channels of a colour as xterm shows it, 0 to 255.
+    fn channels(color: Color) -> [u8; 3] {
+        match color {
+            Color::Rgb(r, g, b) => [r, g, b],
+            Color::Indexed(gray @ 232..) => [8 + 10 * (gray - 232); 3],
+            Color::Indexed(cube @ 16..) => {
+                [(cube - 16) / 36, (cube - 16) / 6 % 6, (cube - 16) % 6].map(|level| match level {
+                    0 => 0,
+                    level => 55 + 40 * level,
+                })
+            }
+            other => panic!("{other:?} is the terminal's own"),
+        }
+    }
+
+    /// What is seen of linear sRGB: by everybody, without red cones, without green ones (Machado, Oliveira and
+    /// Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency", 2009, severity 1).
+    const EYES: [[[f64; 3]; 3]; 3] = [
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
+        [
+            [0.152_286, 1.052_583, -0.204_868],
+            [0.114_503, 0.786_281, 0.099_216],
+            [-0.003_882, -0.048_116, 1.051_998],
+        ],
+        [
+            [0.367_322, 0.860_646, -0.227_968],
+            [0.280_085, 0.672_501, 0.047_413],
+            [-0.011_820, 0.042_940, 0.968_881],
+        ],
+    ];
+
+    #[test]
+    fn kinds_of_code_differ_for_who_is_colour_blind() {
+        // A difference of 2 can just be seen side by side; boxes of two kinds stand apart.
+        const APART: f64 = 8.0;
+        for palette in [Palette::Indexed, Palette::True] {
+            let theme = Theme::new(palette);
+            for eye in EYES {
+                let seen = |color| {
+                    let linear = channels(color).map(linear);
+                    lab(eye.map(|row| row.iter().zip(linear).map(|(weight, part)| weight * part).sum()))
+                };
+                let shades = |kind| {
+                    ["a", "b", "c", "d", "e", "f", "g", "h"]
+                        .map(|label| seen(theme.frame(kind, label, Emphasis::None, false).bg.unwrap()))
+                };
+                for (place, &one) in FrameKind::ALL[3..].iter().enumerate() {
+                    for &other in &FrameKind::ALL[place + 4..] {
+                        for (a, b) in shades(one).iter().flat_map(|a| shades(other).map(|b| (*a, b))) {
+                            let apart = a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt();
+                            assert!(apart > APART, "{palette:?} {one:?} {other:?}: {apart}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_match_and_a_selection_stand_out_in_every_palette() {
         for palette in PALETTES {
@@ -494,14 +545,16 @@ mod tests {
         }
     }
 
+    /// A channel of sRGB without its gamma, 0 to 1.
+    fn linear(channel: u8) -> f64 {
+        let part = f64::from(channel) / 255.0;
+        if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+    }
+
     /// Contrast as WCAG 2 defines it.
     fn contrast(a: Color, b: Color) -> f64 {
         let luminance = |color| {
-            let Color::Rgb(r, g, b) = color else { panic!("{color:?} is no RGB colour") };
-            let [r, g, b] = [r, g, b].map(|part| {
-                let part = f64::from(part) / 255.0;
-                if part <= 0.04045 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
-            });
+            let [r, g, b] = channels(color).map(linear);
             0.2126 * r + 0.7152 * g + 0.0722 * b
         };
         let (a, b) = (luminance(a), luminance(b));

@@ -203,6 +203,24 @@ impl FrameKind {
         }
     }
 
+    /// Background of its boxes, as red, green and blue: light enough for dark text, and as far from those of other
+    /// kinds for who does not see red or green as for everybody else.
+    pub const fn color(self) -> [u8; 3] {
+        match self {
+            Self::Root => [222, 220, 214],
+            Self::Process => [214, 210, 198],
+            Self::Thread => [204, 202, 186],
+            Self::Python => [205, 213, 255],
+            Self::Operator => [203, 171, 255],
+            Self::Layer => [255, 255, 104],
+            Self::Native => [255, 168, 33],
+            Self::Kernel => [255, 175, 160],
+            Self::GpuApi => [255, 255, 238],
+            Self::GpuKernel => [160, 196, 89],
+            Self::Unresolved => [190, 190, 190],
+        }
+    }
+
     /// Whether such a frame is, or may be, a call of the program that its callees run for: Python code, a layer or an
     /// operator.
     pub(crate) fn names_a_caller(self) -> bool {

@@ -346,8 +346,10 @@ mod tests {
     fn every_kind_of_frame_has_colour_and_legend() {
         let (_, rest) = SCRIPT.split_once("const LEGEND = [").unwrap();
         let (legend, _) = rest.split_once("];").unwrap();
-        for kind in FrameKind::ALL.map(kind_name) {
-            assert!(STYLE.contains(&format!(" --{kind}: #")), "no colour for {kind}");
+        for kind in FrameKind::ALL {
+            let ([r, g, b], kind) = (kind.color(), kind_name(kind));
+            let colour = format!(" --{kind}: #{r:02x}{g:02x}{b:02x};");
+            assert!(STYLE.contains(&colour), "the page has not the colour{colour}");
             assert!(legend.contains(&format!("\"{kind}\"")), "no word for {kind}");
         }
     }

@@ -159,20 +159,10 @@ fn scale(unit: Unit, total: u64) -> (&'static str, f64) {
 /// The hue shows the kind of frame, the shade distinguishes neighbours of one kind; the same text always has the same
 /// colour. Light enough for black text.
 fn colour(kind: FrameKind, text: &str) -> Color {
-    let (r, g, b) = match kind {
-        FrameKind::Root | FrameKind::Process | FrameKind::Thread => (205, 205, 210),
-        FrameKind::Python => (110, 175, 235),
-        FrameKind::Operator => (95, 205, 195),
-        FrameKind::Layer => (170, 185, 240),
-        FrameKind::Native => (245, 195, 90),
-        FrameKind::Kernel => (240, 140, 90),
-        FrameKind::GpuApi => (205, 160, 235),
-        FrameKind::GpuKernel => (140, 210, 110),
-        FrameKind::Unresolved => (165, 165, 165),
-    };
+    let [r, g, b] = kind.color();
     let hash = text.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)));
-    let shade = (hash % 32) as u8;
-    let shaded = |part: u8| part.saturating_sub(16).saturating_add(shade);
+    let shade = (hash % 24) as u8;
+    let shaded = |part: u8| part.saturating_sub(shade);
     Color::new(shaded(r), shaded(g), shaded(b))
 }
 
