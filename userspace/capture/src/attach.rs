@@ -1,13 +1,18 @@
 //! Attach: one sampling event per CPU.
 //!
-//! Owns: which CPUs are sampled. Because: they come and go. Does not: load programs or read events.
+//! Owns: which CPUs are sampled. Because: they come and go. Does not: load programs, read events, or find out which
+//! CPUs are online.
 
+use std::collections::BTreeMap;
 use std::io;
 
+use crossbeam_channel::Sender;
 use libbpf_rs::Link;
 
+use super::cpus::{CpuChanges, CpuCounters, OnlineCpus, online_cpus};
 use super::load::{LoadError, LoadedPrograms};
-use super::perf_event::{Clock, online_cpus, open_sampler};
+use super::message::Message;
+use super::perf_event::{Clock, open_sampler};
 
 /// Why sampling could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -33,31 +38,81 @@ pub(crate) enum AttachError {
 /// Samplers on every CPU; sampling ends when this goes.
 #[derive(Debug)]
 pub(crate) struct Samplers {
-    links: Vec<Link>,
+    /// By CPU; `None` where a CPU came that cannot be sampled.
+    links: BTreeMap<u32, Option<Link>>,
+    online: OnlineCpus,
+    clock: Clock,
+    /// In Hz.
+    frequency: u32,
+    /// What was missed so far, and how much of that was sent.
+    missed: CpuCounters,
+    sent: CpuCounters,
+    messages: Sender<Message>,
 }
 
 impl Samplers {
     /// Number of CPUs sampled.
     pub(crate) fn cpus(&self) -> usize {
-        self.links.len()
+        self.links.values().flatten().count()
+    }
+
+    /// Samples CPUs that came since the last time, and no longer those that went; sends what was missed.
+    pub(crate) fn follow_cpus(&mut self, loaded: &mut LoadedPrograms) {
+        let CpuChanges { went, came } = self.online.changes(&self.links.keys().copied().collect());
+        for cpu in &went {
+            self.links.remove(cpu);
+        }
+        for cpu in came {
+            match self.sample(loaded, cpu) {
+                Ok(true) => self.missed.late += 1,
+                // It went again.
+                Ok(false) => {}
+                Err(error) => {
+                    self.links.insert(cpu, None);
+                    self.missed.not_sampled += 1;
+                    let text = format!("CPU {cpu} came online and is not sampled: {error}");
+                    let _ = self.messages.try_send(Message::Notice(text));
+                }
+            }
+        }
+        // Not worth waiting for: totals come again.
+        if self.missed != self.sent && self.messages.try_send(Message::Cpus(self.missed)).is_ok() {
+            self.sent = self.missed;
+        }
+    }
+
+    /// Opens a sampling event on a CPU and attaches the sampler to it; false when the CPU is not online.
+    fn sample(&mut self, loaded: &mut LoadedPrograms, cpu: u32) -> Result<bool, AttachError> {
+        let frequency = self.frequency;
+        let event = match open_sampler(self.clock, cpu, frequency) {
+            Ok(event) => event,
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(false),
+            Err(source) => return Err(AttachError::PerfEvent { cpu, frequency, source }),
+        };
+        self.links.insert(cpu, Some(loaded.attach_sampler(event)?));
+        Ok(true)
     }
 }
 
-/// Opens a sampling event on every online CPU and attaches the sampler to it. `frequency` in Hz.
+/// Opens a sampling event on every online CPU and attaches the sampler to it, by a clock and at a frequency in Hz. What
+/// is missed later is sent to `messages`.
 pub(crate) fn attach_samplers(
     loaded: &mut LoadedPrograms,
-    clock: Clock,
-    frequency: u32,
+    (clock, frequency): (Clock, u32),
+    messages: &Sender<Message>,
 ) -> Result<Samplers, AttachError> {
-    let mut samplers = Samplers { links: Vec::new() };
+    let mut samplers = Samplers {
+        links: BTreeMap::new(),
+        // Before the list is read, so that no change is missed.
+        online: OnlineCpus::new(),
+        clock,
+        frequency,
+        missed: CpuCounters::default(),
+        sent: CpuCounters::default(),
+        messages: messages.clone(),
+    };
     for cpu in online_cpus().map_err(AttachError::Cpus)? {
-        let event = match open_sampler(clock, cpu, frequency) {
-            Ok(event) => event,
-            // A CPU that went offline since the list was read has nothing to sample.
-            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => continue,
-            Err(source) => return Err(AttachError::PerfEvent { cpu, frequency, source }),
-        };
-        samplers.links.push(loaded.attach_sampler(event)?);
+        samplers.sample(loaded, cpu)?;
     }
     Ok(samplers)
 }

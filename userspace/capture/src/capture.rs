@@ -20,6 +20,7 @@ use super::called::CalledMap;
 use super::clock::{log_progress, monotonic_ns};
 use super::config::{CaptureConfig, OPERATOR_STACKS};
 use super::cost::{self, OwnCost};
+use super::cpus::online_cpus;
 use super::doctor;
 use super::duty_cycle::DutyCyclePrograms;
 use super::error::CaptureError;
@@ -27,7 +28,6 @@ use super::job::{self, Job};
 use super::links::AttachMethod;
 use super::load::LoadedPrograms;
 use super::message::Message;
-use super::perf_event;
 use super::prepare::PreparedProcesses;
 use super::probes::{self, Probes, TensorRequests};
 use super::programs::Programs;
@@ -93,7 +93,7 @@ impl Capture {
         let mut processes = prepared.report(&sender);
         log_progress(began_ns, "targets prepared");
 
-        let samplers = attach::attach_samplers(&mut loaded, config.clock, config.frequency.0)
+        let samplers = attach::attach_samplers(&mut loaded, (config.clock, config.frequency.0), &sender)
             .map_err(|error| CaptureError::sampling(error, config.clock))?;
         tracepoints.extend(attach_tracepoints(&mut loaded, config.off_cpu)?);
         let stop = StopOnDrop(Arc::default());
@@ -165,6 +165,11 @@ impl Capture {
     /// Number of CPUs that are sampled.
     pub fn cpus(&self) -> usize {
         self.samplers.cpus()
+    }
+
+    /// Samples CPUs that came since the last call, and no longer those that went. To be called about twice a second.
+    pub fn follow_cpus(&mut self) {
+        self.samplers.follow_cpus(&mut self.loaded);
     }
 
     /// Waits until the probes of libraries that are already there are attached, for at most `longest`. Someone must
@@ -335,7 +340,7 @@ const OPEN_FILES_PER_CPU: u64 = 2;
 
 fn require_open_files() -> Result<(), CaptureError> {
     let Some(most) = getrlimit(Resource::Nofile).maximum else { return Ok(()) };
-    let cpus = perf_event::online_cpus().map_or(1, |cpus| cpus.len());
+    let cpus = online_cpus().map_or(1, |cpus| cpus.len());
     let needed = OPEN_FILES + OPEN_FILES_PER_CPU * cpus as u64;
     if most < needed {
         return Err(CaptureError::TooFewOpenFiles { needed, most });

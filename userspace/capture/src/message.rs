@@ -8,6 +8,7 @@ use deepctx_pipeline::input::{DutyWindow, SiteInfo};
 use deepctx_pipeline::system::SystemSample;
 use deepctx_symbolizer::maps::Maps;
 
+use super::cpus::CpuCounters;
 use super::gpus::GpuCounters;
 use super::probe_counters::ProbeCounters;
 use super::processes::ScanCounters;
@@ -43,6 +44,8 @@ pub enum Message {
     System(SystemSample),
     /// Readings of GPUs that are missing so far.
     Gpus(GpuCounters),
+    /// What was missed so far of CPUs that came.
+    Cpus(CpuCounters),
     /// What is attached so far.
     Probes(ProbeCounters),
     /// A target process has ended.

@@ -7,6 +7,8 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
+use super::cpus::online_cpus;
+
 /// What makes a CPU take a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -16,29 +18,6 @@ pub enum Clock {
     CpuClock,
     /// Hardware cycles: also sees code that runs with interrupts disabled; a sample stands for cycles.
     Cycles,
-}
-
-/// The online CPUs.
-pub(crate) fn online_cpus() -> io::Result<Vec<u32>> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
-    parse_cpu_list(text.trim())
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("unexpected list {text:?}")))
-}
-
-/// Parses a list such as `0-3,8,10-11`.
-fn parse_cpu_list(text: &str) -> Option<Vec<u32>> {
-    /// More CPUs than any kernel is built for.
-    const CPUS_MAX: u32 = 1 << 16;
-    let mut cpus = Vec::new();
-    for part in text.split(',').filter(|p| !p.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
-        if first > last || last >= CPUS_MAX {
-            return None;
-        }
-        cpus.extend(first..=last);
-    }
-    Some(cpus)
 }
 
 /// `struct perf_event_attr` up to its second published size (`PERF_ATTR_SIZE_VER1`), include/uapi/linux/perf_event.h.
@@ -115,23 +94,4 @@ fn perf_event_open(attr: &PerfEventAttr, cpu: u32) -> io::Result<OwnedFd> {
     }
     // SAFETY: a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::parse_cpu_list;
-
-    #[test]
-    fn lists_of_cpus_are_ranges_and_singles() {
-        let check = |text: &str, expect: Option<&[u32]>| {
-            assert_eq!(parse_cpu_list(text).as_deref(), expect, "{text}")
-        };
-        check("0", Some(&[0]));
-        check("0-3", Some(&[0, 1, 2, 3]));
-        check("0-1,4,6-7", Some(&[0, 1, 4, 6, 7]));
-        check("", Some(&[]));
-        check("3-1", None);
-        check("0-99999999", None);
-        check("a", None);
-    }
 }

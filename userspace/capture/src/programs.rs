@@ -11,11 +11,11 @@ use deepctx_common::process::WAITS_WALKED_PER_SECOND;
 use super::arch;
 use super::clock::{log_progress, monotonic_ns};
 use super::config::CaptureConfig;
+use super::cpus::online_cpus;
 use super::error::CaptureError;
 use super::kernel_offsets::{self, Facts};
 use super::links::AttachMethod;
 use super::load::{LoadedPrograms, MapSizes};
-use super::perf_event;
 use super::targets::{self, Targets};
 
 /// Calls a second that the ring is made for, where there may be any: twice the rate of training that launches without a
@@ -53,7 +53,7 @@ impl Programs {
         let ring_bytes = asked.unwrap_or_else(|| {
             let waits = if config.off_cpu { WAITS_WALKED_PER_SECOND } else { 0 };
             let calls = if attach_method.is_some() { CALLS_PER_SECOND } else { 0 };
-            let cpus = perf_event::online_cpus().map_or(1, |cpus| cpus.len());
+            let cpus = online_cpus().map_or(1, |cpus| cpus.len());
             ring_bytes(cpus, config.frequency.0.saturating_add(waits), calls)
         });
         let sizes = MapSizes { ring_bytes, off_cpu: config.off_cpu, probes: attach_method.is_some() };

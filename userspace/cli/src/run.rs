@@ -324,6 +324,7 @@ impl Run {
                     if tokio::time::Instant::now() >= next_cost {
                         next_cost = tokio::time::Instant::now() + COST_INTERVAL;
                         self.session.set_cost(self.capture.cost());
+                        self.capture.follow_cpus();
                     }
                     if let Some(lasted) = standstill.lasted(STANDSTILL) {
                         self.session.notice(format!(

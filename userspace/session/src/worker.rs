@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::{OwnCost, Resident};
-use deepctx_capture::{GpuCounters, Message, ScanCounters};
+use deepctx_capture::{CpuCounters, GpuCounters, Message, ScanCounters};
 use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate};
 use deepctx_pipeline::{AwaitedBegin, Pipeline, STEP_MARKER};
 use deepctx_profile::profile::Executable;
@@ -64,6 +64,7 @@ pub(crate) struct Worker {
     /// What scans of processes found and missed so far.
     scans: ScanCounters,
     gpus: GpuCounters,
+    cpus: CpuCounters,
     /// When to find out next who holds the profiler's memory.
     memory_due: Option<Instant>,
     /// Error of a write that is tried again.
@@ -94,6 +95,7 @@ impl Worker {
             executables: 0,
             scans: ScanCounters::default(),
             gpus: GpuCounters::default(),
+            cpus: CpuCounters::default(),
             memory_due: None,
             retried: None,
         }
@@ -149,6 +151,7 @@ impl Worker {
             Message::System(sample) => self.feed(Input::System(sample)),
             Message::Scans(counters) => self.scans = counters,
             Message::Gpus(counters) => self.gpus = counters,
+            Message::Cpus(counters) => self.cpus = counters,
             Message::TargetGone { pid } => {
                 self.status.target_ended(pid, &self.named);
                 self.publish();
@@ -330,6 +333,7 @@ impl Worker {
         let mut gaps: Vec<_> = self.scans.gaps().into();
         gaps.extend(memory::gaps());
         gaps.extend(self.gpus.gaps());
+        gaps.extend(self.cpus.gaps());
         gaps.extend(self.status.probes.gaps());
         self.pipeline.tables_lack(gaps);
         let late = std::mem::take(&mut *lock(&self.shared.notices));

@@ -1,0 +1,90 @@
+//! CPUs that come and go while a capture runs. Needs root, BPF, and a machine that lets a CPU be taken offline.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cli_support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use cli_support::recording::{Ended, Recording};
+use cli_support::{Busy, can_capture, gap_count, sample_count};
+use deepctx_profile::ledger::CheckTime;
+
+/// The last CPU, which is online again when this is dropped.
+struct Cpu {
+    number: u32,
+    switch: PathBuf,
+}
+
+impl Cpu {
+    /// `None` where it stays online.
+    fn last() -> Option<Self> {
+        let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+        let number = list.trim().rsplit([',', '-']).next().unwrap().parse().unwrap();
+        let cpu = Self { number, switch: format!("/sys/devices/system/cpu/cpu{number}/online").into() };
+        if number == 0 || !cpu.switch.exists() || fs::write(&cpu.switch, "0").is_err() {
+            println!("not tried: the CPUs of this machine stay online");
+            return None;
+        }
+        Some(cpu)
+    }
+
+    fn set(&self, online: bool) {
+        fs::write(&self.switch, if online { "1" } else { "0" }).unwrap();
+    }
+
+    /// Lets a process run nowhere else.
+    fn only(&self, pid: &str) {
+        let number = self.number.to_string();
+        let moved = Command::new("taskset").args(["--pid", "--cpu-list", &number, pid]).output().unwrap();
+        assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stderr));
+    }
+}
+
+impl Drop for Cpu {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.switch, "1");
+    }
+}
+
+#[test]
+fn cpus_that_come_during_a_capture_are_sampled() {
+    if !can_capture() {
+        return;
+    }
+    let Some(cpu) = Cpu::last() else { return };
+    let busy = Busy::start();
+    let mut recording = Recording::start(&busy.pid(), &["--freq", "499"]);
+    let mut seen = 0;
+    let mut goes_on = |recording: &Recording| {
+        let before = seen;
+        recording.wait_until(|file| {
+            seen = sample_count(file);
+            seen > before + 200
+        });
+        seen = sample_count(&recording.file());
+    };
+    goes_on(&recording);
+    // What comes is new to the recording.
+    cpu.set(true);
+    cpu.only(&busy.pid());
+    goes_on(&recording);
+    // The kernel takes the sampling event away with the CPU; between two looks nobody may see that it went.
+    cpu.set(false);
+    cpu.set(true);
+    cpu.only(&busy.pid());
+    goes_on(&recording);
+    // The process goes elsewhere.
+    cpu.set(false);
+    goes_on(&recording);
+    drop(cpu);
+    let Ended { status, said } = recording.interrupted();
+    assert_eq!(status.code(), Some(0), "{said}");
+    let profile = deepctx_storage::open(recording.file()).unwrap().profile;
+    profile.ledger.check(CheckTime::Finished).unwrap();
+    let came = gap_count(&profile, "cpu-came-late");
+    // The last time may be after the last look.
+    assert!((2..=3).contains(&came), "{came}: {said}");
+}
