@@ -394,4 +394,13 @@ ffffffffc0200000 t bpf_prog_6deef7357e7b4530_sample\t[bpf]
             prop_assert_eq!(table.lookup(KernelAddr(address)).ok().map(|s| s.start.0), expected);
         }
     }
+
+    #[test]
+    fn a_prefetch_that_panics_is_made_good() {
+        let mut kernel = Kernel::new();
+        kernel.prefetch = Some(std::thread::spawn(|| panic!("a test wants it")));
+        let found = kernel.lookup(KernelAddr(0), 1).map(|_| ());
+        assert!(found.is_err() && kernel.prefetch.is_none());
+        assert_eq!(kernel.reads(), 1, "the table was read by who needs it");
+    }
 }

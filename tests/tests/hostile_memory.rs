@@ -213,30 +213,3 @@ fn a_signal_ends_a_recording_of_silent_memory() {
     assert_eq!(status.code(), Some(0), "{said}");
     expect_code(0, &["report", scene.profile().to_str().unwrap()]);
 }
-
-/// A recording whose raw copy goes to a pipe that nobody reads: its pipeline stands still once the pipe is full.
-fn standing_still(folder: &Path, busy: &Busy, more: &[&str]) -> (Recording, std::fs::File) {
-    let pipe = folder.join("pipe");
-    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // Opened for both, so that neither side waits for the other.
-    let reader = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
-    let raw = ["--force", "--raw", pipe.to_str().unwrap()];
-    let options = ["--freq", "4999", "--flush", "100ms", "--pid", &busy.pid()];
-    let options = [&raw[..], &options, more].concat();
-    (Recording::of_file(&folder.join("run.dctx"), &mut program(), &options), reader)
-}
-
-#[test]
-fn a_pipeline_that_stands_still_is_ended_in_time() {
-    if !can_capture() {
-        return;
-    }
-    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
-    let (mut recording, _reader) = standing_still(folder.path(), &busy, &["-d", "3s"]);
-    // It may have recorded for a while by then.
-    recording.wait_for_probes();
-    let Ended { status, said } = recording.ended_within(Duration::from_secs(3) + 2 * END);
-    assert_eq!(status.code(), Some(2), "{said}");
-    assert!(said.contains("the pipeline and its profile did not end within"), "{said}");
-    expect_code(0, &["report", folder.path().join("run.dctx").to_str().unwrap()]);
-}

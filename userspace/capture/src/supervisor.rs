@@ -34,7 +34,10 @@ pub struct Supervisor(Arc<Mutex<Option<EarlyEnd>>>);
 
 impl Supervisor {
     /// Starts a thread. `missing` says what a capture lacks without it.
-    pub(crate) fn spawn(
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub fn spawn(
         &self,
         thread: &'static str,
         missing: &'static str,
@@ -64,6 +67,15 @@ impl Supervisor {
 pub fn defect_for_tests(thread: &str) {
     let is_wanted = || std::env::var("DEEPCTX_TEST_DEFECT").is_ok_and(|wanted| wanted == thread);
     assert!(!cfg!(debug_assertions) || !is_wanted(), "a test wants it");
+}
+
+/// Waits for ever in a debug build if a test wants this thread to stand still.
+pub fn standstill_for_tests(thread: &str) {
+    while cfg!(debug_assertions)
+        && std::env::var("DEEPCTX_TEST_STANDSTILL").is_ok_and(|wanted| wanted == thread)
+    {
+        std::thread::park();
+    }
 }
 
 /// What a panic said; those of the standard library and of `panic!` are texts.

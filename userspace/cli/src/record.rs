@@ -192,7 +192,9 @@ fn start_storing(
             let folder = writer.folder();
             takers.trace =
                 target.config.trace.map(|trace| trace_sink(Arc::clone(&folder), trace)).transpose()?;
-            takers.sinks.insert(0, Box::new(StoreSink::new(writer, arguments.flush)));
+            let failed = |error: io::Error| Failure::io("the thread of the store", &error);
+            let store = StoreSink::new(writer, arguments.flush).map_err(failed)?;
+            takers.sinks.insert(0, Box::new(store));
             Output::Growing(destination, folder)
         }
     };

@@ -357,6 +357,8 @@ impl Run {
         }
         if self.until.is_over(&status, started.elapsed())
             || self.session.is_over()
+            || status.unstored
+            || status.ended_early.is_some()
             || self.capture.ended_early().is_some()
         {
             return ControlFlow::Break(None);
@@ -435,7 +437,7 @@ impl Run {
             command = wait_for_command(child, signals).await;
         }
         let finished = finished.map_err(Failure::new)?;
-        match early {
+        match early.or_else(|| finished.status.ended_early.clone()) {
             Some(early) => Err(Failure::new(early)
                 .hint("what was captured before is whole and can be opened; please report this")),
             None => {

@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use deepctx_capture::supervisor::Supervisor;
 use deepctx_symbolizer::cubin::lines;
 use deepctx_symbolizer::guard::catch_faults;
 use deepctx_symbolizer::memory::{ProcessMemory, ReadError, TargetMemory as _};
@@ -39,10 +39,11 @@ impl Cubins {
     ///
     /// # Errors
     /// No thread can be made.
-    pub(crate) fn start() -> io::Result<Self> {
+    pub(crate) fn start(supervisor: &Supervisor) -> io::Result<Self> {
         let (requests, requested) = bounded(REQUESTS_MAX);
         let (read, answers) = bounded(REQUESTS_MAX);
-        thread::Builder::new().name("cubins".into()).spawn(move || work(&requested, &read))?;
+        let missing = "device code has no lines";
+        supervisor.spawn("cubins", missing, move || work(&requested, &read))?;
         Ok(Self { requests, answers, pending: 0 })
     }
 
@@ -152,7 +153,7 @@ mod tests {
     const CUBIN: &[u8] = include_bytes!("../../../symbolizer/tests/fixtures/cubin/lines13.cubin");
 
     fn request(address: u64, bytes: u64) -> CubinLines {
-        let mut cubins = Cubins::start().unwrap();
+        let mut cubins = Cubins::start(&Supervisor::default()).unwrap();
         let pid = std::process::id();
         cubins.request(vec![UnreadCubin { pid, crc: 9, address, bytes, asked_ns: 0 }]);
         cubins.read(Duration::from_secs(20)).pop().unwrap()

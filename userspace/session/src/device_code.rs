@@ -5,26 +5,33 @@
 
 use std::time::Duration;
 
+use deepctx_capture::supervisor::Supervisor;
 use deepctx_pipeline::input::{CubinLines, RecoveredKernel, UnnamedKernel, UnreadCubin};
 
 use crate::cubins::Cubins;
 use crate::recovery::Recovery;
 
 /// The readers of device code. Each is started by the first request to it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DeviceCode {
     recovery: Option<Recovery>,
     cubins: Option<Cubins>,
+    supervisor: Supervisor,
 }
 
 impl DeviceCode {
+    /// The threads are started by this supervisor.
+    pub(crate) fn new(supervisor: Supervisor) -> Self {
+        Self { recovery: None, cubins: None, supervisor }
+    }
+
     /// Requests the names of kernels that were launched without one.
     pub(crate) fn request_names(&mut self, unnamed: Vec<UnnamedKernel>) {
         if unnamed.is_empty() {
             return;
         }
         if self.recovery.is_none() {
-            self.recovery = Recovery::start()
+            self.recovery = Recovery::start(&self.supervisor)
                 .inspect_err(|error| tracing::warn!(%error, "cannot search for names of kernels"))
                 .ok();
         }
@@ -44,7 +51,7 @@ impl DeviceCode {
             return;
         }
         if self.cubins.is_none() {
-            self.cubins = Cubins::start()
+            self.cubins = Cubins::start(&self.supervisor)
                 .inspect_err(|error| tracing::warn!(%error, "cannot read lines of device code"))
                 .ok();
         }

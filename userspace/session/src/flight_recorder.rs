@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use deepctx_capture::supervisor::Supervisor;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::recent::RecentPart;
@@ -143,15 +144,19 @@ impl FlightRecorder {
     ///
     /// # Errors
     /// The thread cannot be started.
-    pub(crate) fn start(options: FlightOptions, profile: &mut Profile) -> io::Result<Self> {
+    pub(crate) fn start(
+        options: FlightOptions,
+        profile: &mut Profile,
+        supervisor: &Supervisor,
+    ) -> io::Result<Self> {
         let FlightOptions { keep, on_hang, at_end, requests, write } = options;
         // One, since while a profile is written the next one stays in its slices.
         let (windows, incoming) = bounded(1);
         let said = Arc::<Mutex<RecorderStatus>>::default();
         let of_thread = Arc::clone(&said);
-        let thread = std::thread::Builder::new()
-            .name("flight-recorder".into())
-            .spawn(move || write_windows(&incoming, write, &of_thread))?;
+        let body = move || write_windows(&incoming, write, &of_thread);
+        let missing = "what is kept is not written any more";
+        let thread = supervisor.spawn("flight-recorder", missing, body)?;
         let hang = on_hang.map(HangWatch::new);
         let slice = (keep / SLICES).max(SLICE_LEAST);
         let keep = nanos(keep);
@@ -181,12 +186,13 @@ impl FlightRecorder {
         let asked = self.requests.pending();
         if let Some(trigger) = asked.or(self.at_end.then_some(Trigger::End)) {
             let window = Window { is_last: true, ..self.cut_out(profile, now, trigger) };
-            // A thread that is gone is found when it is joined.
+            // The supervisor knows of a thread that is gone.
             _ = self.windows.send(window);
         }
         let never_stepped = self.hang.take().is_some_and(|watch| !watch.has_seen_steps());
         drop(self.windows);
-        let panicked = self.thread.join().is_err();
+        // Its supervisor knows whether it ended well.
+        _ = self.thread.join();
         let mut said = std::mem::take(&mut *lock(&self.said));
         if never_stepped {
             said.notices.push(
@@ -194,10 +200,6 @@ impl FlightRecorder {
                  usually is; `--step-marker` says what ends one"
                     .to_owned(),
             );
-        }
-        if panicked {
-            said.error
-                .get_or_insert("the flight recorder: its thread stopped because of a defect".to_owned());
         }
         FlightEnd { notices: said.notices, error: said.error }
     }
@@ -231,7 +233,7 @@ impl FlightRecorder {
         }
         let window = self.cut_out(profile, now, trigger);
         self.requests.served();
-        // A thread that is gone is found when it is joined.
+        // The supervisor knows of a thread that is gone.
         _ = self.windows.try_send(window);
     }
 
@@ -311,7 +313,7 @@ mod tests {
         });
         let (keep, requests) = (Duration::from_secs(12), requests.clone());
         let options = FlightOptions { keep, on_hang: None, at_end: true, requests, write };
-        (FlightRecorder::start(options, profile).unwrap(), written)
+        (FlightRecorder::start(options, profile, &Supervisor::default()).unwrap(), written)
     }
 
     fn profile() -> (Profile, deepctx_profile::NodeId) {

@@ -42,6 +42,13 @@ pub struct RawWriter<W: Write> {
     out: W,
 }
 
+impl RawWriter<Vec<u8>> {
+    /// What was written since the last time.
+    pub(crate) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out)
+    }
+}
+
 /// Why a raw capture cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RawError {

@@ -6,13 +6,13 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use deepctx_symbolizer::cubin::process::{NamedHandle, ProcessKernels};
 use deepctx_symbolizer::guard::catch_faults;
 
 use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::supervisor::Supervisor;
 use deepctx_pipeline::input::{CodeFacts, RecoveredKernel, UnnamedKernel};
 
 /// Capacity of the queues. A request that finds no room is repeated with a later launch.
@@ -34,10 +34,11 @@ impl Recovery {
     ///
     /// # Errors
     /// No thread can be made.
-    pub(crate) fn start() -> io::Result<Self> {
+    pub(crate) fn start(supervisor: &Supervisor) -> io::Result<Self> {
         let (requests, requested) = bounded(REQUESTS_MAX);
         let (found, answers) = bounded(REQUESTS_MAX);
-        thread::Builder::new().name("recovery".into()).spawn(move || search(&requested, &found))?;
+        let missing = "kernels that were loaded before have no names";
+        supervisor.spawn("recovery", missing, move || search(&requested, &found))?;
         Ok(Self { requests, answers })
     }
 

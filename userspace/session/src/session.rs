@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_capture::Message;
 use deepctx_capture::cost::OwnCost;
+use deepctx_capture::supervisor::defect_for_tests;
 use deepctx_pipeline::input::KernelCounters;
 
 use crate::lock;
@@ -51,9 +52,10 @@ impl Session {
         let (finish, finish_requested) = bounded(1);
         let shared = Arc::<SharedState>::default();
         let for_thread = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("pipeline".into())
-            .spawn(move || Worker::new(options, for_thread).run(&messages, &finish_requested))?;
+        let thread = std::thread::Builder::new().name("pipeline".into()).spawn(move || {
+            defect_for_tests("pipeline");
+            Worker::new(options, for_thread).run(&messages, &finish_requested)
+        })?;
         Ok(Self { thread, finish, shared })
     }
 

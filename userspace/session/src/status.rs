@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use deepctx_capture::ProbeCounters;
 use deepctx_capture::cost::OwnCost;
+use deepctx_capture::supervisor::EarlyEnd;
 use deepctx_common::memory::MemoryUse;
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::symbols::Symbols;
@@ -51,6 +52,10 @@ pub struct Status {
     /// Why the store or the raw copy could not be written, unless a later attempt wrote everything. The capture goes
     /// on in memory.
     pub write_error: Option<String>,
+    /// The first thread beside the pipeline's that ended because of a defect: the session lies from then on.
+    pub ended_early: Option<EarlyEnd>,
+    /// A thread that writes what is captured has stopped because of a defect: the capture is of no use any more.
+    pub unstored: bool,
     /// What became of single events; `None` until the trace is written, or without one.
     pub traced: Option<RecordedAccount>,
     /// CPU time of the profiler as a share of one CPU, over the last second or so.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::{OwnCost, Resident};
+use deepctx_capture::supervisor::{Supervisor, standstill_for_tests};
 use deepctx_capture::{CpuCounters, GpuCounters, Message, ScanCounters};
 use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate};
 use deepctx_pipeline::{AwaitedBegin, Pipeline, STEP_MARKER};
@@ -55,6 +56,7 @@ pub(crate) struct Worker {
     trace: Option<TraceSink>,
     flight_recorder: Option<FlightRecorder>,
     device_code: DeviceCode,
+    supervisor: Supervisor,
     hottest: Option<HottestOperators>,
     /// Published to whoever asks with [`Worker::publish`].
     status: Status,
@@ -73,13 +75,14 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn new(options: Options, shared: Arc<SharedState>) -> Self {
+        let supervisor = Supervisor::default();
         let now = Instant::now();
         let resolver = Resolver::new(options.debug_info, options.layers);
         let mut pipeline = Pipeline::new(resolver, options.meta, options.config);
         let mut status = Status::default();
         let flight_recorder = options
             .flight_recorder
-            .and_then(|options| start_flight_recorder(options, &mut pipeline, &mut status));
+            .and_then(|options| start_flight_recorder(options, &mut pipeline, &mut status, &supervisor));
         Self {
             pipeline,
             flight_recorder,
@@ -88,7 +91,8 @@ impl Worker {
             named: options.named,
             sinks: options.sinks,
             trace: options.trace,
-            device_code: DeviceCode::default(),
+            device_code: DeviceCode::new(supervisor.clone()),
+            supervisor,
             hottest: options.hottest,
             status,
             rates: Rates::new(now),
@@ -119,6 +123,7 @@ impl Worker {
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 self.tick(messages.is_empty());
+                standstill_for_tests("pipeline");
             }
             match finish.try_recv() {
                 Ok(counters) => break counters,
@@ -167,6 +172,7 @@ impl Worker {
     fn feed(&mut self, input: Input<Maps>) {
         for sink in &mut self.sinks {
             if let Err(error) = sink.on_input(&input) {
+                self.status.unstored |= matches!(error, SinkError::Stopped { .. });
                 self.status.write_error = Some(error.to_string());
             }
         }
@@ -335,11 +341,13 @@ impl Worker {
         gaps.extend(self.gpus.gaps());
         gaps.extend(self.cpus.gaps());
         gaps.extend(self.status.probes.gaps());
+        gaps.extend(self.sinks.iter().flat_map(|sink| sink.gaps()));
         self.pipeline.tables_lack(gaps);
         let late = std::mem::take(&mut *lock(&self.shared.notices));
         for notice in late.into_iter().chain(memory::reader::take_notices()) {
             self.notice(notice);
         }
+        self.status.ended_early = self.supervisor.ended_early();
         self.status.count(&self.pipeline);
         let cost = lock(&self.shared.cost).clone();
         self.rates.update(&mut self.status, &cost);
@@ -375,7 +383,8 @@ impl Worker {
             match method(&mut **sink, &state) {
                 Err(error) => {
                     let text = error.to_string();
-                    if matches!(error, SinkError::Store(_)) {
+                    self.status.unstored |= matches!(error, SinkError::Stopped { .. });
+                    if matches!(error, SinkError::Store(_) | SinkError::Stalled { .. }) {
                         self.retried.get_or_insert_with(|| text.clone());
                         self.status.write_error.get_or_insert(text);
                     } else {
@@ -425,8 +434,9 @@ fn start_flight_recorder(
     options: FlightOptions,
     pipeline: &mut Pipeline<Resolver>,
     status: &mut Status,
+    supervisor: &Supervisor,
 ) -> Option<FlightRecorder> {
-    let started = FlightRecorder::start(options, pipeline.profile());
+    let started = FlightRecorder::start(options, pipeline.profile(), supervisor);
     if let Err(error) = &started {
         status.write_error = Some(format!("the thread of the flight recorder: {error}"));
     }

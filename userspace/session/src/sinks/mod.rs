@@ -6,8 +6,10 @@
 //! Does not: decide which sinks a session has; its caller does.
 
 mod raw;
+mod reason;
 mod snapshots;
 mod store;
+mod store_thread;
 mod trace;
 
 use std::fmt::Debug;
@@ -15,6 +17,7 @@ use std::io;
 use std::time::Duration;
 
 use deepctx_common::memory::MemoryUse;
+use deepctx_common::reason::Reason;
 use deepctx_pipeline::input::Input;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::{Time, clock};
@@ -31,7 +34,8 @@ use crate::status::Status;
 /// A consumer of a session: it sees the input, and the profile about ten times a second.
 ///
 /// All methods are called on the pipeline's thread. While one runs, records wait in the channel from the capture, so
-/// work that takes more than a few milliseconds belongs on a thread of the sink's own.
+/// work that takes more than a few milliseconds belongs on a thread of the sink's own, as does whatever waits for a
+/// disk, which may hang.
 pub trait Sink: Debug + Send {
     /// Takes input as it came from the capture, before the pipeline uses it: whole batches of records.
     ///
@@ -59,6 +63,11 @@ pub trait Sink: Debug + Send {
     /// What it holds in memory, for the account of the profiler's own cost; `None` for next to nothing.
     fn memory(&self) -> Option<MemoryUse> {
         None
+    }
+
+    /// What it could not take so far, and how often.
+    fn gaps(&self) -> Vec<(&'static Reason, u64)> {
+        Vec::new()
     }
 
     /// Takes the finished profile; nothing follows. Sinks are called in reverse order, so that the first one sees what
@@ -92,6 +101,28 @@ pub enum SinkError {
     /// The store could not be written; it is tried again with the next flush.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The disk takes nothing for a while; what was to be written is written once it does.
+    #[error("the disk has not taken what is written for {} s: recording goes on in memory", lasted.as_secs())]
+    Stalled {
+        /// Since when.
+        lasted: Duration,
+    },
+    /// The disk took nothing at the end, which was not waited for any longer.
+    #[error("the disk did not take the last part of {what} within {} s: it ends before that", lasted.as_secs())]
+    StalledAtEnd {
+        /// What was to be written.
+        what: &'static str,
+        /// How long that was waited for.
+        lasted: Duration,
+    },
+    /// A thread that writes stopped: nothing is written any more.
+    #[error("the thread {thread:?} stopped because of a defect ({because}): nothing is written any more")]
+    Stopped {
+        /// Its name.
+        thread: &'static str,
+        /// The message of its panic.
+        because: String,
+    },
     /// Files of the store could not be merged: the profile is whole, in more files than usual.
     #[error("the thread \"merge\" stopped because of a defect ({because}): the profile stays in many files")]
     Merge {

@@ -1,21 +1,34 @@
 //! Store sink: writes the profile to disk at intervals.
 //!
 //! Owns: when to flush, and the thread that merges files. Because: what was flushed survives a crash, and merging may
-//! take a second, for which records must not wait. Does not: know the format, see [`deepctx_storage::store`].
+//! take a second, for which records must not wait. Does not: know the format, see [`deepctx_storage::store`], or wait
+//! for the disk, which [`super::store_thread`] does.
 
+use std::io;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use deepctx_capture::supervisor::{defect_for_tests, message};
 use deepctx_common::memory::MemoryUse;
+use deepctx_common::reason::Reason;
 use deepctx_storage::store::{MergeResult, StoreError, Writer};
 
-use super::{Sink, SinkError, State};
+use super::store_thread::{Order, StoreThread, Written};
+use super::{Sink, SinkError, State, reason};
+
+/// A flush that takes longer is one of a disk that hangs.
+const STALLED: Duration = Duration::from_secs(5);
+/// How long the end waits for the disk: the program is to end within 5 s.
+const END_LONGEST: Duration = Duration::from_secs(4);
+/// Between two looks at a merge at the end.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Keeps the profile in a folder.
 #[derive(Debug)]
 pub struct StoreSink {
-    writer: Writer,
+    thread: StoreThread,
+    /// `None` while the thread writes.
+    writer: Option<Writer>,
     interval: Duration,
     next_flush: Instant,
     /// Files that are being merged into fewer ones.
@@ -26,6 +39,11 @@ pub struct StoreSink {
     behind: bool,
     /// A flush failed, and one after it has written everything.
     recovered: bool,
+    /// Flushes left out while the disk took nothing.
+    stalled: u64,
+    /// The thread stopped because of a defect, which was said.
+    stopped: bool,
+    held_bytes: usize,
 }
 
 /// After so many defects, files are not merged any more. The profile is whole without it, in more files.
@@ -33,31 +51,37 @@ const DEFECTS_MAX: usize = 2;
 
 impl StoreSink {
     /// Writes through `writer` once per `interval`.
-    pub fn new(writer: Writer, interval: Duration) -> Self {
-        Self {
-            writer,
+    ///
+    /// # Errors
+    /// The thread that writes cannot be started.
+    pub fn new(writer: Writer, interval: Duration) -> io::Result<Self> {
+        Ok(Self {
+            thread: StoreThread::start()?,
+            writer: Some(writer),
             interval,
             next_flush: Instant::now() + interval,
             merging: None,
             defects: 0,
             behind: false,
             recovered: false,
-        }
+            stalled: 0,
+            stopped: false,
+            held_bytes: 0,
+        })
     }
 
-    /// Takes over the merged file if it is ready, or waits for it.
-    fn adopt_merged(&mut self, wait: bool) -> Result<(), SinkError> {
-        let Some(merging) = self.merging.take_if(|merging| wait || merging.is_finished()) else {
-            return Ok(());
-        };
-        match merging.join() {
-            Ok(merged) => self.writer.adopt(merged),
-            Err(panic) => {
-                self.defects += 1;
-                return Err(SinkError::Merge { because: message(panic.as_ref()) });
-            }
+    /// The merged file, if it is ready within so long.
+    fn merged(&mut self, longest: Duration) -> Result<Option<MergeResult>, SinkError> {
+        let deadline = Instant::now() + longest;
+        while self.merging.as_ref().is_some_and(|merging| !merging.is_finished()) && Instant::now() < deadline
+        {
+            std::thread::sleep(LOOK_EVERY);
         }
-        Ok(())
+        let Some(merging) = self.merging.take_if(|merging| merging.is_finished()) else { return Ok(None) };
+        merging.join().map(Some).map_err(|panic| {
+            self.defects += 1;
+            SinkError::Merge { because: message(panic.as_ref()) }
+        })
     }
 
     /// Takes account of what a flush or the end of the profile gave.
@@ -67,11 +91,61 @@ impl StoreSink {
         result
     }
 
+    /// Takes the writer back if the thread is done within so long.
+    fn take_back(&mut self, longest: Duration) -> Result<(), SinkError> {
+        if self.writer.is_some() {
+            return Ok(());
+        }
+        match self.thread.take(longest) {
+            Some(Written::Done(writer, result)) => {
+                self.held_bytes = writer.held_bytes();
+                self.writer = Some(*writer);
+                Ok(self.wrote(result)?)
+            }
+            Some(Written::Defect(because)) => {
+                self.stopped = true;
+                Err(SinkError::Stopped { thread: "store", because })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Hands the thread what is new, unless it still writes. The profile may grow meanwhile.
+    fn flush(
+        &mut self,
+        state: &State<'_>,
+        merged: Option<MergeResult>,
+        complete: bool,
+    ) -> Result<(), SinkError> {
+        let Some(writer) = self.writer.take() else { return Ok(()) };
+        match writer.delta(state.profile, state.newest) {
+            Ok(delta) => {
+                self.thread.write(Order { writer, merged, delta, complete });
+                Ok(())
+            }
+            Err(error) => {
+                self.writer = Some(writer);
+                Ok(self.wrote(Err(error))?)
+            }
+        }
+    }
+
+    /// A flush is due, and the last one has not ended.
+    fn is_behind(&mut self) -> Result<(), SinkError> {
+        let lasted = self.thread.busy();
+        if lasted < STALLED {
+            return Ok(());
+        }
+        self.stalled += 1;
+        self.behind = true;
+        Err(SinkError::Stalled { lasted })
+    }
+
     /// Starts to merge files, if there are enough of them and no merge is running.
     fn start_merging(&mut self) {
         if self.merging.is_none()
             && self.defects < DEFECTS_MAX
-            && let Some(due) = self.writer.due()
+            && let Some(due) = self.writer.as_mut().and_then(Writer::due)
         {
             // Without a thread the files stay as they are until the next flush.
             let thread = std::thread::Builder::new().name("merge".into());
@@ -87,17 +161,25 @@ impl StoreSink {
 
 impl Sink for StoreSink {
     fn on_tick(&mut self, state: &State<'_>) -> Result<(), SinkError> {
-        if Instant::now() < self.next_flush {
-            return Ok(());
+        let was_writing = self.writer.is_none();
+        let written = self.take_back(Duration::ZERO);
+        if was_writing {
+            self.start_merging();
         }
-        let merged = self.adopt_merged(false);
-        let flushed = self.writer.flush(state.profile, state.newest);
-        let flushed = self.wrote(flushed);
-        self.start_merging();
+        if Instant::now() < self.next_flush {
+            return written;
+        }
         // Counted from now, not from when it was due: a slow disk must not be written to without pause.
         self.next_flush = Instant::now() + self.interval;
-        flushed?;
-        merged
+        if self.writer.is_none() {
+            return written.and_then(|()| self.is_behind());
+        }
+        let (merged, defect) = match self.merged(Duration::ZERO) {
+            Ok(merged) => (merged, Ok(())),
+            Err(defect) => (None, Err(defect)),
+        };
+        let flushed = self.flush(state, merged, false);
+        written.and(flushed).and(defect)
     }
 
     fn has_recovered(&mut self) -> bool {
@@ -105,14 +187,36 @@ impl Sink for StoreSink {
     }
 
     fn memory(&self) -> Option<MemoryUse> {
-        Some(MemoryUse::new("what of the profile is on disk", self.writer.held_bytes()))
+        Some(MemoryUse::new("what of the profile is on disk", self.held_bytes))
+    }
+
+    fn gaps(&self) -> Vec<(&'static Reason, u64)> {
+        vec![(reason::STALLED, self.stalled)]
     }
 
     fn on_finish(&mut self, state: &State<'_>) -> Result<(), SinkError> {
-        let merged = self.adopt_merged(true);
-        let finished = self.writer.finish(state.profile, state.newest);
-        self.wrote(finished)?;
-        merged
+        let began = Instant::now();
+        let left = || END_LONGEST.saturating_sub(began.elapsed());
+        let stalled = SinkError::StalledAtEnd { what: "the profile", lasted: END_LONGEST };
+        // What an earlier flush could not write, the last one does.
+        if !self.stopped
+            && let Err(error @ SinkError::Stopped { .. }) = self.take_back(left())
+        {
+            return Err(error);
+        }
+        if self.stopped {
+            return Ok(());
+        }
+        let (merged, defect) = match self.merged(left()) {
+            Ok(merged) => (merged, Ok(())),
+            Err(defect) => (None, Err(defect)),
+        };
+        if self.writer.is_none() {
+            return Err(stalled);
+        }
+        self.flush(state, merged, true)?;
+        self.take_back(left())?;
+        if self.writer.is_some() { defect } else { Err(stalled) }
     }
 }
 
@@ -126,13 +230,13 @@ mod tests {
     fn a_merge_that_stops_is_reported_and_tried_once_more() {
         let folder = tempfile::tempdir().unwrap();
         let writer = Writer::create(&folder.path().join("run.dctx"), &Meta::default()).unwrap();
-        let mut sink = StoreSink::new(writer, Duration::from_secs(5));
+        let mut sink = StoreSink::new(writer, Duration::from_secs(5)).unwrap();
         for defects in 1..=DEFECTS_MAX {
             sink.merging = Some(std::thread::spawn(|| panic!("row {}", 7)));
-            let error = sink.adopt_merged(true).unwrap_err().to_string();
+            let error = sink.merged(END_LONGEST).unwrap_err().to_string();
             assert!(error.contains("\"merge\" stopped because of a defect (row 7)"), "{error}");
             assert_eq!(sink.defects, defects);
         }
-        assert!(sink.adopt_merged(true).is_ok());
+        assert!(sink.merged(END_LONGEST).unwrap().is_none());
     }
 }

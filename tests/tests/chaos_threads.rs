@@ -1,0 +1,95 @@
+//! Threads of a recording that stop because of a defect, or stand still. Needs root and BPF.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cli_support;
+
+use std::time::Duration;
+
+use cli_support::recording::{Ended, Recording, wait_for};
+use cli_support::{Busy, TICKS, can_capture, expect_code, program, sample_count, ticks};
+use deepctx_profile::ledger::CheckTime;
+
+/// Records with a thread that stops. Nothing else ends it; the profile can be opened, where there is one.
+fn check(thread: &str, options: &[&str], says: &str) {
+    let busy = Busy::start();
+    let mut program = program();
+    let defective = program.env("DEEPCTX_TEST_DEFECT", thread);
+    let mut recording = Recording::by(defective, &[&["--pid", &busy.pid()], options].concat());
+    let Ended { status, said } = recording.ended();
+    assert_eq!(status.code(), Some(2), "{thread}: {said}");
+    assert!(said.contains(says), "{thread}: {said}");
+    if !options.contains(&"--keep") {
+        expect_code(0, &["report", &recording.file()]);
+    }
+    assert!(busy.lives(), "{thread}: {said}");
+}
+
+#[test]
+fn threads_of_a_session_that_stop_end_the_capture() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let raw = folder.path().join("run.raw");
+    check("pipeline", &[], "the pipeline stopped because of a defect");
+    check("store", &[], "the thread \"store\" stopped because of a defect (a test wants it)");
+    check("raw", &["--raw", raw.to_str().unwrap()], "the thread \"raw\" stopped because of a defect");
+    check("flight-recorder", &["--keep", "2s"], "\"flight-recorder\" stopped because of a defect");
+}
+
+#[test]
+fn a_pipeline_that_stands_still_is_ended_in_time() {
+    if !can_capture() {
+        return;
+    }
+    let busy = Busy::start();
+    let mut program = program();
+    let standing = program.env("DEEPCTX_TEST_STANDSTILL", "pipeline");
+    let mut recording = Recording::by(standing, &["--pid", &busy.pid()]);
+    recording.wait_for_probes();
+    recording.signal("INT");
+    // Without progress for 5 s it is given up.
+    let Ended { status, said } = recording.ended_within(Duration::from_secs(10));
+    assert_eq!(status.code(), Some(2), "{said}");
+    assert!(said.contains("the pipeline and its profile did not end within"), "{said}");
+    expect_code(0, &["report", &recording.file()]);
+}
+
+/// Stacks so deep that a ring holds few of them.
+const DEEP: &str = "
+import sys
+sys.setrecursionlimit(5000)
+def deep(n):
+    if n: deep(n - 1)
+    while True: pass
+deep(800)
+";
+
+#[test]
+fn what_a_stopped_profiler_loses_is_counted() {
+    if !can_capture() {
+        return;
+    }
+    let busy = Busy::of(std::process::Command::new("python3").args(["-c", DEEP]));
+    let mut recording = Recording::start(&busy.pid(), &["--freq", "999"]);
+    recording.wait_until(|file| sample_count(file) > 500);
+    let (before, had) = (ticks(&busy.pid()), sample_count(&recording.file()));
+    recording.signal("STOP");
+    wait_for("five seconds of CPU time", || ticks(&busy.pid()) >= before + 5 * TICKS);
+    recording.signal("CONT");
+    recording.wait_until(|file| sample_count(file) > had + 1000);
+    let used = ticks(&busy.pid()) - before;
+    let Ended { status, said } = recording.interrupted();
+    assert_eq!(status.code(), Some(0), "{said}");
+    let ledger = deepctx_storage::open(recording.file()).unwrap().profile.ledger;
+    ledger.check(CheckTime::Finished).unwrap();
+    let of =
+        |reason: &str| ledger.rows().iter().filter(|row| row.reason == reason).map(|row| row.count).sum();
+    let (dropped, unexplained): (u64, u64) = (of("ring-full"), of("unexplained-gap"));
+    assert!(dropped > 0 && unexplained == 0, "{dropped} dropped, {unexplained} unexplained: {said}");
+    // What came is what the program used of its CPU: nothing is missing but what is counted.
+    let (received, expected) = (ledger.received() - had, used * 999 / TICKS);
+    assert!(received * 100 >= expected * 95, "{received} of {expected}: {said}");
+    println!("{received} of {expected} records came, {dropped} of them dropped and counted");
+}

@@ -1,0 +1,91 @@
+//! Store thread: waits for the disk that a profile is written to.
+//!
+//! Owns: the thread, and the one writer of a store, which is either here or there. Because: a disk may hang, and
+//! neither records nor the end of a capture may wait for it. Does not: decide when to write; [`super::StoreSink`] does.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use deepctx_capture::supervisor::{defect_for_tests, message};
+use deepctx_storage::store::{Delta, MergeResult, StoreError, Writer};
+
+/// What the thread is to do.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) writer: Writer,
+    /// Taken over first, if a merge is ready.
+    pub(super) merged: Option<MergeResult>,
+    pub(super) delta: Delta,
+    /// Nothing follows.
+    pub(super) complete: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// The writer is free again.
+    Done(Box<Writer>, Result<(), StoreError>),
+    /// The thread panicked with this message, and the writer is gone.
+    Defect(String),
+}
+
+/// The thread.
+#[derive(Debug)]
+pub(super) struct StoreThread {
+    orders: Sender<Order>,
+    written: Receiver<Written>,
+    /// Since when it writes.
+    since: Option<Instant>,
+}
+
+impl StoreThread {
+    /// Starts it. It ends when this is dropped, and is not waited for.
+    pub(super) fn start() -> io::Result<Self> {
+        // There is one writer, so there is never more than one of either.
+        let (orders, ordered) = bounded(1);
+        let (done, written) = bounded(1);
+        std::thread::Builder::new().name("store".into()).spawn(move || run(&ordered, &done))?;
+        Ok(Self { orders, written, since: None })
+    }
+
+    /// Writes; asks for the result with [`StoreThread::take`].
+    pub(super) fn write(&mut self, order: Order) {
+        self.since = Some(Instant::now());
+        // A thread that is gone is found when its result is taken.
+        _ = self.orders.try_send(order);
+    }
+
+    /// The result of the last order, waiting for it at most so long.
+    pub(super) fn take(&mut self, longest: Duration) -> Option<Written> {
+        let written = self.written.recv_timeout(longest).ok()?;
+        self.since = None;
+        Some(written)
+    }
+
+    /// How long it has been writing.
+    pub(super) fn busy(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+fn run(orders: &Receiver<Order>, done: &Sender<Written>) {
+    for Order { mut writer, merged, delta, complete } in orders {
+        let write = || {
+            defect_for_tests("store");
+            if let Some(merged) = merged {
+                writer.adopt(merged);
+            }
+            let result = writer.commit(delta, complete);
+            Written::Done(Box::new(writer), result)
+        };
+        // Nothing that a write owned is used after its defect.
+        let written = catch_unwind(AssertUnwindSafe(write))
+            .unwrap_or_else(|panic| Written::Defect(message(panic.as_ref())));
+        let is_over = matches!(written, Written::Defect(_));
+        if done.send(written).is_err() || is_over {
+            return;
+        }
+    }
+}
