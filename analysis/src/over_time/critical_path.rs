@@ -405,9 +405,10 @@ impl<'w> Walk<'w> {
     }
 }
 
-/// Whether the path goes through an operation: a thread that is off its CPU does nothing.
+/// Whether the path goes through an operation: a thread that is off its CPU does nothing, and of an operation of a kind
+/// that is not known nobody knows whether its thread does anything.
 fn is_of_path(op: &HostOp) -> bool {
-    op.kind != HostKind::OffCpu
+    !matches!(op.kind, HostKind::OffCpu | HostKind::UnknownCategory)
 }
 
 fn thread_times(

@@ -16,7 +16,7 @@ use deepctx_profile::trace::{HostKind, Job};
 use serde::Serialize;
 
 use super::window::{Steps, Window};
-use super::{SCHEMA_VERSION, device_kind, host_kind};
+use super::{SCHEMA_VERSION, device_kind};
 
 /// Two jobs, or two parts of one, event by event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -138,7 +138,7 @@ fn sums(job: &Job, steps: Steps) -> (EventSide, BTreeMap<(&'static str, String),
         let compared = |kind: HostKind| kind == HostKind::Operator || kind.is_call();
         let host = of.trace.host.iter().map(|(_, op)| op);
         let host = host.filter(|op| compared(op.kind) && window.has(op.begin));
-        let host = host.map(|op| (host_kind(op.kind), op.name, op.duration));
+        let host = host.map(|op| (op.kind.name(), op.name, op.duration));
         let device = window.device().map(|(_, op)| (device_kind(op.kind), op.name, op.duration));
         let mut of_rank: BTreeMap<_, EventSum> = BTreeMap::new();
         for (kind, name, duration) in host.chain(device) {

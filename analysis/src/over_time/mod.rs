@@ -28,7 +28,7 @@ mod tests;
 
 use deepctx_profile::frame::clean;
 use deepctx_profile::ledger::{Reason, Stage};
-use deepctx_profile::trace::{Basis, DeviceKind, HostKind, Job, RankTrace, Trace};
+use deepctx_profile::trace::{Basis, DeviceKind, Job, RankTrace, Trace};
 use serde::Serialize;
 
 use nesting::Nesting;
@@ -224,26 +224,11 @@ fn sums(trace: &Trace) -> Vec<KindSum> {
         }
         None => sums.push(KindSum { kind, count: 1, time_ns }),
     };
-    trace.host.iter().for_each(|(_, op)| add(host_kind(op.kind), op.duration.0));
+    trace.host.iter().for_each(|(_, op)| add(op.kind.name(), op.duration.0));
     trace.device.iter().for_each(|(_, op)| add(device_kind(op.kind), op.duration.0));
     trace.syncs.iter().for_each(|(_, sync)| add("synchronisation", sync.duration.0));
     trace.device_ranges.iter().for_each(|(_, range)| add("device-range", range.duration.0));
     sums
-}
-
-fn host_kind(kind: HostKind) -> &'static str {
-    match kind {
-        HostKind::Operator => "operator",
-        HostKind::RuntimeCall => "runtime-call",
-        HostKind::DriverCall => "driver-call",
-        HostKind::Python => "python",
-        HostKind::Layer => "layer",
-        HostKind::Annotation => "annotation",
-        HostKind::Step => "step",
-        HostKind::Process => "process",
-        HostKind::OffCpu => "off-cpu",
-        HostKind::Other => "other",
-    }
 }
 
 fn device_kind(kind: DeviceKind) -> &'static str {

@@ -91,7 +91,7 @@ fn by_priority(window: &Window<'_>) -> [Intervals; 7] {
         device(|kind, _| kind == DeviceKind::Fill),
         device(|_, class| class == KernelClass::Communication),
         host(&|kind, _| kind.is_call()),
-        host(&|_, name| is_data_loader(name)),
+        host(&|kind, name| kind != HostKind::UnknownCategory && is_data_loader(name)),
         host(&|kind, _| kind == HostKind::Operator),
     ]
 }

@@ -54,11 +54,14 @@ pub enum HostKind {
     OffCpu,
     /// Anything else.
     Other,
+    /// A kind that the tool has a word for and this project has not: see [`HostCategory`]. Nobody knows whether it is
+    /// time of its thread.
+    UnknownCategory,
 }
 
 impl HostKind {
     /// Every kind.
-    pub(super) const ALL: [HostKind; 10] = [
+    pub(super) const ALL: [HostKind; 11] = [
         HostKind::Operator,
         HostKind::RuntimeCall,
         HostKind::DriverCall,
@@ -69,7 +72,30 @@ impl HostKind {
         HostKind::Process,
         HostKind::OffCpu,
         HostKind::Other,
+        HostKind::UnknownCategory,
     ];
+
+    /// Stable name, as files and tables have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            HostKind::Operator => "operator",
+            HostKind::RuntimeCall => "runtime-call",
+            HostKind::DriverCall => "driver-call",
+            HostKind::Python => "python",
+            HostKind::Layer => "layer",
+            HostKind::Annotation => "annotation",
+            HostKind::Step => "step",
+            HostKind::Process => "process",
+            HostKind::OffCpu => "off-cpu",
+            HostKind::Other => "other",
+            HostKind::UnknownCategory => "unknown-category",
+        }
+    }
+
+    /// The kind with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
 
     /// Whether it is a call of an accelerator's API.
     pub fn is_call(self) -> bool {
@@ -93,6 +119,22 @@ pub enum Waker {
     Outside,
     /// An interrupt: a timer, a device, a packet.
     Interrupt,
+}
+
+/// The value of a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CounterValue(u64);
+
+impl CounterValue {
+    /// The value of a number.
+    pub fn new(value: f64) -> Self {
+        CounterValue(value.to_bits())
+    }
+
+    /// The number.
+    pub fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
 }
 
 /// What a call returned.
@@ -198,6 +240,32 @@ columns! {
         pub record: Option<u64>,
         /// The stream that the event was recorded on; `None` when the tool does not say.
         pub recorded_on: Option<Id<Stream>>,
+    }
+}
+
+columns! {
+    /// What a tool calls the kind of an operation that is of [`HostKind::UnknownCategory`].
+    pub struct HostCategory in plain HostCategories {
+        /// The operation.
+        pub op: Id<HostOp>,
+        /// The tool's word.
+        pub category: StrId,
+    }
+}
+
+columns! {
+    /// A counter has another value from now on.
+    pub struct CounterStep in plain CounterSteps {
+        /// The process.
+        pub process: StrId,
+        /// The counter.
+        pub name: StrId,
+        /// Which of its values.
+        pub series: StrId,
+        /// When.
+        pub at: TraceTime,
+        /// The value.
+        pub value: CounterValue,
     }
 }
 

@@ -64,7 +64,7 @@ impl EventClass {
             HostKind::Python => Self::Python,
             HostKind::Annotation | HostKind::Layer | HostKind::Step => Self::Range,
             HostKind::OffCpu => Self::OffCpu,
-            HostKind::Process | HostKind::Other => Self::Other,
+            HostKind::Process | HostKind::Other | HostKind::UnknownCategory => Self::Other,
         }
     }
 

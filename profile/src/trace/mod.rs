@@ -18,6 +18,8 @@ mod lane_builder;
 mod lane_events;
 mod lanes;
 mod link;
+#[cfg(any(test, feature = "testing"))]
+mod listing;
 mod name;
 mod packed;
 mod recorded;
@@ -34,9 +36,10 @@ use crate::units::{Nanos, Time, clock};
 pub use assemble::assemble;
 pub use basis::Basis;
 pub use event::{
-    CollectiveNote, CollectiveNotes, DeviceKind, DeviceOp, DeviceOps, DeviceRange, DeviceRanges, HostKind,
-    HostOp, HostOps, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread, WakeUpEvent,
-    WakeUpEvents, Waker,
+    CollectiveNote, CollectiveNotes, CounterStep, CounterSteps, CounterValue, DeviceKind, DeviceOp,
+    DeviceOps, DeviceRange, DeviceRanges, HostCategories, HostCategory, HostKind, HostOp, HostOps,
+    MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread, WakeUpEvent, WakeUpEvents,
+    Waker,
 };
 pub use job::{Job, RankTrace};
 pub use lane_events::LaneEvent;
@@ -45,6 +48,8 @@ pub use lanes::{
     Segment, busy,
 };
 pub use link::{Launch, Links, Wait, Waiter};
+#[cfg(any(test, feature = "testing"))]
+pub use listing::listing;
 pub use name::{Call, KernelClass};
 pub use recorded::{
     CALL_END_MISSING, Cause, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, RecordedAccount,
@@ -102,6 +107,10 @@ pub struct Trace {
     pub device: DeviceOps,
     /// Synchronisations that the tool draws on a device's rows.
     pub syncs: Syncs,
+    /// What the tool calls operations of kinds that are not known.
+    pub categories: HostCategories,
+    /// Values over time.
+    pub counters: CounterSteps,
     /// Who ended times off the CPU.
     pub wake_ups: WakeUpEvents,
     /// What the tool says about collectives.
@@ -154,6 +163,8 @@ impl Trace {
             host: HostOps::default(),
             device: DeviceOps::default(),
             syncs: Syncs::default(),
+            categories: HostCategories::default(),
+            counters: CounterSteps::default(),
             wake_ups: WakeUpEvents::default(),
             collectives: CollectiveNotes::default(),
             memory: MemoryEvents::default(),
@@ -205,7 +216,8 @@ impl Trace {
 
     /// How many events there are.
     pub fn len(&self) -> usize {
-        self.host.len() + self.device.len() + self.syncs.len() + self.memory.len() + self.device_ranges.len()
+        let host = self.host.len() + self.syncs.len() + self.memory.len();
+        host + self.device.len() + self.device_ranges.len() + self.counters.len()
     }
 
     /// Whether there are none.

@@ -32,9 +32,13 @@
 
 #[cfg(feature = "parquet")]
 mod error;
+#[cfg(any(feature = "import", feature = "export"))]
+mod event_header;
 #[cfg(feature = "export")]
 pub mod export;
 pub mod folder;
+#[cfg(any(feature = "import", feature = "export"))]
+mod host_kind;
 #[cfg(feature = "import")]
 pub mod import;
 #[cfg(feature = "parquet")]

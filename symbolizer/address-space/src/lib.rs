@@ -7,9 +7,9 @@
 //! bounded, and failures are reasons ([`NoSymbol`]), never panics.
 //!
 //! ```
-//! use deepctx_address_space::maps::{self, Keep};
+//! use deepctx_address_space::maps::{self, LineFilter};
 //!
-//! let maps = maps::parse(b"401000-402000 r-xp 00001000 fe:00 77 /usr/bin/env\n", Keep::Executable);
+//! let maps = maps::parse(b"401000-402000 r-xp 00001000 fe:00 77 /usr/bin/env\n", LineFilter::Executable);
 //! assert_eq!(maps.mappings[0].begin.0, 0x401000);
 //! ```
 

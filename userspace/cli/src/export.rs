@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 
 use deepctx_profile::view::Selection;
-use deepctx_storage::export::{Format, Source, html};
+use deepctx_storage::export::{Events, Format, Source, html};
 
 use super::failure::{Completion, Failure};
 use super::options::ExportArgs;
@@ -36,6 +36,12 @@ pub(crate) fn run(arguments: &ExportArgs) -> Result<Completion, Failure> {
     let profile = selected.part_of(&opened.profile);
     selection::require_matches(&arguments.selection, &[&profile], &[&opened.profile])?;
     let source = Source { profile: &profile, selection, elapsed: opened.elapsed };
+    let is_wanted = arguments.format.has_events() && !arguments.sums;
+    let job = is_wanted.then(|| lanes::job(&arguments.profile)).flatten();
+    let events = job.as_ref().map(|job| Events::of(job, lanes::offset_of(job)));
+    for (count, key, sentence) in events.iter().flat_map(Events::left_out) {
+        super::note(format_args!("{}: {count} {key}: {sentence}", arguments.profile.display()));
+    }
     output::write(&to.output, to.force, |out| match arguments.format {
         Format::Html => {
             let lanes = lanes::read(&arguments.profile);
@@ -45,7 +51,10 @@ pub(crate) fn run(arguments: &ExportArgs) -> Result<Completion, Failure> {
                 out,
             )
         }
-        other => other.write(&source, out),
+        other => match &events {
+            Some(events) => other.write_events(&source, events, out),
+            None => other.write(&source, out),
+        },
     })?;
     Ok(Completion::Fully)
 }

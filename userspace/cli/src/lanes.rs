@@ -24,8 +24,13 @@ pub(crate) fn job(path: &Path) -> Option<Arc<Job>> {
 
 /// The lanes of these events; `None` when there are none.
 pub(crate) fn of_job(job: Arc<Job>) -> Option<EventLanes> {
-    let offsets = over_time::clock_offsets(&job);
-    let offset = |rank| offsets.iter().find(|(of, _)| *of == rank).map_or(0, |(_, offset_ns)| *offset_ns);
+    let offset = offset_of(&job);
     let lanes = EventLanes::new(job, offset);
     (!lanes.lanes().is_empty()).then_some(lanes)
+}
+
+/// How far the clock of each rank is ahead, in nanoseconds.
+pub fn offset_of(job: &Job) -> impl Fn(u32) -> i64 + use<> {
+    let offsets = over_time::clock_offsets(job);
+    move |rank| offsets.iter().find(|(of, _)| *of == rank).map_or(0, |(_, offset_ns)| *offset_ns)
 }

@@ -373,6 +373,9 @@ pub(crate) struct ExportArgs {
     /// How to look at it.
     #[command(flatten)]
     pub selection: StoredSelectionArgs,
+    /// Draw sums by calling context in `chrome` and `perfetto` files, also where single events are known.
+    #[arg(long, env = "DEEPCTX_EXPORT_SUMS", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub sums: bool,
     /// What stands at the root of each stack.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
     pub group_by: Vec<GroupBy>,

@@ -27,6 +27,7 @@ mod short_names;
 mod source_location;
 pub mod speedscope;
 pub mod svg;
+mod trace_events;
 
 use std::fmt;
 use std::io::{self, Write};
@@ -38,6 +39,8 @@ use deepctx_profile::frame::FrameKind;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::Nanos;
 use deepctx_profile::view::Selection;
+
+pub use trace_events::Events;
 
 /// What is exported.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,8 @@
 //! Host operations that lie within each other on a thread are a stack; what one does not spend in others is its wall
 //! time. Work on a device hangs below the call that launched it: kernels with their time, their number and the delay
 //! from the launch, copies and fills with their time and bytes. Without a launch it hangs below a node that says so.
-//! Synchronisations on device rows are no time at all: the calls that wait have theirs.
+//! Synchronisations on device rows are no time at all: the calls that wait have theirs. Operations of kinds that are
+//! not known are none of any thread, and in no sum: they are counted.
 
 use rustc_hash::FxHashMap;
 
@@ -90,7 +91,8 @@ impl Builder<'_> {
         let mut memory = memory.iter().peekable();
         let mut open: Vec<Open> = Vec::new();
         for id in ops {
-            let Some(op) = self.trace.host.get(*id) else { continue };
+            let known = self.trace.host.get(*id).filter(|op| op.kind != HostKind::UnknownCategory);
+            let Some(op) = known else { continue };
             let begin = op.begin.as_nanos();
             while let Some(event) = memory.next_if(|event| event.at < op.begin) {
                 self.allocation(root, &mut open, event);
@@ -214,7 +216,7 @@ impl Builder<'_> {
             // All steps are one context: their number would make as many trees.
             HostKind::Step => Frame::Range { name: profile.text(name.split('#').next().unwrap_or(name)) },
             HostKind::Process => words::process(profile, name).unwrap_or_else(|| words::frame(profile, name)),
-            HostKind::OffCpu | HostKind::Other => words::frame(profile, name),
+            HostKind::OffCpu | HostKind::Other | HostKind::UnknownCategory => words::frame(profile, name),
         };
         self.frames.insert((op.kind, op.name), frame);
         frame

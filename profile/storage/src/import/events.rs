@@ -30,7 +30,7 @@ pub fn traces(bytes: &[u8]) -> Result<(ProcessTraces, Kind), ImportError> {
 /// Reads the events of a file whose format is known.
 pub(super) fn of_kind(kind: Kind, bytes: &[u8]) -> Result<ProcessTraces, ImportError> {
     let trace = match kind {
-        Kind::Kineto => kineto::read(bytes)?,
+        Kind::Kineto => return Ok(kineto::read(bytes)?.into_iter().map(|trace| (None, trace)).collect()),
         Kind::Rocprof => rocprof::read(bytes)?,
         Kind::XPlane => xplane::read(bytes)?,
         #[cfg(feature = "nsys")]

@@ -17,6 +17,7 @@
 //! files may be gzipped. What a file holds that is not understood is counted as a gap of the stage `decode`, and files
 //! are bounded after decompression ([`BYTES_MAX`]) and in everything they can make grow.
 
+mod arguments;
 mod contexts;
 mod events;
 mod folded;
@@ -25,7 +26,9 @@ mod kineto;
 mod nsys;
 mod perf_script;
 mod pprof;
+mod ranks;
 mod rocprof;
+mod trace_rows;
 mod words;
 mod xplane;
 
@@ -73,6 +76,7 @@ reasons! {
 reasons! {
     class Gap, page "formats.md";
     const NO_LAUNCH = "no-launch", "work on a device has no call that launched it";
+    const UNKNOWN_CATEGORY = "unknown-category", "events are of categories that are not known, so they are no time of any thread";
     const AMBIGUOUS_ID = "ambiguous-id", "several calls have the id of the work: it is below the latest that began before it";
 }
 

@@ -245,3 +245,46 @@ all
     assert_eq!(deepctx_profile::text::tree(&imported.profile), expect);
     assert!(view::losses(&imported.profile).is_empty());
 }
+
+#[test]
+fn unknown_categories_are_no_time_of_any_thread() {
+    let event = |category: &str, ts: u32| {
+        format!(r#"{{"ph":"X","cat":"{category}","name":"x","pid":7,"tid":7,"ts":{ts},"dur":10}}"#)
+    };
+    let document = |events: &[String]| format!("{{\"traceEvents\":[{}]}}", events.join(","));
+    let wall = |document: &str| {
+        let imported = read(document.as_bytes(), "x").unwrap();
+        let total = imported.profile.tree.total(deepctx_profile::metric::Metric::WallTime).sum;
+        let notes = view::losses(&imported.profile).into_iter().map(|row| (row.count, row.sentence));
+        (total, notes.collect::<Vec<_>>())
+    };
+    let known = document(&[
+        event("cpu_op", 0),
+        event("mtia_ccp_events", 20),
+        event("hpu_op", 40),
+        event("hpu_op", 60),
+    ]);
+    let expect = "events are of categories that are not known, so they are no time of any thread: `hpu_op` (2), `mtia_ccp_events` (1)";
+    assert_eq!(wall(&known), (10_000, vec![(3, expect.to_owned())]));
+    let (trace, _) = trace(known.as_bytes()).unwrap();
+    let kinds: Vec<_> = trace.host.iter().map(|(_, op)| op.kind.name()).collect();
+    assert_eq!(kinds, ["operator", "unknown-category", "unknown-category", "unknown-category"]);
+    let categories: Vec<_> = trace.categories.iter().map(|(_, of)| trace.name(of.category)).collect();
+    assert_eq!(categories, ["mtia_ccp_events", "hpu_op", "hpu_op"]);
+    // Another program's words are its own.
+    assert_eq!(wall(&document(&[event("render", 0), event("layout", 20)])), (20_000, Vec::new()));
+}
+
+#[test]
+fn counters_keep_their_values() {
+    let document = r#"{"traceEvents":[
+        {"ph":"X","cat":"cpu_op","name":"a","pid":7,"tid":7,"ts":1,"dur":2},
+        {"ph":"C","name":"memory","pid":7,"ts":1.5,"args":{"used":0.1,"free":"12","what":null}}]}"#;
+    let (trace, _) = trace(document.as_bytes()).unwrap();
+    let found: Vec<_> = trace
+        .counters
+        .iter()
+        .map(|(_, of)| (trace.name(of.name), trace.name(of.series), of.at.as_nanos(), of.value.get()))
+        .collect();
+    assert_eq!(found, [("memory", "used", 1500, 0.1), ("memory", "free", 1500, 12.0)]);
+}

@@ -7,7 +7,9 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::event::{NumberOrText, RawEvent, Text};
+use super::event::RawEvent;
+use crate::event_header::{EventHeader, HEADER};
+use crate::import::arguments::{NumberOrText, Text};
 
 /// Who takes what the document holds.
 pub(super) trait DocumentVisitor {
@@ -17,6 +19,10 @@ pub(super) trait DocumentVisitor {
     fn found(&mut self);
     /// Nanoseconds from 1970 UTC to the zero of the times.
     fn base(&mut self, base: Option<u64>);
+    /// The document has a key that PyTorch's profiler writes.
+    fn is_kineto(&mut self);
+    /// What an export of ours says of its rows.
+    fn header(&mut self, header: EventHeader);
     /// Rank, and ranks of the job.
     fn distributed(&mut self, rank: Option<u64>, world_size: Option<u64>);
 }
@@ -43,6 +49,11 @@ impl<'de, T: DocumentVisitor> Visitor<'de> for Document<'_, T> {
             match &*key.0 {
                 "traceEvents" => map.next_value_seed(Events(&mut *self.0))?,
                 "baseTimeNanoseconds" => self.0.base(map.next_value::<NumberOrText<'de>>()?.number()),
+                HEADER => self.0.header(map.next_value()?),
+                "schemaVersion" | "deviceProperties" => {
+                    self.0.is_kineto();
+                    map.next_value::<IgnoredAny>()?;
+                }
                 "distributedInfo" => map.next_value_seed(Distributed(&mut *self.0))?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }

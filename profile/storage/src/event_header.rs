@@ -1,0 +1,137 @@
+//! What our exports of events say about themselves: ranks, their clocks, and what the numbers of their rows stand for.
+//!
+//! Owns: [`EventHeader`], which stands in Chrome traces as `deepctx`. Because: one file
+//! holds several ranks, whose processes and devices may have the same numbers and whose clocks have different zeros;
+//! viewers take numbers as they are, and whoever reads the file again needs what they were. Does not: hold events.
+
+use serde::{Deserialize, Serialize};
+
+use deepctx_profile::ledger::{Ledger, Reason, Stage};
+use deepctx_profile::trace::{ClockInfo, RankInfo, Trace};
+use deepctx_profile::units::Nanos;
+
+/// What it is called in the files.
+pub(crate) const HEADER: &str = "deepctx";
+
+/// The header.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EventHeader {
+    /// In the order of the job.
+    #[serde(default)]
+    pub(crate) ranks: Vec<RankHeader>,
+    /// Rows of the file.
+    #[serde(default)]
+    pub(crate) lanes: Vec<LaneHeader>,
+}
+
+/// A rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RankHeader {
+    /// What its trace says.
+    pub(crate) rank: Option<u32>,
+    pub(crate) world_size: Option<u32>,
+    pub(crate) epoch_ns: Option<u64>,
+    pub(crate) uncertainty_ns: Option<u64>,
+    pub(crate) resolution_ns: u64,
+    pub(crate) domain: Option<u32>,
+    /// Times of the file are those of the rank and this.
+    pub(crate) shift_ns: u64,
+    /// What its trace lacks.
+    #[serde(default)]
+    pub(crate) losses: Vec<LossHeader>,
+}
+
+/// Something that a trace lacks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LossHeader {
+    pub(crate) stage: String,
+    /// Lost, or there with a gap.
+    pub(crate) dropped: bool,
+    pub(crate) key: String,
+    pub(crate) sentence: String,
+    pub(crate) count: u64,
+}
+
+/// A row of the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LaneHeader {
+    /// Its numbers (or words) in Chrome's form.
+    pub(crate) pid: String,
+    pub(crate) tid: String,
+    /// Its number in Perfetto's form.
+    pub(crate) uuid: u64,
+    /// Place of its rank in the list.
+    pub(crate) rank: usize,
+    #[serde(flatten)]
+    pub(crate) of: LaneOf,
+}
+
+/// What a row is of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum LaneOf {
+    /// A thread.
+    Thread { process: String, thread: String },
+    /// A stream of a device.
+    Stream { device: u32, stream: Option<u64> },
+    /// The counters of a process.
+    Counters { counters_of: String },
+}
+
+impl RankHeader {
+    #[cfg_attr(not(feature = "export"), allow(dead_code, reason = "written by exports"))]
+    pub(crate) fn of(trace: &Trace, shift_ns: u64) -> Self {
+        let ClockInfo { epoch_ns, uncertainty, resolution, domain } = trace.clock;
+        let mut losses = Vec::new();
+        for stage in Stage::ALL {
+            let account = trace.ledger.stage(*stage);
+            for (dropped, tally) in [(true, &account.dropped), (false, &account.gaps)] {
+                losses.extend(tally.iter().map(|(reason, count)| LossHeader {
+                    stage: stage.name().to_owned(),
+                    dropped,
+                    key: reason.key.clone().into_owned(),
+                    sentence: reason.sentence.clone().into_owned(),
+                    count,
+                }));
+            }
+        }
+        RankHeader {
+            rank: trace.rank.rank,
+            world_size: trace.rank.world_size,
+            epoch_ns,
+            uncertainty_ns: uncertainty.map(|of| of.0),
+            resolution_ns: resolution.0,
+            domain,
+            shift_ns,
+            losses,
+        }
+    }
+
+    /// Sets what a trace of the file has of this rank.
+    #[cfg_attr(not(feature = "import"), allow(dead_code, reason = "read by imports"))]
+    pub(crate) fn apply(&self, trace: &mut Trace) {
+        trace.rank = RankInfo { rank: self.rank, world_size: self.world_size };
+        trace.clock = ClockInfo {
+            epoch_ns: self.epoch_ns,
+            uncertainty: self.uncertainty_ns.map(Nanos),
+            resolution: Nanos(self.resolution_ns),
+            domain: self.domain,
+        };
+        for loss in &self.losses {
+            loss.count(&mut trace.ledger);
+        }
+    }
+}
+
+impl LossHeader {
+    #[cfg_attr(not(feature = "import"), allow(dead_code, reason = "read by imports"))]
+    fn count(&self, ledger: &mut Ledger) {
+        let Some(stage) = Stage::from_name(&self.stage) else { return };
+        let reason = Reason { key: self.key.clone().into(), sentence: self.sentence.clone().into() };
+        if self.dropped {
+            ledger.dropped(stage, reason, self.count);
+        } else {
+            ledger.gap(stage, reason, self.count);
+        }
+    }
+}

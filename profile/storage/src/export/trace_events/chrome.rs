@@ -1,0 +1,165 @@
+//! Single events as Chrome trace events, in the dialect of PyTorch's profiler.
+//!
+//! Owns: [`write`]. Because: whoever trains models has a viewer and scripts for it. Does not: say what an event is
+//! called; [`arguments`](super::arguments) does.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io::{self, Write};
+
+use serde_json::json;
+
+use super::{Argument, DrawnEvent, Events};
+use crate::event_header::HEADER;
+use crate::export::Source;
+use crate::export::counters::counters;
+use crate::export::json_text::{field, value};
+
+/// Writes the JSON document.
+///
+/// # Errors
+/// Those of `out`.
+pub(super) fn write(source: &Source<'_>, events: &Events<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let header = &events.header;
+    out.write_all(b"{\"schemaVersion\":1,\"deviceProperties\":[],\"displayTimeUnit\":\"ms\",\n")?;
+    let first = header.ranks.iter().min_by_key(|rank| rank.shift_ns);
+    if let Some(epoch_ns) = first.and_then(|rank| rank.epoch_ns) {
+        field(out, "baseTimeNanoseconds", &epoch_ns)?;
+        out.write_all(b",\n")?;
+    }
+    if let [rank] = &header.ranks[..]
+        && let Some(number) = rank.rank
+    {
+        let world_size = rank.world_size.unwrap_or(number + 1);
+        field(out, "distributedInfo", &json!({ "rank": number, "world_size": world_size }))?;
+        out.write_all(b",\n")?;
+    }
+    field(out, "traceName", &deepctx_profile::frame::clean(&source.profile.meta.target))?;
+    out.write_all(b",\n")?;
+    field(out, HEADER, header)?;
+    out.write_all(b",\n\"traceEvents\":[")?;
+    let mut list = List { out, is_first: true };
+    names(events, &mut list)?;
+    for rank in 0..events.sides.len() {
+        for id in events.ids(rank) {
+            let Some(event) = events.drawn(rank, id) else { continue };
+            drawn(events, rank, &event, &mut list)?;
+        }
+        rank_counters(events, rank, &mut list)?;
+    }
+    for counter in counters(source) {
+        for (at, of) in counter.steps {
+            let step = json!({ "value": of });
+            counter_step((&counter.pid.to_string(), &counter.name), i128::from(at), &step, &mut list)?;
+        }
+    }
+    list.out.write_all(b"\n]}\n")?;
+    list.out.flush()
+}
+
+/// Events with commas and newlines between.
+struct List<'o> {
+    out: &'o mut dyn Write,
+    is_first: bool,
+}
+
+impl List<'_> {
+    fn next(&mut self) -> io::Result<&mut dyn Write> {
+        self.out.write_all(if self.is_first { b"\n" } else { b",\n" })?;
+        self.is_first = false;
+        Ok(self.out)
+    }
+}
+
+/// What processes, threads, devices and streams are called.
+fn names(events: &Events<'_>, list: &mut List<'_>) -> io::Result<()> {
+    let mut processes = BTreeSet::new();
+    for (place, row) in events.rows.rows.iter().enumerate() {
+        let (pid, tid) = (id(&row.header.pid), id(&row.header.tid));
+        let name = |what: &str, args| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": args });
+        if processes.insert(&row.header.pid) {
+            value(list.next()?, &name("process_name", json!({ "name": row.process_name })))?;
+            value(list.next()?, &name("process_sort_index", json!({ "sort_index": place })))?;
+        }
+        value(list.next()?, &name("thread_name", json!({ "name": row.name })))?;
+    }
+    Ok(())
+}
+
+fn drawn(events: &Events<'_>, rank: usize, event: &DrawnEvent<'_>, list: &mut List<'_>) -> io::Result<()> {
+    let row = &events.rows.rows[event.row].header;
+    let (pid, tid) = (id(&row.pid), id(&row.tid));
+    let at = Micros(events.at(rank, event.begin));
+    let out = list.next()?;
+    out.write_all(if event.duration.is_some() { b"{\"ph\":\"X\"," } else { b"{\"ph\":\"i\",\"s\":\"t\"," })?;
+    if !event.category.is_empty() {
+        field(out, "cat", event.category)?;
+        out.write_all(b",")?;
+    }
+    field(out, "name", event.name)?;
+    write!(out, ",\"pid\":{pid},\"tid\":{tid},\"ts\":{at},")?;
+    if let Some(duration) = event.duration {
+        write!(out, "\"dur\":{},", Micros(duration.0.into()))?;
+    }
+    out.write_all(b"\"args\":{")?;
+    for (place, (name, argument)) in event.arguments.iter().enumerate() {
+        out.write_all(if place == 0 { b"" } else { b"," })?;
+        match argument {
+            Argument::Number(number) => field(out, name, number)?,
+            Argument::Signed(number) => field(out, name, number)?,
+            Argument::Text(text) => field(out, name, &**text)?,
+        }
+    }
+    out.write_all(b"}}")?;
+    let arrow = "\"cat\":\"ac2g\",\"name\":\"ac2g\"";
+    for number in &event.flows_out {
+        let out = list.next()?;
+        write!(out, "{{\"ph\":\"s\",{arrow},\"id\":{number},\"pid\":{pid},\"tid\":{tid},\"ts\":{at}}}")?;
+    }
+    if let Some(number) = event.flow_in {
+        let out = list.next()?;
+        let end = "\"ph\":\"f\",\"bp\":\"e\"";
+        write!(out, "{{{end},{arrow},\"id\":{number},\"pid\":{pid},\"tid\":{tid},\"ts\":{at}}}")?;
+    }
+    Ok(())
+}
+
+fn rank_counters(events: &Events<'_>, rank: usize, list: &mut List<'_>) -> io::Result<()> {
+    let trace = &events.sides[rank].of.trace;
+    for (_, step) in trace.counters.iter() {
+        let process = trace.name(step.process);
+        let pid = &events.rows.rows[events.rows.counters(rank, process)].header.pid;
+        let values = json!({ trace.name(step.series): step.value.get() });
+        counter_step((pid, trace.name(step.name)), events.at(rank, step.at), &values, list)?;
+    }
+    Ok(())
+}
+
+fn counter_step(
+    (pid, name): (&str, &str),
+    at: i128,
+    values: &serde_json::Value,
+    list: &mut List<'_>,
+) -> io::Result<()> {
+    let out = list.next()?;
+    out.write_all(b"{\"ph\":\"C\",")?;
+    field(out, "name", name)?;
+    write!(out, ",\"pid\":{},\"tid\":0,\"ts\":{},", id(pid), Micros(at))?;
+    field(out, "args", values)?;
+    out.write_all(b"}")
+}
+
+/// A process or a thread: a number where it is written as one, and a word where not.
+fn id(text: &str) -> serde_json::Value {
+    let number = text.parse::<i64>().ok().filter(|number| number.to_string() == text);
+    number.map_or_else(|| text.into(), Into::into)
+}
+
+/// Nanoseconds as microseconds with three decimals. A binary fraction would lose some.
+struct Micros(i128);
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
+}

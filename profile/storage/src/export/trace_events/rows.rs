@@ -1,0 +1,168 @@
+//! Rows of a file of events: threads and streams of every rank, each under numbers of its own.
+//!
+//! Owns: [`Rows`]. Because: viewers put together what has the same process, and two ranks may both have a process 1 and
+//! a device 0. Does not: place events.
+
+use rustc_hash::FxHashMap;
+
+use deepctx_profile::frame::clean;
+use deepctx_profile::trace::{Job, RankTrace};
+
+use crate::event_header::{LaneHeader, LaneOf};
+
+/// Numbers of processes of our own making: no system has a process beyond 2^22.
+const OWN_NUMBERS: u64 = 1 << 23;
+/// Of Chrome's form: what stands for a stream without a number.
+const NO_STREAM: &str = "-1";
+
+/// Letters of a word that stands for a process or a thread; readers keep as many.
+const WORD_MAX: usize = 64;
+
+/// A row.
+pub(super) struct Row {
+    pub(super) header: LaneHeader,
+    /// What its process or device is called.
+    pub(super) process_name: String,
+    /// What it is called.
+    pub(super) name: String,
+}
+
+/// The rows of a file.
+pub(super) struct Rows {
+    pub(super) rows: Vec<Row>,
+    places: FxHashMap<(usize, LaneOf), usize>,
+    /// By rank, places of its threads and streams.
+    threads: Vec<Vec<usize>>,
+    streams: Vec<Vec<usize>>,
+    /// By rank and device, the place of the row for what has no stream.
+    devices: FxHashMap<(usize, u32), usize>,
+    /// Numbers of processes by rank and name, where several ranks are in the file.
+    numbers: FxHashMap<(usize, String), u64>,
+    has_several: bool,
+}
+
+impl Rows {
+    pub(super) fn of(job: &Job) -> Self {
+        let has_several = job.ranks().len() > 1;
+        let mut rows = Rows {
+            rows: Vec::new(),
+            places: FxHashMap::default(),
+            threads: Vec::new(),
+            streams: Vec::new(),
+            devices: FxHashMap::default(),
+            numbers: FxHashMap::default(),
+            has_several,
+        };
+        for (rank, of) in job.ranks().iter().enumerate() {
+            rows.add_rank(rank, of);
+        }
+        rows
+    }
+
+    fn add_rank(&mut self, rank: usize, of: &RankTrace) {
+        let trace = &of.trace;
+        let of_rank = if self.has_several { format!("rank {} ", of.rank) } else { String::new() };
+        let mut threads = Vec::new();
+        for thread in trace.threads() {
+            let (process, thread) =
+                (trace.name(thread.process).to_owned(), trace.name(thread.thread).to_owned());
+            let process_name = format!("{of_rank}process {}", clean(&process));
+            let name = format!("thread {}", clean(&thread));
+            let numbers = (self.process(rank, &process), self.thread_word(rank, &thread));
+            threads.push(self.add(rank, LaneOf::Thread { process, thread }, numbers, (process_name, name)));
+        }
+        self.threads.push(threads);
+        let mut streams = Vec::new();
+        for stream in trace.streams() {
+            streams.push(self.stream((rank, &of_rank), stream.device, stream.stream));
+        }
+        self.streams.push(streams);
+        // A synchronisation of no stream stands beside those of its device.
+        for (_, sync) in trace.syncs.iter() {
+            let device = sync.recorded_on.and_then(|stream| trace.streams().get(stream.index()));
+            let device = device.map_or(0, |stream| stream.device);
+            if sync.stream.is_none() && !self.devices.contains_key(&(rank, device)) {
+                let place = self.stream((rank, &of_rank), device, None);
+                self.devices.insert((rank, device), place);
+            }
+        }
+        for (_, step) in trace.counters.iter() {
+            let process = trace.name(step.process).to_owned();
+            let process_name = format!("{of_rank}process {}", clean(&process));
+            let numbers = (self.process(rank, &process), "0".to_owned());
+            let of = LaneOf::Counters { counters_of: process };
+            self.add(rank, of, numbers, (process_name, "counters".to_owned()));
+        }
+    }
+
+    fn stream(&mut self, (rank, of_rank): (usize, &str), device: u32, stream: Option<u64>) -> usize {
+        let process = if self.has_several {
+            self.number(rank, format!("GPU {device}")).to_string()
+        } else {
+            device.to_string()
+        };
+        let thread = stream.map_or_else(|| NO_STREAM.to_owned(), |stream| stream.to_string());
+        let name = stream.map_or_else(|| "no stream".to_owned(), |stream| format!("stream {stream}"));
+        let names = (format!("{of_rank}GPU {device}"), name);
+        self.add(rank, LaneOf::Stream { device, stream }, (process, thread), names)
+    }
+
+    /// What a process is called in the file: itself, or where there are several ranks, a number of its own.
+    fn process(&mut self, rank: usize, process: &str) -> String {
+        let is_own = self.has_several || process.chars().count() > WORD_MAX;
+        if is_own { self.number(rank, process.to_owned()).to_string() } else { process.to_owned() }
+    }
+
+    /// What a thread is called in the file.
+    fn thread_word(&mut self, rank: usize, thread: &str) -> String {
+        let is_own = thread.chars().count() > WORD_MAX;
+        if is_own { self.number(rank, format!("thread {thread}")).to_string() } else { thread.to_owned() }
+    }
+
+    fn number(&mut self, rank: usize, name: String) -> u64 {
+        let next = OWN_NUMBERS + self.numbers.len() as u64;
+        *self.numbers.entry((rank, name)).or_insert(next)
+    }
+
+    fn add(
+        &mut self,
+        rank: usize,
+        of: LaneOf,
+        (pid, tid): (String, String),
+        (process_name, name): (String, String),
+    ) -> usize {
+        if let Some(place) = self.places.get(&(rank, of.clone())) {
+            return *place;
+        }
+        let place = self.rows.len();
+        self.places.insert((rank, of.clone()), place);
+        let header = LaneHeader { pid, tid, uuid: place as u64 + 1, rank, of };
+        self.rows.push(Row { header, process_name, name });
+        place
+    }
+
+    pub(super) fn headers(&self) -> Vec<LaneHeader> {
+        self.rows.iter().map(|row| row.header.clone()).collect()
+    }
+
+    /// The row of a thread, by its number in the trace.
+    pub(super) fn thread(&self, rank: usize, thread: usize) -> usize {
+        self.threads[rank][thread]
+    }
+
+    /// The row of a stream, by its number in the trace.
+    pub(super) fn of_stream(&self, rank: usize, stream: usize) -> usize {
+        self.streams[rank][stream]
+    }
+
+    /// The row for what has no stream.
+    pub(super) fn device(&self, rank: usize, device: u32) -> usize {
+        self.devices.get(&(rank, device)).copied().unwrap_or(0)
+    }
+
+    /// The row of a process's counters.
+    pub(super) fn counters(&self, rank: usize, process: &str) -> usize {
+        let of = LaneOf::Counters { counters_of: process.to_owned() };
+        self.places.get(&(rank, of)).copied().unwrap_or(0)
+    }
+}

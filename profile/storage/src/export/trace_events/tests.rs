@@ -1,0 +1,258 @@
+use proptest::prelude::*;
+
+use deepctx_profile::profile::{Limits, Meta, Profile};
+use deepctx_profile::trace::{
+    Basis, ClockInfo, CollectiveNote, CounterStep, CounterValue, DeviceKind, DeviceOp, DeviceRange,
+    HostCategory, HostKind, HostOp, Job, MemoryEvent, RankInfo, Status, Sync, SyncKind, Trace, TraceTime,
+    WakeUpEvent, Waker, listing,
+};
+use deepctx_profile::tree::NodeId;
+use deepctx_profile::units::{Bytes, Nanos};
+
+use super::*;
+use crate::import;
+
+const FORMATS: [Format; 1] = [Format::Chrome];
+
+fn profile() -> Profile {
+    Profile::new(Meta::default(), Limits { nodes: 16, frames: 16, string_bytes: 1 << 10 })
+}
+
+fn export(job: &Job, format: Format) -> Vec<u8> {
+    let profile = profile();
+    let selection = deepctx_profile::view::Selection::of(deepctx_profile::metric::Metric::WallTime);
+    let source = Source { profile: &profile, selection, elapsed: Nanos(0) };
+    let mut out = Vec::new();
+    format.write_events(&source, &Events::of(job, |_| 0), &mut out).unwrap();
+    out
+}
+
+fn job(traces: Vec<Trace>) -> Job {
+    Job::new(traces.into_iter().map(|trace| (String::new(), trace)).collect()).unwrap()
+}
+
+/// Every trace of a job, written and read again.
+fn again(job: &Job, format: Format) -> Vec<Trace> {
+    let (traces, _) = import::traces(&export(job, format)).unwrap();
+    traces.into_iter().map(|(_, trace)| trace).collect()
+}
+
+fn check(job: &Job, format: Format) {
+    let found = again(job, format);
+    assert_eq!(found.len(), job.ranks().len(), "{format}");
+    for (found, expect) in found.iter().zip(job.ranks()) {
+        let (found_rows, expect_rows) = (listing(found), listing(&expect.trace));
+        let differ = found_rows.iter().zip(&expect_rows).find(|(found, expect)| found != expect);
+        assert_eq!(differ, None, "{format}, rank {}", expect.rank);
+        assert_eq!(found_rows.len(), expect_rows.len(), "{format}");
+        assert_eq!(found.ledger, expect.trace.ledger, "{format}");
+    }
+}
+
+#[test]
+fn real_traces_come_back_equal() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../analysis/tests/traces");
+    for name in ["alexnet-a100-sync.json.gz", "dlrm", "eventsync-a100.json.gz", "gpuonly-mi210.json.gz"] {
+        let job = crate::open_traces(&[std::path::Path::new(folder).join(name)]).unwrap();
+        FORMATS.into_iter().for_each(|format| check(&job, format));
+    }
+}
+
+#[test]
+fn what_has_no_place_is_counted() {
+    let mut trace = Trace::new();
+    let (thread, name) = (trace.thread("1", "1"), trace.text("cudaLaunchKernel"));
+    let op = HostOp {
+        thread,
+        kind: HostKind::RuntimeCall,
+        begin: TraceTime::from_nanos(1),
+        duration: Nanos(2),
+        name,
+        correlation: 3,
+        status: Status::Unknown,
+        context: NodeId::from_number(7),
+    };
+    trace.host.push(op);
+    let job = job(vec![trace]);
+    let events = Events::of(&job, |_| 0);
+    let counted: Vec<_> = events.left_out().map(|(count, key, _)| (count, key)).collect();
+    assert_eq!(counted, [(1, "context-not-exported")]);
+    for format in FORMATS {
+        let found = again(&job, format);
+        assert_eq!(found[0].ledger.stage(Stage::Store).gaps.count("context-not-exported"), 1, "{format}");
+    }
+}
+
+fn word() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-c7]{0,2}",
+        Just("stream 7".to_owned()),
+        Just("ProfilerStep#3".to_owned()),
+        Just("\"é;\n\\ \u{1}".to_owned()),
+        Just("x".repeat(70)),
+        Just("-5".to_owned()),
+        Just("007".to_owned()),
+    ]
+}
+
+fn time() -> impl Strategy<Value = u64> {
+    prop_oneof![0u64..50, any::<u32>().prop_map(u64::from), Just(1_695_835_542_514_261_123)]
+}
+
+/// A row of any table, by numbers and words that its kind takes what it needs of.
+type AnyRow = (u8, u8, (u64, u64), (String, String, String), (u64, u64), (Option<u64>, i64));
+
+fn any_row() -> impl Strategy<Value = AnyRow> {
+    (
+        0u8..6,
+        any::<u8>(),
+        (time(), prop_oneof![0u64..9, any::<u32>().prop_map(u64::from)]),
+        (word(), word(), word()),
+        (any::<u64>(), 0u64..3),
+        (prop::option::of(0u64..4), any::<i64>()),
+    )
+}
+
+fn add_host(
+    trace: &mut Trace,
+    (_, choice, (begin, length), words, (number, few), (option, signed)): &AnyRow,
+) {
+    let (process, thread, name) = words;
+    let kind = HostKind::from_name(ALL_KINDS[usize::from(*choice) % ALL_KINDS.len()]).unwrap();
+    let op = HostOp {
+        thread: trace.thread(process, thread),
+        kind,
+        begin: TraceTime::from_nanos(*begin),
+        duration: Nanos(*length),
+        name: trace.text(name),
+        correlation: *few,
+        status: option.map_or(Status::Unknown, |_| Status::Returned(*signed as i32)),
+        context: NodeId::ROOT,
+    };
+    let id = trace.host.push(op).unwrap();
+    if kind == HostKind::UnknownCategory {
+        let category = trace.text(&format!("own {process}"));
+        trace.categories.push(HostCategory { op: id, category });
+    }
+    if kind == HostKind::OffCpu {
+        let waker = trace.thread(thread, process);
+        let by = match few {
+            0 => Waker::Interrupt,
+            1 => Waker::OtherProcess { pid: *number as u32, tid: 3 },
+            _ => Waker::Thread(waker),
+        };
+        let at = TraceTime::from_nanos(begin.saturating_add(*number % 100));
+        trace.wake_ups.push(WakeUpEvent { ends: id, at, by });
+    }
+}
+
+const ALL_KINDS: [&str; 11] = [
+    "operator",
+    "runtime-call",
+    "driver-call",
+    "python",
+    "layer",
+    "annotation",
+    "step",
+    "process",
+    "off-cpu",
+    "other",
+    "unknown-category",
+];
+
+fn add_device(trace: &mut Trace, (_, choice, (begin, length), words, (number, few), (option, _)): &AnyRow) {
+    let stream = trace.stream(*few as u32, *option);
+    let op = DeviceOp {
+        stream,
+        kind: [DeviceKind::Kernel, DeviceKind::Copy, DeviceKind::Fill][usize::from(choice % 3)],
+        begin: TraceTime::from_nanos(*begin),
+        duration: Nanos(*length),
+        name: trace.text(&words.0),
+        correlation: *few,
+        launched_by: [Basis::Exact, Basis::ByOrder, Basis::Inferred][usize::from(choice / 3 % 3)],
+        bytes: Bytes(*number),
+        graph_node: number / 3,
+    };
+    let op = trace.device.push(op).unwrap();
+    if choice % 5 == 0
+        && !words.1.is_empty()
+        && words.1.chars().count() <= 64
+        && words.2.chars().count() <= 64
+    {
+        let (operation, communicator) = (trace.text(&words.1), trace.text(&words.2));
+        let element = trace.text("Float");
+        let (group_size, elements_in) = (*few as u32, *number);
+        trace.collectives.push(CollectiveNote {
+            op,
+            operation,
+            communicator,
+            group_size,
+            elements_in,
+            element,
+        });
+    }
+}
+
+fn add_row(trace: &mut Trace, row: &AnyRow) {
+    let (table, choice, (begin, length), words, (number, few), (option, signed)) = row;
+    let (at, duration) = (TraceTime::from_nanos(*begin), Nanos(*length));
+    match table {
+        0 | 1 => add_host(trace, row),
+        2 => add_device(trace, row),
+        3 => {
+            let kinds = [SyncKind::Stream, SyncKind::Event, SyncKind::Context, SyncKind::StreamWait];
+            let stream = option.map(|stream| trace.stream(*few as u32, Some(stream)));
+            let recorded_on = (choice % 2 == 0).then(|| trace.stream(u32::from(choice % 3), Some(5)));
+            let (kind, record) = (kinds[usize::from(choice % 4)], option.map(|_| *number));
+            let correlation = *number;
+            trace.syncs.push(Sync { kind, stream, begin: at, duration, correlation, record, recorded_on });
+        }
+        4 => {
+            let (thread, device) = (trace.thread(&words.0, &words.1), option.map(|device| device as u32));
+            let (allocated, reserved) = (option.map(Bytes), (choice % 2 == 0).then_some(Bytes(*number)));
+            let address = *number;
+            trace.memory.push(MemoryEvent {
+                thread,
+                at,
+                device,
+                address,
+                bytes: *signed,
+                allocated,
+                reserved,
+            });
+        }
+        _ if choice % 2 == 0 => {
+            let (stream, name) = (trace.stream(*few as u32, *option), trace.text(&words.0));
+            trace.device_ranges.push(DeviceRange { stream, begin: at, duration, name });
+        }
+        _ => {
+            let [process, name, series] = [&words.0, &words.1, &words.2].map(|word| trace.text(word));
+            let value = CounterValue::new(*signed as f64 / 7.0);
+            trace.counters.push(CounterStep { process, name, series, at, value });
+        }
+    }
+}
+
+fn any_trace() -> impl Strategy<Value = Trace> {
+    let clock =
+        (prop::option::of(0u64..1 << 61), prop::option::of(0u64..9), 1u64..1001, prop::option::of(0u32..3));
+    (prop::collection::vec(any_row(), 1..40), clock, prop::option::of(8u32..9)).prop_map(
+        |(rows, clock, world_size)| {
+            let mut trace = Trace::new();
+            rows.iter().for_each(|row| add_row(&mut trace, row));
+            let (epoch_ns, uncertainty, resolution, domain) = clock;
+            let (uncertainty, resolution) = (uncertainty.map(Nanos), Nanos(resolution));
+            trace.clock = ClockInfo { epoch_ns, uncertainty, resolution, domain };
+            trace.rank = RankInfo { rank: None, world_size };
+            trace
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_trace_comes_back_equal(traces in prop::collection::vec(any_trace(), 1..4)) {
+        let job = job(traces);
+        FORMATS.into_iter().for_each(|format| check(&job, format));
+    }
+}

@@ -1,0 +1,81 @@
+//! Ranks of one file: an export of ours holds several, anyone else's one.
+//!
+//! Owns: which rank a row of the file is of, and how its times are shifted. Because: Chrome's form and Perfetto's say
+//! it by the same header. Does not: read events.
+
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+use deepctx_profile::trace::Trace;
+
+use super::trace_rows::TraceRows;
+use crate::event_header::{EventHeader, LaneHeader, LaneOf, RankHeader};
+
+/// Most ranks of a file: as many as files of a folder.
+const RANKS_MAX: usize = 4096;
+
+/// The ranks, by what a row is called in the file.
+pub(super) struct Ranks<K> {
+    headers: Vec<RankHeader>,
+    lanes: FxHashMap<K, (usize, LaneOf)>,
+    rows: Vec<TraceRows>,
+}
+
+impl<K> Default for Ranks<K> {
+    fn default() -> Self {
+        Ranks { headers: Vec::new(), lanes: FxHashMap::default(), rows: vec![TraceRows::default()] }
+    }
+}
+
+impl<K: Eq + Hash> Ranks<K> {
+    /// Takes the header of one of our exports. Another one's has no ranks.
+    pub(super) fn describe(&mut self, header: EventHeader, key: impl Fn(&LaneHeader) -> K) {
+        if header.ranks.is_empty() || header.ranks.len() > RANKS_MAX {
+            return;
+        }
+        self.rows.resize_with(header.ranks.len(), TraceRows::default);
+        self.rows.iter_mut().for_each(|rows| rows.has_known_categories = true);
+        for lane in header.lanes {
+            if lane.rank < header.ranks.len() {
+                self.lanes.insert(key(&lane), (lane.rank, lane.of));
+            }
+        }
+        self.headers = header.ranks;
+    }
+
+    /// The rank and meaning of a row, where a header says so.
+    pub(super) fn lane(&self, key: &K) -> Option<(usize, &LaneOf)> {
+        self.lanes.get(key).map(|(rank, of)| (*rank, of))
+    }
+
+    /// What times of the file are above those of a rank.
+    pub(super) fn shift(&self, rank: usize) -> u64 {
+        self.headers.get(rank).map_or(0, |of| of.shift_ns)
+    }
+
+    /// The first rank.
+    pub(super) fn rows(&mut self) -> &mut TraceRows {
+        self.of(0)
+    }
+
+    /// A rank; the first one when there is none at this place.
+    pub(super) fn of(&mut self, rank: usize) -> &mut TraceRows {
+        let place = if rank < self.rows.len() { rank } else { 0 };
+        &mut self.rows[place]
+    }
+
+    /// The traces. `describe` sets clock and rank where no header does.
+    pub(super) fn finish(self, describe: impl Fn(&mut Trace)) -> Vec<Trace> {
+        let headers = self.headers.into_iter().map(Some).chain(std::iter::repeat(None));
+        let traces = self.rows.into_iter().zip(headers).map(|(rows, header)| {
+            let mut trace = rows.finish(header.is_none());
+            match header {
+                Some(header) => header.apply(&mut trace),
+                None => describe(&mut trace),
+            }
+            trace
+        });
+        traces.collect()
+    }
+}
