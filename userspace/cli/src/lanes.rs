@@ -30,7 +30,7 @@ pub(crate) fn of_job(job: Arc<Job>) -> Option<EventLanes> {
 }
 
 /// How far the clock of each rank is ahead, in nanoseconds.
-pub fn offset_of(job: &Job) -> impl Fn(u32) -> i64 + use<> {
+pub(crate) fn offset_of(job: &Job) -> impl Fn(u32) -> i64 + use<> {
     let offsets = over_time::clock_offsets(job);
     move |rank| offsets.iter().find(|(of, _)| *of == rank).map_or(0, |(_, offset_ns)| *offset_ns)
 }
