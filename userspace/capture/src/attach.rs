@@ -98,7 +98,8 @@ impl Samplers {
 /// is missed later is sent to `messages`.
 pub(crate) fn attach_samplers(
     loaded: &mut LoadedPrograms,
-    (clock, frequency): (Clock, u32),
+    clock: Clock,
+    frequency: u32,
     messages: &Sender<Message>,
 ) -> Result<Samplers, AttachError> {
     let mut samplers = Samplers {

@@ -93,7 +93,7 @@ impl Capture {
         let mut processes = prepared.report(&sender);
         log_progress(began_ns, "targets prepared");
 
-        let samplers = attach::attach_samplers(&mut loaded, (config.clock, config.frequency.0), &sender)
+        let samplers = attach::attach_samplers(&mut loaded, config.clock, config.frequency.0, &sender)
             .map_err(|error| CaptureError::sampling(error, config.clock))?;
         tracepoints.extend(attach_tracepoints(&mut loaded, config.off_cpu)?);
         let stop = StopOnDrop(Arc::default());

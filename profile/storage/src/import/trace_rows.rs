@@ -265,7 +265,7 @@ impl TraceRows {
     }
 
     /// Adds a step of a counter.
-    pub(super) fn counter(&mut self, (process, name, series): (&str, &str, &str), at: TraceTime, value: f64) {
+    pub(super) fn counter(&mut self, process: &str, name: &str, series: &str, at: TraceTime, value: f64) {
         let (process, name, series) =
             (self.trace.text(process), self.trace.text(name), self.trace.text(series));
         let step = CounterStep { process, name, series, at, value: CounterValue::new(value) };

@@ -50,7 +50,7 @@ pub(super) fn write(source: &Source<'_>, events: &Events<'_>, out: &mut dyn Writ
     for counter in counters(source) {
         for (at, of) in counter.steps {
             let step = json!({ "value": of });
-            counter_step((&counter.pid.to_string(), &counter.name), i128::from(at), &step, &mut list)?;
+            counter_step(&counter.pid.to_string(), &counter.name, i128::from(at), &step, &mut list)?;
         }
     }
     list.out.write_all(b"\n]}\n")?;
@@ -130,13 +130,14 @@ fn rank_counters(events: &Events<'_>, rank: usize, list: &mut List<'_>) -> io::R
         let process = trace.name(step.process);
         let pid = &events.rows.rows[events.rows.counters(rank, process)].header.pid;
         let values = json!({ trace.name(step.series): step.value.get() });
-        counter_step((pid, trace.name(step.name)), events.at(rank, step.at), &values, list)?;
+        counter_step(pid, trace.name(step.name), events.at(rank, step.at), &values, list)?;
     }
     Ok(())
 }
 
 fn counter_step(
-    (pid, name): (&str, &str),
+    pid: &str,
+    name: &str,
     at: i128,
     values: &serde_json::Value,
     list: &mut List<'_>,

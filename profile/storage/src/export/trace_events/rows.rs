@@ -27,6 +27,18 @@ pub(super) struct Row {
     pub(super) name: String,
 }
 
+/// What a row and its process are called where both are numbers.
+struct Numbers {
+    pid: String,
+    tid: String,
+}
+
+/// The names of a row and of its process, as people read them.
+struct Names {
+    process: String,
+    row: String,
+}
+
 /// The rows of a file.
 pub(super) struct Rows {
     pub(super) rows: Vec<Row>,
@@ -68,13 +80,14 @@ impl Rows {
                 (trace.name(thread.process).to_owned(), trace.name(thread.thread).to_owned());
             let process_name = format!("{of_rank}process {}", clean(&process));
             let name = format!("thread {}", clean(&thread));
-            let numbers = (self.process(rank, &process), self.thread_word(rank, &thread));
-            threads.push(self.add(rank, LaneOf::Thread { process, thread }, numbers, (process_name, name)));
+            let numbers = Numbers { pid: self.process(rank, &process), tid: self.thread_word(rank, &thread) };
+            let names = Names { process: process_name, row: name };
+            threads.push(self.add(rank, LaneOf::Thread { process, thread }, numbers, names));
         }
         self.threads.push(threads);
         let mut streams = Vec::new();
         for stream in trace.streams() {
-            streams.push(self.stream((rank, &of_rank), stream.device, stream.stream));
+            streams.push(self.stream(rank, &of_rank, stream.device, stream.stream));
         }
         self.streams.push(streams);
         // A synchronisation of no stream stands beside those of its device.
@@ -82,20 +95,20 @@ impl Rows {
             let device = sync.recorded_on.and_then(|stream| trace.streams().get(stream.index()));
             let device = device.map_or(0, |stream| stream.device);
             if sync.stream.is_none() && !self.devices.contains_key(&(rank, device)) {
-                let place = self.stream((rank, &of_rank), device, None);
+                let place = self.stream(rank, &of_rank, device, None);
                 self.devices.insert((rank, device), place);
             }
         }
         for (_, step) in trace.counters.iter() {
             let process = trace.name(step.process).to_owned();
             let process_name = format!("{of_rank}process {}", clean(&process));
-            let numbers = (self.process(rank, &process), "0".to_owned());
+            let numbers = Numbers { pid: self.process(rank, &process), tid: "0".to_owned() };
             let of = LaneOf::Counters { counters_of: process };
-            self.add(rank, of, numbers, (process_name, "counters".to_owned()));
+            self.add(rank, of, numbers, Names { process: process_name, row: "counters".to_owned() });
         }
     }
 
-    fn stream(&mut self, (rank, of_rank): (usize, &str), device: u32, stream: Option<u64>) -> usize {
+    fn stream(&mut self, rank: usize, of_rank: &str, device: u32, stream: Option<u64>) -> usize {
         let process = if self.has_several {
             self.number(rank, format!("GPU {device}")).to_string()
         } else {
@@ -103,8 +116,8 @@ impl Rows {
         };
         let thread = stream.map_or_else(|| NO_STREAM.to_owned(), |stream| stream.to_string());
         let name = stream.map_or_else(|| "no stream".to_owned(), |stream| format!("stream {stream}"));
-        let names = (format!("{of_rank}GPU {device}"), name);
-        self.add(rank, LaneOf::Stream { device, stream }, (process, thread), names)
+        let names = Names { process: format!("{of_rank}GPU {device}"), row: name };
+        self.add(rank, LaneOf::Stream { device, stream }, Numbers { pid: process, tid: thread }, names)
     }
 
     /// What a process is called in the file: itself, or where there are several ranks, a number of its own.
@@ -124,20 +137,16 @@ impl Rows {
         *self.numbers.entry((rank, name)).or_insert(next)
     }
 
-    fn add(
-        &mut self,
-        rank: usize,
-        of: LaneOf,
-        (pid, tid): (String, String),
-        (process_name, name): (String, String),
-    ) -> usize {
+    fn add(&mut self, rank: usize, of: LaneOf, numbers: Numbers, names: Names) -> usize {
         if let Some(place) = self.places.get(&(rank, of.clone())) {
             return *place;
         }
         let place = self.rows.len();
         self.places.insert((rank, of.clone()), place);
+        let Numbers { pid, tid } = numbers;
         let header = LaneHeader { pid, tid, uuid: place as u64 + 1, rank, of };
-        self.rows.push(Row { header, process_name, name });
+        let Names { process, row } = names;
+        self.rows.push(Row { header, process_name: process, name: row });
         place
     }
 

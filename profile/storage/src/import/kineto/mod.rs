@@ -238,7 +238,7 @@ impl Reader {
         };
         for (series, value) in values.0 {
             self.events += 1;
-            self.rows().counter((&process, &name.0, &series), at, value);
+            self.rows().counter(&process, &name.0, &series, at, value);
         }
     }
 }
