@@ -98,7 +98,7 @@ impl OpenError {
             }
             #[cfg(feature = "import")]
             OpenError::Import { .. } => {
-                "a profile is what `record -o` makes; pprof, Kineto, rocprofv3, XPlane and Nsight \
+                "a profile is what `record -o` makes; pprof, Kineto, rocprofv3, XPlane, Perfetto and Nsight \
                 Systems traces, perf script output and folded stacks are imported"
                     .to_owned()
             }

@@ -1,8 +1,9 @@
 //! What our exports of events say about themselves: ranks, their clocks, and what the numbers of their rows stand for.
 //!
-//! Owns: [`EventHeader`], which stands in Chrome traces as `deepctx`. Because: one file
-//! holds several ranks, whose processes and devices may have the same numbers and whose clocks have different zeros;
-//! viewers take numbers as they are, and whoever reads the file again needs what they were. Does not: hold events.
+//! Owns: [`EventHeader`], which stands in Chrome traces as `deepctx` and in Perfetto's as an argument. Because: one
+//! file holds several ranks, whose processes and devices may have the same numbers and whose clocks have different
+//! zeros; viewers take numbers as they are, and whoever reads the file again needs what they were. Does not: hold
+//! events.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,8 @@ use deepctx_profile::units::Nanos;
 
 /// What it is called in the files.
 pub(crate) const HEADER: &str = "deepctx";
+/// Name of the event that has it in Perfetto's form. Its category and its argument are called [`HEADER`].
+pub(crate) const HEADER_EVENT: &str = "deepctx trace";
 
 /// The header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +77,8 @@ pub(crate) enum LaneOf {
     Thread { process: String, thread: String },
     /// A stream of a device.
     Stream { device: u32, stream: Option<u64> },
+    /// Values of a counter.
+    Counter { process: String, counter: String, series: String },
     /// The counters of a process.
     Counters { counters_of: String },
 }

@@ -14,7 +14,18 @@ use crate::import::{self, ImportError};
 use crate::store::{self, Recording};
 
 /// Ends of the names of traces: a folder of them may hold other files, too.
-const NAMES: [&str; 6] = [".json", ".json.gz", ".xplane.pb", ".xplane.pb.gz", ".sqlite", ".sqlite.gz"];
+const NAMES: [&str; 10] = [
+    ".json",
+    ".json.gz",
+    ".xplane.pb",
+    ".xplane.pb.gz",
+    ".pftrace",
+    ".pftrace.gz",
+    ".perfetto-trace",
+    ".perfetto-trace.gz",
+    ".sqlite",
+    ".sqlite.gz",
+];
 /// Most files of a folder: the largest jobs have some tens of thousands of ranks, of which nobody traces all.
 const FILES_MAX: usize = 4096;
 
@@ -105,7 +116,7 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, OpenError> {
         }
         let found = in_folder(path).map_err(|source| OpenError::Read { path: path.clone(), source })?;
         let because = match found.len() {
-            0 => "the folder holds no trace (*.json, *.json.gz, *.xplane.pb, *.sqlite)".to_owned(),
+            0 => "the folder holds no trace (*.json, *.json.gz, *.xplane.pb, *.pftrace, *.sqlite)".to_owned(),
             more if more > FILES_MAX => {
                 format!("the folder holds {more} traces, and {FILES_MAX} are read at most")
             }

@@ -119,6 +119,8 @@ pub const TARGETS: &[Target] = &[
         name: "traces",
         run: traces::run,
         files: &[
+            (&[], "tests/fuzz-targets/seeds/traces/exported.pftrace"),
+            (&[], "tests/fuzz-targets/seeds/traces/sequences.pftrace"),
             (&[], "analysis/tests/traces/eventsync-a100.json.gz"),
             (&[], "profile/storage/tests/fixtures/nsys.sqlite"),
         ],

@@ -320,8 +320,8 @@ pub(crate) struct AnalyzeArgs {
 /// Options of `timeline`.
 #[derive(Debug, Args)]
 pub(crate) struct TimelineArgs {
-    /// Traces with events in time (Kineto, rocprofv3's JSON, XPlane, Nsight Systems' SQLite): files, or folders with
-    /// one for each rank.
+    /// Traces with events in time (Kineto, rocprofv3's JSON, XPlane, Perfetto, Nsight Systems' SQLite): files, or
+    /// folders with one for each rank.
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
     /// Form of the tables.

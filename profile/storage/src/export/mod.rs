@@ -20,6 +20,7 @@ pub mod json;
 mod json_text;
 pub mod otlp;
 mod outline;
+mod packets;
 mod page_events;
 pub mod perfetto;
 pub mod pprof;

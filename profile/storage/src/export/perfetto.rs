@@ -7,26 +7,22 @@
 
 use std::io::{self, Write};
 
-use prost::Message as _;
 use rustc_hash::FxHashMap;
 
 use super::counters::counters;
 use super::devices::{Devices, Event, Launch, LaunchSite, Line};
 use super::outline::{Lane, Layout, Outline};
+use super::packets::Packets;
 use super::{Source, kind_name};
 use crate::proto::perfetto::{
     COUNTER, CounterDescriptor, DebugAnnotation, INCREMENTAL_STATE_CLEARED, InternedData,
     NEEDS_INCREMENTAL_STATE, Name, ProcessDescriptor, SLICE_BEGIN, SLICE_END, SLICE_INSTANT,
-    ThreadDescriptor, Trace, TracePacket, TrackDescriptor, TrackEvent,
+    ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
 };
 use deepctx_profile::frame::FrameKind;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
 
-/// Whose packets these are; any number but 0.
-const SEQUENCE: u32 = 1;
-/// Packets that are encoded at once.
-const CHUNK: usize = 1024;
 /// Number of the name of the argument that says where a frame is. Those of metrics follow.
 const WHERE: u64 = 1;
 
@@ -41,16 +37,14 @@ pub fn write(source: &Source<'_>, out: &mut dyn Write) -> io::Result<()> {
         layout: outline.layout(source.selection.metric),
         outline: &outline,
         next_track: uuid(outline.lanes.len()),
-        packets: Vec::new(),
-        out,
+        packets: Packets::new(out),
     };
     writer.names()?;
     writer.tracks()?;
     writer.slices()?;
     writer.counters()?;
     writer.devices()?;
-    writer.flush()?;
-    writer.out.flush()
+    writer.packets.finish()
 }
 
 struct Writer<'a, 'p> {
@@ -59,20 +53,12 @@ struct Writer<'a, 'p> {
     layout: Layout,
     /// Number of the next track beside those of the contexts.
     next_track: u64,
-    packets: Vec<TracePacket>,
-    out: &'a mut dyn Write,
+    packets: Packets<'a>,
 }
 
 impl Writer<'_, '_> {
     fn put(&mut self, packet: TracePacket) -> io::Result<()> {
-        self.packets.push(TracePacket { trusted_packet_sequence_id: SEQUENCE, ..packet });
-        if self.packets.len() < CHUNK { Ok(()) } else { self.flush() }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        // Messages that follow each other are one message.
-        let part = Trace { packet: std::mem::take(&mut self.packets) };
-        self.out.write_all(&part.encode_to_vec())
+        self.packets.put(packet)
     }
 
     fn names(&mut self) -> io::Result<()> {
@@ -90,6 +76,7 @@ impl Writer<'_, '_> {
                 .map(|(id, _)| name(u64::from(id.number()) + 1, self.outline.frame_label(id)))
                 .collect(),
             debug_annotation_names: arguments,
+            ..InternedData::default()
         };
         self.put(TracePacket {
             timestamp: Some(0),
@@ -159,7 +146,7 @@ impl Writer<'_, '_> {
                 uuid: track_uuid,
                 name: Some(counter.name),
                 parent_uuid: self.outline.lanes.iter().position(of).map(uuid),
-                counter: Some(CounterDescriptor { unit_name: None }),
+                counter: Some(CounterDescriptor::default()),
                 ..TrackDescriptor::default()
             };
             self.put(TracePacket { track_descriptor: Some(track), ..TracePacket::default() })?;
@@ -167,7 +154,12 @@ impl Writer<'_, '_> {
                 let double_counter_value = Some(value);
                 self.event(
                     at,
-                    TrackEvent { kind: COUNTER, track_uuid, double_counter_value, ..TrackEvent::default() },
+                    TrackEvent {
+                        kind: COUNTER,
+                        track_uuid: Some(track_uuid),
+                        double_counter_value,
+                        ..TrackEvent::default()
+                    },
                 )?;
             }
         }
@@ -228,7 +220,8 @@ impl Writer<'_, '_> {
             let flow_ids = events.iter().map(|number| u64::from(*number) + 1).collect();
             let kind = SLICE_INSTANT;
             let name = Some(name.to_owned());
-            let event = TrackEvent { kind, track_uuid, name, flow_ids, ..TrackEvent::default() };
+            let event =
+                TrackEvent { kind, track_uuid: Some(track_uuid), name, flow_ids, ..TrackEvent::default() };
             self.event(at.0, event)?;
         }
         Ok(())
@@ -265,14 +258,14 @@ impl Writer<'_, '_> {
         let terminating_flow_ids = activity.launched.map(|_| number).into_iter().collect();
         let begin = TrackEvent {
             kind: SLICE_BEGIN,
-            track_uuid,
+            track_uuid: Some(track_uuid),
             name: Some(place.name.clone()),
             debug_annotations,
             terminating_flow_ids,
             ..TrackEvent::default()
         };
         self.event(activity.start.0, begin)?;
-        let end = TrackEvent { kind: SLICE_END, track_uuid, ..TrackEvent::default() };
+        let end = TrackEvent { kind: SLICE_END, track_uuid: Some(track_uuid), ..TrackEvent::default() };
         self.event(activity.end.0, end)
     }
 
@@ -307,14 +300,14 @@ impl Writer<'_, '_> {
                 debug_annotations,
                 kind: SLICE_BEGIN,
                 name_iid: Some(u64::from(self.outline.frame_id(node).number()) + 1),
-                track_uuid: uuid(lane),
+                track_uuid: Some(uuid(lane)),
                 ..TrackEvent::default()
             },
         )
     }
 
     fn end(&mut self, lane: usize, at: u64) -> io::Result<()> {
-        self.event(at, TrackEvent { kind: SLICE_END, track_uuid: uuid(lane), ..TrackEvent::default() })
+        self.event(at, TrackEvent { kind: SLICE_END, track_uuid: Some(uuid(lane)), ..TrackEvent::default() })
     }
 
     fn event(&mut self, at: u64, event: TrackEvent) -> io::Result<()> {

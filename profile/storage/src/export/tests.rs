@@ -133,7 +133,7 @@ fn totals(format: Format, bytes: &[u8], selected: Metric) -> Totals {
                 .collect();
             let mut open: BTreeMap<u64, i64> = BTreeMap::new();
             for event in trace.packet.iter().filter_map(|packet| packet.track_event.as_ref()) {
-                *open.entry(event.track_uuid).or_default() += match event.kind {
+                *open.entry(event.track_uuid()).or_default() += match event.kind {
                     perfetto_proto::SLICE_BEGIN => 1,
                     perfetto_proto::SLICE_END => -1,
                     _ => 0,
@@ -404,7 +404,7 @@ fn traces_show_when_a_process_was_busy_and_when_waiting() {
     let tracks: BTreeMap<u64, _> = tracks.map(|track| (track.uuid, track)).collect();
     let steps = trace.packet.iter().filter_map(|packet| {
         let event = packet.track_event.as_ref()?;
-        let track = tracks[&event.track_uuid];
+        let track = tracks[&event.track_uuid()];
         let of = tracks.get(&track.parent_uuid?)?.process.as_ref()?;
         assert_eq!((of.pid, event.kind), (1, perfetto_proto::COUNTER));
         Some((track.name.as_deref()?, packet.timestamp? / 1_000_000, event.double_counter_value?))
@@ -499,7 +499,7 @@ fn perfetto_traces_draw_the_same_arrows() {
     let tracks: BTreeMap<u64, _> = tracks.map(|track| (track.uuid, track)).collect();
     let events = trace.packet.iter().filter_map(|packet| {
         let event = packet.track_event.as_ref()?;
-        let (name, track) = (event.name.as_deref()?, tracks[&event.track_uuid].name.as_deref()?);
+        let (name, track) = (event.name.as_deref()?, tracks[&event.track_uuid()].name.as_deref()?);
         let arrows = (&event.flow_ids, &event.terminating_flow_ids);
         Some(format!("{} {name} on {track} {arrows:?}", packet.timestamp?))
     });

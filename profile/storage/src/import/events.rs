@@ -5,7 +5,7 @@
 
 use deepctx_profile::trace::Trace;
 
-use super::{Decompressed, ImportError, Kind, count_cut, detect, kineto, plain, rocprof, xplane};
+use super::{Decompressed, ImportError, Kind, count_cut, detect, kineto, perfetto, plain, rocprof, xplane};
 
 /// The traces of a file, with the ids of their processes where a file has several.
 pub type ProcessTraces = Vec<(Option<u32>, Trace)>;
@@ -33,6 +33,7 @@ pub(super) fn of_kind(kind: Kind, bytes: &[u8]) -> Result<ProcessTraces, ImportE
         Kind::Kineto => return Ok(kineto::read(bytes)?.into_iter().map(|trace| (None, trace)).collect()),
         Kind::Rocprof => rocprof::read(bytes)?,
         Kind::XPlane => xplane::read(bytes)?,
+        Kind::Perfetto => return Ok(perfetto::read(bytes)?.into_iter().map(|trace| (None, trace)).collect()),
         #[cfg(feature = "nsys")]
         Kind::Nsys => {
             let traces = super::nsys::read(bytes)?.into_iter();

@@ -9,6 +9,7 @@
 //! | Kineto and Chrome traces | JSON with `traceEvents` | wall time of nested events; kernels, copies, launches and synchronization by correlation |
 //! | rocprofv3 | JSON with `rocprofiler-sdk-tool` | kernels and copies, and the calls that launched them if they were traced |
 //! | XPlane (JAX, TensorFlow) | protobuf of planes with lines | wall time of host events, kernels by stream |
+//! | Perfetto | protobuf of packets with times or sequences | as Kineto traces, where categories are those |
 //! | Nsight Systems | SQLite with its tables | as Kineto traces, for each process |
 //! | `perf script` | a sample's head line, then indented frames | samples; CPU time where the event is a clock |
 //! | folded stacks | `frame;frame 12` | samples |
@@ -25,6 +26,7 @@ mod kineto;
 #[cfg(feature = "nsys")]
 mod nsys;
 mod perf_script;
+mod perfetto;
 mod pprof;
 mod ranks;
 mod rocprof;
@@ -70,6 +72,10 @@ reasons! {
     const NO_END = "no-end", "ranges that had not ended when the recording did were left out";
     const TABLE_DAMAGED = "table-damaged", "tables end at a damaged page: rows before it are there";
     const TOO_MANY_PROCESSES = "too-many-processes", "events of processes beyond the first 1024 were left out";
+    const UNKNOWN_PACKET = "unknown-packet", "packets are of kinds that are not read";
+    const LOST_STATE = "lost-state", "events refer to names that were said before the file begins, or were lost";
+    const UNKNOWN_CLOCK = "unknown-clock", "events have times of a clock that the file does not tie to its others";
+    const END_WITHOUT_BEGIN = "end-without-begin", "ranges end that had not begun: the recording began within them";
     const DANGLING = "dangling", "frames refer to locations that the file does not have";
 }
 
@@ -97,6 +103,8 @@ pub enum Kind {
     Rocprof,
     /// XPlane of XLA's profiler, as JAX and TensorFlow write it.
     XPlane,
+    /// Perfetto's protobuf.
+    Perfetto,
     /// SQLite, as Nsight Systems exports it.
     Nsys,
     /// What `perf script` prints.
@@ -112,6 +120,7 @@ impl fmt::Display for Kind {
             Kind::Kineto => "Chrome or Kineto trace",
             Kind::Rocprof => "rocprofv3 trace",
             Kind::XPlane => "XPlane trace",
+            Kind::Perfetto => "Perfetto trace",
             Kind::Nsys => "Nsight Systems export",
             Kind::PerfScript => "output of perf script",
             Kind::Folded => "file of folded stacks",
@@ -157,7 +166,7 @@ pub enum ImportError {
     },
     /// It holds sums, where events with times are needed.
     #[error(
-        "a {kind} has no events in time: a timeline needs a Kineto, rocprofv3, XPlane or Nsight Systems trace"
+        "a {kind} has no events in time: a timeline needs a Kineto, rocprofv3, XPlane, Perfetto or Nsight Systems trace"
     )]
     NoEvents {
         /// The format.
@@ -198,7 +207,7 @@ pub fn read(bytes: &[u8], name: &str) -> Result<ImportedProfile, ImportError> {
     let mut profile = Profile::new(meta, LIMITS);
     let elapsed = match kind {
         Kind::Pprof => pprof::read(&bytes, &mut profile)?,
-        Kind::Kineto | Kind::Rocprof | Kind::XPlane | Kind::Nsys => {
+        Kind::Kineto | Kind::Rocprof | Kind::XPlane | Kind::Perfetto | Kind::Nsys => {
             add_traces(events::of_kind(kind, &bytes)?, &mut profile)
         }
         Kind::PerfScript => perf_script::read(&bytes, &mut profile),
@@ -294,7 +303,11 @@ fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
     }
     let is_control = |byte: &u8| *byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b);
     if start.iter().any(is_control) {
-        return Ok(if xplane::is_one(start) { Kind::XPlane } else { Kind::Pprof });
+        return Ok(match start {
+            _ if xplane::is_one(start) => Kind::XPlane,
+            _ if perfetto::is_one(start) => Kind::Perfetto,
+            _ => Kind::Pprof,
+        });
     }
     if first == b'{' && start.windows(ROCPROF.len()).take(256).any(|window| window == ROCPROF) {
         return Ok(Kind::Rocprof);

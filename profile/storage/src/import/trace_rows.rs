@@ -45,6 +45,8 @@ pub(super) struct TraceEvent<'e> {
     /// Process and thread, as words.
     pub(super) process: &'e str,
     pub(super) thread: &'e str,
+    /// Whether its row is that of a thread, or of nobody knows what.
+    pub(super) is_of_thread: bool,
     /// Numbers of its row: before there were arguments for them, the device and its stream.
     pub(super) row: (Option<u64>, Option<u64>),
     pub(super) begin: TraceTime,
@@ -100,6 +102,7 @@ impl TraceRows {
             "gpu_memset" | "Memset" | "memset" => self.device(event, DeviceKind::Fill),
             "cuda_sync" => self.sync(event),
             "gpu_user_annotation" => self.device_range(event),
+            _ if !event.is_of_thread => self.host(event, Some(HostKind::UnknownCategory)),
             category => self.host(event, host_kind(category, event.name)),
         };
         if added.is_none() {

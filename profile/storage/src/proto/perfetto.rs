@@ -1,6 +1,7 @@
 //! `perfetto.protos.Trace`: tracks and slices.
 //!
-//! Owns: its messages, as far as tracks, slices and counters need them. Because: see the folder. Does not: lay out.
+//! Owns: its messages, as far as tracks, slices and counters need them, and clocks. Because: see the folder. Does not:
+//! lay out, or know what a field means that is not listed.
 
 use prost::Message;
 
@@ -24,6 +25,17 @@ pub(crate) struct TracePacket {
     pub(crate) interned_data: Option<InternedData>,
     #[prost(uint32, optional, tag = "13")]
     pub(crate) sequence_flags: Option<u32>,
+    /// An older way of saying [`INCREMENTAL_STATE_CLEARED`].
+    #[prost(bool, tag = "41")]
+    pub(crate) incremental_state_cleared: bool,
+    #[prost(bool, tag = "42")]
+    pub(crate) previous_packet_dropped: bool,
+    #[prost(message, optional, tag = "6")]
+    pub(crate) clock_snapshot: Option<ClockSnapshot>,
+    #[prost(uint32, optional, tag = "58")]
+    pub(crate) timestamp_clock_id: Option<u32>,
+    #[prost(message, optional, tag = "59")]
+    pub(crate) trace_packet_defaults: Option<TracePacketDefaults>,
     #[prost(message, optional, tag = "60")]
     pub(crate) track_descriptor: Option<TrackDescriptor>,
 }
@@ -42,6 +54,44 @@ pub(crate) const SLICE_INSTANT: i32 = 3;
 /// `TrackEvent.type`: a counter has another value from now on.
 pub(crate) const COUNTER: i32 = 4;
 
+/// The same moment on several clocks.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct ClockSnapshot {
+    #[prost(message, repeated, tag = "1")]
+    pub(crate) clocks: Vec<Clock>,
+}
+
+/// A moment on one clock.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Clock {
+    #[prost(uint32, tag = "1")]
+    pub(crate) clock_id: u32,
+    #[prost(uint64, tag = "2")]
+    pub(crate) timestamp: u64,
+    /// Times of this clock are differences to the one before.
+    #[prost(bool, tag = "3")]
+    pub(crate) is_incremental: bool,
+    /// 0 stands for 1.
+    #[prost(uint64, tag = "4")]
+    pub(crate) unit_multiplier_ns: u64,
+}
+
+/// What packets of a sequence have that do not say otherwise.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TracePacketDefaults {
+    #[prost(message, optional, tag = "11")]
+    pub(crate) track_event_defaults: Option<TrackEventDefaults>,
+    #[prost(uint32, optional, tag = "58")]
+    pub(crate) timestamp_clock_id: Option<u32>,
+}
+
+/// What events of a sequence have that do not say otherwise.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct TrackEventDefaults {
+    #[prost(uint64, optional, tag = "11")]
+    pub(crate) track_uuid: Option<u64>,
+}
+
 /// The beginning or the end of a slice, or a step of a counter.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct TrackEvent {
@@ -53,8 +103,15 @@ pub(crate) struct TrackEvent {
     pub(crate) kind: i32,
     #[prost(uint64, optional, tag = "10")]
     pub(crate) name_iid: Option<u64>,
-    #[prost(uint64, tag = "11")]
-    pub(crate) track_uuid: u64,
+    #[prost(uint64, optional, tag = "11")]
+    pub(crate) track_uuid: Option<u64>,
+    #[prost(string, repeated, tag = "22")]
+    pub(crate) categories: Vec<String>,
+    #[prost(int64, optional, tag = "30")]
+    pub(crate) counter_value: Option<i64>,
+    /// What events had before they had a type.
+    #[prost(message, optional, tag = "6")]
+    pub(crate) legacy_event: Option<LegacyEvent>,
     #[prost(string, optional, tag = "23")]
     pub(crate) name: Option<String>,
     #[prost(double, optional, tag = "44")]
@@ -67,6 +124,16 @@ pub(crate) struct TrackEvent {
     pub(crate) terminating_flow_ids: Vec<u64>,
 }
 
+/// An event in the words of Chrome's JSON.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LegacyEvent {
+    /// A letter.
+    #[prost(int32, tag = "2")]
+    pub(crate) phase: i32,
+    #[prost(int64, tag = "3")]
+    pub(crate) duration_us: i64,
+}
+
 /// An argument of a slice.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct DebugAnnotation {
@@ -76,8 +143,12 @@ pub(crate) struct DebugAnnotation {
     pub(crate) name_iid: u64,
     #[prost(uint64, optional, tag = "3")]
     pub(crate) uint_value: Option<u64>,
+    #[prost(int64, optional, tag = "4")]
+    pub(crate) int_value: Option<i64>,
     #[prost(string, optional, tag = "6")]
     pub(crate) string_value: Option<String>,
+    #[prost(uint64, optional, tag = "17")]
+    pub(crate) string_value_iid: Option<u64>,
 }
 
 /// Names that later packets refer to by number.
@@ -89,6 +160,8 @@ pub(crate) struct InternedData {
     pub(crate) event_names: Vec<Name>,
     #[prost(message, repeated, tag = "3")]
     pub(crate) debug_annotation_names: Vec<Name>,
+    #[prost(message, repeated, tag = "29")]
+    pub(crate) debug_annotation_string_values: Vec<Name>,
 }
 
 /// A name and its number, which is not 0.
@@ -115,6 +188,8 @@ pub(crate) struct TrackDescriptor {
     pub(crate) parent_uuid: Option<u64>,
     #[prost(message, optional, tag = "8")]
     pub(crate) counter: Option<CounterDescriptor>,
+    #[prost(string, optional, tag = "10")]
+    pub(crate) static_name: Option<String>,
     #[prost(string, optional, tag = "14")]
     pub(crate) description: Option<String>,
 }
@@ -122,6 +197,12 @@ pub(crate) struct TrackDescriptor {
 /// That a track is a counter.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct CounterDescriptor {
+    /// What values are to be multiplied by; 0 stands for 1.
+    #[prost(int64, tag = "4")]
+    pub(crate) unit_multiplier: i64,
+    /// Values are differences to the one before.
+    #[prost(bool, tag = "5")]
+    pub(crate) is_incremental: bool,
     #[prost(string, optional, tag = "6")]
     pub(crate) unit_name: Option<String>,
 }

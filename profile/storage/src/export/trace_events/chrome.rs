@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io::{self, Write};
 
+use deepctx_profile::trace::TraceTime;
 use serde_json::json;
 
 use super::{Argument, DrawnEvent, Events};
@@ -50,7 +51,13 @@ pub(super) fn write(source: &Source<'_>, events: &Events<'_>, out: &mut dyn Writ
     for counter in counters(source) {
         for (at, of) in counter.steps {
             let step = json!({ "value": of });
-            counter_step(&counter.pid.to_string(), &counter.name, i128::from(at), &step, &mut list)?;
+            counter_step(
+                &counter.pid.to_string(),
+                &counter.name,
+                events.at(0, TraceTime::from_nanos(at)),
+                &step,
+                &mut list,
+            )?;
         }
     }
     list.out.write_all(b"\n]}\n")?;

@@ -10,6 +10,7 @@
 
 mod arguments;
 mod chrome;
+mod perfetto;
 mod rows;
 #[cfg(test)]
 #[cfg(feature = "import")]
@@ -129,16 +130,20 @@ impl<'j> Events<'j> {
         host.chain(device).chain(syncs).chain(ranges).chain(memory)
     }
 
+    fn shift(&self, rank: usize) -> u64 {
+        self.header.ranks.get(rank).map_or(0, |of| of.shift_ns)
+    }
+
     /// A time on the clock of the file.
     fn at(&self, rank: usize, time: TraceTime) -> i128 {
-        i128::from(time.as_nanos()) + i128::from(self.header.ranks[rank].shift_ns)
+        i128::from(time.as_nanos()) + i128::from(self.shift(rank))
     }
 }
 
 impl Format {
     /// Whether it has a form for single events at their times.
     pub const fn has_events(self) -> bool {
-        matches!(self, Format::Chrome)
+        matches!(self, Format::Chrome | Format::Perfetto)
     }
 
     /// Writes single events in place of sums by calling context. `source` has what the capture knows beside them.
@@ -153,6 +158,7 @@ impl Format {
     ) -> io::Result<()> {
         match self {
             Format::Chrome => chrome::write(source, events, out),
+            Format::Perfetto => perfetto::write(source, events, out),
             other => {
                 Err(io::Error::new(io::ErrorKind::InvalidData, format!("{other} has no events in time")))
             }

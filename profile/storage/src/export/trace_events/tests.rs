@@ -12,7 +12,7 @@ use deepctx_profile::units::{Bytes, Nanos};
 use super::*;
 use crate::import;
 
-const FORMATS: [Format; 1] = [Format::Chrome];
+const FORMATS: [Format; 2] = [Format::Chrome, Format::Perfetto];
 
 fn profile() -> Profile {
     Profile::new(Meta::default(), Limits { nodes: 16, frames: 16, string_bytes: 1 << 10 })

@@ -166,7 +166,7 @@ fn formats_without_events_are_refused_by_name() {
     let check = |bytes: &[u8], expect: &str| assert_eq!(trace(bytes).unwrap_err().to_string(), expect);
     check(
         b"a;b 3\n",
-        "a file of folded stacks has no events in time: a timeline needs a Kineto, rocprofv3, XPlane or Nsight Systems trace",
+        "a file of folded stacks has no events in time: a timeline needs a Kineto, rocprofv3, XPlane, Perfetto or Nsight Systems trace",
     );
 }
 

@@ -182,7 +182,7 @@ impl Reader {
         let named = match of {
             LaneOf::Thread { process, thread } => (process.clone(), thread.clone()),
             LaneOf::Counters { counters_of } => (counters_of.clone(), row.1),
-            LaneOf::Stream { .. } => row,
+            LaneOf::Stream { .. } | LaneOf::Counter { .. } => row,
         };
         self.at = rank;
         named
@@ -210,6 +210,7 @@ impl Reader {
             name: &name.0,
             process: &process,
             thread: &thread,
+            is_of_thread: true,
             row: (raw.pid.number(), raw.tid.number()),
             begin,
             duration,

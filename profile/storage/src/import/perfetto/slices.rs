@@ -1,0 +1,208 @@
+//! Slices: begins and ends of a track, to events with a length.
+//!
+//! Owns: [`add`]. Because: an end belongs to the innermost slice of its track that is open, in the order of times, and
+//! packets stand in the order in which they were written. Does not: walk packets.
+
+use std::borrow::Cow;
+
+use prost::Message as _;
+
+use deepctx_profile::trace::{Trace, TraceTime};
+use deepctx_profile::units::Nanos;
+
+use super::sequences::{NameTable, Sequences};
+use super::tracks::TrackPlace;
+use super::{EventType, FoundEvent, Reader};
+use crate::event_header::LaneOf;
+use crate::import::arguments::{Arguments, NumberOrText};
+use crate::import::trace_rows::{MEMORY, TraceEvent};
+use crate::import::{END_BEFORE_BEGIN, END_WITHOUT_BEGIN, ImportError, NO_END, NOT_UNDERSTOOD, OUT_OF_RANGE};
+use crate::proto::perfetto::TrackEvent;
+
+/// Adds every event to the trace of its rank.
+pub(super) fn add(mut reader: Reader<'_>) -> Result<Vec<Trace>, ImportError> {
+    let mut events = std::mem::take(&mut reader.events);
+    events.sort_unstable_by_key(|event| (event.track, event.at, event.order));
+    for of_track in events.chunk_by(|a, b| a.track == b.track) {
+        let lane = Lane::of(&reader, of_track[0].track);
+        add_track(&mut reader, &lane, of_track);
+    }
+    reader.count_unknown();
+    Ok(reader.finish())
+}
+
+/// What a track is of.
+struct Lane {
+    rank: usize,
+    place: TrackPlace,
+    counter: Option<CounterLane>,
+}
+
+/// A track of a counter.
+struct CounterLane {
+    name: String,
+    series: String,
+    unit: f64,
+    is_incremental: bool,
+}
+
+impl Lane {
+    fn of(reader: &Reader<'_>, track: u32) -> Self {
+        let uuid = reader.tracks.uuid(track);
+        let place = reader.tracks.place(uuid);
+        let described = reader.tracks.descriptor(uuid).and_then(|of| of.counter.as_ref());
+        let unit = described.map_or(1, |of| of.unit_multiplier.max(1)) as f64;
+        let is_incremental = described.is_some_and(|of| of.is_incremental);
+        let counter = |name: String, series: String| Some(CounterLane { name, series, unit, is_incremental });
+        let found = reader.tracks.upwards(uuid).find_map(|(uuid, _)| reader.ranks.lane(&uuid));
+        match found {
+            Some((rank, LaneOf::Thread { process, thread })) => {
+                let place = TrackPlace {
+                    process: process.clone(),
+                    thread: thread.clone(),
+                    is_of_thread: true,
+                    ..place
+                };
+                Lane { rank, place, counter: None }
+            }
+            Some((rank, LaneOf::Counter { process, counter: name, series })) => {
+                let place = TrackPlace { process: process.clone(), ..place };
+                Lane { rank, place, counter: counter(name.clone(), series.clone()) }
+            }
+            Some((rank, LaneOf::Stream { .. } | LaneOf::Counters { .. })) => {
+                Lane { rank, place, counter: None }
+            }
+            None => {
+                let counter = counter(place.name.clone(), "value".to_owned());
+                Lane { rank: 0, place, counter }
+            }
+        }
+    }
+}
+
+fn add_track(reader: &mut Reader<'_>, lane: &Lane, events: &[FoundEvent]) {
+    let mut open: Vec<FoundEvent> = Vec::new();
+    let mut level = 0.0;
+    for event in events {
+        match event.kind {
+            EventType::Begin => open.push(*event),
+            EventType::End => match open.pop() {
+                Some(begin) => slice(reader, lane, &begin, Some(event.at)),
+                None => reader.gap(END_WITHOUT_BEGIN),
+            },
+            EventType::Instant => slice(reader, lane, event, None),
+            EventType::Complete => complete(reader, lane, event),
+            EventType::Counter => counter(reader, lane, event, &mut level),
+        }
+    }
+    open.iter().for_each(|_| reader.gap(NO_END));
+}
+
+/// The message of an event.
+fn decoded(reader: &Reader<'_>, event: &FoundEvent) -> Option<TrackEvent> {
+    let bytes = reader.buffers.get(event.buffer as usize)?.bytes();
+    let from = event.from as usize;
+    TrackEvent::decode(bytes.get(from..from + event.length as usize)?).ok()
+}
+
+/// A time of the file on the clock of a rank.
+fn time(reader: &mut Reader<'_>, rank: usize, at: u64) -> Option<TraceTime> {
+    let time = at.checked_sub(reader.ranks.shift(rank)).map(TraceTime::from_nanos);
+    if time.is_none() {
+        reader.gap(OUT_OF_RANGE);
+    }
+    time
+}
+
+/// A slice of the older form, which has its length.
+fn complete(reader: &mut Reader<'_>, lane: &Lane, event: &FoundEvent) {
+    let length = decoded(reader, event).and_then(|of| of.legacy_event).map_or(0, |of| of.duration_us);
+    match u64::try_from(length).ok().and_then(|us| us.checked_mul(1000)?.checked_add(event.at)) {
+        Some(end) => slice(reader, lane, event, Some(end)),
+        None => reader.gap(END_BEFORE_BEGIN),
+    }
+}
+
+/// A slice, or a moment where there is no end.
+fn slice(reader: &mut Reader<'_>, lane: &Lane, begin: &FoundEvent, end: Option<u64>) {
+    let Some(event) = decoded(reader, begin) else { return reader.gap(NOT_UNDERSTOOD) };
+    let Some(at) = time(reader, lane.rank, begin.at) else { return };
+    let names = EventNames { sequences: &reader.sequences, state: begin.state };
+    let arguments = names.arguments(&event);
+    let name = names.of(NameTable::Event, event.name.as_deref(), event.name_iid.unwrap_or(0)).to_owned();
+    let category = names.of(
+        NameTable::Category,
+        event.categories.first().map(String::as_str),
+        event.category_iids.first().copied().unwrap_or(0),
+    );
+    let category = category.to_owned();
+    let rows = reader.ranks.of(lane.rank);
+    let TrackPlace { process, thread, is_of_thread, .. } = &lane.place;
+    if end.is_none() && name == MEMORY {
+        let thread = rows.trace.thread(process, thread);
+        return rows.memory(thread, at, &arguments);
+    }
+    rows.complete(&TraceEvent {
+        category: &category,
+        name: &name,
+        process,
+        thread,
+        is_of_thread: *is_of_thread,
+        row: (None, None),
+        begin: at,
+        // A mark is a range without length.
+        duration: Nanos(end.map_or(0, |end| end.saturating_sub(begin.at))),
+        arguments: &arguments,
+    });
+}
+
+fn counter(reader: &mut Reader<'_>, lane: &Lane, event: &FoundEvent, level: &mut f64) {
+    let value = decoded(reader, event).and_then(|of| {
+        let whole = of.counter_value.map(|value| value as f64);
+        of.double_counter_value.or(whole)
+    });
+    let (Some(counter), Some(value)) = (&lane.counter, value.filter(|value| value.is_finite())) else {
+        return reader.gap(NOT_UNDERSTOOD);
+    };
+    let value = value * counter.unit;
+    *level = if counter.is_incremental { *level + value } else { value };
+    let Some(at) = time(reader, lane.rank, event.at) else { return };
+    let names = (lane.place.process.as_str(), counter.name.as_str(), counter.series.as_str());
+    reader.ranks.of(lane.rank).counter(names, at, *level);
+}
+
+/// The names that an event may refer to.
+struct EventNames<'s> {
+    sequences: &'s Sequences,
+    state: u32,
+}
+
+impl EventNames<'_> {
+    /// A name that stands there, or that its number stands for.
+    fn of<'e>(&'e self, table: NameTable, own: Option<&'e str>, iid: u64) -> &'e str {
+        let named = || self.sequences.name(self.state, table, iid);
+        own.or_else(named).unwrap_or("")
+    }
+
+    /// The arguments that are known.
+    fn arguments(&self, event: &TrackEvent) -> Arguments<'static> {
+        let mut arguments = Arguments::default();
+        for annotation in &event.debug_annotations {
+            let name = self.of(NameTable::Argument, annotation.name.as_deref(), annotation.name_iid);
+            let Some(field) = arguments.field(name) else { continue };
+            let interned = annotation.string_value_iid;
+            let word = annotation.string_value.as_deref();
+            let word = word.or_else(|| self.sequences.name(self.state, NameTable::Value, interned?));
+            let signed = |number: i64| {
+                u64::try_from(number).map_or(NumberOrText::Negative(number), NumberOrText::Number)
+            };
+            *field = match (annotation.uint_value, annotation.int_value, word) {
+                (Some(number), ..) => NumberOrText::Number(number),
+                (_, Some(number), _) => signed(number),
+                (.., Some(word)) => NumberOrText::Word(Cow::Owned(word.to_owned())),
+                _ => NumberOrText::Other,
+            };
+        }
+        arguments
+    }
+}

@@ -1,0 +1,88 @@
+//! Tracks: which thread, process or counter an event of a track is of.
+//!
+//! Owns: [`Tracks`]. Because: an event names its track, a track its parent, and somewhere above stands a thread or a
+//! process; our own exports say what each track is of. Does not: read events.
+
+use rustc_hash::FxHashMap;
+
+use crate::proto::perfetto::TrackDescriptor;
+
+/// Most tracks of a file: a viewer draws a row for each.
+const TRACKS_MAX: usize = 1 << 20;
+/// Tracks above each other.
+const DEPTH_MAX: usize = 64;
+
+/// The tracks of a file.
+#[derive(Default)]
+pub(super) struct Tracks {
+    numbers: FxHashMap<u64, u32>,
+    uuids: Vec<u64>,
+    described: FxHashMap<u64, TrackDescriptor>,
+}
+
+/// What stands above an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TrackPlace {
+    pub(super) process: String,
+    pub(super) thread: String,
+    /// Whether its slices are time of a thread, or of a process that is drawn as one.
+    pub(super) is_of_thread: bool,
+    pub(super) name: String,
+}
+
+impl Tracks {
+    /// The number of a track; `None` when there are too many.
+    pub(super) fn number(&mut self, uuid: u64) -> Option<u32> {
+        if let Some(number) = self.numbers.get(&uuid) {
+            return Some(*number);
+        }
+        if self.uuids.len() >= TRACKS_MAX {
+            return None;
+        }
+        let number = self.uuids.len() as u32;
+        self.numbers.insert(uuid, number);
+        self.uuids.push(uuid);
+        Some(number)
+    }
+
+    /// The id of a number.
+    pub(super) fn uuid(&self, number: u32) -> u64 {
+        self.uuids.get(number as usize).copied().unwrap_or(0)
+    }
+
+    /// Takes what is said of a track; what was said first counts where it says something.
+    pub(super) fn describe(&mut self, track: TrackDescriptor) {
+        if self.described.len() < TRACKS_MAX || self.described.contains_key(&track.uuid) {
+            self.described.entry(track.uuid).or_insert(track);
+        }
+    }
+
+    /// What is said of a track.
+    pub(super) fn descriptor(&self, uuid: u64) -> Option<&TrackDescriptor> {
+        self.described.get(&uuid)
+    }
+
+    /// A track and those above it.
+    pub(super) fn upwards(&self, uuid: u64) -> impl Iterator<Item = (u64, Option<&TrackDescriptor>)> {
+        let parent =
+            |uuid: &u64| self.described.get(uuid).and_then(|of| of.parent_uuid).filter(|above| above != uuid);
+        std::iter::successors(Some(uuid), move |uuid| parent(uuid))
+            .take(DEPTH_MAX)
+            .map(|uuid| (uuid, self.described.get(&uuid)))
+    }
+
+    /// What an event of a track is of.
+    pub(super) fn place(&self, uuid: u64) -> TrackPlace {
+        let own = self.described.get(&uuid);
+        let name = own.and_then(|of| of.name.clone().or(of.static_name.clone()));
+        let name = name.unwrap_or_else(|| format!("track {uuid}"));
+        let all = || self.upwards(uuid).filter_map(|(_, of)| of);
+        if let Some(thread) = all().find_map(|of| of.thread.as_ref()) {
+            let (process, thread) = (thread.pid.to_string(), thread.tid.to_string());
+            return TrackPlace { process, thread, is_of_thread: true, name };
+        }
+        let process = all().find_map(|of| of.process.as_ref()).map(|process| process.pid.to_string());
+        let is_of_thread = own.is_none_or(|of| of.process.is_some());
+        TrackPlace { process: process.unwrap_or_default(), thread: name.clone(), is_of_thread, name }
+    }
+}
