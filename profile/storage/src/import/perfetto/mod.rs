@@ -125,6 +125,13 @@ struct FoundEvent {
     kind: EventType,
 }
 
+/// Where an event's bytes are: in which buffer, from where, how many.
+struct BytePlace {
+    buffer: u32,
+    from: u32,
+    length: u32,
+}
+
 #[derive(Default)]
 struct Reader<'b> {
     buffers: Vec<Buffer<'b>>,
@@ -227,7 +234,8 @@ impl Reader<'_> {
             Ok(state) => {
                 if let (Some(event), Some(bytes)) = (packet.track_event.take(), event) {
                     let from = bytes.as_ptr() as usize - all.as_ptr() as usize;
-                    self.event(&packet, state, &event, (buffer, from as u32, bytes.len() as u32))?;
+                    let place = BytePlace { buffer, from: from as u32, length: bytes.len() as u32 };
+                    self.event(&packet, state, &event, place)?;
                 }
             }
             Err(reason) => self.gap(reason),
@@ -240,7 +248,7 @@ impl Reader<'_> {
         packet: &TracePacket,
         PacketState { state, track }: PacketState,
         event: &TrackEvent,
-        (buffer, from, length): (u32, u32, u32),
+        place: BytePlace,
     ) -> Result<(), ImportError> {
         // Also of an event that is left out: times of a writer may be differences.
         let at = match self.sequences.time(packet) {
@@ -266,6 +274,7 @@ impl Reader<'_> {
             return Ok(());
         };
         let order = self.events.len() as u32;
+        let BytePlace { buffer, from, length } = place;
         self.events.push(FoundEvent { track, at, order, state, buffer, from, length, kind });
         Ok(())
     }

@@ -167,8 +167,8 @@ fn counter(reader: &mut Reader<'_>, lane: &Lane, event: &FoundEvent, level: &mut
     let value = value * counter.unit;
     *level = if counter.is_incremental { *level + value } else { value };
     let Some(at) = time(reader, lane.rank, event.at) else { return };
-    let names = (lane.place.process.as_str(), counter.name.as_str(), counter.series.as_str());
-    reader.ranks.of(lane.rank).counter(names, at, *level);
+    let rows = reader.ranks.of(lane.rank);
+    rows.counter(&lane.place.process, &counter.name, &counter.series, at, *level);
 }
 
 /// The names that an event may refer to.
