@@ -1,7 +1,9 @@
-//! Memory of the profiler, resident and locked in the kernel, with a torch process attached, and how it grows.
+//! Memory of the profiler, resident and locked in the kernel, with a torch process attached, how it grows, and what
+//! each further process of the same libraries takes.
 //!
-//! Owns: the figure `memory`. Because: a profiler that is left on must not grow. Does not: measure for an hour by
-//! default; `--seconds` sets the length of each of the runs, between which the profiler stays attached.
+//! Owns: the figures `memory`. Because: a profiler that is left on must not grow, and a machine has many processes.
+//! Does not: measure for an hour by default; `--seconds` sets the length of each of the runs, between which the
+//! profiler stays attached.
 
 use super::Options;
 use super::figure::{Figure, Target};
@@ -12,9 +14,19 @@ use std::time::{Duration, Instant};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
+/// Further processes of the same libraries.
+const FURTHER: usize = 4;
+/// Readings of one attachment, each after a window.
+const READINGS: usize = 3;
+
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let workload = workloads::torch()?.start()?;
-    let mut attached = profilers.attach(Kind::Ours, workload.pid(), options.freq)?;
+    of_one(profilers, options, workload.pid())?;
+    of_further(profilers, options, workload.pid())
+}
+
+fn of_one(profilers: &Profilers, options: &Options, pid: u32) -> Result<()> {
+    let mut attached = profilers.attach(Kind::Ours, pid, options.freq)?;
     attached.sampling(1)?;
     let (begin, mut readings) = (Instant::now(), Vec::new());
     for _ in 0..options.runs.max(2) {
@@ -39,6 +51,41 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
         .note("seconds", to.0)
         .print();
     Ok(())
+}
+
+/// The difference between one process and several, both attached in the same way. Without kernel frames: the symbols of
+/// the kernel, 5 MiB once for the machine, are there for a minute after the last kernel stack that was new.
+fn of_further(profilers: &Profilers, options: &Options, pid: u32) -> Result<()> {
+    let further: Vec<_> = (0..FURTHER).map(|_| workloads::torch()?.start()).collect::<Result<_>>()?;
+    let more: Vec<_> =
+        further.iter().flat_map(|process| ["--pid".to_owned(), process.pid().to_string()]).collect();
+    let user_only = ["--context", "python,native"];
+    let more: Vec<_> = user_only.into_iter().chain(more.iter().map(String::as_str)).collect();
+    let (mut each, mut of_one, mut of_all) = (Vec::new(), 0.0, 0.0);
+    for _ in 0..options.runs {
+        of_one = held(profilers.attach_with(pid, options.freq, &user_only)?, options)?;
+        of_all = held(profilers.attach_with(pid, options.freq, &more)?, options)?;
+        each.push((of_all - of_one) / FURTHER as f64 / MIB);
+    }
+    Figure::new("memory", "each further torch process, resident and locked", "MiB", each)
+        .target(Target::AtMost(1.0))
+        .note("further_processes", FURTHER)
+        .note("with_one_mib", of_one / MIB)
+        .note("with_all_mib", of_all / MIB)
+        .print();
+    Ok(())
+}
+
+/// The least that a profiler held at the end of a window: what it needs now and then is not of a process.
+fn held(mut attached: Attached, options: &Options) -> Result<f64> {
+    attached.sampling(1)?;
+    let mut least = f64::INFINITY;
+    for _ in 0..READINGS {
+        std::thread::sleep(Duration::from_secs(options.seconds));
+        attached.alive()?;
+        least = least.min(in_status(&attached, "VmRSS:")? + locked_bytes(attached.pid()) as f64);
+    }
+    Ok(least)
 }
 
 /// A line of the profiler's status, bytes. `VmRSS` is all that is resident; `RssFile` the part of it that are pages of

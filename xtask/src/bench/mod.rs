@@ -68,7 +68,7 @@ enum Name {
     LaunchOverhead,
     /// Slowdown of a training loop of small operators, beside torch's own profiler.
     OperatorCost,
-    /// Memory of the profiler, and its growth.
+    /// Memory of the profiler, its growth, and what each further process takes.
     Memory,
     /// Unwind rows built per second on one core.
     UnwindRows,
