@@ -44,7 +44,7 @@ reasons! {
             helps "have root mount it";
         ProcessSilent = 25, "process-silent", "the mappings of the process could not be read in time";
         JitNoRoom = 26, "jit-no-room",
-            "the code was generated at run time, and names of such code of its user take more room or time than one user may have";
+            "the code was generated at run time, and names of such code of its user take more room than one user may have";
         SymbolsTookTooLong = 27, "symbols-took-too-long",
             "reading the symbols of the file, or of others of its user, took more than 4 s (root's: 10 s), and was given up";
         SymbolReaderEnded = 28, "symbol-reader-ended",
@@ -62,14 +62,17 @@ reasons! {
         JitDefect = 33, "jit-defect",
             "the code was generated at run time, and reading what its process says of such code failed because of a defect of the profiler",
             helps "report it: `-v` says what failed";
+        JitLate = 34, "jit-late",
+            "the code was generated at run time, and reading what processes of its user say of such code took all the time that one user may have",
+            helps "wait: they are read in their turn, and samples from then on have names";
     }
 }
 
 impl NoSymbol {
     /// Whether the same address may get a name later: the runtime writes it, or its turn to be read comes.
     pub fn may_be_named_later(&self) -> bool {
-        use NoSymbol::{JitNoRoom, JitNotCovered, JitRefuted, JitWithoutMap, SymbolShareSpent};
-        matches!(self, JitWithoutMap | JitNotCovered | JitRefuted | JitNoRoom | SymbolShareSpent)
+        use NoSymbol::{JitLate, JitNoRoom, JitNotCovered, JitRefuted, JitWithoutMap, SymbolShareSpent};
+        matches!(self, JitWithoutMap | JitNotCovered | JitRefuted | JitNoRoom | JitLate | SymbolShareSpent)
     }
 
     /// The reason that stands for an error of opening or reading something of a process.

@@ -25,6 +25,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
+use deepctx_address_space::accountable_user;
 use deepctx_common::reasons;
 use rustc_hash::FxHashMap;
 
@@ -316,16 +317,42 @@ impl Compiled {
     }
 }
 
-/// Drops all processes at the bound; their files are read again when needed.
+/// Drops processes at the bound; their files are read again when needed. Nobody's are dropped for a user who has more.
 fn make_room<T>(processes: &mut FxHashMap<u32, T>, pid: u32) {
     if processes.len() >= PROCESSES_MAX && !processes.contains_key(&pid) {
-        processes.clear();
+        let owners: Vec<_> = processes.keys().map(|pid| (*pid, accountable_user(*pid))).collect();
+        for pid in to_drop(&owners) {
+            processes.remove(&pid);
+        }
     }
+}
+
+/// Of processes and the users who answer for them: all that are gone, else one of the user with the most.
+fn to_drop(owners: &[(u32, Option<u32>)]) -> Vec<u32> {
+    let gone: Vec<u32> = owners.iter().filter(|(_, user)| user.is_none()).map(|(pid, _)| *pid).collect();
+    if !gone.is_empty() {
+        return gone;
+    }
+    let mut of_user: FxHashMap<Option<u32>, Vec<u32>> = FxHashMap::default();
+    for (pid, user) in owners {
+        of_user.entry(*user).or_default().push(*pid);
+    }
+    let greediest = of_user.into_values().max_by_key(Vec::len);
+    greediest.into_iter().filter_map(|theirs| theirs.into_iter().min()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn room_is_made_by_the_gone_then_by_the_greediest() {
+        let check =
+            |owners: &[(u32, Option<u32>)], expect: &[u32]| assert_eq!(to_drop(owners), expect, "{owners:?}");
+        check(&[(1, Some(0)), (2, None), (3, Some(7)), (4, None)], &[2, 4]);
+        check(&[(1, Some(0)), (9, Some(7)), (3, Some(7)), (4, Some(8))], &[3]);
+        check(&[], &[]);
+    }
 
     fn op(name: &str, lines: &[u32]) -> Operator {
         let line = |line: &u32| SourceLine { file: "/srv/net.py".into(), function: "f".into(), line: *line };

@@ -193,7 +193,8 @@ impl Jit {
     /// to the process's files; searches for files at most ten times a second by the clock of the samples.
     ///
     /// # Errors
-    /// [`NoSymbol::JitWithoutMap`], [`NoSymbol::JitNotCovered`], [`NoSymbol::JitRefuted`] or [`NoSymbol::JitNoRoom`].
+    /// [`NoSymbol::JitWithoutMap`], [`NoSymbol::JitNotCovered`], [`NoSymbol::JitRefuted`],
+    /// [`NoSymbol::JitNoRoom`] or [`NoSymbol::JitLate`].
     pub fn lookup(&mut self, pid: u32, time_ns: u64, address: Avma) -> Result<JitSymbol, NoSymbol> {
         let process = self.process(pid);
         process.used_at_ns = process.used_at_ns.max(time_ns);
@@ -443,8 +444,7 @@ impl Jit {
         if growing.header.is_none() && size < growing.offset {
             // The file was rewritten: its earlier content no longer holds.
             growing.offset = 0;
-            process.table = Arc::default();
-            self.range_shares.give(process.user(), std::mem::take(&mut process.ranges));
+            self.forget_perf_map(process);
         }
         let mut buffer = Vec::new();
         while growing.offset < size && !growing.ended {
@@ -480,6 +480,20 @@ impl Jit {
             }
         }
         Ok(())
+    }
+
+    /// Drops what a perf map said. It says no times, as a jitdump does; what was registered or cached has names of its
+    /// own.
+    fn forget_perf_map(&mut self, process: &mut Process) {
+        let names = &self.names;
+        let is_of_map = |since_ns, symbol: JitSymbol| {
+            let source = names.get(symbol.0 as usize).map(|entry| entry.source);
+            since_ns == 0 && matches!(source, Some(NameSource::File))
+        };
+        let dropped =
+            Arc::make_mut(&mut process.table).retain(|since_ns, symbol| !is_of_map(since_ns, symbol));
+        process.ranges = process.ranges.saturating_sub(dropped);
+        self.range_shares.give(process.user(), dropped);
     }
 
     fn apply(&mut self, process: &mut Process, event: DumpEvent) {
@@ -586,8 +600,10 @@ impl Process {
     fn reason(&self, address: Avma) -> NoSymbol {
         if self.refuted.contains(address.0) {
             NoSymbol::JitRefuted
-        } else if self.has_left_out || self.is_late {
+        } else if self.has_left_out {
             NoSymbol::JitNoRoom
+        } else if self.is_late {
+            NoSymbol::JitLate
         } else if self.perf_map.is_none() && self.dump.is_none() && self.table.is_empty() {
             NoSymbol::JitWithoutMap
         } else {

@@ -71,6 +71,14 @@ impl CodeTable {
         before_end.take_while(move |(_, code)| code.end > begin).map(|(_, code)| code.symbol)
     }
 
+    /// Keeps current ranges for which `keep` is true, by since when they hold, in nanoseconds, and their name; gives
+    /// how many it dropped.
+    pub(super) fn retain(&mut self, keep: impl Fn(u64, JitSymbol) -> bool) -> usize {
+        let before = self.present.len();
+        self.present.retain(|_, code| keep(code.since_ns, code.symbol));
+        before - self.present.len()
+    }
+
     /// Remembers the runtime's index of code, for later moves.
     pub(super) fn set_index(&mut self, index: u64, symbol: JitSymbol) {
         if self.by_index.len() < RANGES_MAX {

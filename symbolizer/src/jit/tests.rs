@@ -247,10 +247,17 @@ fn a_growing_map_is_read_from_where_it_ended() {
     // Additions count, whatever the time of the lookup.
     assert_eq!(named(&mut jit, 0, 0x2008), Ok("second".into()));
     assert_eq!(jit.counters().entries, 2);
+    // What was registered has no part in the file.
+    let source = NameSource::Registered { code_hash: 0, order: 0, is_confirmed: true };
+    let mut process = jit.take_process(pid);
+    let registered = jit.add_name(process.user(), "registered".into(), source).unwrap();
+    assert!(jit.insert(&mut process, 0x5000, 0x10, 0, registered));
+    jit.processes.insert(pid, process);
     // Rewritten, as a runtime does after a fork.
     std::fs::write(&path, b"9000 10 third\n").unwrap();
     assert_eq!(named(&mut jit, 10 * REREAD_INTERVAL_NS, 0x9000), Ok("third".into()));
     assert_eq!(named(&mut jit, 20 * REREAD_INTERVAL_NS, 0x1008), Err(NoSymbol::JitNotCovered));
+    assert_eq!(named(&mut jit, 20 * REREAD_INTERVAL_NS, 0x5008), Ok("registered".into()));
     std::fs::remove_file(&path).unwrap();
     assert_eq!(jit.lookup(u32::MAX, 0, Avma(0x1000)), Err(NoSymbol::JitWithoutMap));
 }
