@@ -88,14 +88,21 @@ fn samples_below_a_function_whose_return_is_probed_are_whole() {
     scene.until(|reported| reported.returns.len() >= 200);
     scene.end();
     let mut names = Names::of(pid);
-    let mut inside = 0;
+    let (mut inside, mut between) = (0, 0);
     for sample in scene.reported.samples.iter().filter(|sample| sample.fixed.pid == pid) {
         let names = names.functions(sample);
+        // The kernel writes its own return address before it remembers the program's (`prepare_uretprobe`,
+        // kernel/events/uprobes.c): a sample between the two ends at the probed function.
+        if sample.native_end() == WalkEnd::NoMapping && names[0].contains("cuStreamSynchronize") {
+            between += 1;
+            continue;
+        }
         assert_eq!(sample.native_end(), WalkEnd::Complete, "{names:?}");
         assert!(names.iter().any(|name| name == "main" || name == "_start"), "{names:?}");
         inside += usize::from(names.iter().any(|name| name.contains("cuStreamSynchronize")));
     }
     assert!(inside > 10, "{inside} of {} samples", scene.reported.samples.len());
+    assert!(between * 20 < inside, "{between} samples between two steps of the kernel, {inside} others");
 }
 
 #[test]
