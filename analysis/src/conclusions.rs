@@ -6,14 +6,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use deepctx_profile::conclusions::{
-    Conclusions, FindingPlace, FindingRow, PhaseRow, RuleCoverage, Severity, StepFigures,
-};
+use deepctx_profile::context::phase::Phase;
 use deepctx_profile::metric::{Cell, Metric};
-use deepctx_profile::phase::Phase;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
+use deepctx_profile::view::conclusions::{
+    Conclusions, FindingPlace, FindingRow, PhaseRow, RuleCoverage, Severity, StepFigures,
+};
 
 use crate::findings::{self, Check, Finding, Findings, Gain, Location, Settings};
 use crate::tables::phases::{Phases, step_cell};

@@ -5,10 +5,10 @@
 
 use std::borrow::Cow;
 
+use deepctx_profile::context::selection::Selection as Shown;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::request::Pattern;
-use deepctx_profile::selection::Selection as Shown;
+use deepctx_profile::view::request::Pattern;
 use deepctx_profile::view::{self, MergedTree};
 
 use crate::Query;

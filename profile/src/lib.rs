@@ -5,7 +5,7 @@
 //! their formats (`deepctx-storage` does), know BPF, read clocks, draw.
 //!
 //! ```
-//! use deepctx_profile::request::Resolution;
+//! use deepctx_profile::view::Resolution;
 //! use deepctx_profile::{Frame, Limits, MergedTree, Meta, Metric, Profile, Selection};
 //!
 //! let mut profile = Profile::new(Meta::default(), Limits::default());
@@ -21,32 +21,20 @@
 //! assert_eq!((table[0].label.as_str(), table[0].exclusive), ("aten::addmm", 10_000_000));
 //! ```
 //!
-//! Modules from the bottom up: [`units`], [`id`], [`strings`], [`frame`], [`intern`], [`metric`], [`tree`],
-//! [`timeline`], [`device`], [`activity`], [`memory`], [`ledger`], [`profile`], [`recent`]; then [`selection`] and
-//! [`context`]; then [`request`], [`conclusions`], [`snapshot`] and [`view`]. [`trace`] holds single events, beside
-//! all this.
+//! Modules from the bottom up: [`units`], [`intern`] (strings, frames and their handles), [`frame`], [`metric`],
+//! [`tree`], [`timeline`], [`device`], [`operator`], [`memory`], [`ledger`], [`profile`]; then [`context`] (the
+//! contexts that a selection leaves, and their phases) and [`view`] (what a screen asks for and gets). [`trace`] holds
+//! single events, beside all this; [`text`] is the form of trees in tests.
 
-pub mod activity;
-pub mod conclusions;
 pub mod context;
 pub mod device;
-pub mod device_lines;
 pub mod frame;
-pub mod id;
 pub mod intern;
 pub mod ledger;
 pub mod memory;
 pub mod metric;
-pub mod occupancy;
-pub mod operand;
-pub mod operator_work;
-pub mod phase;
+pub mod operator;
 pub mod profile;
-pub mod recent;
-pub mod request;
-pub mod selection;
-pub mod snapshot;
-pub mod strings;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod text;
@@ -56,13 +44,13 @@ pub mod tree;
 pub mod units;
 pub mod view;
 
+pub use context::selection::Selection;
 pub use frame::Frame;
 pub use intern::{FrameId, StrId};
 pub use ledger::Ledger;
 pub use metric::Metric;
 pub use profile::{Limits, Meta, Profile};
-pub use selection::Selection;
-pub use snapshot::{Snapshot, Snapshots};
 pub use tree::NodeId;
 pub use units::Nanos;
+pub use view::snapshot::{Snapshot, Snapshots};
 pub use view::{MergedTree, Viewer};

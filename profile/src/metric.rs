@@ -131,7 +131,7 @@ metrics! {
     RangeTime = 38, "range-time", Nanoseconds;
     /// Time from the end of a training step to the end of the next one at the same place.
     StepTime = 39, "step-time", Nanoseconds;
-    /// Floating-point operations that a model derives from the sizes of tensors ([`crate::operator_work`]): not
+    /// Floating-point operations that a model derives from the sizes of tensors ([`crate::operator::work`]): not
     /// measured.
     ModelFlops = 40, "model-flops", Count;
     /// Bytes read and written that it derives: not measured.

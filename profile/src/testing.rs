@@ -7,12 +7,12 @@
 
 use proptest::prelude::*;
 
+use crate::context::selection::{GroupBy, Selection, View};
 use crate::intern::FrameId;
 use crate::metric::Metric;
 use crate::profile::Profile;
-use crate::selection::{GroupBy, Selection, View};
-use crate::snapshot::FlameTree;
 use crate::text;
+use crate::view::snapshot::FlameTree;
 
 /// A profile from lines of stacks; see [`text::parse`].
 pub fn profile(lines: &str) -> Profile {

@@ -13,8 +13,8 @@ use arrow_array::{
 };
 use arrow_schema::{ArrowError, Field, Schema};
 use deepctx_analysis::query;
+use deepctx_profile::intern::StrId;
 use deepctx_profile::metric::{Metric, Unit};
-use deepctx_profile::strings::StrId;
 use rustc_hash::FxHashMap;
 
 use crate::loaded::LoadedProfile;

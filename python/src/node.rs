@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use deepctx_analysis::query;
-use deepctx_profile::strings::StrId;
+use deepctx_profile::intern::StrId;
 use deepctx_profile::{Frame, Metric, NodeId};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

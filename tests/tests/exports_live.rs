@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use cli_support::browser::{self, browser};
 use cli_support::recording::wait_for;
 use cli_support::{can_capture, expect_code, program};
-use deepctx_profile::activity::{Activity, ActivityKind};
+use deepctx_profile::device::activity::{Activity, ActivityKind};
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};

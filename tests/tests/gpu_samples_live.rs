@@ -15,7 +15,7 @@ mod simulated;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use deepctx_profile::activity::Tier;
+use deepctx_profile::device::activity::Tier;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::view::losses;

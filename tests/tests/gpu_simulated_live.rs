@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 
 use cli_support::can_capture;
 use cli_support::recording::record_until;
-use deepctx_profile::activity::Tier;
 use deepctx_profile::device::Device;
+use deepctx_profile::device::activity::Tier;
 use deepctx_profile::metric::Metric;
 use frameworks::Target;
 use simulated::{Capture, Line, Setting};

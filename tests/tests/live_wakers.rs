@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use cli_support::{can_capture, program};
-use deepctx_profile::id::Id;
+use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{RankTrace, Thread, Waker};
 
 /// Exchanges of a byte with the program: each wakes its main thread once.

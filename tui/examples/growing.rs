@@ -5,7 +5,7 @@
 use std::io;
 use std::sync::Arc;
 
-use deepctx_profile::snapshot::{Snapshot, Snapshots, SourcePlace, SourceText};
+use deepctx_profile::view::snapshot::{Snapshot, Snapshots, SourcePlace, SourceText};
 use deepctx_profile::view::{Request, TabRequest};
 use deepctx_tui::{Charset, Options, Palette, RenderOptions, Tab, render_once, run, term};
 

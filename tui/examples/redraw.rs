@@ -9,7 +9,7 @@ use std::time::Instant;
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
-use deepctx_profile::snapshot::Header;
+use deepctx_profile::view::snapshot::Header;
 use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer};
 use deepctx_profile::{NodeId, StrId};
 use deepctx_tui::{Message, Model, Palette, Setup, Tab, Theme, draw, update};

@@ -7,7 +7,7 @@
 //! of a binomial proportion; two shares differ when they are more than two standard errors of their difference apart,
 //! which chance does to one box in twenty.
 
-use deepctx_profile::snapshot::Baseline;
+use deepctx_profile::view::snapshot::Baseline;
 
 use crate::theme::Trend;
 

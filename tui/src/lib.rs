@@ -2,11 +2,11 @@
 //!
 //! Owns: the live view ([`run()`]), one screen as text ([`render_once`]), and the terminal while the view uses it
 //! ([`term`]). Because: a user interface should be testable without a capture. Does not: know BPF, files or how a
-//! snapshot is made; see [`deepctx_profile::snapshot::Snapshots`] for where they come from.
+//! snapshot is made; see [`deepctx_profile::view::snapshot::Snapshots`] for where they come from.
 //!
 //! ```
-//! use deepctx_profile::request::{Request, Resolution};
-//! use deepctx_profile::snapshot::Header;
+//! use deepctx_profile::view::request::{Request, Resolution};
+//! use deepctx_profile::view::snapshot::Header;
 //! use deepctx_profile::{Frame, Limits, Meta, Metric, Profile, Viewer};
 //! use deepctx_tui::{RenderOptions, Tab, render_once};
 //!

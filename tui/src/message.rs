@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use deepctx_profile::snapshot::{Snapshot, SourceText};
+use deepctx_profile::view::snapshot::{Snapshot, SourceText};
 
 use crate::keys::Action;
 

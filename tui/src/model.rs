@@ -5,14 +5,14 @@
 
 use std::sync::Arc;
 
+use deepctx_profile::context::selection::View;
 use deepctx_profile::metric::{Metric, Unit};
-use deepctx_profile::request::{Request, TabRequest};
-use deepctx_profile::selection::View;
-use deepctx_profile::snapshot::{
+use deepctx_profile::trace::EventLanes;
+use deepctx_profile::view::request::{Request, TabRequest};
+use deepctx_profile::view::snapshot::{
     FlameNode, FlameTree, LineRow, MetricTotal, Overview, Snapshot, SourceLines, SourcePlace, SourceText,
     TabData, Table, TableRow, Timeline,
 };
-use deepctx_profile::trace::EventLanes;
 use ratatui::layout::Rect;
 
 use crate::keys::Scope;

@@ -7,8 +7,8 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use deepctx_profile::metric::Metric;
-use deepctx_profile::snapshot::{Snapshot, SourceText};
 use deepctx_profile::view::Request;
+use deepctx_profile::view::snapshot::{Snapshot, SourceText};
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 

@@ -14,8 +14,8 @@ use crossterm::event::{
 };
 use crossterm::terminal::{BeginSynchronizedUpdate, EndSynchronizedUpdate};
 use deepctx_profile::metric::Metric;
-use deepctx_profile::snapshot::{Snapshot, Snapshots};
 use deepctx_profile::view::Request;
+use deepctx_profile::view::snapshot::{Snapshot, Snapshots};
 
 use crate::app::update;
 use crate::keys;

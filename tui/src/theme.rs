@@ -4,8 +4,8 @@
 //! colours, in 16, in none, and on a light or a dark background: boxes have a background of their own, everything
 //! else keeps the terminal's. Does not: place anything.
 
-use deepctx_profile::snapshot::FrameKind;
 use deepctx_profile::trace::EventClass;
+use deepctx_profile::view::snapshot::FrameKind;
 use ratatui::style::{Color, Modifier, Style};
 
 /// How many colours a terminal has.

@@ -3,7 +3,7 @@
 //! Owns: children, parent and path of a node. Because: a damaged file may hold a tree whose indices form a loop. Does
 //! not: place boxes.
 
-use deepctx_profile::snapshot::{FlameNode, FlameTree};
+use deepctx_profile::view::snapshot::{FlameNode, FlameTree};
 
 /// Children of a node that are safe to follow: in range and after their parent, so that no walk can turn in a circle.
 pub(crate) fn children(tree: &FlameTree, parent: u32) -> impl Iterator<Item = (u32, &FlameNode)> {

@@ -5,16 +5,16 @@
 
 use std::sync::Arc;
 
-use deepctx_profile::conclusions::{
+use deepctx_profile::metric::Metric;
+use deepctx_profile::units::{Bytes, Nanos};
+use deepctx_profile::view::conclusions::{
     Conclusions, FindingPlace, FindingRow, PhaseRow, RuleCoverage, Severity, StepFigures,
 };
-use deepctx_profile::metric::Metric;
-use deepctx_profile::snapshot::{
+use deepctx_profile::view::snapshot::{
     Baseline, Column, FlameNode, FlameTree, FrameKind, Header, Lane, LineRow, LossRow, MemoryUse,
     MetricTotal, NoText, Overhead, Overview, Snapshot, SourceLines, SourcePlace, SourceText, StageRow,
     TabData, Table, TableRow, Timeline, Unit,
 };
-use deepctx_profile::units::{Bytes, Nanos};
 use deepctx_profile::view::{Request, TabRequest};
 use deepctx_tui::keys::{Action, BINDINGS};
 use deepctx_tui::{

@@ -10,9 +10,9 @@ mod synthetic;
 use std::sync::Arc;
 
 use crossterm::event::{MouseButton, MouseEventKind};
-use deepctx_profile::snapshot::{Header, SharedLanes, Snapshot, TabData};
 use deepctx_profile::trace::{EventLanes, Job, text};
 use deepctx_profile::units::Nanos;
+use deepctx_profile::view::snapshot::{Header, SharedLanes, Snapshot, TabData};
 use deepctx_tui::{Charset, RenderOptions, Tab, render_once};
 use expect_test::expect_file;
 

@@ -10,8 +10,8 @@ mod synthetic;
 use std::sync::Arc;
 
 use deepctx_profile::metric::Metric;
-use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind, Header, Snapshot};
 use deepctx_profile::units::Nanos;
+use deepctx_profile::view::snapshot::{FlameNode, FlameTree, FrameKind, Header, Snapshot};
 use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer};
 use deepctx_tui::{Charset, Effects, Model, RenderOptions, Setup, Tab, render_once};
 use expect_test::expect_file;

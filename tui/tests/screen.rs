@@ -10,8 +10,10 @@ mod synthetic;
 use std::sync::Arc;
 
 use crossterm::event::{Event, MouseButton, MouseEventKind};
-use deepctx_profile::conclusions::{Conclusions, FindingRow};
-use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind, NoText, Snapshot, SourceText, TabData};
+use deepctx_profile::view::conclusions::{Conclusions, FindingRow};
+use deepctx_profile::view::snapshot::{
+    FlameNode, FlameTree, FrameKind, NoText, Snapshot, SourceText, TabData,
+};
 use deepctx_profile::view::{Request, TabRequest, View};
 use deepctx_tui::{
     Charset, Effects, Message, Model, Palette, RenderOptions, Setup, Tab, render_once, update,

@@ -104,7 +104,7 @@ fn has_words(name: &str, words: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::activity::GpuProcess;
+    use deepctx_profile::device::activity::GpuProcess;
     use deepctx_profile::device::{Device, Instance};
 
     use super::*;

@@ -1,6 +1,6 @@
 //! Tables of made-up models, and of recorded ones.
 
-use deepctx_profile::activity::Launch;
+use deepctx_profile::device::activity::Launch;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::text;

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use deepctx_profile::id::Id;
+use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{
     Basis, DeviceOp, HostKind, HostOp, KernelClass, Launch, Thread, TraceTime, Waiter, WakeUpEvent, Waker,
 };

@@ -7,7 +7,7 @@
 //! run backwards, but tools round ends. One pass over each thread, whatever the depth.
 
 use deepctx_profile::StrId;
-use deepctx_profile::id::Id;
+use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{HostKind, HostOp, RankTrace, TraceTime};
 use rustc_hash::FxHashMap;
 

@@ -11,7 +11,7 @@
 
 use deepctx_profile::StrId;
 use deepctx_profile::frame::clean;
-use deepctx_profile::id::Id;
+use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{DeviceOp, HostOp};
 use rustc_hash::FxHashMap;
 use serde::Serialize;

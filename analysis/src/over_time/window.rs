@@ -3,7 +3,7 @@
 //! Owns: [`Window`]. Because: the first steps of a training warm caches up, and another tool's figures may leave steps
 //! out. Does not: compute.
 
-use deepctx_profile::id::Id;
+use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{DeviceOp, HostKind, HostOp, RankTrace, TraceTime};
 
 /// Steps by number, the begin inclusive and the end exclusive; open ends take everything.

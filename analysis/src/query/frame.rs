@@ -4,7 +4,7 @@
 //! names that reports show, which are shorter than those that profiles hold. Does not: read queries.
 
 use deepctx_profile::frame::{Frame, Role};
-use deepctx_profile::strings::{StrId, Strings};
+use deepctx_profile::intern::{StrId, Strings};
 use regex::Regex;
 
 macro_rules! kinds {

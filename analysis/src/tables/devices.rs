@@ -3,7 +3,7 @@
 //! Owns: [`Devices`]. Because: a time that is only bounded must not look like one that was measured. Does not: compute
 //! anything; the profile has a row for each process.
 
-use deepctx_profile::activity::GpuProcess;
+use deepctx_profile::device::activity::GpuProcess;
 
 use crate::{Subset, Table};
 

@@ -4,7 +4,7 @@
 //! unless the selection does.
 
 use deepctx_profile::frame::FrameKind;
-use deepctx_profile::request::Resolution;
+use deepctx_profile::view::request::Resolution;
 use serde::{Serialize, Serializer};
 
 use crate::amount::{Amount, exclusive, inclusive, percent};
@@ -60,8 +60,8 @@ fn kind<S: Serializer>(kind: &FrameKind, to: S) -> Result<S::Ok, S::Error> {
 #[cfg(test)]
 mod tests {
     use deepctx_profile::metric::Metric;
-    use deepctx_profile::request::Pattern;
     use deepctx_profile::text;
+    use deepctx_profile::view::request::Pattern;
 
     use super::*;
     use crate::Selection;

@@ -3,7 +3,7 @@
 //! Owns: [`Kernels`]. Because: what limits a kernel's parallelism is known before it is measured. Does not: say how
 //! many blocks did run at once.
 
-use deepctx_profile::activity::Shape;
+use deepctx_profile::device::activity::Shape;
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::metric::Metric;
 use rustc_hash::FxHashMap;
@@ -86,7 +86,7 @@ fn kernel(name: &str, launches: u64, shape: &Shape) -> Kernel {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::activity::Launch;
+    use deepctx_profile::device::activity::Launch;
     use deepctx_profile::profile::Profile;
     use deepctx_profile::text;
 

@@ -1,9 +1,10 @@
 //! Phases: what each part of training took.
 //!
-//! Owns: [`Phases`]. Because: it is where a reader begins. Does not: recognise phases ([`deepctx_profile::phase`]).
+//! Owns: [`Phases`]. Because: it is where a reader begins. Does not: recognise phases
+//! ([`deepctx_profile::context::phase`]).
 
+use deepctx_profile::context::phase::{Phase, phases};
 use deepctx_profile::metric::{Cell, Metric};
-use deepctx_profile::phase::{Phase, phases};
 use deepctx_profile::profile::Profile;
 use serde::Serialize;
 

@@ -25,7 +25,7 @@
 use std::fmt::{self, Write as _};
 
 use super::{Frame, Line, Origin};
-use crate::strings::{StrId, Strings};
+use crate::intern::{StrId, Strings};
 
 impl Frame {
     /// The text of the frame (see the module), with the current line where `lines` asks for it and it is known.

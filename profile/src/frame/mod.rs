@@ -1,7 +1,7 @@
 //! Frames: one level of a calling context, whatever language it is written in.
 //!
 //! Owns: what a frame is, its kind and its role; its text is in [`label`]. Because: every view and every export must
-//! call the same thing by the same name. Does not: decide what to show; that is [`crate::selection`].
+//! call the same thing by the same name. Does not: decide what to show; that is [`crate::context::selection`].
 
 mod label;
 mod short;
@@ -13,7 +13,7 @@ pub use label::clean;
 pub use short::short_labels;
 pub use spinning::is_spinning;
 
-use crate::strings::StrId;
+use crate::intern::StrId;
 
 /// A source line, counted from 1; `None` when unknown.
 pub type Line = Option<NonZeroU32>;

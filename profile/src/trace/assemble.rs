@@ -18,10 +18,10 @@ use super::recorded::{
 };
 use super::{Trace, TraceTime};
 use crate::frame::Frame;
-use crate::id::Id;
+use crate::intern::Id;
+use crate::intern::StrId;
 use crate::ledger::Stage;
 use crate::profile::Profile;
-use crate::strings::StrId;
 use crate::tree::NodeId;
 use crate::units::{Bytes, Nanos};
 

@@ -26,24 +26,24 @@ macro_rules! columns {
 
         impl $table {
             /// Adds a row. `None` when the table has as many as handles can count.
-            pub fn push(&mut self, row: $row) -> Option<$crate::id::Id<$row>> {
+            pub fn push(&mut self, row: $row) -> Option<$crate::intern::Id<$row>> {
                 let number = u32::try_from(self.len()).ok()?;
                 $(self.$field.add(row.$field);)*
-                Some($crate::id::Id::from_number(number))
+                Some($crate::intern::Id::from_number(number))
             }
 
             /// The row of a handle of this table; `None` for a handle of another.
             // Inlined, so that fields that the caller does not look at are not unpacked.
             #[inline]
-            pub fn get(&self, id: $crate::id::Id<$row>) -> Option<$row> {
+            pub fn get(&self, id: $crate::intern::Id<$row>) -> Option<$row> {
                 let at = id.index();
                 (at < self.len()).then(|| $row { $($field: self.$field.at(at),)* })
             }
 
             /// Every row with its handle, oldest first.
             #[inline]
-            pub fn iter(&self) -> impl DoubleEndedIterator<Item = ($crate::id::Id<$row>, $row)> + '_ {
-                let ids = (0..self.len() as u32).map($crate::id::Id::from_number);
+            pub fn iter(&self) -> impl DoubleEndedIterator<Item = ($crate::intern::Id<$row>, $row)> + '_ {
+                let ids = (0..self.len() as u32).map($crate::intern::Id::from_number);
                 ids.filter_map(|id| Some((id, self.get(id)?)))
             }
 

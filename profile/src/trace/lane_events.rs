@@ -6,7 +6,7 @@
 
 use super::lanes::{Event, EventClass, EventLane, EventLanes};
 use super::{HostKind, RankTrace};
-use crate::id::Id;
+use crate::intern::Id;
 use crate::units::{Bytes, Nanos};
 
 /// An event as a whole.

@@ -20,7 +20,7 @@ use super::event::{DeviceKind, DeviceOp, HostOp, Stream, Sync, SyncKind};
 use super::name::Call;
 use super::packed::{Cell, Column, PackedColumn};
 use super::{Trace, TraceTime};
-use crate::id::Id;
+use crate::intern::Id;
 
 /// What launched a device operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

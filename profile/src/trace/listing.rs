@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 
 use super::{HostOp, Stream, Thread, Trace, Waker};
-use crate::id::Id;
+use crate::intern::Id;
 
 /// The clock, the rank, and every row of every table with names in place of handles; rows are sorted. The calling
 /// contexts of events are left out: they are a profile's.

@@ -28,9 +28,9 @@ pub mod text;
 
 use rustc_hash::FxHashMap;
 
-use crate::id::Id;
+use crate::intern::Id;
+use crate::intern::{StrId, Strings};
 use crate::ledger::Ledger;
-use crate::strings::{StrId, Strings};
 use crate::units::{Nanos, Time, clock};
 
 pub use assemble::assemble;

@@ -7,7 +7,7 @@
 //! Values stand in blocks of [`BLOCK`]: the least of them once, and of each what it is more, in as many bytes as the
 //! largest of these takes; none where all are equal. A value is found by one division and read by one load.
 
-use crate::id::Id;
+use crate::intern::Id;
 use crate::units::{Bytes, Nanos};
 
 use super::TraceTime;

@@ -106,7 +106,7 @@ fn sync(trace: &mut Trace, words: &[&str]) -> Option<()> {
     trace.syncs.push(Sync { kind, stream, begin, duration, correlation, record, recorded_on }).map(drop)
 }
 
-fn lane(trace: &mut Trace, text: &str) -> Option<crate::id::Id<super::Stream>> {
+fn lane(trace: &mut Trace, text: &str) -> Option<crate::intern::Id<super::Stream>> {
     let (device, stream) = text.split_once('/')?;
     Some(trace.stream(device.parse().ok()?, Some(stream.parse().ok()?)))
 }

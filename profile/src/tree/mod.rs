@@ -21,8 +21,8 @@ mod trie;
 pub(crate) use trie::Trie;
 
 use crate::frame::Frame;
-use crate::id::Id;
 use crate::intern::FrameId;
+use crate::intern::Id;
 use crate::metric::{Cell, Metric};
 
 /// Handle of a node.

@@ -6,7 +6,7 @@
 use deepctx_common::memory::table_bytes;
 use rustc_hash::FxHashMap;
 
-use crate::id::Id;
+use crate::intern::Id;
 
 /// A tree whose nodes are known by their number; 0 is the root. A parent's number is below its children's.
 #[derive(Clone, Debug)]

@@ -15,8 +15,8 @@ use rustc_hash::FxHashMap;
 use super::flame::{flame_node, flame_root};
 use super::merged_tree::{LabelId, MergedTree};
 use crate::frame::FrameKind;
-use crate::request::Resolution;
-use crate::snapshot::{FlameNode, FlameTree};
+use crate::view::request::Resolution;
+use crate::view::snapshot::{FlameNode, FlameTree};
 
 impl MergedTree {
     /// The bottom-up tree, as of the last refresh.

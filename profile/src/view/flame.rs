@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::merged_tree::{LabelId, MergedTree};
 use crate::frame::FrameKind;
-use crate::request::Resolution;
-use crate::snapshot::{FlameNode, FlameTree, SourcePlace};
+use crate::view::request::Resolution;
+use crate::view::snapshot::{FlameNode, FlameTree, SourcePlace};
 
 impl MergedTree {
     /// The flame graph, as of the last refresh.

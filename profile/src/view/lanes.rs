@@ -7,14 +7,14 @@ use std::cmp::Reverse;
 
 use rustc_hash::FxHashMap;
 
+use crate::context::selection::{GroupBy, Selection};
 use crate::frame::{Frame, FrameKind};
 use crate::metric::Metric;
 use crate::profile::Profile;
-use crate::selection::{GroupBy, Selection};
-use crate::snapshot::{Lane, Timeline};
 use crate::timeline;
 use crate::tree::NodeId;
 use crate::units::Nanos;
+use crate::view::snapshot::{Lane, Timeline};
 
 /// Lanes shown: more than anyone scrolls through.
 const LANES_SHOWN: usize = 500;

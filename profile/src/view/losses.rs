@@ -7,7 +7,7 @@ use deepctx_common::end::WalkEnd;
 
 use crate::ledger::{Account, Ledger, LossRow, Stage};
 use crate::profile::Profile;
-use crate::snapshot::StageRow;
+use crate::view::snapshot::StageRow;
 
 /// What became of the records at each stage that is in use.
 pub(super) fn stages(profile: &Profile) -> Vec<StageRow> {

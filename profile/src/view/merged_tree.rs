@@ -12,14 +12,14 @@ use rustc_hash::FxHashMap;
 
 use super::mark::Mark;
 use super::stack_filter::StackFilter;
+use crate::context::selection::{Selection, below_process};
 use crate::frame::{Frame, FrameKind, is_spinning};
-use crate::id::Id;
+use crate::intern::Id;
 use crate::intern::StrId;
 use crate::metric::Metric;
 use crate::profile::Profile;
-use crate::request::Pattern;
-use crate::selection::{Selection, below_process};
 use crate::tree::{NodeId, Trie};
+use crate::view::request::Pattern;
 
 /// What distinguishes boxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

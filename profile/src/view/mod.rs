@@ -4,12 +4,15 @@
 //! what a selection means. Does not: draw, write, or change the profile.
 
 mod callers;
+pub mod conclusions;
 mod flame;
 pub mod lanes;
 mod losses;
 mod mark;
 mod merged_tree;
 mod overview;
+pub mod request;
+pub mod snapshot;
 mod source_lines;
 mod stack_filter;
 mod table;
@@ -21,8 +24,8 @@ pub use merged_tree::{BoxLabel, LabelId, MergedTree};
 pub use stack_filter::{only, only_contexts};
 pub use viewer::Viewer;
 
-pub use crate::request::{BadPattern, Pattern, Request, Resolution, TabRequest};
-pub use crate::selection::{GroupBy, Selection, UnknownView, View};
+pub use crate::context::selection::{GroupBy, Selection, UnknownView, View};
+pub use request::{BadPattern, Pattern, Request, Resolution, TabRequest};
 
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,8 @@ use rustc_hash::FxHashMap;
 use super::flame::source_place;
 use super::merged_tree::{LabelId, MergedTree};
 use crate::frame::FrameKind;
-use crate::request::Resolution;
-use crate::snapshot::{Overview, TableRow};
+use crate::view::request::Resolution;
+use crate::view::snapshot::{Overview, TableRow};
 
 /// Rows of each table: as many as the tallest screen shows.
 const ROWS: usize = 50;
@@ -67,8 +67,8 @@ fn of_kind(tree: &MergedTree, kind: FrameKind) -> Vec<TableRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::selection::Selection;
     use crate::metric::Metric;
-    use crate::selection::Selection;
     use crate::testing::profile;
 
     #[test]

@@ -6,8 +6,8 @@ use super::mark::Mark;
 use super::merged_tree::MergedTree;
 use crate::intern::StrId;
 use crate::profile::Profile;
-use crate::snapshot::{LineRow, SourceLines};
 use crate::tree::NodeId;
+use crate::view::snapshot::{LineRow, SourceLines};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

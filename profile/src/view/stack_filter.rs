@@ -6,12 +6,12 @@
 //!
 //! Profiles only grow, so what was matched stays, and a refresh matches new frames only.
 
-use crate::activity::{Activities, Activity, Gpu};
+use crate::device::activity::{Activities, Activity, Gpu};
 use crate::frame::Frame;
 use crate::metric::Metric;
 use crate::profile::{Limits, Meta, Profile};
-use crate::request::Pattern;
 use crate::tree::{NodeId, Tree};
+use crate::view::request::Pattern;
 
 /// A pattern with what it matches in one growing profile.
 #[derive(Clone, Debug)]

@@ -9,8 +9,8 @@ use super::merged_tree::{LabelId, MergedTree};
 use crate::frame::FrameKind;
 use crate::metric::Metric;
 use crate::profile::Profile;
-use crate::request::Resolution;
-use crate::snapshot::{Column, Table, TableRow};
+use crate::view::request::Resolution;
+use crate::view::snapshot::{Column, Table, TableRow};
 
 impl MergedTree {
     /// Functions, hottest first by exclusive value, then by inclusive value, then by label.

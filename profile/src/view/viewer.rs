@@ -9,12 +9,12 @@ use super::mark::Mark;
 use super::merged_tree::{MergedTree, RefreshScope};
 use super::overview::overview;
 use super::source_lines::source_lines;
-use crate::activity::GpuProcess;
-use crate::device_lines::device_lines;
+use crate::device::activity::GpuProcess;
+use crate::device::device_lines;
 use crate::frame::clean;
 use crate::profile::Profile;
-use crate::request::{Request, Resolution, TabRequest};
-use crate::snapshot::{Baseline, DeviceRow, Header, MetricTotal, Snapshot, TabData};
+use crate::view::request::{Request, Resolution, TabRequest};
+use crate::view::snapshot::{Baseline, DeviceRow, Header, MetricTotal, Snapshot, TabData};
 
 /// Makes the snapshots of one screen from one profile.
 #[derive(Clone, Debug, Default)]
@@ -113,13 +113,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::context::selection::{GroupBy, Selection, View};
     use crate::metric::Metric;
-    use crate::request::Pattern;
-    use crate::selection::{GroupBy, Selection, View};
-    use crate::snapshot::{FlameNode, FlameTree};
     use crate::testing::{grow, profile, selections, show, stacks};
     use crate::tree::NodeId;
     use crate::units::Nanos;
+    use crate::view::request::Pattern;
+    use crate::view::snapshot::{FlameNode, FlameTree};
 
     const CPU: Request = Request::of(Metric::CpuTime);
 

@@ -7,7 +7,9 @@
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use deepctx_profile::activity::{Activity, ActivityKind, ClockOffset, GpuProcess, JoinMethod, Launch, Tier};
+use deepctx_profile::device::activity::{
+    Activity, ActivityKind, ClockOffset, GpuProcess, JoinMethod, Launch, Tier,
+};
 use deepctx_profile::device::{Device, Instance};
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::ledger::{CheckTime, Reason, Stage};

@@ -2,7 +2,7 @@
 
 use crate::pipeline_support::{NamesInAddresses, config, feed_damaged};
 use deepctx_pipeline::{Config, Pipeline};
-use deepctx_profile::activity::GpuProcess;
+use deepctx_profile::device::activity::GpuProcess;
 use deepctx_profile::ledger::{CheckTime, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;

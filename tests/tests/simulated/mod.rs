@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use deepctx_profile::activity::GpuProcess;
+use deepctx_profile::device::activity::GpuProcess;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::ledger::CheckTime;
 use deepctx_profile::metric::Metric;

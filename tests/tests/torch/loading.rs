@@ -7,9 +7,9 @@ use std::sync::Mutex;
 use crate::cli_support::expect_code;
 use crate::cli_support::recording::record_until;
 use crate::frameworks::{Target, with_torch};
+use deepctx_profile::context::phase::{Phase, phases};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
-use deepctx_profile::phase::{Phase, phases};
 
 /// Samples of each phase of a capture, and the processes that they are of.
 fn samples_and_processes(file: &str) -> (BTreeMap<Phase, u64>, BTreeMap<Phase, BTreeSet<u32>>) {

@@ -3,8 +3,8 @@
 //! Owns: the dispatch of actions; each view moves its own state. Because: one list shows what the program can do.
 //! Does not: know keys.
 
-use deepctx_profile::selection::{GroupBy, View};
-use deepctx_profile::snapshot::SourcePlace;
+use deepctx_profile::context::selection::{GroupBy, View};
+use deepctx_profile::view::snapshot::SourcePlace;
 
 use super::bounds::keep_in_range;
 use super::{events, graph, matches, metrics, overview, pin, prompt, source, table, timeline};

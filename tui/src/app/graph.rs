@@ -3,7 +3,7 @@
 //! Owns: navigation and clicks among boxes. Because: keys must select boxes that are visible, and a folded chain is one
 //! box. Does not: place boxes; see [`crate::layout::boxes`].
 
-use deepctx_profile::snapshot::{FlameTree, SourcePlace};
+use deepctx_profile::view::snapshot::{FlameTree, SourcePlace};
 
 use crate::keys::Action;
 use crate::layout::boxes::{Content, FlameBox, FlameLayout};

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use deepctx_profile::conclusions::FindingRow;
-use deepctx_profile::snapshot::{Overview, Snapshot, SourcePlace};
+use deepctx_profile::view::conclusions::FindingRow;
+use deepctx_profile::view::snapshot::{Overview, Snapshot, SourcePlace};
 
 use super::graph;
 use crate::keys::Action;

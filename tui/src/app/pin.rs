@@ -3,7 +3,7 @@
 //! Owns: pinning the selection. Because: two views have functions that can be pinned. Does not: measure; see
 //! [`crate::state::pin`].
 
-use deepctx_profile::snapshot::FrameKind;
+use deepctx_profile::view::snapshot::FrameKind;
 
 use crate::model::Model;
 use crate::state::pin::Pin;

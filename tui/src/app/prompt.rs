@@ -3,7 +3,7 @@
 //! Owns: typing, accepting and cancelling. Because: a search applies with every letter, a filter when it is complete.
 //! Does not: match.
 
-use deepctx_profile::request::Pattern;
+use deepctx_profile::view::request::Pattern;
 
 use super::matches;
 use crate::message::Effects;

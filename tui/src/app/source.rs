@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use deepctx_profile::snapshot::{LineRow, SourcePlace, SourceText};
+use deepctx_profile::view::snapshot::{LineRow, SourcePlace, SourceText};
 
 use crate::keys::Action;
 use crate::layout::areas::rows_area;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use deepctx_profile::snapshot::{Snapshot, TabData};
+use deepctx_profile::view::snapshot::{Snapshot, TabData};
 use ratatui::layout::Rect;
 
 use super::bounds::{keep_in_range, keep_visible};

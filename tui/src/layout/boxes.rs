@@ -3,7 +3,7 @@
 //! Owns: [`FlameLayout`]. Because: drawing, keys that move the selection and the mouse must agree on it to the cell.
 //! Does not: know styles, labels or the model.
 
-use deepctx_profile::snapshot::{FlameTree, FrameKind};
+use deepctx_profile::view::snapshot::{FlameTree, FrameKind};
 
 use crate::tree::{children, path};
 
@@ -201,7 +201,7 @@ fn is_target(kind: FrameKind) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::snapshot::FlameNode;
+    use deepctx_profile::view::snapshot::FlameNode;
     use proptest::prelude::*;
 
     use super::*;

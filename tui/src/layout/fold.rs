@@ -6,7 +6,7 @@
 //! everything that was below any of its frames.
 
 use deepctx_profile::frame::short_labels;
-use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind};
+use deepctx_profile::view::snapshot::{FlameNode, FlameTree, FrameKind};
 
 use crate::tree::children;
 

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use deepctx_profile::frame::short_labels;
-use deepctx_profile::snapshot::{FlameNode, FlameTree, FrameKind};
+use deepctx_profile::view::snapshot::{FlameNode, FlameTree, FrameKind};
 
 use super::fold::{names_work, own_children, same};
 
@@ -113,8 +113,8 @@ fn label(tree: &FlameTree, path: &HotPath, name: &str, alone: bool) -> String {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::request::{Request, Resolution};
-    use deepctx_profile::snapshot::Header;
+    use deepctx_profile::view::request::{Request, Resolution};
+    use deepctx_profile::view::snapshot::Header;
     use deepctx_profile::{Metric, Viewer, text};
 
     use super::*;

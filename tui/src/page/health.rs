@@ -3,8 +3,8 @@
 //! Owns: the lines of the page. Because: a profile that hides what it lost, or what it did not measure, cannot be
 //! trusted otherwise. Does not: judge how much is too much, or draw.
 
-use deepctx_profile::snapshot::{LossRow, Overhead, Snapshot, StageRow};
 use deepctx_profile::units::Bytes;
+use deepctx_profile::view::snapshot::{LossRow, Overhead, Snapshot, StageRow};
 
 use crate::text;
 
@@ -89,7 +89,7 @@ pub(crate) fn lines(snapshot: &Snapshot) -> Vec<HealthLine<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::snapshot::{Header, MemoryUse};
+    use deepctx_profile::view::snapshot::{Header, MemoryUse};
 
     use super::*;
 

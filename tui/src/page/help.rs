@@ -3,7 +3,7 @@
 //! Owns: the page made from the key table and the kinds of frames. Because: what is printed is what the program does.
 //! Does not: have text of its own about any key.
 
-use deepctx_profile::snapshot::FrameKind;
+use deepctx_profile::view::snapshot::FrameKind;
 use ratatui::layout::Rect;
 use ratatui::widgets::Block;
 

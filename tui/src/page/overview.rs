@@ -3,9 +3,9 @@
 //! Owns: which of them there is room for, and which lines can be chosen. Because: what is most important must be on the
 //! smallest screen, and a key must choose a row that is in sight. Does not: draw.
 
-use deepctx_profile::conclusions::{Conclusions, FindingRow, PhaseRow, RuleCoverage, StepFigures};
 use deepctx_profile::frame::short_labels;
-use deepctx_profile::snapshot::{Overview, TableRow};
+use deepctx_profile::view::conclusions::{Conclusions, FindingRow, PhaseRow, RuleCoverage, StepFigures};
+use deepctx_profile::view::snapshot::{Overview, TableRow};
 
 use crate::layout::hot_paths::{HotPath, hot_paths};
 use crate::model::Model;
@@ -188,7 +188,7 @@ fn about<'a>(model: &Model, page: &OverviewPage<'a>, lines: usize) -> Vec<Overvi
 }
 
 fn about_finding(finding: &FindingRow) -> Vec<(&'static str, String)> {
-    let place = |place: &deepctx_profile::conclusions::FindingPlace| {
+    let place = |place: &deepctx_profile::view::conclusions::FindingPlace| {
         format!("{} {}", place.name, text::share(place.share))
     };
     let places: Vec<String> = finding.places.iter().map(place).collect();

@@ -3,7 +3,7 @@
 //! Owns: [`GraphState`], and how it finds its place again in a newer tree. Because: indices change with every
 //! snapshot, the path of labels does not. Does not: move the selection; see [`crate::app`].
 
-use deepctx_profile::snapshot::{FlameTree, FrameKind};
+use deepctx_profile::view::snapshot::{FlameTree, FrameKind};
 
 use crate::tree::{children, path};
 

@@ -3,7 +3,7 @@
 //! Owns: [`OverviewState`], and how the choice follows its finding. Because: findings change places while a capture
 //! runs. Does not: know the rows of a screen; see [`crate::page::overview`].
 
-use deepctx_profile::conclusions::FindingRow;
+use deepctx_profile::view::conclusions::FindingRow;
 
 /// Where the user is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Owns: [`Pin`], and its figures in a tree. Because: while optimizing a function, its number should stay visible.
 //! Does not: draw.
 
-use deepctx_profile::snapshot::{FlameTree, FrameKind};
+use deepctx_profile::view::snapshot::{FlameTree, FrameKind};
 
 use crate::tree::parent;
 

@@ -3,7 +3,7 @@
 //! Owns: matching and the matched share. Because: a recursive function must be counted once, not once per level. Does
 //! not: select or draw.
 
-use deepctx_profile::snapshot::FlameTree;
+use deepctx_profile::view::snapshot::FlameTree;
 
 use crate::tree::parent;
 
@@ -98,7 +98,7 @@ impl Search {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::snapshot::FlameNode;
+    use deepctx_profile::view::snapshot::FlameNode;
 
     use super::*;
 

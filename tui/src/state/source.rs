@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use deepctx_profile::snapshot::{LineRow, SourcePlace, SourceText};
+use deepctx_profile::view::snapshot::{LineRow, SourcePlace, SourceText};
 
 /// Where the user is in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use deepctx_profile::snapshot::{Table, TableRow};
+use deepctx_profile::view::snapshot::{Table, TableRow};
 
 use super::search::Search;
 use crate::layout::table::SortKey;

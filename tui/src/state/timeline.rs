@@ -3,8 +3,8 @@
 //! Owns: [`TimelineState`]. Because: windows widen during a capture, and the selected moment must stay. Does not:
 //! move the selection; see [`crate::app`].
 
-use deepctx_profile::snapshot::{Lane, Snapshot, TabData, Timeline};
 use deepctx_profile::units::Nanos;
+use deepctx_profile::view::snapshot::{Lane, Snapshot, TabData, Timeline};
 
 use crate::layout::timeline::TimeSpan;
 

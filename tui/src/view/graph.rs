@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use deepctx_profile::frame::short_labels;
-use deepctx_profile::snapshot::{FlameNode, FrameKind};
+use deepctx_profile::view::snapshot::{FlameNode, FrameKind};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;

@@ -3,8 +3,8 @@
 //! Owns: up to three lines at the top. Because: sampling rate, losses and overhead belong on every screen. Does not:
 //! omit losses before anything else.
 
-use deepctx_profile::selection::{GroupBy, View};
-use deepctx_profile::snapshot::{Header, Snapshot};
+use deepctx_profile::context::selection::{GroupBy, View};
+use deepctx_profile::view::snapshot::{Header, Snapshot};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;

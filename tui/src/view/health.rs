@@ -3,7 +3,7 @@
 //! Owns: the columns of the page. Because: counts of losses must line up to be compared. Does not: choose the lines;
 //! see [`crate::page::health`].
 
-use deepctx_profile::snapshot::{LossRow, Snapshot};
+use deepctx_profile::view::snapshot::{LossRow, Snapshot};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;

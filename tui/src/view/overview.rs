@@ -3,9 +3,9 @@
 //! Owns: the columns of the page. Because: shares must line up to be compared. Does not: choose the lines; see
 //! [`crate::page::overview`].
 
-use deepctx_profile::conclusions::{FindingRow, PhaseRow, Severity, StepFigures};
-use deepctx_profile::snapshot::{FrameKind, TableRow};
 use deepctx_profile::units::Nanos;
+use deepctx_profile::view::conclusions::{FindingRow, PhaseRow, Severity, StepFigures};
+use deepctx_profile::view::snapshot::{FrameKind, TableRow};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;

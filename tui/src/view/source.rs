@@ -3,7 +3,7 @@
 //! Owns: the columns, and what is shown where there is no text. Because: figures are true even when the file cannot be
 //! read, and a file that was changed must not pass for the one that ran. Does not: read files.
 
-use deepctx_profile::snapshot::{LineRow, SourceText};
+use deepctx_profile::view::snapshot::{LineRow, SourceText};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;

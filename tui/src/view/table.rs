@@ -4,7 +4,7 @@
 //! columns; see [`crate::layout::table`].
 
 use deepctx_profile::frame::short_labels;
-use deepctx_profile::snapshot::{TableRow, Unit};
+use deepctx_profile::view::snapshot::{TableRow, Unit};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;

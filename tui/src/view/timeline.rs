@@ -6,8 +6,8 @@
 //! A full bar of a thread is one CPU (or waiting all the time), of a process as many CPUs (or waiting threads) as it
 //! ever had at once; of anything that is no time, the highest value in sight.
 
-use deepctx_profile::snapshot::{FrameKind, Lane, Timeline, Unit};
 use deepctx_profile::units::Nanos;
+use deepctx_profile::view::snapshot::{FrameKind, Lane, Timeline, Unit};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;

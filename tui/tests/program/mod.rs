@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
-use deepctx_profile::snapshot::{Snapshot, SourceText};
+use deepctx_profile::view::snapshot::{Snapshot, SourceText};
 use deepctx_tui::{Effects, Message, Model, Palette, Setup, Tab, Theme, draw, message, update};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

@@ -7,13 +7,13 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use deepctx_analysis::conclude;
-use deepctx_profile::activity::{GpuProcess, JoinMethod, Tier};
+use deepctx_profile::device::activity::{GpuProcess, JoinMethod, Tier};
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
-use deepctx_profile::snapshot::{Header, Overhead, Snapshot, SourceText};
 use deepctx_profile::units::{Bytes, Nanos};
+use deepctx_profile::view::snapshot::{Header, Overhead, Snapshot, SourceText};
 use deepctx_profile::view::{GroupBy, Request, Resolution, Selection, TabRequest, Viewer};
 use deepctx_profile::{FrameId, NodeId, StrId};
 

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use deepctx_profile::snapshot::{NoText, Snapshot, Snapshots, SourcePlace, SourceText};
 use deepctx_profile::view::Request;
+use deepctx_profile::view::snapshot::{NoText, Snapshot, Snapshots, SourcePlace, SourceText};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 
 /// Largest file that is read: source code that people write is far smaller, and generated code of this size is not read

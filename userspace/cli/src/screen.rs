@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use deepctx_profile::snapshot::{Snapshot, Snapshots, SourcePlace};
+use deepctx_profile::view::snapshot::{Snapshot, Snapshots, SourcePlace};
 use deepctx_profile::view::{Request, TabRequest};
 use deepctx_tui::term::Guard;
 use deepctx_tui::{Charset, Options, Outcome, Palette, RenderOptions, render_once};

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use deepctx_analysis::conclude;
-use deepctx_profile::conclusions::Conclusions;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::snapshot::{Header, SharedLanes, Snapshot, Snapshots, TabData};
+use deepctx_profile::view::conclusions::Conclusions;
+use deepctx_profile::view::snapshot::{Header, SharedLanes, Snapshot, Snapshots, TabData};
 use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer, complete_share};
 use deepctx_storage::OpenedProfile;
 use deepctx_tui::Options;

@@ -2,7 +2,8 @@
 //!
 //! Owns: when a slice ends, the requests for a profile of what is kept, and the thread that writes it. Because: a
 //! profile that is made only when something went wrong may cover what led to it, and what nobody asks for costs no
-//! disk. Does not: add up slices ([`deepctx_profile::recent`]), or know where profiles go: its owner brings that.
+//! disk. Does not: add up slices ([`deepctx_profile::profile::RecentPart`]), or know where profiles go: its owner
+//! brings that.
 
 use std::fmt;
 use std::io;
@@ -14,7 +15,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_capture::supervisor::Supervisor;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::recent::RecentPart;
+use deepctx_profile::profile::RecentPart;
 use deepctx_profile::units::{Count, Nanos, Time, clock};
 
 use crate::hang::{Hang, HangWatch};

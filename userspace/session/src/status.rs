@@ -13,9 +13,9 @@ use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::symbols::Symbols;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Meta;
-use deepctx_profile::snapshot::{Header, Overhead};
 use deepctx_profile::trace::RecordedAccount;
 use deepctx_profile::units::{Bytes, Nanos};
+use deepctx_profile::view::snapshot::{Header, Overhead};
 
 /// Notices kept. The first ones are kept, because later ones tend to follow from them.
 const NOTICES_MAX: usize = 100;

@@ -1,10 +1,11 @@
 //! Classes of frames: what a frame's name says about the time below it.
 //!
 //! Owns: [`Class`] and the names by which it is recognised. Because: frames are far fewer than contexts, so names are
-//! compared once and rules look at bits. Does not: know shares, thresholds, or phases (`deepctx_profile::phase`).
+//! compared once and rules look at bits. Does not: know shares, thresholds, or phases
+//! (`deepctx_profile::context::phase`).
 
 use deepctx_profile::frame::{Frame, is_spinning};
-use deepctx_profile::strings::Strings;
+use deepctx_profile::intern::Strings;
 
 macro_rules! classes {
     ($($(#[$doc:meta])* $name:ident,)*) => {

@@ -8,10 +8,10 @@
 mod class;
 mod places;
 
+use deepctx_profile::context::phase::{Phase, phases};
 use deepctx_profile::frame::{Frame, FrameKind};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
-use deepctx_profile::phase::{Phase, phases};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;

@@ -1,6 +1,6 @@
 //! Checkpoints being written or read.
 
-use deepctx_profile::phase::Phase;
+use deepctx_profile::context::phase::Phase;
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
 use crate::findings::rule::Parameter;

@@ -1,7 +1,7 @@
 //! Devices that communicate.
 
+use deepctx_profile::context::phase::Phase;
 use deepctx_profile::metric::Metric;
-use deepctx_profile::phase::Phase;
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_device_time};
 use crate::findings::rule::Parameter;

@@ -1,6 +1,6 @@
 //! Devices that have nothing to do.
 
-use deepctx_profile::activity::ActivityKind;
+use deepctx_profile::device::activity::ActivityKind;
 use deepctx_profile::metric::Metric;
 use rustc_hash::FxHashMap;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use deepctx_profile::context::phase::Phase;
 use deepctx_profile::metric::Metric;
-use deepctx_profile::phase::Phase;
 
 use super::pressure::{cpus, no_system_metrics};
 use super::{Draft, Facts, Outcome, Rule, Values, no_host_time};

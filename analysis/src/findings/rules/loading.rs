@@ -3,8 +3,8 @@
 //! Owns: [`LoadingTime`]. Because: workers wait most of their time, and must not count as a step that waits. Does not:
 //! judge.
 
+use deepctx_profile::context::phase::Phase;
 use deepctx_profile::metric::Metric;
-use deepctx_profile::phase::Phase;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use deepctx_profile::activity::Shape;
+use deepctx_profile::device::activity::Shape;
 use deepctx_profile::frame::{Frame, FrameKind};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use deepctx_profile::activity::{Activity, ActivityKind};
+use deepctx_profile::device::activity::{Activity, ActivityKind};
 use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;

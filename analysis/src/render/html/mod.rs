@@ -8,7 +8,7 @@ mod over_time;
 
 use std::io::{self, Write};
 
-use deepctx_profile::device_lines::device_lines;
+use deepctx_profile::device::device_lines;
 use deepctx_profile::frame::clean;
 use deepctx_profile::trace::EventLanes;
 use deepctx_profile::units::{Bytes, Nanos};

@@ -5,7 +5,7 @@
 
 use std::io::{self, Write};
 
-use deepctx_profile::device_lines::device_lines;
+use deepctx_profile::device::device_lines;
 use deepctx_profile::frame::clean;
 use deepctx_profile::memory::Pool;
 use deepctx_profile::units::Bytes;

@@ -252,7 +252,10 @@ fn full() -> Profile {
     {
         profile.add(&[layer, range], metric, 5_000_000);
     }
-    profile.gpu.processes.push(deepctx_profile::activity::GpuProcess { pid: 7, ..Default::default() });
+    profile
+        .gpu
+        .processes
+        .push(deepctx_profile::device::activity::GpuProcess { pid: 7, ..Default::default() });
     profile.ledger.stage_mut(Stage::Decode).received = 4;
     profile.ledger.dropped(Stage::Decode, Reason::new("short-record", "the record is too short"), 4);
     profile

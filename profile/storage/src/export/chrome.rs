@@ -22,7 +22,7 @@ use super::devices::{Devices, Launch, Line, category};
 use super::json_text::{field, list, value};
 use super::outline::{Lane, Layout, Outline};
 use super::{Source, kind_name};
-use deepctx_profile::activity::ActivityKind;
+use deepctx_profile::device::activity::ActivityKind;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::frame::FrameKind;
 use deepctx_profile::tree::NodeId;

@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use deepctx_profile::activity::{Activity, ActivityKind, Shape};
+use deepctx_profile::device::activity::{Activity, ActivityKind, Shape};
 use deepctx_profile::frame::{Frame, FrameKind};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;

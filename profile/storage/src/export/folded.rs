@@ -8,8 +8,8 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
+use deepctx_profile::context::selection::Selection;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::selection::Selection;
 use deepctx_profile::view::MergedTree;
 
 /// Writes the folded stacks of a selection.
@@ -62,8 +62,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::write;
+    use deepctx_profile::context::selection::{GroupBy, Selection, View};
     use deepctx_profile::metric::Metric;
-    use deepctx_profile::selection::{GroupBy, Selection, View};
     use deepctx_profile::testing::{grow, profile, selections, stacks};
 
     const CPU: Selection = Selection::of(Metric::CpuTime);

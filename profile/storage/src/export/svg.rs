@@ -10,10 +10,10 @@ use inferno::flamegraph::{self, Options};
 
 use super::folded::each_line;
 use super::short_names::ShortNames;
+use deepctx_profile::context::selection::Selection;
 use deepctx_profile::frame::FrameKind;
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::profile::Profile;
-use deepctx_profile::selection::Selection;
 use deepctx_profile::view::MergedTree;
 
 /// Bytes of folded text that one picture may be drawn from; `inferno` holds all of it at once.

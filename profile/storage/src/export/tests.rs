@@ -414,7 +414,7 @@ fn traces_show_when_a_process_was_busy_and_when_waiting() {
 
 /// A kernel and a copy of one launch each, and two kernels of a graph that overlap on their stream.
 fn with_devices() -> deepctx_profile::profile::Profile {
-    use deepctx_profile::activity::{Activity, ActivityKind, Launch};
+    use deepctx_profile::device::activity::{Activity, ActivityKind, Launch};
     use deepctx_profile::units::Nanos;
 
     let mut profile = profile(

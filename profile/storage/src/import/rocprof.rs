@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use serde::Deserialize;
 
 use deepctx_common::reason::Reason;
-use deepctx_profile::id::Id;
+use deepctx_profile::intern::Id;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{
     ClockInfo, DeviceKind, DeviceOp, Duration, HostKind, HostOp, Status, Stream, Trace, TraceTime,

@@ -299,7 +299,7 @@ mod tests {
 
     use super::super::devices::SHAPE;
     use super::*;
-    use deepctx_profile::activity::ActivityKind;
+    use deepctx_profile::device::activity::ActivityKind;
     use deepctx_profile::ledger::Stage;
     use deepctx_profile::trace::RecordedKind;
 

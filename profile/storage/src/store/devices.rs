@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::batch::{Batch, Row};
 use super::columns::Table;
-use deepctx_profile::activity::{Activity, ActivityKind, Gpu, Shape, Spread};
+use deepctx_profile::device::activity::{Activity, ActivityKind, Gpu, Shape, Spread};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
@@ -163,8 +163,8 @@ impl Shapes {
 mod tests {
     use super::*;
     use crate::store::{Writer, open};
-    use deepctx_profile::activity::{Activities, GpuProcess, Launch};
     use deepctx_profile::device::Device;
+    use deepctx_profile::device::activity::{Activities, GpuProcess, Launch};
     use deepctx_profile::metric::Metric;
     use deepctx_profile::profile::{Limits, Meta, Profile};
     use deepctx_profile::units::Time;

@@ -14,7 +14,7 @@ use super::container::{Container, MANIFEST};
 use crate::error::OpenError;
 use crate::folder::Folder;
 use crate::version::FormatVersion;
-use deepctx_profile::activity::GpuProcess;
+use deepctx_profile::device::activity::GpuProcess;
 use deepctx_profile::memory::Pool;
 use deepctx_profile::profile::Meta;
 

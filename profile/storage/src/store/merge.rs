@@ -239,7 +239,7 @@ mod tests {
     use super::*;
     use crate::store::tests::{add, at, contents, new_profile, segments};
     use crate::store::{StoredProfile, Writer, open};
-    use deepctx_profile::activity::{Activity, ActivityKind, Launch};
+    use deepctx_profile::device::activity::{Activity, ActivityKind, Launch};
     use deepctx_profile::ledger::Stage;
     use deepctx_profile::profile::Profile;
 

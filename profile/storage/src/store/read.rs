@@ -18,7 +18,7 @@ use super::schema::{self, LedgerRow};
 use super::table::decode;
 use crate::error::OpenError;
 use crate::version::FormatVersion;
-use deepctx_profile::activity::{Activities, Activity, PROCESSES_MAX};
+use deepctx_profile::device::activity::{Activities, Activity, PROCESSES_MAX};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::{Ledger, Reason, Stage};

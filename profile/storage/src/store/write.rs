@@ -20,7 +20,7 @@ use super::merge;
 use super::schema::{self, LedgerRow, Window};
 use super::table::{BATCH_ROWS, encode};
 use crate::folder::Folder;
-use deepctx_profile::activity::GpuProcess;
+use deepctx_profile::device::activity::GpuProcess;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::memory::Pool;
 use deepctx_profile::metric::{Cell, Metric};

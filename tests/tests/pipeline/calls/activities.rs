@@ -1,6 +1,6 @@
 //! What devices did, reported by collectors or read along, as a page of records → device time below launches.
 
-use deepctx_profile::activity::JoinMethod;
+use deepctx_profile::device::activity::JoinMethod;
 
 use super::*;
 

@@ -7,10 +7,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use deepctx_profile::conclusions::Conclusions;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::snapshot::{Snapshot, Snapshots};
 use deepctx_profile::units::Nanos;
+use deepctx_profile::view::conclusions::Conclusions;
+use deepctx_profile::view::snapshot::{Snapshot, Snapshots};
 use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer};
 
 use super::{Sink, SinkError, State};
@@ -144,8 +144,8 @@ impl Snapshots for LiveSnapshots {
 mod tests {
     use deepctx_profile::metric::Metric;
     use deepctx_profile::profile::{Limits, Meta};
-    use deepctx_profile::snapshot::TabData;
     use deepctx_profile::units::Time;
+    use deepctx_profile::view::snapshot::TabData;
 
     use super::*;
     use crate::Status;

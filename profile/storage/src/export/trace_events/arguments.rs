@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use deepctx_profile::id::Id;
+use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{
     Basis, DeviceKind, DeviceOp, DeviceRange, HostKind, HostOp, MemoryEvent, Status, Stream, Sync, SyncKind,
     Trace, WakeUpEvent, Waker,

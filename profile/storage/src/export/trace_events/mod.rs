@@ -19,7 +19,7 @@ mod tests;
 use std::io::{self, Write};
 
 use deepctx_common::reasons;
-use deepctx_profile::id::Id;
+use deepctx_profile::intern::Id;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{CollectiveNote, DeviceOp, DeviceRange};
 use deepctx_profile::trace::{

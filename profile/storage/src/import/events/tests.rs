@@ -20,7 +20,7 @@ fn shown(trace: &Trace) -> String {
         let (time, name, id) = (span(op.begin, op.duration), trace.name(op.name), op.correlation);
         writeln!(out, "{:?} {process}/{thread} {time} {name} #{id}", op.kind).unwrap();
     }
-    let lane = |id: deepctx_profile::id::Id<deepctx_profile::trace::Stream>| {
+    let lane = |id: deepctx_profile::intern::Id<deepctx_profile::trace::Stream>| {
         let of = trace.streams()[id.index()];
         format!("{}/{}", of.device, of.stream.map_or_else(|| "-".to_owned(), |stream| stream.to_string()))
     };

@@ -72,7 +72,7 @@ fn export(rows: &str) -> Vec<u8> {
 /// Each event of a trace as a line, then what was not read.
 fn shown(trace: &Trace) -> Vec<String> {
     let mut out = Vec::new();
-    let stream = |id: deepctx_profile::id::Id<deepctx_profile::trace::Stream>| {
+    let stream = |id: deepctx_profile::intern::Id<deepctx_profile::trace::Stream>| {
         let of = trace.streams()[id.index()];
         format!("{}/{}", of.device, of.stream.map_or_else(|| "-".to_owned(), |stream| stream.to_string()))
     };

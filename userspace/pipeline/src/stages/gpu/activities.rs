@@ -7,8 +7,8 @@
 use deepctx_common::Plain;
 use deepctx_common::activity::{self, Activity, flag, kind, probe, state};
 use deepctx_common::call::{Correlation, Message, message_flag};
-use deepctx_profile::activity::{self as profile_activity, ActivityKind, JoinMethod, Launch, Tier};
 use deepctx_profile::device::Device;
+use deepctx_profile::device::activity::{self as profile_activity, ActivityKind, JoinMethod, Launch, Tier};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;

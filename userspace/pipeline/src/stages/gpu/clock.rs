@@ -7,7 +7,7 @@
 //! Each reading brackets the device clock between two of the host: the offset is in the middle of the bracket, within
 //! half its width. Clocks drift, so an old tight bracket is worth less every second.
 
-use deepctx_profile::activity::ClockOffset;
+use deepctx_profile::device::activity::ClockOffset;
 use deepctx_profile::units::{Nanos, Time, clock};
 
 /// Readings that are remembered: at one a second a minute.

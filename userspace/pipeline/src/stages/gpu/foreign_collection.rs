@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use deepctx_common::activity::{Activity, flag, kind};
 use deepctx_common::call::Message;
 use deepctx_common::cupti::{self, of_copy, of_kernel};
-use deepctx_profile::activity::{GpuProcess, JoinMethod, Launch, Tier};
+use deepctx_profile::device::activity::{GpuProcess, JoinMethod, Launch, Tier};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;

@@ -37,7 +37,7 @@ mod work;
 
 use std::collections::VecDeque;
 
-use deepctx_profile::activity::{GpuProcess, PROCESSES_MAX};
+use deepctx_profile::device::activity::{GpuProcess, PROCESSES_MAX};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::Stage as LedgerStage;

@@ -3,7 +3,7 @@
 //! Owns: [`Process`]. Because: handles, streams and clocks mean something
 //! only within a process. Does not: interpret calls.
 
-use deepctx_profile::activity::GpuProcess;
+use deepctx_profile::device::activity::GpuProcess;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;

@@ -17,7 +17,7 @@ use deepctx_common::Plain;
 use deepctx_common::activity::{probe, state};
 use deepctx_common::call::Message;
 use deepctx_common::samples::{Cubin, Sample, part};
-use deepctx_profile::activity::GpuProcess;
+use deepctx_profile::device::activity::GpuProcess;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::metric::Metric;

@@ -4,7 +4,7 @@
 //! either order. Does not: pair them.
 
 use deepctx_common::activity;
-use deepctx_profile::activity::Launch;
+use deepctx_profile::device::activity::Launch;
 use deepctx_profile::tree::NodeId;
 
 use super::streams::StreamKey;

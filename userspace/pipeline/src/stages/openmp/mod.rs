@@ -22,8 +22,8 @@ use deepctx_events::{Event, Family, OpenMpEvent, Role};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::profile::Profile;
-use deepctx_profile::snapshot::FrameKind;
 use deepctx_profile::tree::NodeId;
+use deepctx_profile::view::snapshot::FrameKind;
 use rustc_hash::FxHashMap;
 
 use crate::attribute;

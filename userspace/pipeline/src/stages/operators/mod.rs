@@ -26,8 +26,8 @@ use deepctx_names::framework::{self, Meaning};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
-use deepctx_profile::operand;
-use deepctx_profile::operator_work::{self, Work};
+use deepctx_profile::operator::operand;
+use deepctx_profile::operator::work::{self, Work};
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashSet;
@@ -191,7 +191,7 @@ impl Operators {
     ) -> Option<(FrameId, Option<Work>)> {
         let ProbePurpose::Tensors(name, others) = self.sites.what(&arguments.call)? else { return None };
         let tensors = ReportedTensors::of(self.sites.arguments(arguments));
-        let counted_within = || self.reported.iter().any(|other| operator_work::does_work_of(other, name));
+        let counted_within = || self.reported.iter().any(|other| work::does_work_of(other, name));
         let work = tensors.work(name).filter(|work| !work.composite || !counted_within());
         let text = format!("{name} {}", operand::text(&tensors.operands, *others));
         self.counts.not_understood += tensors.unknown as u64;

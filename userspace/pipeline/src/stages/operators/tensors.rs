@@ -5,8 +5,8 @@
 //! there may be anything. Does not: show a tensor of which anything is not as it must be.
 
 use deepctx_events::Role;
-use deepctx_profile::operand::Operand;
-use deepctx_profile::operator_work::{self, Convolution, Element, Layout, Tensor, Work};
+use deepctx_profile::operator::operand::Operand;
+use deepctx_profile::operator::work::{self, Convolution, Element, Layout, Tensor, Work};
 
 /// Most sizes in place; of a tensor with more they lie elsewhere.
 const SIZES_MAX: u64 = 5;
@@ -124,7 +124,7 @@ impl ReportedTensors {
     /// The work of an operator on them, when all that it needs are known.
     pub(super) fn work(&self, operator: &str) -> Option<Work> {
         let tensors: Vec<Tensor> = self.needed.iter().copied().collect::<Option<_>>()?;
-        operator_work::work(operator, &tensors, self.convolution.as_ref())
+        work::work(operator, &tensors, self.convolution.as_ref())
     }
 }
 
@@ -181,7 +181,7 @@ fn numbers(read: &[Option<u64>], dimensions: usize) -> Option<[u64; 3]> {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::operand;
+    use deepctx_profile::operator::operand;
 
     use super::*;
 

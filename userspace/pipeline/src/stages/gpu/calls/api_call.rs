@@ -6,7 +6,7 @@
 use deepctx_common::call::call_flag;
 use deepctx_common::reason::Reason;
 use deepctx_events::Role;
-use deepctx_profile::activity::Launch;
+use deepctx_profile::device::activity::Launch;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;

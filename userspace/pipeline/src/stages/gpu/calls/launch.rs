@@ -6,7 +6,7 @@
 
 use deepctx_events::{LaunchCall, Role};
 use deepctx_names::kernel_of_readable_stub;
-use deepctx_profile::activity::Launch;
+use deepctx_profile::device::activity::Launch;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;

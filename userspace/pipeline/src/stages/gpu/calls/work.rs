@@ -4,7 +4,7 @@
 //! away. Because: the groups of calls that launch something all wait for activities in the same way. Does not: join
 //! activities ([`super::super::activities`]).
 
-use deepctx_profile::activity::{JoinMethod, Tier};
+use deepctx_profile::device::activity::{JoinMethod, Tier};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;

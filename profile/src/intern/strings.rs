@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use deepctx_common::memory::{shared_text_bytes, table_bytes};
 
-use crate::id::Id;
+use crate::intern::Id;
 
 /// Handle of an interned text.
 pub type StrId = Id<str>;

@@ -1,13 +1,16 @@
 //! Contexts: the calling contexts of a profile that a [`Selection`] leaves.
 //!
 //! Owns: [`Contexts`]. Because: every export and report must fold the same frames away, and folding must never lose a
-//! value. Does not: decide which frames a selection shows; see [`crate::selection`].
+//! value. Does not: decide which frames a selection shows; see [`crate::context::selection`].
 
+pub mod phase;
+pub mod selection;
+
+use crate::context::selection::{Selection, below_process};
 use crate::frame::Frame;
 use crate::intern::{FrameId, Frames, Strings};
 use crate::metric::Metric;
 use crate::profile::Profile;
-use crate::selection::{Selection, below_process};
 use crate::tree::{NodeId, Tree};
 
 /// A profile's calling contexts as a selection shows them, with the figures of every metric.
@@ -75,9 +78,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::context::selection::{GroupBy, View};
     use crate::metric::Cell;
     use crate::profile::{Limits, Meta};
-    use crate::selection::{GroupBy, View};
     use crate::testing::{grow, profile, selections, stacks};
 
     /// Python calls native code that calls Python that calls native code.

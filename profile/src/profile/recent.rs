@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use deepctx_common::reasons;
 
-use crate::activity::{ACTIVITIES, Activities, Activity};
+use crate::device::activity::{ACTIVITIES, Activities, Activity};
 use crate::intern::FrameId;
 use crate::ledger::{Ledger, Stage};
 use crate::memory::Pool;

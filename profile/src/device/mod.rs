@@ -4,6 +4,11 @@
 //! means something within one process only, and a profile outlives the machine that it was made on. Does not: query
 //! them (a collector does).
 
+pub mod activity;
+mod lines;
+pub mod occupancy;
+
+pub use lines::device_lines;
 use serde::{Deserialize, Serialize};
 
 use crate::units::Bytes;

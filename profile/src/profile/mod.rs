@@ -3,11 +3,13 @@
 //! Owns: the tables, the tree and the ledger, together with the options of the capture. Because: a capture, a replay,
 //! a file and a test all produce this one value, and every analysis reads it. Does not: forget; handles stay valid.
 
+mod recent;
+
 use deepctx_common::memory::MemoryUse;
 use deepctx_common::reasons;
 use serde::{Deserialize, Serialize};
 
-use crate::activity::Gpu;
+use crate::device::activity::Gpu;
 use crate::frame::Frame;
 use crate::intern::{FrameId, Frames, StrId, Strings};
 use crate::ledger::{Ledger, Reason};
@@ -16,6 +18,8 @@ use crate::metric::Metric;
 use crate::timeline::Timeline;
 use crate::tree::{NodeId, Tree};
 use crate::units::{Bytes, Nanos, Time, clock};
+
+pub use recent::{CELLS_MAX, RecentPart};
 
 reasons! {
     class Gap, page "loss.md";

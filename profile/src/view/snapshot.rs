@@ -1,22 +1,22 @@
 //! Snapshot: all that a screen needs, as plain data cut from a profile at one moment.
 //!
 //! Owns: [`Snapshot`] with its trees, table rows, timeline, source lines and header figures; and [`Snapshots`], where a
-//! screen gets them from. Conclusions are rows of their own ([`crate::conclusions`]). Because: views must never hold on
-//! to the profile that a capture is growing, and a running capture, a stored file and a test must look the same to
-//! them. Does not: know terminals, clocks or the capture.
+//! screen gets them from. Conclusions are rows of their own ([`crate::view::conclusions`]). Because: views must never
+//! hold on to the profile that a capture is growing, and a running capture, a stored file and a test must look the same
+//! to them. Does not: know terminals, clocks or the capture.
 
 use std::sync::Arc;
 
 pub use deepctx_common::memory::MemoryUse;
 use deepctx_common::reasons;
 
-use crate::conclusions::Conclusions;
 pub use crate::frame::FrameKind;
 pub use crate::ledger::LossRow;
 pub use crate::metric::{Metric, Unit};
-use crate::request::Request;
 use crate::trace::EventLanes;
 use crate::units::{Bytes, Nanos};
+use crate::view::conclusions::Conclusions;
+use crate::view::request::Request;
 
 /// A device that worked for less than one part in so many of the capture was not busy.
 const BUSY: u64 = 10;

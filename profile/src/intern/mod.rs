@@ -6,12 +6,15 @@
 //! Bounded, as [`Strings`] are: at the bound, new entries become one labelled stand-in and are counted; entries that
 //! exist are still found.
 
+mod id;
+mod strings;
+
 use deepctx_common::memory::table_bytes;
 use rustc_hash::FxHashMap;
 
 use crate::frame::Frame;
-use crate::id::Id;
-pub use crate::strings::{StrId, Strings, TEXT_MAX};
+pub use id::Id;
+pub use strings::{StrId, Strings, TEXT_MAX};
 
 /// Handle of an interned frame.
 pub type FrameId = Id<Frame>;

@@ -11,7 +11,7 @@
 //! [32x64, none] f32                                         an optional tensor that was not passed
 //! ```
 
-use crate::operator_work::{Element, Layout, Tensor};
+use crate::operator::work::{Element, Layout, Tensor};
 
 /// An argument of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ mod tests {
         let long = of(4, &[9], &[1]);
         let scalar = of(6, &[], &[]);
         let unknown = of(6, &[2, 3, 4], &[12]);
-        let list = |length, items: &[crate::operator_work::Tensor]| {
+        let list = |length, items: &[crate::operator::work::Tensor]| {
             Operand::List(length, items.iter().copied().map(Some).collect())
         };
         use Operand::{Absent, List, Tensor, Unknown};

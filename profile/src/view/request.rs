@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 
+use crate::context::selection::Selection;
 use crate::metric::Metric;
-use crate::selection::Selection;
 
 /// Bytes of the longest pattern: longer than anyone types.
 const PATTERN_MAX: usize = 1000;

@@ -3,7 +3,7 @@
 //! Owns: [`device_lines`]. Because: the report and the live view must say the same, and a time that is only bounded
 //! must not look measured. Does not: compute anything.
 
-use crate::activity::{GpuProcess, JoinMethod, Tier};
+use crate::device::activity::{GpuProcess, JoinMethod, Tier};
 use crate::frame::clean;
 use crate::units::Nanos;
 
@@ -80,7 +80,7 @@ fn counted(n: u64, thing: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::activity::ClockOffset;
+    use crate::device::activity::ClockOffset;
 
     #[test]
     fn device_lines_name_the_source_of_times() {

@@ -14,7 +14,7 @@ use serde::de::value::{Error, StringDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::device::Device;
-use crate::occupancy::Occupancy;
+use crate::device::occupancy::Occupancy;
 use crate::tree::NodeId;
 use crate::units::Nanos;
 
