@@ -86,6 +86,8 @@ pub enum Action {
     DropMark,
     /// Pin the selected function, or release it.
     Pin,
+    /// Copy the selected stack, row or line to the clipboard.
+    Copy,
     /// Type a filter.
     Filter,
     /// Clear the filter.
@@ -320,6 +322,7 @@ pub const BINDINGS: &[Binding] = &[
         "pin the selected function: keep its numbers visible",
         "",
     ),
+    bind(Scope::Views, &[letter('y')], Action::Copy, "copy the selected stack, row or line (OSC 52)", ""),
     bind(Scope::Views, &[ESCAPE], Action::Escape, "clear the search, then the zoom, then the filter", ""),
     bind(
         Scope::Views,

@@ -47,6 +47,8 @@ pub enum Effects {
     Fetch,
     /// Give the terminal back and stop until the shell continues the job; then draw.
     Suspend,
+    /// Give the text that was copied to the terminal, for its clipboard; and draw.
+    Copy,
     /// Ask for what is kept to be written; and draw.
     WriteKept,
     /// Quit.

@@ -119,6 +119,8 @@ pub struct Model {
     pub(crate) pin: Option<Pin>,
     /// Response to the latest key when nothing else shows it.
     pub(crate) status: Option<&'static str>,
+    /// Text for the clipboard that the event loop has not given to the terminal yet.
+    pub(crate) clipboard: Option<String>,
 }
 
 static NO_TREE: FlameTree = FlameTree { nodes: Vec::new() };
@@ -153,6 +155,7 @@ impl Model {
             search: None,
             pin: None,
             status: None,
+            clipboard: None,
         };
         if let TabRequest::Source(file) = &model.request.part {
             model.source.place = Some(SourcePlace { file: Arc::clone(file), line: 0, pid: 0 });
@@ -189,6 +192,11 @@ impl Model {
     pub fn missing_text(&self) -> Option<&SourcePlace> {
         let missing = self.tab == Tab::Source && self.source.text.is_none();
         self.source.place.as_ref().filter(|_| missing)
+    }
+
+    /// What was copied since the last call, for the clipboard.
+    pub fn take_copied(&mut self) -> Option<String> {
+        self.clipboard.take()
     }
 
     /// Whether something is expected from the source.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossterm::QueueableCommand;
+use crossterm::clipboard::CopyToClipboard;
 use crossterm::event::{
     self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEventKind,
 };
@@ -127,6 +128,12 @@ pub fn run(screen: &mut Screen, source: &mut dyn Snapshots, options: &Options) -
                 Effects::None => {}
                 Effects::Redraw => redraw = true,
                 Effects::Fetch => (redraw, poll.due) = (true, Instant::now()),
+                Effects::Copy => {
+                    if let Some(text) = model.take_copied() {
+                        screen.backend_mut().queue(CopyToClipboard::to_clipboard_from(text))?;
+                    }
+                    redraw = true;
+                }
                 Effects::WriteKept => {
                     if let Some(save_kept) = &options.save_kept {
                         save_kept.store(true, Ordering::Relaxed);

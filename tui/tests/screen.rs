@@ -18,7 +18,7 @@ use deepctx_profile::view::{Request, TabRequest, View};
 use deepctx_tui::{
     Charset, Effects, Message, Model, Palette, RenderOptions, Setup, Tab, render_once, update,
 };
-use expect_test::expect_file;
+use expect_test::{expect, expect_file};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -163,6 +163,35 @@ fn pinning_again_lets_go() {
     assert!(program.screen().contains("◆"));
     program.press("P");
     assert!(!program.screen().contains('◆'));
+}
+
+#[test]
+fn a_key_copies_what_is_selected() {
+    let copied = |keys: &str| {
+        let mut program = Program::new(80, 24);
+        program.press(keys);
+        let text = program.model.take_copied();
+        assert_eq!(program.effects == Effects::Copy, text.is_some(), "{keys}");
+        text
+    };
+    assert_eq!(copied("y"), None, "the root is no stack");
+    expect![[r#"
+        python-4711
+        MainThread/4711
+        _start  (/opt/libtorch_cpu.so)
+        Py_RunMain  (/opt/libtorch_cpu.so)
+        train.py:<module>  (/srv/train.py:40)
+        train.py:main  (/srv/train.py:30)
+        train.py:epoch  (/srv/train.py:20)
+        train.py:step  (/srv/train.py:10)
+        mm::forward
+        at::native::addmm  (/opt/libtorch_cpu.so)
+        mkl_blas_avx512_sgemm_kernel  (/opt/libmkl_rt.so)
+        CPU time 4.92 s"#]]
+    .assert_eq(&copied("G y").unwrap());
+    expect!["at::native::sum_kernel  (/opt/libtorch_cpu.so)"].assert_eq(&copied("4 Down y").unwrap());
+    expect!["/srv/train.py:10"].assert_eq(&copied("/step Enter o y").unwrap());
+    assert_eq!(copied("7 y"), None, "figures of the profiler are no stack");
 }
 
 #[test]
@@ -422,7 +451,7 @@ fn leaving_asks_whether_to_save() {
 fn a_key_without_a_meaning_causes_no_drawing() {
     let mut program = Program::new(80, 24);
     program.effects = Effects::None;
-    program.press("xyW");
+    program.press("xYW");
     program.mouse(MouseEventKind::Moved, 3, 3);
     program.event(Event::FocusGained);
     assert_eq!(program.effects, Effects::None);

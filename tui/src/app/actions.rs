@@ -7,7 +7,7 @@ use deepctx_profile::context::selection::{GroupBy, View};
 use deepctx_profile::view::snapshot::SourcePlace;
 
 use super::bounds::keep_in_range;
-use super::{events, graph, matches, metrics, overview, pin, prompt, source, table, timeline};
+use super::{copy, events, graph, matches, metrics, overview, pin, prompt, source, table, timeline};
 use crate::keys::Action;
 use crate::message::Effects;
 use crate::model::{Mode, Model};
@@ -55,6 +55,7 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
         }
         Action::SetMark | Action::ToggleDifference | Action::DropMark => change_mark(model, action),
         Action::Pin => pin::toggle(model),
+        Action::Copy => return copy::copy(model),
         Action::Search
         | Action::Filter
         | Action::DropFilter

@@ -5,6 +5,7 @@
 
 mod actions;
 mod bounds;
+mod copy;
 mod events;
 mod graph;
 mod matches;
