@@ -186,6 +186,29 @@ fn steps_and_ranges_of_a_python_program_are_recorded() {
 }
 
 #[test]
+fn processes_that_a_launcher_numbered_are_its_ranks() {
+    let Some(program) = simulated::launcher() else { return };
+    let setting =
+        Setting { libraries: "cuda13", collector: true, words: &["--trace", "10m"], ..Setting::default() };
+    // The first one to start is not the first rank, and one of three runs elsewhere.
+    let script = "RANK=1 WORLD_SIZE=3 \"$@\" & RANK=0 WORLD_SIZE=3 \"$@\"; wait";
+    let shell = ["sh", "-c", script, "sh"].map(str::to_owned);
+    let program: Vec<String> = shell.into_iter().chain(program).collect();
+    let words = ["--rate", "2000", "--launches", "200", "--attended"];
+    let Some(capture) = simulated::record(setting, &program, &words) else { return };
+    let job = capture.job.as_ref().unwrap();
+    let ranks: Vec<_> = job.ranks().iter().map(|of| (of.rank, of.rank_is_recorded)).collect();
+    assert_eq!(ranks, [(0, true), (1, true)]);
+    assert_eq!((job.world_size(), job.missing()), (Some(3), vec![2]));
+    let pids: Vec<u32> =
+        job.ranks().iter().filter_map(|of| of.file.rsplit(' ').next()?.parse().ok()).collect();
+    assert!(pids[0] > pids[1], "rank 0 started last: {pids:?}");
+    let began = job.ranks().iter().filter_map(|of| of.trace.clock.epoch_ns);
+    let year_2020 = 1_577_836_800_000_000_000;
+    assert!(began.filter(|epoch_ns| *epoch_ns > year_2020).count() == 2, "both know the calendar");
+}
+
+#[test]
 fn a_signal_begins_the_window_of_the_trace() {
     let words = &["--trace", "signal=50ms"];
     let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };

@@ -289,6 +289,8 @@ impl Assembly {
     }
 
     fn finish(mut self, profile: &Profile) -> Trace {
+        // Of a profile that does not say when it began, 1970 is no answer.
+        self.trace.clock.epoch_ns = Some(profile.meta.started.as_nanos()).filter(|began| *began > 0);
         self.place_steps(profile);
         let streams = std::mem::take(&mut self.streams).sorted();
         for PendingSync { handle, kind, begin, duration, call, record } in std::mem::take(&mut self.syncs) {

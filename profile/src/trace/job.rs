@@ -3,12 +3,14 @@
 //! Owns: [`Job`], and which trace is which rank's. Because: a rank that waits for another can only be seen beside it.
 //! Does not: align clocks or compare ranks; analyses do.
 
+use std::collections::HashSet;
+
 use super::{Links, Trace};
 
 /// One rank's trace.
 #[derive(Clone, Debug)]
 pub struct RankTrace {
-    /// The rank: what the trace says, or else what its file's name says, or else its place in the list.
+    /// The rank: what the trace says, or else what its file's name says, or else the first number that is free.
     pub rank: u32,
     /// Whether the trace itself says so.
     pub rank_is_recorded: bool,
@@ -46,8 +48,14 @@ impl Job {
     /// Two of them say that they are of the same rank.
     pub fn new(traces: Vec<(String, Trace)>) -> Result<Self, SameRank> {
         let mut ranks: Vec<RankTrace> = Vec::new();
-        for (place, (file, trace)) in traces.into_iter().enumerate() {
-            let rank = trace.rank.rank.or_else(|| number_in(&file)).unwrap_or(place as u32);
+        let named = |file: &str, trace: &Trace| trace.rank.rank.or_else(|| number_in(file));
+        let world_size = traces.iter().filter_map(|(_, trace)| trace.rank.world_size).max();
+        let taken: HashSet<u32> = traces.iter().filter_map(|(file, trace)| named(file, trace)).collect();
+        // What is beside the ranks, a loader's process for example, has a number behind them.
+        let from = if taken.is_empty() { 0 } else { world_size.unwrap_or(0) };
+        let mut free = (from..).filter(|rank| !taken.contains(rank));
+        for (file, trace) in traces {
+            let rank = named(&file, &trace).or_else(|| free.next()).unwrap_or(u32::MAX);
             let links = Links::of(&trace);
             ranks.push(RankTrace { rank, rank_is_recorded: trace.rank.rank.is_some(), file, trace, links });
         }
@@ -55,7 +63,6 @@ impl Job {
         if let Some([a, b]) = ranks.array_windows::<2>().find(|[a, b]| a.rank == b.rank) {
             return Err(SameRank { rank: a.rank, first: a.file.clone(), second: b.file.clone() });
         }
-        let world_size = ranks.iter().filter_map(|of| of.trace.rank.world_size).max();
         Ok(Job { ranks, world_size })
     }
 
@@ -105,6 +112,8 @@ mod tests {
         check(&[("a.json", Some(3)), ("b.json", Some(1))], &[1, 3]);
         check(&[("rank7.json.gz", None), ("worker_2.json", None)], &[2, 7]);
         check(&[("x.json", None)], &[0]);
+        check(&[("a.json", Some(1)), ("process 7", None), ("b.json", Some(0))], &[0, 1, 2]);
+        check(&[("process 5", None), ("process 7", None)], &[0, 1]);
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Default for ClockInfo {
 }
 
 /// Which process of a distributed job a trace is of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RankInfo {
     /// Its rank; `None` when the trace does not say.
     pub rank: Option<u32>,

@@ -91,7 +91,7 @@ fn open_ours(path: &Path, domain: u32) -> Result<Vec<(String, Trace)>, OpenError
     if traces.len() == 1 {
         return Ok(traces.into_iter().map(|(_, trace)| (name(path), trace)).collect());
     }
-    // Processes of one capture are the ranks of its job, in the order of their ids.
+    // Processes of one capture to which no launcher gave a rank are counted in the order of their ids.
     Ok(traces.into_iter().map(|(pid, trace)| (process_name(pid), trace)).collect())
 }
 

@@ -83,6 +83,15 @@ struct Process {
     member: Option<Member>,
 }
 
+/// The rank that a launcher gave a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessRank {
+    /// The rank.
+    pub rank: u32,
+    /// Ranks of the whole job, on all hosts.
+    pub size: u32,
+}
+
 /// What a process's environment says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
@@ -103,13 +112,23 @@ pub(super) fn of_process(pid: u32) -> Result<Option<Job>, TargetError> {
     let processes: Vec<Process> = everyone
         .into_iter()
         .filter_map(|pid| {
-            let environment = reader::read_proc(&Subject::of(pid), "environ", ENVIRONMENT_BYTES_MAX);
-            let member = environment.ok().and_then(|bytes| member(&bytes));
+            let member = member_of(pid);
             let name = targets::comm_of(pid)?;
             Some(Process { pid, parent: targets::parent_of(pid)?, name, member })
         })
         .collect();
     Ok(find(&processes, &own))
+}
+
+/// The rank that a process was started as; `None` when no launcher gave it one, or it is gone.
+pub fn rank_of(pid: u32) -> Option<ProcessRank> {
+    member_of(pid).map(|Member { rank, size, .. }| ProcessRank { rank, size })
+}
+
+/// What a process's environment says; `None` when it names no rank or cannot be read.
+fn member_of(pid: u32) -> Option<Member> {
+    let environment = reader::read_proc(&Subject::of(pid), "environ", ENVIRONMENT_BYTES_MAX);
+    environment.ok().and_then(|bytes| member(&bytes))
 }
 
 /// What an environment says, of `NAME=VALUE`s that end with zero bytes.

@@ -97,7 +97,7 @@ pub use config::{CaptureConfig, FrameSource, ProbeFeature};
 pub use cpus::CpuCounters;
 pub use error::CaptureError;
 pub use gpus::GpuCounters;
-pub use job::{Job, RankProcess};
+pub use job::{Job, ProcessRank, RankProcess, rank_of};
 pub use message::Message;
 pub use perf_event::Clock;
 pub use probe_counters::ProbeCounters;

@@ -147,6 +147,9 @@ impl Worker {
             Message::Records(bytes) => self.feed(Input::Records(bytes)),
             Message::Counters(counters) => self.feed(Input::Counters(counters)),
             Message::Space { pid, time_ns, maps } => {
+                if let Some(trace) = &self.trace {
+                    trace.note_process(pid);
+                }
                 self.feed(Input::Space(SpaceUpdate { pid, time_ns, name: process_name(pid), maps }))
             }
             Message::Sites(sites) => self.feed(Input::Sites(sites)),

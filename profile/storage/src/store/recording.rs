@@ -3,6 +3,7 @@
 //! Owns: [`Recording`]. Because: names of events are those of the profile's tree, so the two are read together. Does
 //! not: compute anything of them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::container::Container;
@@ -13,7 +14,7 @@ use crate::error::OpenError;
 use crate::import;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::ledger::Stage;
-use deepctx_profile::trace::{NotTraced, RecordedEvent, Trace, assemble};
+use deepctx_profile::trace::{NotTraced, RankInfo, RecordedEvent, Trace, assemble};
 use deepctx_profile::tree::NodeId;
 
 /// Events that are read into memory at most, as of other tools' traces.
@@ -46,6 +47,7 @@ impl Recording {
                 list.events()
             )));
         }
+        let ranks = list.ranks();
         let mut reader = TraceReader::new(&container, list);
         let lanes = reader.lanes().to_vec();
         let reason = profile.strings.intern(CONTEXT_LOST.key);
@@ -56,10 +58,29 @@ impl Recording {
             RecordedEvent { node, ..event }
         });
         let mut traces = assemble(&profile, &lanes, events);
+        set_ranks(&mut traces, &ranks);
         if let Some((_, first)) = traces.first_mut() {
             count_gaps(first, reader.gaps());
         }
         Ok(Recording { traces })
+    }
+}
+
+/// Says of each rank's process which it is. What a rank starts, its loaders for example, has the environment of the
+/// rank: of the processes that were started as one rank, it is the one with the most work on devices, or else the most
+/// calls.
+fn set_ranks(traces: &mut [(u32, Trace)], ranks: &BTreeMap<u32, RankInfo>) {
+    let work = |trace: &Trace| (trace.device.len(), trace.host.len());
+    let mut chosen: BTreeMap<RankInfo, usize> = BTreeMap::new();
+    for (at, (pid, trace)) in traces.iter().enumerate() {
+        let Some(rank) = ranks.get(pid) else { continue };
+        let best = chosen.entry(*rank).or_insert(at);
+        if work(trace) > work(&traces[*best].1) {
+            *best = at;
+        }
+    }
+    for (rank, at) in chosen {
+        traces[at].1.rank = rank;
     }
 }
 

@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use deepctx_capture::supervisor::{defect_for_tests, message};
+use deepctx_capture::{ProcessRank, rank_of};
 use deepctx_profile::trace::{
     NotTraced, RecordedAccount, RecordedBatch, RecordedEvent, RecordedGaps, RecordedKind,
 };
 use deepctx_storage::store::TraceWriter;
+use rustc_hash::FxHashMap;
 
 use crate::lock;
 
@@ -25,6 +27,8 @@ use crate::lock;
 const WAITING_MAX: usize = 1 << 19;
 /// Events of one file: about 2 MiB on disk, and 26 MiB while they are encoded.
 const FILE_EVENTS: usize = 1 << 18;
+/// How often a process is asked for its rank: a shell that becomes a launcher that becomes a program has three answers.
+const RANK_ASKED_MAX: u32 = 8;
 /// What a crash may lose.
 const FLUSH: Duration = Duration::from_secs(1);
 
@@ -45,6 +49,8 @@ pub struct TraceSink {
 #[derive(Debug)]
 enum Order {
     Write(RecordedBatch),
+    /// This process runs, or has become another program.
+    Process(u32),
     Finish(RecordedAccount),
 }
 
@@ -68,7 +74,12 @@ impl TraceSink {
         let shared = Arc::<SharedState>::default();
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("trace".into()).spawn(move || {
-            let files = Files { writer, shared: Arc::clone(&of_thread), batch: RecordedBatch::default() };
+            let files = Files {
+                writer,
+                shared: Arc::clone(&of_thread),
+                batch: RecordedBatch::default(),
+                asked: FxHashMap::default(),
+            };
             let run = || {
                 defect_for_tests("trace");
                 files.run(&incoming);
@@ -81,6 +92,12 @@ impl TraceSink {
             }
         })?;
         Ok(Self { orders, thread, shared, held: None, lost: RecordedGaps::default(), behind: 0 })
+    }
+
+    /// Notes that a process runs, whose rank can be asked for as long as it does.
+    pub(crate) fn note_process(&self, pid: u32) {
+        // A thread that is gone has left its error.
+        _ = self.orders.send(Order::Process(pid));
     }
 
     /// Takes events to be written; those that find no room become a gap.
@@ -148,6 +165,8 @@ struct Files {
     shared: Arc<SharedState>,
     /// What the next file will have.
     batch: RecordedBatch,
+    /// How often each process was asked for its rank; as often as it may be, once it has said it.
+    asked: FxHashMap<u32, u32>,
 }
 
 impl Files {
@@ -162,6 +181,7 @@ impl Files {
                     self.batch.lanes.extend(more.lanes);
                     self.batch.events.extend(more.events);
                 }
+                Ok(Order::Process(pid)) => self.note_rank(pid),
                 Ok(Order::Finish(mut account)) => {
                     self.flush();
                     move_unwritten(&mut account, &self.shared);
@@ -174,6 +194,18 @@ impl Files {
             if self.batch.events.len() >= FILE_EVENTS || Instant::now() >= next_flush {
                 self.flush();
                 next_flush = Instant::now() + FLUSH;
+            }
+        }
+    }
+
+    /// Asks which rank a process is: again after it has become another program, whose environment may be another one.
+    fn note_rank(&mut self, pid: u32) {
+        let asked = self.asked.entry(pid).or_default();
+        if *asked < RANK_ASKED_MAX {
+            *asked += 1;
+            if let Some(ProcessRank { rank, size }) = rank_of(pid) {
+                *asked = RANK_ASKED_MAX;
+                self.writer.set_rank(pid, rank, size);
             }
         }
     }

@@ -18,6 +18,7 @@
 mod read;
 mod write;
 
+use std::collections::BTreeMap;
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,8 @@ use super::container::Container;
 use super::manifest::Segment;
 use crate::error::OpenError;
 use deepctx_profile::trace::Basis;
+#[cfg(feature = "import")]
+use deepctx_profile::trace::RankInfo;
 
 #[cfg(feature = "import")]
 pub use read::{TraceGaps, TraceReader};
@@ -52,6 +55,9 @@ pub(super) struct List {
     /// Events that the recorder saw, and what became of them.
     #[serde(default)]
     account: Account,
+    /// The ranks of processes that have one, by process id.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    ranks: BTreeMap<u32, ListedRank>,
     segments: Vec<TraceFile>,
 }
 
@@ -62,6 +68,13 @@ struct Account {
     queue_full: u64,
     writer_behind: u64,
     without_times: u64,
+}
+
+/// The rank of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct ListedRank {
+    rank: u32,
+    world_size: u32,
 }
 
 /// One of its files.
@@ -92,6 +105,13 @@ impl List {
             )));
         }
         Ok(Some(list))
+    }
+
+    /// The rank of each process that has one, by process id.
+    #[cfg(feature = "import")]
+    pub(super) fn ranks(&self) -> BTreeMap<u32, RankInfo> {
+        let rank = |of: &ListedRank| RankInfo { rank: Some(of.rank), world_size: Some(of.world_size) };
+        self.ranks.iter().map(|(pid, of)| (*pid, rank(of))).collect()
     }
 
     /// Names of the files.

@@ -2,9 +2,10 @@
 //!
 //! Owns: [`TraceWriter`], and the rows of events and lanes. Because: only a capture writes one. Does not: read one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Account, FORMAT, LIST, List, TraceFile, VERSION, basis_name};
+use super::{Account, FORMAT, LIST, List, ListedRank, TraceFile, VERSION, basis_name};
 use crate::folder::Folder;
 use crate::store::StoreError;
 use crate::store::batch::Batch;
@@ -35,11 +36,17 @@ impl TraceWriter {
             complete: false,
             window_ns: window.map(|window| window.0),
             account: Account::default(),
+            ranks: BTreeMap::new(),
             segments: Vec::new(),
         };
         let writer = TraceWriter { folder, list, attempt: 0 };
         writer.put_list(&writer.list)?;
         Ok(writer)
+    }
+
+    /// Notes that a process is a rank of a job of `world_size` ranks; the next flush writes it.
+    pub fn set_rank(&mut self, pid: u32, rank: u32, world_size: u32) {
+        self.list.ranks.insert(pid, ListedRank { rank, world_size });
     }
 
     /// Writes events and the lanes that are new in them.
