@@ -36,6 +36,8 @@ reasons! {
         TableCorrupt = 16, "table-corrupt", "an index in the unwind tables is out of range",
             helps "a bug, please report it";
         LeftOut = 17, "native-left-out", "native frames between Python frames are left out, as asked: operators among them are not reported";
+        NoOtherStack = 18, "no-other-stack", "what a function kept that changed stacks leads to no stack",
+            helps "the function was just changing stacks, or its frame is damaged";
     }
 }
 

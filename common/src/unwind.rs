@@ -72,7 +72,7 @@ pub struct Rule {
     /// One of [`ra_kind`].
     pub ra: u8,
     /// Reason number of [`unsupported`] when `cfa` is [`rule_kind::UNSUPPORTED`], threshold when it is `X86_PLT`,
-    /// register when it is `REGISTER`; else one of [`rule_detail`].
+    /// register when it is `REGISTER`, bytes when it is `X86_GO_CALLS_C`; else one of [`rule_detail`].
     pub detail: u8,
     /// Offset added to the base register (before the load for the `DEREF` kinds).
     pub cfa_offset: i32,
@@ -113,6 +113,15 @@ pub mod rule_kind {
     pub const FRAME_POINTER: u8 = 12;
     /// CFA = register + offset: any other register, `detail` is its DWARF number; known at the leaf only.
     pub const REGISTER: u8 = 13;
+    /// CFA = rbp + offset, on whatever stack that is: the function changes stacks, and keeps rbp. This kind and those
+    /// that follow are rare, and a step of their own.
+    pub const X86_SWITCHED: u8 = 14;
+    /// Go's call of C: the goroutine is in *(rsp + offset), and how far its stack pointer was below the end of its
+    /// stack in *(rsp + addend); CFA = *(goroutine + 8) - *(rsp + addend) + detail. Where there is no goroutine, the
+    /// second word is the stack pointer, and CFA = *(rsp + addend) + detail.
+    pub const X86_GO_CALLS_C: u8 = 15;
+    /// How many kinds there are.
+    pub const COUNT: usize = 16;
 }
 
 /// Values of [`Rule::detail`] where its kind gives it no other meaning.

@@ -105,6 +105,9 @@ fn step<E: Memory + Tables>(walk: &mut Walk, env: &E, pc: u64) -> Result<(), Wal
         // Code without rows (JIT, hand-written) usually keeps frame pointers. The only field that this kind uses.
         walk.rule.cfa = rule_kind::FRAME_POINTER;
     }
+    if unwind_row::is_rare(&walk.rule) {
+        return env.rare_step(walk);
+    }
     let Walk { registers, rule, .. } = walk;
     unwind_row::step(registers, rule, env)
 }

@@ -9,8 +9,9 @@ use deepctx_common::python::{CalledFunction, EVAL_RANGES, NO_PYTHON, PythonLayou
 use deepctx_common::record::{USER_WORDS_MAX, word};
 use deepctx_common::unwind::{Executable, Mapping, Rule, executable_flag};
 
+use crate::memory::Memory;
 use crate::python::Buffers;
-use crate::unwind_row::Registers;
+use crate::unwind_row::{self, Registers};
 use crate::words::Words;
 
 /// Most steps of one walk: a frame each, one more per evaluation frame that opens a Python run.
@@ -35,6 +36,14 @@ pub trait Tables {
     /// copy of the probed instruction. Then it puts the real one, and what goes with it, into `walk.registers`.
     fn put_back(&self, _walk: &mut Walk) -> bool {
         false
+    }
+    /// Steps to the caller by a rule of which there are few ([`unwind_row::rare_step`]). An implementer may keep it
+    /// apart from other steps.
+    fn rare_step(&self, walk: &mut Walk) -> Result<(), WalkEnd>
+    where
+        Self: Memory + Sized,
+    {
+        unwind_row::rare_step(&mut walk.registers, &walk.rule, self)
     }
     /// Puts the layout of `walk.process.python` into `walk.layout`.
     fn find_layout(&self, walk: &mut Walk) -> bool;

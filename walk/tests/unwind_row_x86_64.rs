@@ -5,7 +5,7 @@
 use deepctx_common::end::WalkEnd;
 use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind};
 use deepctx_walk::memory::{Memory, Slice};
-use deepctx_walk::unwind_row::x86_64::{Registers, dwarf, step};
+use deepctx_walk::unwind_row::x86_64::{Registers, dwarf, is_rare, rare_step, step};
 
 /// Address of the first word of every stack here.
 const STACK: u64 = 0x7ffc_0000_1000;
@@ -24,7 +24,12 @@ type Expect = Result<(u64, u64, Option<u64>), WalkEnd>;
 fn check(what: &str, mut registers: Registers, rule: Rule, stack: &[u64], expect: Expect) {
     let bytes: Vec<u8> = stack.iter().flat_map(|w| w.to_le_bytes()).collect();
     let memory = Slice { begin: STACK, bytes: &bytes };
-    let got = step(&mut registers, &rule, &memory).map(|()| {
+    let stepped = if is_rare(&rule) {
+        rare_step(&mut registers, &rule, &memory)
+    } else {
+        step(&mut registers, &rule, &memory)
+    };
+    let got = stepped.map(|()| {
         let bp = (registers.bp_known == 1).then_some(registers.bp);
         (registers.pc, registers.sp, bp)
     });
@@ -131,6 +136,52 @@ fn the_caller_is_found_by_every_form_of_rule() {
         &[CALLER],
         Ok((CALLER, 1, None)),
     );
+}
+
+#[test]
+fn a_function_that_changed_stacks_leads_to_any_stack() {
+    let switched = Rule {
+        cfa: rule_kind::X86_SWITCHED,
+        cfa_offset: 16,
+        fp: fp_kind::AT_CFA,
+        fp_offset: -16,
+        ..Rule::default()
+    };
+    let on_another = Registers { sp: STACK + 0x10_0000, ..leaf(1) };
+    let stack = [0, SAVED_BP, CALLER];
+    check("a lower one", on_another, switched, &stack, Ok((CALLER, 3, Some(SAVED_BP))));
+    check("the same", leaf(1), switched, &stack, Ok((CALLER, 3, Some(SAVED_BP))));
+    let refused = |what, registers, end| check(what, registers, switched, &stack, Err(end));
+    refused("rbp was lost", Registers { bp_known: 0, ..on_another }, WalkEnd::RegisterUnknown);
+    refused("rbp is no frame", Registers { bp: STACK + 9, ..on_another }, WalkEnd::NoOtherStack);
+    refused("rbp is small", Registers { bp: 8, ..on_another }, WalkEnd::NoOtherStack);
+    refused("rbp is all ones", Registers { bp: u64::MAX - 7, ..on_another }, WalkEnd::NoOtherStack);
+    refused("nothing is there", Registers { bp: STACK + 0x1000, ..on_another }, WalkEnd::StackUnreadable);
+}
+
+#[test]
+fn a_call_of_c_leads_to_its_goroutine() {
+    let calls = Rule {
+        cfa: rule_kind::X86_GO_CALLS_C,
+        detail: 16,
+        cfa_offset: 8,
+        addend: 0,
+        fp: fp_kind::AT_CFA,
+        fp_offset: -16,
+        ..Rule::default()
+    };
+    // How far below the end of its stack, the goroutine; its stack, from the fourth word on; the goroutine.
+    let goroutine = STACK + 8 * 6;
+    let stack = |depth, goroutine| [depth, goroutine, 0, SAVED_BP, CALLER, 0, 0, STACK + 8 * 6];
+    let at = |sp_word: u64| Registers { sp: STACK + 8 * sp_word, bp_known: 0, ..leaf(0) };
+    let expect = Ok((CALLER, 5, Some(SAVED_BP)));
+    check("of a goroutine", at(0), calls, &stack(24, goroutine), expect);
+    check("on the thread's own stack", at(0), calls, &stack(STACK + 24, 0), expect);
+    let refused = |what, stack: &[u64], end| check(what, at(0), calls, stack, Err(end));
+    refused("no goroutine there", &stack(24, STACK + 0x1000), WalkEnd::NoOtherStack);
+    refused("a depth between words", &stack(25, goroutine), WalkEnd::NoOtherStack);
+    refused("deeper than its stack", &stack(STACK + 8 * 6, goroutine), WalkEnd::NoOtherStack);
+    refused("nothing there", &[24], WalkEnd::StackUnreadable);
 }
 
 #[test]

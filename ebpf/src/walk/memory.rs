@@ -181,7 +181,10 @@ extern "C" fn fill_below(window: *mut Window, address: u64, bytes: u64) -> u32 {
     unsafe { &mut *window }.fill_below(address, bytes) as u32
 }
 
-impl Memory for Kernel {
+/// User memory without reading ahead: for words that nothing beside them will be asked for with.
+pub(super) struct DirectMemory;
+
+impl Memory for DirectMemory {
     #[inline(always)]
     fn read_array<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
         let mut words = MaybeUninit::<[u64; N]>::uninit();
@@ -192,6 +195,21 @@ impl Memory for Kernel {
                 bpf_probe_read_user(words.as_mut_ptr().cast(), (N * 8) as u32, address as *const _) != 0;
             if failed { None } else { Some(words.assume_init()) }
         }
+    }
+
+    #[inline(always)]
+    fn read_words(&self, address: u64, words: &mut [u64]) -> bool {
+        // SAFETY: destination and size agree; the helper checks the source and never faults.
+        unsafe {
+            bpf_probe_read_user(words.as_mut_ptr().cast(), (words.len() * 8) as u32, address as *const _) == 0
+        }
+    }
+}
+
+impl Memory for Kernel {
+    #[inline(always)]
+    fn read_array<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
+        DirectMemory.read_array(address)
     }
 
     #[inline(always)]
@@ -248,9 +266,6 @@ impl Memory for Kernel {
 
     #[inline(always)]
     fn read_words(&self, address: u64, words: &mut [u64]) -> bool {
-        // SAFETY: destination and size agree; the helper checks the source and never faults.
-        unsafe {
-            bpf_probe_read_user(words.as_mut_ptr().cast(), (words.len() * 8) as u32, address as *const _) == 0
-        }
+        DirectMemory.read_words(address, words)
     }
 }

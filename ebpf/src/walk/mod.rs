@@ -8,6 +8,7 @@
 mod displaced;
 mod lasting;
 mod memory;
+mod rare_step;
 mod rule_cache;
 mod scratch;
 mod tables;

@@ -58,6 +58,11 @@ impl Tables for Kernel {
     }
 
     #[inline(always)]
+    fn rare_step(&self, walk: &mut Walk) -> Result<(), WalkEnd> {
+        super::rare_step::step(walk)
+    }
+
+    #[inline(always)]
     fn find_layout(&self, walk: &mut Walk) -> bool {
         match PYTHON_LAYOUTS.get(walk.process.python.layout) {
             Some(layout) => {

@@ -24,7 +24,8 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register}
 
 use super::elf::Image;
 use super::frames::Slice;
-use super::runtimes::{Rows, Sections, dynamic_functions};
+use super::new_rows::Rows;
+use super::sections::{Sections, dynamic_functions};
 use super::uncovered::ReadAt;
 
 /// The functions that install a context, each with the end of its name.

@@ -22,9 +22,13 @@ mod elf;
 mod error;
 mod exceptions;
 mod frames;
+mod go;
+mod go_code;
+mod new_rows;
 mod program;
 mod rules;
 mod runtimes;
+mod sections;
 mod stats;
 mod stored;
 #[cfg(test)]
@@ -243,7 +247,7 @@ impl UnwindTable {
 }
 
 /// Kinds of [`Rule::cfa`].
-const CFA_KINDS: usize = rule_kind::REGISTER as usize + 1;
+const CFA_KINDS: usize = rule_kind::COUNT;
 /// Kinds of [`Rule::fp`].
 const FP_KINDS: usize = fp_kind::X86_AT_SP as usize + 1;
 /// Reasons of [`unsupported`].

@@ -7,6 +7,7 @@
 
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
+mod go;
 mod native;
 mod overload;
 mod processes;

@@ -2,25 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use deepctx_common::end::WalkEnd;
 
 use crate::support::{
-    Captured, Names, Sample, Target, can_capture, capture_samples, capture_until, compile, has_program,
-    options, workload,
+    Names, Sample, Target, can_capture, capture_samples, capture_until, compile, has_program, options,
+    workload,
 };
 
 /// Samples of one program.
 const SAMPLES: usize = 1000;
 
 /// Where no description of frames fits, whoever walks.
-struct Torn {
+pub(crate) struct Torn {
     /// Functions that switch stacks: a stack may end in them.
-    ends: &'static [&'static str],
+    pub(crate) ends: &'static [&'static str],
     /// Functions that overwrite the stack that they are called on: below them, it is half old and half new.
-    copies: &'static [&'static str],
+    pub(crate) copies: &'static [&'static str],
 }
 
 impl Torn {
@@ -34,95 +34,65 @@ impl Torn {
 }
 
 /// Samples the program when it is ready; of a thousand stacks `at_most` may be incomplete, those aside that are torn.
-fn check(input: &str, command: &mut Command, at_most: usize, within: &[&str], torn: &Torn) {
+/// Gives the functions of each stack, leaf first.
+pub(crate) fn check(
+    input: &str,
+    command: &mut Command,
+    at_most: usize,
+    within: &[&str],
+    torn: &Torn,
+) -> Vec<Vec<String>> {
     let mut target = Target::start(command);
     target.line();
-    check_running(input, &target, at_most, within, torn);
+    check_running(input, &target, at_most, within, torn)
 }
 
 /// The same of a program that is ready.
-fn check_running(input: &str, target: &Target, at_most: usize, within: &[&str], torn: &Torn) {
+pub(crate) fn check_running(
+    input: &str,
+    target: &Target,
+    at_most: usize,
+    within: &[&str],
+    torn: &Torn,
+) -> Vec<Vec<String>> {
     let captured = capture_samples(options(target.pid(), 997), SAMPLES);
-    let pid = target.pid();
     let mut ends: BTreeMap<&str, (usize, Vec<String>)> = BTreeMap::new();
-    let mut names = Names::of(pid);
-    for sample in captured.of(pid) {
-        let end = sample.native_end();
-        if end == WalkEnd::Complete {
-            continue;
-        }
+    let mut names = Names::of(target.pid());
+    let mut stacks = Vec::new();
+    for sample in captured.of(target.pid()) {
         let functions = names.functions(sample);
-        if !torn.explains(&functions) {
+        let end = sample.native_end();
+        if end != WalkEnd::Complete && !torn.explains(&functions) {
             let (count, example) = ends.entry(end.key()).or_default();
             *count += 1;
-            *example = functions;
+            example.clone_from(&functions);
         }
+        stacks.push(functions);
     }
     let incomplete: usize = ends.values().map(|(count, _)| count).sum();
-    let all = captured.of(pid).count();
+    let all = stacks.len();
     assert!(
         incomplete * 1000 <= all * at_most,
         "{input}: {incomplete} of {all} stacks are incomplete: {ends:#?}"
     );
     for function in within {
-        assert!(has_function(&captured, &mut names, pid, function), "{input}: no stack has {function}");
+        let is_found = stacks.iter().flatten().any(|name| name.contains(function));
+        assert!(is_found, "{input}: no stack has {function}");
     }
+    stacks
 }
 
-fn has_function(captured: &Captured, names: &mut Names, pid: u32, wanted: &str) -> bool {
-    captured.of(pid).any(|sample| names.functions(sample).iter().any(|name| name.contains(wanted)))
-}
-
-/// They ask the kernel's vdso on the system stack, without a frame there; `gogo` jumps to the stack of a goroutine.
-const GO: Torn = Torn { ends: &["runtime.nanotime1", "runtime.walltime", "time.now", "gogo"], copies: &[] };
-const NODE: Torn = Torn { ends: &[], copies: &[] };
+/// Nowhere.
+pub(crate) const NONE_TORN: Torn = Torn { ends: &[], copies: &[] };
 /// A greenlet that is switched to gets its part of the stack back from the heap, in place.
 const GREENLET: Torn = Torn { ends: &["slp_switch"], copies: &["slp_restore_state", "copy_heap_to_stack"] };
-
-/// Compiles a Go workload without a network. What it takes of the standard library is compiled once.
-fn compile_go(go: &Path, folder: &Path, arguments: &[&str]) -> PathBuf {
-    let program = folder.join("goroutines");
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache");
-    let status = Command::new(go)
-        .args(["build", "-o"])
-        .arg(&program)
-        .args(arguments)
-        .arg(workload("goroutines.go"))
-        .envs([("GOFLAGS", "-mod=mod"), ("GOTOOLCHAIN", "local"), ("GOPROXY", "off")])
-        .env("GOCACHE", cache)
-        .current_dir(folder)
-        .status()
-        .unwrap();
-    assert!(status.success(), "the Go workload does not compile");
-    program
-}
-
-/// The system's linker puts tables that are relocated among other data, and no symbol says where.
-const EXTERNAL: &str = "-ldflags=-s -w -linkmode=external";
-
-#[test]
-fn stacks_of_goroutines_are_whole() {
-    if !can_capture() || !has_program("go") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    // The tables of the system's release say where the text is; those of the current one do not.
-    let current = installed("TEST_GO");
-    for go in [PathBuf::from("go")].iter().chain(&current) {
-        for arguments in [&[][..], &["-ldflags=-s -w"], &["-buildmode=pie"], &["-buildmode=pie", EXTERNAL]] {
-            let program = compile_go(go, folder.path(), arguments);
-            let input = format!("{} {arguments:?}", go.display());
-            check(&input, &mut Command::new(program), 1, &["main.descend", "runtime.goexit"], &GO);
-        }
-    }
-}
 
 #[test]
 fn stacks_through_builtins_of_v8_are_whole() {
     if !can_capture() || !has_program("node") {
         return;
     }
-    check("Node.js", Command::new("node").arg(workload("builtins.js")), 1, &["node::Start"], &NODE);
+    check("Node.js", Command::new("node").arg(workload("builtins.js")), 1, &["node::Start"], &NONE_TORN);
 
     // It writes a map of what it compiles, and a log to where it runs.
     let folder = tempfile::tempdir().unwrap();
@@ -131,11 +101,11 @@ fn stacks_through_builtins_of_v8_are_whole() {
     let mut target = Target::start(&mut command);
     let _map = tempfile::TempPath::try_from_path(format!("/tmp/perf-{}.map", target.pid())).unwrap();
     target.line();
-    check_running("Node.js with a map", &target, 1, &["node::Start", "JS:*descend"], &NODE);
+    check_running("Node.js with a map", &target, 1, &["node::Start", "JS:*descend"], &NONE_TORN);
 }
 
 /// Programs that `cargo xtask test live` installs.
-fn installed(variable: &str) -> Vec<PathBuf> {
+pub(crate) fn installed(variable: &str) -> Vec<PathBuf> {
     let programs = std::env::var_os(variable).unwrap_or_default();
     if programs.is_empty() {
         assert!(std::env::var_os("CI").is_none(), "this test needs {variable}");
@@ -165,7 +135,7 @@ fn stacks_through_code_of_numba_are_whole() {
     for python in installed("TEST_NUMBA_PYTHON") {
         let mut target = Target::start(Command::new(&python).arg(workload("numba_compiled.py")));
         target.line();
-        check_running("numba", &target, 1, &["__main__.hot", "__main__.descend"], &NODE);
+        check_running("numba", &target, 1, &["__main__.hot", "__main__.descend"], &NONE_TORN);
 
         // What is compiled during a capture gets its rows, too.
         let pid = target.pid();

@@ -146,6 +146,18 @@ fn of_frame_record(registers: &Registers, rule: &Rule) -> Result<u64, WalkEnd> {
     Ok(registers.fp.wrapping_sub(i64::from(rule.fp_offset) as u64))
 }
 
+/// As on x86-64: this machine has no such kind.
+#[inline(always)]
+pub const fn is_rare(_rule: &Rule) -> bool {
+    false
+}
+
+/// As on x86-64.
+#[inline(always)]
+pub const fn rare_step<M: Memory>(_: &mut Registers, _: &Rule, _: &M) -> Result<(), WalkEnd> {
+    Err(WalkEnd::UnsupportedRule)
+}
+
 /// The caller of an ordinary frame, see [`peek`].
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {

@@ -5,7 +5,8 @@
 //! Does not: find rules, bound the number of frames, know Python.
 //!
 //! Every architecture's step is compiled and tested everywhere. Each offers `Registers` (with `pc`, `exact` and
-//! `lookup_pc`), `step`, and `peek` for ordinary frames; [`native`] are those of the machine whose threads are walked.
+//! `lookup_pc`), `step`, `peek` for ordinary frames, and `rare_step` for kinds of rules that few functions have;
+//! [`native`] are those of the machine whose threads are walked.
 
 pub mod aarch64;
 pub mod x86_64;
@@ -16,4 +17,4 @@ pub use aarch64 as native;
 #[cfg(any(target_arch = "x86_64", bpf_target_arch = "x86_64"))]
 pub use x86_64 as native;
 
-pub use native::{Caller, Registers, peek, step};
+pub use native::{Caller, Registers, is_rare, peek, rare_step, step};

@@ -156,6 +156,53 @@ pub fn step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Re
     caller(registers, rule, memory, cfa)
 }
 
+/// No stack is in the first page.
+const STACK_MIN: u64 = 4096;
+
+/// Where a goroutine keeps the end of its stack: `g.stack.hi`, which C code relies on (`runtime/cgo/libcgo.h`).
+const GOROUTINE_STACK_END: u64 = 8;
+
+/// The stack pointer of the goroutine that called C, by what `asmcgocall` left on the thread's own stack.
+#[inline(always)]
+fn goroutine_sp<M: Memory>(sp: u64, rule: &Rule, memory: &M) -> Result<u64, WalkEnd> {
+    let goroutine_at = sp.wrapping_add_signed(i64::from(rule.cfa_offset));
+    let goroutine = memory.read_u64(goroutine_at).ok_or(WalkEnd::StackUnreadable)?;
+    let depth_at = sp.wrapping_add_signed(i64::from(rule.addend));
+    let depth = memory.read_u64(depth_at).ok_or(WalkEnd::StackUnreadable)?;
+    if goroutine == 0 {
+        return Ok(depth);
+    }
+    let end = memory.read_u64(goroutine.wrapping_add(GOROUTINE_STACK_END)).ok_or(WalkEnd::NoOtherStack)?;
+    Ok(end.wrapping_sub(depth))
+}
+
+/// Whether few functions have a rule of this kind, which [`rare_step`] knows, not [`step`].
+#[inline(always)]
+pub const fn is_rare(rule: &Rule) -> bool {
+    rule.cfa >= rule_kind::X86_SWITCHED
+}
+
+/// [`step`], out of a function that is on another stack than its caller.
+///
+/// Not a part of [`step`]: with these kinds in it, the compiler keeps a value in a stack slot that only some of them
+/// write, and kernels before 6.3 refuse to read that.
+#[inline(always)]
+pub fn rare_step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Result<(), WalkEnd> {
+    let cfa = match rule.cfa {
+        rule_kind::X86_SWITCHED if registers.bp_known == 0 => return Err(WalkEnd::RegisterUnknown),
+        rule_kind::X86_SWITCHED => registers.bp.wrapping_add_signed(i64::from(rule.cfa_offset)),
+        rule_kind::X86_GO_CALLS_C => {
+            goroutine_sp(registers.sp, rule, memory)?.wrapping_add(u64::from(rule.detail))
+        }
+        _ => return Err(WalkEnd::UnsupportedRule),
+    };
+    // A stack may be anywhere: only the form of its address can be checked.
+    if cfa & 7 != 0 || cfa < STACK_MIN {
+        return Err(WalkEnd::NoOtherStack);
+    }
+    caller(registers, rule, memory, cfa)
+}
+
 /// The caller of an ordinary frame, see [`peek`].
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {

@@ -70,6 +70,59 @@ fn go_functions_have_rows_without_frame_descriptions() {
     assert_eq!(counted(&table, Count::GoRows), 2);
 }
 
+/// A function that saves its frame pointer (`push %rbp; mov %rsp,%rbp`), takes another stack (`mov 0x38(%rdx),%rsp`),
+/// calls, and gives both back (`mov 0x38(%rax),%rsp; pop %rbp; ret`).
+const SWITCHES: &[u8] =
+    &[0x55, 0x48, 0x89, 0xe5, 0x48, 0x8b, 0x62, 0x38, 0xff, 0xd7, 0x48, 0x8b, 0x60, 0x38, 0x5d, 0xc3];
+/// Its depths.
+const SWITCHES_DEPTHS: &[(i64, u32)] = &[(0, 1), (8, 14), (0, 1)];
+/// `mov %rdx,%r14; mov (%rbx),%rsp; jmp *%rbx`.
+const RESUMES: &[u8] = &[0x49, 0x89, 0xd6, 0x48, 0x8b, 0x23, 0xff, 0xe3];
+
+/// Rules of a Go program with one function of this name and code.
+fn with_code(name: &'static str, code: &[u8], depths: &'static [(i64, u32)]) -> impl Fn(u64) -> Rule {
+    let mut elf = Elf::without_frames();
+    elf.sections.push((".gopclntab", TABLE, 2, pclntab(0xffff_fff1, TEXT, &[(0, name, depths)])));
+    elf.sections.push((".text", TEXT, 6, [code, &[0xcc; 0x1000][code.len()..]].concat()));
+    let mut section = Section::debug();
+    layout::add(&mut section, &[(0, 0x100, 800)]);
+    elf.sections.push((".debug_frame", 0, 0, section.bytes));
+    let table = elf.table().unwrap();
+    move |at| table.lookup(TEXT + at).unwrap()
+}
+
+#[test]
+fn frame_pointers_of_go_are_where_prologues_put_them() {
+    let rule = with_code("main.main", SWITCHES, SWITCHES_DEPTHS);
+    let saved = Rule { fp: fp_kind::AT_CFA, fp_offset: -16, ..rsp(16) };
+    assert_eq!([0, 1, 4, 14, 15].map(rule), [rsp(8), saved, saved, saved, rsp(8)]);
+}
+
+#[test]
+fn functions_of_go_that_change_stacks_are_followed() {
+    let (fp, fp_offset) = (fp_kind::AT_CFA, -16);
+    let switched = Rule { cfa: rule_kind::X86_SWITCHED, cfa_offset: 16, fp, fp_offset, ..Rule::default() };
+    let saved = Rule { fp, fp_offset, ..rsp(16) };
+    for name in ["runtime.systemstack.abi0", "runtime.nanotime1", "time.now", "runtime.cgocallback.abi0"] {
+        let rule = with_code(name, SWITCHES, SWITCHES_DEPTHS);
+        let expect = [rsp(8), saved, switched, switched, rsp(8)];
+        assert_eq!([0, 1, 4, 14, 15].map(rule), expect, "{name}");
+    }
+    // A goroutine that goes on was called by nobody.
+    let rule = with_code("gogo", RESUMES, &[(0, 8)]);
+    assert_eq!([0, 5, 6, 7].map(|at| rule(at).cfa), [SP, SP, END, END]);
+}
+
+#[test]
+fn other_instructions_change_no_stacks() {
+    let rule = with_code("runtime.systemstack", &SWITCHES[4..], &[(0, 12)]);
+    assert_eq!([0, 8].map(|at| rule(at).cfa), [END; 2], "no frame, as before Go 1.21");
+    let rule = with_code("runtime.nanotime1", &SWITCHES[4..], &[(0, 12)]);
+    assert_eq!([0, 8].map(rule), [rsp(8); 2]);
+    let rule = with_code("runtime.asmcgocall", SWITCHES, SWITCHES_DEPTHS);
+    assert_eq!(rule(8).cfa, SP, "it leaves no goroutine");
+}
+
 /// The linker's data of a module with two functions, of which the last one ends at 0x1000: place and word.
 const MODULE_DATA: [(usize, u64); 5] = [(0, TABLE), (17, 3), (20, TEXT), (21, TEXT + 0x1000), (22, TEXT)];
 
