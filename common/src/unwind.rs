@@ -72,7 +72,7 @@ pub struct Rule {
     /// One of [`ra_kind`].
     pub ra: u8,
     /// Reason number of [`unsupported`] when `cfa` is [`rule_kind::UNSUPPORTED`], threshold when it is `X86_PLT`,
-    /// register when it is `REGISTER`, bytes when it is `X86_GO_CALLS_C`; else one of [`rule_detail`].
+    /// register when it is `REGISTER` or `X86_HANDLER`, bytes when it is `X86_GO_CALLS_C`; else one of [`rule_detail`].
     pub detail: u8,
     /// Offset added to the base register (before the load for the `DEREF` kinds).
     pub cfa_offset: i32,
@@ -120,8 +120,12 @@ pub mod rule_kind {
     /// stack in *(rsp + addend); CFA = *(goroutine + 8) - *(rsp + addend) + detail. Where there is no goroutine, the
     /// second word is the stack pointer, and CFA = *(rsp + addend) + detail.
     pub const X86_GO_CALLS_C: u8 = 15;
+    /// Where a function goes on at the handler of an exception, in the frame that catches: its CFA is register +
+    /// offset, or *(rbp + offset), by the register that `detail` names (rcx, rsp, rbp). The address that it goes on at
+    /// is where [`super::Rule::ra`] says, and no return address. Leaf only.
+    pub const X86_HANDLER: u8 = 16;
     /// How many kinds there are.
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 17;
 }
 
 /// Values of [`Rule::detail`] where its kind gives it no other meaning.
@@ -156,6 +160,8 @@ pub mod ra_kind {
     pub const AARCH64_IN_LR: u8 = 3;
     /// Saved at CFA + [`super::Rule::addend`].
     pub const AT_CFA: u8 = 4;
+    /// In rcx, of an [`super::rule_kind::X86_HANDLER`].
+    pub const X86_IN_RCX: u8 = 5;
 }
 
 /// Why a row is unsupported: [`Rule::detail`] of [`rule_kind::UNSUPPORTED`].

@@ -185,6 +185,33 @@ fn a_call_of_c_leads_to_its_goroutine() {
 }
 
 #[test]
+fn a_handler_of_an_exception_is_entered_at_its_beginning() {
+    let rule = |register: usize, cfa_offset| Rule {
+        cfa: rule_kind::X86_HANDLER,
+        detail: register as u8,
+        cfa_offset,
+        ..Rule::default()
+    };
+    // The word behind the first is the handler's address, where a return address was.
+    let context = Rule { fp: fp_kind::X86_AT_FP, fp_offset: 0, ..rule(dwarf::RBP, -8) };
+    let stack = [STACK + 8 * 4, SAVED_BP, 0, CALLER];
+    check("by the context", leaf(1), context, &stack, Ok((CALLER + 1, 4, Some(SAVED_BP))));
+    let in_rcx = |value| Registers { general: with(dwarf::RCX, value), ..leaf(0) };
+    let bp = Some(leaf(0).bp);
+    check("by rcx", in_rcx(STACK + 8), rule(dwarf::RCX, 8), &[0, CALLER], Ok((CALLER + 1, 2, bp)));
+    check("by rsp", leaf(0), rule(dwarf::RSP, 8), &[CALLER], Ok((CALLER + 1, 1, bp)));
+    let taken = Rule { ra: ra_kind::X86_IN_RCX, ..rule(dwarf::RSP, 0) };
+    check("taken from the stack", in_rcx(CALLER), taken, &[], Ok((CALLER + 1, 0, bp)));
+    let refused = |what, registers, rule, stack: &[u64], end| check(what, registers, rule, stack, Err(end));
+    refused("no handler", leaf(0), rule(dwarf::RSP, 8), &[0], WalkEnd::NullPc);
+    refused("no context", leaf(0), context, &[], WalkEnd::StackUnreadable);
+    refused("a frame further in", leaf(1), context, &[STACK - 8, 0], WalkEnd::StackNotGrowing);
+    refused("another register", leaf(0), rule(dwarf::R13, 8), &[CALLER], WalkEnd::UnsupportedRule);
+    let caller = Registers { exact: 0, ..leaf(0) };
+    refused("not the leaf", caller, rule(dwarf::RSP, 8), &[CALLER], WalkEnd::RegisterUnknown);
+}
+
+#[test]
 fn a_plt_stub_has_pushed_once_behind_its_push() {
     let plt = Rule { cfa: rule_kind::X86_PLT, detail: 11, ..Rule::default() };
     let bp = leaf(0).bp;

@@ -3,9 +3,9 @@
 //! Owns: rows for the last part of the functions that throw, as [`installing`] finds them. Because: from
 //! `uw_install_context` on, the return address of such a function and the registers that it saved are overwritten with
 //! those of the frame that catches (`unwind-dw2.c`), so that its frame description leads to a mixture of both. Where
-//! the thread goes on is in the context that is being installed, at a place that is always the same. Does not: know
-//! other runtimes, or the few instructions behind that part: what is on the stack then is no return address, but where
-//! the handler begins.
+//! the thread goes on is in the context that is being installed, at a place that is always the same; in the last few
+//! instructions, what is on the stack is no return address, but where the handler begins. Does not: know other
+//! runtimes.
 //!
 //! ```text
 //!   call uw_install_context_1        ◀─ from here, the frame that catches is the caller: its CFA is in the context,
@@ -13,14 +13,21 @@
 //!   mov  context.cfa(%rbp), %rdi
 //!   call _Unwind_DebugHook
 //!   …
-//!   mov  %rsi, 8(%rbp,%rcx)          ◀─ up to here
+//!   mov  %rsi, 8(%rbp,%rcx)          ◀─ up to here; from here on, the handler is in place of that return address
+//!   lea  8(%rbp,%rcx), %rcx
+//!   …
+//!   mov  (%rbp), %rbp                ◀─ the frame that catches has its rbp: rcx points at the handler's address,
+//!   mov  %rcx, %rsp                      then rsp does,
+//!   pop  %rcx                            then it is in rcx
+//!   jmp  *%rcx
 //! ```
 
 use std::ops::Range;
 
 use deepctx_address_space::Arch;
-use deepctx_common::unwind::{Rule, fp_kind, rule_kind};
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind};
+use deepctx_walk::unwind_row::x86_64::dwarf;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::elf::Image;
 use super::frames::Slice;
@@ -51,7 +58,7 @@ pub(super) fn installing(headers: &[u8], file: &dyn ReadAt, image: &Image<'_>) -
             continue;
         }
         let Some(code) = sections.code_at(&function, file) else { continue };
-        if let Some(ContextInstall { call, end, cfa }) = installs(&code, function.start) {
+        if let Some(ContextInstall { call, end, cfa, departure }) = installs(&code, function.start) {
             let rule = |fp, fp_offset| Rule {
                 cfa: rule_kind::X86_FP_DEREF,
                 cfa_offset: cfa,
@@ -63,6 +70,7 @@ pub(super) fn installing(headers: &[u8], file: &dyn ReadAt, image: &Image<'_>) -
             // Where that one needs it, the functions that it calls begin by saving it.
             rows.push(call.start, call.end, rule(fp_kind::AT_CFA, -16));
             rows.push(call.end, end, rule(fp_kind::X86_AT_FP, 0));
+            departure.into_iter().for_each(|departure| departure.push_rows(end, cfa, &mut rows));
         }
     }
     rows.finish()
@@ -77,6 +85,40 @@ struct ContextInstall {
     end: u64,
     /// Where the context holds its CFA, as an offset from rbp.
     cfa: i32,
+    /// What follows, if it is understood.
+    departure: Option<Departure>,
+}
+
+/// The last instructions of such a function: ends of some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Departure {
+    /// Of the one that loads the rbp of the frame that catches.
+    bp_loaded: u64,
+    /// Of the one that takes its stack pointer from rcx.
+    stack_taken: u64,
+    /// Of the one that takes the handler's address off the stack.
+    popped: u64,
+    /// Of the last; the same where that one is a `ret`.
+    end: u64,
+}
+
+impl Departure {
+    /// Adds the rows from `begin` on. `cfa`: where the context holds its CFA.
+    fn push_rows(&self, begin: u64, cfa: i32, rows: &mut Rows) {
+        let rule = |register: usize, cfa_offset| Rule {
+            cfa: rule_kind::X86_HANDLER,
+            detail: register as u8,
+            cfa_offset,
+            ..Rule::default()
+        };
+        let in_context = Rule { fp: fp_kind::X86_AT_FP, ..rule(dwarf::RBP, cfa) };
+        rows.push(begin, self.bp_loaded, in_context);
+        rows.push(self.bp_loaded, self.stack_taken, rule(dwarf::RCX, 8));
+        rows.push(self.stack_taken, self.popped, rule(dwarf::RSP, 8));
+        if self.popped < self.end {
+            rows.push(self.popped, self.end, Rule { ra: ra_kind::X86_IN_RCX, ..rule(dwarf::RSP, 0) });
+        }
+    }
 }
 
 /// Where a function at `address` installs a context.
@@ -90,7 +132,13 @@ fn installs(code: &[u8], address: u64) -> Option<ContextInstall> {
         if let Some((call, cfa)) = &found
             && is_store_of_handler(&now)
         {
-            return Some(ContextInstall { call: Range::clone(call), end: now.next_ip(), cfa: *cfa });
+            let (call, cfa) = (Range::clone(call), *cfa);
+            return Some(ContextInstall {
+                call,
+                end: now.next_ip(),
+                cfa,
+                departure: departure(&mut decoder),
+            });
         }
         if found.is_none()
             && call.mnemonic() == Mnemonic::Call
@@ -102,6 +150,35 @@ fn installs(code: &[u8], address: u64) -> Option<ContextInstall> {
         before = [first, now];
     }
     None
+}
+
+/// What follows the store of the handler's address.
+fn departure(decoder: &mut Decoder<'_>) -> Option<Departure> {
+    let bp_loaded = loop {
+        let now = decoder.decode();
+        if now.is_invalid() || now.flow_control() != FlowControl::Next {
+            return None;
+        }
+        if loads(&now, Register::RBP) == Some(0) {
+            break now.next_ip();
+        }
+    };
+    let taken = decoder.decode();
+    let takes_stack = taken.mnemonic() == Mnemonic::Mov
+        && taken.op0_register() == Register::RSP
+        && taken.op1_register() == Register::RCX;
+    let pop = decoder.decode();
+    let (stack_taken, popped) = (taken.next_ip(), pop.next_ip());
+    let end = match pop.mnemonic() {
+        Mnemonic::Ret => popped,
+        Mnemonic::Pop if pop.op0_register() == Register::RCX => {
+            let jump = decoder.decode();
+            let is_jump = jump.mnemonic() == Mnemonic::Jmp && jump.op0_register() == Register::RCX;
+            is_jump.then_some(jump.next_ip())?
+        }
+        _ => return None,
+    };
+    takes_stack.then_some(Departure { bp_loaded, stack_taken, popped, end })
 }
 
 /// `mov %rsi, 8(%rbp,%any)`.
@@ -126,7 +203,7 @@ fn loads(instruction: &Instruction, into: Register) -> Option<i32> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ContextInstall, installs};
+    use super::{ContextInstall, Departure, installs};
 
     /// The end of GCC 12's `_Unwind_ForcedUnwind`, without its loop over the shadow stack.
     const CODE: &[u8] = &[
@@ -137,8 +214,28 @@ mod tests {
 
     #[test]
     fn the_part_that_installs_a_context_is_found() {
-        let expect = ContextInstall { call: 0x1006..0x100b, end: 0x1028, cfa: -0xa0 };
+        let departure = Departure { bp_loaded: 0x102c, stack_taken: 0x102f, popped: 0x1030, end: 0x1032 };
+        let expect =
+            ContextInstall { call: 0x1006..0x100b, end: 0x1028, cfa: -0xa0, departure: Some(departure) };
         assert_eq!(installs(CODE, 0x1000), Some(expect));
+    }
+
+    #[test]
+    fn last_instructions_that_differ_are_left_alone() {
+        let departure_of = |code: &[u8]| installs(code, 0x1000).unwrap().departure;
+        // A `ret` takes the handler's address off the stack, too.
+        let returning = [&CODE[..0x2f], &[0xc3]].concat();
+        let expect = Departure { bp_loaded: 0x102c, stack_taken: 0x102f, popped: 0x1030, end: 0x1030 };
+        assert_eq!(departure_of(&returning), Some(expect));
+        for cut in 0x28..CODE.len() {
+            assert_eq!(departure_of(&CODE[..cut]), None, "{cut} bytes");
+        }
+        // Another place of rbp, another register for the stack, for the handler, for the jump.
+        for (at, byte) in [(0x2b, 8), (0x2e, 0xc4), (0x2f, 0x5a), (0x31, 0xe2)] {
+            let mut code = CODE.to_vec();
+            code[at] = byte;
+            assert_eq!(departure_of(&code), None, "byte {at:#x}");
+        }
     }
 
     #[test]

@@ -182,7 +182,7 @@ pub const fn is_rare(rule: &Rule) -> bool {
     rule.cfa >= rule_kind::X86_SWITCHED
 }
 
-/// [`step`], out of a function that is on another stack than its caller.
+/// [`step`], out of a function that is on another stack than its caller, or that gives its place to a handler.
 ///
 /// Not a part of [`step`]: with these kinds in it, the compiler keeps a value in a stack slot that only some of them
 /// write, and kernels before 6.3 refuse to read that.
@@ -194,6 +194,7 @@ pub fn rare_step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) 
         rule_kind::X86_GO_CALLS_C => {
             goroutine_sp(registers.sp, rule, memory)?.wrapping_add(u64::from(rule.detail))
         }
+        rule_kind::X86_HANDLER => return enter_handler(registers, rule, memory),
         _ => return Err(WalkEnd::UnsupportedRule),
     };
     // A stack may be anywhere: only the form of its address can be checked.
@@ -201,6 +202,44 @@ pub fn rare_step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) 
         return Err(WalkEnd::NoOtherStack);
     }
     caller(registers, rule, memory, cfa)
+}
+
+/// Makes `registers` those of the frame that catches an exception, where its handler begins.
+#[inline(always)]
+fn enter_handler<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) -> Result<(), WalkEnd> {
+    if registers.exact == 0 {
+        return Err(WalkEnd::RegisterUnknown);
+    }
+    let base = match rule.detail as usize {
+        dwarf::RBP => registers.bp,
+        dwarf::RSP => registers.sp,
+        dwarf::RCX => registers.general[dwarf::RCX],
+        _ => return Err(WalkEnd::UnsupportedRule),
+    };
+    let mut cfa = base.wrapping_add_signed(i64::from(rule.cfa_offset));
+    if rule.detail as usize == dwarf::RBP {
+        cfa = memory.read_u64(cfa).ok_or(WalkEnd::StackUnreadable)?;
+    }
+    if cfa < registers.sp {
+        return Err(WalkEnd::StackNotGrowing);
+    }
+    let handler = if rule.ra == ra_kind::X86_IN_RCX {
+        registers.general[dwarf::RCX]
+    } else {
+        memory.read_u64(cfa.wrapping_sub(8)).ok_or(WalkEnd::StackUnreadable)?
+    };
+    if handler == 0 {
+        return Err(WalkEnd::NullPc);
+    }
+    let mut bp = registers.bp;
+    if rule.fp == fp_kind::X86_AT_FP {
+        let saved = bp.wrapping_add_signed(i64::from(rule.fp_offset));
+        bp = memory.read_u64(saved).ok_or(WalkEnd::StackUnreadable)?;
+    }
+    // What lies before a handler is often another function, or has another frame: the address that will be looked up,
+    // as of a return address, is that of its first instruction.
+    registers.resume(handler.wrapping_add(1), cfa, Some(bp));
+    Ok(())
 }
 
 /// The caller of an ordinary frame, see [`peek`].
