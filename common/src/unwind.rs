@@ -124,8 +124,10 @@ pub mod rule_kind {
     /// offset, or *(rbp + offset), by the register that `detail` names (rcx, rsp, rbp). The address that it goes on at
     /// is where [`super::Rule::ra`] says, and no return address. Leaf only.
     pub const X86_HANDLER: u8 = 16;
+    /// CFA = *(rsp + offset) + addend: the frame keeps it in rbx, which its callee saved. Known in callers only.
+    pub const X86_SAVED_RBX: u8 = 17;
     /// How many kinds there are.
-    pub const COUNT: usize = 17;
+    pub const COUNT: usize = 18;
 }
 
 /// Values of [`Rule::detail`] where its kind gives it no other meaning.

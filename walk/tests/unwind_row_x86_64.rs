@@ -185,6 +185,21 @@ fn a_call_of_c_leads_to_its_goroutine() {
 }
 
 #[test]
+fn a_realigned_frame_is_left_by_rbx_of_its_callee() {
+    let rule = Rule { cfa: rule_kind::X86_SAVED_RBX, cfa_offset: -16, addend: 16, ..Rule::default() };
+    let caller = Registers { sp: STACK + 8 * 3, exact: 0, ..leaf(0) };
+    let stack = |rbx| [0, rbx, 0, 0, 0, CALLER];
+    check("saved", caller, rule, &stack(STACK + 8 * 4), Ok((CALLER, 6, Some(caller.bp))));
+    let refused = |what, registers, stack: &[u64], end| check(what, registers, rule, stack, Err(end));
+    refused("not yet saved", caller, &stack(7), WalkEnd::RegisterUnknown);
+    refused("further in", caller, &stack(STACK + 8 * 2), WalkEnd::RegisterUnknown);
+    refused("far away", caller, &stack(STACK + 0x1_0000), WalkEnd::RegisterUnknown);
+    refused("between words", caller, &stack(STACK + 8 * 4 + 1), WalkEnd::NoOtherStack);
+    refused("the leaf", Registers { exact: 1, ..caller }, &stack(STACK + 8 * 4), WalkEnd::RegisterUnknown);
+    refused("not there", Registers { sp: STACK, ..caller }, &stack(0), WalkEnd::StackUnreadable);
+}
+
+#[test]
 fn a_handler_of_an_exception_is_entered_at_its_beginning() {
     let rule = |register: usize, cfa_offset| Rule {
         cfa: rule_kind::X86_HANDLER,

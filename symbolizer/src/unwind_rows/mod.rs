@@ -8,7 +8,8 @@
 //! ELF bytes ─elf─▶ sections ─frames─▶ slices of frames ─assemble─▶ UnwindTable ─cache─▶ disk
 //!                               └ program ─ rules      ├ uncovered ─ derived
 //!                                                      ├ runtimes
-//!                                                      └ exceptions
+//!                                                      ├ exceptions
+//!                                                      └ lazy_binding
 //! ```
 //! Addresses are those stated in the file (SVMA). A vdso image read from memory is an ELF file like any other. All
 //! input is untrusted: every list has a limit ([`Limits`]), defects are counted ([`BuildStats`]), and a file without
@@ -24,6 +25,7 @@ mod exceptions;
 mod frames;
 mod go;
 mod go_code;
+mod lazy_binding;
 mod new_rows;
 mod program;
 mod rules;
@@ -153,7 +155,10 @@ impl UnwindTable {
         slices.entry = image.entry.and_then(|entry| Some((entry, image.text_end(entry)?)));
         slices.runtimes = Runtimes::read(bytes, file, &image, limits, &mut stats);
         let marked = &mut slices.runtimes.marked;
-        *marked = marked.take().or_else(|| exceptions::installing(bytes, file, &image));
+        *marked = marked
+            .take()
+            .or_else(|| exceptions::installing(bytes, file, &image))
+            .or_else(|| lazy_binding::rows(&slices.eh_frame, bytes, file, &image));
         slices.assemble(limits, UncoveredCode::new(bytes, file, &image), stats)
     }
 

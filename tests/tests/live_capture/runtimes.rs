@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use deepctx_common::end::WalkEnd;
@@ -158,6 +158,36 @@ fn stacks_through_code_of_numba_are_whole() {
         let late = captured.samples.iter().rev().take(WHOLE).filter(|sample| is_late(sample)).count();
         assert!(late * 10 > WHOLE * 9, "{late} of {WHOLE} samples are whole, of {}", captured.samples.len());
     }
+}
+
+/// Compiles the workload and its library, as `cc` does that does not bind at once.
+fn compile_lazy(folder: &Path) -> PathBuf {
+    let program = folder.join("program");
+    let library = ["-shared", "-fPIC", "-DLIBRARY", "-o", "libmany.so"];
+    for arguments in [&library[..], &["-Wl,-z,lazy", "-Wl,-rpath,$ORIGIN", "-o", "program"]] {
+        let mut compiler = Command::new("gcc");
+        compiler.args(["-O2", "-fomit-frame-pointer"]).args(arguments).arg(workload("lazy_binding.c"));
+        if arguments != library {
+            compiler.args(["-L.", "-lmany"]);
+        }
+        let status = compiler.current_dir(folder).status().unwrap();
+        assert!(status.success(), "the workload does not compile with {arguments:?}");
+    }
+    program
+}
+
+#[test]
+fn stacks_of_functions_that_are_being_bound_are_whole() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(compile_lazy(folder.path()));
+    let stacks = check("lazy binding", &mut command, 1, &["main"], &NONE_TORN);
+    // `call_all` calls the resolver in the linker, which calls what looks for a function.
+    let depth = |stack: &Vec<String>| stack.iter().position(|name| name == "call_all");
+    let binding = stacks.iter().filter(|stack| depth(stack) >= Some(2)).count();
+    assert!(binding * 20 > stacks.len(), "{binding} of {}: {:?}", stacks.len(), stacks.first());
 }
 
 /// Functions of GCC's runtime that end by installing the registers of the frame that catches.

@@ -195,6 +195,7 @@ pub fn rare_step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) 
             goroutine_sp(registers.sp, rule, memory)?.wrapping_add(u64::from(rule.detail))
         }
         rule_kind::X86_HANDLER => return enter_handler(registers, rule, memory),
+        rule_kind::X86_SAVED_RBX => cfa_in_saved_rbx(registers, rule, memory)?,
         _ => return Err(WalkEnd::UnsupportedRule),
     };
     // A stack may be anywhere: only the form of its address can be checked.
@@ -202,6 +203,22 @@ pub fn rare_step<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M) 
         return Err(WalkEnd::NoOtherStack);
     }
     caller(registers, rule, memory, cfa)
+}
+
+/// Most bytes of a frame whose CFA is in rbx: a processor's whole state, 11 KiB with the tiles of AMX, and what aligns
+/// it.
+const REALIGNED_BYTES_MAX: u64 = 16 << 10;
+
+/// The CFA of a frame that keeps it in rbx, which its callee saved.
+#[inline(always)]
+fn cfa_in_saved_rbx<M: Memory>(registers: &Registers, rule: &Rule, memory: &M) -> Result<u64, WalkEnd> {
+    let slot = registers.sp.wrapping_add_signed(i64::from(rule.cfa_offset));
+    let rbx = memory.read_u64(slot).ok_or(WalkEnd::StackUnreadable)?;
+    // The first instructions of the callee have not saved it yet.
+    if registers.exact != 0 || rbx.wrapping_sub(registers.sp) > REALIGNED_BYTES_MAX {
+        return Err(WalkEnd::RegisterUnknown);
+    }
+    Ok(rbx.wrapping_add_signed(i64::from(rule.addend)))
 }
 
 /// Makes `registers` those of the frame that catches an exception, where its handler begins.

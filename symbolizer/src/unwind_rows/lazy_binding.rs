@@ -1,0 +1,150 @@
+//! Where the dynamic linker looks for a function that is called for the first time.
+//!
+//! Owns: a row for each call within the code that saves all argument registers meanwhile (`_dl_runtime_resolve`).
+//! Because: that code aligns its stack and keeps the CFA in rbx, which a walk knows at the leaf only; but what it calls
+//! saves rbx at a place that its first instructions tell. Does not: know more of the dynamic linker, whose distributors
+//! strip it of names.
+//!
+//! ```text
+//!   push %rbx                                        callee: push %r13 …
+//!   mov  %rsp, %rbx     ◀─ the CFA is in rbx                 push %rbx   ◀─ at a known offset from the stack pointer
+//!   and  $-64, %rsp                                                         that the call had
+//!   …
+//!   call callee         ◀─ the row holds in the last byte of the call: a leaf is never there, its return address
+//!                          is looked up there
+//! ```
+
+use std::ops::Range;
+
+use deepctx_address_space::Arch;
+use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::elf::Image;
+use super::frames::{ADDRESS_MAX, Frame, Slice, unpack};
+use super::new_rows::Rows;
+use super::sections::Sections;
+use super::uncovered::ReadAt;
+
+/// Bytes above the return address where such code begins: the entry of the PLT has pushed the library and the number of
+/// the function.
+const PUSHED_BY_PLT: i32 = 16;
+/// Largest such function: glibc 2.36's have 1003 bytes at most.
+const FUNCTION_BYTES_MAX: u64 = 4 << 10;
+/// Most functions of a file that are looked into: glibc has six.
+const FUNCTIONS_MAX: usize = 16;
+/// Bytes of a callee that are read: it has saved rbx by then.
+const PROLOGUE_BYTES: u64 = 64;
+
+/// Rows that go before frame descriptions, if the file is a dynamic linker.
+pub(super) fn rows(frames: &[Slice], headers: &[u8], file: &dyn ReadAt, image: &Image<'_>) -> Option<Slice> {
+    if image.arch != Arch::X86_64 {
+        return None;
+    }
+    let binding =
+        frames.iter().flat_map(|slice| slice.frames.iter().filter_map(|frame| binding(slice, frame)));
+    let mut calls = Vec::new();
+    for (range, rule) in binding.take(FUNCTIONS_MAX) {
+        let sections = Sections::of(headers)?;
+        let Some(code) = sections.code_at(&range, file) else { continue };
+        for (call, callee) in calls_in(&code, range.start) {
+            let end = callee.saturating_add(PROLOGUE_BYTES).min(image.text_end(callee).unwrap_or(callee));
+            let prologue = sections.code_at(&(callee..end), file);
+            if let Some(slot) = prologue.and_then(|code| saves_rbx(&code, callee)) {
+                calls.push((call, of_caller(rule, slot)));
+            }
+        }
+    }
+    calls.sort_unstable_by_key(|(call, _)| *call);
+    let mut rows = Rows::new();
+    for (call, rule) in calls {
+        rows.push(call - 1, call, rule);
+    }
+    rows.finish()
+}
+
+/// The code of a frame with all of its rows' CFA in rbx, and that rule, if the PLT jumps to it.
+fn binding(slice: &Slice, frame: &Frame) -> Option<(Range<u64>, Rule)> {
+    let rule_of = |&row: &u64| slice.rules.get(usize::from(unpack(row).1)).copied();
+    let rows = slice.rows.get(frame.rows())?;
+    let first = rows.first().and_then(rule_of)?;
+    let by_plt = first.cfa == rule_kind::SP && first.cfa_offset == PUSHED_BY_PLT + 8;
+    let in_rbx = rows.iter().filter_map(rule_of).find(|rule| rule.cfa == rule_kind::X86_RBX)?;
+    let is_supported = in_rbx.ra == ra_kind::X86_AT_CFA_MINUS_8 && in_rbx.fp == fp_kind::SAME;
+    let is_small = frame.end.saturating_sub(frame.begin) <= FUNCTION_BYTES_MAX && frame.end < ADDRESS_MAX;
+    (by_plt && is_supported && is_small).then_some((frame.begin..frame.end, in_rbx))
+}
+
+/// The rule of a frame with that rule, where its callee saved rbx at `slot`.
+fn of_caller(rule: Rule, slot: i32) -> Rule {
+    Rule { cfa: rule_kind::X86_SAVED_RBX, cfa_offset: slot, addend: rule.cfa_offset, ..rule }
+}
+
+/// Direct calls: the end of each, and what it calls.
+fn calls_in(code: &[u8], begin: u64) -> impl Iterator<Item = (u64, u64)> {
+    let instructions = Decoder::with_ip(64, code, begin, DecoderOptions::NONE).into_iter();
+    let calls =
+        instructions.filter(|now| now.mnemonic() == Mnemonic::Call && now.op0_kind() == OpKind::NearBranch64);
+    calls.map(|now| (now.next_ip(), now.near_branch64())).collect::<Vec<_>>().into_iter()
+}
+
+/// Where a function saves its caller's rbx, as an offset from the stack pointer that the caller had.
+fn saves_rbx(code: &[u8], begin: u64) -> Option<i32> {
+    // The return address.
+    let mut depth = 8;
+    for now in &mut Decoder::with_ip(64, code, begin, DecoderOptions::NONE) {
+        let is_push = now.mnemonic() == Mnemonic::Push && now.op0_kind() == OpKind::Register;
+        if is_push {
+            depth += 8;
+            if now.op0_register() == Register::RBX {
+                return Some(-depth);
+            }
+        } else if now.is_invalid() || now.flow_control() != FlowControl::Next || writes_rbx_or_rsp(&now) {
+            return None;
+        }
+    }
+    None
+}
+
+fn writes_rbx_or_rsp(instruction: &Instruction) -> bool {
+    let first = instruction.op0_kind() == OpKind::Register && instruction.op0_register().is_gpr();
+    let written = instruction.op0_register();
+    instruction.is_stack_instruction()
+        || first && [Register::RBX, Register::RSP].contains(&written.full_register())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The beginning of glibc 2.36's `_dl_fixup`.
+    const FIXUP: &[u8] = &[0x41, 0x55, 0x45, 0x31, 0xc9, 0x41, 0x54, 0x55, 0x53, 0x48, 0x89, 0xfb];
+
+    #[test]
+    fn the_place_of_a_saved_rbx_is_found() {
+        assert_eq!(saves_rbx(FIXUP, 0x1000), Some(-40));
+        // endbr64 before it, as distributions for shadow stacks have it.
+        let marked = [&[0xf3, 0x0f, 0x1e, 0xfa][..], FIXUP].concat();
+        assert_eq!(saves_rbx(&marked, 0x1000), Some(-40));
+    }
+
+    #[test]
+    fn a_function_that_changes_rbx_before_is_refused() {
+        for cut in 0..9 {
+            assert_eq!(saves_rbx(&FIXUP[..cut], 0x1000), None, "{cut} bytes");
+        }
+        let before = |bytes: &[u8]| saves_rbx(&[bytes, FIXUP].concat(), 0x1000);
+        assert_eq!(before(&[0x48, 0x89, 0xfb]), None, "mov %rdi,%rbx");
+        assert_eq!(before(&[0x89, 0xfb]), None, "mov %edi,%ebx");
+        assert_eq!(before(&[0x48, 0x83, 0xec, 0x18]), None, "sub $0x18,%rsp");
+        assert_eq!(before(&[0xc3]), None, "ret");
+        assert_eq!(before(&[0xe8, 0, 0, 0, 0]), None, "call");
+    }
+
+    #[test]
+    fn only_direct_calls_are_followed() {
+        // call *%rax; call +0x10; nop
+        let code = [0xff, 0xd0, 0xe8, 0x10, 0, 0, 0, 0x90];
+        assert_eq!(calls_in(&code, 0x1000).collect::<Vec<_>>(), [(0x1007, 0x1017)]);
+    }
+}
