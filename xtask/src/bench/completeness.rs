@@ -1,4 +1,4 @@
-//! How many samples have a stack that is complete to the thread's start, on programs of many compilers.
+//! How many samples have a stack that is complete to the thread's start, on programs of many compilers and runtimes.
 //!
 //! Owns: the figure `completeness`. Because: it is the first promise of the project; where a stack is cut, the reason
 //! and the code to blame are printed with it. Does not: judge whether the frames are right; oracles in `tests/` do.
@@ -7,7 +7,7 @@ use super::Options;
 use super::figure::{Figure, Target};
 use super::profiler::{Kind, Profilers};
 use super::report::{Report, blamed, folded};
-use crate::workloads::{self, Workload};
+use crate::workloads::{self, GoProgram, Workload};
 use anyhow::Result;
 use serde_json::json;
 use std::time::Duration;
@@ -15,35 +15,53 @@ use std::time::Duration;
 /// How many culprits are named.
 const BLAMED: usize = 8;
 
+/// A program, built or installed when its turn comes.
+type Program = fn() -> Result<Workload>;
+
+const PROGRAMS: [Program; 13] = [
+    workloads::mixed,
+    || workloads::deep_native(60, 2),
+    workloads::spinner,
+    workloads::jax,
+    workloads::torch,
+    || workloads::go_program(GoProgram::Allocation),
+    || workloads::go_program(GoProgram::Clock),
+    || workloads::go_program(GoProgram::LargeAllocation),
+    || workloads::go_program(GoProgram::CallsOfC),
+    workloads::node,
+    workloads::greenlets,
+    workloads::gevent,
+    workloads::numba,
+];
+
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
-    let programs: [fn() -> Result<Workload>; 5] = [
-        workloads::mixed,
-        || workloads::deep_native(60, 2),
-        workloads::spinner,
-        workloads::jax,
-        workloads::torch,
-    ];
-    for program in programs {
-        let workload = program()?;
-        let name = workload.name;
-        let running = workload.start()?;
-        let mut attached = profilers.attach(Kind::Ours, running.pid(), options.freq)?;
-        attached.sampling(1)?;
-        std::thread::sleep(Duration::from_secs(options.seconds * 2));
-        attached.alive()?;
-        attached.finish()?;
-        let profile = profilers.file("run.dctx");
-        let report = Report::of(&profilers.ours, &profile)?;
-        let (walked, cut) = report.walked_and_cut()?;
-        let missing: u64 = cut.values().sum();
-        let share = 1.0 - missing as f64 / walked as f64;
-        let culprits: Vec<_> = blamed(&folded(&profilers.ours, &profile)?).into_iter().take(BLAMED).collect();
-        Figure::new("completeness", name, "share of samples", vec![share])
-            .target(Target::AtLeast(0.999))
-            .note("samples", walked)
-            .note("cut", json!(cut))
-            .note("blamed", json!(culprits))
-            .print();
+    for program in PROGRAMS {
+        measure(profilers, options, program()?)?;
     }
+    Ok(())
+}
+
+/// The share of one program.
+fn measure(profilers: &Profilers, options: &Options, workload: Workload) -> Result<()> {
+    let name = workload.name;
+    let running = workload.start()?;
+    let mut attached = profilers.attach(Kind::Ours, running.pid(), options.freq)?;
+    attached.sampling(1)?;
+    std::thread::sleep(Duration::from_secs(options.seconds * 2));
+    attached.alive()?;
+    attached.finish()?;
+    let profile = profilers.file("run.dctx");
+    let report = Report::of(&profilers.ours, &profile)?;
+    let (walked, cut) = report.walked_and_cut()?;
+    let missing: u64 = cut.values().sum();
+    let share = 1.0 - missing as f64 / walked as f64;
+    let culprits: Vec<_> = blamed(&folded(&profilers.ours, &profile)?).into_iter().take(BLAMED).collect();
+    Figure::new("completeness", name, "share of samples", vec![share])
+        .target(Target::AtLeast(0.999))
+        .note("samples", walked)
+        .note("incomplete", missing)
+        .note("cut", json!(cut))
+        .note("blamed", json!(culprits))
+        .print();
     Ok(())
 }

@@ -56,7 +56,7 @@ enum Name {
     Overhead,
     /// What a sample costs the profiler and the program, beside py-spy.
     PeerCost,
-    /// Share of samples whose stack reaches the thread's start, on five programs.
+    /// Share of samples whose stack reaches the thread's start, on programs of many compilers and runtimes.
     Completeness,
     /// Time to the first complete stack, torch and numpy loaded, cold and warm.
     Attach,

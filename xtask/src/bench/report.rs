@@ -81,7 +81,7 @@ impl Report {
 }
 
 /// Reasons for which a native walk is cut short.
-const NATIVE_GAPS: [&str; 14] = [
+const NATIVE_GAPS: [&str; 15] = [
     "unknown-process",
     "no-mapping",
     "no-table",
@@ -96,6 +96,7 @@ const NATIVE_GAPS: [&str; 14] = [
     "frame-pointer-end",
     "null-pc",
     "table-corrupt",
+    "no-other-stack",
 ];
 
 fn stage(row: &Value) -> Option<Stage> {
