@@ -7,7 +7,9 @@
 
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::instructions::instructions;
 
 /// Largest function whose instructions are followed: those of the runtime that change stacks have some hundred bytes.
 const FUNCTION_BYTES_MAX: usize = 4096;
@@ -51,10 +53,6 @@ pub(super) fn frame_pointer(code: &[u8], begin: u64, at: usize, depth: u32) -> F
         _ if keeps_rbp(code, begin) => FramePointer::Unchanged,
         _ => FramePointer::Unknown,
     }
-}
-
-fn instructions(code: &[u8], begin: u64) -> impl Iterator<Item = Instruction> {
-    Decoder::with_ip(64, code, begin, DecoderOptions::NONE).into_iter()
 }
 
 /// Whether rbp has its caller's value at every instruction: what is written to it was taken from it.

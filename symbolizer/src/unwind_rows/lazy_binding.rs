@@ -18,10 +18,11 @@ use std::ops::Range;
 
 use deepctx_address_space::Arch;
 use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::elf::Image;
 use super::frames::{ADDRESS_MAX, Frame, Slice, unpack};
+use super::instructions::{calls, instructions};
 use super::new_rows::Rows;
 use super::sections::Sections;
 use super::uncovered::ReadAt;
@@ -43,21 +44,21 @@ pub(super) fn rows(frames: &[Slice], headers: &[u8], file: &dyn ReadAt, image: &
     }
     let binding =
         frames.iter().flat_map(|slice| slice.frames.iter().filter_map(|frame| binding(slice, frame)));
-    let mut calls = Vec::new();
+    let mut found = Vec::new();
     for (range, rule) in binding.take(FUNCTIONS_MAX) {
         let sections = Sections::of(headers)?;
         let Some(code) = sections.code_at(&range, file) else { continue };
-        for (call, callee) in calls_in(&code, range.start) {
+        for (call, callee) in calls(&code, range.start) {
             let end = callee.saturating_add(PROLOGUE_BYTES).min(image.text_end(callee).unwrap_or(callee));
             let prologue = sections.code_at(&(callee..end), file);
             if let Some(slot) = prologue.and_then(|code| saves_rbx(&code, callee)) {
-                calls.push((call, of_caller(rule, slot)));
+                found.push((call, of_caller(rule, slot)));
             }
         }
     }
-    calls.sort_unstable_by_key(|(call, _)| *call);
+    found.sort_unstable_by_key(|(call, _)| *call);
     let mut rows = Rows::new();
-    for (call, rule) in calls {
+    for (call, rule) in found {
         rows.push(call - 1, call, rule);
     }
     rows.finish()
@@ -80,19 +81,11 @@ fn of_caller(rule: Rule, slot: i32) -> Rule {
     Rule { cfa: rule_kind::X86_SAVED_RBX, cfa_offset: slot, addend: rule.cfa_offset, ..rule }
 }
 
-/// Direct calls: the end of each, and what it calls.
-fn calls_in(code: &[u8], begin: u64) -> impl Iterator<Item = (u64, u64)> {
-    let instructions = Decoder::with_ip(64, code, begin, DecoderOptions::NONE).into_iter();
-    let calls =
-        instructions.filter(|now| now.mnemonic() == Mnemonic::Call && now.op0_kind() == OpKind::NearBranch64);
-    calls.map(|now| (now.next_ip(), now.near_branch64())).collect::<Vec<_>>().into_iter()
-}
-
 /// Where a function saves its caller's rbx, as an offset from the stack pointer that the caller had.
 fn saves_rbx(code: &[u8], begin: u64) -> Option<i32> {
     // The return address.
     let mut depth = 8;
-    for now in &mut Decoder::with_ip(64, code, begin, DecoderOptions::NONE) {
+    for now in instructions(code, begin) {
         let is_push = now.mnemonic() == Mnemonic::Push && now.op0_kind() == OpKind::Register;
         if is_push {
             depth += 8;
@@ -139,12 +132,5 @@ mod tests {
         assert_eq!(before(&[0x48, 0x83, 0xec, 0x18]), None, "sub $0x18,%rsp");
         assert_eq!(before(&[0xc3]), None, "ret");
         assert_eq!(before(&[0xe8, 0, 0, 0, 0]), None, "call");
-    }
-
-    #[test]
-    fn only_direct_calls_are_followed() {
-        // call *%rax; call +0x10; nop
-        let code = [0xff, 0xd0, 0xe8, 0x10, 0, 0, 0, 0x90];
-        assert_eq!(calls_in(&code, 0x1000).collect::<Vec<_>>(), [(0x1007, 0x1017)]);
     }
 }

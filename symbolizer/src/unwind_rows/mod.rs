@@ -25,6 +25,8 @@ mod exceptions;
 mod frames;
 mod go;
 mod go_code;
+mod greenlet;
+mod instructions;
 mod lazy_binding;
 mod new_rows;
 mod program;

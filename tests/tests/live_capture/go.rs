@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::runtimes::{NONE_TORN, check, installed};
+use crate::runtimes::{check, installed};
 use crate::support::{can_capture, has_program, workload};
 
 /// Compiles a Go workload without a network. What it takes of the standard library is compiled once.
@@ -48,7 +48,7 @@ fn check_go(
         for arguments in arguments {
             let program = compile_go(&go, folder.path(), source, arguments);
             let input = format!("{} {source} {arguments:?}", go.display());
-            let stacks = check(&input, &mut Command::new(program), 1, within, &NONE_TORN);
+            let stacks = check(&input, &mut Command::new(program), 1, within);
             check_stacks(&input, &stacks);
         }
     }

@@ -1,0 +1,131 @@
+//! Rows of the library `greenlet`.
+//!
+//! Owns: which of its functions begins a stack of its own; where a thread has the place of a greenlet's stack already,
+//! and its words are not back there. Because: such stacks have a caller that is not theirs, or the frames of whoever
+//! had that place before. Does not: form pages ([`super::assemble`]).
+//!
+//! ```text
+//!   add  %rax, %rsp     ◀─ the stack of the greenlet that goes on; from here on, frames further out are another's,
+//!   add  %rax, %rbp         or half of each
+//!   call slp_restore_state
+//!   …                   ◀─ its words were copied back from the heap
+//! ```
+
+use std::ops::Range;
+
+use deepctx_address_space::Arch;
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+use super::elf::Image;
+use super::frames::Slice;
+use super::instructions::{calls, instructions};
+use super::new_rows::Rows;
+use super::rules::END;
+use super::sections::{Sections, dynamic_functions};
+use super::stats::{BuildStats, Count};
+use super::uncovered::ReadAt;
+
+/// `greenlet::UserGreenlet::inner_bootstrap`, mangled, without its parameters: it runs on the stack of the new greenlet
+/// and never returns. Below it the stack is that of whoever runs now.
+const OUTERMOST: &[u8] = b"_ZN8greenlet12UserGreenlet15inner_bootstrap";
+/// `greenlet::Greenlet::g_switchstack()`, which calls what changes stacks; that has no dynamic symbol.
+const SWITCHING: &[u8] = b"_ZN8greenlet8Greenlet13g_switchstackEv";
+/// Bytes of a callee that are read: what changes stacks has 135.
+const CALLEE_BYTES: u64 = 256;
+/// Most bytes of the function that calls it: those of greenlet 3 have 1837 at most.
+const CALLER_BYTES_MAX: u64 = 16 << 10;
+
+/// Rows that go before frame descriptions, if this is `greenlet`'s library.
+pub(super) fn rows(
+    sections: &Sections<'_>,
+    file: &dyn ReadAt,
+    image: &Image<'_>,
+    stats: &mut BuildStats,
+) -> Option<Slice> {
+    let named = |wanted| dynamic_functions(sections, file, image, |name| name.starts_with(wanted));
+    let mut outermost = named(OUTERMOST);
+    if outermost.is_empty() {
+        return None;
+    }
+    if image.arch == Arch::X86_64 {
+        let restoring =
+            named(SWITCHING).into_iter().filter_map(|caller| restoring(&caller, sections, file, image));
+        outermost.extend(restoring);
+        outermost.sort_unstable_by_key(|range| (range.start, range.end));
+    }
+    let mut rows = Rows::new();
+    for range in outermost {
+        rows.push(range.start, range.end, END);
+        stats.add(Count::OutermostMarked, 1);
+    }
+    rows.finish()
+}
+
+/// Where what this function calls, or itself, has a greenlet's stack without its words.
+fn restoring(
+    caller: &Range<u64>,
+    sections: &Sections<'_>,
+    file: &dyn ReadAt,
+    image: &Image<'_>,
+) -> Option<Range<u64>> {
+    if caller.end - caller.start > CALLER_BYTES_MAX {
+        return None;
+    }
+    let code = sections.code_at(caller, file)?;
+    let of_callee = |(_, callee): (u64, u64)| {
+        let end = callee.saturating_add(CALLEE_BYTES).min(image.text_end(callee)?);
+        without_words(&sections.code_at(&(callee..end), file)?, callee)
+    };
+    without_words(&code, caller.start).or_else(|| calls(&code, caller.start).find_map(of_callee))
+}
+
+/// From behind `add %r,%rsp`, which `add %r,%rbp` and a call follow, to the end of that call.
+fn without_words(code: &[u8], begin: u64) -> Option<Range<u64>> {
+    let mut before = [Instruction::default(); 2];
+    for now in instructions(code, begin).take_while(|now| !now.is_invalid()) {
+        let [first, second] = before;
+        let moves = adds(&first, Register::RSP).filter(|by| adds(&second, Register::RBP) == Some(*by));
+        if moves.is_some() && now.mnemonic() == Mnemonic::Call {
+            return Some(first.next_ip()..now.next_ip());
+        }
+        before = [second, now];
+    }
+    None
+}
+
+/// The register that an instruction adds to this one.
+fn adds(instruction: &Instruction, to: Register) -> Option<Register> {
+    let is_add = instruction.mnemonic() == Mnemonic::Add
+        && instruction.op0_kind() == OpKind::Register
+        && instruction.op0_register() == to
+        && instruction.op1_kind() == OpKind::Register;
+    is_add.then(|| instruction.op1_register())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_words;
+
+    /// From greenlet 3's `slp_switch`: sub %rbx,%rax; add %rax,%rsp; add %rax,%rbp; call; xor %rax,%rax.
+    const CODE: [u8; 17] = [
+        0x48, 0x29, 0xd8, 0x48, 0x01, 0xc4, 0x48, 0x01, 0xc5, 0xe8, 0x64, 0xf8, 0xff, 0xff, 0x48, 0x31, 0xc0,
+    ];
+
+    #[test]
+    fn the_part_with_a_stack_without_words_is_found() {
+        assert_eq!(without_words(&CODE, 0x1000), Some(0x1006..0x100e));
+    }
+
+    #[test]
+    fn code_that_moves_the_stack_otherwise_is_left_alone() {
+        // Another register in one of the two, another target, no call.
+        for (at, byte) in [(5, 0xcc), (8, 0xcd), (5, 0xc3), (9, 0xb8)] {
+            let mut code = CODE;
+            code[at] = byte;
+            assert_eq!(without_words(&code, 0x1000), None, "byte {at}");
+        }
+        for cut in 0..14 {
+            assert_eq!(without_words(&CODE[..cut], 0x1000), None, "{cut} bytes");
+        }
+    }
+}
