@@ -8,6 +8,7 @@ mod dump;
 mod evidence;
 pub(crate) mod fixed_code;
 pub(crate) mod gdb;
+mod names;
 mod perf_map;
 mod table;
 
@@ -27,6 +28,7 @@ use rustc_hash::FxHashMap;
 pub use dump::{Dump, DumpEvent, DumpHeader, parse_dump_header, parse_jitdump, parse_records};
 use evidence::{Evidence, RefutedRanges};
 pub use gdb::{Function, functions};
+use names::{NameSource, Names};
 pub use perf_map::{PerfMap, PerfMapEntry, parse_perf_map};
 use table::CodeTable;
 
@@ -34,10 +36,6 @@ use crate::memory::ProcessMemory;
 
 /// Most processes with generated code kept; each may hold two file descriptors.
 const PROCESSES_MAX: usize = 128;
-/// Most names of all processes.
-const NAMES_MAX: usize = 1 << 20;
-/// Most bytes of names of all processes.
-const NAME_BYTES_TOTAL_MAX: usize = 96 << 20;
 /// Most code ranges of all processes, of some 50 bytes each.
 const RANGES_TOTAL_MAX: usize = 1 << 21;
 /// What reading names of a user's processes may take: samples of others wait for their names meanwhile.
@@ -82,25 +80,6 @@ pub(crate) struct LocatedFunction {
     pub(crate) name: String,
     /// Key in the cache's table of functions; stays the same when the cache is read again.
     pub(crate) key: u64,
-}
-
-/// A name of generated code, with its source.
-#[derive(Debug)]
-struct NameEntry {
-    name: Arc<str>,
-    source: NameSource,
-}
-
-/// The source of a name.
-#[derive(Clone, Copy, Debug)]
-enum NameSource {
-    /// A perf map or jitdump.
-    File,
-    /// A registration for debuggers: [`Function::code_hash`], the index among those of the process, and whether its
-    /// code was found at its address.
-    Registered { code_hash: u64, order: usize, is_confirmed: bool },
-    /// A compilation cache: [`LocatedFunction::key`].
-    Cached { key: u64 },
 }
 
 /// Counters of [`Jit`].
@@ -158,11 +137,7 @@ struct Process {
 #[derive(Debug)]
 pub struct Jit {
     processes: FxHashMap<u32, Process>,
-    names: Vec<NameEntry>,
-    by_name: FxHashMap<Arc<str>, JitSymbol>,
-    /// Names are numbers in stacks, so they stay; their room is not given back.
-    name_shares: Shares,
-    name_byte_shares: Shares,
+    names: Names,
     range_shares: Shares,
     accounts: TimeAccounts,
     counters: JitCounters,
@@ -172,10 +147,7 @@ impl Default for Jit {
     fn default() -> Self {
         Self {
             processes: FxHashMap::default(),
-            names: Vec::new(),
-            by_name: FxHashMap::default(),
-            name_shares: Shares::new(NAMES_MAX, 1),
-            name_byte_shares: Shares::new(NAME_BYTES_TOTAL_MAX, 1),
+            names: Names::default(),
             range_shares: Shares::new(RANGES_TOTAL_MAX, 1),
             accounts: TimeAccounts::new(READING),
             counters: JitCounters::default(),
@@ -217,12 +189,12 @@ impl Jit {
 
     /// The text of a name.
     pub fn name(&self, symbol: JitSymbol) -> Option<&str> {
-        self.names.get(symbol.0 as usize).map(|entry| &*entry.name)
+        self.names.get(symbol).map(|entry| &*entry.name)
     }
 
     /// The registered function of a name, if it was registered for debuggers.
     pub fn registered_function(&self, symbol: JitSymbol) -> Option<RegisteredFunction<'_>> {
-        let entry = self.names.get(symbol.0 as usize)?;
+        let entry = self.names.get(symbol)?;
         match entry.source {
             NameSource::Registered { code_hash, order, .. } => {
                 Some(RegisteredFunction { name: &entry.name, code_hash, order })
@@ -233,7 +205,7 @@ impl Jit {
 
     /// The key of a name in the compilation cache, if the function was located by its bytes.
     pub(crate) fn cached_function(&self, symbol: JitSymbol) -> Option<u64> {
-        match self.names.get(symbol.0 as usize)?.source {
+        match self.names.get(symbol)?.source {
             NameSource::Cached { key } => Some(key),
             NameSource::File | NameSource::Registered { .. } => None,
         }
@@ -244,7 +216,7 @@ impl Jit {
         let LocatedFunction { address, size, name, key } = located;
         self.counters.entries += 1;
         let mut process = self.take_process(pid);
-        let symbol = self.add_name(process.user(), name.into(), NameSource::Cached { key });
+        let symbol = self.names.add(process.user(), name.into(), NameSource::Cached { key });
         if let Some(symbol) = symbol {
             self.insert(&mut process, address, size, 0, symbol);
         }
@@ -310,13 +282,18 @@ impl Jit {
     pub fn forget(&mut self, pid: u32) {
         if let Some(process) = self.processes.remove(&pid) {
             self.range_shares.give(process.user.unwrap_or(NOBODY), process.ranges);
+            self.names.release(process.ranges);
         }
     }
 
-    /// Keeps the processes for which `keep` is true.
+    /// Keeps the processes for which `keep` is true, and the names of code that any process has.
     pub fn retain(&mut self, keep: impl Fn(u32) -> bool) {
         let gone: Vec<u32> = self.processes.keys().copied().filter(|pid| !keep(*pid)).collect();
         gone.into_iter().for_each(|pid| self.forget(pid));
+        let processes = self.processes.values();
+        if self.names.has_unused(processes.clone().map(|process| process.ranges).sum()) {
+            self.names.keep(processes.flat_map(Process::symbols));
+        }
     }
 
     /// The counters so far.
@@ -417,7 +394,7 @@ impl Jit {
             let (code_hash, order) = (function.code_hash, process.registered.len());
             let source = NameSource::Registered { code_hash, order, is_confirmed };
             let symbol = match order < REGISTERED_MAX {
-                true => self.add_name(process.user(), function.name.into(), source),
+                true => self.names.add(process.user(), function.name.into(), source),
                 false => None,
             };
             match symbol {
@@ -433,7 +410,7 @@ impl Jit {
     /// Whether code is at these addresses that memory said is what it was registered as.
     fn has_confirmed(&self, process: &Process, range: &Range<u64>) -> bool {
         let is_confirmed = |symbol: JitSymbol| {
-            let entry = self.names.get(symbol.0 as usize);
+            let entry = self.names.get(symbol);
             entry.is_some_and(|e| matches!(e.source, NameSource::Registered { is_confirmed: true, .. }))
         };
         process.table.overlapped(range.start, range.end).any(is_confirmed)
@@ -487,13 +464,14 @@ impl Jit {
     fn forget_perf_map(&mut self, process: &mut Process) {
         let names = &self.names;
         let is_of_map = |since_ns, symbol: JitSymbol| {
-            let source = names.get(symbol.0 as usize).map(|entry| entry.source);
+            let source = names.get(symbol).map(|entry| entry.source);
             since_ns == 0 && matches!(source, Some(NameSource::File))
         };
         let dropped =
             Arc::make_mut(&mut process.table).retain(|since_ns, symbol| !is_of_map(since_ns, symbol));
         process.ranges = process.ranges.saturating_sub(dropped);
         self.range_shares.give(process.user(), dropped);
+        self.names.release(dropped);
     }
 
     fn apply(&mut self, process: &mut Process, event: DumpEvent) {
@@ -522,11 +500,7 @@ impl Jit {
         name: &str,
     ) -> Option<JitSymbol> {
         self.counters.entries += 1;
-        let symbol = match self.by_name.get(name) {
-            Some(symbol) => Some(*symbol),
-            None => self.new_name(process.user(), name),
-        };
-        match symbol {
+        match self.names.of_file(process.user(), name) {
             Some(symbol) => self.insert(process, begin, size, time_ns, symbol).then_some(symbol),
             None => {
                 self.leave_out(process);
@@ -547,6 +521,7 @@ impl Jit {
         let user = process.user();
         if !self.range_shares.take(user, 1) {
             self.leave_out(process);
+            self.names.release(1);
             return false;
         }
         let before = process.table.len();
@@ -554,6 +529,7 @@ impl Jit {
         // What it replaced, or its own place where it was not kept, is room again.
         let surplus = (before + 1).saturating_sub(process.table.len());
         self.range_shares.give(user, surplus);
+        self.names.release(surplus);
         process.ranges = (process.ranges + 1).saturating_sub(surplus);
         if !kept {
             self.leave_out(process);
@@ -565,26 +541,6 @@ impl Jit {
         process.has_left_out = true;
         self.counters.dropped += 1;
     }
-
-    fn new_name(&mut self, user: u32, name: &str) -> Option<JitSymbol> {
-        let name: Arc<str> = name.into();
-        let symbol = self.add_name(user, Arc::clone(&name), NameSource::File)?;
-        self.by_name.insert(name, symbol);
-        Some(symbol)
-    }
-
-    fn add_name(&mut self, user: u32, name: Arc<str>, source: NameSource) -> Option<JitSymbol> {
-        let symbol = u32::try_from(self.names.len()).ok()?;
-        if !self.name_shares.take(user, 1) {
-            return None;
-        }
-        if !self.name_byte_shares.take(user, name.len()) {
-            self.name_shares.give(user, 1);
-            return None;
-        }
-        self.names.push(NameEntry { name, source });
-        Some(JitSymbol(symbol))
-    }
 }
 
 impl Process {
@@ -595,6 +551,11 @@ impl Process {
 
     fn user(&self) -> u32 {
         self.user.unwrap_or(NOBODY)
+    }
+
+    /// The names of its code, some of them several times.
+    fn symbols(&self) -> impl Iterator<Item = JitSymbol> {
+        self.table.symbols().chain(self.registered.iter().copied())
     }
 
     fn reason(&self, address: Avma) -> NoSymbol {

@@ -79,6 +79,12 @@ impl CodeTable {
         before - self.present.len()
     }
 
+    /// The names of all code, also of what was replaced.
+    pub(super) fn symbols(&self) -> impl Iterator<Item = JitSymbol> {
+        let ranges = self.present.values().chain(&self.replaced).map(|code| code.symbol);
+        ranges.chain(self.by_index.values().copied())
+    }
+
     /// Remembers the runtime's index of code, for later moves.
     pub(super) fn set_index(&mut self, index: u64, symbol: JitSymbol) {
         if self.by_index.len() < RANGES_MAX {

@@ -184,13 +184,30 @@ fn names_beyond_a_users_share_are_counted_as_lost() {
         }
         assert_eq!((jit.counters().entries, jit.counters().dropped), (20, 20 - kept));
     };
-    check(&mut Jit { name_shares: Shares::new(16, 1), ..Jit::new() }, 8);
-    check(&mut Jit { name_byte_shares: Shares::new(2 * 5 * "function1".len(), 1), ..Jit::new() }, 5);
+    check(&mut Jit { names: Names::bounded(16, 1 << 20), ..Jit::new() }, 8);
+    let bytes = 2 * 5 * "function1".len();
+    check(&mut Jit { names: Names::bounded(1 << 20, bytes), ..Jit::new() }, 5);
     let mut jit = Jit { range_shares: Shares::new(12, 1), ..Jit::new() };
     check(&mut jit, 6);
     jit.forget(pid);
     assert!(jit.range_shares.take(u32::MAX, 6), "the room of a process that is gone is given back");
     std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn names_of_processes_that_are_gone_make_room() {
+    let mut jit = Jit { names: Names::bounded(20_000, 1 << 20), ..Jit::new() };
+    // A week of processes that end: each has as many names of its own as one user may have.
+    for pid in 1..=10 {
+        let mut process = Process { user: Some(1000), ..Process::default() };
+        let named = (0..10_000).filter(|n| {
+            let begin = (1 + *n) << 12;
+            jit.add(&mut process, 0, begin, 16, &format!("{pid} {n}")).is_some()
+        });
+        assert_eq!(named.count(), 10_000, "process {pid}");
+        jit.processes.insert(pid, process);
+        jit.retain(|other| other != pid);
+    }
 }
 
 #[test]
@@ -250,7 +267,7 @@ fn a_growing_map_is_read_from_where_it_ended() {
     // What was registered has no part in the file.
     let source = NameSource::Registered { code_hash: 0, order: 0, is_confirmed: true };
     let mut process = jit.take_process(pid);
-    let registered = jit.add_name(process.user(), "registered".into(), source).unwrap();
+    let registered = jit.names.add(process.user(), "registered".into(), source).unwrap();
     assert!(jit.insert(&mut process, 0x5000, 0x10, 0, registered));
     jit.processes.insert(pid, process);
     // Rewritten, as a runtime does after a fork.
