@@ -55,9 +55,11 @@ impl Folded {
             let mut below: Vec<u32> = Vec::new();
             if chain.len() > 1 {
                 fold_into(tree, growth, &chain, &mut node);
-                // What leaves the chain on the way hangs below it.
-                let inside = |child: &u32| !chain.contains(child);
-                below.extend(chain.iter().flat_map(|&at| own_children(tree, at)).filter(inside));
+                // What leaves the chain on the way hangs below it. A chain may be as long as its profile is.
+                let mut within = chain.clone();
+                within.sort_unstable();
+                let leaves = |child: &u32| within.binary_search(child).is_err();
+                below.extend(chain.iter().flat_map(|&at| own_children(tree, at)).filter(leaves));
             } else {
                 below.extend(own_children(tree, first));
             }

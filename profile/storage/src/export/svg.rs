@@ -42,6 +42,7 @@ pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> i
     options.no_sort = true;
     options.deterministic = true;
 
+    check_sum(merged.exclusive.iter().copied())?;
     let mut folded = String::new();
     let name = |text| names.short(text);
     each_line(&merged, name, |line| {
@@ -109,6 +110,8 @@ pub fn write_difference(difference: &Difference<'_>, out: &mut dyn Write) -> io:
     let shown = |value: f64| (value * factor).round() as u64;
     // As if both had the same total: a longer run is no difference.
     let ratio = if before == 0 { 0.0 } else { after as f64 / before as f64 };
+    let values = difference.stacks.iter().map(|(_, [before, after])| [*before as f64 * ratio, *after as f64]);
+    check_sum(values.flatten().map(shown))?;
     let names = ShortNames::of(difference.frames.iter().copied());
     let mut folded = String::new();
     for &(ref stack, [before, after]) in &difference.stacks {
@@ -136,6 +139,16 @@ pub fn write_difference(difference: &Difference<'_>, out: &mut dyn Write) -> io:
     options.name_type = "Frame:".to_owned();
     options.deterministic = true;
     draw(&mut options, &folded, &names, out)
+}
+
+/// Refuses values that a picture cannot add up: whoever made the profile chose them.
+fn check_sum(values: impl Iterator<Item = u64>) -> io::Result<()> {
+    let sum: u128 = values.map(u128::from).sum();
+    if sum > i64::MAX as u128 {
+        let message = "the values of the profile are larger than a picture can show";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    Ok(())
 }
 
 fn title(profile: &Profile, selection: &Selection) -> String {
