@@ -40,7 +40,13 @@ pub(crate) fn fill(config: &mut Config) -> Result<Facts, OffsetsError> {
     Ok(Facts { uprobe_multi: has_uprobe_multi(&btf) })
 }
 
-/// The same, and what the iterator over threads reads beside it. A field that a kernel lacks stays 0.
+/// What the running kernel's types say, without its offsets; `None` where it has no types.
+pub(crate) fn facts() -> Option<Facts> {
+    let btf = Btf::from_vmlinux().ok()?;
+    Some(Facts { uprobe_multi: has_uprobe_multi(&btf) })
+}
+
+/// Sets every offset, and gives what the iterator over threads reads beside it. A field that a kernel lacks stays 0.
 pub(crate) fn fill_with_threads(config: &mut Config) -> Result<ThreadFields, OffsetsError> {
     let btf = Btf::from_vmlinux().map_err(OffsetsError::NoBtf)?;
     fill_from(&btf, config)?;

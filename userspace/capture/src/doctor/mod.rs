@@ -3,6 +3,7 @@
 //! Owns: the checks, and the hints of a capture that could not start. Because: a profiler that does not start must say
 //! why, and what its user can change. Does not: print, or change anything.
 
+mod capabilities;
 mod restrictions;
 
 use std::fmt;
@@ -10,6 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
+
+pub(super) use capabilities::missing_capabilities;
 
 use super::arch::HERE;
 use super::perf_event::{self, Clock};
@@ -30,45 +33,11 @@ pub struct Check {
 /// Oldest kernel on which the programs load: `bpf_task_pt_regs` came with 5.15.
 const KERNEL_MIN: (u32, u32) = (5, 15);
 
-/// A capability of this process.
-struct Capability {
-    /// Its bit in `CapEff` (include/uapi/linux/capability.h).
-    bit: u32,
-    name: &'static str,
-    /// What is missing without it; `None` when there is no capture at all.
-    without: Option<&'static str>,
-    /// CAP_SYS_ADMIN stands in for it.
-    or_admin: bool,
-}
-
-/// What a capture uses, tried on 6.18 with each of them dropped.
-const CAPABILITIES: [Capability; 6] = [
-    Capability { bit: 39, name: "CAP_BPF", without: None, or_admin: true },
-    Capability { bit: 38, name: "CAP_PERFMON", without: None, or_admin: true },
-    Capability { bit: 19, name: "CAP_SYS_PTRACE", without: None, or_admin: false },
-    Capability {
-        bit: 2,
-        name: "CAP_DAC_READ_SEARCH",
-        without: Some("Python names of other users' processes"),
-        or_admin: false,
-    },
-    Capability {
-        bit: 40,
-        name: "CAP_CHECKPOINT_RESTORE",
-        without: Some("files that were deleted or that lie in another mount namespace"),
-        or_admin: true,
-    },
-    Capability { bit: 34, name: "CAP_SYSLOG", without: Some("names of kernel functions"), or_admin: false },
-];
-const CAP_SYS_ADMIN: u32 = 21;
-
 /// All checks.
 pub fn checks() -> Vec<Check> {
-    let mut checks = vec![
-        machine(),
-        kernel(),
-        btf(),
-        privilege(),
+    let mut checks = vec![machine(), kernel(), btf()];
+    checks.extend(capabilities::checks());
+    checks.extend([
         perf_events(),
         sampling_rate(),
         hardware_cycles(),
@@ -77,7 +46,7 @@ pub fn checks() -> Vec<Check> {
         disk_cache(),
         gpu_driver(),
         gpu_counters(),
-    ];
+    ]);
     checks.extend(restrictions::checks());
     checks
 }
@@ -113,48 +82,6 @@ fn btf() -> Check {
         ok,
         fix: (!ok).then(|| BTF_HINT.into()),
     }
-}
-
-fn privilege() -> Check {
-    privilege_of(effective_capabilities())
-}
-
-/// The check of a process with these capabilities.
-fn privilege_of(effective: u64) -> Check {
-    let missing: Vec<&Capability> = missing_of(effective).collect();
-    let ok = missing.iter().all(|capability| capability.without.is_some());
-    let words: Vec<String> = missing
-        .iter()
-        .map(|Capability { name, without, .. }| match without {
-            Some(without) => format!("{name} ({without} will be missing)"),
-            None => (*name).to_owned(),
-        })
-        .collect();
-    Check {
-        name: "privileges",
-        found: if words.is_empty() { "enough".into() } else { format!("without {}", words.join(", ")) },
-        ok,
-        fix: (!words.is_empty()).then(with_sudo),
-    }
-}
-
-/// Capabilities without which there is no capture, and which this process lacks.
-pub(super) fn missing_capabilities() -> Vec<&'static str> {
-    let needed = missing_of(effective_capabilities()).filter(|capability| capability.without.is_none());
-    needed.map(|capability| capability.name).collect()
-}
-
-fn effective_capabilities() -> u64 {
-    let status = read("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
-}
-
-fn missing_of(effective: u64) -> impl Iterator<Item = &'static Capability> {
-    let has = move |bit: u32| effective >> bit & 1 == 1;
-    let holds =
-        move |capability: &&Capability| has(capability.bit) || (capability.or_admin && has(CAP_SYS_ADMIN));
-    CAPABILITIES.iter().filter(move |capability| !holds(capability))
 }
 
 fn perf_events() -> Check {
@@ -326,23 +253,7 @@ pub(super) fn perf_event_hint(clock: Clock, frequency_hz: u32) -> String {
 mod tests {
     use std::path::Path;
 
-    use super::{privilege_of, version, with_sudo_of};
-
-    #[test]
-    fn missing_capabilities_are_named_with_what_they_are_for() {
-        let check = |effective: u64, ok: bool, found: &str| {
-            let check = privilege_of(effective);
-            assert_eq!((check.ok, check.found.as_str()), (ok, found), "{effective:#x}");
-        };
-        let all = 1 << 39 | 1 << 38 | 1 << 19 | 1 << 2 | 1 << 40 | 1 << 34;
-        check(all, true, "enough");
-        check(u64::MAX, true, "enough");
-        check(all & !(1 << 39), false, "without CAP_BPF");
-        check(all & !(1 << 34), true, "without CAP_SYSLOG (names of kernel functions will be missing)");
-        // CAP_SYS_ADMIN stands in for the newer ones that were split off from it.
-        check(all & !(1 << 39 | 1 << 38 | 1 << 40) | 1 << 21, true, "enough");
-        check(all & !(1 << 19) | 1 << 21, false, "without CAP_SYS_PTRACE");
-    }
+    use super::{version, with_sudo_of};
 
     #[test]
     fn a_program_outside_sudos_folders_is_named_by_path() {

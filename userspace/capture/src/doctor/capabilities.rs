@@ -1,0 +1,162 @@
+//! Capabilities: what each part of a capture needs on this kernel, and what this process lacks.
+//!
+//! Owns: the list of them, by what they are for. Because: whoever gives the program less than root must know exactly
+//! what to give, and what the rest would cost. Does not: get any.
+
+use super::{Check, read, with_sudo};
+use crate::kernel_offsets;
+
+/// A capability, by its bit in `CapEff` (include/uapi/linux/capability.h).
+#[derive(Clone, Copy)]
+struct Capability {
+    bit: u32,
+    name: &'static str,
+    /// CAP_SYS_ADMIN stands in for it.
+    or_admin: bool,
+}
+
+const BPF: Capability = Capability { bit: 39, name: "CAP_BPF", or_admin: true };
+const PERFMON: Capability = Capability { bit: 38, name: "CAP_PERFMON", or_admin: true };
+const SYS_PTRACE: Capability = Capability { bit: 19, name: "CAP_SYS_PTRACE", or_admin: false };
+const DAC_READ_SEARCH: Capability = Capability { bit: 2, name: "CAP_DAC_READ_SEARCH", or_admin: false };
+const CHECKPOINT_RESTORE: Capability = Capability { bit: 40, name: "CAP_CHECKPOINT_RESTORE", or_admin: true };
+const SYSLOG: Capability = Capability { bit: 34, name: "CAP_SYSLOG", or_admin: false };
+const SYS_ADMIN: Capability = Capability { bit: 21, name: "CAP_SYS_ADMIN", or_admin: false };
+
+/// A part of a capture, and what it needs.
+struct Feature {
+    /// Name of its check.
+    name: &'static str,
+    /// What is missing from profiles without it; `None` when there is no capture at all.
+    without: Option<&'static str>,
+    needs: &'static [Capability],
+}
+
+const CAPTURE: Feature = Feature { name: "for a capture", without: None, needs: &[BPF, PERFMON, SYS_PTRACE] };
+/// Tried on 6.18 with each of them dropped.
+const OTHERS: [Feature; 3] = [
+    Feature {
+        name: "for Python names",
+        without: Some("Python names of other users' processes"),
+        needs: &[DAC_READ_SEARCH],
+    },
+    Feature {
+        name: "for files elsewhere",
+        without: Some("files that were deleted or that lie in another mount namespace"),
+        needs: &[CHECKPOINT_RESTORE],
+    },
+    Feature { name: "for kernel names", without: Some("names of kernel functions"), needs: &[SYSLOG] },
+];
+
+/// Probes: those of a capture, where one call attaches to all places of a file.
+const PROBES: Feature =
+    Feature { name: "for probes", without: Some("calls of probed libraries"), needs: &[BPF, PERFMON] };
+/// Older kernels let nobody else make an event of a uprobe (`perf_uprobe_event_init`, kernel/events/core.c).
+const PROBES_ONE_BY_ONE: Feature = Feature { needs: &[SYS_ADMIN], ..PROBES };
+
+/// What the features need here, those that this process has first.
+pub(super) fn checks() -> Vec<Check> {
+    let uprobe_multi = kernel_offsets::facts().is_none_or(|facts| facts.uprobe_multi);
+    checks_of(effective(), uprobe_multi)
+}
+
+/// Capabilities without which there is no capture, and which this process lacks.
+pub(in super::super) fn missing_capabilities() -> Vec<&'static str> {
+    missing(&CAPTURE, effective()).map(|capability| capability.name).collect()
+}
+
+/// The checks of a process with these capabilities. The first says what is missing, the others what is for what.
+fn checks_of(effective: u64, uprobe_multi: bool) -> Vec<Check> {
+    let probes = if uprobe_multi { PROBES } else { PROBES_ONE_BY_ONE };
+    let features: Vec<Feature> = [CAPTURE].into_iter().chain(OTHERS).chain([probes]).collect();
+    let mut words: Vec<String> = Vec::new();
+    let mut named: Vec<&str> = Vec::new();
+    for feature in &features {
+        for Capability { name, .. } in missing(feature, effective) {
+            // What the capture lacks, its probes lack as well.
+            if named.contains(name) {
+                continue;
+            }
+            named.push(name);
+            words.push(match feature.without {
+                Some(without) => format!("{name} ({without} will be missing)"),
+                None => (*name).to_owned(),
+            });
+        }
+    }
+    let first = Check {
+        name: "privileges",
+        found: if words.is_empty() { "enough".into() } else { format!("without {}", words.join(", ")) },
+        ok: missing(&CAPTURE, effective).next().is_none(),
+        fix: (!words.is_empty()).then(with_sudo),
+    };
+    let by_feature = features.iter().map(|feature| of_feature(feature, effective));
+    std::iter::once(first).chain(by_feature).collect()
+}
+
+fn of_feature(feature: &Feature, effective: u64) -> Check {
+    let needs: Vec<&str> = feature.needs.iter().map(|capability| capability.name).collect();
+    let missing: Vec<&str> = missing(feature, effective).map(|capability| capability.name).collect();
+    let needs = needs.join(", ");
+    Check {
+        name: feature.name,
+        found: if missing.is_empty() { needs } else { format!("{needs}; missing: {}", missing.join(", ")) },
+        ok: missing.is_empty() || feature.without.is_some(),
+        fix: None,
+    }
+}
+
+fn missing(feature: &Feature, effective: u64) -> impl Iterator<Item = &'static Capability> + use<> {
+    let has = move |capability: &Capability| effective >> capability.bit & 1 == 1;
+    feature
+        .needs
+        .iter()
+        .filter(move |capability| !(has(capability) || capability.or_admin && has(&SYS_ADMIN)))
+}
+
+fn effective() -> u64 {
+    let status = read("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: u64 = 1 << 39 | 1 << 38 | 1 << 19 | 1 << 2 | 1 << 40 | 1 << 34;
+
+    #[test]
+    fn missing_capabilities_are_named_with_what_they_are_for() {
+        let check = |effective: u64, uprobe_multi: bool, ok: bool, found: &str| {
+            let checks = checks_of(effective, uprobe_multi);
+            assert_eq!((checks[0].ok, checks[0].found.as_str()), (ok, found), "{effective:#x}");
+            assert_eq!(checks.iter().all(|check| check.ok), ok, "{effective:#x}");
+        };
+        check(ALL, true, true, "enough");
+        check(u64::MAX, false, true, "enough");
+        check(ALL & !(1 << 39), true, false, "without CAP_BPF");
+        check(ALL & !(1 << 34), true, true, "without CAP_SYSLOG (names of kernel functions will be missing)");
+        // CAP_SYS_ADMIN stands in for the newer ones that were split off from it.
+        check(ALL & !(1 << 39 | 1 << 38 | 1 << 40) | 1 << 21, true, true, "enough");
+        check(ALL & !(1 << 19) | 1 << 21, true, false, "without CAP_SYS_PTRACE");
+        // Before Linux 6.6 probes need it themselves.
+        check(ALL, false, true, "without CAP_SYS_ADMIN (calls of probed libraries will be missing)");
+    }
+
+    #[test]
+    fn each_feature_lists_what_it_needs_here() {
+        let found = |effective: u64, uprobe_multi: bool, name: &str| {
+            let checks = checks_of(effective, uprobe_multi);
+            checks.into_iter().find(|check| check.name == name).unwrap().found
+        };
+        assert_eq!(found(ALL, true, "for a capture"), "CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE");
+        assert_eq!(found(ALL, true, "for probes"), "CAP_BPF, CAP_PERFMON");
+        assert_eq!(found(ALL, false, "for probes"), "CAP_SYS_ADMIN; missing: CAP_SYS_ADMIN");
+        assert_eq!(found(0, true, "for kernel names"), "CAP_SYSLOG; missing: CAP_SYSLOG");
+        assert_eq!(
+            found(ALL & !(1 << 38), true, "for a capture"),
+            "CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE; missing: CAP_PERFMON"
+        );
+    }
+}
