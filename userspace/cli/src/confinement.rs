@@ -19,6 +19,7 @@ use rustix::system::sysinfo;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 
 use super::options::{Command, OutputArgs};
+use super::out_of_memory;
 
 /// What is asked of the kernel (Linux 6.12: signals and abstract sockets); an older one does what it can.
 const LANDLOCK: ABI = ABI::V6;
@@ -141,6 +142,7 @@ impl Confinement {
         if let Err(error) = limit_memory() {
             missing.push(MissingLimit::Memory(error.to_string()));
         }
+        out_of_memory::ends_in_a_sentence();
         if let Err(error) = refuse_programs_and_sockets() {
             missing.push(MissingLimit::Seccomp(error.to_string()));
         }

@@ -47,6 +47,7 @@ mod nearest;
 mod on_finding;
 mod open;
 mod options;
+mod out_of_memory;
 mod output;
 mod probes;
 mod progress;
@@ -81,6 +82,7 @@ use common_args::{CommonArgs, LogFormat};
 use confinement::Confinement;
 use failure::{COULD_NOT_RUN, Completion, Failure};
 use options::{Cli, Command};
+pub use out_of_memory::Allocator;
 use progress::Progress;
 
 /// Runs the program: parses, acts, says what went wrong, gives the exit code.

@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+#[global_allocator]
+static ALLOCATOR: deepctx_cli::Allocator = deepctx_cli::Allocator;
+
 fn main() -> ExitCode {
     deepctx_cli::main(std::env::args_os().collect())
 }

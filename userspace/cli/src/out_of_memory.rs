@@ -1,0 +1,70 @@
+//! Out of memory: how a command ends that may have no more.
+//!
+//! Owns: the program's allocator, which is the system's, and what it says where that gives nothing. Because: a profile
+//! that was made to take more memory than a command may have must end it like any other that cannot be opened: with a
+//! sentence and exit code 2, not by a signal. Does not: limit memory; [`super::confinement`] does.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::failure::COULD_NOT_RUN;
+
+/// Whether that is the end. A capture goes on where a part of it can do without memory.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+const SAID: &str = "error: memory: what was opened takes more than this command may have\n\
+    hint: it may have half of the machine's memory, and what `ulimit -d` allows; if the profile should take less, \
+    somebody may have made it so\n";
+
+/// The system's allocator. Once a command has opened what others may have made, it ends the program where there is no
+/// more memory.
+#[derive(Debug)]
+pub struct Allocator;
+
+/// From now on the program ends with a sentence when it may have no more memory.
+pub(crate) fn ends_in_a_sentence() {
+    ENDS.store(true, Ordering::Relaxed);
+}
+
+#[cold]
+fn no_memory() {
+    if !ENDS.load(Ordering::Relaxed) {
+        return;
+    }
+    // SAFETY: nothing here allocates, and `_exit` runs no code of this program; other threads end wherever they are, as
+    // by a signal. A file that is not whole has no name yet. Whoever reads standard error may be gone.
+    unsafe {
+        libc::write(libc::STDERR_FILENO, SAID.as_ptr().cast(), SAID.len());
+        libc::_exit(COULD_NOT_RUN.into())
+    }
+}
+
+fn checked(memory: *mut u8) -> *mut u8 {
+    if memory.is_null() {
+        no_memory();
+    }
+    memory
+}
+
+// SAFETY: each call is passed on to the system's allocator as it came, and its answer is given back as it is.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        checked(unsafe { System.alloc(layout) })
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        checked(unsafe { System.alloc_zeroed(layout) })
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as the caller promises.
+        checked(unsafe { System.realloc(memory, layout, size) })
+    }
+}
