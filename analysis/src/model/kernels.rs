@@ -96,21 +96,21 @@ impl KernelsByLayer {
     /// Sums a profile up.
     pub(super) fn of(profile: &Profile, contexts: &ModelContexts) -> Self {
         let mut found = KernelsByLayer::default();
-        let works = operator_works(profile, contexts);
+        let (works, counts) = (operator_works(profile, contexts), LaunchCounts::of(profile));
         // Of each operator with work: which kernels it launched, and how often.
         let mut launched: FxHashMap<u32, Vec<(Key, u64)>> = FxHashMap::default();
         for (number, node) in (0u32..).zip(profile.tree.nodes()) {
             let Frame::GpuKernel { name } = profile.frames.get(node.frame) else { continue };
             let id = NodeId::from_number(number);
-            let time = profile.tree.exclusive(id, Metric::GpuTime);
-            let launches = profile.tree.exclusive(id, Metric::Kernels).sum.max(time.count);
-            if launches == 0 {
+            let (time, launches) = (profile.tree.exclusive(id, Metric::GpuTime), counts.at(id));
+            if launches == 0 && time.sum == 0 {
                 continue;
             }
             let key = (contexts.at(id.index()).layer(), name);
             let sums = Sums { gpu_ns: time.sum, kernels: launches, ..Sums::default() };
             found.sums.entry(key).or_default().sums.add(&sums);
-            if let Some(operator) = with_work(profile, contexts, &works, contexts.at(id.index()).operator) {
+            let operator = with_work(profile, contexts, &works, contexts.at(id.index()).operator);
+            if let Some(operator) = operator.filter(|_| launches > 0) {
                 launched.entry(operator).or_default().push((key, launches));
             }
         }
@@ -205,6 +205,26 @@ impl KernelsByLayer {
         let mut all = KernelSums::default();
         self.sums.values().for_each(|of| all.add(of));
         all.occupancy_percent()
+    }
+}
+
+/// Launches of the contexts of kernels. Of our captures they stand at the launch, and times below the stream that it
+/// ran on; of another tool's profile, which may have times only, each time is one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaunchCounts<'p> {
+    profile: &'p Profile,
+    metric: Metric,
+}
+
+impl<'p> LaunchCounts<'p> {
+    pub(super) fn of(profile: &'p Profile) -> Self {
+        let counted = profile.tree.total(Metric::Kernels).sum > 0;
+        LaunchCounts { profile, metric: if counted { Metric::Kernels } else { Metric::GpuTime } }
+    }
+
+    pub(super) fn at(self, node: NodeId) -> u64 {
+        let cell = self.profile.tree.exclusive(node, self.metric);
+        if self.metric == Metric::Kernels { cell.sum } else { cell.count }
     }
 }
 

@@ -11,9 +11,11 @@
 //! overlapped, so that the two stand beside each other.
 
 mod contexts;
+mod extremes;
 mod figures;
 mod kernels;
 mod layers;
+mod memory_curves;
 mod peaks;
 
 use deepctx_profile::frame::clean;
@@ -29,14 +31,17 @@ use crate::tables::phases::{step_cell, training_steps};
 use crate::{Subset, Table};
 
 use contexts::ModelContexts;
+use extremes::KernelCounts;
 use figures::AvailableFigures;
 use kernels::KernelsByLayer;
 use layers::{LayerSums, stages, types};
 
 pub use contexts::LayerKind;
+pub use extremes::{ExtremeKernel, KernelFrequency};
 pub use figures::Figures;
 pub use kernels::{KernelName, LayerKernel};
 pub use layers::{LayerType, ModelLayer, Stage};
+pub use memory_curves::{MemoryCurve, MemoryCurves};
 pub use peaks::{Bound, Peaks};
 
 /// Version of the serialized form: raised when a field is removed or changes its meaning.
@@ -62,6 +67,12 @@ pub enum ModelTable {
     Kernels,
     /// Kernels by name (A10).
     KernelNames,
+    /// Kernels by launches.
+    KernelFrequency,
+    /// The kernels with most of something, each with its whole stack.
+    ExtremeKernels,
+    /// Memory of tensors over time, by device.
+    MemoryCurves,
 }
 
 impl ModelTable {
@@ -73,6 +84,9 @@ impl ModelTable {
         ModelTable::Stages,
         ModelTable::Kernels,
         ModelTable::KernelNames,
+        ModelTable::KernelFrequency,
+        ModelTable::ExtremeKernels,
+        ModelTable::MemoryCurves,
     ];
 
     /// Field of the document that holds it.
@@ -84,6 +98,9 @@ impl ModelTable {
             ModelTable::Stages => "stages",
             ModelTable::Kernels => "kernels",
             ModelTable::KernelNames => "kernel_names",
+            ModelTable::KernelFrequency => "kernel_frequency",
+            ModelTable::ExtremeKernels => "extreme_kernels",
+            ModelTable::MemoryCurves => "memory_curves",
         }
     }
 
@@ -101,6 +118,9 @@ impl ModelTable {
             ModelTable::Stages => "Thirds of the layers, by index",
             ModelTable::Kernels => "Kernels by layer",
             ModelTable::KernelNames => "Kernels by name",
+            ModelTable::KernelFrequency => "Kernels by launches",
+            ModelTable::ExtremeKernels => "Kernels with most of something, each with its whole stack",
+            ModelTable::MemoryCurves => "Memory of tensors over time, by device",
         }
     }
 }
@@ -135,6 +155,12 @@ pub struct ModelTables {
     pub kernels: Table<LayerKernel>,
     /// Kernels by name, most time first.
     pub kernel_names: Table<KernelName>,
+    /// Kernels by name, most launches first.
+    pub kernel_frequency: Table<KernelFrequency>,
+    /// The kernels with most of something.
+    pub extreme_kernels: Vec<ExtremeKernel>,
+    /// Memory of tensors over time.
+    pub memory_curves: MemoryCurves,
 }
 
 /// How a figure is known.
@@ -210,6 +236,7 @@ impl ModelTables {
             let index = *numbers.get(number)?;
             Some((index, contexts.layers.get(number)?.layer.clone()))
         };
+        let counts = KernelCounts::of(profile);
         ModelTables {
             schema_version: SCHEMA_VERSION,
             target: clean(&profile.meta.target),
@@ -222,6 +249,9 @@ impl ModelTables {
             stages: stages(&rows, &available),
             kernels: Table::cut(kernels.rows(profile, &available, of_layer), most),
             kernel_names: Table::cut(kernels.names(profile, &available), most),
+            kernel_frequency: Table::cut(counts.frequency(profile), most),
+            extreme_kernels: counts.extremes(profile),
+            memory_curves: MemoryCurves::of(profile),
             layers: Table::cut(rows.into_iter().map(|(row, _)| row).collect(), most),
             peaks,
         }

@@ -227,3 +227,62 @@ fn steps_of_a_part_of_the_capture_are_no_divisor() {
     check(13_000, Some(2));
     check(14_000, None);
 }
+
+#[test]
+fn the_kernel_with_most_of_something_has_its_whole_stack() {
+    let of = tables(&profile(), None);
+    let rows = of
+        .kernel_frequency
+        .rows
+        .iter()
+        .map(|row| (row.kernel.as_str(), row.launches, row.mean_ns, row.contexts));
+    let expect = [("gemm", 5, Some(1_500.0), 3), ("relu", 2, Some(500.0), 1)];
+    assert_eq!(rows.collect::<Vec<_>>(), expect);
+    let extremes: Vec<_> =
+        of.extreme_kernels.iter().map(|row| (row.most, row.kernel.as_str(), row.value)).collect();
+    assert_eq!(
+        extremes,
+        [("launches", "gemm", 5), ("time", "gemm", 4_500), ("single launch", "gemm", 3_000)]
+    );
+    let stack = ["Net", "Net.fc1 (Linear)", "aten::addmm", "cuLaunchKernel", "[gpu] gemm"];
+    assert_eq!(of.extreme_kernels[1].stack, stack);
+}
+
+#[test]
+fn a_kernel_with_times_below_its_stream_counts_once() {
+    let mut profile = text::parse("").unwrap();
+    let mut add = |path: &str, metric: Metric, value: u64| {
+        let frames = path.split(" / ").map(|part| text::parse_frame(&mut profile, part).unwrap());
+        let stack: Vec<_> = frames.collect();
+        profile.add(&stack, metric, value);
+    };
+    add("P py-7 / a cuLaunchKernel / g gemm", Metric::Kernels, 3);
+    (0..3).for_each(|_| add("P py-7 / a cuLaunchKernel / s 0/7 / g gemm", Metric::GpuTime, 100));
+    let of = tables(&profile, None);
+    let frequency = &of.kernel_frequency.rows[0];
+    assert_eq!((frequency.launches, frequency.mean_ns, frequency.contexts), (3, Some(100.0), 1));
+    assert_eq!(
+        (of.kernel_names.rows[0].figures.kernels, of.kernels.rows[0].figures.kernels),
+        (Some(3), Some(3))
+    );
+}
+
+#[test]
+fn memory_curves_are_of_devices() {
+    let mut profile = Profile::new(Default::default(), Default::default());
+    let add = |profile: &mut Profile, device: &str, bytes: [u64; 2]| {
+        let frames = ["P train-7", device].map(|frame| text::parse_frame(profile, frame).unwrap());
+        let node = profile.add(&frames, Metric::TensorBytes, 1);
+        for (window, bytes) in (0u64..).zip(bytes) {
+            let at = Nanos(window * profile.timeline.window().0);
+            profile.timeline.add(node, Metric::LiveBytes, at, bytes);
+        }
+    };
+    add(&mut profile, "n cpu", [10, 20]);
+    add(&mut profile, "n cuda:0", [400, 300]);
+    let of = tables(&profile, None).memory_curves;
+    let rows: Vec<_> =
+        of.curves.iter().map(|row| (row.device.as_str(), row.most_bytes, &row.live_bytes[..])).collect();
+    assert_eq!(rows, [("cuda:0", 400, &[400, 300][..]), ("cpu", 20, &[10, 20])]);
+    assert_eq!(of.curves[0].process, "train-7");
+}

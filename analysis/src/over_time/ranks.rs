@@ -50,6 +50,32 @@ const PHASES: [Phase; 7] = [
 ];
 
 impl Phase {
+    /// In words.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Phase::Compute => "compute",
+            Phase::Copies => "copies",
+            Phase::Transfer => "transfer",
+            Phase::Waiting => "waiting for ranks",
+            Phase::DataLoader => "data loader",
+            Phase::Host => "host",
+            Phase::Idle => "idle",
+        }
+    }
+
+    /// What its time above the median of ranks is called.
+    pub(crate) const fn above_median(self) -> &'static str {
+        match self {
+            Phase::Compute => "compute above the median of ranks",
+            Phase::Copies => "copies above the median of ranks",
+            Phase::Transfer => "transfer above the median of ranks",
+            Phase::Waiting => "waiting for ranks above the median of ranks",
+            Phase::DataLoader => "data loader above the median of ranks",
+            Phase::Host => "host above the median of ranks",
+            Phase::Idle => "idle above the median of ranks",
+        }
+    }
+
     /// Its time in a step.
     fn of(self, step: &StepSplit) -> u64 {
         match self {

@@ -8,7 +8,7 @@ use deepctx_storage::export::html::{Column, Tab};
 
 use super::{percent, tab};
 use crate::over_time::{Operators, OverTime};
-use crate::render::text::{bound_in_words, clock_in_words, phase_in_words, sequence_in_words};
+use crate::render::text::{bound_in_words, clock_in_words, sequence_in_words};
 
 /// Most rows of a tab: more would slow the page down, and nobody reads them.
 const ROWS_MAX: usize = 1000;
@@ -253,9 +253,10 @@ fn slowest(tables: &OverTime) -> Tab {
         vec![Column::text("Because of")],
     ];
     let rows = tables.slowest.iter().map(|row| {
-        let because = row.because.iter().map(|of| {
-            format!("{} +{}", phase_in_words(of.phase), time(of.slowest_ns.saturating_sub(of.median_ns)))
-        });
+        let because = row
+            .because
+            .iter()
+            .map(|of| format!("{} +{}", of.phase.name(), time(of.slowest_ns.saturating_sub(of.median_ns))));
         vec![
             row.step.to_string(),
             row.slowest_rank.to_string(),
@@ -274,7 +275,7 @@ fn imbalance(tables: &OverTime) -> Tab {
     let rows = tables.imbalance.iter().filter_map(|row| {
         let above = percent(row.imbalance_percent?);
         Some(vec![
-            phase_in_words(row.phase).to_owned(),
+            row.phase.name().to_owned(),
             time(row.mean_ns as u64),
             time(row.most_ns),
             row.most_rank.to_string(),

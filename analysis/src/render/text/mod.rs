@@ -8,6 +8,7 @@ pub(crate) mod accelerators;
 mod comparison;
 mod event_difference;
 mod experiment;
+mod extremes;
 mod findings;
 mod model;
 mod operators;
@@ -35,7 +36,7 @@ pub use model::write as write_model;
 pub(super) use operators::sequence_in_words;
 pub(super) use over_time::bound_in_words;
 pub use over_time::write as write_over_time;
-pub(super) use ranks::{clock_in_words, phase_in_words};
+pub(super) use ranks::clock_in_words;
 pub use short::write;
 
 /// Widest function name in a table; longer ones lose their middle.

@@ -6,7 +6,8 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::{Bytes, Nanos};
 
-use super::{NAME_WIDTH, counted, share, without_middle};
+use super::extremes::{self, more, none, scaled};
+use super::{NAME_WIDTH, share, without_middle};
 use crate::model::{
     FigureBasis, Figures, KernelName, LayerKernel, LayerType, ModelLayer, ModelTable, ModelTables, Stage,
 };
@@ -33,6 +34,9 @@ pub fn write(tables: &ModelTables, which: &[ModelTable], out: &mut dyn Write) ->
             ModelTable::Stages => stages(tables, steps, out)?,
             ModelTable::Kernels => kernels(tables, steps, out)?,
             ModelTable::KernelNames => kernel_names(tables, steps, out)?,
+            ModelTable::KernelFrequency => extremes::frequency(tables, steps, out)?,
+            ModelTable::ExtremeKernels => extremes::kernels(tables, out)?,
+            ModelTable::MemoryCurves => extremes::memory(tables, out)?,
         }
     }
     out.flush()
@@ -146,11 +150,6 @@ fn kernel_names(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Re
     more(tables.kernel_names.left_out, "kernel", out)
 }
 
-/// What stands for a figure that is not known.
-fn none() -> String {
-    "–".to_owned()
-}
-
 /// Writes rows, with those figures that one of them has.
 fn rows(titles: &[&str], name: &str, rows: &[Row<'_>], steps: u64, out: &mut dyn Write) -> io::Result<()> {
     let written: Vec<_> = rows.iter().map(|(_, figures, _)| columns(figures, steps)).collect();
@@ -189,49 +188,4 @@ fn columns(figures: &Figures, steps: u64) -> [Option<String>; FIGURES.len()] {
         figures.modelled_flops_per_second.map(scaled),
         figures.bound.map(|bound| bound.name().to_owned()),
     ]
-}
-
-/// A number with three digits and a power of a thousand.
-pub(super) fn scaled(value: f64) -> String {
-    let powers = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
-    let (value, power) = match powers.iter().find(|(power, _)| value >= *power) {
-        Some((power, name)) => (value / power, *name),
-        None => (value, ""),
-    };
-    let digits = if value >= 99.95 || value.fract() == 0.0 {
-        0
-    } else if value >= 9.995 {
-        1
-    } else {
-        2
-    };
-    format!("{value:.digits$}{power}")
-}
-
-fn more(left_out: usize, thing: &str, out: &mut dyn Write) -> io::Result<()> {
-    match left_out {
-        0 => Ok(()),
-        hidden => writeln!(out, "  … {} more", counted(hidden as u64, thing)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::scaled;
-
-    #[test]
-    fn large_numbers_have_three_digits_and_a_letter() {
-        for (value, expect) in [
-            (0.0, "0"),
-            (7.0, "7"),
-            (0.5, "0.50"),
-            (12_345.0, "12.3k"),
-            (999_000.0, "999k"),
-            (4.2e6, "4.20M"),
-            (19.5e12, "19.5T"),
-            (1e18, "1000P"),
-        ] {
-            assert_eq!(scaled(value), expect);
-        }
-    }
 }

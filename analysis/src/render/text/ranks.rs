@@ -35,8 +35,7 @@ fn slowest(steps: &[SlowestRank], rows: usize, out: &mut dyn Write) -> io::Resul
     writeln!(out, "\nSlowest rank of each step, by its own time: without waiting for others")?;
     for row in steps.iter().take(rows) {
         let [own, median] = [row.own_ns, row.median_own_ns].map(Nanos);
-        let reason =
-            |(phase, more_ns): (Phase, u64)| format!("{} +{}", phase_in_words(phase), Nanos(more_ns));
+        let reason = |(phase, more_ns): (Phase, u64)| format!("{} +{}", phase.name(), Nanos(more_ns));
         let reasons = row.because.iter().take(REASONS).map(|of| (of.phase, of.slowest_ns - of.median_ns));
         let reasons: Vec<String> = reasons.map(reason).collect();
         let because = match reasons.as_slice() {
@@ -52,19 +51,6 @@ fn slowest(steps: &[SlowestRank], rows: usize, out: &mut dyn Write) -> io::Resul
     more(steps.len(), rows, "step", out)
 }
 
-/// A phase.
-pub(in crate::render) fn phase_in_words(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Compute => "compute",
-        Phase::Copies => "copies",
-        Phase::Transfer => "transfer",
-        Phase::Waiting => "waiting for ranks",
-        Phase::DataLoader => "data loader",
-        Phase::Host => "host",
-        Phase::Idle => "idle",
-    }
-}
-
 fn imbalance(tables: &OverTime, out: &mut dyn Write) -> io::Result<()> {
     let shown: Vec<_> = tables.imbalance.iter().filter(|row| row.imbalance_percent.is_some()).collect();
     if shown.is_empty() {
@@ -77,11 +63,7 @@ fn imbalance(tables: &OverTime, out: &mut dyn Write) -> io::Result<()> {
             .map(|(ns, rank)| format!("{} ({rank})", Nanos(ns)));
         let mean = Nanos(row.mean_ns as u64).to_string();
         let percent = row.imbalance_percent.unwrap_or(0.0);
-        writeln!(
-            out,
-            "  {mean:>8}  {most:>13}  {least:>13}  {percent:>9.1}%  {}",
-            phase_in_words(row.phase)
-        )?;
+        writeln!(out, "  {mean:>8}  {most:>13}  {least:>13}  {percent:>9.1}%  {}", row.phase.name())?;
     }
     Ok(())
 }

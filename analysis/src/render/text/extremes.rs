@@ -1,0 +1,146 @@
+//! Text of what stands out: launches of kernels, extreme kernels with their stacks, curves of memory.
+//!
+//! Owns: the columns of these tables, and how a curve is drawn in one line. Because: they have other figures than the
+//! tables of layers. Does not: compute.
+
+use std::io::{self, Write};
+
+use deepctx_profile::units::{Bytes, Nanos};
+
+use super::{NAME_WIDTH, counted, share, without_middle};
+use crate::model::{ExtremeKernel, MemoryCurve, ModelTables};
+
+/// Widest curve.
+const CURVE_WIDTH: usize = 60;
+/// Widest frame of a stack.
+const STACK_WIDTH: usize = 100;
+/// Heights of a curve.
+const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+pub(super) fn frequency(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nKernels by launches")?;
+    if tables.kernel_frequency.is_empty() {
+        return writeln!(out, "  the profile has no kernels");
+    }
+    writeln!(out, "  launches     share       mean  contexts  kernel")?;
+    for row in &tables.kernel_frequency.rows {
+        let launches = scaled(row.launches as f64 / steps as f64);
+        let mean = row.mean_ns.map_or_else(none, |ns| Nanos(ns as u64).to_string());
+        let (share, name) = (share(row.launches_percent), without_middle(&row.kernel, NAME_WIDTH));
+        writeln!(out, "  {launches:>8}  {share:>8}  {mean:>9}  {:>8}  {name}", row.contexts)?;
+    }
+    more(tables.kernel_frequency.left_out, "kernel", out)
+}
+
+pub(super) fn kernels(tables: &ModelTables, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nKernels with most of something, each with its stack, innermost call first")?;
+    if tables.extreme_kernels.is_empty() {
+        return writeln!(out, "  the profile has no kernels");
+    }
+    let mut shown: Vec<(Vec<&str>, &str)> = Vec::new();
+    for row in &tables.extreme_kernels {
+        extreme(row, out)?;
+        let stack = without_stream(row);
+        match shown.iter().find(|(of, _)| *of == stack) {
+            Some((_, most)) => writeln!(out, "      the stack with most {most}")?,
+            None => {
+                let mut frames = stack.iter().rev();
+                frames.try_for_each(|frame| writeln!(out, "      {}", without_middle(frame, STACK_WIDTH)))?;
+                shown.push((stack, row.most));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The stack of the launch: launches stand beside the streams on which times stand.
+fn without_stream(row: &ExtremeKernel) -> Vec<&str> {
+    row.stack.iter().map(String::as_str).filter(|frame| !frame.starts_with("[device ")).collect()
+}
+
+fn extreme(row: &ExtremeKernel, out: &mut dyn Write) -> io::Result<()> {
+    let value = match row.unit {
+        "ns" => Nanos(row.value).to_string(),
+        "bytes" => Bytes(row.value).to_string(),
+        _ => row.value.to_string(),
+    };
+    let kernel = without_middle(&row.kernel, NAME_WIDTH);
+    writeln!(out, "  most {}: {kernel}, {value}", row.most)
+}
+
+pub(super) fn memory(tables: &ModelTables, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nMemory of tensors over time, by device; all to one scale")?;
+    let of = &tables.memory_curves;
+    let Some(most) = of.curves.iter().map(|curve| curve.most_bytes).max() else {
+        return writeln!(out, "  allocations were not recorded (--probe memory)");
+    };
+    let windows = of.curves.iter().map(|curve| curve.live_bytes.len()).max().unwrap_or(0);
+    let joined = windows.div_ceil(CURVE_WIDTH).max(1);
+    writeln!(out, "  a column is {}", Nanos(of.window_ns.saturating_mul(joined as u64)))?;
+    for curve in &of.curves {
+        let last = curve.live_bytes.last().copied().unwrap_or(0);
+        let [most_here, last] = [curve.most_bytes, last].map(|bytes| Bytes(bytes).to_string());
+        writeln!(out, "  {}, {}: most {most_here}, last {last}", curve.process, curve.device)?;
+        writeln!(out, "    {}", drawn(curve, joined, most))?;
+    }
+    Ok(())
+}
+
+fn drawn(curve: &MemoryCurve, joined: usize, most: u64) -> String {
+    let column = |windows: &[u64]| {
+        let value = windows.iter().copied().max().unwrap_or(0);
+        let step = value as u128 * (HEIGHTS.len() as u128 - 1) / u128::from(most.max(1));
+        if value == 0 { ' ' } else { HEIGHTS[(step as usize).min(HEIGHTS.len() - 1)] }
+    };
+    curve.live_bytes.chunks(joined).map(column).collect()
+}
+
+/// What stands for a figure that is not known.
+pub(super) fn none() -> String {
+    "–".to_owned()
+}
+
+/// A number with three digits and a power of a thousand.
+pub(super) fn scaled(value: f64) -> String {
+    let powers = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let (value, power) = match powers.iter().find(|(power, _)| value >= *power) {
+        Some((power, name)) => (value / power, *name),
+        None => (value, ""),
+    };
+    let digits = if value >= 99.95 || value.fract() == 0.0 {
+        0
+    } else if value >= 9.995 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$}{power}")
+}
+
+pub(super) fn more(left_out: usize, thing: &str, out: &mut dyn Write) -> io::Result<()> {
+    match left_out {
+        0 => Ok(()),
+        hidden => writeln!(out, "  … {} more", counted(hidden as u64, thing)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scaled;
+
+    #[test]
+    fn large_numbers_have_three_digits_and_a_letter() {
+        for (value, expect) in [
+            (0.0, "0"),
+            (7.0, "7"),
+            (0.5, "0.50"),
+            (12_345.0, "12.3k"),
+            (999_000.0, "999k"),
+            (4.2e6, "4.20M"),
+            (19.5e12, "19.5T"),
+            (1e18, "1000P"),
+        ] {
+            assert_eq!(scaled(value), expect);
+        }
+    }
+}
