@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use deepctx_profile::context::selection::Selection as Shown;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
+use deepctx_profile::trace::Job;
 use deepctx_profile::view::request::Pattern;
 use deepctx_profile::view::{self, MergedTree};
 
@@ -60,23 +61,42 @@ impl Selection {
 /// A profile with its selection applied.
 #[derive(Clone, Debug)]
 pub struct Subset<'p> {
+    whole: &'p Profile,
     profile: Cow<'p, Profile>,
     selection: Selection,
     tree: MergedTree,
+    events: Option<&'p Job>,
 }
 
 impl<'p> Subset<'p> {
     /// Applies a selection to a profile.
-    pub fn new(profile: &'p Profile, selection: &Selection) -> Self {
-        let profile = selection.part_of(profile);
+    pub fn new(whole: &'p Profile, selection: &Selection) -> Self {
+        let profile = selection.part_of(whole);
         let mut tree = MergedTree::new(selection.shown);
         tree.refresh(&profile);
-        Subset { profile, selection: selection.clone(), tree }
+        Subset { whole, profile, selection: selection.clone(), tree, events: None }
+    }
+
+    /// The same with single events of the capture, by rank: rules about ranks look at these. A selection leaves none
+    /// out.
+    #[must_use]
+    pub fn with_events(self, job: Option<&'p Job>) -> Self {
+        Subset { events: job, ..self }
     }
 
     /// What the selection let through.
     pub fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    /// Single events of the capture, if they are known.
+    pub(crate) fn events(&self) -> Option<&Job> {
+        self.events
+    }
+
+    /// All of the profile.
+    pub(crate) fn whole(&self) -> &Profile {
+        self.whole
     }
 
     /// The selection.

@@ -136,6 +136,8 @@ impl Gain {
 pub enum LocationKind {
     /// A line of a Python function.
     Line,
+    /// A layer of a model.
+    Layer,
     /// An operator of a framework.
     Operator,
     /// A kernel of a device.
@@ -144,6 +146,8 @@ pub enum LocationKind {
     Function,
     /// A process, or the memory of one on a device.
     Process,
+    /// A rank of a job. It has no calling context of its own: the number of its place's is 0.
+    Rank,
 }
 
 /// Where a finding holds.

@@ -103,18 +103,22 @@ impl ExternalRule {
 impl Findings {
     /// Runs the rules. `elapsed` is the length of the capture, zero when unknown.
     pub fn compute(subset: &Subset<'_>, elapsed: Nanos, settings: &Settings) -> Self {
-        Self::of_profile(subset.profile(), elapsed, settings)
+        let facts = Facts::of(subset.profile(), subset.whole(), elapsed).with_events(subset.events());
+        Self::of(&facts, settings)
     }
 
     /// Runs the rules over a whole profile.
     pub fn of_profile(profile: &Profile, elapsed: Nanos, settings: &Settings) -> Self {
-        let facts = Facts::of(profile, elapsed);
+        Self::of(&Facts::of(profile, profile, elapsed), settings)
+    }
+
+    fn of(facts: &Facts<'_>, settings: &Settings) -> Self {
         let mut all = Findings::default();
         for rule in settings.rules() {
-            all.take(rule.id, (rule.check)(&facts, &settings.values(rule)));
+            all.take(rule.id, (rule.check)(facts, &settings.values(rule)));
         }
         for rule in settings.own_rules() {
-            all.take(&rule.name, rule.check(&facts));
+            all.take(&rule.name, rule.check(facts));
         }
         all.sort();
         all

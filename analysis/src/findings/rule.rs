@@ -19,6 +19,8 @@ pub struct Rule {
     pub definition: &'static str,
     /// Paper section or tool that it is from.
     pub source: &'static str,
+    /// How the source defines it; empty where the rule is our own.
+    pub origin: &'static str,
     /// What a profile must hold.
     pub needs: &'static str,
     /// Its thresholds.

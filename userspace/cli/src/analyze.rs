@@ -10,7 +10,7 @@ use deepctx_storage::export::Source;
 use super::fail_on::FailOn;
 use super::failure::{Completion, Failure};
 use super::options::{AnalyzeArgs, ReportFormat};
-use super::{open, output, python_rules, rules_file, selection};
+use super::{lanes, open, output, python_rules, rules_file, selection};
 use crate::confinement::Confinement;
 
 /// Runs it.
@@ -24,7 +24,9 @@ pub(crate) fn run(arguments: &AnalyzeArgs) -> Result<Completion, Failure> {
     let opened = open::open(&arguments.profile)?;
     let shown = selection::selection_of(&arguments.selection.live, &[&opened.profile])?;
     let rows = Selection::of(shown.metric).rows;
-    let subset = Subset::new(&opened.profile, &arguments.selection.selected(shown, rows));
+    let job = lanes::job_of_ranks(&arguments.profile);
+    let selected = arguments.selection.selected(shown, rows);
+    let subset = Subset::new(&opened.profile, &selected).with_events(job.as_deref());
     selection::require_matches(&arguments.selection, &[subset.profile()], &[&opened.profile])?;
     let mut analysis = Analysis::compute(&subset, opened.elapsed, &settings);
     analysis.findings.add(external, &settings);

@@ -22,6 +22,12 @@ pub(crate) fn job(path: &Path) -> Option<Arc<Job>> {
     deepctx_storage::open_traces(&[path.to_owned()]).ok().map(Arc::new)
 }
 
+/// Events of several ranks, which are in a folder: that of our profile, or one with a trace for each. A single trace is
+/// not read twice for them.
+pub(crate) fn job_of_ranks(path: &Path) -> Option<Arc<Job>> {
+    if path.is_dir() { job(path) } else { None }
+}
+
 /// The lanes of these events; `None` when there are none.
 pub(crate) fn of_job(job: Arc<Job>) -> Option<EventLanes> {
     let offset = offset_of(&job);

@@ -25,7 +25,9 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
     let opened = open::open(&arguments.profile)?;
     let mut shown = selection::selection_of(&arguments.selection.live, &[&opened.profile])?;
     shown.group_by = selection::group_by(&arguments.group_by);
-    let subset = Subset::new(&opened.profile, &arguments.selection.selected(shown, arguments.limit));
+    let job = lanes::job_of_ranks(&arguments.profile);
+    let selected = arguments.selection.selected(shown, arguments.limit);
+    let subset = Subset::new(&opened.profile, &selected).with_events(job.as_deref());
     selection::require_matches(&arguments.selection, &[subset.profile()], &[&opened.profile])?;
     if !arguments.model.table.is_empty() {
         return model(arguments, &subset, opened.elapsed);

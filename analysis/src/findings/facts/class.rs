@@ -48,6 +48,8 @@ classes! {
     Transfer,
     /// An operator that indexes or slices.
     Indexing,
+    /// A product that copies what it adds into its result first.
+    AddingProduct,
 }
 
 /// Several classes as bits.
@@ -58,6 +60,11 @@ impl Classes {
     /// These and others.
     pub(crate) const fn with(self, other: Classes) -> Classes {
         Classes(self.0 | other.0)
+    }
+
+    /// These without one.
+    pub(crate) const fn without(self, class: Class) -> Classes {
+        Classes(self.0 & !(1 << class as u8))
     }
 
     /// Whether a class is among them.
@@ -125,11 +132,15 @@ fn of_operator(name: &str) -> Classes {
     let last = name.rsplit('/').next().unwrap_or(name);
     const INDEX: [&str; 6] =
         ["aten::select", "aten::slice", "aten::index", "aten::index_put_", "aten::narrow", "aten::unbind"];
+    const ADD: [&str; 4] = ["aten::addmm", "aten::addmv", "aten::addbmm", "aten::baddbmm"];
+    // Another view of the same bytes.
+    const VIEWS: [&str; 2] = ["aten::transpose", "aten::transpose_"];
     let base = last.split('.').next().unwrap_or(last);
     let is = [
-        (Class::Conversion, is_conversion(last)),
+        (Class::Conversion, is_conversion(last) && !VIEWS.contains(&base)),
         (Class::Backward, name == "[backward]"),
         (Class::Indexing, INDEX.contains(&base)),
+        (Class::AddingProduct, ADD.contains(&base)),
     ];
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
 }
@@ -202,6 +213,7 @@ mod tests {
             &[Class::SingleProcessLoader, Class::Loader],
         );
         check("o aten::select.int", &[Class::Indexing]);
+        check("o aten::addmm", &[Class::AddingProduct]);
         check("a cudaMemcpy", &[Class::BlockingCopy, Class::Transfer]);
         check("a cudaMemcpyAsync", &[Class::Transfer]);
     }
@@ -213,6 +225,7 @@ mod tests {
         }
         for frame in [
             "o aten::conv_transpose2d",
+            "o aten::transpose.int",
             "o jit(f)/transpose(jvp(gate))/mul",
             "o aten::index_copy_",
             "g sm80_xmma_fprop_implicit_gemm_bf16_nhwc",

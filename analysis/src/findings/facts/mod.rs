@@ -13,6 +13,7 @@ use deepctx_profile::frame::{Frame, FrameKind};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
+use deepctx_profile::trace::Job;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
@@ -20,6 +21,7 @@ pub(crate) use class::{Class, Classes};
 pub(crate) use places::{PlaceKey, PlacePart};
 
 use super::share::{Share, Sum};
+use crate::over_time::RankTables;
 
 /// Samples below which nothing is concluded: a share of 10 % of a hundred samples has an error of 6 points.
 pub(crate) const SAMPLES_MIN: u64 = 100;
@@ -43,6 +45,8 @@ struct PathContext {
     line: u32,
     /// The nearest operator.
     operator: u32,
+    /// The nearest layer of a model.
+    layer: u32,
     /// The nearest thread; else the process.
     thread: u32,
 }
@@ -51,6 +55,9 @@ struct PathContext {
 #[derive(Debug)]
 pub(crate) struct Facts<'p> {
     profile: &'p Profile,
+    whole: &'p Profile,
+    events: Option<&'p Job>,
+    ranks: Option<RankTables>,
     elapsed: Nanos,
     host: Option<Metric>,
     frames: Vec<FrameFacts>,
@@ -61,14 +68,18 @@ pub(crate) struct Facts<'p> {
 }
 
 impl<'p> Facts<'p> {
-    /// Walks a profile. `elapsed` is the length of the capture, zero when unknown.
-    pub(crate) fn of(profile: &'p Profile, elapsed: Nanos) -> Self {
+    /// Walks a profile, which is a part of another one or all of it. `elapsed` is the length of the capture, zero when
+    /// unknown.
+    pub(crate) fn of(profile: &'p Profile, whole: &'p Profile, elapsed: Nanos) -> Self {
         // What says where the program's own time went, best first; a profile of another tool may have only samples.
         let host = [Metric::CpuTime, Metric::WallTime, Metric::Samples, Metric::Cycles];
         let host = host.into_iter().find(|metric| profile.tree.total(*metric).sum > 0);
         let frames = profile.frames.iter().map(|(_, frame)| frame_facts(profile, &frame)).collect();
         let mut facts = Facts {
             profile,
+            whole,
+            events: None,
+            ranks: None,
             elapsed,
             host,
             frames,
@@ -83,6 +94,11 @@ impl<'p> Facts<'p> {
         facts
     }
 
+    /// The same with single events.
+    pub(crate) fn with_events(self, job: Option<&'p Job>) -> Self {
+        Facts { events: job, ranks: job.and_then(RankTables::of), ..self }
+    }
+
     fn walk(&self) -> Vec<PathContext> {
         let mut within: Vec<PathContext> = Vec::with_capacity(self.profile.tree.len());
         within.push(PathContext::default());
@@ -90,10 +106,16 @@ impl<'p> Facts<'p> {
         for (number, node) in (1u32..).zip(self.profile.tree.nodes().skip(1)) {
             let mut at = within.get(node.parent.index()).copied().unwrap_or_default();
             if let Some(frame) = self.frames.get(node.frame.index()) {
-                at.classes = at.classes.with(frame.classes);
+                // A product that adds copies what it adds: that is a part of it.
+                let is_part =
+                    self.frame_classes(self.profile.tree.node(NodeId::from_number(at.operator)).frame);
+                let is_part = is_part.has(Class::AddingProduct);
+                let own = if is_part { frame.classes.without(Class::Conversion) } else { frame.classes };
+                at.classes = at.classes.with(own);
                 match frame.kind {
                     FrameKind::Process | FrameKind::Thread => at.thread = number,
                     FrameKind::Operator => at.operator = number,
+                    FrameKind::Layer => at.layer = number,
                     FrameKind::Python => {
                         at.line = number;
                         at.own_line = if frame.own { number } else { at.own_line };
@@ -124,6 +146,22 @@ impl<'p> Facts<'p> {
     /// The profile.
     pub(crate) fn profile(&self) -> &'p Profile {
         self.profile
+    }
+
+    /// What this is a part of. Values of the machine have no stack, so that none of them is in a part; and a device is
+    /// idle when nothing of the whole runs on it.
+    pub(crate) fn whole(&self) -> &'p Profile {
+        self.whole
+    }
+
+    /// Single events of the capture; `None` when there are none.
+    pub(crate) fn events(&self) -> Option<&'p Job> {
+        self.events
+    }
+
+    /// Ranks beside each other; `None` without events of several.
+    pub(crate) fn ranks(&self) -> Option<&RankTables> {
+        self.ranks.as_ref()
     }
 
     /// Length of the capture; zero when unknown.
@@ -184,6 +222,11 @@ impl<'p> Facts<'p> {
     /// The innermost operator of a context; the root when it is in none.
     pub(crate) fn operator(&self, node: NodeId) -> NodeId {
         NodeId::from_number(self.at(node).operator)
+    }
+
+    /// The innermost layer of a context; the root when it is in none.
+    pub(crate) fn layer(&self, node: NodeId) -> NodeId {
+        NodeId::from_number(self.at(node).layer)
     }
 
     /// The innermost Python function of the program, else of a library; the root when there is none.

@@ -18,6 +18,8 @@ use crate::findings::share::Sum;
 
 /// Places that a finding names: more are not read.
 const PLACES_MAX: usize = 5;
+/// Lines or layers that a finding names beside them.
+const BESIDE_MAX: usize = 2;
 
 /// What contexts are joined by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub(crate) enum PlaceKey {
     Leaf,
     /// The innermost operator; where there is none, the line.
     Operator,
+    /// The innermost layer; where there is none, the line.
+    Layer,
 }
 
 /// The part of one place.
@@ -80,12 +84,29 @@ impl Facts<'_> {
         parts.into_iter().map(|(frame, part)| self.place(frame, &part, whole)).collect()
     }
 
+    /// The lines of the program with the largest parts of a metric over contexts that are in, beside other places.
+    pub(crate) fn lines(&self, metric: Metric, is_in: impl Fn(NodeId) -> bool, whole: u64) -> Vec<Location> {
+        let at_line = |node| self.line(node) != NodeId::ROOT && is_in(node);
+        let mut lines = self.places(metric, PlaceKey::Line, at_line, whole);
+        lines.truncate(BESIDE_MAX);
+        lines
+    }
+
+    /// The layers with the largest parts of a metric over contexts that are in; none where no layers were recorded.
+    pub(crate) fn layers(&self, metric: Metric, is_in: impl Fn(NodeId) -> bool, whole: u64) -> Vec<Location> {
+        let in_layer = |node| self.layer(node) != NodeId::ROOT && is_in(node);
+        let mut layers = self.places(metric, PlaceKey::Layer, in_layer, whole);
+        layers.truncate(BESIDE_MAX);
+        layers
+    }
+
     /// One place with its share of a whole.
     pub(crate) fn place(&self, frame: FrameId, part: &PlacePart, whole: u64) -> Location {
         let known = self.profile().frames.get(frame);
         let kind = match known.kind() {
             FrameKind::Python => LocationKind::Line,
-            FrameKind::Operator | FrameKind::Layer => LocationKind::Operator,
+            FrameKind::Layer => LocationKind::Layer,
+            FrameKind::Operator => LocationKind::Operator,
             FrameKind::GpuKernel => LocationKind::Kernel,
             FrameKind::Process | FrameKind::Thread => LocationKind::Process,
             _ => LocationKind::Function,
@@ -105,6 +126,7 @@ impl Facts<'_> {
             PlaceKey::Leaf => node,
             PlaceKey::Line => or(self.line(node), or(self.operator(node), node)),
             PlaceKey::Operator => or(self.operator(node), or(self.line(node), node)),
+            PlaceKey::Layer => or(self.layer(node), or(self.line(node), node)),
         }
     }
 }

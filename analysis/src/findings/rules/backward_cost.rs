@@ -24,6 +24,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "time below `[backward]` of an operator at a line / its time without that > `min_ratio`, \
                  and ≥ `min_percent` of all time; of devices where there is device time",
     source: "DeepContext 4.3 ③",
+    origin: "time of the backward pass / time of the forward pass > 2",
     needs: "the backward pass below its operators",
     parameters: &[
         Parameter { name: "min_ratio", default: 2.0, source: "DeepContext" },

@@ -13,6 +13,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "time of copies by `cudaMemcpy`, `cuMemcpyHtoD` and the like, not `…Async` / (time of \
                  kernels + of copies) ≥ `min_percent`",
     source: "Nsight Systems (expert rule `cuda_memcpy_sync`)",
+    origin: "any copy that blocks, listed by length",
     needs: "copies with measured time",
     parameters: &[Parameter { name: "min_percent", default: 2.0, source: "own; Nsight Systems lists any" }],
     check,

@@ -17,6 +17,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "lines with time in calls that wait / (length of the capture × threads that wait) ≥ \
                  `min_percent` and at least `min_calls` calls",
     source: "Nsight Systems (expert rules `cuda_api_sync` and `cuda_memcpy_sync`)",
+    origin: "any call that waits for the device, listed by length",
     needs: "calls of a device's library",
     parameters: &[
         Parameter { name: "min_percent", default: 10.0, source: "own; Nsight Systems lists any" },

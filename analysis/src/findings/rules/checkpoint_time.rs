@@ -10,6 +10,7 @@ pub(super) const RULE: Rule = Rule {
     what: "time in which checkpoints are written or read",
     definition: "time of phase `checkpoint` / all time ≥ `min_percent`",
     source: "SageMaker Debugger (case of frequent checkpoints)",
+    origin: "a case, found by hand: I/O wait at each checkpoint",
     needs: "samples with Python frames",
     parameters: &[Parameter { name: "min_percent", default: 5.0, source: "own" }],
     check,

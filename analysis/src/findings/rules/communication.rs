@@ -11,6 +11,7 @@ pub(super) const RULE: Rule = Rule {
     what: "time of devices in kernels that communicate",
     definition: "time of kernels in phase `communication` / time of all kernels > `min_percent`",
     source: "Kineto's TensorBoard plug-in (communication > 10 % of the step)",
+    origin: "communication > 10 % of the step",
     needs: "kernels with measured time",
     parameters: &[Parameter { name: "min_percent", default: 10.0, source: "Kineto" }],
     check,

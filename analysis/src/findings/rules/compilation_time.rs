@@ -10,6 +10,7 @@ pub(super) const RULE: Rule = Rule {
     what: "time in which torch.compile, Triton or XLA compile",
     definition: "time of phase `compilation` / all time ≥ `min_percent`",
     source: "own rule",
+    origin: "",
     needs: "samples with Python or native frames",
     parameters: &[Parameter { name: "min_percent", default: 10.0, source: "own" }],
     check,

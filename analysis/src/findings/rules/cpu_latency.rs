@@ -17,6 +17,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "time of the program / time of kernels > `min_ratio` at a line that launches kernels and \
                  has ≥ `min_percent` of the program's time",
     source: "DeepContext 4.3 ⑤",
+    origin: "CPU time / GPU time of a node > a threshold that the paper does not give",
     needs: "kernels with measured time, and samples or a trace",
     parameters: &[
         Parameter { name: "min_ratio", default: 5.0, source: "own; the paper gives none" },

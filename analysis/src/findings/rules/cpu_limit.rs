@@ -14,13 +14,14 @@ pub(super) const RULE: Rule = Rule {
     what: "a container or service that its CPU limit stops again and again",
     definition: "periods in which the limit stopped a cgroup of the targets / periods in which it ran ≥ `min_percent`",
     source: "own rule; Kubernetes' throttling alerts",
+    origin: "throttled periods / periods > 25 %",
     needs: "system metrics",
     parameters: &[Parameter { name: "min_percent", default: 5.0, source: "own; the common alert is at 25" }],
     check,
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let profile = facts.profile();
+    let profile = facts.whole();
     let tree = &profile.tree;
     if tree.total(Metric::CpuBusyTime).count == 0 {
         return no_system_metrics();

@@ -12,13 +12,14 @@ pub(super) const RULE: Rule = Rule {
     definition: "time in which some task could run and had no CPU (pressure stall information) / length of the \
                  capture ≥ `min_percent`",
     source: "SageMaker Debugger (`CPUBottleneck`); the kernel's own count of it",
+    origin: "share of snapshots with GPU < 10 % and a CPU > 90 % is > 50 %",
     needs: "system metrics, and targets that no CPU limit stops",
     parameters: &[Parameter { name: "min_percent", default: 20.0, source: "own" }],
     check,
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    if facts.has(Metric::ThrottledPeriods) {
+    if facts.whole().tree.total(Metric::ThrottledPeriods).sum > 0 {
         let reason = "tasks that a CPU limit stopped count as waiting, and a limit stopped some";
         return Outcome::missing(reason, "");
     }

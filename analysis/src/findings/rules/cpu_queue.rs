@@ -13,6 +13,7 @@ pub(super) const RULE: Rule = Rule {
                  `min_percent`",
     source: "SageMaker Debugger (`CPUBottleneck`, oversubscription by OpenCV); DeepContext 6.5 (more \
              loader threads than cores)",
+    origin: "share of snapshots with GPU < 10 % and a CPU > 90 % is > 50 %",
     needs: "time off the CPU",
     parameters: &[Parameter { name: "min_percent", default: 10.0, source: "own" }],
     check,

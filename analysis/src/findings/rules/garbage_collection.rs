@@ -13,6 +13,7 @@ pub(super) const RULE: Rule = Rule {
     what: "time in Python's cyclic garbage collector",
     definition: "time in `gc_collect_main` and the like / all time ≥ `min_percent`",
     source: "own rule",
+    origin: "",
     needs: "samples with native frames; an interpreter with symbols",
     parameters: &[Parameter { name: "min_percent", default: 3.0, source: "own" }],
     check,

@@ -11,6 +11,7 @@ pub(super) const RULE: Rule = Rule {
     what: "threads that wait for Python's global interpreter lock",
     definition: "time off the CPU below `take_gil` / (that + time on the CPU) ≥ `min_percent`",
     source: "own rule; py-spy's share of threads that hold the lock",
+    origin: "",
     needs: "time off the CPU, with native frames",
     parameters: &[Parameter { name: "min_percent", default: 10.0, source: "own" }],
     check,

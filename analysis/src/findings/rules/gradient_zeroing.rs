@@ -13,6 +13,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "time in `aten::zero_` or `aten::_foreach_zero_` below `zero_grad` / all time ≥ \
                  `min_percent`",
     source: "TorchTidy (`GradNotSetToNonePattern` of torch.profiler)",
+    origin: "any `zero_` below `zero_grad`",
     needs: "samples with Python and native frames",
     parameters: &[Parameter { name: "min_percent", default: 1.0, source: "own; TorchTidy reports any" }],
     check,

@@ -18,6 +18,7 @@ pub(super) const RULE: Rule = Rule {
                  is above the one before, and the last exceeds the second by ≥ `min_points` percent of \
                  the highest and by ≥ `min_mib` MiB",
     source: "SageMaker Debugger (`GPUMemoryIncrease`: +5 points)",
+    origin: "the moving average of GPU memory (10 values) rises by > 5 points",
     needs: "memory of tensors by time",
     parameters: &[
         Parameter { name: "min_points", default: 5.0, source: "SageMaker Debugger" },

@@ -21,6 +21,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "own time of a kernel / time of all kernels > `kernel_percent`; own time of a function / \
                  all time on the CPU > `function_percent`, functions that spin left out",
     source: "DeepContext 4.3 ①",
+    origin: "time of a node / time of the root > a threshold that the paper does not give",
     needs: "samples, or kernels with measured time",
     parameters: &[
         Parameter { name: "kernel_percent", default: 20.0, source: "own; the paper gives none" },

@@ -15,6 +15,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "time in which a device runs a kernel or a copy / length of the capture < `min_busy_percent`; where \
                  that was not measured, of GPUs that ran anything, as their driver says",
     source: "Kineto's TensorBoard plug-in (GPU utilization < 50 %); Nsight Systems (`gpu_time_util`, 50 %)",
+    origin: "GPU utilization < 50 % (Kineto); of 30 equal parts of the trace, those < 50 % (Nsight Systems)",
     needs: "activities of devices, all of them kept; or launches, and system metrics of GPUs",
     parameters: &[Parameter { name: "min_busy_percent", default: 50.0, source: "Kineto, Nsight Systems" }],
     check,
@@ -30,7 +31,11 @@ struct BusyTime {
 }
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let busy = if facts.has(Metric::GpuTime) { measured(facts) } else { as_drivers_say(facts) };
+    let busy = if facts.whole().tree.total(Metric::GpuTime).sum > 0 {
+        measured(facts)
+    } else {
+        as_drivers_say(facts)
+    };
     match busy {
         Ok(busy) => judge(busy, values),
         Err(outcome) => outcome,
@@ -39,7 +44,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 
 /// From single activities.
 fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
-    let activities = &facts.profile().gpu.activities;
+    let activities = &facts.whole().gpu.activities;
     if activities.left_out() > 0 || activities.iter().len() == 0 {
         return Err(Outcome::missing("not every activity of the devices was kept", "a shorter --duration"));
     }
@@ -59,9 +64,9 @@ fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
 /// Of programs that launched something: how busy the GPUs of the machine were that were not idle all the time. For whom
 /// they worked, the driver does not say.
 fn as_drivers_say(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
-    let tree = &facts.profile().tree;
+    let tree = &facts.whole().tree;
     let intervals = tree.cells(Metric::CpuBusyTime).map(|(_, cell)| cell.count).max().unwrap_or(0);
-    if !facts.has(Metric::Kernels) || intervals == 0 {
+    if tree.total(Metric::Kernels).sum == 0 || intervals == 0 {
         return Err(no_device_time());
     }
     let (mut devices, mut busy, mut readings) = (0, 0, 0u64);
@@ -108,7 +113,7 @@ fn counted_devices(n: usize) -> String {
 /// By process and device: the union of its activities, ns.
 fn busy_by_device(facts: &Facts<'_>) -> FxHashMap<(u32, u32), u64> {
     let mut spans: FxHashMap<(u32, u32), Vec<(u64, u64)>> = FxHashMap::default();
-    for activity in facts.profile().gpu.activities.iter() {
+    for activity in facts.whole().gpu.activities.iter() {
         if activity.kind != ActivityKind::Sync {
             let span = (activity.start.0, activity.end.0);
             spans.entry((activity.pid, activity.device)).or_default().push(span);

@@ -11,6 +11,7 @@ pub(super) const RULE: Rule = Rule {
     what: "time in which Python modules are imported",
     definition: "time below `_find_and_load`, outside of every phase of training / all time ≥ `min_percent`",
     source: "own rule",
+    origin: "",
     needs: "samples with Python frames, from the start of the program",
     parameters: &[Parameter { name: "min_percent", default: 20.0, source: "own" }],
     check,

@@ -12,6 +12,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "time in which some task waited for a disk (pressure stall information) / length of the capture ≥ \
                  `min_percent`",
     source: "SageMaker Debugger (`IOBottleneck`); the kernel's own count of it",
+    origin: "share of snapshots with GPU < 10 % and I/O wait > 50 % is > 50 %",
     needs: "system metrics",
     parameters: &[Parameter { name: "min_percent", default: 10.0, source: "own" }],
     check,

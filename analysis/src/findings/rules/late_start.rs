@@ -13,6 +13,7 @@ pub(super) const RULE: Rule = Rule {
     what: "a first kernel that comes late: the program initializes for long",
     definition: "time from the start of the capture to the first kernel > `max_minutes`",
     source: "SageMaker Debugger (`MaxInitializationTime`)",
+    origin: "the first step later than 20 minutes",
     needs: "kernels with measured time, by time",
     parameters: &[Parameter { name: "max_minutes", default: 20.0, source: "SageMaker Debugger" }],
     check,

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use deepctx_profile::context::phase::Phase;
 use deepctx_profile::metric::Metric;
 
+use super::loading::{LoadingTime, is_with_workers};
 use super::pressure::{cpus, no_system_metrics};
-use super::{Draft, Facts, Outcome, Rule, Values, no_host_time};
-use crate::findings::finding::{Figure, Gain};
+use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time};
+use crate::findings::finding::{Figure, Gain, Location};
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -15,6 +16,7 @@ pub(super) const RULE: Rule = Rule {
     what: "a data loader with far more workers than the machine has CPUs",
     definition: "processes and threads seen in phase `loading worker` / CPUs of the machine > `max_percent` percent",
     source: "SageMaker Debugger (`Dataloader`); DeepContext 6.5 (16 loader threads for 6 cores)",
+    origin: "active workers / cores < 70 % or > 200 %",
     needs: "samples with Python frames, and system metrics",
     parameters: &[Parameter { name: "max_percent", default: 200.0, source: "SageMaker Debugger" }],
     check,
@@ -41,7 +43,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric: host.name(),
         share_percent: 0.0,
         gain: Gain::Unknown { because: "how much the workers hinder each other is not known".into() },
-        places: Vec::new(),
+        places: batches_used(facts, host),
         evidence: vec![
             Figure::measured("workers that were seen", workers as f64, "count"),
             Figure::measured("CPUs of the machine", cpus as f64, "count"),
@@ -52,4 +54,12 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         violations: workers.saturating_sub(cpus),
     };
     Outcome::Findings(vec![draft.finding(values)])
+}
+
+/// The lines that use the workers' batches: they, or their callers, made the loader.
+fn batches_used(facts: &Facts<'_>, host: Metric) -> Vec<Location> {
+    let Some(loading) = LoadingTime::of(facts, host) else { return Vec::new() };
+    let metric = if facts.has(Metric::OffCpuTime) { Metric::OffCpuTime } else { host };
+    let is_in = |node| is_with_workers(facts, node) && loading.is_of_threads(facts, node);
+    facts.places(metric, PlaceKey::Line, is_in, loading.time(metric).value)
 }

@@ -12,10 +12,11 @@ use super::Facts;
 use crate::findings::facts::Class;
 use crate::findings::share::{Share, Sum};
 
-/// The time of the threads that load batches and do something with them.
+/// The time of the threads that load batches and do something with them, without that in which they wait for a CPU.
 #[derive(Debug)]
 pub(super) struct LoadingTime {
-    /// Their part of loading with workers, in contexts that [`is_with_workers`] names.
+    /// Their part of loading with workers, in contexts that [`is_with_workers`] names. Without the longest wait of each
+    /// thread: the first batch comes once workers have started, and one that does not come has a rule of its own.
     pub(super) with_workers: Share,
     /// Their part of loading by themselves.
     pub(super) by_itself: Share,
@@ -33,8 +34,10 @@ impl LoadingTime {
         }
         let sum = |metric: Metric, is_in: &dyn Fn(NodeId) -> bool| {
             let mut sums = [Sum::default(); 2];
-            for (node, sum) in facts.values(metric).filter(|(node, _)| threads.contains(&facts.thread(*node)))
-            {
+            // Whoever waits for a CPU has its batch.
+            let counts =
+                |node| threads.contains(&facts.thread(node)) && !facts.classes(node).has(Class::CpuQueue);
+            for (node, sum) in facts.values(metric).filter(|(node, _)| counts(*node)) {
                 sums[1] += sum;
                 if is_in(node) {
                     sums[0] += sum;
@@ -47,12 +50,20 @@ impl LoadingTime {
             let exact = sum(Metric::OffCpuTime, is_in);
             Share { part, whole, sampled: Facts::is_sampled(host), exact }
         };
+        let mut with_workers = share(&|node| is_with_workers(facts, node));
+        with_workers.exact[0] = without(with_workers.exact[0], longest_waits(facts, &threads));
         Some(LoadingTime {
-            with_workers: share(&|node| is_with_workers(facts, node)),
+            with_workers,
             by_itself: share(&|node| is_by_itself(facts, node)),
             with_waits: facts.has(Metric::OffCpuTime) || !Facts::is_sampled(host),
             threads,
         })
+    }
+
+    /// All time of the threads, by one metric.
+    pub(super) fn time(&self, metric: Metric) -> Sum {
+        let Share { whole, exact: [_, waits], .. } = self.with_workers;
+        if metric == Metric::OffCpuTime { waits } else { whole }
     }
 
     /// Whether a context is of one of the threads.
@@ -61,9 +72,9 @@ impl LoadingTime {
     }
 }
 
-/// A batch of workers is fetched.
+/// A batch of workers is fetched, or waited for.
 pub(super) fn is_with_workers(facts: &Facts<'_>, node: NodeId) -> bool {
-    loads(facts, node) && !is_by_itself(facts, node)
+    loads(facts, node) && !is_by_itself(facts, node) && !facts.classes(node).has(Class::CpuQueue)
 }
 
 /// Traces of other tools have the range only.
@@ -88,4 +99,22 @@ fn loading_threads(facts: &Facts<'_>, host: Metric) -> FxHashSet<NodeId> {
         *threads.entry(facts.thread(node)).or_default() |= if loads { LOADS } else { OTHERS };
     }
     threads.into_iter().filter(|(_, does)| *does == LOADS | OTHERS).map(|(thread, _)| thread).collect()
+}
+
+/// The longest wait of each thread for a batch of workers.
+fn longest_waits(facts: &Facts<'_>, threads: &FxHashSet<NodeId>) -> Sum {
+    let mut longest: FxHashMap<NodeId, u64> = FxHashMap::default();
+    for (node, cell) in facts.profile().tree.cells(Metric::OffCpuTime) {
+        let thread = facts.thread(node);
+        if threads.contains(&thread) && is_with_workers(facts, node) {
+            let of_thread = longest.entry(thread).or_default();
+            *of_thread = (*of_thread).max(cell.max);
+        }
+    }
+    let value = longest.values().fold(0, |sum: u64, ns| sum.saturating_add(*ns));
+    Sum { value, count: longest.len() as u64 }
+}
+
+fn without(sum: Sum, part: Sum) -> Sum {
+    Sum { value: sum.value.saturating_sub(part.value), count: sum.count.saturating_sub(part.count) }
 }

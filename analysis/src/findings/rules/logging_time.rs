@@ -12,6 +12,7 @@ pub(super) const RULE: Rule = Rule {
     what: "time in logging and in reporting of metrics",
     definition: "time below `logging`, TensorBoard, wandb, MLflow or tqdm / all time ≥ `min_percent`",
     source: "own rule",
+    origin: "",
     needs: "samples with Python frames",
     parameters: &[Parameter { name: "min_percent", default: 2.0, source: "own" }],
     check,

@@ -11,6 +11,7 @@ pub(super) const RULE: Rule = Rule {
     what: "records that were lost, so that figures are too low",
     definition: "lost records / received records > `max_percent`",
     source: "own rule",
+    origin: "",
     needs: "the account of a capture",
     parameters: &[Parameter { name: "max_percent", default: 1.0, source: "own" }],
     check,

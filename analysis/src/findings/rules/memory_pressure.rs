@@ -12,6 +12,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "time in which some task waited for memory (pressure stall information) / length of the capture ≥ \
                  `min_percent`",
     source: "own rule; the kernel's own count of it",
+    origin: "",
     needs: "system metrics",
     parameters: &[Parameter { name: "min_percent", default: 2.0, source: "own" }],
     check,

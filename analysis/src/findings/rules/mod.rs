@@ -40,9 +40,16 @@ mod slow_data_loader;
 mod small_kernels;
 mod spinning_threads;
 mod stall_reasons;
+mod straggler;
+mod stuck_data_loader;
 mod synchronous_data_loader;
+mod uneven_ranks;
 mod uneven_steps;
 
+#[cfg(test)]
+mod loader_tests;
+#[cfg(test)]
+mod rank_tests;
 #[cfg(test)]
 mod tests;
 
@@ -52,9 +59,10 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
 
 use super::facts::{Class, Facts, PlaceKey, SAMPLES_MIN};
-use super::finding::{Figure, Finding, Gain, Location, Severity};
+use super::finding::{Figure, Finding, Gain, Location, LocationKind, Severity};
 use super::rule::{Outcome, Rule, Values};
 use super::share::Share;
+use crate::over_time::RankTables;
 
 /// Every rule, in the order of the documentation: the program's own time, training, devices, the profile itself.
 pub const RULES: &[&Rule] = &[
@@ -72,6 +80,7 @@ pub const RULES: &[&Rule] = &[
     &conversions::RULE,
     &slow_data_loader::RULE,
     &synchronous_data_loader::RULE,
+    &stuck_data_loader::RULE,
     &loader_workers::RULE,
     &single_tensor_optimizer::RULE,
     &gradient_zeroing::RULE,
@@ -89,6 +98,8 @@ pub const RULES: &[&Rule] = &[
     &single_precision::RULE,
     &odd_sizes::RULE,
     &communication::RULE,
+    &straggler::RULE,
+    &uneven_ranks::RULE,
     &idle_device::RULE,
     &late_start::RULE,
     &growing_memory::RULE,
@@ -172,6 +183,12 @@ impl<'c> ShareCheck<'c> {
         if self.share.at_least_percent() < limit || self.share.percent() <= 0.0 {
             return Err(Outcome::Healthy { datapoints });
         }
+        let metric = self.places.unwrap_or(self.metric);
+        let mut places = facts.places(metric, self.by, self.is_in, whole.value);
+        if self.by == PlaceKey::Leaf {
+            places.extend(facts.lines(metric, self.is_in, whole.value));
+        }
+        places.extend(facts.layers(metric, self.is_in, whole.value));
         let percent = self.share.percent();
         let mut evidence = vec![Figure::measured(self.figure, percent, "percent")];
         if self.share.sampled {
@@ -183,7 +200,7 @@ impl<'c> ShareCheck<'c> {
             metric: self.of.unwrap_or(self.metric.name()),
             share_percent: percent,
             gain: Gain::Bounded { at_most_percent: percent, because: self.because.into() },
-            places: facts.places(self.places.unwrap_or(self.metric), self.by, self.is_in, whole.value),
+            places,
             evidence,
             advice: self.advice,
             datapoints,
@@ -223,6 +240,17 @@ pub(super) fn no_host_time() -> Outcome {
 /// The outcome for a profile without time of kernels.
 fn no_device_time() -> Outcome {
     Outcome::missing("the profile has no measured time of kernels", "--gpu-activity")
+}
+
+/// A rank as a place.
+fn rank_place(ranks: &RankTables, rank: u32, share_percent: f64) -> Location {
+    let at = ranks.ranks.get(&rank).map_or_else(String::new, |(_, file)| file.clone());
+    Location { kind: LocationKind::Rank, name: format!("rank {rank}"), at, context: 0, share_percent }
+}
+
+/// The outcome for a profile without events of several ranks.
+fn no_ranks() -> Outcome {
+    Outcome::missing("the profile has no single events of several ranks", "--trace")
 }
 
 /// The outcome for a profile without time off the CPU.

@@ -18,6 +18,7 @@ pub(super) const RULE: Rule = Rule {
                  tensor whose last two sizes are not multiples of `multiple` / all modelled operations ≥ \
                  `min_percent`",
     source: "TorchTidy (`MatMulDimInFP16Pattern`)",
+    origin: "any product in half precision with a size that is no multiple of 8",
     needs: "tensors of operators",
     parameters: &[
         Parameter { name: "multiple", default: 8.0, source: "TorchTidy" },

@@ -12,6 +12,7 @@ pub(super) const RULE: Rule = Rule {
     what: "time in which the kernel handles page faults",
     definition: "time below `exc_page_fault` and the like / all time ≥ `min_percent`",
     source: "own rule",
+    origin: "",
     needs: "samples with kernel frames",
     parameters: &[Parameter { name: "min_percent", default: 3.0, source: "own" }],
     check,

@@ -22,7 +22,7 @@ pub(super) struct PressureCheck {
 
 impl PressureCheck {
     pub(super) fn outcome(&self, facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-        let waited = facts.profile().tree.total(self.metric);
+        let waited = facts.whole().tree.total(self.metric);
         let elapsed = facts.elapsed().0;
         if waited.count == 0 || elapsed == 0 {
             return no_system_metrics();
@@ -51,7 +51,7 @@ impl PressureCheck {
 
 /// CPUs of the machine that were looked at.
 pub(super) fn cpus(facts: &Facts<'_>) -> u64 {
-    let profile = facts.profile();
+    let profile = facts.whole();
     let cells = profile.tree.cells(Metric::CpuBusyTime);
     cells.filter(|(node, _)| resource(profile, *node).is_some_and(|name| name.starts_with("cpu "))).count()
         as u64
@@ -59,7 +59,7 @@ pub(super) fn cpus(facts: &Facts<'_>) -> u64 {
 
 /// How busy the machine's CPUs were, and how much of that was the profiled programs' own: who they compete with.
 fn cpus_busy(facts: &Facts<'_>) -> Vec<Figure> {
-    let tree = &facts.profile().tree;
+    let tree = &facts.whole().tree;
     let (busy, own) = (tree.total(Metric::CpuBusyTime).sum, tree.total(Metric::CpuTime).sum);
     let whole = facts.elapsed().0.saturating_mul(cpus(facts));
     if busy == 0 || whole == 0 {

@@ -13,6 +13,7 @@ pub(super) const RULE: Rule = Rule {
     what: "time in probes and programs that a profiler attached",
     definition: "time below `uprobe_…`, `asm_exc_int3` and `bpf_prog_…` / all time ≥ `min_percent`",
     source: "own rule",
+    origin: "",
     needs: "samples with kernel frames",
     parameters: &[Parameter { name: "min_percent", default: 3.0, source: "own" }],
     check,

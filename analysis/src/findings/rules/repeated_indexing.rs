@@ -20,6 +20,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "calls of one indexing operator (`select`, `slice`, `index`, …) at one line / steps ≥ \
                  `min_calls`, with ≥ `min_percent` of all time in such operators",
     source: "TorchTidy (`ForLoopIndexingPattern`)",
+    origin: "one indexing operator ≥ 10 times in a row",
     needs: "calls of operators at lines, and steps",
     parameters: &[
         Parameter { name: "min_calls", default: 10.0, source: "TorchTidy" },

@@ -12,6 +12,8 @@ pub(super) const RULE: Rule = Rule {
     definition: "time of kernels whose names say so (`sgemm`, `scudnn`, `f32f32_f32f32`; not tf32, f16, \
                  bf16) / time of all kernels ≥ `min_percent`",
     source: "TorchTidy (`FP32MatMulPattern`); Kineto's tensor-core rule",
+    origin: "any fp32 product while TF32 is possible (TorchTidy); eligible operators without tensor \
+             cores (Kineto)",
     needs: "kernels with measured time",
     parameters: &[Parameter { name: "min_percent", default: 5.0, source: "own" }],
     check,

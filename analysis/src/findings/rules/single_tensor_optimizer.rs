@@ -12,6 +12,7 @@ pub(super) const RULE: Rule = Rule {
     what: "an optimizer that updates one tensor after the other",
     definition: "time below `_single_tensor_…` of `torch.optim` / all time ≥ `min_percent`",
     source: "TorchTidy (`OptimizerSingleTensorPattern` of torch.profiler)",
+    origin: "any optimizer step without `foreach` or `fused`",
     needs: "samples with Python frames",
     parameters: &[Parameter { name: "min_percent", default: 5.0, source: "own; TorchTidy reports any" }],
     check,

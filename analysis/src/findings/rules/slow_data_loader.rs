@@ -10,8 +10,10 @@ pub(super) const RULE: Rule = Rule {
     id: "slow-data-loader",
     what: "steps that wait for batches of loader workers",
     definition: "time of phase `data loading` in threads that also do something else, without that of \
-                 loaders without workers / all time of these threads > `min_percent`",
+                 loaders without workers and without the longest wait of each thread / all time of these threads > \
+                 `min_percent`; time waiting for a CPU left out",
     source: "Kineto's TensorBoard plug-in (data loader > 5 % of the step)",
+    origin: "data loader > 5 % of the step",
     needs: "Python frames and time off the CPU, or a trace",
     parameters: &[Parameter { name: "min_percent", default: 5.0, source: "Kineto" }],
     check,

@@ -6,7 +6,7 @@ use deepctx_profile::device::activity::Shape;
 use deepctx_profile::frame::{Frame, FrameKind};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
-use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
 
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, counted, no_device_time, written};
 use crate::amount::percent;
@@ -21,6 +21,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "kernels with time / launches < `max_us` and at least `min_launches` launches; together ≥ \
                  `min_percent` of the time of all kernels",
     source: "DeepContext 4.3 ②",
+    origin: "time / launches of a kernel < a threshold that the paper does not give",
     needs: "kernels with measured time",
     parameters: &[
         Parameter { name: "max_us", default: 10.0, source: "own; a launch takes 5 to 10 µs" },
@@ -50,19 +51,23 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if small.is_empty() || share < values.get("min_percent") {
         return Outcome::Healthy { datapoints: whole.count };
     }
+    let names: FxHashSet<FrameId> = small.iter().map(|(frame, _)| *frame).collect();
     let mut evidence = vec![
         Figure::measured("launches of small kernels", sum.count as f64, "count"),
         Figure::measured("mean time of one", sum.value as f64 / sum.count.max(1) as f64, "ns"),
         Figure::measured("small kernels by name", small.len() as f64, "count"),
     ];
-    evidence.extend(resources(facts, &small));
+    evidence.extend(resources(facts, &names));
     let title = format!(
         "{} of {:.1} µs on average take {} of the time of kernels",
         counted(sum.count, "launch").replace("launchs", "launches"),
         sum.value as f64 / sum.count.max(1) as f64 / 1e3,
         written(share)
     );
-    let places = small.iter().take(5).map(|(frame, part)| facts.place(*frame, part, whole.sum)).collect();
+    let mut places: Vec<_> =
+        small.iter().take(5).map(|(frame, part)| facts.place(*frame, part, whole.sum)).collect();
+    let is_in = |node| is_kernel(node) && names.contains(&facts.profile().tree.node(node).frame);
+    places.extend(facts.lines(Metric::GpuTime, is_in, whole.sum));
     let draft = Draft {
         title,
         metric: Metric::GpuTime.name(),
@@ -82,13 +87,12 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 }
 
 /// The most registers and the most shared memory that the small kernels take: what limits fusing them.
-fn resources(facts: &Facts<'_>, small: &[(FrameId, PlacePart)]) -> Vec<Figure> {
-    let names: FxHashMap<FrameId, ()> = small.iter().map(|(frame, _)| (*frame, ())).collect();
+fn resources(facts: &Facts<'_>, names: &FxHashSet<FrameId>) -> Vec<Figure> {
     let profile = facts.profile();
     let shapes: Vec<&Shape> = profile
         .gpu
         .shapes()
-        .filter(|(node, _)| names.contains_key(&profile.tree.node(*node).frame))
+        .filter(|(node, _)| names.contains(&profile.tree.node(*node).frame))
         .filter(|(node, _)| matches!(facts.frame(*node), Frame::GpuKernel { .. }))
         .map(|(_, shape)| shape)
         .collect();

@@ -10,6 +10,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "time in functions that spin (`gomp_barrier_wait`, `__kmp_wait`, `blas_thread_server`, …) \
                  / all time ≥ `min_percent`",
     source: "own rule, from captures of training on CPUs",
+    origin: "",
     needs: "samples with native frames",
     parameters: &[Parameter { name: "min_percent", default: 10.0, source: "own" }],
     check,

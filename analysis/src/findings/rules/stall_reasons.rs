@@ -26,6 +26,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "kernels with > `kernel_percent` of all samples of warps, and > `reason_percent` of their \
                  samples with one stall reason",
     source: "DeepContext 4.3 ④",
+    origin: "of hot kernels, instructions with stalls > a threshold that the paper does not give",
     needs: "samples of warps",
     parameters: &[
         Parameter { name: "kernel_percent", default: 5.0, source: "own; the paper gives none" },

@@ -10,6 +10,7 @@ pub(super) const RULE: Rule = Rule {
     definition: "time in a `DataLoader` without workers (`_SingleProcessDataLoaderIter`, `fetch.py` \
                  outside of a worker) / all time of the threads that load > `min_percent`",
     source: "TorchTidy (`SynchronizedDataLoaderPattern`); threshold of Kineto",
+    origin: "any `DataLoader` without workers",
     needs: "Python frames, or a trace",
     parameters: &[Parameter { name: "min_percent", default: 5.0, source: "Kineto" }],
     check,

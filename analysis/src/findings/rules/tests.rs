@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use deepctx_profile::device::activity::{Activity, ActivityKind};
+use deepctx_profile::frame::Frame;
 use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
@@ -11,11 +12,11 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
 use super::RULES;
-use crate::findings::{Findings, Settings};
+use crate::findings::{Findings, LocationKind, Settings};
 use crate::{Selection, Subset};
 
 /// A profile from a line for each stack. `STACK N` is so many samples of 10 ms; `METRIC: STACK NxV` is N values of V.
-fn profile(lines: &str) -> Profile {
+pub(super) fn profile(lines: &str) -> Profile {
     let mut profile = text::parse("").unwrap();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (metric, line) = match line.split_once(": ").map(|(metric, rest)| (metric.parse(), rest)) {
@@ -33,7 +34,7 @@ fn profile(lines: &str) -> Profile {
     profile
 }
 
-fn found(rule: &str, profile: &Profile) -> String {
+pub(super) fn found(rule: &str, profile: &Profile) -> String {
     let mut settings = Settings::default();
     settings.only(rule).unwrap();
     let subset = Subset::new(profile, &Selection::of(Metric::CpuTime));
@@ -58,7 +59,7 @@ fn found(rule: &str, profile: &Profile) -> String {
 }
 
 #[track_caller]
-fn check(rule: &str, lines: &str, expect: &str) {
+pub(super) fn check(rule: &str, lines: &str, expect: &str) {
     assert_eq!(found(rule, &profile(lines)), expect, "{rule}");
 }
 
@@ -183,35 +184,50 @@ fn waits_are_found_in_time_off_the_cpu() {
 }
 
 #[test]
-fn loaders_are_judged_by_the_threads_that_train() {
-    let train = "P py-7 / T main/7 / y /a/t.py:main:9 / n gemm 200";
-    let next = "y /a/t.py:main:8 / y /v/torch/utils/data/dataloader.py:_BaseDataLoaderIter.__next__";
-    let wait = |thread: &str, n: u64| {
-        format!("{train}\noff-cpu-time: P py-7 / T {thread} / {next} / n poll {n}x1000000")
+fn parts_of_other_work_are_no_conversions() {
+    let rest = "P py-7 / n gemm 700";
+    for stack in ["o aten::addmm / o aten::copy_", "y /v/torch/optim/adam.py:Adam.step / o aten::_to_copy"] {
+        check("conversions", &format!("P py-7 / y /a/t.py:f:1 / {stack} 300\n{rest}"), "healthy");
+    }
+}
+
+#[test]
+fn layers_stand_beside_lines_where_they_were_recorded() {
+    let mut profile = profile("");
+    let mut add = |layer: Option<(&str, &str)>, samples: u64| {
+        let layer = layer.map(|(path, class)| {
+            let (path, class) = (profile.text(path), profile.text(class));
+            profile.frame(Frame::Layer { path, class })
+        });
+        let mut frame = |text: &str| text::parse_frame(&mut profile, text).unwrap();
+        let above = [frame("P py-7"), frame("T py/7"), frame("y /a/train.py:step:31")];
+        let below = [frame("o aten::contiguous"), frame("n loop")];
+        let stack: Vec<_> = above.into_iter().chain(layer).chain(below).collect();
+        (0..samples).for_each(|_| _ = profile.add(&stack, Metric::CpuTime, 10_000_000));
     };
-    let slow = "Training waits 33% of its time for batches of the data loader";
-    check("slow-data-loader", &wait("main/7", 1000), slow);
-    check("slow-data-loader", &wait("main/7", 10), "healthy");
-    // A thread that pins memory waits all of its time.
-    check("slow-data-loader", &wait("pin/9", 1000), "record with --context python,native");
-    check("slow-data-loader", &format!("{train}\nP py-7 / T main/7 / {next} 2"), "record with --off-cpu");
-    let own = "y /v/torch/utils/data/_utils/fetch.py:fetch / n decode";
-    let made = |n: u64| format!("{train}\nP py-7 / T main/7 / {next} / {own} {n}");
-    let synchronous = "Training spends 50% of its time making batches itself: its data loader has no workers";
-    check("synchronous-data-loader", &made(200), synchronous);
-    check("synchronous-data-loader", &made(4), "healthy");
-    check("synchronous-data-loader", train, "record with --context python,native");
-    let worker = "y /v/torch/utils/data/_utils/worker.py:_worker_loop";
-    let with_workers = format!("{}\nP py-8 / T py/8 / {worker} / {own} 500", wait("main/7", 10));
-    check("synchronous-data-loader", &with_workers, "healthy");
-    // A trace has the names of ranges, and exact times.
-    let trace = "wall-time: P process-7 / n enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ 1x30
-        wall-time: P process-7 / o aten::mm 1x70";
-    check(
-        "synchronous-data-loader",
-        trace,
-        "Training spends 30% of its time making batches itself: its data loader has no workers",
-    );
+    add(Some(("Net.stem", "Conv2d")), 200);
+    add(Some(("Net.head", "Linear")), 100);
+    add(None, 300);
+    let found = Findings::of_profile(&profile, Nanos(0), &Settings::default());
+    let finding = found.findings.iter().find(|of| of.rule == "conversions").unwrap();
+    let places: Vec<_> =
+        finding.places.iter().map(|of| (of.kind, of.name.as_str(), of.share_percent as u32)).collect();
+    let expect = [
+        (LocationKind::Line, "train.py:step:31", 100),
+        (LocationKind::Layer, "Net.stem (Conv2d)", 33),
+        (LocationKind::Layer, "Net.head (Linear)", 16),
+    ];
+    assert_eq!(places, expect);
+}
+
+#[test]
+fn a_part_is_judged_beside_the_whole_machine() {
+    let mut settings = Settings::default();
+    settings.only("cpu-pressure").unwrap();
+    let whole = profile(&on_machine("P py-7 / n f 300\nsystem:cpu-pressure-time: m machine 20x1000000"));
+    let selection = Selection { path: Some("f".parse().unwrap()), ..Selection::of(Metric::CpuTime) };
+    let found = Findings::compute(&Subset::new(&whole, &selection), Nanos(10_000_000_000), &settings);
+    assert_eq!(found.checked(), 1, "{:?}", found.checks);
 }
 
 #[test]
@@ -437,7 +453,7 @@ fn a_late_first_kernel_is_found() {
 }
 
 /// A capture of 10 s, twice a second, on a machine of two CPUs of which one is busy, with more lines.
-fn on_machine(lines: &str) -> String {
+pub(super) fn on_machine(lines: &str) -> String {
     let busy = "system:cpu-busy-time: m machine / m cpu 0 20x500000000\nsystem:cpu-busy-time: m machine / m cpu 1 20x0";
     format!("{busy}\n{lines}")
 }
@@ -490,18 +506,6 @@ fn a_cpu_limit_that_stops_a_cgroup_is_found() {
     check("cpu-pressure", &limit(2), "record with nothing");
     check("cpu-limit", &on_machine(""), "healthy");
     check("cpu-limit", "P py-7 / n f 300", "record with --system-metrics 500ms");
-}
-
-#[test]
-fn too_many_loader_workers_are_found() {
-    let worker = "y /v/torch/utils/data/_utils/worker.py:_worker_loop / n decode";
-    let workers = |n: u32| {
-        let lines: Vec<_> = (1..=n).map(|pid| format!("P py-{pid} / T py/{pid} / {worker} 30")).collect();
-        lines.join("\n")
-    };
-    check("loader-workers", &on_machine(&workers(5)), "5 workers load data on 2 CPUs");
-    check("loader-workers", &on_machine(&workers(4)), "healthy");
-    check("loader-workers", &workers(5), "record with --system-metrics 500ms");
 }
 
 #[test]

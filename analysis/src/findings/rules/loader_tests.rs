@@ -1,0 +1,96 @@
+//! Rules about data loaders: profiles with the defect, twins without it, and profiles that lack the input.
+
+use deepctx_profile::frame::Frame;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::text;
+
+use super::tests::{check, found, on_machine, profile};
+
+#[test]
+fn loaders_are_judged_by_the_threads_that_train() {
+    let train = "P py-7 / T main/7 / y /a/t.py:main:9 / n gemm 200";
+    let next = "y /a/t.py:main:8 / y /v/torch/utils/data/dataloader.py:_BaseDataLoaderIter.__next__";
+    let wait = |thread: &str, n: u64| {
+        format!("{train}\noff-cpu-time: P py-7 / T {thread} / {next} / n poll {n}x1000000")
+    };
+    let slow = "Training waits 33% of its time for batches of the data loader";
+    check("slow-data-loader", &wait("main/7", 1000), slow);
+    check("slow-data-loader", &wait("main/7", 10), "healthy");
+    // A thread that pins memory waits all of its time.
+    check("slow-data-loader", &wait("pin/9", 1000), "record with --context python,native");
+    check("slow-data-loader", &format!("{train}\nP py-7 / T main/7 / {next} 2"), "record with --off-cpu");
+    let own = "y /v/torch/utils/data/_utils/fetch.py:fetch / n decode";
+    let made = |n: u64| format!("{train}\nP py-7 / T main/7 / {next} / {own} {n}");
+    let synchronous = "Training spends 50% of its time making batches itself: its data loader has no workers";
+    check("synchronous-data-loader", &made(200), synchronous);
+    check("synchronous-data-loader", &made(4), "healthy");
+    check("synchronous-data-loader", train, "record with --context python,native");
+    let worker = "y /v/torch/utils/data/_utils/worker.py:_worker_loop";
+    let with_workers = format!("{}\nP py-8 / T py/8 / {worker} / {own} 500", wait("main/7", 10));
+    check("synchronous-data-loader", &with_workers, "healthy");
+    // A trace has the names of ranges, and exact times.
+    let trace = "wall-time: P process-7 / n enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__ 1x30
+        wall-time: P process-7 / o aten::mm 1x70";
+    check(
+        "synchronous-data-loader",
+        trace,
+        "Training spends 30% of its time making batches itself: its data loader has no workers",
+    );
+}
+
+#[test]
+fn batches_that_take_seconds_to_come_are_found() {
+    const RULE: &str = "stuck-data-loader";
+    let next = "y /a/t.py:main:8 / y /v/torch/utils/data/dataloader.py:_BaseDataLoaderIter.__next__";
+    // A wait of some seconds is recorded second by second, beside shorter ones.
+    let waits = |long: u64, short: u64, ns: u64| {
+        format!(
+            "P py-7 / T main/7 / y /a/t.py:main:9 / n gemm 200
+            off-cpu-time: P py-7 / T main/7 / {next} / n poll {long}x1000000000
+            off-cpu-time: P py-7 / T main/7 / {next} / n poll {short}x{ns}"
+        )
+    };
+    let found = "Training waits at least 5.00 s for batches that take seconds to come";
+    check(RULE, &waits(5, 0, 0), found);
+    // One that is half a second is neither long nor short.
+    check(RULE, &waits(5, 4, 500_000_000), found);
+    // As long in all.
+    check(RULE, &waits(0, 100, 50_000_000), "healthy");
+    check(RULE, &waits(2, 0, 0), "healthy");
+    check(RULE, "P py-7 / n f 300", "record with --off-cpu");
+}
+
+#[test]
+fn the_first_batch_is_no_slow_loader() {
+    let next = "y /a/t.py:main:8 / y /v/torch/utils/data/dataloader.py:_BaseDataLoaderIter.__next__";
+    let started = format!(
+        "P py-7 / T main/7 / y /a/t.py:main:9 / n gemm 200
+        off-cpu-time: P py-7 / T main/7 / {next} / n poll 1x900000000"
+    );
+    check("slow-data-loader", &started, "healthy");
+}
+
+#[test]
+fn waits_for_a_cpu_are_no_waits_for_batches() {
+    let mut queued = profile("P py-7 / T main/7 / y /a/t.py:main:9 / n gemm 200");
+    let reason = queued.text("waiting for a CPU");
+    let wait = queued.frame(Frame::Wait { reason });
+    let next = "y /v/torch/utils/data/dataloader.py:_BaseDataLoaderIter.__next__";
+    let frames = ["P py-7", "T main/7", "y /a/t.py:main:8", next];
+    let above = frames.map(|frame| text::parse_frame(&mut queued, frame).unwrap());
+    let stack: Vec<_> = above.into_iter().chain([wait]).collect();
+    (0..1000).for_each(|_| _ = queued.add(&stack, Metric::OffCpuTime, 1_000_000));
+    assert_eq!(found("slow-data-loader", &queued), "healthy");
+}
+
+#[test]
+fn too_many_loader_workers_are_found() {
+    let worker = "y /v/torch/utils/data/_utils/worker.py:_worker_loop / n decode";
+    let workers = |n: u32| {
+        let lines: Vec<_> = (1..=n).map(|pid| format!("P py-{pid} / T py/{pid} / {worker} 30")).collect();
+        lines.join("\n")
+    };
+    check("loader-workers", &on_machine(&workers(5)), "5 workers load data on 2 CPUs");
+    check("loader-workers", &on_machine(&workers(4)), "healthy");
+    check("loader-workers", &workers(5), "record with --system-metrics 500ms");
+}

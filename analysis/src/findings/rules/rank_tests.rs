@@ -1,0 +1,106 @@
+//! Rules on single events: jobs with the defect, their twins, and profiles without events.
+
+use deepctx_profile::metric::Metric;
+use deepctx_profile::trace::{Job, text};
+use deepctx_profile::units::Nanos;
+
+use crate::findings::{Findings, LocationKind, Settings};
+use crate::{Selection, Subset};
+
+fn job(ranks: &[String]) -> Job {
+    let parse = |(place, lines): (usize, &String)| (format!("rank{place}.json"), text::parse(lines).unwrap());
+    Job::new(ranks.iter().enumerate().map(parse).collect()).unwrap()
+}
+
+/// A rank that computes until some time and then is in a collective until the end.
+fn rank(number: u32, computes_until: u32) -> String {
+    format!(
+        "rank {number} of 3\n step m 0..100 ProfilerStep#1\n kernel 0/7 0..{computes_until} gemm
+         kernel 0/9 {computes_until}..100 ncclKernel_AllReduce"
+    )
+}
+
+fn found(rule: &str, job: Option<&Job>) -> Findings {
+    let mut settings = Settings::default();
+    settings.only(rule).unwrap();
+    let profile = deepctx_profile::text::parse("P a-1 / n f 1").unwrap();
+    let subset = Subset::new(&profile, &Selection::of(Metric::CpuTime)).with_events(job);
+    Findings::compute(&subset, Nanos(1), &settings)
+}
+
+#[track_caller]
+fn check(rule: &str, ranks: &[String], expect: &str) {
+    let found = found(rule, Some(&job(ranks)));
+    let titles: Vec<&str> = found.findings.iter().map(|of| of.title.as_str()).collect();
+    let said = if titles.is_empty() { &*found.checks[0].outcome } else { &titles.join("; ") };
+    assert_eq!(said, expect, "{:?}", found.checks);
+    assert!(found.findings.iter().all(|of| of.places[0].kind == LocationKind::Rank));
+}
+
+#[test]
+fn the_rank_that_others_wait_for_is_found() {
+    let late = [rank(0, 20), rank(1, 20), rank(2, 80)];
+    check("straggler", &late, "The other 2 ranks wait for rank 2: 40% of the time of all ranks");
+    check("straggler", &[rank(0, 20), rank(1, 21), rank(2, 22)], "healthy");
+    check("straggler", &["step m 0..100 ProfilerStep#1".into(), "op m 0..9 aten::mm".into()], "not-checked");
+    let found = found("straggler", Some(&job(&late)));
+    let figures: Vec<String> = found.findings[0].evidence.iter().map(ToString::to_string).collect();
+    assert!(
+        figures.contains(&"compute above the median of ranks: 60.0 µs (measured)".to_owned()),
+        "{figures:?}"
+    );
+    assert_eq!(found.findings[0].places[0].name, "rank 2");
+}
+
+#[test]
+fn ranks_that_are_late_by_turns_are_no_stragglers() {
+    let turns = |number: u32, times: [[u32; 2]; 3]| {
+        let of = times.map(|[begin, end]| format!("kernel 0/9 {begin}..{end} ncclKernel_AllReduce"));
+        format!("rank {number} of 3\n step m 0..300 ProfilerStep#1\n {}", of.join("\n"))
+    };
+    let ranks = [
+        turns(0, [[60, 100], [120, 200], [220, 300]]),
+        turns(1, [[20, 100], [160, 200], [220, 300]]),
+        turns(2, [[20, 100], [120, 200], [260, 300]]),
+    ];
+    check("straggler", &ranks, "healthy");
+}
+
+#[test]
+fn work_that_is_spread_unevenly_is_found() {
+    let uneven = "Rank 2 has 100% more of compute than the mean of ranks, 40% of its steps";
+    check("uneven-ranks", &[rank(0, 20), rank(1, 20), rank(2, 80)], uneven);
+    check("uneven-ranks", &[rank(0, 70), rank(1, 70), rank(2, 80)], "healthy");
+    check("uneven-ranks", &["kernel 0/7 0..9 gemm".into(), "kernel 0/7 0..20 gemm".into()], "not-checked");
+}
+
+#[test]
+fn far_longer_steps_are_counted_where_each_is_known() {
+    let at = |n: u32| -> u32 { if n.is_multiple_of(50) { 50_000 } else { 1_000 } };
+    let steps = (0..200u32).map(|n| (n, at(n))).scan(0, |begin, (n, us)| {
+        let line = format!("step m {begin}..{} ProfilerStep#{n}", *begin + us);
+        *begin += us;
+        Some(line)
+    });
+    let job = job(&[steps.collect::<Vec<_>>().join("\n")]);
+    let mut profile = deepctx_profile::text::parse("").unwrap();
+    let frame = deepctx_profile::text::parse_frame(&mut profile, "r Optimizer.step#SGD").unwrap();
+    (0..200u32).for_each(|n| _ = profile.add(&[frame], Metric::StepTime, u64::from(at(n)) * 1_000));
+    let subset = Subset::new(&profile, &Selection::of(Metric::StepTime));
+    let mut settings = Settings::default();
+    settings.only("uneven-steps").unwrap();
+    let violations =
+        |subset: &Subset<'_>| Findings::compute(subset, Nanos(1), &settings).findings[0].violations;
+    assert_eq!(violations(&subset), 1);
+    assert_eq!(violations(&subset.with_events(Some(&job))), 4);
+}
+
+#[test]
+fn rules_about_ranks_need_events_of_several() {
+    let one = job(&[rank(0, 20)]);
+    for rule in ["straggler", "uneven-ranks"] {
+        for events in [None, Some(&one)] {
+            assert_eq!(found(rule, events).checks[0].record_with.as_deref(), Some("--trace"), "{rule}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! A rank for which the others wait.
+
+use super::{Draft, Facts, Outcome, Rule, Values, no_ranks, rank_place, written};
+use crate::amount::percent;
+use crate::findings::finding::{Figure, Gain};
+use crate::findings::rule::Parameter;
+use crate::over_time::RankTables;
+
+pub(super) const RULE: Rule = Rule {
+    id: "straggler",
+    what: "a rank for which the others wait in collectives",
+    definition: "time that others wait for the rank that comes last / time of all ranks ≥ `min_percent`, and ≥ \
+                 `min_part_percent` of all such waits: else ranks are late by turns",
+    source: "HTA (stragglers: the latest rank of a collective); SageMaker Debugger (case of a straggler)",
+    origin: "of the last call of the collective whose lengths differ most, the two ranks that begin \
+             last (HTA)",
+    needs: "single events of several ranks, with collectives",
+    parameters: &[
+        Parameter {
+            name: "min_percent",
+            default: 5.0,
+            source: "own; HTA names the two latest, however late",
+        },
+        Parameter { name: "min_part_percent", default: 50.0, source: "own" },
+    ],
+    check,
+};
+
+fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+    let Some(ranks) = facts.ranks() else { return no_ranks() };
+    let found = &ranks.stragglers;
+    let datapoints = found.collectives.len() as u64;
+    let Some(latest) = found.ranks.iter().max_by_key(|row| row.waited_for_ns).filter(|_| datapoints > 0)
+    else {
+        return Outcome::missing("ranks have no collective in common", "");
+    };
+    let waits = found.ranks.iter().fold(0, |sum: u64, row| sum.saturating_add(row.waited_ns));
+    let share = percent(latest.waited_for_ns, ranks.time_ns());
+    let part = percent(latest.waited_for_ns, waits);
+    if share < values.get("min_percent") || part < values.get("min_part_percent") {
+        return Outcome::Healthy { datapoints };
+    }
+    let mut evidence = vec![
+        Figure::measured("time that others waited for it", latest.waited_for_ns as f64, "ns"),
+        Figure::measured("of all such waits", part, "percent"),
+        Figure::measured("time that it waited for others", latest.waited_ns as f64, "ns"),
+    ];
+    evidence
+        .extend(latest.clock_uncertainty_ns.map(|ns| Figure::bounded("error of its clock", ns as f64, "ns")));
+    evidence.extend(reasons(ranks, latest.rank));
+    let others = ranks.ranks.len().saturating_sub(1);
+    let draft = Draft {
+        title: format!(
+            "The other {others} ranks wait for rank {}: {} of the time of all ranks",
+            latest.rank,
+            written(share)
+        ),
+        metric: "time of all ranks",
+        share_percent: share,
+        gain: Gain::Bounded {
+            at_most_percent: share,
+            because: "if it comes with the others, nobody waits for it; the next to come may be late, too"
+                .into(),
+        },
+        places: vec![rank_place(ranks, latest.rank, share)],
+        evidence,
+        advice: "See in which phase it is slow (`timeline`): data that it alone loads, more work than others have, \
+                 another clock of its device, other programs on its host.",
+        datapoints,
+        violations: latest.times_latest as u64,
+    };
+    Outcome::Findings(vec![draft.finding(values)])
+}
+
+/// The phases in which it spends more than the median rank, in the steps in which it is the slowest.
+fn reasons(ranks: &RankTables, rank: u32) -> Vec<Figure> {
+    let of_rank = ranks.slowest.iter().filter(|step| step.slowest_rank == rank);
+    let mut sums: Vec<(&'static str, u64)> = Vec::new();
+    for excess in of_rank.flat_map(|step| &step.because) {
+        let (name, more) = (excess.phase.above_median(), excess.slowest_ns - excess.median_ns);
+        match sums.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum = sum.saturating_add(more),
+            None => sums.push((name, more)),
+        }
+    }
+    sums.sort_by_key(|(_, more)| std::cmp::Reverse(*more));
+    sums.into_iter().take(2).map(|(name, more)| Figure::measured(name, more as f64, "ns")).collect()
+}

@@ -1,0 +1,58 @@
+//! Tables of ranks alone.
+//!
+//! Owns: [`RankTables`]. Because: rules about ranks need no other table over time, and the critical path alone takes
+//! longer than all of these. Does not: judge.
+
+use std::collections::BTreeMap;
+
+use deepctx_profile::frame::clean;
+use deepctx_profile::trace::Job;
+
+use super::collectives::{self, Stragglers};
+use super::ranks::{self, PhaseImbalance, SlowestRank};
+use super::steps::{self, StepSplit};
+use super::window::{Steps, Window};
+
+/// Ranks beside each other.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RankTables {
+    /// Which rank the others wait for.
+    pub(crate) stragglers: Stragglers,
+    /// The slowest rank of each step.
+    pub(crate) slowest: Vec<SlowestRank>,
+    /// How unevenly phases are spread.
+    pub(crate) imbalance: Vec<PhaseImbalance>,
+    /// Length of all steps of all ranks together.
+    pub(crate) steps_ns: u64,
+    /// By rank: from the first event to the last, and the file.
+    pub(crate) ranks: BTreeMap<u32, (u64, String)>,
+}
+
+impl RankTables {
+    /// `None` with fewer than two ranks.
+    pub(crate) fn of(job: &Job) -> Option<Self> {
+        if job.ranks().len() < 2 {
+            return None;
+        }
+        let matches = collectives::compute(job, Steps::default());
+        let split = |window: Window<'_>| steps::compute(&window, &matches.waits_of(window.of.rank));
+        let windows = job.ranks().iter().map(|rank| Window::new(rank, Steps::default()));
+        let steps: Vec<StepSplit> = windows.flat_map(split).collect();
+        let ranks = job.ranks().iter().map(|of| {
+            let ns = of.trace.span().map_or(0, |(first, last)| (last - first).0);
+            (of.rank, (ns, clean(&of.file)))
+        });
+        Some(RankTables {
+            slowest: ranks::slowest(&steps),
+            imbalance: ranks::imbalance(&steps),
+            steps_ns: steps.iter().fold(0, |sum: u64, step| sum.saturating_add(step.length_ns)),
+            ranks: ranks.collect(),
+            stragglers: matches.stragglers,
+        })
+    }
+
+    /// Time of all ranks together.
+    pub(crate) fn time_ns(&self) -> u64 {
+        self.ranks.values().fold(0, |sum: u64, (ns, _)| sum.saturating_add(*ns))
+    }
+}
