@@ -1,8 +1,10 @@
 """A training loop that keeps the loss of every step, and with it what the backward pass would need: until killed.
 
-Because: this is the usual way in which memory grows in PyTorch (docs/memory-grows.md). Says `ready` before its first step.
+Because: this is the usual way in which memory grows in PyTorch (docs/memory-grows.md). With the word `number` it keeps
+numbers, and does not grow. Says `ready` before its first step.
 """
 
+import sys
 import time
 
 import torch
@@ -15,11 +17,15 @@ optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 losses = []
 
 
+def kept(loss):
+    return loss.item() if "number" in sys.argv else loss
+
+
 def step():
     images = torch.randn(256, 256)
     labels = torch.randint(0, 10, (256,))
     loss = torch.nn.functional.cross_entropy(net(images), labels)
-    losses.append(loss)  # loss.item() would keep a number
+    losses.append(kept(loss))
     loss.backward(retain_graph=True)
     optimizer.step()
     optimizer.zero_grad()

@@ -228,12 +228,43 @@ fn recorded(
     words: &[&str],
     over: impl FnOnce(&Recording),
 ) -> Option<Capture> {
+    let folder = record_into(setting, command, arguments, words, over)?;
+    let (output, log) = (folder.path().join(OUTPUT), folder.path().join(LOG));
+    let opened = deepctx_storage::open(&output).unwrap();
+    assert!(opened.is_complete(), "{:?}", opened.notes);
+    let job = setting.words.contains(&"--trace").then(|| deepctx_storage::open_traces(&[output]).unwrap());
+    Some(Capture { profile: opened.profile, account: account(&log), samples: samples_of(&log), job })
+}
+
+/// The profile and the device's own account of a recording, in their folder.
+const OUTPUT: &str = "run.dctx";
+const LOG: &str = "device.tsv";
+
+/// Records the command from its start to its end. Gives the file, in its folder.
+pub(crate) fn record_file(
+    setting: Setting,
+    command: &[String],
+    arguments: &[&str],
+) -> Option<(tempfile::TempDir, String)> {
+    let folder = record_into(setting, command, arguments, &[], |_| {})?;
+    let file = folder.path().join(OUTPUT).display().to_string();
+    Some((folder, file))
+}
+
+/// Records the command into a folder.
+fn record_into(
+    setting: Setting,
+    command: &[String],
+    arguments: &[&str],
+    words: &[&str],
+    over: impl FnOnce(&Recording),
+) -> Option<tempfile::TempDir> {
     if !can_capture() || !is_built() {
         return None;
     }
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let (output, log) = (folder.path().join("run.dctx"), folder.path().join("device.tsv"));
+    let (output, log) = (folder.path().join(OUTPUT), folder.path().join(LOG));
     let variables: Vec<String> =
         setting.variables(&log).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
     let mut all = [words, setting.words, &["--", "env"]].concat();
@@ -245,10 +276,7 @@ fn recorded(
     // Waiting closes its input, which the command has from it.
     let Ended { status, said } = recording.ended();
     assert!(status.success(), "{all:?}\n{said}");
-    let opened = deepctx_storage::open(&output).unwrap();
-    assert!(opened.is_complete(), "{:?}", opened.notes);
-    let job = setting.words.contains(&"--trace").then(|| deepctx_storage::open_traces(&[output]).unwrap());
-    Some(Capture { profile: opened.profile, account: account(&log), samples: samples_of(&log), job })
+    Some(folder)
 }
 
 fn samples_of(log: &Path) -> BTreeMap<(String, u64, String), u64> {
