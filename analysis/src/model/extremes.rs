@@ -7,9 +7,9 @@
 use std::cmp::Reverse;
 
 use deepctx_profile::frame::{Frame, clean};
+use deepctx_profile::intern::StrId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::strings::StrId;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 use serde::Serialize;

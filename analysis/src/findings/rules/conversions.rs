@@ -1,7 +1,7 @@
 //! Elements that change their layout or their type.
 
+use deepctx_profile::context::phase::Phase;
 use deepctx_profile::metric::Metric;
-use deepctx_profile::phase::Phase;
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
 use crate::findings::facts::Class;

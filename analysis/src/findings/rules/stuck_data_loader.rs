@@ -1,7 +1,7 @@
 //! A batch that does not come.
 
+use deepctx_profile::context::phase::Phase;
 use deepctx_profile::metric::{Cell, Metric};
-use deepctx_profile::phase::Phase;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
