@@ -19,7 +19,7 @@ use deepctx_analysis::over_time::Steps;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::trace::{
-    Basis, Call, DeviceKind, HostKind, HostOp, Launch, RANGE_END_MISSING, RankTrace, Waiter,
+    Basis, Call, DeviceKind, HostKind, HostOp, Launch, RANGE_END_MISSING, RankTrace, Status, Waiter,
 };
 use deepctx_profile::units::Nanos;
 use documented::Reader;
@@ -114,6 +114,9 @@ fn a_trace_is_the_account_of_the_device() {
         every_launch_is_exact(rank);
         waits_are_for_the_last_work(rank);
         let launches = rank.trace.host.iter().filter(|(_, op)| rank.trace.name(op.name) == "cuLaunchKernel");
+        let failed =
+            rank.trace.host.iter().find(|(_, op)| op.kind.is_call() && op.status != Status::Returned(0));
+        assert!(failed.is_none(), "{failed:?}");
         // Five hundred of each thread; those that are recorded into a graph are launches, too.
         assert!(launches.count() >= 1000);
     }

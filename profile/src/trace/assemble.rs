@@ -159,7 +159,7 @@ impl Assembly {
             duration: event.end.duration(),
             name,
             correlation: event.id,
-            status: Status::Unknown,
+            status: event.status(),
             context: event.node,
         };
         let pushed = self.trace.host.push(op).is_some();
@@ -386,7 +386,8 @@ mod tests {
         Lane::Thread { pid: 9, tid: 9 },
     ];
 
-    /// `launch 0 10+2 #5 s700 <4 launch`: kind, lane, start and length, number, stream, cause (`~4` by order), name.
+    /// `launch 0 10+2 #5 s700 <4 =0 launch`: kind, lane, start and length, number, stream, cause (`~4` by order), result,
+    /// name.
     fn event(profile: &mut Profile, line: &str) -> RecordedEvent {
         let words: Vec<&str> = line.split_whitespace().collect();
         let find = |mark: &str| words[3..].iter().find_map(|word| word.strip_prefix(mark)?.parse().ok());
@@ -394,7 +395,8 @@ mod tests {
         let (start, length) = words[2].split_once('+').unwrap();
         let name = profile.text(words[words.len() - 1]);
         let frame = profile.frame(Frame::GpuApi { name });
-        RecordedEvent {
+        let result: Option<u32> = words[3..].iter().find_map(|word| word.strip_prefix('=')?.parse().ok());
+        let event = RecordedEvent {
             kind: RecordedKind::from_name(words[0]).unwrap(),
             lane: words[1].parse().unwrap(),
             start: Nanos(start.parse().unwrap()),
@@ -408,7 +410,8 @@ mod tests {
             position: find("p").unwrap_or(0),
             bytes: 0,
             graph_node: 0,
-        }
+        };
+        result.map_or(event, |result| event.returned(result, event.end.duration()))
     }
 
     fn assembled(lines: &str) -> Vec<(u32, Trace)> {
@@ -519,6 +522,18 @@ mod tests {
         check("range 0 5+? x", RANGE_END_MISSING.key, 1);
         check("step 0 5+? p3 x", RANGE_END_MISSING.key, 1);
         check("off-cpu 0 5+? x", OFF_CPU_END_MISSING.key, 1);
+    }
+
+    #[test]
+    fn calls_say_what_they_returned() {
+        let trace = &assembled(
+            "launch 0 10+2 #1 s700 =0 cuLaunchKernel
+             stream-sync 0 14+2 #2 s700 =719 cuStreamSynchronize
+             transfer 0 20+2 #3 s700 cuMemcpyHtoD",
+        )[0]
+        .1;
+        let status = trace.host.iter().map(|(_, op)| op.status);
+        assert!(status.eq([Status::Returned(0), Status::Returned(719), Status::Unknown]));
     }
 
     #[test]

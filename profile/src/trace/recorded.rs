@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use deepctx_common::reasons;
 
-use super::Basis;
+use super::{Basis, Status};
 use crate::tree::NodeId;
 use crate::units::Nanos;
 
@@ -221,8 +221,8 @@ pub struct RecordedEvent {
     pub id: u64,
     /// What caused it; `None` when nothing did, or nobody saw it.
     pub cause: Option<Cause>,
-    /// Of work: the number that the driver gave its call; 0 for none. Of time off the CPU: how it ended, 0 if nobody
-    /// was seen to wake the thread.
+    /// Of work: the number that the driver gave its call; 0 for none. Of a call: one more than what it returned, 0 when
+    /// that was not seen. Of time off the CPU: how it ended, 0 if nobody was seen to wake the thread.
     pub correlation: u32,
     /// Of a call: handle of its stream, 1 for the default stream, 2 for the thread's own; 0 for none.
     pub stream: u64,
@@ -269,6 +269,18 @@ impl RecordedEvent {
         let position = wake_up.map_or(0, |wake_up| wake_up.after.0);
         let event = Self::gap(lane, start, start, position);
         RecordedEvent { kind: RecordedKind::OffCpu, end, node, correlation: how, object: by, ..event }
+    }
+
+    /// The call, which has returned this (0 is success) after so long.
+    #[must_use]
+    pub fn returned(self, result: u32, after: Nanos) -> Self {
+        RecordedEvent { end: End::After(after), correlation: result.wrapping_add(1), ..self }
+    }
+
+    /// What a call returned.
+    pub fn status(&self) -> Status {
+        let returned = self.correlation.checked_sub(1).filter(|_| self.kind.is_call());
+        returned.map_or(Status::Unknown, |result| Status::Returned(result.cast_signed()))
     }
 
     /// Who ended this time off the CPU; `None` when nobody was seen to, and of everything else.

@@ -189,11 +189,11 @@ impl Recorder {
         }
     }
 
-    /// A call returned.
-    pub(super) fn returned(&mut self, number: u64, time_ns: u64) {
+    /// A call returned. All of these libraries return 32 bits, 0 for success.
+    pub(super) fn returned(&mut self, number: u64, result: u32, time_ns: u64) {
         if let Some(event) = self.pending.take(number) {
             let took = time_ns.saturating_sub(self.started_ns).saturating_sub(event.start.0);
-            self.keep(RecordedEvent { end: End::After(Nanos(took)), ..event });
+            self.keep(event.returned(result, Nanos(took)));
         }
     }
 
@@ -392,7 +392,7 @@ mod tests {
         for (number, (kind, stream, object)) in (1..).zip(calls) {
             let call = call(*kind, number, *stream, *object);
             recorder.called(&call);
-            recorder.returned(number, call.time_ns + 4);
+            recorder.returned(number, 0, call.time_ns + 4);
         }
         let events = recorder.take().unwrap().events;
         let shown: Vec<String> = events
@@ -549,7 +549,7 @@ mod tests {
                         expected.insert(number);
                         recorder.called(&call(RecordedKind::Launch, number, number % 3, 0));
                     }
-                    2 => recorder.returned(number, STARTED_NS + 1000),
+                    2 => recorder.returned(number, 0, STARTED_NS + 1000),
                     3 => {
                         works += 1;
                         recorder.worked(&work(number, STARTED_NS + number), &kernel());

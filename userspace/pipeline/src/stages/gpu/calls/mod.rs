@@ -124,7 +124,7 @@ impl Gpu {
     pub(crate) fn returned(&mut self, record: &Return, profile: &mut Profile) {
         self.sites.returned(record.site);
         if let Some(recorder) = &mut self.recorder {
-            recorder.returned(record.call, record.header.time_ns);
+            recorder.returned(record.call, record.result as u32, record.header.time_ns);
         }
         let Some(pending) = self.pending.take(record.call) else {
             match Event::from_number(record.event) {
