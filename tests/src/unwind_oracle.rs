@@ -49,6 +49,8 @@ pub struct Report {
     pub supported: u64,
     /// The others, by form.
     pub unsupported: BTreeMap<String, u64>,
+    /// Rows in whose place stands one of a kind that no description of a frame gives.
+    pub replaced: u64,
     /// Gaps between frames compared.
     pub gaps: u64,
     /// Frames not compared, by reason.
@@ -61,9 +63,9 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { frames, rows, supported, gaps, mismatches, .. } = self;
+        let Self { frames, rows, supported, replaced, gaps, mismatches, .. } = self;
         write!(f, "{}: {frames} frames, {rows} rows, {supported} supported, ", self.file.display())?;
-        write!(f, "{gaps} gaps, {mismatches} mismatches")?;
+        write!(f, "{replaced} replaced, {gaps} gaps, {mismatches} mismatches")?;
         for (form, rows) in &self.unsupported {
             write!(f, "\n  unsupported: {rows} rows: {form}")?;
         }
@@ -179,6 +181,10 @@ impl Report {
             let boundaries = (row.begin / page + 1..=(end - 1) / page).map(|number| number * page);
             for address in boundaries.chain([row.begin, end - 1]) {
                 let found = table.lookup(address);
+                if found.is_some_and(|found| found.cfa >= rule_kind::X86_SWITCHED) {
+                    self.replaced += 1;
+                    break;
+                }
                 let same = match (&expected, &found) {
                     (Expected::Rule(expected), Some(found)) => expected == found,
                     (Expected::Unsupported(_), Some(found)) => {

@@ -25,6 +25,9 @@ fn check(file: &Path) -> Report {
     println!("{report}");
     assert_eq!(report.mismatches, 0, "{report}");
     assert!(report.rows > 0, "{report}");
+    // GCC's runtime installs the registers of frames that catch.
+    let is_runtime = file.to_string_lossy().contains("libgcc_s");
+    assert!(report.replaced == 0 || is_runtime, "{report}");
     let unsupported: u64 = report.unsupported.values().sum();
     assert_eq!(report.supported + unsupported, report.rows, "{report}");
     report
