@@ -64,16 +64,19 @@ pub(super) fn rows(frames: &[Slice], headers: &[u8], file: &dyn ReadAt, image: &
     rows.finish()
 }
 
-/// The code of a frame with all of its rows' CFA in rbx, and that rule, if the PLT jumps to it.
+/// The code of a frame to which the PLT jumps, and its rule with the CFA in rbx.
 fn binding(slice: &Slice, frame: &Frame) -> Option<(Range<u64>, Rule)> {
     let rule_of = |&row: &u64| slice.rules.get(usize::from(unpack(row).1)).copied();
     let rows = slice.rows.get(frame.rows())?;
     let first = rows.first().and_then(rule_of)?;
     let by_plt = first.cfa == rule_kind::SP && first.cfa_offset == PUSHED_BY_PLT + 8;
+    let is_small = frame.end.saturating_sub(frame.begin) <= FUNCTION_BYTES_MAX && frame.end < ADDRESS_MAX;
+    if !by_plt || !is_small {
+        return None;
+    }
     let in_rbx = rows.iter().filter_map(rule_of).find(|rule| rule.cfa == rule_kind::X86_RBX)?;
     let is_supported = in_rbx.ra == ra_kind::X86_AT_CFA_MINUS_8 && in_rbx.fp == fp_kind::SAME;
-    let is_small = frame.end.saturating_sub(frame.begin) <= FUNCTION_BYTES_MAX && frame.end < ADDRESS_MAX;
-    (by_plt && is_supported && is_small).then_some((frame.begin..frame.end, in_rbx))
+    is_supported.then_some((frame.begin..frame.end, in_rbx))
 }
 
 /// The rule of a frame with that rule, where its callee saved rbx at `slot`.
