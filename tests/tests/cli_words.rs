@@ -296,6 +296,16 @@ fn findings_of_a_stored_profile_decide_the_exit_code() {
 }
 
 #[test]
+fn a_late_rank_of_a_folder_decides_the_exit_code() {
+    let job = concat!(env!("CARGO_MANIFEST_DIR"), "/../analysis/tests/traces/dlrm");
+    let found = expect_code(0, &["analyze", job, "--only", "straggler"]);
+    assert!(found.contains("rank 7  rank7.json.gz"), "{found}");
+    expect_code(1, &["analyze", job, "--fail-on", "straggler:high"]);
+    let one = expect_code(0, &["analyze", &format!("{job}/rank7.json.gz"), "--only", "straggler"]);
+    assert!(one.contains("Not checked") && one.contains("record with --trace"), "{one}");
+}
+
+#[test]
 fn every_tab_of_a_stored_profile_can_be_printed() {
     let folder = tempfile::tempdir().unwrap();
     let profile = stored(folder.path(), "run.dctx", RECORDS);

@@ -16,9 +16,9 @@ pub(super) const RULE: Rule = Rule {
     id: "stuck-data-loader",
     what: "batches that take seconds to come: a worker of the data loader hangs, has died, or has far too much to do",
     definition: "waits for batches of loader workers, of which one lasts a second or longer: time in those longer than \
-                 half a second ≥ `min_seconds`, and ≥ `min_percent` of all time of the threads that train. The time is a \
-                 lower bound: a wait is recorded in pieces of a second, and the sum of their squares says how many are \
-                 long",
+                 a quarter of a second ≥ `min_seconds`, and ≥ `min_percent` of all time of the threads that train. The \
+                 time is a lower bound: a wait is recorded in pieces of a second, and the sum of their squares says \
+                 how many are long",
     source: "SageMaker Debugger (case of a crashed loader)",
     origin: "a case, found by hand: steps grow, then the GPU is at 0 %",
     needs: "Python frames and time off the CPU",
@@ -36,7 +36,7 @@ pub(super) const RULE: Rule = Rule {
 /// A piece of a wait that goes on is a second; timers come a little early or late.
 const PIECE_NS: u64 = 950_000_000;
 /// A wait that is long.
-const LONG_NS: f64 = 5e8;
+const LONG_NS: f64 = 2.5e8;
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(host) = facts.host() else { return no_host_time() };
@@ -75,7 +75,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         },
         places,
         evidence: vec![
-            Figure::bounded("waits of more than half a second, at least", long_ns as f64, "ns"),
+            Figure::bounded("waits of more than a quarter of a second, at least", long_ns as f64, "ns"),
             Figure::measured("all waits for batches", all_ns as f64, "ns"),
         ],
         advice: "See where its workers are (deepctx-bpf dump --pid WORKER) and whether one ended: the kernel's log \
