@@ -10,7 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use cli_support::recording::{Ended, Recording};
-use cli_support::{Busy, TICKS, can_capture, expect_code, folded, program, ticks};
+use cli_support::victim::harms_nobody;
+use cli_support::{Busy, TICKS, can_capture, expect_code, folded, gap_count, program, ticks};
 
 /// How long a recording may take to end, as promised.
 const END: Duration = Duration::from_secs(5);
@@ -174,6 +175,22 @@ fn a_page_of_a_silent_users_server_is_not_touched() {
     let Some(scene) = Scene::of_user(NOBODY) else { return };
     let said = check_recording(&scene, |scene| scene.missing("memory-user-file") > 0);
     assert_eq!(scene.missing("memory-no-answer"), 0, "nobody had to wait: {said}");
+}
+
+#[test]
+fn pages_of_a_silent_server_harm_nobody() {
+    if !can_capture() {
+        return;
+    }
+    for (attack, user, key) in [
+        ("a page of a silent user's server", NOBODY, "memory-user-file"),
+        ("a page that nobody fills", "0", "memory-no-answer"),
+    ] {
+        let Some(scene) = Scene::of_user(user) else { return };
+        harms_nobody(attack, &["--pid", &scene.victim()], |file| {
+            gap_count(&deepctx_storage::open(file).unwrap().profile, key) > 0
+        });
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 pub(crate) mod browser;
 pub(crate) mod recording;
+pub(crate) mod victim;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -16,7 +16,8 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 
 use super::cli_support::recording::{Ended, Recording};
-use super::cli_support::{can_capture, gap_count};
+use super::cli_support::victim::{VICTIM, harms_nobody};
+use super::cli_support::{Busy, can_capture, gap_count};
 use super::{OTHER, Theirs, compiled_workload, complete_share, open_folder};
 
 /// All of them have half as many mappings again as there is room for.
@@ -25,20 +26,36 @@ const PROCESSES: &str = "48";
 const MAPPINGS: &str = "2040";
 /// They take what the others leave.
 const SMALL: &str = "64";
-/// Neither root nor who floods.
-const VICTIM: u32 = 65533;
 
-#[test]
-fn whoever_fills_the_tables_leaves_room_for_others() {
-    if !can_capture() {
-        return;
-    }
+/// Processes with so many mappings, and the folder of their program.
+fn flood() -> (tempfile::TempDir, Theirs) {
     let folder = open_folder();
     let flood = compiled_workload(folder.path(), "mapping_flood");
     let mut flooding = Command::new(&flood);
     flooding.args([PROCESSES, MAPPINGS, SMALL]).arg(&flood).stdout(Stdio::piped());
     let mut theirs = Theirs::start(&mut flooding);
     theirs.wait_for_line("ready");
+    (folder, theirs)
+}
+
+#[test]
+fn whoever_fills_the_tables_harms_nobody() {
+    if !can_capture() {
+        return;
+    }
+    // What is missing is written with samples, and there are none of those who sleep.
+    let ((_folder, theirs), busy) = (flood(), Busy::start());
+    harms_nobody("98 000 mappings", &["--pid", &theirs.pid(), "--pid", &busy.pid()], |file| {
+        gap_count(&deepctx_storage::open(file).unwrap().profile, "mapping-over-share") > 10_000
+    });
+}
+
+#[test]
+fn whoever_fills_the_tables_leaves_room_for_others() {
+    if !can_capture() {
+        return;
+    }
+    let (_folder, theirs) = flood();
     // It begins its program, which has more mappings than the shell, while the recording goes on.
     let victim =
         Victim::start(Command::new("sh").args(["-c", "read go; exec python3 -c 'while True: pass'"]));

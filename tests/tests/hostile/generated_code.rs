@@ -6,6 +6,7 @@
 use std::process::{Command, Stdio};
 
 use super::cli_support::recording::{Ended, Recording, wait_for};
+use super::cli_support::victim::harms_nobody;
 use super::cli_support::{Busy, TICKS, can_capture, folded, gap_count, lives, ticks};
 use super::{Theirs, compiled_workload, open_folder};
 
@@ -17,15 +18,21 @@ const MEBIBYTES: &str = "15";
 /// clock would measure who else uses the machine.
 const LONGEST: u64 = 7;
 
+/// A process with so much of it, and the folder of its program.
+fn flood() -> (tempfile::TempDir, Theirs) {
+    let folder = open_folder();
+    let flood = compiled_workload(folder.path(), "generated_flood");
+    let mut theirs = Theirs::start(Command::new(flood).args([MAPPINGS, MEBIBYTES]).stdout(Stdio::piped()));
+    theirs.wait_for_line("ready");
+    (folder, theirs)
+}
+
 #[test]
 fn a_flood_of_generated_code_holds_nobody_up() {
     if !can_capture() {
         return;
     }
-    let folder = open_folder();
-    let flood = compiled_workload(folder.path(), "generated_flood");
-    let mut theirs = Theirs::start(Command::new(flood).args([MAPPINGS, MEBIBYTES]).stdout(Stdio::piped()));
-    theirs.wait_for_line("ready");
+    let (_folder, theirs) = flood();
     let busy = Busy::start();
 
     let mut recording = Recording::start(&busy.pid(), &["--pid", &theirs.pid()]);
@@ -41,4 +48,16 @@ fn a_flood_of_generated_code_holds_nobody_up() {
     assert!(status.success(), "{said}");
     println!("| {took} ticks of CPU time");
     assert!(took < LONGEST * TICKS, "{took} ticks: {said}");
+}
+
+#[test]
+fn a_flood_of_generated_code_harms_nobody() {
+    if !can_capture() {
+        return;
+    }
+    // What is missing is written with samples, and there are none of those who sleep.
+    let ((_folder, theirs), busy) = (flood(), Busy::start());
+    harms_nobody("360 MiB of generated code", &["--pid", &theirs.pid(), "--pid", &busy.pid()], |file| {
+        gap_count(&deepctx_storage::open(file).unwrap().profile, "mapping-over-budget") > 0
+    });
 }

@@ -8,14 +8,19 @@
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
 mod command_user;
+mod crafted;
 #[path = "../documented/mod.rs"]
 mod documented;
+mod exec_storm;
 mod forged_build_id;
 mod full_tables;
 mod generated_code;
 mod least_privilege;
 mod owners;
+mod perf_maps;
 mod planted_links;
+mod profiles;
+mod python_objects;
 mod symbol_reader;
 mod table_builder;
 mod worker_support;

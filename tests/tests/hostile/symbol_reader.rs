@@ -8,9 +8,10 @@ use std::os::unix::fs::chown;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::cli_support::victim::harms_nobody;
 use super::cli_support::{can_capture, folded, program, signal};
 use super::worker_support::{compiled, is_gone, recorded_while_killing, worker_of};
-use super::{OTHER, open_folder};
+use super::{OTHER, Theirs, open_folder};
 
 #[test]
 fn a_lost_symbol_reader_without_privileges_is_replaced() {
@@ -89,18 +90,40 @@ start:  .2byte 4
 end:
 "#;
 
+/// The program with that debug information.
+fn nested(folder: &Path) -> String {
+    let (plain, debug) = (compiled(folder, "nested_spin"), folder.join("nested.s"));
+    fs::write(&debug, NESTED).unwrap();
+    let source = format!("{plain}.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-no-pie", "-DSPIN=nested_spin", "-o", &plain, &source]).arg(&debug);
+    assert!(compiler.status().unwrap().success());
+    plain
+}
+
+#[test]
+fn debug_information_that_ends_its_reader_harms_nobody() {
+    if !can_capture() {
+        return;
+    }
+    let folder = open_folder();
+    // It works until a file comes that never does.
+    let mut command = Command::new(nested(folder.path()));
+    let theirs = Theirs::start(command.arg("/none").stdin(Stdio::null()));
+    let own = format!("-{};", theirs.pid());
+    harms_nobody("debug information without a bottom", &["--pid", &theirs.pid()], |file| {
+        let stacks = folded(file, "samples", &[]);
+        stacks.lines().any(|line| line.contains(&own) && line.contains(";main;nested_spin"))
+    });
+}
+
 #[test]
 fn debug_information_that_ends_its_reader_costs_lines_only() {
     if !can_capture() {
         return;
     }
     let folder = open_folder();
-    let (plain, debug) = (compiled(folder.path(), "nested_spin"), folder.path().join("nested.s"));
-    fs::write(&debug, NESTED).unwrap();
-    let (source, profile) = (format!("{plain}.c"), folder.path().join("run.dctx"));
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-no-pie", "-DSPIN=nested_spin", "-o", &plain, &source]).arg(&debug);
-    assert!(compiler.status().unwrap().success());
+    let (plain, profile) = (nested(folder.path()), folder.path().join("run.dctx"));
 
     let mut record = program();
     record.args(["record", "--freq", "499", "-o"]).arg(&profile).args(["--", &plain, "/", "/bin/true"]);

@@ -1,0 +1,202 @@
+//! An innocent process beside what others do to a capture.
+//!
+//! Owns: what of it must be in the profile, whatever that is, and the row of a table that says what was. Because: an
+//! attack that costs others nothing is none. Does not: attack.
+//!
+//! Two processes compute for the same CPU time, so both have the same number of samples however busy the machine is:
+//! one waits before the attack begins, the other is started as a new program while it goes on.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use super::folded;
+use super::recording::{Ended, Recording};
+
+/// Neither root nor who attacks.
+pub(crate) const VICTIM: u32 = 65533;
+/// CPU time that each of them computes for.
+const SECONDS: &str = "4";
+/// Three samples of 4000 may be cut short. Where a busy machine cuts the time of both into slices that are hardly
+/// longer than what is between two samples, chance decides on one in a hundred.
+const FREQUENCY: &str = "997";
+/// How long a recording may take to end, as promised.
+const END: Duration = Duration::from_secs(5);
+/// Samples, of those without an attack, in percent.
+const SAMPLES_LEAST: f64 = 95.0;
+/// Whole stacks of who was there before, in percent of its samples.
+const WHOLE_LEAST: f64 = 99.9;
+/// Whole stacks of who came late: the first ones may come before its mappings are known.
+const WHOLE_LATE_LEAST: f64 = 95.0;
+
+/// A recording of both, and of who attacks, that has ended.
+pub(crate) struct RecordedAttack {
+    pub(crate) said: String,
+    pub(crate) file: String,
+    _folder: tempfile::TempDir,
+}
+
+/// Records who attacks beside two innocent processes, which compute once the growing profile shows that the attack is
+/// on. They must be in it as they are without an attack, and the recording must end in time.
+#[track_caller]
+pub(crate) fn harms_nobody(
+    attack: &str,
+    options: &[&str],
+    is_on: impl FnMut(&str) -> bool,
+) -> RecordedAttack {
+    static ALONE: OnceLock<Figures> = OnceLock::new();
+    let alone = ALONE.get_or_init(|| {
+        println!("| {:<36} | samples | whole, % | late, of samples | late whole, % | end, s |", "attack");
+        let (figures, _) = measured(&[], |_| true);
+        figures.print("none", &figures);
+        figures
+    });
+    let (figures, recorded) = measured(options, is_on);
+    figures.print(attack, alone);
+    let said = &recorded.said;
+    for (who, share, whole, least) in [
+        ("was there", figures.early.share_of(alone), figures.early.whole_share(), WHOLE_LEAST),
+        ("came late", figures.late.share_of(alone), figures.late.whole_share(), WHOLE_LATE_LEAST),
+    ] {
+        assert!(share >= SAMPLES_LEAST, "who {who} has {share:.1} % of the samples: {said}");
+        assert!(whole >= least, "{whole:.2} % of the stacks of who {who} are whole: {said}");
+    }
+    assert!(figures.end <= END, "the end took {:?}: {said}", figures.end);
+    recorded
+}
+
+/// What was recorded of both, and how long the end took.
+struct Figures {
+    early: Samples,
+    late: Samples,
+    end: Duration,
+}
+
+impl Figures {
+    fn print(&self, attack: &str, alone: &Figures) {
+        let Self { early, late, end } = self;
+        println!(
+            "| {attack:<36} | {:>5.1} % | {:>8.2} | {:>13.1} % | {:>13.2} | {:>6.2} |",
+            early.share_of(alone),
+            early.whole_share(),
+            late.share_of(alone),
+            late.whole_share(),
+            end.as_secs_f64()
+        );
+    }
+}
+
+/// Samples of a process, and those of them whose stack is known down to `main`.
+struct Samples {
+    all: u64,
+    whole: u64,
+}
+
+impl Samples {
+    fn of(stacks: &str, pid: &str) -> Self {
+        let mut samples = Self { all: 0, whole: 0 };
+        let process = format!("-{pid}");
+        for line in stacks.lines() {
+            let (stack, count) = line.rsplit_once(' ').unwrap();
+            if stack.split(';').next().is_some_and(|first| first.ends_with(&process)) {
+                let count: u64 = count.parse().unwrap();
+                samples.all += count;
+                samples.whole += if stack.contains(";main;") { count } else { 0 };
+            }
+        }
+        samples
+    }
+
+    /// In percent of those of each of both without an attack.
+    fn share_of(&self, alone: &Figures) -> f64 {
+        200.0 * self.all as f64 / (alone.early.all + alone.late.all) as f64
+    }
+
+    fn whole_share(&self) -> f64 {
+        100.0 * self.whole as f64 / self.all as f64
+    }
+}
+
+/// Records both beside whatever else these options select, until both have computed.
+#[track_caller]
+fn measured(options: &[&str], is_on: impl FnMut(&str) -> bool) -> (Figures, RecordedAttack) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    let program = compiled(folder.path());
+    let mut early = Innocent::start(Command::new(&program).arg(SECONDS));
+    early.says("ready");
+    // Its input is that of the program, which waits for a line of its own.
+    let script = format!("read go; exec {} {SECONDS}", program.display());
+    let mut late = Innocent::start(Command::new("sh").args(["-c", &script]));
+
+    let both = ["-F", FREQUENCY, "--pid", &early.pid(), "--pid", &late.pid()];
+    let options = [&both[..], options].concat();
+    let mut recording = Recording::of_file(&folder.path().join("run.dctx"), &mut super::program(), &options);
+    recording.wait_for_probes();
+    if options.len() > both.len() {
+        recording.wait_until(is_on);
+    }
+    early.hears("\n");
+    late.hears("\n\n");
+    early.says("done");
+    late.says("done");
+
+    let began = Instant::now();
+    recording.signal("INT");
+    let Ended { status, said } = recording.ended();
+    let end = began.elapsed();
+    assert_eq!(status.code(), Some(0), "{said}");
+    let file = recording.file();
+    let stacks = folded(&file, "samples", &[]);
+    let of = |innocent: &Innocent| Samples::of(&stacks, &innocent.pid());
+    let figures = Figures { early: of(&early), late: of(&late), end };
+    (figures, RecordedAttack { said, file, _folder: folder })
+}
+
+fn compiled(folder: &Path) -> PathBuf {
+    let built = folder.join("innocent");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/innocent.c");
+    let compiled = Command::new("cc").args(["-O2", "-o"]).arg(&built).arg(source).status().unwrap();
+    assert!(compiled.success());
+    built
+}
+
+/// A process that computes when it hears a line; killed when this is dropped.
+struct Innocent {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Innocent {
+    fn start(command: &mut Command) -> Self {
+        let command = command.uid(VICTIM).gid(VICTIM).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, output }
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    fn hears(&mut self, text: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+    }
+
+    #[track_caller]
+    fn says(&mut self, text: &str) {
+        assert!(self.output.by_ref().lines().any(|line| line.unwrap() == text), "it ended before {text:?}");
+    }
+}
+
+impl Drop for Innocent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

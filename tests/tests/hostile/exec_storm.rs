@@ -1,0 +1,31 @@
+//! Programs that begin and end faster than anybody can look at them.
+//!
+//! Owns: hundreds of new files a second, each run for a millisecond with many mappings, beside processes that work.
+//! Because: who begins is looked at first, and that costs more than beginning. Does not: test who gives way in a full
+//! table (`full_tables`).
+
+use std::process::{Command, Stdio};
+
+use super::cli_support::victim::harms_nobody;
+use super::cli_support::{can_capture, folded};
+use super::{Theirs, compiled_workload, open_folder, others_folder};
+
+#[test]
+fn a_storm_of_new_programs_harms_nobody() {
+    if !can_capture() {
+        return;
+    }
+    let folder = open_folder();
+    let storm = compiled_workload(folder.path(), "exec_storm");
+    let theirs = others_folder(folder.path());
+    let mut command = Command::new(storm);
+    let mut storm = Theirs::start(command.args(["400", "500"]).arg(theirs).stdout(Stdio::piped()));
+    storm.wait_for_line("ready");
+    harms_nobody("400 new programs a second", &["--pid", &storm.pid()], |file| {
+        // Programs of a hundred processes were seen.
+        let stacks = folded(file, "samples", &[]);
+        let mut processes: Vec<&str> = stacks.lines().filter_map(|line| line.split(';').next()).collect();
+        processes.dedup();
+        processes.len() > 100
+    });
+}

@@ -1,0 +1,43 @@
+//! Interpreters whose objects lie: rings of callers, code that is anywhere, texts of two gigabytes, garbage.
+//!
+//! Owns: a dozen of them beside processes that work. Because: frames, code objects and tasks are read as the program
+//! left them, partly in the kernel. Does not: test files of interpreters (`python_interpreters`).
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use deepctx_profile::ledger::CheckTime;
+
+use super::Theirs;
+use super::cli_support::victim::harms_nobody;
+use super::cli_support::{can_capture, folded};
+
+/// Lies of `tests/workloads/hostile_objects.py`, each a process.
+const LIES: usize = 12;
+
+#[test]
+fn interpreters_whose_objects_lie_harm_nobody() {
+    if !can_capture() {
+        return;
+    }
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/hostile_objects.py");
+    let mut command = Command::new("/usr/bin/python3");
+    let mut liars = Theirs::start(command.arg(program).stdin(Stdio::null()).stdout(Stdio::piped()));
+    liars.wait_for_line("ready");
+    let options = ["--probe", "async", "--pid", &liars.pid()];
+    let of_liars = |file: &str| {
+        let stacks = folded(file, "samples", &[]);
+        let mut processes: Vec<String> = stacks
+            .lines()
+            .filter_map(|line| line.split(';').next())
+            .filter(|process| process.starts_with("python3-"))
+            .map(str::to_owned)
+            .collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes.len()
+    };
+    let recorded = harms_nobody("Python objects that lie", &options, |file| of_liars(file) >= LIES);
+    let profile = deepctx_storage::open(&recorded.file).unwrap().profile;
+    profile.ledger.check(CheckTime::Finished).unwrap();
+}
