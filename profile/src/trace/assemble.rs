@@ -386,8 +386,8 @@ mod tests {
         Lane::Thread { pid: 9, tid: 9 },
     ];
 
-    /// `launch 0 10+2 #5 s700 <4 =0 launch`: kind, lane, start and length, number, stream, cause (`~4` by order), result,
-    /// name.
+    /// `launch 0 10+2 #5 s700 <4 =0 launch`: kind, lane, start and length, number, stream, cause (`~4` by order),
+    /// result, name.
     fn event(profile: &mut Profile, line: &str) -> RecordedEvent {
         let words: Vec<&str> = line.split_whitespace().collect();
         let find = |mark: &str| words[3..].iter().find_map(|word| word.strip_prefix(mark)?.parse().ok());
