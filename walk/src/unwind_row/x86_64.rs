@@ -313,21 +313,24 @@ fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u6
         registers.bp_known = 1;
         pc = ra;
     } else {
+        // Every value has one on every way: kernels before 6.3 refuse to read a stack slot that the compiler leaves
+        // unwritten where nothing needs it.
         let saved = match rule.fp {
-            fp_kind::AT_CFA => Some(cfa.wrapping_add_signed(i64::from(rule.fp_offset))),
+            fp_kind::AT_CFA => cfa,
             fp_kind::X86_AT_FP if registers.bp_known == 0 => return Err(WalkEnd::RegisterUnknown),
-            fp_kind::X86_AT_FP => Some(registers.bp.wrapping_add_signed(i64::from(rule.fp_offset))),
-            fp_kind::X86_AT_SP => Some(registers.sp.wrapping_add_signed(i64::from(rule.fp_offset))),
-            _ => None,
+            fp_kind::X86_AT_FP => registers.bp,
+            _ => registers.sp,
         };
+        let is_saved = matches!(rule.fp, fp_kind::AT_CFA | fp_kind::X86_AT_FP | fp_kind::X86_AT_SP);
+        let (mut bp, mut bp_known) = (registers.bp, registers.bp_known);
         // The saved frame pointer lies below the return address: read in this order, both come with one access.
-        let bp = match saved {
-            Some(address) => {
-                let [bp] = memory.read_stack(address).ok_or(WalkEnd::StackUnreadable)?;
-                Some(bp)
-            }
-            None => None,
-        };
+        if is_saved {
+            let saved = saved.wrapping_add_signed(i64::from(rule.fp_offset));
+            [bp] = memory.read_stack(saved).ok_or(WalkEnd::StackUnreadable)?;
+            bp_known = 1;
+        } else if rule.fp == fp_kind::UNDEFINED {
+            bp_known = 0;
+        }
         pc = match rule.ra {
             ra_kind::X86_AT_CFA_MINUS_8 => {
                 let [ra] = memory.read_stack(cfa.wrapping_sub(8)).ok_or(WalkEnd::StackUnreadable)?;
@@ -337,12 +340,8 @@ fn caller<M: Memory>(registers: &mut Registers, rule: &Rule, memory: &M, cfa: u6
             ra_kind::X86_IN_RDI => return Err(WalkEnd::RegisterUnknown),
             _ => return Err(WalkEnd::UnsupportedRule),
         };
-        if let Some(bp) = bp {
-            registers.bp = bp;
-            registers.bp_known = 1;
-        } else if rule.fp == fp_kind::UNDEFINED {
-            registers.bp_known = 0;
-        }
+        registers.bp = bp;
+        registers.bp_known = bp_known;
     }
     registers.pc = pc;
     registers.sp = cfa;
