@@ -22,10 +22,10 @@ pub(crate) fn job(path: &Path) -> Option<Arc<Job>> {
     deepctx_storage::open_traces(&[path.to_owned()]).ok().map(Arc::new)
 }
 
-/// Events of several ranks, which are in a folder: that of our profile, or one with a trace for each. A single trace is
-/// not read twice for them.
-pub(crate) fn job_of_ranks(path: &Path) -> Option<Arc<Job>> {
-    if path.is_dir() { job(path) } else { None }
+/// Whether there may be events of several ranks, which are in a folder: that of our profile, or one with a trace for
+/// each. A single trace is not read once more for them.
+pub(crate) fn may_have_ranks(path: &Path) -> bool {
+    path.is_dir()
 }
 
 /// The lanes of these events; `None` when there are none.

@@ -4,6 +4,7 @@
 
 use deepctx_analysis::over_time::Steps;
 use deepctx_analysis::{ModelTables, OverTime, Report, Subset, render};
+use deepctx_profile::trace::Job;
 use deepctx_profile::units::Nanos;
 use deepctx_storage::export::Source;
 
@@ -25,12 +26,16 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
     let opened = open::open(&arguments.profile)?;
     let mut shown = selection::selection_of(&arguments.selection.live, &[&opened.profile])?;
     shown.group_by = selection::group_by(&arguments.group_by);
-    let job = lanes::job_of_ranks(&arguments.profile);
+    let of_model = !arguments.model.table.is_empty();
+    let shows_events = of_model || arguments.format == ReportFormat::Html;
+    let has_ranks = lanes::may_have_ranks(&arguments.profile);
+    let job = if shows_events || has_ranks { lanes::job(&arguments.profile) } else { None };
     let selected = arguments.selection.selected(shown, arguments.limit);
-    let subset = Subset::new(&opened.profile, &selected).with_events(job.as_deref());
+    let subset = Subset::new(&opened.profile, &selected);
+    let subset = subset.with_events(job.as_deref().filter(|_| has_ranks));
     selection::require_matches(&arguments.selection, &[subset.profile()], &[&opened.profile])?;
-    if !arguments.model.table.is_empty() {
-        return model(arguments, &subset, opened.elapsed);
+    if of_model {
+        return model(arguments, &subset, opened.elapsed, job.as_deref());
     }
     let report = Report::compute(&subset, opened.elapsed);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
@@ -39,9 +44,8 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
         ReportFormat::Json => render::json::write(&report, out),
         ReportFormat::Html => {
             let source = Source { profile: subset.profile(), selection: shown, elapsed: opened.elapsed };
-            let job = lanes::job(&arguments.profile);
             let tables = job.as_ref().map(|job| OverTime::compute(job, Steps::default()));
-            let lanes = job.and_then(lanes::of_job);
+            let lanes = job.clone().and_then(lanes::of_job);
             let events = lanes.as_ref().zip(tables.as_ref());
             let events = events.map(|(lanes, tables)| render::html::Events { lanes, tables });
             render::html::write(&source, &report, events, out)
@@ -51,10 +55,14 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
 }
 
 /// Writes tables of the model.
-fn model(arguments: &ReportArgs, subset: &Subset<'_>, elapsed: Nanos) -> Result<Completion, Failure> {
+fn model(
+    arguments: &ReportArgs,
+    subset: &Subset<'_>,
+    elapsed: Nanos,
+    job: Option<&Job>,
+) -> Result<Completion, Failure> {
     let which = arguments.model.tables();
-    let job = lanes::job(&arguments.profile);
-    let tables = ModelTables::compute(subset, elapsed, arguments.model.peaks()?, job.as_deref());
+    let tables = ModelTables::compute(subset, elapsed, arguments.model.peaks()?, job);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         ReportFormat::Json => render::json::write_model(&tables, &which, out),
         ReportFormat::Text | ReportFormat::Html => render::text::write_model(&tables, &which, out),
