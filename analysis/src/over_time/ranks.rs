@@ -52,27 +52,28 @@ const PHASES: [Phase; 7] = [
 impl Phase {
     /// In words.
     pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Phase::Compute => "compute",
-            Phase::Copies => "copies",
-            Phase::Transfer => "transfer",
-            Phase::Waiting => "waiting for ranks",
-            Phase::DataLoader => "data loader",
-            Phase::Host => "host",
-            Phase::Idle => "idle",
-        }
+        self.words()[0]
     }
 
     /// What its time above the median of ranks is called.
     pub(crate) const fn above_median(self) -> &'static str {
+        self.words()[1]
+    }
+
+    const fn words(self) -> [&'static str; 2] {
+        macro_rules! words {
+            ($name:literal) => {
+                [$name, concat!($name, " above the median of ranks")]
+            };
+        }
         match self {
-            Phase::Compute => "compute above the median of ranks",
-            Phase::Copies => "copies above the median of ranks",
-            Phase::Transfer => "transfer above the median of ranks",
-            Phase::Waiting => "waiting for ranks above the median of ranks",
-            Phase::DataLoader => "data loader above the median of ranks",
-            Phase::Host => "host above the median of ranks",
-            Phase::Idle => "idle above the median of ranks",
+            Phase::Compute => words!("compute"),
+            Phase::Copies => words!("copies"),
+            Phase::Transfer => words!("transfer"),
+            Phase::Waiting => words!("waiting for ranks"),
+            Phase::DataLoader => words!("data loader"),
+            Phase::Host => words!("host"),
+            Phase::Idle => words!("idle"),
         }
     }
 

@@ -184,6 +184,11 @@ impl<'p> Facts<'p> {
         self.profile.tree.total(metric).sum > 0
     }
 
+    /// Whether the whole has values of a metric; see [`Facts::whole`].
+    pub(crate) fn whole_has(&self, metric: Metric) -> bool {
+        self.whole.tree.total(metric).sum > 0
+    }
+
     /// The values of a metric by context.
     pub(crate) fn values(&self, metric: Metric) -> impl Iterator<Item = (NodeId, Sum)> + '_ {
         let by_value = metric == Metric::Samples;

@@ -12,8 +12,8 @@ pub(super) const RULE: Rule = Rule {
     what: "tensors that are converted to another layout or type, and the lines that cause it",
     definition: "time in kernels and operators whose names match \
                  `nchw|nhwc|transpose|_to_copy|copy_|contiguous|convert`, fused kernels, convolutions, pools, \
-                 copies between devices, what `addmm` and the like add and what optimizers convert left out / all time ≥ `min_percent`; of devices where there is \
-                 device time",
+                 copies between devices, what `addmm` and the like add and what optimizers convert left out / all \
+                 time ≥ `min_percent`; of devices where there is device time",
     source: "DeepContext 6.2 (layout conversions of U-Net)",
     origin: "a case, found by hand: `nchwToNhwcKernel` took 15.4 % of the time",
     needs: "kernels with measured time, or operators on stacks",

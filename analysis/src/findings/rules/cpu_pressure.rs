@@ -19,7 +19,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    if facts.whole().tree.total(Metric::ThrottledPeriods).sum > 0 {
+    if facts.whole_has(Metric::ThrottledPeriods) {
         let reason = "tasks that a CPU limit stopped count as waiting, and a limit stopped some";
         return Outcome::missing(reason, "");
     }

@@ -31,11 +31,7 @@ struct BusyTime {
 }
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
-    let busy = if facts.whole().tree.total(Metric::GpuTime).sum > 0 {
-        measured(facts)
-    } else {
-        as_drivers_say(facts)
-    };
+    let busy = if facts.whole_has(Metric::GpuTime) { measured(facts) } else { as_drivers_say(facts) };
     match busy {
         Ok(busy) => judge(busy, values),
         Err(outcome) => outcome,
@@ -66,7 +62,7 @@ fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
 fn as_drivers_say(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
     let tree = &facts.whole().tree;
     let intervals = tree.cells(Metric::CpuBusyTime).map(|(_, cell)| cell.count).max().unwrap_or(0);
-    if tree.total(Metric::Kernels).sum == 0 || intervals == 0 {
+    if !facts.whole_has(Metric::Kernels) || intervals == 0 {
         return Err(no_device_time());
     }
     let (mut devices, mut busy, mut readings) = (0, 0, 0u64);

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use deepctx_profile::frame::clean;
 use deepctx_profile::units::{Bytes, Nanos};
 
-use super::extremes::scaled;
+use super::figures::scaled;
 use crate::experiment::{Experiment, StepBasis, ValueRow};
 
 /// Writes the table, the best values and the runs that failed.

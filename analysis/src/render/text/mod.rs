@@ -9,6 +9,7 @@ mod comparison;
 mod event_difference;
 mod experiment;
 mod extremes;
+mod figures;
 mod findings;
 mod model;
 mod operators;

@@ -6,8 +6,8 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::{Bytes, Nanos};
 
-use super::extremes::{self, more, none, scaled};
-use super::{NAME_WIDTH, share, without_middle};
+use super::figures::{more, none, scaled};
+use super::{NAME_WIDTH, extremes, share, without_middle};
 use crate::model::{
     FigureBasis, Figures, KernelName, LayerKernel, LayerType, ModelLayer, ModelTable, ModelTables, Stage,
 };
