@@ -44,9 +44,11 @@ pub(super) fn rows(frames: &[Slice], headers: &[u8], file: &dyn ReadAt, image: &
     }
     let binding =
         frames.iter().flat_map(|slice| slice.frames.iter().filter_map(|frame| binding(slice, frame)));
+    let mut binding = binding.take(FUNCTIONS_MAX).peekable();
+    binding.peek()?;
+    let sections = Sections::of(headers)?;
     let mut found = Vec::new();
-    for (range, rule) in binding.take(FUNCTIONS_MAX) {
-        let sections = Sections::of(headers)?;
+    for (range, rule) in binding {
         let Some(code) = sections.code_at(&range, file) else { continue };
         for (call, callee) in calls(&code, range.start) {
             let end = callee.saturating_add(PROLOGUE_BYTES).min(image.text_end(callee).unwrap_or(callee));
