@@ -18,8 +18,7 @@ use super::recorded::{
 };
 use super::{Trace, TraceTime};
 use crate::frame::Frame;
-use crate::intern::Id;
-use crate::intern::StrId;
+use crate::intern::{Id, StrId};
 use crate::ledger::Stage;
 use crate::profile::Profile;
 use crate::tree::NodeId;

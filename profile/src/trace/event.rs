@@ -8,8 +8,7 @@ use super::basis::Basis;
 use super::columns::columns;
 use super::packed::{Cell, Column, PackedColumn};
 use super::{Duration, TraceTime};
-use crate::intern::Id;
-use crate::intern::StrId;
+use crate::intern::{Id, StrId};
 use crate::tree::NodeId;
 use crate::units::Bytes;
 

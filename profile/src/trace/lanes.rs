@@ -13,8 +13,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{DeviceKind, DeviceOp, HostKind, HostOp, Job, KernelClass, Launch, RankTrace, TraceTime};
-use crate::intern::Id;
-use crate::intern::StrId;
+use crate::intern::{Id, StrId};
 use crate::units::{Bytes, Nanos};
 
 /// Segments between two stored sums: 72 bytes for each 64 segments of 24 bytes.

@@ -28,8 +28,7 @@ pub mod text;
 
 use rustc_hash::FxHashMap;
 
-use crate::intern::Id;
-use crate::intern::{StrId, Strings};
+use crate::intern::{Id, StrId, Strings};
 use crate::ledger::Ledger;
 use crate::units::{Nanos, Time, clock};
 

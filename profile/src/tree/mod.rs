@@ -21,8 +21,7 @@ mod trie;
 pub(crate) use trie::Trie;
 
 use crate::frame::Frame;
-use crate::intern::FrameId;
-use crate::intern::Id;
+use crate::intern::{FrameId, Id};
 use crate::metric::{Cell, Metric};
 
 /// Handle of a node.

@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_capture::supervisor::Supervisor;
 use deepctx_profile::metric::Metric;
-use deepctx_profile::profile::Profile;
-use deepctx_profile::profile::RecentPart;
+use deepctx_profile::profile::{Profile, RecentPart};
 use deepctx_profile::units::{Count, Nanos, Time, clock};
 
 use crate::hang::{Hang, HangWatch};

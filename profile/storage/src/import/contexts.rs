@@ -12,8 +12,7 @@
 use rustc_hash::FxHashMap;
 
 use deepctx_profile::frame::{Frame, Origin};
-use deepctx_profile::intern::Id;
-use deepctx_profile::intern::StrId;
+use deepctx_profile::intern::{Id, StrId};
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;

@@ -14,8 +14,7 @@ use std::fmt::Write as _;
 use rustc_hash::FxHashMap;
 
 use deepctx_common::reason::Reason;
-use deepctx_profile::intern::Id;
-use deepctx_profile::intern::StrId;
+use deepctx_profile::intern::{Id, StrId};
 use deepctx_profile::ledger::{self, Stage};
 use deepctx_profile::trace::{
     Basis, CollectiveNote, CounterStep, CounterValue, DeviceKind, DeviceOp, DeviceRange, Duration,

@@ -7,8 +7,7 @@ use rusqlite::Result;
 use rustc_hash::FxHashMap;
 
 use deepctx_common::reason::Reason;
-use deepctx_profile::intern::Id;
-use deepctx_profile::intern::StrId;
+use deepctx_profile::intern::{Id, StrId};
 use deepctx_profile::ledger::{Ledger, Stage};
 use deepctx_profile::trace::{Duration, Stream, Thread, Trace, TraceTime};
 use deepctx_profile::units::Nanos;

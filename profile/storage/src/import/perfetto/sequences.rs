@@ -5,8 +5,7 @@
 
 use rustc_hash::FxHashMap;
 
-use deepctx_profile::intern::StrId;
-use deepctx_profile::intern::Strings;
+use deepctx_profile::intern::{StrId, Strings};
 
 use crate::import::{LOST_STATE, NOT_UNDERSTOOD, UNKNOWN_CLOCK};
 use crate::proto::perfetto::{
