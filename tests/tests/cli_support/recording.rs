@@ -15,7 +15,10 @@ use super::{lives, program, signal};
 
 /// After this a condition counts as one that never comes true: many times what the slowest takes on an idle machine.
 pub(crate) const LONGEST: Duration = Duration::from_secs(600);
-/// Between two looks at a growing profile, which has a flush as often.
+/// Between two flushes of a growing profile, unless a test says so itself. What is captured computes until the test has
+/// seen enough of it.
+const FLUSH: &str = "300ms";
+/// Between two looks at a growing profile that did not change.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Between two looks at something that costs little.
 const GLANCE_EVERY: Duration = Duration::from_millis(20);
@@ -73,7 +76,7 @@ impl Recording {
     pub(crate) fn of_file(file: &Path, command: &mut Command, options: &[&str]) -> Self {
         command.args(["record", "-v", "-o"]).arg(file);
         if !options.contains(&"--flush") {
-            command.args(["--flush", "1s"]);
+            command.args(["--flush", FLUSH]);
         }
         command.args(options).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -130,15 +133,21 @@ impl Recording {
     #[track_caller]
     pub(crate) fn wait_until(&self, mut holds: impl FnMut(&str) -> bool) {
         let (file, manifest) = (self.file(), self.file.join("manifest.json"));
+        let (mut seen, mut looked) = (None, Instant::now());
         let there = || {
             // Before it is looked at: what it writes at its end counts.
             let runs = lives(&self.pid());
             // Before the first flush there is nothing to open.
-            let there = manifest.exists() && holds(&file);
+            let written = std::fs::metadata(&manifest).and_then(|metadata| metadata.modified()).ok();
+            if runs && written == seen && looked.elapsed() < LOOK_EVERY {
+                return false;
+            }
+            (seen, looked) = (written, Instant::now());
+            let there = written.is_some() && holds(&file);
             assert!(there || runs, "it ended before that was seen\n{}", self.said());
             there
         };
-        assert!(comes(LONGEST, LOOK_EVERY, there), "not seen in {LONGEST:?}\n{}", self.said());
+        assert!(comes(LONGEST, GLANCE_EVERY, there), "not seen in {LONGEST:?}\n{}", self.said());
     }
 
     #[track_caller]

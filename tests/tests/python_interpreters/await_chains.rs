@@ -40,7 +40,7 @@ fn check(python: &Python) {
         })
         .collect();
     // Until each was seen, and most after each task was read for the first time.
-    let stacks = captured(target.pid(), 499, ("python", CONTEXT), |stacks| {
+    let stacks = captured(target.pid(), 1999, ("python", CONTEXT), |stacks| {
         let seen = Seen::of(stacks, &expected);
         let is_enough = seen.equal.len() == expected.len() && seen.labelled < seen.equal();
         seen.wrong.is_some() || (is_enough && seen.equal() > 500)
@@ -178,7 +178,7 @@ asyncio.run(main())
         all.filter(|(frames, _)| frames.join(";").contains(part)).map(|(_, count)| count).sum()
     };
     // Names are believed after some readings.
-    let stacks = captured(target.pid(), 499, ("python", CONTEXT), |stacks| {
+    let stacks = captured(target.pid(), 1999, ("python", CONTEXT), |stacks| {
         let generators = of(stacks, "");
         generators > 300 && of(stacks, "[task worker]") * 2 > generators
     });

@@ -116,7 +116,7 @@ fn every_captured_stack_matches_one_reported_by_the_program() {
             .collect();
         let without_native: &[&str] = &WITHOUT_NATIVE;
         for (what, how) in
-            [("fixed chains", (199, &[][..])), ("fixed, without native", (499, without_native))]
+            [("fixed chains", (1999, &[][..])), ("fixed, without native", (1999, without_native))]
         {
             let seen = check(python, target.pid(), how, &expected);
             let compared = seen.equal() + seen.labelled;
@@ -146,7 +146,7 @@ fn a_sub_interpreter_shows_its_own_frames() {
         let whole = folded(inner.iter().chain(outer));
         let (mut equal, mut other) = (0, 0);
         let is_enough = |stacks: &Stacks| total(stacks) > 300;
-        for (frames, count) in captured(target.pid(), 499, ("python", &[]), is_enough) {
+        for (frames, count) in captured(target.pid(), 1999, ("python", &[]), is_enough) {
             let stack =
                 frames.iter().filter(|frame| !frame.starts_with('[')).cloned().collect::<Vec<_>>().join(";");
             match (stack == whole, stack == chain && labelled(&frames)) {

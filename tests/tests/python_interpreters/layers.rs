@@ -43,7 +43,7 @@ fn check(python: &Python, plain: bool) {
         .collect();
     assert!(said.len() > 12, "{}: {said:?}", python.name);
     // Until each was seen, and most after the function was known that calls modules.
-    let stacks = captured(target.pid(), 499, ("python", CONTEXT), |stacks| {
+    let stacks = captured(target.pid(), 1999, ("python", CONTEXT), |stacks| {
         let seen = Seen::of(stacks, &said);
         !seen.other.is_empty() || (seen.equal.len() == said.len() && seen.before < seen.equal())
     });

@@ -103,7 +103,7 @@ fn exec_into_another_interpreter_shows_the_frames_of_each() {
         let arguments = [&workload("python_versions.py"), "--exec", program, go.path().to_str().unwrap()];
         let mut target = Target::start(before, &arguments);
         target.lines_until_ready();
-        let recording = Recording::start(&target.pid().to_string(), &["--freq", "199"]);
+        let recording = Recording::start(&target.pid().to_string(), &["--freq", "1999"]);
         let seen = |file: &str| stayed(&stacks(file, "python"));
         recording.wait_until(|file| seen(file).contains(&before.minor));
         file.write_all_at(&[1], 0).unwrap();
@@ -131,7 +131,7 @@ fn each_interpreter_version_in_a_process_tree_is_read_correctly() {
     target.lines_until_ready();
     let expect: BTreeSet<u8> = versions.iter().map(|python| python.minor).collect();
     let is_enough = |stacks: &Stacks| stayed(stacks) == expect && total(stacks) > 500;
-    let stacks = captured(target.pid(), 199, ("python", &[]), is_enough);
+    let stacks = captured(target.pid(), 1999, ("python", &[]), is_enough);
     let all = total(&stacks);
     let gaps = stacks.iter().filter(|(frames, _)| labelled(frames)).map(|(_, count)| count).sum();
     row(&parent.name, "one tree of processes", expect.len(), all, all - gaps, gaps);

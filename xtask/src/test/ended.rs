@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
@@ -20,7 +20,12 @@ pub(super) struct ProgramEnd {
     pub(super) text: String,
     /// It took longer than it may.
     pub(super) killed: bool,
+    /// CPU time of the program and of what it waited for, seen a little before its end. Below `sudo` it is not known.
+    pub(super) cpu: Duration,
 }
+
+/// How often a program is asked for its CPU time.
+const INTERVAL: Duration = Duration::from_millis(200);
 
 impl ProgramEnd {
     /// Runs the command to its end, or kills it and all that it started after `longest`.
@@ -29,14 +34,33 @@ impl ProgramEnd {
         let output = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         command.stdin(Stdio::null()).stderr(output.try_clone()?).stdout(output);
         let mut child = command.spawn()?;
-        let killed = !sh::ends_within(&mut child, longest)?;
+        let end = Instant::now() + longest;
+        let mut cpu = Duration::ZERO;
+        let killed = loop {
+            if sh::ends_within(&mut child, INTERVAL)? {
+                break false;
+            }
+            cpu = cpu_time(child.id()).unwrap_or(cpu);
+            if Instant::now() > end {
+                break true;
+            }
+        };
         if killed {
             kill_with_descendants(child.id());
         }
         let status = child.wait()?;
         let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
-        Ok(Self { status, text, killed })
+        Ok(Self { status, text, killed, cpu })
     }
+}
+
+/// What a process and its ended children used: `utime` to `cstime` of proc_pid_stat(5), in ticks, of which every
+/// architecture that Linux runs on has 100 a second for user space.
+fn cpu_time(pid: u32) -> Option<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let ticks = fields.split(' ').skip(11).take(4).map(|field| field.parse::<u64>().ok());
+    Some(Duration::from_millis(ticks.sum::<Option<u64>>()? * 10))
 }
 
 /// `target/test-output/NAME.txt`, kept until the next run.
@@ -74,8 +98,6 @@ fn parents() -> Vec<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
 
     fn shell(script: &str, longest: Duration) -> ProgramEnd {
@@ -88,6 +110,13 @@ mod tests {
     fn output_and_status_of_an_ended_program_are_kept() {
         let ended = shell("echo a; echo b >&2; exit 3", Duration::from_secs(60));
         assert_eq!((ended.status.code(), ended.text.as_str(), ended.killed), (Some(3), "a\nb\n", false));
+    }
+
+    #[test]
+    fn cpu_time_of_a_program_and_its_children_counts() {
+        let ended =
+            shell("(i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done); sleep 1", Duration::from_secs(60));
+        assert!(ended.cpu >= Duration::from_millis(10), "{:?}", ended.cpu);
     }
 
     #[test]

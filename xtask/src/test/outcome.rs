@@ -16,6 +16,8 @@ pub(super) struct Outcome {
     pub(super) ok: bool,
     pub(super) detail: String,
     pub(super) seconds: f64,
+    /// CPU time of a test program, in seconds.
+    pub(super) cpu_seconds: Option<f64>,
     /// Of a test program; a check that is none counts as one test.
     pub(super) counts: Option<Counts>,
     pub(super) skipped: Vec<SkipReason>,
@@ -84,7 +86,8 @@ impl Outcome {
     /// Its line of the summary.
     pub(super) fn line(&self) -> String {
         let word = if self.ok { "ok    " } else { "FAILED" };
-        format!("{word} {:<34} {:>6.1} s  {}", self.name, self.seconds, self.detail)
+        let cpu = self.cpu_seconds.map_or(String::new(), |seconds| format!("{seconds:.1} CPU s"));
+        format!("{word} {:<34} {:>6.1} s  {cpu:>12}  {}", self.name, self.seconds, self.detail)
     }
 
     /// Its share of the last line.

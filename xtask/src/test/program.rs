@@ -191,6 +191,7 @@ impl Program {
         match ProgramEnd::of(command, &outcome.name, LONGEST) {
             Ok(ended) => {
                 outcome.ok = ended.status.success() && !ended.killed;
+                outcome.cpu_seconds = Some(ended.cpu.as_secs_f64());
                 outcome.counts = Counts::of(&ended.text);
                 outcome.detail = match outcome.counts {
                     _ if ended.killed => format!("killed: it did not end within {} s", LONGEST.as_secs()),
