@@ -396,6 +396,42 @@ impl Drop for Contained {
 }
 
 #[test]
+fn doctor_fix_runs_what_was_answered_with_yes() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let rate = folder.path().join("rate");
+    let rate = rate.to_str().unwrap();
+    // A kernel parameter of one mount namespace: that of the machine stays as it is.
+    let script = "mount --bind \"$0\" /proc/sys/kernel/perf_event_max_sample_rate && exec \"$@\"";
+    let doctor = |answer: &str| {
+        fs::write(rate, "50\n").unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, rate]).arg(cli_support::binary());
+        command.args(["doctor", "--fix"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(answer.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = stderr(&output);
+        let offer = "$ sudo sysctl kernel.perf_event_max_sample_rate=10000\nrun it? [y/N] ";
+        assert!(said.contains(offer), "{said}");
+        let row = cli_support::stdout(&output)
+            .lines()
+            .find(|row| row.contains("sampling rate"))
+            .unwrap()
+            .to_owned();
+        (row, output.status.code(), fs::read_to_string(rate).unwrap().trim().to_owned())
+    };
+    let (row, code, left) = doctor("n\n");
+    assert!(row.starts_with("MISSING") && row.ends_with(" 50 Hz"), "{row}");
+    assert_eq!((code, &*left), (Some(2), "50"));
+    let (row, code, left) = doctor("y\n");
+    assert!(row.starts_with("ok") && row.ends_with(" 10000 Hz"), "{row}");
+    assert_eq!((code, &*left), (Some(0), "10000"));
+}
+
+#[test]
 fn the_page_on_containers_is_true() {
     if !can_capture() {
         return;

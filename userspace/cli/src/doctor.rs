@@ -2,20 +2,27 @@
 //!
 //! Owns: how the checks are printed. Does not: check anything.
 
+mod fix;
+
 use std::io::{self, Write};
 use std::path::Path;
 
 use super::failure::{COULD_NOT_RUN, Completion, Failure};
 use super::options::{DoctorArgs, TextOrJson};
 use super::output;
-use deepctx_capture::doctor::{Check, checks};
+use deepctx_capture::doctor::{Check, Fix, checks};
 
 /// Runs it. The exit code is 2 when something that is needed is missing.
 ///
 /// # Errors
 /// It could not be printed.
 pub(crate) fn run(arguments: &DoctorArgs) -> Result<Completion, Failure> {
-    let checks = checks();
+    let mut checks = checks();
+    if arguments.fix {
+        fix::offer(&checks, &mut io::stdin().lock(), &mut io::stderr(), &mut fix::as_root)
+            .map_err(|error| Failure::io("the terminal", &error))?;
+        checks = deepctx_capture::doctor::checks();
+    }
     output::write(Path::new("-"), false, |out| match arguments.format {
         TextOrJson::Text => text(&checks, out),
         TextOrJson::Json => json(&checks, out),
@@ -43,7 +50,7 @@ fn json(checks: &[Check], out: &mut dyn Write) -> io::Result<()> {
     let rows: Vec<_> = checks
         .iter()
         .map(|check| {
-            serde_json::json!({ "name": check.name, "found": check.found, "ok": check.ok, "fix": check.fix })
+            serde_json::json!({ "name": check.name, "found": check.found, "ok": check.ok, "fix": check.fix.as_ref().map(Fix::to_string) })
         })
         .collect();
     serde_json::to_writer_pretty(&mut *out, &rows)?;

@@ -110,7 +110,7 @@ pub(crate) enum Command {
     )]
     ReplayRaw(ReplayRawArgs),
     /// Check what this machine needs, and say how to fix what is missing.
-    #[command(before_help = "  sudo deepctx-bpf doctor\n  deepctx-bpf doctor --format json")]
+    #[command(before_help = "  sudo deepctx-bpf doctor --fix\n  deepctx-bpf doctor --format json")]
     Doctor(DoctorArgs),
     /// Show which probes would be attached where, and which are missing and why.
     #[command(
@@ -462,6 +462,9 @@ pub(crate) struct DoctorArgs {
     /// Form of the list.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_DOCTOR_FORMAT", default_value = "text")]
     pub format: TextOrJson,
+    /// Offer each command that mends something, run those answered with `y`, and check again.
+    #[arg(long, env = "DEEPCTX_DOCTOR_FIX", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub fix: bool,
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,

@@ -6,6 +6,7 @@
 mod backward_cost;
 mod blocking_copies;
 mod blocking_waits;
+mod bursty_device;
 mod checkpoint_time;
 mod communication;
 mod compilation_time;
@@ -16,6 +17,7 @@ mod cpu_pressure;
 mod cpu_queue;
 mod garbage_collection;
 mod gil_wait;
+mod gpu_windows;
 mod gradient_zeroing;
 mod growing_memory;
 mod hotspot;
@@ -37,6 +39,7 @@ mod repeated_indexing;
 mod single_precision;
 mod single_tensor_optimizer;
 mod slow_data_loader;
+mod small_batch;
 mod small_kernels;
 mod spinning_threads;
 mod stall_reasons;
@@ -101,6 +104,8 @@ pub const RULES: &[&Rule] = &[
     &straggler::RULE,
     &uneven_ranks::RULE,
     &idle_device::RULE,
+    &bursty_device::RULE,
+    &small_batch::RULE,
     &late_start::RULE,
     &growing_memory::RULE,
     &probe_cost::RULE,

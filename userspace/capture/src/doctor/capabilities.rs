@@ -88,7 +88,7 @@ fn checks_of(effective: u64, uprobe_multi: bool) -> Vec<Check> {
         name: "privileges",
         found: if words.is_empty() { "enough".into() } else { format!("without {}", words.join(", ")) },
         ok: missing(&CAPTURE, effective).next().is_none(),
-        fix: (!words.is_empty()).then(with_sudo),
+        fix: (!words.is_empty()).then(|| with_sudo().into()),
     };
     let by_feature = features.iter().map(|feature| of_feature(feature, effective));
     std::iter::once(first).chain(by_feature).collect()

@@ -26,8 +26,45 @@ pub struct Check {
     pub found: String,
     /// Whether it will do.
     pub ok: bool,
-    /// The command that fixes it, or what else can be done; on a check that is ok, a way to get more.
-    pub fix: Option<String>,
+    /// What can be done about it; on a check that is ok, a way to get more.
+    pub fix: Option<Fix>,
+}
+
+/// What can be done about a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fix {
+    /// A command for root, word by word, that is all it takes.
+    Command(Vec<String>),
+    /// What no command alone can do.
+    Hint(String),
+}
+
+impl Fix {
+    /// Sets a parameter of the kernel until the machine starts again.
+    fn kernel_parameter(assignment: &str) -> Self {
+        Self::Command(vec!["sysctl".to_owned(), assignment.to_owned()])
+    }
+}
+
+impl From<String> for Fix {
+    fn from(hint: String) -> Self {
+        Self::Hint(hint)
+    }
+}
+
+impl From<&str> for Fix {
+    fn from(hint: &str) -> Self {
+        Self::Hint(hint.to_owned())
+    }
+}
+
+impl fmt::Display for Fix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command(words) => write!(f, "sudo {}", words.join(" ")),
+            Self::Hint(hint) => f.write_str(hint),
+        }
+    }
 }
 
 /// Oldest kernel on which the programs load: `bpf_task_pt_regs` came with 5.15.
@@ -64,7 +101,7 @@ fn machine() -> Check {
 fn kernel() -> Check {
     let release = read("/proc/sys/kernel/osrelease").unwrap_or_default();
     let ok = version(&release).is_none_or(|v| v >= KERNEL_MIN);
-    Check { name: "kernel", found: release, ok, fix: (!ok).then(newer_kernel_hint) }
+    Check { name: "kernel", found: release, ok, fix: (!ok).then(|| newer_kernel_hint().into()) }
 }
 
 /// Major and minor number of a release such as `6.1.0-18-amd64`.
@@ -104,7 +141,7 @@ fn sampling_rate() -> Check {
         name: "highest sampling rate",
         found: rate.map_or("not limited".into(), |rate| format!("{rate} Hz")),
         ok,
-        fix: (!ok).then(|| "sudo sysctl kernel.perf_event_max_sample_rate=10000".into()),
+        fix: (!ok).then(|| Fix::kernel_parameter("kernel.perf_event_max_sample_rate=10000")),
     }
 }
 
@@ -135,7 +172,11 @@ fn kernel_symbols() -> Check {
         name: "kernel symbols",
         found: if hidden { "addresses are hidden".into() } else { "/proc/kallsyms".into() },
         ok: !hidden,
-        fix: hidden.then(|| "sudo sysctl kernel.kptr_restrict=0".into()),
+        // With 2 they are hidden from everybody; below, CAP_SYSLOG shows them (`kallsyms_show_value`, kernel/ksyms_common.c).
+        fix: hidden.then(|| match read("/proc/sys/kernel/kptr_restrict").as_deref() {
+            Some("2") => Fix::kernel_parameter("kernel.kptr_restrict=1"),
+            _ => with_sudo().into(),
+        }),
     }
 }
 
@@ -164,7 +205,7 @@ fn gpu_counters() -> Check {
         ),
         (true, None) => ("the driver does not say for whom", None),
     };
-    Check { name: "GPU counters", found: found.into(), ok: true, fix: fix.map(str::to_owned) }
+    Check { name: "GPU counters", found: found.into(), ok: true, fix: fix.map(Fix::from) }
 }
 
 /// What the driver's parameters say, as the module names them when it is loaded.

@@ -28,7 +28,7 @@ pub(super) fn checks() -> Vec<Check> {
 }
 
 fn row(name: &'static str, found: String, ok: bool, fix: &str) -> Check {
-    Check { name, found, ok, fix: Some(fix.to_owned()) }
+    Check { name, found, ok, fix: Some(fix.into()) }
 }
 
 /// `text` lists the levels, the one in force in brackets: `none [integrity] confidentiality`.

@@ -1,0 +1,118 @@
+//! `doctor --fix`: offers each command that mends something, and runs those that are wanted.
+//!
+//! Owns: the question, the answer, and how a command becomes root's. Because: whoever reads a hint copies it to the next
+//! prompt anyway, and a profiler must not change a machine unasked. Does not: know what is missing, or what mends it.
+
+use std::io::{self, BufRead, Write};
+use std::process::{Command, Stdio};
+
+use deepctx_capture::doctor::{Check, Fix};
+
+/// Runs one command. The error is a sentence.
+type Runner<'r> = &'r mut dyn FnMut(&[String]) -> Result<(), String>;
+
+/// Asks about each command on `out`, reads the answers from `input`, whose end is a no, and runs what is wanted.
+///
+/// # Errors
+/// The question could not be printed, or the answer not be read.
+pub(super) fn offer(
+    checks: &[Check],
+    input: &mut dyn BufRead,
+    out: &mut dyn Write,
+    run: Runner<'_>,
+) -> io::Result<()> {
+    let mut offered = 0;
+    for check in checks {
+        let Some(fix @ Fix::Command(words)) = &check.fix else { continue };
+        offered += 1;
+        write!(out, "{}: {}\n  $ {fix}\nrun it? [y/N] ", check.name, check.found)?;
+        out.flush()?;
+        let mut answer = String::new();
+        if input.read_line(&mut answer)? == 0 {
+            writeln!(out)?;
+        }
+        if matches!(answer.trim(), "y" | "Y" | "yes") {
+            let said = run(words).map_or_else(|error| format!("error: {error}"), |()| "done".to_owned());
+            writeln!(out, "{said}")?;
+        }
+    }
+    if offered == 0 {
+        writeln!(out, "note: no command alone can mend anything here")?;
+    }
+    Ok(())
+}
+
+/// Runs a command as root: at once where this process is root's, else below `sudo`.
+pub(super) fn as_root(words: &[String]) -> Result<(), String> {
+    let sudo = (!rustix::process::geteuid().is_root()).then(|| "sudo".to_owned());
+    let mut words = sudo.iter().chain(words);
+    let program = words.next().ok_or("no command")?;
+    // What it prints must not stand within the list.
+    let status = Command::new(program).args(words).stdout(Stdio::null()).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{program}: {status}")),
+        Err(error) => Err(format!("{program}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(answers: &str, expect_run: &[&str], expect_said: &str) {
+        let fix = |words: &str| Fix::Command(words.split(' ').map(str::to_owned).collect());
+        let row = |name, fix| Check { name, found: "bad".into(), ok: false, fix };
+        let checks = [
+            row("rate", Some(fix("sysctl rate=1"))),
+            row("BTF", Some("use another kernel".into())),
+            row("symbols", Some(fix("sysctl symbols=1"))),
+            row("kernel", None),
+        ];
+        let (mut ran, mut said) = (Vec::new(), Vec::new());
+        let mut run = |words: &[String]| {
+            ran.push(words.join(" "));
+            if ran.len() == 1 { Ok(()) } else { Err("sysctl: refused".to_owned()) }
+        };
+        offer(&checks, &mut answers.as_bytes(), &mut said, &mut run).unwrap();
+        assert_eq!(ran, expect_run, "{answers:?}");
+        assert_eq!(String::from_utf8(said).unwrap(), expect_said, "{answers:?}");
+    }
+
+    #[test]
+    fn only_commands_that_are_wanted_run() {
+        let rate = "rate: bad\n  $ sudo sysctl rate=1\nrun it? [y/N] ";
+        let symbols = "symbols: bad\n  $ sudo sysctl symbols=1\nrun it? [y/N] ";
+        check("y\nn\n", &["sysctl rate=1"], &format!("{rate}done\n{symbols}"));
+        check("\nyes\n", &["sysctl symbols=1"], &format!("{rate}{symbols}done\n"));
+        check(
+            "y\ny\n",
+            &["sysctl rate=1", "sysctl symbols=1"],
+            &format!("{rate}done\n{symbols}error: sysctl: refused\n"),
+        );
+        check("", &[], &format!("{rate}\n{symbols}\n"));
+    }
+
+    #[test]
+    fn nothing_to_run_is_said() {
+        let checks = [Check { name: "kernel", found: "6.1".into(), ok: true, fix: None }];
+        let mut said = Vec::new();
+        offer(&checks, &mut "y\n".as_bytes(), &mut said, &mut |_| unreachable!("nothing is offered"))
+            .unwrap();
+        assert_eq!(String::from_utf8(said).unwrap(), "note: no command alone can mend anything here\n");
+    }
+
+    #[test]
+    fn what_ends_badly_or_is_not_there_is_a_sentence() {
+        let run = |words: &[&str]| {
+            // As root there is no `sudo` before it.
+            as_root(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+        };
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        assert_eq!(run(&["true"]), Ok(()));
+        assert_eq!(run(&["false"]), Err("false: exit status: 1".to_owned()));
+        assert!(run(&["no-such-program"]).unwrap_err().starts_with("no-such-program: No such file"));
+    }
+}
