@@ -30,7 +30,12 @@ type ByStream = BTreeMap<u64, Vec<(&'static str, u64, u64)>>;
 
 /// A program of two threads, with graphs, copies and waits, all of whose events are kept.
 fn traced(libraries: &'static str) -> Option<Capture> {
-    let setting = Setting { libraries, collector: true, words: &["--trace", "10m"], ..Setting::default() };
+    traced_with(libraries, &["--trace", "10m"])
+}
+
+/// The same with these words for the profiler.
+fn traced_with(libraries: &'static str, words: &'static [&'static str]) -> Option<Capture> {
+    let setting = Setting { libraries, collector: true, words, ..Setting::default() };
     let words = "--threads 2 --rate 2000 --launches 500 --graphs --copies --attended";
     simulated::record(setting, &simulated::launcher()?, &words.split(' ').collect::<Vec<_>>())
 }
@@ -120,6 +125,72 @@ fn a_trace_is_the_account_of_the_device() {
         // Five hundred of each thread; those that are recorded into a graph are launches, too.
         assert!(launches.count() >= 1000);
     }
+}
+
+/// How many host operations there are of each name.
+fn calls(rank: &RankTrace) -> BTreeMap<String, u64> {
+    let mut calls = BTreeMap::new();
+    for (_, op) in rank.trace.host.iter() {
+        *calls.entry(rank.trace.name(op.name).to_owned()).or_default() += 1;
+    }
+    calls
+}
+
+/// How many lines of the device's own account say this.
+fn lines(capture: &Capture, what: &str) -> u64 {
+    capture.account.iter().filter(|line| line.what == what).count() as u64
+}
+
+#[test]
+fn a_trace_of_launches_has_their_work_alone() {
+    let Some(capture) = traced_with("cuda13", &["--trace", "10m", "--trace-level", "launches"]) else {
+        return;
+    };
+    let rank = only_rank(&capture);
+    assert_eq!(recorded(rank), done(&capture));
+    let exact = rank.trace.device.iter().all(|(id, _)| matches!(rank.links.launch(id), Launch::Exact(_)));
+    assert!(exact && rank.trace.ledger.rows().is_empty(), "{:?}", rank.trace.ledger.rows());
+    let calls = calls(rank);
+    let names: Vec<&str> = calls.keys().map(String::as_str).collect();
+    let expect = [
+        "cuGraphLaunch",
+        "cuLaunchKernel",
+        "cuMemcpyDtoHAsync_v2",
+        "cuMemcpyHtoDAsync_v2",
+        "cuMemsetD8Async",
+    ];
+    assert_eq!(names, expect);
+    // Three launches of each thread are recorded into its graph.
+    assert_eq!((calls["cuLaunchKernel"], calls["cuGraphLaunch"]), (2 * (500 + 3), lines(&capture, "graph")));
+    assert!(rank.trace.host.iter().all(|(_, op)| (op.duration.0, op.status) == (0, Status::Unknown)));
+}
+
+#[test]
+fn a_trace_of_calls_has_each_with_its_end() {
+    let Some(capture) = traced_with("cuda13", &["--trace", "10m", "--trace-level", "calls"]) else { return };
+    let rank = only_rank(&capture);
+    assert_eq!(recorded(rank), done(&capture));
+    every_launch_is_exact(rank);
+    let calls = calls(rank);
+    let expect = [
+        ("cuLaunchKernel", 2 * (500 + 3)),
+        ("cuGraphLaunch", lines(&capture, "graph")),
+        ("cuStreamSynchronize", lines(&capture, "sync")),
+        ("cuMemcpyHtoDAsync_v2", 2 * 25),
+        // What gives no work and waits for none, of each thread.
+        ("cuStreamCreate", 2),
+        ("cuStreamBeginCapture_v2", 2),
+        ("cuStreamEndCapture", 2),
+        ("cuGraphClone", 2),
+        ("cuGraphInstantiateWithFlags", 2),
+        ("cuMemAlloc_v2", 2),
+        ("cuMemHostAlloc", 2),
+    ];
+    for (name, count) in expect {
+        assert_eq!(calls.get(name), Some(&count), "{name}: {calls:?}");
+    }
+    let ended = |op: &HostOp| op.duration.0 > 0 && op.status == Status::Returned(0);
+    assert!(rank.trace.host.iter().all(|(_, op)| ended(&op)));
 }
 
 #[test]

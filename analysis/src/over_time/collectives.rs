@@ -5,12 +5,13 @@
 //!
 //! Collectives of one communicator are numbered on each rank, and those of one number belong together. Where a trace
 //! names no communicator, the streams of collectives stand for them, in the order of their first use: *inferred*. Ranks
-//! that disagree on names or numbers are not matched, and the reason is given.
+//! that disagree on names or numbers are not matched, and the reason is given. Where traces say the number of each
+//! collective, as our own do, those count that all ranks have: one may have begun to record later.
 //!
 //! HTA picks the one stream and name whose lengths differ most and calls the ranks that begin its last call late
 //! stragglers. Here every collective counts, and the latest rank of each is the one that all others waited for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use deepctx_profile::trace::{DeviceOp, Job, KernelClass, TraceTime};
 use deepctx_profile::units::Nanos;
@@ -40,8 +41,8 @@ pub struct Stragglers {
 pub struct Collective {
     /// The communicator.
     pub communicator: String,
-    /// Its number in the communicator, from 0.
-    pub ordinal: usize,
+    /// Its number in the communicator, from 0: the trace's own, or else its place in the trace.
+    pub ordinal: u64,
     /// Name of the kernel.
     pub name: String,
     /// How many ranks took part.
@@ -137,6 +138,8 @@ struct RankPart {
     end: i64,
     /// The begin on the rank's own clock.
     own: TraceTime,
+    /// Its number in the communicator, where the trace says it.
+    ordinal: Option<u64>,
 }
 
 /// The parts of a communicator, by rank.
@@ -156,7 +159,8 @@ pub(super) fn compute(job: &Job, steps: Steps) -> Matches {
         result.communicators_inferred |= collect(&window, &mut communicators);
     }
     let mut matched: Vec<MatchedCommunicator> = Vec::new();
-    for (communicator, parts) in communicators {
+    for (communicator, mut parts) in communicators {
+        by_ordinal(&mut parts);
         match agree(job, &parts) {
             Ok(()) if parts.len() > 1 => matched.push((communicator, parts.into_iter().collect())),
             // A group of one waits for nobody.
@@ -168,8 +172,8 @@ pub(super) fn compute(job: &Job, steps: Steps) -> Matches {
     result.ranks = job.ranks().iter().map(|of| lateness(of.rank, &offsets)).collect();
     for (communicator, parts) in &matched {
         let count = parts.first().map_or(0, |(_, parts)| parts.len());
-        for ordinal in 0..count {
-            let row = one(job, communicator, ordinal, parts, &offsets, &mut found);
+        for place in 0..count {
+            let row = one(job, communicator, place, parts, &offsets, &mut found);
             found.stragglers.collectives.extend(row);
         }
     }
@@ -179,35 +183,55 @@ pub(super) fn compute(job: &Job, steps: Steps) -> Matches {
 /// Adds the collectives of a rank. Gives whether communicators had to be inferred.
 fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
     let trace = &window.of.trace;
-    let recorded: BTreeMap<_, _> =
-        trace.collectives.iter().map(|(_, note)| (note.op, note.communicator)).collect();
+    // A kernel may run several collectives.
+    let mut recorded: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (_, note) in trace.collectives.iter() {
+        recorded.entry(note.op).or_default().push((note.communicator, note.ordinal));
+    }
     let mut ops: Vec<_> = window.device().collect();
     ops.retain(|(_, op)| KernelClass::of(op.kind, window.name(op)) == KernelClass::Communication);
     ops.sort_by_key(|(id, op)| (op.begin, *id));
     let mut streams = Vec::new();
     let mut inferred = false;
     for (id, op) in ops {
-        let communicator = match recorded.get(&id) {
-            Some(name) => format!("group {}", trace.name(*name)),
-            None => {
-                inferred = true;
-                if !streams.contains(&op.stream) {
-                    streams.push(op.stream);
-                }
-                let place = streams.iter().position(|stream| *stream == op.stream).unwrap_or(0);
-                format!("stream {} of collectives", place + 1)
-            }
+        let mut add = |communicator: String, ordinal| {
+            let parts = communicators.entry(communicator).or_default().entry(window.of.rank).or_default();
+            parts.push(part(window, &op, ordinal));
         };
-        let parts = communicators.entry(communicator).or_default().entry(window.of.rank).or_default();
-        parts.push(part(window, &op));
+        if let Some(notes) = recorded.get(&id) {
+            notes.iter().for_each(|(name, ordinal)| add(format!("group {}", trace.name(*name)), *ordinal));
+            continue;
+        }
+        inferred = true;
+        if !streams.contains(&op.stream) {
+            streams.push(op.stream);
+        }
+        let place = streams.iter().position(|stream| *stream == op.stream).unwrap_or(0);
+        add(format!("stream {} of collectives", place + 1), None);
     }
     inferred
 }
 
-fn part(window: &Window<'_>, op: &DeviceOp) -> RankPart {
+/// Leaves the collectives that all ranks have, in the order of their numbers, where traces say those.
+fn by_ordinal(parts: &mut BTreeMap<u32, Vec<RankPart>>) {
+    if parts.values().flatten().any(|part| part.ordinal.is_none()) {
+        return;
+    }
+    let numbers = |parts: &Vec<RankPart>| parts.iter().map(|part| part.ordinal).collect::<BTreeSet<_>>();
+    let common = parts.values().map(numbers).reduce(|a, b| &a & &b).unwrap_or_default();
+    for of in parts.values_mut() {
+        of.retain(|part| common.contains(&part.ordinal));
+        of.sort_by_key(|part| part.ordinal);
+        // A graph that was launched again runs what was recorded once.
+        of.dedup_by_key(|part| part.ordinal);
+    }
+}
+
+fn part(window: &Window<'_>, op: &DeviceOp, ordinal: Option<u64>) -> RankPart {
     let epoch = window.of.trace.clock.epoch_ns.unwrap_or(0);
     let at = |ns: u64| i64::try_from(epoch.saturating_add(ns)).unwrap_or(i64::MAX);
-    RankPart { name: op.name, begin: at(op.begin.as_nanos()), end: at(op.end().as_nanos()), own: op.begin }
+    let (begin, end) = (at(op.begin.as_nanos()), at(op.end().as_nanos()));
+    RankPart { name: op.name, begin, end, own: op.begin, ordinal }
 }
 
 /// Whether all ranks have the same collectives.
@@ -285,13 +309,13 @@ fn lateness(rank: u32, offsets: &BTreeMap<u32, Offset>) -> Lateness {
 fn one(
     job: &Job,
     communicator: &str,
-    ordinal: usize,
+    place: usize,
     parts: &[(u32, Vec<RankPart>)],
     offsets: &BTreeMap<u32, Offset>,
     found: &mut Matches,
 ) -> Option<Collective> {
     let aligned = |(rank, parts): &(u32, Vec<RankPart>)| {
-        let (part, offset) = (parts.get(ordinal)?, offsets.get(rank).map_or(0, |offset| offset.ns));
+        let (part, offset) = (parts.get(place)?, offsets.get(rank).map_or(0, |offset| offset.ns));
         let aligned = |at: i64| at.saturating_sub(offset);
         Some((*rank, RankPart { begin: aligned(part.begin), end: aligned(part.end), ..*part }))
     };
@@ -318,7 +342,7 @@ fn one(
     let trace = &job.ranks().iter().find(|of| of.rank == latest_rank)?.trace;
     Some(Collective {
         communicator: communicator.to_owned(),
-        ordinal,
+        ordinal: latest.ordinal.unwrap_or(place as u64),
         name: deepctx_profile::frame::clean(trace.name(latest.name)),
         ranks: parts.len(),
         latest_rank,

@@ -42,6 +42,7 @@ pub use critical_path::{Bound, CriticalPath, PathOp, PathPart};
 pub use difference::{CountChange, EventChange, EventDifference, EventSide, EventSum};
 pub use idle::Idle;
 pub use launches::Launches;
+pub use nesting::OperatorBasis;
 pub use operators::{CallSite, Kernel, Launched, Operator, Operators};
 pub use queues::Queue;
 pub(crate) use rank_tables::RankTables;
@@ -51,7 +52,7 @@ pub use steps::StepSplit;
 pub use window::Steps;
 
 /// Version of the serialized form: raised when a field is removed or changes its meaning.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
 
 /// Every table over time.
 #[derive(Clone, Debug, PartialEq, Serialize)]

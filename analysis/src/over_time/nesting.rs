@@ -8,8 +8,39 @@
 
 use deepctx_profile::StrId;
 use deepctx_profile::intern::Id;
-use deepctx_profile::trace::{HostKind, HostOp, RankTrace, TraceTime};
+use deepctx_profile::trace::{CallContext, HostKind, HostOp, RankTrace, Trace, TraceTime};
 use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+/// How it is known which operator launched something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OperatorBasis {
+    /// Operators are events of the trace, with begin and end.
+    #[default]
+    Intervals,
+    /// The stack of each launch says; begins of operators were recorded as well, so that their calls are counted.
+    StacksAndBegins,
+    /// The stack of each launch says. How often operators were called is not known, nor how long they took.
+    Stacks,
+}
+
+impl OperatorBasis {
+    pub(super) fn of(trace: &Trace) -> Self {
+        let begins = || trace.host.iter().any(|(_, op)| op.kind == HostKind::Operator);
+        match trace.contexts.have_operators() {
+            false => OperatorBasis::Intervals,
+            true if begins() => OperatorBasis::StacksAndBegins,
+            true => OperatorBasis::Stacks,
+        }
+    }
+}
+
+/// What the stack of a call says of its operators; `None` when there is none, or it is in no operator.
+pub(super) fn context_of(trace: &Trace, call: Option<Id<HostOp>>) -> Option<&CallContext> {
+    let context = trace.contexts.get(trace.host.get(call?)?.context)?;
+    Some(context).filter(|context| !context.operators.is_empty())
+}
 
 /// What is around one operation.
 #[derive(Clone, Copy, Debug, Default)]

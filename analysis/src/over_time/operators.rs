@@ -6,6 +6,11 @@
 //! Work belongs to the innermost operator around its launch, on the launching thread, by HTA's rule
 //! (`get_aten_op_kernels_and_delay`). HTA knows five calls by name; here, whatever was launched counts. Every device
 //! operation of the window is in exactly one row or in `outside`, so that counts and times add up to the window's.
+//!
+//! Our own recordings have no ends of operators. There the stack of each launch says which operator it is in: device
+//! times and counts are exact, and what no stack says is `None` ([`OperatorBasis`]).
+
+use std::hash::Hash;
 
 use deepctx_profile::StrId;
 use deepctx_profile::frame::clean;
@@ -14,7 +19,7 @@ use deepctx_profile::trace::{DeviceOp, HostKind, HostOp};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::nesting::Nesting;
+use super::nesting::{Nesting, OperatorBasis, context_of};
 use super::window::Window;
 
 /// Places of an operator that are named: a model has one operator in some hundred layers.
@@ -25,10 +30,15 @@ const PLACES: usize = 8;
 pub struct Operators {
     /// The rank.
     pub rank: u32,
-    /// Each operator that was called in the window, most device time first.
+    /// How it is known which operator launched something.
+    pub basis: OperatorBasis,
+    /// Each operator that was called in the window, most device time first. Without begins of operators, those that
+    /// launched something.
     pub rows: Vec<Operator>,
-    /// Work that no operator launched: its launch is in none, or is not known.
+    /// Work that no operator launched: its launch is in none, has no stack, or is not known.
     pub outside: Launched,
+    /// Work by the part of training or serving that launched it, most device time first; only where stacks were taken.
+    pub phases: Vec<CallSite>,
 }
 
 /// All calls of one operator.
@@ -36,14 +46,15 @@ pub struct Operators {
 pub struct Operator {
     /// Its name.
     pub name: String,
-    /// Calls that begin in the window.
-    pub calls: u64,
-    /// Length of these calls on their threads; a call within one of the same name counts once.
-    pub host_ns: u64,
+    /// Calls that begin in the window; `None` where their begins were not recorded.
+    pub calls: Option<u64>,
+    /// Length of these calls on their threads; a call within one of the same name counts once. `None` where their ends
+    /// were not recorded.
+    pub host_ns: Option<u64>,
     /// What it launched itself, without operators that it called.
     pub launched: Launched,
-    /// Device operations for each call.
-    pub kernels_per_call: f64,
+    /// Device operations for each call; `None` where calls were not counted.
+    pub kernels_per_call: Option<f64>,
     /// Length of what it and all operators within it launched.
     pub device_inclusive_ns: u64,
     /// Ranges, layers or Python functions directly around it, most device time first.
@@ -99,22 +110,22 @@ struct Sums {
 
 pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Operators {
     let (trace, links) = (&window.of.trace, &window.of.links);
-    let mut operators: FxHashMap<StrId, Sums> = FxHashMap::default();
-    let mut outside = SumsByName::default();
+    let basis = OperatorBasis::of(trace);
+    let mut operators = called(window, nesting);
+    let (mut outside, mut phases) = (SumsByName::default(), FxHashMap::default());
     // Device time of each call and of all below it.
     let mut below: FxHashMap<Id<HostOp>, u64> = FxHashMap::default();
-    for (id, op) in trace.host.iter() {
-        if op.kind == HostKind::Operator && window.has(op.begin) {
-            let sums = operators.entry(op.name).or_default();
-            sums.calls += 1;
-            sums.host_ns += if nesting.around(id).repeated { 0 } else { op.duration.0 };
-        }
-    }
     for (id, op) in window.device() {
-        let around = links.launch(id).call().map(|call| nesting.around(call)).unwrap_or_default();
+        let call = links.launch(id).call();
+        if let Some(context) = call.and_then(|id| trace.contexts.get(trace.host.get(id)?.context)) {
+            add(&mut phases, &op, context.phase.name());
+        }
+        let around = call.map(|call| nesting.around(call)).unwrap_or_default();
         let operator = around.operator.and_then(|id| Some((id, trace.host.get(id)?)));
         let Some((operator_id, operator)) = operator else {
-            add(&mut outside, &op, op.name);
+            if !by_stack(window, call, &op, &mut operators) {
+                add(&mut outside, &op, op.name);
+            }
             continue;
         };
         *below.entry(operator_id).or_default() += op.duration.0;
@@ -128,15 +139,58 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Operators {
     inclusive(window, nesting, below, &mut operators);
     let name = |id: StrId| clean(trace.name(id));
     let mut rows: Vec<Operator> =
-        operators.into_iter().map(|(id, sums)| row(name(id), sums, &name)).collect();
+        operators.into_iter().map(|(id, sums)| row(name(id), sums, basis, &name)).collect();
     rows.sort_by(|a, b| {
-        let key = |row: &Operator| (row.launched.device_ns, row.host_ns);
+        let key = |row: &Operator| (row.launched.device_ns, row.host_ns, row.calls);
         key(b).cmp(&key(a)).then_with(|| a.name.cmp(&b.name))
     });
-    Operators { rank: window.of.rank, rows, outside: launched(outside, &name) }
+    let phases = launched_rows(phases, &|phase: &str| phase.to_owned());
+    Operators {
+        rank: window.of.rank,
+        basis,
+        rows,
+        outside: launched(outside, &name),
+        phases: phases.into_iter().map(CallSite::from).collect(),
+    }
 }
 
-fn add(to: &mut SumsByName, op: &DeviceOp, name: StrId) {
+/// The operators that were called in the window, with their calls alone.
+fn called(window: &Window<'_>, nesting: &Nesting) -> FxHashMap<StrId, Sums> {
+    let mut operators: FxHashMap<StrId, Sums> = FxHashMap::default();
+    for (id, op) in window.of.trace.host.iter() {
+        if op.kind == HostKind::Operator && window.has(op.begin) {
+            let sums = operators.entry(op.name).or_default();
+            sums.calls += 1;
+            sums.host_ns += if nesting.around(id).repeated { 0 } else { op.duration.0 };
+        }
+    }
+    operators
+}
+
+/// Enters work at the operators that the stack of its launch shows; false when it shows none.
+fn by_stack(
+    window: &Window<'_>,
+    call: Option<Id<HostOp>>,
+    op: &DeviceOp,
+    operators: &mut FxHashMap<StrId, Sums>,
+) -> bool {
+    let Some(context) = context_of(&window.of.trace, call) else { return false };
+    for (place, name) in context.operators.iter().enumerate() {
+        // An operator within one of the same name counts once.
+        if !context.operators[..place].contains(name) {
+            operators.entry(*name).or_default().inclusive_ns += op.duration.0;
+        }
+    }
+    let Some(innermost) = context.operators.last() else { return false };
+    let sums = operators.entry(*innermost).or_default();
+    add(&mut sums.kernels, op, op.name);
+    if let Some(place) = context.place {
+        add(&mut sums.places, op, place);
+    }
+    true
+}
+
+fn add<N: Eq + Hash>(to: &mut FxHashMap<N, (u64, u64)>, op: &DeviceOp, name: N) {
     let row = to.entry(name).or_default();
     *row = (row.0 + 1, row.1.saturating_add(op.duration.0));
 }
@@ -165,19 +219,21 @@ fn inclusive(
     }
 }
 
-fn row(name: String, sums: Sums, text: &dyn Fn(StrId) -> String) -> Operator {
+fn row(name: String, sums: Sums, basis: OperatorBasis, text: &dyn Fn(StrId) -> String) -> Operator {
     let launched = launched(sums.kernels, text);
     let all = launched_rows(sums.places, text);
     let places_left_out = all.len().saturating_sub(PLACES);
     let places = all.into_iter().take(PLACES);
+    let calls = (basis != OperatorBasis::Stacks).then_some(sums.calls);
+    let per_call = |calls| if calls == 0 { 0.0 } else { launched.count as f64 / calls as f64 };
     Operator {
         name,
-        calls: sums.calls,
-        host_ns: sums.host_ns,
-        kernels_per_call: if sums.calls == 0 { 0.0 } else { launched.count as f64 / sums.calls as f64 },
+        calls,
+        host_ns: (basis == OperatorBasis::Intervals).then_some(sums.host_ns),
+        kernels_per_call: calls.map(per_call),
         launched,
         device_inclusive_ns: sums.inclusive_ns,
-        places: places.map(|Kernel { name, count, device_ns }| CallSite { name, count, device_ns }).collect(),
+        places: places.map(CallSite::from).collect(),
         places_left_out,
     }
 }
@@ -187,10 +243,16 @@ fn launched(of: SumsByName, text: &dyn Fn(StrId) -> String) -> Launched {
     Launched { count, device_ns, kernels: launched_rows(of, text) }
 }
 
-fn launched_rows(of: SumsByName, text: &dyn Fn(StrId) -> String) -> Vec<Kernel> {
+fn launched_rows<N>(of: FxHashMap<N, (u64, u64)>, text: &dyn Fn(N) -> String) -> Vec<Kernel> {
     let rows = of.into_iter();
     let mut rows: Vec<Kernel> =
         rows.map(|(id, (count, device_ns))| Kernel { name: text(id), count, device_ns }).collect();
     rows.sort_by(|a, b| b.device_ns.cmp(&a.device_ns).then_with(|| a.name.cmp(&b.name)));
     rows
+}
+
+impl From<Kernel> for CallSite {
+    fn from(Kernel { name, count, device_ns }: Kernel) -> Self {
+        CallSite { name, count, device_ns }
+    }
 }

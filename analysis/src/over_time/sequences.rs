@@ -8,15 +8,20 @@
 //! part of an operator's name, and sorts by count. Here every outermost operator counts, and rows are sorted by device
 //! time: a sequence that is frequent and short is worth nothing. Work of all threads that is launched within a call
 //! counts, which is that of its own thread: operators of a backward pass are calls of their own.
+//!
+//! Our own recordings have no ends of operators. There the stack of each launch says which outermost operator it is in,
+//! and its call is the last one that began, where begins were recorded. Otherwise launches that follow each other on a
+//! thread below one place are one call: two calls of an operator one after the other, from one line, are not
+//! distinguished ([`OperatorBasis::Stacks`]).
 
 use deepctx_profile::StrId;
 use deepctx_profile::frame::clean;
-use deepctx_profile::intern::Id;
-use deepctx_profile::trace::{DeviceOp, HostOp};
+use deepctx_profile::trace::{DeviceOp, HostKind};
+use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::nesting::Nesting;
+use super::nesting::{Nesting, OperatorBasis, context_of};
 use super::window::Window;
 
 /// Shortest sequence that counts, which is HTA's default.
@@ -31,6 +36,8 @@ const NAMES_MAX: usize = 64;
 pub struct Sequences {
     /// The rank.
     pub rank: u32,
+    /// How it is known which call of an operator launched something.
+    pub basis: OperatorBasis,
     /// Most device time first.
     pub rows: Vec<Sequence>,
     /// Further distinct sequences.
@@ -52,8 +59,8 @@ pub struct Sequence {
     pub count: u64,
     /// Sum of the operations' lengths over these calls.
     pub device_ns: u64,
-    /// Sum of the calls' lengths.
-    pub host_ns: u64,
+    /// Sum of the calls' lengths; `None` where ends of operators were not recorded.
+    pub host_ns: Option<u64>,
 }
 
 /// Equal neighbours of a sequence.
@@ -65,59 +72,131 @@ pub struct Repetition {
     pub times: u64,
 }
 
+/// A call of an outermost operator.
+#[derive(Clone, Copy, Debug)]
+struct OuterCall {
+    /// The operator.
+    name: StrId,
+    /// Length of the call; zero where its end was not recorded.
+    host_ns: u64,
+}
+
+/// Operations that calls with one operator and one sequence of names launched.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    count: u64,
+    device_ns: u64,
+    host_ns: u64,
+}
+
 pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Sequences {
     let trace = &window.of.trace;
-    let outermost = outermost(window, nesting);
-    let mut of_call: FxHashMap<Id<HostOp>, Vec<DeviceOp>> = FxHashMap::default();
+    let basis = OperatorBasis::of(trace);
+    let (calls, of_launch) = match basis {
+        OperatorBasis::Intervals => outermost(window, nesting),
+        OperatorBasis::StacksAndBegins | OperatorBasis::Stacks => outermost_by_stack(window),
+    };
+    let mut of_call: Vec<Vec<DeviceOp>> = vec![Vec::new(); calls.len()];
     for (id, op) in window.device() {
-        let call = window.of.links.launch(id).call();
-        if let Some(operator) = call.and_then(|call| outermost.get(call.index()).copied().flatten()) {
-            of_call.entry(operator).or_default().push(op);
+        let launch = window.of.links.launch(id).call();
+        let call = launch.and_then(|launch| of_launch.get(launch.index()).copied().flatten());
+        if let Some(ops) = call.and_then(|call| of_call.get_mut(call)) {
+            ops.push(op);
         }
     }
-    let mut result = Sequences { rank: window.of.rank, ..Sequences::default() };
-    let mut found: FxHashMap<(StrId, Vec<StrId>), (u64, u64, u64)> = FxHashMap::default();
-    for (id, mut ops) in of_call {
+    let mut result = Sequences { rank: window.of.rank, basis, ..Sequences::default() };
+    let mut found: FxHashMap<(StrId, Vec<StrId>), Sums> = FxHashMap::default();
+    for (call, mut ops) in calls.iter().zip(of_call).filter(|(_, ops)| !ops.is_empty()) {
         if ops.len() < LENGTH_MIN {
             result.short_calls += 1;
             continue;
         }
-        let Some(operator) = trace.host.get(id) else { continue };
         ops.sort_by_key(|op| (op.begin, op.end(), op.name.number()));
-        let device_ns: u64 = ops.iter().map(|op| op.duration.0).sum();
-        let key = (operator.name, ops.iter().map(|op| op.name).collect());
-        let row = found.entry(key).or_default();
-        *row = (row.0 + 1, row.1 + device_ns, row.2 + operator.duration.0);
+        let key = (call.name, ops.iter().map(|op| op.name).collect());
+        let sums = found.entry(key).or_default();
+        sums.count += 1;
+        sums.device_ns += ops.iter().map(|op| op.duration.0).sum::<u64>();
+        sums.host_ns += call.host_ns;
     }
     let text = |id: StrId| clean(trace.name(id));
     let mut rows: Vec<_> = found.into_iter().collect();
     // Names decide between equals, so that two runs give one order.
-    rows.sort_by(|(a, x), (b, y)| (y.1, y.0).cmp(&(x.1, x.0)).then_with(|| a.cmp(b)));
+    rows.sort_by(|(a, x), (b, y)| (y.device_ns, y.count).cmp(&(x.device_ns, x.count)).then_with(|| a.cmp(b)));
     result.left_out = rows.len().saturating_sub(ROWS_MAX);
     let shown = rows.into_iter().take(ROWS_MAX);
-    let row =
-        |((operator, names), (count, device_ns, host_ns)): ((StrId, Vec<StrId>), (u64, u64, u64))| Sequence {
-            operator: text(operator),
-            length: names.len(),
-            kernels: repeated(&names, &text),
-            count,
-            device_ns,
-            host_ns,
-        };
+    let row = |((operator, names), sums): ((StrId, Vec<StrId>), Sums)| Sequence {
+        operator: text(operator),
+        length: names.len(),
+        kernels: repeated(&names, &text),
+        count: sums.count,
+        device_ns: sums.device_ns,
+        host_ns: (basis == OperatorBasis::Intervals).then_some(sums.host_ns),
+    };
     result.rows = shown.map(row).collect();
     result
 }
 
-/// The outermost operator around each host operation, by its number.
-fn outermost(window: &Window<'_>, nesting: &Nesting) -> Vec<Option<Id<HostOp>>> {
-    let mut outermost: Vec<Option<Id<HostOp>>> = vec![None; window.of.trace.host.len()];
+/// Calls of outermost operators, and which of them is around each host operation, by its number.
+type OuterCalls = (Vec<OuterCall>, Vec<Option<usize>>);
+
+/// By the intervals of operators.
+fn outermost(window: &Window<'_>, nesting: &Nesting) -> OuterCalls {
+    let trace = &window.of.trace;
+    let mut calls = Vec::new();
+    let mut of_op: Vec<Option<usize>> = vec![None; trace.host.len()];
     // On a thread, what is around something stands before it.
     for id in window.of.links.threads().iter().flatten() {
         let around = nesting.around(*id);
-        let above = around.parent.and_then(|parent| outermost.get(parent.index()).copied().flatten());
-        outermost[id.index()] = above.or(around.operator);
+        let above = around.parent.and_then(|parent| of_op.get(parent.index()).copied().flatten());
+        // Without one above, the innermost operator is this operation itself.
+        let own = || {
+            let op = trace.host.get(around.operator?)?;
+            calls.push(OuterCall { name: op.name, host_ns: op.duration.0 });
+            Some(calls.len() - 1)
+        };
+        of_op[id.index()] = above.or_else(own);
     }
-    outermost
+    (calls, of_op)
+}
+
+/// By the stacks of launches.
+fn outermost_by_stack(window: &Window<'_>) -> OuterCalls {
+    let trace = &window.of.trace;
+    let mut calls: Vec<OuterCall> = Vec::new();
+    let mut of_op: Vec<Option<usize>> = vec![None; trace.host.len()];
+    for thread in window.of.links.threads() {
+        // The last call of each operator that began in none of its own.
+        let mut begun: FxHashMap<StrId, usize> = FxHashMap::default();
+        // The place of the last launch, and its call.
+        let mut open: Option<(NodeId, usize)> = None;
+        for id in thread {
+            let Some(op) = trace.host.get(*id) else { continue };
+            let context = context_of(trace, Some(*id));
+            let is_boundary = matches!(op.kind, HostKind::Step | HostKind::Annotation);
+            let Some(context) = context.filter(|_| !is_boundary) else {
+                open = open.filter(|_| !is_boundary && !op.kind.is_call());
+                continue;
+            };
+            let Some(name) = context.operators.first().copied() else { continue };
+            if op.kind == HostKind::Operator {
+                if context.operators.len() == 1 {
+                    begun.insert(name, calls.len());
+                    calls.push(OuterCall { name, host_ns: 0 });
+                }
+                continue;
+            }
+            // Nodes of a backward pass are operators of stacks that do not say when they begin.
+            let begun = begun.get(&name).copied();
+            let followed = || open.filter(|(place, _)| *place == context.outermost).map(|(_, call)| call);
+            let call = begun.or_else(followed).unwrap_or_else(|| {
+                calls.push(OuterCall { name, host_ns: 0 });
+                calls.len() - 1
+            });
+            open = Some((context.outermost, call));
+            of_op[id.index()] = Some(call);
+        }
+    }
+    (calls, of_op)
 }
 
 fn repeated(names: &[StrId], text: &dyn Fn(StrId) -> String) -> Vec<Repetition> {

@@ -8,7 +8,7 @@ fn job(traces: &[&str]) -> Job {
     Job::new(traces.iter().enumerate().map(parse).collect()).unwrap()
 }
 
-fn of(input: &str) -> OverTime {
+pub(super) fn of(input: &str) -> OverTime {
     OverTime::compute(&job(&[input]), Steps::default())
 }
 
@@ -337,7 +337,7 @@ fn operators(input: &str) -> Vec<(String, u64, u64, u64, u64)> {
     let found = of(input).operators.remove(0);
     let row = |row: &Operator| {
         let own = (row.launched.count, row.launched.device_ns / 1000);
-        (row.name.clone(), row.calls, own.0, own.1, row.device_inclusive_ns / 1000)
+        (row.name.clone(), row.calls.unwrap_or(0), own.0, own.1, row.device_inclusive_ns / 1000)
     };
     let mut rows: Vec<_> = found.rows.iter().map(row).collect();
     rows.push(("outside".to_owned(), 0, found.outside.count, found.outside.device_ns / 1000, 0));
@@ -378,6 +378,91 @@ fn work_belongs_to_the_innermost_operator() {
 }
 
 #[test]
+fn stacks_say_which_operator_launched_work() {
+    let input = "
+        call m 0..1 cuLaunchKernel #1 in=aten::linear>aten::addmm at=block
+        call m 2..3 cuLaunchKernel #2 in=aten::linear at=block
+        call m 4..5 cuLaunchKernel #3 in=f>f at=head
+        call m 6..7 cuLaunchKernel #4
+        kernel 0/7 10..30 gemm #1
+        kernel 0/7 30..35 bias #2
+        kernel 0/7 35..36 a #3
+        kernel 0/7 36..38 b #4";
+    let check = |input: &str, expect: &[(&str, u64, u64, u64, u64)], basis: OperatorBasis| {
+        let found = operators(input);
+        let found: Vec<_> = found.iter().map(|row| (row.0.as_str(), row.1, row.2, row.3, row.4)).collect();
+        assert_eq!(found, expect, "{input}");
+        assert_eq!(of(input).operators[0].basis, basis);
+    };
+    check(
+        input,
+        &[
+            ("aten::addmm", 0, 1, 20, 20),
+            ("aten::linear", 0, 1, 5, 25),
+            ("f", 0, 1, 1, 1),
+            ("outside", 0, 1, 2, 0),
+        ],
+        OperatorBasis::Stacks,
+    );
+    let rows = of(input).operators.remove(0).rows;
+    assert!(rows.iter().all(|row| (row.calls, row.host_ns, row.kernels_per_call) == (None, None, None)));
+    let places: Vec<_> = rows.iter().map(|row| row.places[0].name.as_str()).collect();
+    assert_eq!(places, ["block", "block", "head"]);
+    // Begins that were recorded count calls, also of what launched nothing.
+    check(
+        &format!("op m 0..0 f in=f\n op m 4..4 f in=f>f\n op m 9..9 aten::view in=aten::view{input}"),
+        &[
+            ("aten::addmm", 0, 1, 20, 20),
+            ("aten::linear", 0, 1, 5, 25),
+            ("f", 2, 1, 1, 1),
+            ("aten::view", 1, 0, 0, 0),
+            ("outside", 0, 1, 2, 0),
+        ],
+        OperatorBasis::StacksAndBegins,
+    );
+}
+
+#[test]
+fn launches_below_one_operator_are_one_sequence() {
+    /// Calls and names of each sequence, the most device time first.
+    fn check(lines: &[&str], expect: &[(u64, &str, &str)]) {
+        let line = |(at, line): (usize, &&str)| match line.split_once(' ') {
+            Some(("op", name)) => format!("op m {at}..{at} {name} in={name}\n"),
+            Some((kernel, context)) => format!(
+                "call m {at}..{}.5 cuLaunchKernel #{} {context}\n kernel 0/7 {}..{} {kernel} #{}\n",
+                at,
+                at + 1,
+                at + 100,
+                at + 101,
+                at + 1
+            ),
+            None => format!("call m {at}..{at}.5 {line}\n"),
+        };
+        let input: String = lines.iter().enumerate().map(line).collect();
+        let found = of(&input).sequences.remove(0);
+        let row = |row: &Sequence| {
+            let names: Vec<String> =
+                row.kernels.iter().map(|part| format!("{}{}", part.name, part.times)).collect();
+            (row.count, row.operator.clone(), names.join(" "))
+        };
+        let rows: Vec<_> = found.rows.iter().map(row).collect();
+        let rows: Vec<_> = rows.iter().map(|(count, name, names)| (*count, &**name, &**names)).collect();
+        assert_eq!(rows, expect, "{input}");
+    }
+    let norm = ["a in=norm>mul at=x", "a in=norm at=x", "b in=norm at=x"];
+    let other = ["c in=relu at=x"];
+    check(&[&norm[..], &other, &norm].concat(), &[(2, "norm", "a2 b1")]);
+    // Nothing between two calls from one line: they are not distinguished.
+    check(&[norm, norm].concat(), &[(1, "norm", "a2 b1 a2 b1")]);
+    // A call outside of operators ends what is before it.
+    check(&[&norm[..], &["cudaStreamSynchronize"], &norm].concat(), &[(2, "norm", "a2 b1")]);
+    // Begins tell them apart, and hold together what another operator interrupts.
+    let begun = [&["op norm"], &norm[..]].concat();
+    check(&[&begun[..], &begun].concat(), &[(2, "norm", "a2 b1")]);
+    check(&["op norm", norm[0], "op relu", other[0], norm[1], norm[2]], &[(1, "norm", "a2 b1")]);
+}
+
+#[test]
 fn a_place_is_the_range_around_an_operator() {
     let found = of("
         range m 0..60 forward
@@ -411,7 +496,7 @@ fn sequences_are_what_one_outermost_call_launches() {
         found.rows.iter().map(|row| (row.operator.as_str(), row.count, row.device_ns)).collect();
     assert_eq!(rows, [("norm", 2, 18_000), ("norm", 1, 9_000)]);
     let parts: Vec<_> = found.rows[0].kernels.iter().map(|part| (part.name.as_str(), part.times)).collect();
-    assert_eq!((parts, found.rows[0].host_ns), (vec![("a", 2), ("b", 1)], 20_000));
+    assert_eq!((parts, found.rows[0].host_ns), (vec![("a", 2), ("b", 1)], Some(20_000)));
     // Two operations are too few.
     let short =
         of("op m 0..9 f\n call m 1..2 cudaGraphLaunch #1\n kernel 0/7 3..4 a #1\n kernel 0/7 5..6 a #1");
@@ -457,7 +542,7 @@ fn two_step_ranges_of_a_trace_can_be_compared() {
 }
 
 /// Any trace of a few threads and streams.
-fn any_trace() -> impl Strategy<Value = String> {
+pub(super) fn any_trace() -> impl Strategy<Value = String> {
     let event = (0u8..9, 0u8..3, 0u64..200, 0u64..60, 0u64..6).prop_map(|(kind, lane, begin, length, id)| {
         let end = begin + length;
         match kind {

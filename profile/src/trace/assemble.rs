@@ -12,17 +12,20 @@ use super::basis::Basis;
 use super::event::{
     DeviceKind, DeviceOp, HostKind, HostOp, Status, Stream, Sync, SyncKind, Thread, WakeUpEvent, Waker,
 };
+use super::exchanges::Exchanges;
 use super::recorded::{
     CALL_END_MISSING, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, RecordedEvent,
     RecordedKind, WokenBy,
 };
+use super::stream_handles::{Handle, PendingSync, StreamsByHandle};
 use super::{Trace, TraceTime};
+use crate::context::phase::{Phase, phases};
 use crate::frame::Frame;
 use crate::intern::{Id, StrId};
 use crate::ledger::Stage;
 use crate::profile::Profile;
 use crate::tree::NodeId;
-use crate::units::{Bytes, Nanos};
+use crate::units::Bytes;
 
 /// The handle that means the default stream of the calling thread.
 const PER_THREAD: u64 = 2;
@@ -36,12 +39,14 @@ pub fn assemble(
     events: impl IntoIterator<Item = RecordedEvent>,
 ) -> Vec<(u32, Trace)> {
     let shared = shared_streams(lanes);
+    let phases = phases(profile);
+    let recorded = Recorded { profile, phases: &phases };
     let mut processes: BTreeMap<u32, Assembly> = BTreeMap::new();
     let mut without_lane = 0;
     for event in events {
         match lanes.get(event.lane as usize) {
             Some(&lane @ (Lane::Thread { pid, .. } | Lane::Stream { pid, .. })) => {
-                processes.entry(pid).or_default().take(profile, lane, &shared, &event);
+                processes.entry(pid).or_default().take(recorded, lane, &shared, &event);
             }
             None => without_lane += 1,
         }
@@ -51,6 +56,14 @@ pub fn assemble(
         first.ledger.dropped(Stage::Store, NotTraced::Unreadable.reason(), without_lane);
     }
     traces
+}
+
+/// The profile that events refer to.
+#[derive(Clone, Copy)]
+struct Recorded<'p> {
+    profile: &'p Profile,
+    /// By node.
+    phases: &'p [Phase],
 }
 
 /// Streams of a process and device that have the same number in several contexts.
@@ -64,9 +77,6 @@ fn shared_streams(lanes: &[Lane]) -> FxHashMap<(u32, u32, u32), bool> {
     }
     contexts.into_iter().map(|(key, (_, several))| (key, several)).collect()
 }
-
-/// A stream as calls name it: its handle, and the thread if it is that thread's own.
-type Handle = (u64, u32);
 
 /// A thread, as the kernel numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -99,6 +109,7 @@ struct Assembly {
     /// Where events were recorded, by the number of the call.
     records: FxHashMap<u64, (Handle, TraceTime)>,
     syncs: Vec<PendingSync>,
+    exchanges: Exchanges,
     /// Training steps and their threads, by the place that they end at.
     steps: BTreeMap<NodeId, Vec<StepOf>>,
 }
@@ -106,11 +117,12 @@ struct Assembly {
 impl Assembly {
     fn take(
         &mut self,
-        profile: &Profile,
+        recorded: Recorded<'_>,
         lane: Lane,
         shared: &FxHashMap<(u32, u32, u32), bool>,
         event: &RecordedEvent,
     ) {
+        let profile = recorded.profile;
         match lane {
             _ if event.kind == RecordedKind::Gap => {
                 let lost = NotTraced::QueueFull.reason();
@@ -121,7 +133,12 @@ impl Assembly {
                     self.range(profile, ThreadKey { pid, tid }, event)
                 }
                 RecordedKind::OffCpu => self.off_cpu(profile, ThreadKey { pid, tid }, event),
-                _ => self.call(profile, ThreadKey { pid, tid }, event),
+                RecordedKind::Operator => {
+                    self.note_context(recorded, event.node);
+                    let name = self.name(profile, event.node);
+                    self.named(ThreadKey { pid, tid }, HostKind::Operator, name, event);
+                }
+                _ => self.call(recorded, ThreadKey { pid, tid }, event),
             },
             Lane::Stream { pid, device, context, stream } => {
                 let several = shared.get(&(pid, device, stream)).copied().unwrap_or(false);
@@ -132,7 +149,7 @@ impl Assembly {
         }
     }
 
-    fn call(&mut self, profile: &Profile, thread: ThreadKey, event: &RecordedEvent) {
+    fn call(&mut self, recorded: Recorded<'_>, thread: ThreadKey, event: &RecordedEvent) {
         let handle = (event.stream, if event.stream == PER_THREAD { thread.tid } else { 0 });
         let begin = TraceTime::from_nanos(event.start.0);
         match event.kind {
@@ -141,18 +158,22 @@ impl Assembly {
                 None => _ = self.launches.insert(event.id, (handle, begin)),
             },
             RecordedKind::Record => _ = self.records.insert(event.id, (handle, begin)),
+            RecordedKind::Call | RecordedKind::Collective => {}
             _ => self.syncs.push(PendingSync::new(handle, event)),
         }
-        if !matches!(event.end, End::After(_)) {
+        if matches!(event.end, End::ReturnLost | End::NotReturned) {
             self.trace.ledger.gap(Stage::Store, CALL_END_MISSING, 1);
         }
-        let name = self.name(profile, event.node);
+        self.note_context(recorded, event.node);
+        let name = self.name(recorded.profile, event.node);
         let kind = match self.trace.name(name) {
             text if is_driver_call(text) => HostKind::DriverCall,
             _ => HostKind::RuntimeCall,
         };
+        let thread = thread.add_to(&mut self.trace);
+        self.note_exchange(thread, name, event);
         let op = HostOp {
-            thread: thread.add_to(&mut self.trace),
+            thread,
             kind,
             begin,
             duration: event.end.duration(),
@@ -163,6 +184,29 @@ impl Assembly {
         };
         let pushed = self.trace.host.push(op).is_some();
         self.count_pushed(pushed);
+    }
+
+    /// Keeps what a call exchanges, until the work is known that it launched.
+    fn note_exchange(&mut self, thread: Id<Thread>, name: StrId, event: &RecordedEvent) {
+        let begin = TraceTime::from_nanos(event.start.0);
+        let end = begin + event.end.duration();
+        match event.exchange() {
+            Some(exchange) => {
+                let operation = self.trace.name(name);
+                let operation = operation.strip_prefix("nccl").unwrap_or(operation).to_ascii_lowercase();
+                let operation = self.trace.text(&operation);
+                self.exchanges.collective(thread, begin, end, operation, exchange);
+            }
+            None if event.kind == RecordedKind::Call => {
+                self.exchanges.other(thread, begin, end, self.trace.strings.get(name));
+            }
+            None => {}
+        }
+    }
+
+    /// Keeps what the stack of a call says.
+    fn note_context(&mut self, Recorded { profile, phases }: Recorded<'_>, node: NodeId) {
+        self.trace.contexts.note(profile, phases, node, &mut self.trace.strings);
     }
 
     /// A range or a step; one whose end is not known has no length that any table could use.
@@ -254,7 +298,7 @@ impl Assembly {
             },
             begin: TraceTime::from_nanos(event.start.0),
             duration: event.end.duration(),
-            name: self.name(profile, event.node),
+            name: self.work_name(profile, event),
             correlation: call,
             launched_by: event.cause.map_or(Basis::Exact, |cause| cause.basis),
             bytes: Bytes(event.bytes),
@@ -268,6 +312,22 @@ impl Assembly {
     fn count_pushed(&mut self, pushed: bool) {
         if !pushed {
             self.trace.ledger.dropped(Stage::Store, NotTraced::QueueFull.reason(), 1);
+        }
+    }
+
+    /// The name of work: of copies and fills as traces of all tools have it (`Memcpy HtoD`), since those tell them from
+    /// kernels by it.
+    fn work_name(&mut self, profile: &Profile, event: &RecordedEvent) -> StrId {
+        let name = self.name(profile, event.node);
+        if !matches!(event.kind, RecordedKind::Copy | RecordedKind::Fill) {
+            return name;
+        }
+        match self.trace.name(name).strip_prefix("mem") {
+            Some(rest) => {
+                let capital = format!("Mem{rest}");
+                self.trace.text(&capital)
+            }
+            None => name,
         }
     }
 
@@ -291,6 +351,7 @@ impl Assembly {
         // Of a profile that does not say when it began, 1970 is no answer.
         self.trace.clock.epoch_ns = Some(profile.meta.started.as_nanos()).filter(|began| *began > 0);
         self.place_steps(profile);
+        std::mem::take(&mut self.exchanges).note(&mut self.trace);
         let streams = std::mem::take(&mut self.streams).sorted();
         for PendingSync { handle, kind, begin, duration, call, record } in std::mem::take(&mut self.syncs) {
             let stream = match kind {
@@ -310,62 +371,6 @@ impl Assembly {
     }
 }
 
-/// A synchronisation, until it is known which stream its handle was.
-struct PendingSync {
-    handle: Handle,
-    kind: SyncKind,
-    begin: TraceTime,
-    duration: Nanos,
-    /// Number of the call.
-    call: u64,
-    /// Number of the call that recorded the event.
-    record: Option<u64>,
-}
-
-impl PendingSync {
-    fn new(handle: Handle, event: &RecordedEvent) -> Self {
-        let kind = match event.kind {
-            RecordedKind::StreamSync => SyncKind::Stream,
-            RecordedKind::StreamWait => SyncKind::StreamWait,
-            RecordedKind::EventSync => SyncKind::Event,
-            _ => SyncKind::Context,
-        };
-        let duration = if kind == SyncKind::StreamWait { Nanos(0) } else { event.end.duration() };
-        let record = event.cause.map(|cause| cause.id);
-        let record = record.filter(|_| matches!(kind, SyncKind::Event | SyncKind::StreamWait));
-        let begin = TraceTime::from_nanos(event.start.0);
-        PendingSync { handle, kind, begin, duration, call: event.id, record }
-    }
-}
-
-/// Which stream a handle was, over time: a handle of a stream that was destroyed may come again. A row for each run of
-/// launches whose work ran on one stream, with the first of them.
-#[derive(Default)]
-struct StreamsByHandle(FxHashMap<Handle, Vec<(TraceTime, Id<Stream>)>>);
-
-impl StreamsByHandle {
-    /// Work of a launch at this time ran on a stream.
-    fn add(&mut self, handle: Handle, at: TraceTime, stream: Id<Stream>) {
-        let runs = self.0.entry(handle).or_default();
-        match runs.last_mut() {
-            Some((first, of)) if *of == stream => *first = at.min(*first),
-            _ => runs.push((at, stream)),
-        }
-    }
-
-    fn sorted(mut self) -> Self {
-        self.0.values_mut().for_each(|runs| runs.sort_unstable());
-        self
-    }
-
-    /// The stream of the last launch before a time, or else of the first one.
-    fn at(&self, handle: Handle, time: TraceTime) -> Option<Id<Stream>> {
-        let list = self.0.get(&handle)?;
-        let before = list.partition_point(|(at, _)| *at <= time);
-        list.get(before.saturating_sub(1)).map(|(_, stream)| *stream)
-    }
-}
-
 /// Calls of the driver are named `cu` and a capital letter.
 fn is_driver_call(name: &str) -> bool {
     name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()))
@@ -377,6 +382,7 @@ mod tests {
     use super::super::{Launch, Links, Waiter};
     use super::*;
     use crate::profile::{Limits, Meta};
+    use crate::units::Nanos;
 
     const LANES: [Lane; 4] = [
         Lane::Thread { pid: 7, tid: 8 },
@@ -506,6 +512,15 @@ mod tests {
         assert_eq!(pids, [7, 9]);
         let kinds = traces.iter().map(|(_, trace)| trace.host.iter().next().unwrap().1.kind);
         assert_eq!(kinds.collect::<Vec<_>>(), [HostKind::DriverCall, HostKind::RuntimeCall]);
+    }
+
+    #[test]
+    fn copies_are_called_as_other_tools_call_them() {
+        let traces =
+            assembled("copy 1 1+1 memcpy\n fill 1 2+1 memset\n kernel 1 3+1 memcpy\n copy 1 4+1 [x]");
+        let trace = &traces[0].1;
+        let names = trace.device.iter().map(|(_, op)| trace.name(op.name));
+        assert!(names.eq(["Memcpy", "Memset", "memcpy", "[x]"]));
     }
 
     #[test]

@@ -295,6 +295,8 @@ columns! {
         pub elements_in: u64,
         /// Type of the elements.
         pub element: StrId,
+        /// How many collectives the group had before; `None` when the tool does not say.
+        pub ordinal: Option<u64>,
     }
 }
 

@@ -11,8 +11,10 @@
 
 mod assemble;
 mod basis;
+mod call_context;
 mod columns;
 mod event;
+mod exchanges;
 mod job;
 mod lane_builder;
 mod lane_events;
@@ -23,6 +25,7 @@ mod listing;
 mod name;
 mod packed;
 mod recorded;
+mod stream_handles;
 #[cfg(any(test, feature = "testing"))]
 pub mod text;
 
@@ -34,6 +37,7 @@ use crate::units::{Nanos, Time, clock};
 
 pub use assemble::assemble;
 pub use basis::Basis;
+pub use call_context::{CallContext, CallContexts};
 pub use event::{
     CollectiveNote, CollectiveNotes, CounterStep, CounterSteps, CounterValue, DeviceKind, DeviceOp,
     DeviceOps, DeviceRange, DeviceRanges, HostCategories, HostCategory, HostKind, HostOp, HostOps,
@@ -52,7 +56,7 @@ pub use listing::listing;
 pub use name::{Call, KernelClass};
 pub use recorded::{
     CALL_END_MISSING, Cause, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, RecordedAccount,
-    RecordedBatch, RecordedEvent, RecordedGaps, RecordedKind, WakeUp, WokenBy,
+    RecordedBatch, RecordedEvent, RecordedExchange, RecordedGaps, RecordedKind, WakeUp, WokenBy,
 };
 
 /// A point in time of a trace.
@@ -118,6 +122,8 @@ pub struct Trace {
     pub memory: MemoryEvents,
     /// Ranges of the program on device rows.
     pub device_ranges: DeviceRanges,
+    /// What stacks say of calls, by [`HostOp::context`].
+    pub contexts: CallContexts,
     /// What the source holds that is not in here, by reason.
     pub ledger: Ledger,
     threads: Lanes<Thread>,
@@ -168,6 +174,7 @@ impl Trace {
             collectives: CollectiveNotes::default(),
             memory: MemoryEvents::default(),
             device_ranges: DeviceRanges::default(),
+            contexts: CallContexts::default(),
             ledger: Ledger::default(),
             threads: Lanes::default(),
             streams: Lanes::default(),

@@ -31,6 +31,12 @@ pub enum RecordedKind {
     EventSync,
     /// A call that waits for a context or a device.
     ContextSync,
+    /// Any other call of an accelerator's library.
+    Call,
+    /// A call by which ranks exchange data. [`RecordedEvent::exchange`] says which one it is.
+    Collective,
+    /// An operator of a framework begins. When it ends is not known.
+    Operator,
     /// A kernel.
     Kernel,
     /// A copy by a device.
@@ -51,7 +57,7 @@ pub enum RecordedKind {
 
 impl RecordedKind {
     /// Every kind.
-    pub const ALL: [RecordedKind; 15] = [
+    pub const ALL: [RecordedKind; 18] = [
         RecordedKind::Launch,
         RecordedKind::Transfer,
         RecordedKind::Record,
@@ -59,6 +65,9 @@ impl RecordedKind {
         RecordedKind::StreamSync,
         RecordedKind::EventSync,
         RecordedKind::ContextSync,
+        RecordedKind::Call,
+        RecordedKind::Collective,
+        RecordedKind::Operator,
         RecordedKind::Kernel,
         RecordedKind::Copy,
         RecordedKind::Fill,
@@ -79,6 +88,9 @@ impl RecordedKind {
             RecordedKind::StreamSync => "stream-sync",
             RecordedKind::EventSync => "event-sync",
             RecordedKind::ContextSync => "context-sync",
+            RecordedKind::Call => "call",
+            RecordedKind::Collective => "collective",
+            RecordedKind::Operator => "operator",
             RecordedKind::Kernel => "kernel",
             RecordedKind::Copy => "copy",
             RecordedKind::Fill => "fill",
@@ -106,6 +118,8 @@ impl RecordedKind {
                 | RecordedKind::StreamSync
                 | RecordedKind::EventSync
                 | RecordedKind::ContextSync
+                | RecordedKind::Call
+                | RecordedKind::Collective
         )
     }
 }
@@ -115,9 +129,10 @@ impl RecordedKind {
 pub enum End {
     /// So long after its begin.
     After(Nanos),
-    /// Not known: the return of the call was lost or never watched, or records are missing in which the range or step
-    /// may have ended.
+    /// Not known: the return of the call was lost, or records are missing in which the range or step may have ended.
     ReturnLost,
+    /// Not known: nobody watched, as the level of the trace has it.
+    NotWatched,
     /// Not known: the call had not returned, or the range or step not ended, when the capture or its process ended.
     NotReturned,
 }
@@ -127,7 +142,7 @@ impl End {
     pub const fn duration(self) -> Nanos {
         match self {
             End::After(duration) => duration,
-            End::ReturnLost | End::NotReturned => Nanos(0),
+            End::ReturnLost | End::NotWatched | End::NotReturned => Nanos(0),
         }
     }
 
@@ -136,13 +151,15 @@ impl End {
         match self {
             End::After(_) => "known",
             End::ReturnLost => "return-lost",
+            End::NotWatched => "not-watched",
             End::NotReturned => "not-returned",
         }
     }
 
     /// The end with this name.
     pub fn from_name(name: &str, duration: Nanos) -> Option<Self> {
-        [End::After(duration), End::ReturnLost, End::NotReturned].into_iter().find(|end| end.name() == name)
+        let ends = [End::After(duration), End::ReturnLost, End::NotWatched, End::NotReturned];
+        ends.into_iter().find(|end| end.name() == name)
     }
 }
 
@@ -204,6 +221,21 @@ pub enum Lane {
     },
 }
 
+/// What ranks exchange by one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedExchange {
+    /// The communicator, by the id that is the same on all of its ranks.
+    pub communicator: u64,
+    /// How many collectives it had before.
+    pub ordinal: u64,
+    /// Its ranks; 0 when that is not known.
+    pub ranks: u32,
+    /// The own one of them.
+    pub rank: u32,
+    /// Bytes that this rank gives; 0 when that is not known.
+    pub bytes: u64,
+}
+
 /// One event of a live capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedEvent {
@@ -226,15 +258,18 @@ pub struct RecordedEvent {
     pub correlation: u32,
     /// Of a call: handle of its stream, 1 for the default stream, 2 for the thread's own; 0 for none.
     pub stream: u64,
-    /// Of a call: handle of the event or of the launchable graph; 0 for none. Of time off the CPU: process and thread
+    /// Of a call: handle of the event or of the launchable graph; 0 for none. Of a collective: id of its communicator,
+    /// which is the same on all ranks. Of time off the CPU: process and thread
     /// that ended it, 32 bits each; 0 for none.
     pub object: u64,
     /// Of a call: work and records that its stream got up to and with it; 0 when it is recorded into a graph. Of a
-    /// gap: events lost. Of a step: its number. Of time off the CPU: nanoseconds until the thread was woken.
+    /// collective: how many its communicator had before. Of a gap: events lost. Of a step: its number. Of time off the
+    /// CPU: nanoseconds until the thread was woken.
     pub position: u64,
-    /// Bytes copied or filled by work; 0 when not known.
+    /// Bytes copied or filled by work, or given into a collective; 0 when not known.
     pub bytes: u64,
-    /// Of work: node of the graph; 0 for none.
+    /// Of work: node of the graph; 0 for none. Of a collective: ranks of its communicator, and the own one, 32 bits
+    /// each.
     pub graph_node: u64,
 }
 
@@ -275,6 +310,25 @@ impl RecordedEvent {
     #[must_use]
     pub fn returned(self, result: u32, after: Nanos) -> Self {
         RecordedEvent { end: End::After(after), correlation: result.wrapping_add(1), ..self }
+    }
+
+    /// The call, by which ranks exchange this.
+    #[must_use]
+    pub fn exchanging(self, exchange: RecordedExchange) -> Self {
+        let RecordedExchange { communicator, ordinal, ranks, rank, bytes } = exchange;
+        let graph_node = u64::from(ranks) << 32 | u64::from(rank);
+        RecordedEvent { object: communicator, position: ordinal, bytes, graph_node, ..self }
+    }
+
+    /// What ranks exchange by this call; `None` of everything but a collective.
+    pub fn exchange(&self) -> Option<RecordedExchange> {
+        (self.kind == RecordedKind::Collective).then_some(RecordedExchange {
+            communicator: self.object,
+            ordinal: self.position,
+            ranks: (self.graph_node >> 32) as u32,
+            rank: self.graph_node as u32,
+            bytes: self.bytes,
+        })
     }
 
     /// What a call returned.

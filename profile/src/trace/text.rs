@@ -8,6 +8,7 @@
 //! step   main 0..100 ProfilerStep#1        times are microseconds, with decimals if need be
 //! op     main 5..50  aten::mm
 //! call   main 6..8   cudaLaunchKernel #1   #: correlation
+//! call   main 6..8   cudaLaunchKernel in=aten::linear>aten::addmm at=block   operators of its stack, and their place
 //! kernel 0/7  10..20 gemm #1               device/stream
 //! copy   0/7  20..30 Memcpy HtoD #2 4096B
 //! sync wait 0/8 21..21 #3 record=2 on=0/7  also: sync stream 0/8, sync event -, sync context -
@@ -15,9 +16,11 @@
 //! ```
 
 use super::{
-    DeviceKind, DeviceOp, Duration, HostKind, HostOp, RankInfo, Status, Sync, SyncKind, Trace, TraceTime,
-    WakeUpEvent, Waker,
+    CallContext, DeviceKind, DeviceOp, Duration, HostKind, HostOp, RankInfo, Status, Sync, SyncKind, Trace,
+    TraceTime, WakeUpEvent, Waker,
 };
+use crate::context::phase::Phase;
+use crate::intern::StrId;
 use crate::tree::NodeId;
 use crate::units::Bytes;
 
@@ -60,7 +63,8 @@ fn event(trace: &mut Trace, line: &str) -> Option<()> {
     let (begin, duration) = span(times)?;
     let (name, thread) = (trace.text(&name(rest)), trace.thread("1", thread));
     let (correlation, status) = (number(rest, "#").unwrap_or(0), Status::Unknown);
-    let op = HostOp { thread, kind, begin, duration, name, correlation, status, context: NodeId::ROOT };
+    let context = context(trace, rest);
+    let op = HostOp { thread, kind, begin, duration, name, correlation, status, context };
     let ends = trace.host.push(op)?;
     if let Some(woken) = rest.iter().find_map(|word| word.strip_prefix("woken=")) {
         let (at, _) = span(&format!("{woken}..{woken}"))?;
@@ -71,6 +75,22 @@ fn event(trace: &mut Trace, line: &str) -> Option<()> {
         trace.wake_ups.push(WakeUpEvent { ends, at, by })?;
     }
     Some(())
+}
+
+/// The context that a call was made in: one for each list of operators and place, in `phase`s that are not known.
+fn context(trace: &mut Trace, words: &[&str]) -> NodeId {
+    let word = |prefix| words.iter().find_map(|word| word.strip_prefix(prefix));
+    let Some(operators) = word("in=") else { return NodeId::ROOT };
+    let operators: Vec<StrId> = operators.split('>').map(|name| trace.text(name)).collect();
+    let place = word("at=").map(|place| trace.text(place));
+    let contexts = &mut trace.contexts.0;
+    let same = |found: &&CallContext| found.operators.first() == operators.first() && found.place == place;
+    // Even numbers are places of outermost operators, odd ones are contexts.
+    let next = u32::try_from(2 * contexts.len() + 2).unwrap_or(u32::MAX - 1);
+    let outermost = contexts.values().find(same).map_or(NodeId::from_number(next), |found| found.outermost);
+    let node = NodeId::from_number(next + 1);
+    contexts.insert(node, CallContext { operators, outermost, place, phase: Phase::Other });
+    node
 }
 
 fn device(trace: &mut Trace, kind: DeviceKind, words: &[&str]) -> Option<()> {
@@ -121,6 +141,7 @@ fn span(text: &str) -> Option<(TraceTime, Duration)> {
 fn name(words: &[&str]) -> String {
     let is_name = |word: &&&str| {
         !(word.starts_with('#')
+            || ["in=", "at="].iter().any(|prefix| word.starts_with(prefix))
             || word.ends_with('B') && word.starts_with(|first: char| first.is_ascii_digit()))
     };
     words.iter().filter(is_name).copied().collect::<Vec<_>>().join(" ")

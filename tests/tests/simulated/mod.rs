@@ -132,18 +132,28 @@ pub(crate) fn sampled() -> Option<Vec<String>> {
 
 /// A library with the functions of NVTX, by its path; `None` where there is no compiler.
 pub(crate) fn nvtx() -> Option<String> {
-    let to = built().with_file_name("sim").join("nvtx/libnvToolsExt.so.1");
+    library("nvtx/libnvToolsExt.so.1", "marked_ranges.c", &["-x", "c", "-DNVTX"])
+}
+
+/// A library whose operators launch kernels, by its path; `None` where there is no compiler.
+pub(crate) fn operators() -> Option<String> {
+    library("operators/libtorch_cpu.so", "gpu_operators.cpp", &["-fomit-frame-pointer"])
+}
+
+/// A library of a workload, compiled into a file below `target/sim`.
+fn library(file: &str, source: &str, words: &[&str]) -> Option<String> {
+    let to = built().with_file_name("sim").join(file);
     std::fs::create_dir_all(to.parent().unwrap()).unwrap();
     let mut compiler = Command::new("c++");
-    compiler.args(["-x", "c", "-O2", "-fPIC", "-shared", "-DNVTX", "-o"]).arg(&to);
-    match compiler.arg(workload("marked_ranges.c")).status() {
+    compiler.args(words).args(["-O2", "-fPIC", "-shared", "-o"]).arg(&to);
+    match compiler.arg(workload(source)).status() {
         Ok(status) => {
-            assert!(status.success(), "the library of ranges does not compile");
+            assert!(status.success(), "{source} does not compile");
             Some(to.to_str().unwrap().to_owned())
         }
         Err(error) => {
-            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no C compiler: {error}");
-            println!("skipped: no C compiler: {error}");
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no compiler: {error}");
+            println!("skipped: no compiler: {error}");
             None
         }
     }

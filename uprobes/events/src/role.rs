@@ -126,6 +126,8 @@ roles! {
     UnitNameBytes = 100, "unit-name-bytes", "bytes of its name";
     UnitName = 101, "unit-name", "eight bytes of its name";
     FramePointer = 102, "frame-pointer", "the frame of the caller, then that of its caller, and so on";
+    UniqueId = 103, "unique-id", "eight bytes of the id by which ranks find each other, in order";
+    Color = 104, "color", "which of the new communicators a rank joins";
 }
 
 #[cfg(test)]

@@ -138,6 +138,9 @@ impl Argument {
     }
 }
 
+/// Words that are read of a structure: of an NCCL id, a random number and an address.
+const STRUCTURE_WORDS: usize = 3;
+
 /// Hands out registers and stack slots in the order of the declaration.
 #[derive(Debug, Default)]
 struct Assigner {
@@ -189,12 +192,15 @@ impl Assigner {
             .into()
     }
 
-    /// A structure of which no part has a meaning; it only moves what comes after it.
-    fn structure(&mut self, bytes: u16) {
+    /// A structure by value. Of one with a meaning, its first words, if it is large enough to be on the stack.
+    fn structure(&mut self, role: Role, bytes: u16) -> Vec<Argument> {
         let pieces = usize::from(bytes).div_ceil(8);
-        if pieces > 2 || self.integer(pieces).is_none() {
-            self.memory(bytes);
+        if pieces <= 2 && self.integer(pieces).is_some() {
+            return Vec::new();
         }
+        let at = self.memory(bytes);
+        let words = (0..bytes / 8).take(STRUCTURE_WORDS);
+        words.map(|word| Argument::word(role, Location::Stack(at + 8 * word))).collect()
     }
 
     /// A number, and what is read through it when it is a pointer.
@@ -226,10 +232,7 @@ pub(crate) fn arguments(parameters: &[(Role, Type)], fields: &[Field]) -> Vec<Ar
             Type::PitchedPointer => {
                 vec![Argument::new(role, Scalar::POINTER, Location::Stack(assigner.memory(32)))]
             }
-            Type::Struct(bytes) => {
-                assigner.structure(bytes);
-                Vec::new()
-            }
+            Type::Struct(bytes) => assigner.structure(role, bytes),
             Type::Float => vec![Argument::new(role, Scalar::U64, Location::Unreadable)],
             _ => assigner.number(role, kind, fields),
         };
@@ -261,6 +264,23 @@ mod tests {
         for (role, place) in expect {
             assert!(found.contains(&(*role, (*place).to_owned())), "{symbol}: {role:?} {place}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_large_structure_is_on_the_stack() {
+        check(
+            Family::Nccl,
+            "ncclCommInitRank",
+            &[
+                (Role::Out, "rdi"),
+                (Role::Ranks, "rsi"),
+                (Role::UniqueId, "[rsp+8]"),
+                (Role::UniqueId, "[rsp+16]"),
+                (Role::UniqueId, "[rsp+24]"),
+                // It takes no register.
+                (Role::Rank, "rdx"),
+            ],
+        );
     }
 
     #[test]

@@ -83,9 +83,9 @@ pub(super) const NCCL: &[Row] = table! { Nccl, Gpu:
     // Communicators.
     Collective(CollectiveCall::CommunicatorCreate), OutPointer => ncclCommInitAll 2.0 (Out Pointer, Ranks I32, Other Pointer);
     Collective(CollectiveCall::CommunicatorCreate), OutPointer => ncclCommInitRank 2.0
-        (Out Pointer, Ranks I32, Other Struct(128), Rank I32);
+        (Out Pointer, Ranks I32, UniqueId Struct(128), Rank I32);
     Collective(CollectiveCall::CommunicatorCreate), OutPointer => ncclCommInitRankConfig 2.14
-        (Out Pointer, Ranks I32, Other Struct(128), Rank I32, Config Pointer);
+        (Out Pointer, Ranks I32, UniqueId Struct(128), Rank I32, Config Pointer);
     Collective(CollectiveCall::CommunicatorCreate), OutPointer => ncclCommInitRankScalable 2.23
         (Out Pointer, Ranks I32, Rank I32, Other I32, Other Pointer, Config Pointer);
     Collective(CollectiveCall::CommunicatorCreate), OutPointer => ncclCommGrow 2.29
@@ -93,7 +93,7 @@ pub(super) const NCCL: &[Row] = table! { Nccl, Gpu:
     Collective(CollectiveCall::CommunicatorCreate), OutPointer => ncclCommShrink 2.27
         (Communicator Pointer, Other Pointer, Other I32, Out Pointer, Config Pointer, Other I32);
     Collective(CollectiveCall::CommunicatorCreate), OutPointer => ncclCommSplit 2.18
-        (Communicator Pointer, Other I32, Other I32, Out Pointer, Config Pointer);
+        (Communicator Pointer, Color I32, Other I32, Out Pointer, Config Pointer);
     Collective(CollectiveCall::CommunicatorDestroy), NotNeeded => ncclCommAbort 2.0 (Communicator Pointer);
     Collective(CollectiveCall::CommunicatorDestroy), NotNeeded => ncclCommDestroy 2.0 (Communicator Pointer);
     Collective(CollectiveCall::CommunicatorDestroy), NotNeeded => ncclCommFinalize 2.14 (Communicator Pointer);
@@ -144,9 +144,9 @@ pub(super) const RCCL: &[Row] = table! { Rccl, Gpu:
     // Communicators.
     Collective(CollectiveCall::CommunicatorCreate), OutPointer => ncclCommInitAll 2.0 (Out Pointer, Ranks I32, Other Pointer);
     Collective(CollectiveCall::CommunicatorCreate), OutPointer => ncclCommInitRank 2.0
-        (Out Pointer, Ranks I32, Other Struct(128), Rank I32);
+        (Out Pointer, Ranks I32, UniqueId Struct(128), Rank I32);
     Collective(CollectiveCall::CommunicatorCreate), OutPointer => ncclCommInitRankMulti 2.0
-        (Out Pointer, Ranks I32, Other Struct(128), Rank I32, Other I32);
+        (Out Pointer, Ranks I32, UniqueId Struct(128), Rank I32, Other I32);
     Collective(CollectiveCall::CommunicatorDestroy), NotNeeded => ncclCommAbort 2.0 (Communicator Pointer);
     Collective(CollectiveCall::CommunicatorDestroy), NotNeeded => ncclCommDestroy 2.0 (Communicator Pointer);
 };

@@ -18,7 +18,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::attach::{self, Samplers};
 use super::called::CalledMap;
 use super::clock::{log_progress, monotonic_ns};
-use super::config::{CaptureConfig, OPERATOR_STACKS};
+use super::config::{CaptureConfig, OPERATOR_STACKS, TraceLevel};
 use super::cost::{self, OwnCost};
 use super::cpus::online_cpus;
 use super::doctor;
@@ -283,7 +283,7 @@ fn start_probes(
         instruction_samples: config.pc_sampling.is_some(),
         accelerators: config.accelerators,
         request: config.probe_request(),
-        call_returns: config.trace.is_some(),
+        call_returns: config.trace.is_some() && config.trace_level > TraceLevel::Launches,
         operator_stacks: config.operator_stacks.unwrap_or(OPERATOR_STACKS).per_second(),
         libraries: if config.starts_command { probes::installed() } else { Vec::new() },
         pids: pids.to_vec(),

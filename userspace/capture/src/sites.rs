@@ -6,8 +6,8 @@
 use deepctx_common::activity::probe;
 use deepctx_common::call::{self, ARGUMENTS_MAX, Fetch, NO_TEXT, fetch_base, site_flag};
 use deepctx_events::{
-    AutogradEvent, CollectiveCall, CuptiEvent, Event, GpuCall, GraphCall, OperatorEvent, RangeEvent, Role,
-    StreamCall, TensorEvent,
+    AutogradEvent, CollectiveCall, CuptiEvent, Event, GpuCall, GraphCall, ModuleCall, OperatorEvent,
+    RangeEvent, Role, TensorEvent,
 };
 use deepctx_uprobes::abi::{Argument, Location, Register};
 use deepctx_uprobes::{ProbeRequest, ReturnProbe, Site};
@@ -90,12 +90,15 @@ pub(crate) fn of_operator(
     site
 }
 
-/// The same site with its return watched, if a trace of single events has such calls.
+/// The same site with its return watched, if a trace of single events has such calls: those of accelerators' libraries,
+/// but for what compiled programs say of themselves as they start.
 pub(crate) fn with_return(mut site: call::Site, event: Event) -> call::Site {
-    let of_streams = Event::Gpu(GpuCall::Stream(StreamCall::EventRecord));
-    let between_streams = Event::Gpu(GpuCall::Stream(StreamCall::Wait));
-    if is_work(event) || event == of_streams || event == between_streams {
-        site.flags |= site_flag::RETURN;
+    let registers =
+        |call| matches!(call, ModuleCall::FatBinary | ModuleCall::FatBinaryUnload | ModuleCall::FunctionStub);
+    match event {
+        Event::Gpu(GpuCall::Module(call)) if registers(call) => {}
+        Event::Gpu(_) => site.flags |= site_flag::RETURN,
+        _ => {}
     }
     site
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
-use clap::{ArgAction, Args};
-use deepctx_capture::config::TraceWindow;
+use clap::{ArgAction, Args, ValueEnum};
+use deepctx_capture::config::{self, TraceWindow};
 
 use super::capture_args::{CaptureArgs, TargetArgs};
 use super::common_args::CommonArgs;
@@ -51,6 +51,17 @@ pub(crate) struct RecordArgs {
     /// or from SIGUSR2 on (`signal=10s`). The sums in the profile are of the whole capture in any case.
     #[arg(long, value_name = "TIME|STEPS|SIGNAL", env = "DEEPCTX_TRACE", value_parser = trace_window)]
     pub trace: Option<TraceWindow>,
+    /// Which single events: `launches` (calls that give devices work, without their ends), `calls` (all that are probed
+    /// of accelerators' libraries, with their ends), or `context` (operators as they begin as well, with `--probe
+    /// operators`). The work of devices and calling contexts are in all of them.
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "DEEPCTX_TRACE_LEVEL",
+        default_value = "calls",
+        requires = "trace"
+    )]
+    pub trace_level: TraceLevel,
     /// What is kept, to be written on request.
     #[command(flatten)]
     pub flight: FlightArgs,
@@ -72,6 +83,28 @@ pub(crate) struct RecordArgs {
     /// Command to start and capture with its children, from its first instruction; its exit code is passed on.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<std::ffi::OsString>,
+}
+
+/// Which single events are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TraceLevel {
+    /// Calls that give devices work.
+    Launches,
+    /// All calls, with their ends.
+    Calls,
+    /// Operators as they begin, too.
+    Context,
+}
+
+impl TraceLevel {
+    /// The level as a capture takes it.
+    pub(super) fn config(self) -> config::TraceLevel {
+        match self {
+            TraceLevel::Launches => config::TraceLevel::Launches,
+            TraceLevel::Calls => config::TraceLevel::Calls,
+            TraceLevel::Context => config::TraceLevel::Context,
+        }
+    }
 }
 
 fn trace_window(text: &str) -> Result<TraceWindow, String> {

@@ -102,6 +102,7 @@ pub(crate) fn start_session(
         timer: selection::measured(how.clock),
         step_markers: step_marker::ranges(&how.step_markers),
         trace: trace.is_some().then(|| how.trace.map(window)).flatten(),
+        trace_level: how.trace_level,
         ..Config::default()
     };
     let options = Options {

@@ -14,6 +14,7 @@ use deepctx_uprobes::UserRow;
 use super::capture_args::{CaptureArgs, Context, Event, Probe, TargetArgs};
 use super::failure::Failure;
 use super::options::{LiveArgs, RecordArgs};
+use super::record_args::TraceLevel;
 use super::step_marker;
 use super::user_rows::user_rows;
 
@@ -51,6 +52,11 @@ pub(crate) fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
     {
         return Err(Failure::new("`--trace steps=…` counts training steps, which need `--probe ranges`"));
     }
+    if arguments.trace_level == TraceLevel::Context && !arguments.capture.probe.contains(&Probe::Operators) {
+        return Err(Failure::new(
+            "`--trace-level context` records operators as they begin, which needs `--probe operators`",
+        ));
+    }
     arguments.flight.check(&arguments.capture)?;
     if arguments.flight.keep.is_some() && arguments.trace.is_some() {
         return Err(Failure::new(
@@ -70,6 +76,7 @@ pub(crate) fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
         duration: arguments.duration,
         flush: arguments.flush,
         trace: arguments.trace,
+        trace_level: arguments.trace_level.config(),
         user: arguments.user.clone(),
         starts_command: command.is_some(),
         ..config

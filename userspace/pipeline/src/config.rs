@@ -7,7 +7,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Limits;
 
 use crate::stages::{gpu, ranges};
-use crate::trace_window::TraceWindow;
+use crate::trace_window::{TraceLevel, TraceWindow};
 
 /// How much the pipeline may hold, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub struct Config {
     pub step_markers: Vec<String>,
     /// When single events are recorded; `None`: never.
     pub trace: Option<TraceWindow>,
+    /// Which single events those are.
+    pub trace_level: TraceLevel,
 }
 
 impl Default for Config {
@@ -49,6 +51,7 @@ impl Default for Config {
             launches: gpu::LAUNCHES,
             step_markers: vec![ranges::STEP_MARKER.to_owned()],
             trace: None,
+            trace_level: TraceLevel::default(),
         }
     }
 }

@@ -49,4 +49,4 @@ mod trace_window;
 pub use config::Config;
 pub use pipeline::Pipeline;
 pub use stages::ranges::STEP_MARKER;
-pub use trace_window::{AwaitedBegin, TraceWindow};
+pub use trace_window::{AwaitedBegin, TraceLevel, TraceWindow};

@@ -89,7 +89,8 @@ impl<S: Symbols> Pipeline<S> {
         let limits = config.limits;
         let mut stages = Stages::new(&config);
         if let Some(window) = config.trace {
-            stages.record(Recorder::new(meta.started_monotonic.as_nanos(), window));
+            let started_ns = meta.started_monotonic.as_nanos();
+            stages.record(Recorder::new(started_ns, window, config.trace_level));
         }
         Self {
             symbols,

@@ -18,6 +18,8 @@ pub(crate) enum SpanKind {
     StepBegins(u64),
     /// A thread was off its CPU, and who ended that, if anybody was seen to.
     OffCpu(Option<WakeUp>),
+    /// An operator begins. Its end is not watched.
+    Operator,
 }
 
 /// When a span ended.

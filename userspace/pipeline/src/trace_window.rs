@@ -1,9 +1,10 @@
-//! Trace window: which part of a capture single events are recorded of.
+//! Trace window: which part of a capture single events are recorded of, and which of its events.
 //!
-//! Owns: [`TraceWindow`], and what a window waits for. Because: the bounds of the pipeline have one, and the recorder
-//! keeps to it. Does not: know when a training step begins.
+//! Owns: [`TraceWindow`], what a window waits for, and [`TraceLevel`]. Because: the bounds of the pipeline have one,
+//! and the recorder keeps to it. Does not: know when a training step begins.
 
 use deepctx_profile::units::Nanos;
+use serde::{Deserialize, Serialize};
 
 /// When single events are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,19 @@ pub enum TraceWindow {
     },
     /// So long from a request on, and from those that come while the window is open.
     OnRequest(Nanos),
+}
+
+/// Which single events are recorded; each level has those of the ones before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TraceLevel {
+    /// Calls that give devices work, without their ends, and that work.
+    Launches,
+    /// All calls of accelerators' libraries that are probed, with begin, end and result.
+    #[default]
+    Calls,
+    /// Operators as they begin, as far as they are probed.
+    Context,
 }
 
 /// What the window waits for.

@@ -163,9 +163,9 @@ fn operators(tables: &OverTime) -> Tab {
                 of.rank.to_string(),
                 time(device_ns),
                 share(device_ns, whole),
-                row.calls.to_string(),
-                format!("{:.1}", row.kernels_per_call),
-                time(row.host_ns),
+                row.calls.map_or_else(String::new, |calls| calls.to_string()),
+                row.kernels_per_call.map_or_else(String::new, |count| format!("{count:.1}")),
+                row.host_ns.map_or_else(String::new, time),
                 row.name.clone(),
                 kernel.map_or_else(String::new, |kernel| format!("{} × {}", kernel.count, kernel.name)),
             ]

@@ -5,10 +5,11 @@
 
 use std::io::{self, Write};
 
+use deepctx_profile::context::phase::Phase;
 use deepctx_profile::units::Nanos;
 
 use super::{more, without_middle};
-use crate::over_time::{Operators, Repetition, Sequences};
+use crate::over_time::{CallSite, OperatorBasis, Operators, Repetition, Sequences};
 
 /// Widest name of an operator.
 const OPERATOR_WIDTH: usize = 40;
@@ -32,7 +33,9 @@ pub(super) fn write(all: &[Operators], rows: usize, out: &mut dyn Write) -> io::
         let launching = of.rows.iter().filter(|row| row.launched.count > 0);
         for row in launching.clone().take(rows) {
             let device = Nanos(row.launched.device_ns).to_string();
-            let host = Nanos(row.host_ns).to_string();
+            let host = row.host_ns.map_or_else(unknown, |ns| Nanos(ns).to_string());
+            let calls = row.calls.map_or_else(unknown, |calls| calls.to_string());
+            let per_call = row.kernels_per_call.map_or_else(unknown, |count| format!("{count:.1}"));
             let percent = share(row.launched.device_ns, whole);
             let operator = without_middle(&row.name, OPERATOR_WIDTH);
             let kernel = row.launched.kernels.first().map_or_else(String::new, |kernel| {
@@ -40,8 +43,7 @@ pub(super) fn write(all: &[Operators], rows: usize, out: &mut dyn Write) -> io::
             });
             writeln!(
                 out,
-                "  {device:>8} {percent} {:>9}  {:>8.1} {host:>9}  {operator}: {kernel}",
-                row.calls, row.kernels_per_call,
+                "  {device:>8} {percent} {calls:>9}  {per_call:>8} {host:>9}  {operator}: {kernel}"
             )?;
         }
         more(launching.count(), rows, "operator", out)?;
@@ -51,8 +53,30 @@ pub(super) fn write(all: &[Operators], rows: usize, out: &mut dyn Write) -> io::
             let count = of.outside.count;
             writeln!(out, "  {device:>8} {percent}  by no operator: {count} operations of the device")?;
         }
+        match of.basis {
+            OperatorBasis::Intervals => {}
+            OperatorBasis::StacksAndBegins => writeln!(
+                out,
+                "  by the stacks of launches and begins of operators: how long operators took is not recorded"
+            )?,
+            OperatorBasis::Stacks => writeln!(
+                out,
+                "  by the stacks of launches: calls of operators are counted with `--trace-level context`"
+            )?,
+        }
+        phases(of, whole, out)?;
     }
     Ok(())
+}
+
+/// Writes the parts of training or serving that launched work, where stacks show one.
+fn phases(of: &Operators, whole: u64, out: &mut dyn Write) -> io::Result<()> {
+    if of.phases.iter().all(|row| row.name == Phase::Other.name()) {
+        return Ok(());
+    }
+    let part = |row: &CallSite| format!("{} {}", row.name, share(row.device_ns, whole).trim());
+    let parts: Vec<String> = of.phases.iter().map(part).collect();
+    writeln!(out, "  device time by phase: {}", parts.join(", "))
 }
 
 /// Writes the sequences of each rank that has some more than once.
@@ -74,6 +98,9 @@ pub(super) fn sequences(all: &[Sequences], rows: usize, out: &mut dyn Write) -> 
             writeln!(out, "  {device:>8} {:>8}  {:>6}  {operator}: {kernels}", row.count, row.length)?;
         }
         more(repeated.len(), rows, "sequence", out)?;
+        if of.basis == OperatorBasis::Stacks {
+            writeln!(out, "  calls of an operator from one line, one after the other, count as one call")?;
+        }
     }
     Ok(())
 }
@@ -87,6 +114,10 @@ pub(in crate::render) fn sequence_in_words(parts: &[Repetition], most: usize, wi
     let shown: Vec<String> = parts.iter().take(most).map(part).collect();
     let rest = if parts.len() > most { " → …" } else { "" };
     format!("{}{rest}", shown.join(" → "))
+}
+
+fn unknown() -> String {
+    "–".to_owned()
 }
 
 fn share(part: u64, whole: u64) -> String {

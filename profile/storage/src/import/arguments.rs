@@ -142,6 +142,7 @@ pub(in crate::import) struct Arguments<'b> {
     pub(in crate::import) elements_in: NumberOrText<'b>,
     pub(in crate::import) element: NumberOrText<'b>,
     // What only our exports have.
+    pub(in crate::import) ordinal: NumberOrText<'b>,
     pub(in crate::import) kind: NumberOrText<'b>,
     pub(in crate::import) result: NumberOrText<'b>,
     pub(in crate::import) launched_by: NumberOrText<'b>,
@@ -169,6 +170,7 @@ impl<'b> Arguments<'b> {
             "Group size" => &mut self.group_size,
             "In msg nelems" => &mut self.elements_in,
             "dtype" => &mut self.element,
+            "Collective ordinal" => &mut self.ordinal,
             "deepctx kind" => &mut self.kind,
             "result code" => &mut self.result,
             "launched by" => &mut self.launched_by,

@@ -211,6 +211,7 @@ impl TraceRows {
             group_size: small(arguments.group_size.number()).unwrap_or(0),
             elements_in: arguments.elements_in.number().unwrap_or(0),
             element: self.trace.text(&arguments.element.to_text()),
+            ordinal: arguments.ordinal.number(),
         };
         self.trace.collectives.push(note).map(drop)
     }

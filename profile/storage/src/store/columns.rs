@@ -187,13 +187,14 @@ const TRACE: &[Column] = &[
         "kind",
         Text,
         "of `record --trace`, one event of the window. Calls: `launch` `transfer` `record` `stream-wait` `stream-sync` \
-         `event-sync` `context-sync`; work of devices: `kernel` `copy` `fill` `graph`; `range` `step` of the program; \
-         `off-cpu`: a thread did not run; `gap`: events of this lane and time were lost",
+         `event-sync` `context-sync` `collective`, any other `call`; an `operator` that begins; work of devices: \
+         `kernel` `copy` `fill` `graph`; `range` `step` of the program; `off-cpu`: a thread did not run; `gap`: events \
+         of this lane and time were lost",
     ),
     column("lane", U32, "row of `trace-lanes`"),
     column("start_ns", U64, "since the capture began").near(),
     column("duration_ns", U64, "0 when the end is not known"),
-    column("end", Text, "`known` `return-lost` `not-returned`"),
+    column("end", Text, "`known` `return-lost` `not-watched` `not-returned`"),
     column("node", U32, "calling context"),
     column("id", U64, "number of a call").or_none().near(),
     column(
@@ -217,19 +218,26 @@ const TRACE: &[Column] = &[
     column(
         "object",
         U64,
-        "of a call: handle of its event or launchable graph; of `off-cpu`: process and thread that woke it, 32 bits each",
+        "of a call: handle of its event or launchable graph; of `collective`: id of its communicator, the same on all \
+         ranks; of `off-cpu`: process and thread that woke it, 32 bits each",
     )
     .or_none(),
     column(
         "position",
         U64,
-        "of a call: launches and records in its stream up to and with it; of a step: its number at its place; of a gap: \
-         events that were lost; of `off-cpu`: nanoseconds until it was woken",
+        "of a call: launches and records in its stream up to and with it; of `collective`: how many its communicator \
+         had before; of a step: its number at its place; of a gap: events that were lost; of `off-cpu`: nanoseconds \
+         until it was woken",
     )
     .or_none()
     .near(),
-    column("bytes", U64, "copied or filled by work").or_none(),
-    column("graph_node", U64, "of work: node of the graph").or_none(),
+    column("bytes", U64, "copied or filled by work, or given into a `collective`").or_none(),
+    column(
+        "graph_node",
+        U64,
+        "of work: node of the graph; of `collective`: ranks and the own rank, 32 bits each",
+    )
+    .or_none(),
 ];
 
 const TRACE_LANES: &[Column] = &[

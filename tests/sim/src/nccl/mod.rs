@@ -5,7 +5,9 @@
 
 mod driver;
 
+use std::cell::RefCell;
 use std::ffi::c_char;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::api::{Code, Out, Raw, Status, UniqueId, api};
 
@@ -17,22 +19,47 @@ mod rest {
 /// `ncclInvalidArgument`, `ncclUnhandledCudaError`.
 const INVALID_ARGUMENT: Code = Code(4);
 const CUDA_ERROR: Code = Code(1);
-/// A communicator's handle: this and its number of ranks.
-const COMMUNICATOR: usize = 0x0cc1_0000;
+/// A communicator's handle: this, its number in the process above, and its number of ranks below.
+const COMMUNICATOR: usize = 0x0cc1_0000_0000;
 const RANKS_MAX: i32 = 0xffff;
 
 fn communicator(ranks: i32) -> Result<usize, Code> {
-    if (1..=RANKS_MAX).contains(&ranks) { Ok(COMMUNICATOR + ranks as usize) } else { Err(INVALID_ARGUMENT) }
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    if !(1..=RANKS_MAX).contains(&ranks) {
+        return Err(INVALID_ARGUMENT);
+    }
+    let number = MADE.fetch_add(1, Ordering::Relaxed) & 0xffff;
+    Ok(COMMUNICATOR + (number << 16) + ranks as usize)
 }
 
 fn check(communicator: usize) -> Status {
-    if communicator.wrapping_sub(COMMUNICATOR) <= RANKS_MAX as usize { Ok(()) } else { Err(INVALID_ARGUMENT) }
+    if communicator.wrapping_sub(COMMUNICATOR) <= 0xffff_ffff { Ok(()) } else { Err(INVALID_ARGUMENT) }
 }
 
-/// Launches the kernel of an operation.
+thread_local! {
+    /// How many groups of this thread are open, and the kernels that are launched when the outermost one ends.
+    static GROUP: RefCell<(usize, Vec<(usize, Raw)>)> = const { RefCell::new((0, Vec::new())) };
+}
+
+/// Launches the kernel of an operation, or leaves it to the end of the group.
 fn operate(kernel: usize, communicator: usize, stream: Raw) -> Status {
     check(communicator)?;
-    driver::launch(kernel, stream).ok_or(CUDA_ERROR)
+    let waits = GROUP.with_borrow_mut(|(open, waiting)| {
+        if *open > 0 {
+            waiting.push((kernel, stream));
+        }
+        *open > 0
+    });
+    if waits { Ok(()) } else { driver::launch(kernel, stream).ok_or(CUDA_ERROR) }
+}
+
+/// Ends a group.
+fn end_group() -> Status {
+    let due = GROUP.with_borrow_mut(|(open, waiting)| {
+        *open = open.saturating_sub(1);
+        if *open == 0 { std::mem::take(waiting) } else { Vec::new() }
+    });
+    due.into_iter().try_for_each(|(kernel, stream)| driver::launch(kernel, stream).ok_or(CUDA_ERROR))
 }
 
 #[unsafe(no_mangle)]
@@ -55,13 +82,21 @@ api! { Nccl;
         let made = communicator(ranks)?;
         (0..ranks as usize).try_for_each(|rank| out.put_at(rank, made))
     }
+    fn ncclCommSplit(parent: Raw, color: i32, _key: i32, out: Out<Raw>, _config: Raw) {
+        check(parent)?;
+        // A rank without a color (`NCCL_SPLIT_NOCOLOR`) gets none.
+        out.put(if color < 0 { 0 } else { communicator(1)? })
+    }
     fn ncclCommDestroy | ncclCommAbort | ncclCommFinalize(communicator: Raw) { check(communicator) }
     fn ncclCommCount(communicator: Raw, count: Out<i32>) {
         check(communicator)?;
-        count.put((communicator - COMMUNICATOR) as i32)
+        count.put(((communicator - COMMUNICATOR) & RANKS_MAX as usize) as i32)
     }
-    fn ncclGroupStart() { Ok(()) }
-    fn ncclGroupEnd() { Ok(()) }
+    fn ncclGroupStart() {
+        GROUP.with_borrow_mut(|(open, _)| *open += 1);
+        Ok(())
+    }
+    fn ncclGroupEnd() { end_group() }
     fn ncclAllReduce(_from: Raw, _to: Raw, _count: usize, _data: u32, _operation: u32, communicator: Raw, stream: Raw) {
         operate(0, communicator, stream)
     }

@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use super::budget::Budget;
 use super::perf_event::Clock;
 use super::targets::{Targets, selectors};
+pub use deepctx_pipeline::TraceLevel;
+
 pub use values::{Bytes, HangFactor, Hertz, SamplingPeriod, StackRate, TensorShapes, TraceWindow};
 use values::{negated, seconds};
 
@@ -54,6 +56,8 @@ pub struct CaptureConfig {
     pub operator_stacks: Option<StackRate>,
     /// When single calls and the work that they launch are kept; `None`: never.
     pub trace: Option<TraceWindow>,
+    /// Which of them.
+    pub trace_level: TraceLevel,
     /// How much of the end is kept in memory, to be written on request; `None`: all is written.
     #[serde(with = "seconds::optional")]
     pub keep: Option<Duration>,
@@ -178,6 +182,7 @@ impl Default for CaptureConfig {
             launch_stacks: StackRate::All,
             operator_stacks: None,
             trace: None,
+            trace_level: TraceLevel::default(),
             keep: None,
             on_hang: None,
             on_finding: Vec::new(),
@@ -292,6 +297,7 @@ mod tests {
             keep: Some(Duration::from_secs(60)),
             on_hang: "5x".parse().ok(),
             trace: Some(TraceWindow::Steps { from: 5, until: 8 }),
+            trace_level: TraceLevel::Launches,
             system_metrics: None,
             ..CaptureConfig::default()
         };

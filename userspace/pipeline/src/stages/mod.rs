@@ -25,6 +25,7 @@ use crate::duty::{DutyCycle, DutyEdges};
 use crate::input::{DutyWindow, SiteInfo};
 use crate::loss_windows::LossWindows;
 use crate::stage::{AccountedAs, CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
+use crate::trace_window::TraceLevel;
 
 /// Changes of processes that may wait for the samples.
 const CHANGES_MAX: usize = 1 << 16;
@@ -345,15 +346,19 @@ impl Stages {
     pub(crate) fn record(&mut self, recorder: gpu::Recorder) {
         self.set.ranges.spans.want();
         self.set.off_cpu.spans.want();
+        if recorder.level() == TraceLevel::Context {
+            self.set.operators.spans.want();
+        }
         self.set.gpu.record(recorder);
     }
 
     /// Hands what a stage saw begin and end to the recorder.
     #[inline]
     pub(crate) fn record_spans(&mut self) {
-        let StageSet { ranges, off_cpu, gpu, .. } = &mut self.set;
+        let StageSet { ranges, off_cpu, operators, gpu, .. } = &mut self.set;
         if let Some(recorder) = gpu.recorder() {
-            ranges.spans.take().chain(off_cpu.spans.take()).for_each(|span| recorder.span(&span));
+            let spans = ranges.spans.take().chain(off_cpu.spans.take()).chain(operators.spans.take());
+            spans.for_each(|span| recorder.span(&span));
         }
     }
 

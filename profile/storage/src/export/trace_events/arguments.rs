@@ -95,6 +95,7 @@ impl Events<'_> {
                 ("In msg nelems", Argument::Number(note.elements_in)),
                 ("dtype", Argument::Text(trace.name(note.element).into())),
             ]);
+            arguments.extend(note.ordinal.map(|ordinal| ("Collective ordinal", Argument::Number(ordinal))));
         }
         let is_launched = side.of.links.launch(id).call().is_some();
         DrawnEvent {

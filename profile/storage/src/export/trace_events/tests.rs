@@ -189,6 +189,7 @@ fn add_device(trace: &mut Trace, (_, choice, (begin, length), words, (number, fe
             group_size,
             elements_in,
             element,
+            ordinal: *option,
         });
     }
 }

@@ -15,6 +15,7 @@
 mod activities;
 mod calls;
 mod clock;
+mod communicators;
 mod compiled;
 mod counts;
 mod devices;

@@ -11,6 +11,7 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
 use super::clock::DeviceClock;
+use super::communicators::Communicators;
 use super::counts::{Counts, Gap};
 use super::foreign_collection::ForeignCollection;
 use super::graphs::Graphs;
@@ -37,6 +38,7 @@ pub(super) struct Process {
     pub(super) memory: Memory,
     pub(super) streams: Streams,
     pub(super) graphs: Graphs,
+    pub(super) communicators: Communicators,
     pub(super) clock: DeviceClock,
     /// Kernels by the ids that the collector gave their names.
     pub(super) reported_kernels: FxHashMap<u64, FrameId>,

@@ -7,22 +7,25 @@
 //! A launch causes its work: exactly by the driver's number, by order where the records of another tool are read. The
 //! record of an event causes a wait for that event (exact: the handle), and the last launch into a stream causes what
 //! a wait for that stream waits for (by order).
+//!
+//! At the level of launches, no return is watched and no call is recorded that gives no work ([`TraceLevel`]).
 
 use deepctx_common::activity::{Activity, kind};
-use deepctx_events::{GpuCall, GraphCall, Role, StreamCall, SyncScope};
+use deepctx_events::{GpuCall, GraphCall, ModuleCall, Role, StreamCall, SyncScope};
 use deepctx_profile::trace::{
-    Basis, Cause, End, Lane, NotTraced, RecordedAccount, RecordedBatch, RecordedEvent, RecordedGaps,
-    RecordedKind,
+    Basis, Cause, End, Lane, NotTraced, RecordedAccount, RecordedBatch, RecordedEvent, RecordedExchange,
+    RecordedGaps, RecordedKind,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 use rustc_hash::FxHashMap;
 
+use super::communicators::Exchange;
 use super::event_window::EventWindow;
 use super::streams::StreamKey;
 use super::window::Window;
 use crate::spans::{Span, SpanEnd, SpanKind};
-use crate::trace_window::{AwaitedBegin, TraceWindow};
+use crate::trace_window::{AwaitedBegin, TraceLevel, TraceWindow};
 
 /// Events that wait to be taken: two ticks of a million a second, about 26 MiB.
 const QUEUE_MAX: usize = 1 << 18;
@@ -47,6 +50,8 @@ pub(super) struct RecordedCall {
     pub(super) object: u64,
     /// It becomes part of a graph and gives no work.
     pub(super) is_captured: bool,
+    /// Of a collective: which one it is, and the bytes that this rank gives into it.
+    pub(super) exchange: Option<(Exchange, u64)>,
 }
 
 /// Work that a device did, at times of the host.
@@ -77,6 +82,7 @@ pub(crate) struct Recorder {
     /// Begin of the capture, `CLOCK_MONOTONIC` nanoseconds.
     started_ns: u64,
     window: EventWindow,
+    level: TraceLevel,
     pending: Window<u64, RecordedEvent>,
     events: Vec<RecordedEvent>,
     lanes: Vec<Lane>,
@@ -92,10 +98,11 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// Records what begins within the window of a capture that began at a time, `CLOCK_MONOTONIC` nanoseconds.
-    pub(crate) fn new(started_ns: u64, window: TraceWindow) -> Self {
+    pub(crate) fn new(started_ns: u64, window: TraceWindow, level: TraceLevel) -> Self {
         Self {
             started_ns,
             window: EventWindow::new(started_ns, window),
+            level,
             pending: Window::new(PENDING_MAX),
             events: Vec::new(),
             lanes: Vec::new(),
@@ -106,6 +113,16 @@ impl Recorder {
             lost: RecordedGaps::default(),
             account: RecordedAccount::default(),
         }
+    }
+
+    /// Which events are recorded.
+    pub(crate) fn level(&self) -> TraceLevel {
+        self.level
+    }
+
+    /// Whether calls of a kind are recorded.
+    pub(super) fn records(&self, kind: RecordedKind) -> bool {
+        self.level > TraceLevel::Launches || matches!(kind, RecordedKind::Launch | RecordedKind::Transfer)
     }
 
     /// Whether a time is within the window.
@@ -125,12 +142,19 @@ impl Recorder {
 
     /// A call was entered.
     pub(super) fn called(&mut self, call: &RecordedCall) {
-        if !self.is_open(call.time_ns) {
+        if !self.is_open(call.time_ns) || !self.records(call.kind) {
             return;
         }
         let (position, cause) = self.place(call);
         let (stream, _) = call.stream.parts();
         let Some(lane) = self.lane(Lane::Thread { pid: call.pid, tid: call.tid }) else { return };
+        let exchange = call.exchange.map(|(exchange, bytes)| RecordedExchange {
+            communicator: exchange.of.id,
+            ordinal: exchange.ordinal,
+            ranks: exchange.of.ranks,
+            rank: exchange.of.rank,
+            bytes,
+        });
         let event = RecordedEvent {
             kind: call.kind,
             lane,
@@ -140,12 +164,19 @@ impl Recorder {
             id: call.number,
             cause,
             correlation: 0,
-            stream: if call.kind == RecordedKind::ContextSync { 0 } else { stream },
+            stream: match call.kind {
+                RecordedKind::ContextSync | RecordedKind::Call => 0,
+                _ => stream,
+            },
             object: call.object,
             position,
             bytes: 0,
             graph_node: 0,
         };
+        let event = exchange.map_or(event, |exchange| event.exchanging(exchange));
+        if self.level == TraceLevel::Launches {
+            return self.keep(RecordedEvent { end: End::NotWatched, ..event });
+        }
         if let Some(oldest) = self.pending.put(call.time_ns, call.number, event) {
             self.keep(oldest);
         }
@@ -253,6 +284,11 @@ impl Recorder {
         let (kind, position) = match span.kind {
             SpanKind::Range => (RecordedKind::Range, 0),
             SpanKind::Step(number) | SpanKind::StepBegins(number) => (RecordedKind::Step, number),
+            SpanKind::Operator => {
+                let gap = RecordedEvent::gap(lane, start, start, 0);
+                let (kind, end) = (RecordedKind::Operator, End::NotWatched);
+                return self.keep(RecordedEvent { kind, end, node: span.node, ..gap });
+            }
             SpanKind::OffCpu(wake_up) => {
                 return self.keep(RecordedEvent::off_cpu(lane, start, end, span.node, wake_up));
             }
@@ -325,7 +361,8 @@ impl Recorder {
     }
 }
 
-/// What a call is recorded as; `None` for calls that neither give work nor wait.
+/// What a call is recorded as; `None` for what compiled programs say of themselves as they start, which returns no
+/// result.
 pub(super) fn kind_of(call: GpuCall) -> Option<RecordedKind> {
     match call {
         GpuCall::Launch(_) | GpuCall::Graph(GraphCall::Launch) => Some(RecordedKind::Launch),
@@ -335,7 +372,10 @@ pub(super) fn kind_of(call: GpuCall) -> Option<RecordedKind> {
         GpuCall::Sync(SyncScope::Stream) => Some(RecordedKind::StreamSync),
         GpuCall::Sync(SyncScope::Event) => Some(RecordedKind::EventSync),
         GpuCall::Sync(SyncScope::Context | SyncScope::Device) => Some(RecordedKind::ContextSync),
-        _ => None,
+        GpuCall::Module(ModuleCall::FatBinary | ModuleCall::FatBinaryUnload | ModuleCall::FunctionStub) => {
+            None
+        }
+        _ => Some(RecordedKind::Call),
     }
 }
 
@@ -358,7 +398,7 @@ mod tests {
     const STARTED_NS: u64 = 1_000;
 
     fn recorder() -> Recorder {
-        Recorder::new(STARTED_NS, TraceWindow::First(Nanos(100_000)))
+        Recorder::new(STARTED_NS, TraceWindow::First(Nanos(100_000)), TraceLevel::Calls)
     }
 
     fn call(kind: RecordedKind, number: u64, stream: u64, object: u64) -> RecordedCall {
@@ -372,6 +412,7 @@ mod tests {
             stream: StreamKey::new(stream, 8, false),
             object,
             is_captured: false,
+            exchange: None,
         }
     }
 
@@ -498,8 +539,35 @@ mod tests {
     }
 
     #[test]
+    fn levels_record_what_they_say() {
+        use RecordedKind::{Call, Launch, Operator, StreamSync, Transfer};
+        let check = |level, expect: &[(RecordedKind, End)]| {
+            let mut recorder = Recorder::new(STARTED_NS, TraceWindow::First(Nanos(100_000)), level);
+            for (number, kind) in (1..).zip([Launch, Transfer, StreamSync, Call]) {
+                recorder.called(&call(kind, number, 10, 0));
+                recorder.returned(number, 0, STARTED_NS + number * 10 + 4);
+            }
+            let of = SpanThread { pid: 7, tid: 8 };
+            let (node, began_ns, end) = (NodeId::ROOT, STARTED_NS + 70, SpanEnd::Open);
+            // Stages give the recorder what they were asked for.
+            if recorder.level() == TraceLevel::Context {
+                recorder.span(&Span { kind: SpanKind::Operator, of, node, began_ns, end });
+            }
+            let events = recorder.take().unwrap().events;
+            let found: Vec<_> = events.iter().map(|event| (event.kind, event.end)).collect();
+            assert_eq!(found, expect, "{level:?}");
+        };
+        let known = End::After(Nanos(4));
+        check(TraceLevel::Launches, &[(Launch, End::NotWatched), (Transfer, End::NotWatched)]);
+        let calls = [(Launch, known), (Transfer, known), (StreamSync, known), (Call, known)];
+        check(TraceLevel::Calls, &calls);
+        check(TraceLevel::Context, &[&calls[..], &[(Operator, End::NotWatched)]].concat());
+    }
+
+    #[test]
     fn a_window_of_steps_ends_where_it_began() {
-        let mut recorder = Recorder::new(STARTED_NS, TraceWindow::Steps { from: 5, until: 7 });
+        let window = TraceWindow::Steps { from: 5, until: 7 };
+        let mut recorder = Recorder::new(STARTED_NS, window, TraceLevel::Calls);
         let of = SpanThread { pid: 7, tid: 8 };
         let mut number = 0;
         let mut begins = |recorder: &mut Recorder, place, step, at_ns| {

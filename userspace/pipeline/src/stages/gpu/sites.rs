@@ -136,6 +136,16 @@ impl<'a> CallArguments<'a> {
         self.arguments.values.iter().nth(at).filter(|_| read)
     }
 
+    /// All values of a meaning; none when one of them could not be read.
+    pub(super) fn all(&self, role: Role) -> Vec<u64> {
+        let places = self.roles.iter().enumerate().filter(|(_, other)| **other == role);
+        let value = |(at, _): (usize, _)| {
+            let read = at < 32 && self.arguments.call.unread & 1 << at == 0;
+            self.arguments.values.iter().nth(at).filter(|_| read)
+        };
+        places.map(value).collect::<Option<_>>().unwrap_or_default()
+    }
+
     /// The text; `None` when there is none.
     pub(super) fn text(&self) -> Option<&'a [u8]> {
         Some(self.arguments.text).filter(|text| !text.is_empty())

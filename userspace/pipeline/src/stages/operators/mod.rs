@@ -37,6 +37,7 @@ use crate::input::SiteInfo;
 use crate::loss_windows::LossWindows;
 use crate::scopes::OpenScopes;
 use crate::sites::Sites;
+use crate::spans::{Span, SpanEnd, SpanKind, SpanThread, Spans};
 use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, SiteTable, Stage, StageGap,
 };
@@ -81,6 +82,8 @@ pub(crate) struct Operators {
     threads: OpenScopes<OperatorThread>,
     memory: Memory,
     counts: Counts,
+    /// Beginnings, for a trace of single events.
+    pub(crate) spans: Spans,
 }
 
 /// What a probe is for.
@@ -293,6 +296,13 @@ impl Operators {
             profile.tree.child(place, frame)
         };
         watched.nesting.begin(Open { stack_pointer, code, frame, node });
+        self.spans.add(Span {
+            kind: SpanKind::Operator,
+            of: SpanThread { pid: who.pid, tid: who.tid },
+            node,
+            began_ns: who.header.time_ns,
+            end: SpanEnd::Open,
+        });
         enter(node, tensors, profile);
     }
 }

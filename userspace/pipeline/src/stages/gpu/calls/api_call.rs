@@ -18,6 +18,7 @@ use super::super::kernels::named_kernel;
 use super::super::process::Process;
 use super::super::sites::{CallArguments, Site, small};
 use super::super::streams::StreamKey;
+use super::super::transfer;
 use super::super::work::Target;
 use crate::reason::{STACK_LIMITED, STACK_NOT_TAKEN};
 
@@ -79,6 +80,11 @@ impl<'a> ApiCall<'a> {
         let handle = self.given.get(Role::Stream).unwrap_or(0);
         let stream = StreamKey::new(handle, self.at.tid, self.site.own_default_stream);
         Target { stream, context: process.context(self.at.tid) }
+    }
+
+    /// Bytes that this rank gives into a collective; 0 when that is not known.
+    pub(super) fn exchanged_bytes(&self) -> u64 {
+        transfer::collective_bytes(self.site.family, &self.given).unwrap_or(0)
     }
 
     /// The kernel that the text names.

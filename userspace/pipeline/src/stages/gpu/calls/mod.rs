@@ -8,13 +8,15 @@
 //! |---|---|
 //! | [`GpuCall::Launch`] | `launch.rs` |
 //! | [`GpuCall::Graph`] | `graph.rs` |
-//! | [`GpuCall::Transfer`], [`GpuCall::Collective`] | `transfer.rs` |
+//! | [`GpuCall::Transfer`] | `transfer.rs` |
+//! | [`GpuCall::Collective`] | `collective.rs` |
 //! | [`GpuCall::Memory`] | `memory.rs` |
 //! | [`GpuCall::Sync`], [`GpuCall::Stream`] | `sync.rs` |
 //! | [`GpuCall::Module`] | `module.rs` |
 //! | [`GpuCall::Context`] | `context.rs` |
 
 mod api_call;
+mod collective;
 mod context;
 mod graph;
 mod launch;
@@ -31,7 +33,9 @@ use deepctx_events::{
 };
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
+use deepctx_profile::trace::RecordedKind;
 
+use super::communicators::Exchange;
 use super::counts::{Counts, Gap, Unmatched};
 use super::foreign_collection;
 use super::process::Process;
@@ -62,8 +66,9 @@ impl Gpu {
         let mut call = ApiCall::new(at, site, given, sites.symbol(number), sites.returns(number));
         let outcome = match event {
             Event::Gpu(gpu) => {
+                let exchange = process.exchange(gpu, &call);
                 if let Some(recorder) = recorder {
-                    process.record_call(gpu, &mut call, recorder, counts, profile);
+                    process.record_call(gpu, exchange, &mut call, recorder, counts, profile);
                 }
                 process.gpu_call(gpu, &mut call, counts, profile)
             }
@@ -157,12 +162,17 @@ impl Process {
     fn record_call(
         &self,
         gpu: GpuCall,
+        exchange: Option<Exchange>,
         call: &mut ApiCall<'_>,
         recorder: &mut Recorder,
         counts: &mut Counts,
         profile: &mut Profile,
     ) {
-        let Some(kind) = recorder::kind_of(gpu).filter(|_| recorder.is_open(call.at.time_ns)) else { return };
+        let kind = exchange.map(|_| RecordedKind::Collective).or_else(|| recorder::kind_of(gpu));
+        let Some(kind) = kind else { return };
+        if !recorder.is_open(call.at.time_ns) || !recorder.records(kind) {
+            return;
+        }
         let stream = call.target(self).stream;
         recorder.called(&RecordedCall {
             kind,
@@ -174,6 +184,7 @@ impl Process {
             stream,
             object: recorder::object_role(kind).and_then(|role| call.given.get(role)).unwrap_or(0),
             is_captured: self.streams.capture(stream).is_some(),
+            exchange: exchange.map(|exchange| (exchange, call.exchanged_bytes())),
         });
     }
 
@@ -193,7 +204,7 @@ impl Process {
             GpuCall::Module(module) => return self.module(module, call, counts, profile),
             GpuCall::Context(context) => return self.context_call(context, call),
             GpuCall::Stream(stream) => self.stream(stream, call, counts),
-            GpuCall::Collective(collective) => transfer::collective(collective, call, counts, profile),
+            GpuCall::Collective(collective) => return self.collective(collective, call, counts, profile),
             // It has no figures, and nothing builds on it.
             GpuCall::HostFunction => {}
         }
@@ -217,6 +228,11 @@ impl Process {
             }
             ReturnAction::Graph(action) => self.graph_returned(action, returned),
             ReturnAction::Context { current } => self.context_returned(current, returned),
+            ReturnAction::Communicator(made) => {
+                if let Some(handle) = returned.out {
+                    self.communicators.made(handle, made);
+                }
+            }
         }
         true
     }

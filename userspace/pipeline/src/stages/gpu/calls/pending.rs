@@ -7,6 +7,7 @@ use deepctx_events::MemoryKind;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::tree::NodeId;
 
+use super::super::communicators::Communicator;
 use super::super::graphs::RecordedNode;
 use super::super::streams::WaitedFor;
 use super::super::work::Work;
@@ -51,6 +52,8 @@ pub(in crate::stages::gpu) enum ReturnAction {
     Module(ModuleReturn),
     /// The context that was created, and whether the thread has it now.
     Context { current: bool },
+    /// The handle of a communicator.
+    Communicator(Communicator),
 }
 
 /// Memory that a call allocates or pins.

@@ -1,9 +1,9 @@
-//! Copies, fills, prefetches and collectives.
+//! Copies, fills and prefetches.
 //!
 //! Owns: where their bytes are counted. Because: they are work of the device like kernels, recorded and joined alike.
 //! Does not: read how much is moved ([`super::super::transfer`]).
 
-use deepctx_events::{CollectiveCall, Role, Timing, TransferCall};
+use deepctx_events::{Role, Timing, TransferCall};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 
@@ -73,26 +73,5 @@ impl Process {
         }
         let kind = WorkKind::Transfer { sized: bytes.is_some() };
         self.expect(self.work(kind, api, node, at), LaunchIdentity::Transfer(bytes))
-    }
-}
-
-/// What a rank gives into a collective is counted at the call: its kernels have launches of their own.
-pub(super) fn collective(
-    kind: CollectiveCall,
-    call: &mut ApiCall<'_>,
-    counts: &mut Counts,
-    profile: &mut Profile,
-) {
-    match kind {
-        CollectiveCall::Operation(_) => {
-            let bytes = transfer::collective_bytes(call.site.family, &call.given).unwrap_or(0);
-            let node = call.node(counts, profile);
-            profile.tree.add(node, Metric::CollectiveBytes, bytes);
-        }
-        // They have no figures, and nothing builds on them.
-        CollectiveCall::GroupBegin
-        | CollectiveCall::GroupEnd
-        | CollectiveCall::CommunicatorCreate
-        | CollectiveCall::CommunicatorDestroy => {}
     }
 }
