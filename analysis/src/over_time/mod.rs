@@ -7,25 +7,34 @@
 //! right; each file says where it differs, and `docs/traces.md` compares both on real traces. All times are whole
 //! nanoseconds and measured, but for what stands on inferred links, which is counted as such.
 
+mod annotations;
+mod bandwidth;
 mod breakdown;
 mod collectives;
 mod copies;
 mod critical_path;
 mod difference;
+mod exposed;
+mod gaps;
 mod idle;
 mod intervals;
+mod kernel_classes;
 mod launches;
 mod nesting;
 mod operators;
+mod pacing;
 mod queues;
 mod rank_tables;
 mod ranks;
 mod sequences;
+mod statistics;
 mod steps;
 mod window;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod work_tests;
 
 use deepctx_profile::frame::clean;
 use deepctx_profile::ledger::{Reason, Stage};
@@ -35,19 +44,26 @@ use serde::Serialize;
 use nesting::Nesting;
 use window::Window;
 
+pub use annotations::{Annotation, Annotations};
+pub use bandwidth::Bandwidth;
 pub use breakdown::DeviceTime;
 pub use collectives::{ClockBasis, Collective, Lateness, NotMatched, Stragglers};
 pub use copies::Copies;
 pub use critical_path::{Bound, CriticalPath, PathOp, PathPart};
 pub use difference::{CountChange, EventChange, EventDifference, EventSide, EventSum};
+pub use exposed::Exposed;
+pub use gaps::{DeviceGap, DeviceGaps};
 pub use idle::Idle;
+pub use kernel_classes::{ClassSum, ClassesTogether, KernelClasses, NamedLengths};
 pub use launches::Launches;
 pub use nesting::OperatorBasis;
 pub use operators::{CallSite, Kernel, Launched, Operator, Operators};
+pub use pacing::{Pace, PacedKind};
 pub use queues::Queue;
 pub(crate) use rank_tables::RankTables;
 pub use ranks::{CommunicatorSum, Excess, Phase, PhaseImbalance, SlowestRank};
 pub use sequences::{Repetition, Sequence, Sequences};
+pub use statistics::Statistics;
 pub use steps::StepSplit;
 pub use window::Steps;
 
@@ -73,6 +89,18 @@ pub struct OverTime {
     pub queues: Vec<Queue>,
     /// How fast memory was moved.
     pub copies: Vec<Copies>,
+    /// The same over time.
+    pub bandwidth: Vec<Bandwidth>,
+    /// Copies and communication that nothing hides, or that something waits for.
+    pub exposed: Vec<Exposed>,
+    /// What each device ran, by what it is for and by name.
+    pub kernel_classes: Vec<KernelClasses>,
+    /// The longest times in which each device had nothing to do.
+    pub gaps: Vec<DeviceGaps>,
+    /// What happened within the ranges that the program names, for each rank.
+    pub annotations: Vec<Annotations>,
+    /// How regularly steps, ranges and kernels come again.
+    pub pacing: Vec<Pace>,
     /// What each training step spent its time with.
     pub steps: Vec<StepSplit>,
     /// The slowest rank of each step, and why it is. Empty with one rank.
@@ -166,6 +194,12 @@ impl OverTime {
             launches: windows.iter().map(launches::compute).collect(),
             queues: windows.iter().flat_map(queues::compute).collect(),
             copies: windows.iter().flat_map(copies::compute).collect(),
+            bandwidth: windows.iter().flat_map(bandwidth::compute).collect(),
+            exposed: windows.iter().flat_map(exposed::compute).collect(),
+            kernel_classes: windows.iter().flat_map(kernel_classes::compute).collect(),
+            gaps: windows.iter().flat_map(gaps::compute).collect(),
+            annotations: nested().map(|(window, nesting)| annotations::compute(window, nesting)).collect(),
+            pacing: windows.iter().flat_map(pacing::compute).collect(),
             slowest: ranks::slowest(&steps),
             imbalance: ranks::imbalance(&steps),
             communicators: ranks::communicators(&matches.stragglers.collectives),

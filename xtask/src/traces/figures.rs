@@ -125,7 +125,106 @@ pub(super) fn against_hta(ours: &Value, hta: &Value) -> Vec<Row> {
     let their_queue = rows(hta, "queue_length_summary").find(same).cloned();
     let theirs = their_queue.and_then(|row| row["queue_length.max"].as_f64());
     table.push(row("longest queue", number(&busiest["max"]), theirs, QUEUES));
+    table.extend(classes(ours, hta, &facts));
+    table.extend(bandwidth(ours, hta));
+    table.extend(path(ours, hta));
+    table.extend(stragglers(ours, hta));
     table
+}
+
+/// Time by the classes of kernels that run at once, and sums by class.
+fn classes(ours: &Value, hta: &Value, facts: &Facts) -> Vec<Row> {
+    let mine = rows(ours, "kernel_classes").next().cloned().unwrap_or_default();
+    let theirs = &hta["kernel_breakdown"];
+    let together = |classes: &[&str]| {
+        let same = |row: &&Value| {
+            let names: Vec<&str> =
+                row["classes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+            names == classes
+        };
+        rows(&mine, "together").find(same).map_or(0.0, |row| number(&row["time_ns"])) / 1e6
+    };
+    let kind = |name: &str| {
+        let found = rows(theirs, "kinds").find(|row| row["kernel_type"] == name);
+        found.map_or(0.0, |row| number(&row["sum"])) / 1e3
+    };
+    let mut table = Vec::new();
+    for (analysis, ours, theirs) in [
+        ("compute alone, ms", &["compute"][..], "COMPUTATION"),
+        ("communication alone, ms", &["communication"], "COMMUNICATION"),
+        ("memory alone, ms", &["memory"], "MEMORY"),
+        (
+            "compute beside communication, ms",
+            &["compute", "communication"],
+            "COMPUTATION overlapping COMMUNICATION",
+        ),
+    ] {
+        let (ours, theirs) = (together(ours), kind(theirs));
+        // Most traces have one device and no communication.
+        if ours > 0.0 || theirs > 0.0 {
+            table.push(row(analysis, ours, Some(theirs), facts.classes(ours > theirs)));
+        }
+    }
+    for (analysis, class, kind) in [
+        ("sum of communication, ms", "communication", "COMMUNICATION"),
+        ("sum of copies and fills, ms", "memory", "MEMORY"),
+    ] {
+        let found = rows(&mine, "classes").find(|row| row["class"] == class);
+        let ours = found.map_or(0.0, |row| number(&row["lengths"]["sum_ns"])) / 1e6;
+        let of_kind = rows(theirs, "kernels").filter(|row| row["kernel_type"] == kind && is_first(row, hta));
+        let theirs: f64 = of_kind.map(|row| number(&row["sum (us)"])).sum::<f64>() / 1e3;
+        if ours > 0.0 || theirs > 0.0 {
+            table.push(row(analysis, ours, Some(theirs), facts.breakdown()));
+        }
+    }
+    table
+}
+
+/// Whether a row of HTA's is of the rank whose figures are shown.
+fn is_first(row: &Value, hta: &Value) -> bool {
+    let shown = rows(hta, "temporal_breakdown").next().map(|row| &row["rank"]);
+    shown.is_none_or(|rank| *rank == row["rank"])
+}
+
+/// The highest bandwidth of each direction.
+fn bandwidth(ours: &Value, hta: &Value) -> Vec<Row> {
+    let first = rows(ours, "devices").next().map(|row| row["rank"].clone());
+    let theirs = rows(hta, "memory_bw_summary").filter(|row| is_first(row, hta));
+    let peak = |theirs: &Value| {
+        let name = theirs["name"].as_str()?;
+        // HTA joins names that differ by what follows in brackets.
+        let same = |row: &&Value| {
+            let mine = row["name"].as_str().unwrap_or_default();
+            Some(&row["rank"]) == first.as_ref() && mine.split(" (").next() == Some(name)
+        };
+        let mine = rows(ours, "bandwidth").filter(same).map(|row| number(&row["peak_gb_per_second"]));
+        let analysis = match name {
+            "Memcpy HtoD" => "peak to the device, GB/s",
+            "Memcpy DtoH" => "peak from the device, GB/s",
+            "Memcpy DtoD" => "peak within the device, GB/s",
+            _ => return None,
+        };
+        Some(row(analysis, mine.fold(0.0, f64::max), theirs["memory_bw_gbps.max"].as_f64(), BANDWIDTH))
+    };
+    theirs.filter_map(peak).collect()
+}
+
+/// The length of the critical path of the step that HTA was asked about.
+fn path(ours: &Value, hta: &Value) -> Option<Row> {
+    let theirs = hta["critical_path"].as_object()?.values().next()?;
+    let theirs = theirs["path_us"].as_f64().filter(|_| theirs["succeeded"] == true)?;
+    let mine = rows(ours, "critical_paths").next()?;
+    Some(row("critical path, ms", number(&mine["window_ns"]) / 1e6, Some(theirs / 1e3), PATH))
+}
+
+/// The rank that others wait for most often.
+fn stragglers(ours: &Value, hta: &Value) -> Option<Row> {
+    let latest = rows(&ours["stragglers"], "ranks").max_by_key(|row| row["times_latest"].as_u64())?;
+    let theirs = hta["potential_stragglers"].as_array();
+    let listed = theirs.map(|ranks| ranks.iter().map(Value::to_string).collect::<Vec<_>>().join(", "));
+    let ours = latest["rank"].to_string();
+    let why = if listed.as_ref() == Some(&ours) { "" } else { STRAGGLERS };
+    Some(Row { analysis: "latest rank", ours, hta: listed.unwrap_or_else(|| "–".to_owned()), why })
 }
 
 fn row(analysis: &'static str, ours: f64, hta: Option<f64>, why: &'static str) -> Row {
@@ -143,6 +242,9 @@ struct Facts {
     /// HTA counts more work than there is: host events with a stream.
     surplus: bool,
     lost_launches: bool,
+    several_ranks: bool,
+    /// Times have parts of a microsecond.
+    fine: bool,
 }
 
 impl Facts {
@@ -154,6 +256,8 @@ impl Facts {
         Facts {
             synchronisations: number(&trace["sync_events"]) > 0.0,
             surplus: number(&breakdown["compute_time(us)"]) * 1e3 > number(&device["compute_ns"]) + 1e3,
+            several_ranks: rows(ours, "traces").count() > 1,
+            fine: number(&trace["resolution_ns"]) < 1e3,
             lost_launches: number(&launches["before_trace"]) + number(&launches["without_call"]) > 0.0,
         }
     }
@@ -163,6 +267,15 @@ impl Facts {
             Facts { synchronisations: true, .. } => "HTA counts synchronisations as work",
             Facts { surplus: true, .. } => "HTA counts host events with a `stream` argument as work",
             _ => "names with `Memcpy` or `Sync` have no class in HTA",
+        }
+    }
+
+    /// Why time by classes differs; `less`: HTA has less of it.
+    fn classes(&self, less: bool) -> &'static str {
+        match self {
+            Facts { several_ranks: true, .. } => "HTA adds up all ranks",
+            Facts { fine: true, .. } if less => "HTA cuts the times of this table to whole microseconds",
+            _ => self.breakdown(),
         }
     }
 
@@ -179,6 +292,11 @@ impl Facts {
 /// Why figures of launches and of queues differ.
 const LAUNCHES: &str = "HTA knows five calls by name, without those of graphs, HIP and the driver";
 const QUEUES: &str = "HTA knows eleven calls by name, without those of graphs and modules";
+const BANDWIDTH: &str =
+    "HTA adds bandwidths that traces state, of lengths before rounding, also of copies that only touch";
+const PATH: &str =
+    "HTA's is the longest path of its first step, without gaps; ours is a partition of the window";
+const STRAGGLERS: &str = "HTA looks at the last call of one collective, ours at every one";
 
 fn rows<'v>(of: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
     of[field].as_array().into_iter().flatten()

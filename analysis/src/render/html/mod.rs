@@ -3,8 +3,10 @@
 //! Owns: the columns of the tabs. Because: whoever gets the page by mail has no tool to ask for more. Does not: draw;
 //! the page does, and holds flame graphs, functions and losses already.
 
+mod cells;
 mod findings;
 mod over_time;
+mod work;
 
 use std::io::{self, Write};
 

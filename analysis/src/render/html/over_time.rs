@@ -3,15 +3,13 @@
 //! Owns: their columns. Because: the page has room for every row, and its reader has no tool to ask for more. Does not:
 //! compute; the words for what a path was bound by, and for phases, are those of the text.
 
-use deepctx_profile::units::{Bytes, Nanos};
+use deepctx_profile::units::Bytes;
 use deepctx_storage::export::html::{Column, Tab};
 
-use super::{percent, tab};
+use super::cells::{first, numbers, share, time};
+use super::{percent, work};
 use crate::over_time::{Operators, OverTime};
 use crate::render::text::{bound_in_words, clock_in_words, sequence_in_words};
-
-/// Most rows of a tab: more would slow the page down, and nobody reads them.
-const ROWS_MAX: usize = 1000;
 
 /// Every table with rows.
 pub(super) fn tabs(tables: &OverTime) -> impl Iterator<Item = Tab> {
@@ -22,6 +20,12 @@ pub(super) fn tabs(tables: &OverTime) -> impl Iterator<Item = Tab> {
         launches(tables),
         operators(tables),
         sequences(tables),
+        work::classes(tables),
+        work::kernels(tables),
+        work::gaps(tables),
+        work::exposed(tables),
+        work::annotations(tables),
+        work::pacing(tables),
         copies(tables),
         steps(tables),
         slowest(tables),
@@ -30,26 +34,6 @@ pub(super) fn tabs(tables: &OverTime) -> impl Iterator<Item = Tab> {
         communicators(tables),
     ];
     tabs.into_iter().filter(|tab| !tab.rows.is_empty())
-}
-
-/// A tab with the first rows.
-fn first(id: &str, title: &str, columns: &[Column], rows: impl Iterator<Item = Vec<String>>) -> Tab {
-    let mut rows: Vec<_> = rows.collect();
-    let left_out = rows.len().saturating_sub(ROWS_MAX);
-    rows.truncate(ROWS_MAX);
-    tab(id, title, columns, left_out, rows)
-}
-
-fn share(part: u64, whole: u64) -> String {
-    percent(part as f64 * 100.0 / whole.max(1) as f64)
-}
-
-fn time(ns: u64) -> String {
-    Nanos(ns).to_string()
-}
-
-fn numbers<const N: usize>(titles: [&str; N]) -> Vec<Column> {
-    titles.map(Column::number).to_vec()
 }
 
 fn devices(tables: &OverTime) -> Tab {

@@ -17,6 +17,7 @@ mod over_time;
 mod ranks;
 mod short;
 mod training;
+mod work;
 
 use std::io::{self, Write};
 
@@ -39,6 +40,7 @@ pub(super) use over_time::bound_in_words;
 pub use over_time::write as write_over_time;
 pub(super) use ranks::clock_in_words;
 pub use short::write;
+pub(super) use work::{paced_in_words, together_in_words};
 
 /// Widest function name in a table; longer ones lose their middle.
 const NAME_WIDTH: usize = 56;

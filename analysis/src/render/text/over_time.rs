@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::{Bytes, Nanos};
 
-use super::{counted, more, operators, ranks, without_middle};
+use super::{counted, more, operators, ranks, without_middle, work};
 use crate::over_time::{Bound, CriticalPath, Launches, OverTime, StepSplit, TraceSummary};
 
 /// Widest name of a kernel.
@@ -33,6 +33,7 @@ pub fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<
     launches(tables, few, out)?;
     operators::write(&tables.operators, few, out)?;
     operators::sequences(&tables.sequences, few, out)?;
+    work::write(tables, few, out)?;
     copies(tables, few, out)?;
     steps(&tables.steps, few, out)?;
     out.flush()

@@ -1,0 +1,111 @@
+//! Bandwidth over time: how fast memory is moved at each moment.
+//!
+//! Owns: [`Bandwidth`]. Because: an average over a run hides that the link is full while a batch is copied, and unused
+//! before. Does not: know what a link can do.
+//!
+//! A copy moves its bytes evenly between its begin and its end. The window of a rank is divided into equal parts, each
+//! with the bytes that were moved in it. HTA's series (`get_memory_bw_time_series`) has a point at each begin and end
+//! instead, with the sum of the bandwidths of all copies of a name that run then: its highest one is `peak` here.
+
+use std::collections::BTreeMap;
+
+use deepctx_profile::frame::clean;
+use deepctx_profile::trace::{DeviceKind, DeviceOp, TraceTime};
+use serde::Serialize;
+
+use super::window::Window;
+
+/// Parts of the window.
+const PARTS: u64 = 100;
+/// Names with a series; traces have one for each direction and kind of memory.
+const NAMES_MAX: usize = 64;
+
+/// How fast copies of one name move memory, over time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bandwidth {
+    /// The rank.
+    pub rank: u32,
+    /// What the tool calls them.
+    pub name: String,
+    /// Begin of the first part, from the first event of the trace.
+    pub begin_ns: u64,
+    /// Length of each part.
+    pub part_ns: u64,
+    /// Bytes that were moved in each part; parts behind the last that moved any are left out.
+    pub bytes: Vec<u64>,
+    /// The most at any moment, of all that run then, 10⁹ bytes a second.
+    pub peak_gb_per_second: f64,
+}
+
+pub(super) fn compute(window: &Window<'_>) -> Vec<Bandwidth> {
+    let mut by_name: BTreeMap<&str, Vec<DeviceOp>> = BTreeMap::new();
+    for (_, op) in window.device().filter(|(_, op)| op.kind != DeviceKind::Kernel && op.bytes.0 > 0) {
+        let name = window.of.trace.name(op.name);
+        let known = by_name.len() < NAMES_MAX || by_name.contains_key(name);
+        by_name.entry(if known { name } else { "[others]" }).or_default().push(op);
+    }
+    let begin = window.device().map(|(_, op)| op.begin).min().unwrap_or_default();
+    let end = window.device().map(|(_, op)| op.end()).max().unwrap_or_default();
+    let part_ns = (end - begin).0.div_ceil(PARTS).max(1);
+    let first = window.of.trace.span().map_or(TraceTime::default(), |(first, _)| first);
+    let row = |(name, ops): (&str, Vec<DeviceOp>)| Bandwidth {
+        rank: window.of.rank,
+        name: clean(name),
+        begin_ns: (begin - first).0,
+        part_ns,
+        bytes: series(&ops, begin, part_ns),
+        peak_gb_per_second: peak(&ops),
+    };
+    let mut rows: Vec<Bandwidth> = by_name.into_iter().map(row).collect();
+    rows.sort_by(|a, b| sum(b).cmp(&sum(a)).then_with(|| a.name.cmp(&b.name)));
+    rows
+}
+
+fn sum(row: &Bandwidth) -> u64 {
+    row.bytes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
+}
+
+/// The bytes of each part. What is moved from the begin of an operation up to a moment is rounded down, so that the
+/// parts add up to its bytes.
+fn series(ops: &[DeviceOp], begin: TraceTime, part_ns: u64) -> Vec<u64> {
+    let mut parts: Vec<u64> = Vec::new();
+    for op in ops {
+        let from = (op.begin - begin).0;
+        let moved = |until: u64| match op.duration.0 {
+            0 => op.bytes.0,
+            length => (u128::from(op.bytes.0) * u128::from(until.min(length)) / u128::from(length)) as u64,
+        };
+        let last = from.saturating_add(op.duration.0.saturating_sub(1)) / part_ns;
+        for part in from / part_ns..=last.min(PARTS) {
+            let place = part as usize;
+            if parts.len() <= place {
+                parts.resize(place + 1, 0);
+            }
+            let (begins, ends) = ((part * part_ns).saturating_sub(from), (part + 1) * part_ns - from);
+            let before = if begins == 0 { 0 } else { moved(begins) };
+            parts[place] = parts[place].saturating_add(moved(ends) - before);
+        }
+    }
+    parts
+}
+
+/// The highest sum of the bandwidths of all that run at a moment. An operation without length counts as one nanosecond.
+fn peak(ops: &[DeviceOp]) -> f64 {
+    let speed = |op: &DeviceOp| op.bytes.0 as f64 / op.duration.0.max(1) as f64;
+    let ends = ops.iter().map(|op| (op.end().as_nanos().max(op.begin.as_nanos() + 1), false, speed(op)));
+    let begins = ops.iter().map(|op| (op.begin.as_nanos(), true, speed(op)));
+    let mut changes: Vec<(u64, bool, f64)> = begins.chain(ends).collect();
+    // What ends as another begins does not run beside it.
+    changes.sort_by_key(|(at, begins, _)| (*at, *begins));
+    let (mut now, mut running, mut most) = (0.0, 0_u64, 0.0_f64);
+    for (_, begins, speed) in changes {
+        running = if begins { running + 1 } else { running.saturating_sub(1) };
+        now += if begins { speed } else { -speed };
+        if running == 0 {
+            // What rounding left.
+            now = 0.0;
+        }
+        most = most.max(now);
+    }
+    most
+}

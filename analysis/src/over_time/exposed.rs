@@ -1,0 +1,126 @@
+//! Exposed work: copies and communication that nothing hides, and those that something waits for.
+//!
+//! Owns: [`Exposed`]. Because: a copy beside a kernel costs nothing, and one alone on the device may cost nothing
+//! either, if nobody waits for it. Does not: say what would be gained without it; that takes a simulation.
+//!
+//! *Exposed* is the time in which the device runs nothing else (no kernel that computes, and nothing of another row).
+//! *Blocking* is the time in which something waits for it: a call of the host that waits for its end, or work behind an
+//! event of its stream that is launched already. What the waits stand on is counted: some are guessed.
+
+use std::collections::BTreeMap;
+
+use deepctx_profile::frame::clean;
+use deepctx_profile::intern::Id;
+use deepctx_profile::trace::{Basis, DeviceOp, KernelClass, TraceTime, Waiter};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::intervals::Intervals;
+use super::window::Window;
+
+/// Names that are listed; collectives have some dozens.
+const NAMES_MAX: usize = 64;
+
+/// Copies, fills or collectives of one name on one device.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Exposed {
+    /// The rank.
+    pub rank: u32,
+    /// Number of the device.
+    pub device: u32,
+    /// Their name.
+    pub name: String,
+    /// How many.
+    pub count: u64,
+    /// Time in which at least one runs.
+    pub time_ns: u64,
+    /// Part of it in which the device runs nothing else.
+    pub exposed_ns: u64,
+    /// Part of it in which something waits for them.
+    pub blocking_ns: u64,
+    /// Part of it that is both.
+    pub exposed_and_blocking_ns: u64,
+    /// How many have something that waits for them.
+    pub waited_for: u64,
+    /// How many of these waits are guessed.
+    pub guessed_waits: u64,
+}
+
+/// Work of a device by begin and end.
+type Ops = Vec<(Id<DeviceOp>, DeviceOp)>;
+
+pub(super) fn compute(window: &Window<'_>) -> Vec<Exposed> {
+    let waits = waits(window);
+    let mut devices: BTreeMap<u32, (Ops, BTreeMap<&str, Ops>)> = BTreeMap::new();
+    for (id, op) in window.device() {
+        let Some(stream) = window.of.trace.streams().get(op.stream.index()) else { continue };
+        let (compute, others) = devices.entry(stream.device).or_default();
+        let name = window.of.trace.name(op.name);
+        if KernelClass::of(op.kind, name) == KernelClass::Compute {
+            compute.push((id, op));
+            continue;
+        }
+        let known = others.len() < NAMES_MAX || others.contains_key(name);
+        others.entry(if known { name } else { "[others]" }).or_default().push((id, op));
+    }
+    let mut rows = Vec::new();
+    for (device, (compute, others)) in devices {
+        for (name, ops) in &others {
+            let beside = others.iter().filter(|(other, _)| *other != name).flat_map(|(_, ops)| ops);
+            let beside = union(compute.iter().chain(beside));
+            let time = union(ops.iter());
+            let sums = exposed(&time, ops, &beside, &waits);
+            let (rank, name) = (window.of.rank, clean(name));
+            rows.push(Exposed { rank, device, name, ..sums });
+        }
+    }
+    rows.sort_by(|a, b| b.exposed_ns.cmp(&a.exposed_ns).then_with(|| a.name.cmp(&b.name)));
+    rows
+}
+
+fn union<'o>(ops: impl Iterator<Item = &'o (Id<DeviceOp>, DeviceOp)>) -> Intervals {
+    Intervals::of(ops.map(|(_, op)| (op.begin, op.end())))
+}
+
+/// Since when something waits for each operation, and how sure that is; the surest of several, and then the first.
+fn waits(window: &Window<'_>) -> FxHashMap<Id<DeviceOp>, (Basis, TraceTime)> {
+    let (trace, links) = (&window.of.trace, &window.of.links);
+    let mut all: FxHashMap<Id<DeviceOp>, (Basis, TraceTime)> = FxHashMap::default();
+    for wait in links.waits() {
+        let since = match wait.waiter {
+            Waiter::Host(call) => trace.host.get(call).map(|call| call.begin),
+            Waiter::Device(op) => {
+                links.launch(op).call().and_then(|call| trace.host.get(call)).map(|call| call.end())
+            }
+        };
+        let Some(since) = since else { continue };
+        let (basis, first) = all.entry(wait.on).or_insert((wait.basis, since));
+        *first = since.min(*first);
+        if *basis == Basis::Inferred {
+            *basis = wait.basis;
+        }
+    }
+    all
+}
+
+/// The sums of operations that run at some time, beside others.
+fn exposed(
+    time: &Intervals,
+    ops: &Ops,
+    beside: &Intervals,
+    waits: &FxHashMap<Id<DeviceOp>, (Basis, TraceTime)>,
+) -> Exposed {
+    let exposed = time.without(beside);
+    let waited: Vec<_> = ops.iter().filter_map(|(id, op)| Some((op, waits.get(id)?))).collect();
+    let blocking = Intervals::of(waited.iter().map(|(op, (_, since))| (op.begin.max(*since), op.end())));
+    Exposed {
+        count: ops.len() as u64,
+        time_ns: time.length(),
+        exposed_ns: exposed.length(),
+        blocking_ns: blocking.length(),
+        exposed_and_blocking_ns: exposed.and(&blocking).length(),
+        waited_for: waited.len() as u64,
+        guessed_waits: waited.iter().filter(|(_, (basis, _))| *basis == Basis::Inferred).count() as u64,
+        ..Exposed::default()
+    }
+}

@@ -1,0 +1,111 @@
+//! Pacing: how regularly steps, ranges and kernels come again.
+//!
+//! Owns: [`Pace`]. Because: steps of one length with pauses between them are as slow as long steps, and only the time
+//! from begin to begin shows it. Does not: say what was done meanwhile.
+//!
+//! Definition of Nsight Systems' recipes `nvtx_pace` and `cuda_gpu_kern_pace`: times from the begin of one to the begin
+//! of the next of the same name, and from its end to that begin. They take one name; here those with most time are
+//! listed: every step, and the first ranges and kernels.
+
+use std::collections::BTreeMap;
+
+use deepctx_profile::StrId;
+use deepctx_profile::frame::clean;
+use deepctx_profile::intern::Id;
+use deepctx_profile::trace::{HostKind, Thread, TraceTime};
+use serde::Serialize;
+
+use super::statistics::Statistics;
+use super::window::Window;
+
+/// Ranges, and kernels, that are listed for a rank.
+const NAMES_MAX: usize = 20;
+/// Two intervals are the least that can differ.
+const TIMES_MIN: usize = 3;
+
+/// What comes again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PacedKind {
+    /// Training steps.
+    Step,
+    /// Ranges of one name on one thread.
+    Range,
+    /// Kernels of one name.
+    Kernel,
+}
+
+/// How regularly something comes again.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pace {
+    /// The rank.
+    pub rank: u32,
+    /// What it is.
+    pub kind: PacedKind,
+    /// Its name, of steps without their number.
+    pub name: String,
+    /// Lengths.
+    pub lengths: Statistics,
+    /// Times from one begin to the next.
+    pub begin_to_begin: Statistics,
+    /// Times from one end to the next begin, 0 where they overlap.
+    pub between: Statistics,
+    /// Begin of the one with the longest way to the next, from the first event of the trace.
+    pub slowest_at_ns: u64,
+}
+
+/// Begins and ends, by begin.
+type Times = Vec<(TraceTime, TraceTime)>;
+
+pub(super) fn compute(window: &Window<'_>) -> Vec<Pace> {
+    let trace = &window.of.trace;
+    let mut steps: BTreeMap<&str, Times> = BTreeMap::new();
+    for step in window.steps() {
+        let name = trace.name(step.op.name);
+        let name = name.rsplit_once('#').map_or(name, |(name, _)| name);
+        steps.entry(name).or_default().push((step.op.begin, step.op.end()));
+    }
+    let mut ranges: BTreeMap<(StrId, Id<Thread>), Times> = BTreeMap::new();
+    let is_range = |kind| matches!(kind, HostKind::Annotation | HostKind::Layer);
+    for (_, op) in trace.host.iter().filter(|(_, op)| is_range(op.kind) && window.has(op.begin)) {
+        ranges.entry((op.name, op.thread)).or_default().push((op.begin, op.end()));
+    }
+    let mut kernels: BTreeMap<StrId, Times> = BTreeMap::new();
+    for (_, op) in window.device() {
+        kernels.entry(op.name).or_default().push((op.begin, op.end()));
+    }
+    let ranges = ranges.into_iter().map(|((name, _), times)| (trace.name(name), times));
+    let kernels = kernels.into_iter().map(|(name, times)| (trace.name(name), times));
+    let mut paces = most(window, PacedKind::Step, steps.into_iter().collect(), usize::MAX);
+    paces.extend(most(window, PacedKind::Range, ranges.collect(), NAMES_MAX));
+    paces.extend(most(window, PacedKind::Kernel, kernels.collect(), NAMES_MAX));
+    paces
+}
+
+/// Those with most time.
+fn most(window: &Window<'_>, kind: PacedKind, all: Vec<(&str, Times)>, most: usize) -> Vec<Pace> {
+    let mut paces: Vec<Pace> =
+        all.into_iter().filter_map(|(name, times)| pace(window, kind, name, times)).collect();
+    paces.sort_by(|a, b| b.lengths.sum_ns.cmp(&a.lengths.sum_ns).then_with(|| a.name.cmp(&b.name)));
+    paces.truncate(most);
+    paces
+}
+
+fn pace(window: &Window<'_>, kind: PacedKind, name: &str, mut times: Times) -> Option<Pace> {
+    if times.len() < TIMES_MIN {
+        return None;
+    }
+    times.sort_unstable();
+    let pairs = || times.array_windows::<2>();
+    let slowest = pairs().max_by_key(|[a, b]| (b.0 - a.0, std::cmp::Reverse(a.0)))?[0].0;
+    let first = window.of.trace.span().map_or(TraceTime::default(), |(first, _)| first);
+    Some(Pace {
+        rank: window.of.rank,
+        kind,
+        name: clean(name),
+        lengths: Statistics::of(times.iter().map(|(begin, end)| (*end - *begin).0))?,
+        begin_to_begin: Statistics::of(pairs().map(|[a, b]| (b.0 - a.0).0))?,
+        between: Statistics::of(pairs().map(|[a, b]| b.0.as_nanos().saturating_sub(a.1.as_nanos())))?,
+        slowest_at_ns: (slowest - first).0,
+    })
+}

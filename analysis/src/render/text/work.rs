@@ -1,0 +1,146 @@
+//! Text of the tables on the work of devices.
+//!
+//! Owns: their columns. Because: each of them has hundreds of rows, and a screen has room for the first. Does not:
+//! compute; JSON has every row.
+
+use std::io::{self, Write};
+
+use deepctx_profile::units::Nanos;
+
+use super::{more, without_middle};
+use crate::over_time::{
+    Annotations, ClassesTogether, DeviceGaps, Exposed, KernelClasses, OverTime, Pace, PacedKind,
+};
+
+/// Widest name of a kernel, a range or a call.
+const NAME_WIDTH: usize = 48;
+
+/// Writes the tables on the work of devices.
+///
+/// # Errors
+/// Those of `out`.
+pub(super) fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    classes(&tables.kernel_classes, rows, out)?;
+    gaps(&tables.gaps, rows, out)?;
+    exposed(&tables.exposed, rows, out)?;
+    annotations(&tables.annotations, rows, out)?;
+    pacing(&tables.pacing, rows, out)
+}
+
+/// Which classes run at once, in words.
+pub(in crate::render) fn together_in_words(part: &ClassesTogether) -> String {
+    part.classes.join(" + ")
+}
+
+fn classes(all: &[KernelClasses], rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nWork by class, each moment by what runs then")?;
+    for of in all.iter().take(rows) {
+        let part = |part: &ClassesTogether| format!("{} {:.1}%", together_in_words(part), part.percent);
+        let parts: Vec<String> = of.together.iter().map(part).collect();
+        writeln!(out, "  rank {} device {}: {}", of.rank, of.device, parts.join(", "))?;
+        let kernels = of.classes.iter().flat_map(|class| &class.kernels);
+        let mut kernels: Vec<_> = kernels.collect();
+        kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.lengths.sum_ns));
+        for kernel in kernels.iter().take(if all.len() > 1 { 0 } else { rows }) {
+            let lengths = &kernel.lengths;
+            let [sum, least, most] =
+                [lengths.sum_ns, lengths.min_ns, lengths.max_ns].map(|ns| Nanos(ns).to_string());
+            let name = without_middle(&kernel.name, NAME_WIDTH);
+            writeln!(out, "    {sum:>8}  {:>7} × {name}, {least} to {most}", lengths.count)?;
+        }
+    }
+    more(all.len(), rows, "device", out)
+}
+
+fn gaps(all: &[DeviceGaps], rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    let mut longest: Vec<_> =
+        all.iter().flat_map(|of| of.longest.iter().map(move |gap| (of.rank, of.device, gap))).collect();
+    if longest.is_empty() {
+        return Ok(());
+    }
+    longest.sort_by_key(|(rank, device, gap)| (std::cmp::Reverse(gap.length_ns), *rank, *device));
+    writeln!(out, "\nLongest gaps of devices")?;
+    writeln!(
+        out,
+        "  rank device     begin    length  launched after  until; meanwhile on the launching thread"
+    )?;
+    for (rank, device, gap) in longest.iter().take(rows) {
+        let [begin, length] = [gap.begin_ns, gap.length_ns].map(|ns| Nanos(ns).to_string());
+        let until = gap.until_launch_ns.map_or_else(|| "–".to_owned(), |ns| Nanos(ns).to_string());
+        let behind = without_middle(&gap.behind, NAME_WIDTH);
+        let host = gap.host.as_deref().map_or_else(String::new, |host| {
+            format!("; {} {}", Nanos(gap.host_ns), without_middle(host, NAME_WIDTH))
+        });
+        writeln!(out, "  {rank:>4} {device:>6} {begin:>9} {length:>9} {until:>15}  {behind}{host}")?;
+    }
+    more(longest.len(), rows, "gap", out)
+}
+
+fn exposed(all: &[Exposed], rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nCopies and communication: alone on the device, and waited for")?;
+    writeln!(out, "  rank device     count      time   exposed  blocking      both  what")?;
+    for row in all.iter().take(rows) {
+        let times = [row.time_ns, row.exposed_ns, row.blocking_ns, row.exposed_and_blocking_ns];
+        let [time, exposed, blocking, both] = times.map(|ns| Nanos(ns).to_string());
+        let name = without_middle(&row.name, NAME_WIDTH);
+        let (rank, device, count) = (row.rank, row.device, row.count);
+        writeln!(
+            out,
+            "  {rank:>4} {device:>6} {count:>9} {time:>9} {exposed:>9} {blocking:>9} {both:>9}  {name}"
+        )?;
+    }
+    more(all.len(), rows, "row", out)
+}
+
+fn annotations(all: &[Annotations], rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    let listed: Vec<_> = all.iter().flat_map(|of| &of.rows).collect();
+    if listed.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nRanges of the program, with what was launched within them")?;
+    writeln!(out, "  rank     count      host    device  operations  name")?;
+    for row in listed.iter().take(rows) {
+        let lengths = row.host.or(row.projected);
+        let (count, host) = lengths.map_or((0, 0), |lengths| (lengths.count, lengths.sum_ns));
+        let [host, device] = [host, row.device_ns].map(|ns| Nanos(ns).to_string());
+        let (rank, name) = (row.rank, without_middle(&row.name, NAME_WIDTH));
+        writeln!(out, "  {rank:>4} {count:>9} {host:>9} {device:>9} {:>11}  {name}", row.launched)?;
+    }
+    more(listed.len(), rows, "name", out)
+}
+
+/// What comes again, in words.
+pub(in crate::render) fn paced_in_words(row: &Pace) -> String {
+    match row.kind {
+        PacedKind::Step => format!("step {}", row.name),
+        PacedKind::Range => format!("range {}", row.name),
+        PacedKind::Kernel => row.name.clone(),
+    }
+}
+
+fn pacing(all: &[Pace], rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nPacing: from one begin to the next")?;
+    writeln!(out, "  rank     count      mean     least      most  deviation  pauses, mean  what")?;
+    for row in all.iter().take(rows) {
+        let again = &row.begin_to_begin;
+        let [mean, deviation, pauses] =
+            [again.mean_ns, again.deviation_ns, row.between.mean_ns].map(|ns| Nanos(ns as u64).to_string());
+        let [least, most] = [again.min_ns, again.max_ns].map(|ns| Nanos(ns).to_string());
+        let name = without_middle(&paced_in_words(row), NAME_WIDTH);
+        let (rank, count) = (row.rank, row.lengths.count);
+        writeln!(
+            out,
+            "  {rank:>4} {count:>9} {mean:>9} {least:>9} {most:>9} {deviation:>10} {pauses:>13}  {name}"
+        )?;
+    }
+    more(all.len(), rows, "row", out)
+}
