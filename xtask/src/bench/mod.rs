@@ -22,6 +22,7 @@ mod report;
 mod sample_cost;
 pub(crate) mod soak;
 mod trace;
+mod trace_overhead;
 
 use crate::{setup, sh};
 use anyhow::{Context, Result, bail};
@@ -80,7 +81,7 @@ enum Name {
     Analyze,
     /// Single events per second: written, read, looked into; their bytes and memory.
     Trace,
-    /// Slowdown of a program that launches fifty thousand times a second, with and without a trace.
+    /// Slowdown of a program that launches fifty thousand times a second, with and without a trace; what is lost of it.
     TraceOverhead,
     /// Frames per second of a page with a million events, in Chromium.
     Page,
@@ -134,7 +135,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Name::Recording => recording::run(&profilers, options),
             Name::Analyze => analyze::run(&ours, options),
             Name::Page => page::run(&ours, options),
-            Name::TraceOverhead => trace::slowdown(&ours, options),
+            Name::TraceOverhead => trace_overhead::run(&ours, options),
             Name::UnwindRows | Name::Pipeline | Name::Tree | Name::Trace => continue,
         }
         .with_context(|| format!("the figure {name:?} could not be measured"))?;

@@ -1,7 +1,7 @@
-//! What a trace of single events costs: to write, to read, to look into, and to the program that is traced.
+//! What a trace of single events costs: to write, to read and to look into.
 //!
 //! Owns: the figure `trace`. Because: a trace has an event for each call, so that its price is one for each event, in
-//! bytes, memory and time. Does not: need a device: the traced program runs on the simulated one.
+//! bytes, memory and time. Does not: record: see `trace_overhead.rs`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,14 +11,12 @@ use anyhow::{Context, Result, bail};
 use super::Options;
 use super::figure::{Figure, Target, median};
 use super::rates::{example, lines};
-use crate::{sh, sim, workloads};
+use crate::sh;
 
 /// Events that are written.
 const WRITTEN: u64 = 10_000_000;
 /// Events whose tables are made.
 const LOOKED_INTO: u64 = 1_000_000;
-/// Launches per second of the traced program.
-const RATE: &str = "50000";
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// Runs of one way of `trace_rate`: events, seconds, bytes on disk, peak of memory.
@@ -104,66 +102,4 @@ fn import(program: &Path, options: &Options) -> Result<()> {
         .note("peak_mib", median(&each(&runs, |run| run[3] / MIB)))
         .print();
     Ok(())
-}
-
-/// How much slower a program gets that launches fifty thousand times a second on the simulated device, with and
-/// without its events kept. Runs alternate, so that a busy machine disturbs all alike.
-pub(super) fn slowdown(profiler: &Path, options: &Options) -> Result<()> {
-    sim::run()?;
-    let program = workloads::gpu_launch()?;
-    let folder = sh::target_dir().join("bench/trace");
-    std::fs::create_dir_all(&folder)?;
-    let (mut alone, mut summed, mut traced) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..options.runs {
-        alone.push(launched(None, &program, options)?);
-        summed.push(launched(Some((profiler, &folder, &[])), &program, options)?);
-        traced.push(launched(Some((profiler, &folder, &["--trace", "10m"])), &program, options)?);
-    }
-    let ratios = |runs: &[Launched], of: fn(&Launched) -> f64| -> Vec<f64> {
-        runs.iter().zip(&alone).map(|(with, without)| of(with) / of(without)).collect()
-    };
-    for (case, runs) in [("without a trace", &summed), ("with --trace", &traced)] {
-        let wall = ratios(runs, |run| run.wall_ns);
-        Figure::new("trace", format!("50 000 launches/s on the simulated device, {case}"), "ratio", wall)
-            .target(Target::AtMost(1.10))
-            .note("cpu_ratio", median(&ratios(runs, |run| run.cpu_ns)))
-            .note("cpu_ns_per_launch", median(&runs.iter().map(|run| run.cpu_ns).collect::<Vec<_>>()))
-            .print();
-    }
-    Ok(())
-}
-
-/// Time of the program for each of its launches.
-struct Launched {
-    wall_ns: f64,
-    cpu_ns: f64,
-}
-
-/// Runs the program, below the profiler or alone.
-fn launched(below: Option<(&Path, &Path, &[&str])>, program: &Path, options: &Options) -> Result<Launched> {
-    let libraries = sim::folder().join("cuda13");
-    let mut command = Command::new("env");
-    if let Some((profiler, folder, words)) = below {
-        let to = folder.join("run.dctx");
-        sh::remove(&to)?;
-        command = Command::new(profiler);
-        command.args(["record", "-o"]).arg(to).args(words).args(["--", "env"]);
-        command.arg(format!("CUDA_INJECTION64_PATH={}", sim::collector().display()));
-    }
-    command.arg(format!("LD_LIBRARY_PATH={}", libraries.display())).arg(program);
-    command.args(["--threads", "2", "--rate", RATE, "--seconds", &(options.seconds + 2).to_string()]);
-    if below.is_some() {
-        command.arg("--attended");
-    }
-    let text = sh::output(&mut command)?;
-    let ticks: Vec<Vec<f64>> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("tick ")?.split(' ').map(|word| word.parse().ok()).collect())
-        .collect();
-    let (Some(first), Some(last)) = (ticks.first(), ticks.last()) else { bail!("no tick in {text:?}") };
-    let launches = last[0] - first[0];
-    if launches <= 0.0 {
-        bail!("it launched nothing between its ticks: {text:?}");
-    }
-    Ok(Launched { wall_ns: (last[2] - first[2]) / launches, cpu_ns: (last[1] - first[1]) / launches })
 }
