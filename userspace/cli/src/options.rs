@@ -462,7 +462,7 @@ pub(crate) struct DoctorArgs {
     /// Form of the list.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_DOCTOR_FORMAT", default_value = "text")]
     pub format: TextOrJson,
-    /// Offer each command that mends something, run those answered with `y`, and check again.
+    /// Offer each command that fixes something, run those answered with `y`, and check again.
     #[arg(long, env = "DEEPCTX_DOCTOR_FIX", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub fix: bool,
     /// What every sub-command takes.

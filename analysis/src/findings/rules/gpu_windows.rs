@@ -1,7 +1,7 @@
 //! GPU windows: how busy GPUs were in each window of time, as their driver says.
 //!
-//! Owns: [`gpus`]. Because: SageMaker Debugger's rules on utilization compare percentiles of the same figures. Does not:
-//! judge them.
+//! Owns: [`gpus`]. Because: SageMaker Debugger's rules on utilization compare percentiles of the same figures. Does
+//! not: judge them.
 
 use deepctx_profile::metric::Metric;
 

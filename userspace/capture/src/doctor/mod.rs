@@ -172,7 +172,8 @@ fn kernel_symbols() -> Check {
         name: "kernel symbols",
         found: if hidden { "addresses are hidden".into() } else { "/proc/kallsyms".into() },
         ok: !hidden,
-        // With 2 they are hidden from everybody; below, CAP_SYSLOG shows them (`kallsyms_show_value`, kernel/ksyms_common.c).
+        // With 2 they are hidden from everybody; below, CAP_SYSLOG shows them (`kallsyms_show_value`,
+        // kernel/ksyms_common.c).
         fix: hidden.then(|| match read("/proc/sys/kernel/kptr_restrict").as_deref() {
             Some("2") => Fix::kernel_parameter("kernel.kptr_restrict=1"),
             _ => with_sudo().into(),

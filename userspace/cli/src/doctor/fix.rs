@@ -1,7 +1,8 @@
-//! `doctor --fix`: offers each command that mends something, and runs those that are wanted.
+//! `doctor --fix`: offers each command that fixes something, and runs those that are wanted.
 //!
-//! Owns: the question, the answer, and how a command becomes root's. Because: whoever reads a hint copies it to the next
-//! prompt anyway, and a profiler must not change a machine unasked. Does not: know what is missing, or what mends it.
+//! Owns: the question, the answer, and how a command becomes root's. Because: whoever reads a hint copies it to the
+//! next prompt anyway, and a profiler must not change a machine unasked. Does not: know what is missing, or what fixes
+//! it.
 
 use std::io::{self, BufRead, Write};
 use std::process::{Command, Stdio};
@@ -37,7 +38,7 @@ pub(super) fn offer(
         }
     }
     if offered == 0 {
-        writeln!(out, "note: no command alone can mend anything here")?;
+        writeln!(out, "note: no command alone can fix anything here")?;
     }
     Ok(())
 }
@@ -99,7 +100,7 @@ mod tests {
         let mut said = Vec::new();
         offer(&checks, &mut "y\n".as_bytes(), &mut said, &mut |_| unreachable!("nothing is offered"))
             .unwrap();
-        assert_eq!(String::from_utf8(said).unwrap(), "note: no command alone can mend anything here\n");
+        assert_eq!(String::from_utf8(said).unwrap(), "note: no command alone can fix anything here\n");
     }
 
     #[test]
