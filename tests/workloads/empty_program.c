@@ -1,9 +1,9 @@
-// What stands beside the profiler's programs when their cost is measured: a program that does nothing, on the same kind
-// of event, or the profiler's own sampler twice in a row, so that its second run finds all it reads in the caches.
+// Events to measure what a program costs: one that does nothing, or the profiler's own sampler, once or twice in a row,
+// so that its second run finds all it reads in the caches. Events of one thread: other processes cost nothing there.
 //
-//   empty_program sample PID HZ            an empty program at the timer of this thread
-//   empty_program twice PID HZ PROGRAM_ID  a loaded program, twice, at the timer of this thread
-//   empty_program call FILE OFFSET         an empty program where this byte of the file is executed
+//   empty_program sample PID HZ                   an empty program at the timer of this thread
+//   empty_program loaded PID HZ PROGRAM_ID TIMES  a loaded program at the timer of this thread, once or twice
+//   empty_program call FILE OFFSET                an empty program where this byte of the file is executed
 //
 // Prints `ready PID` when it is, and runs until its input ends. Needs root.
 
@@ -88,19 +88,18 @@ int main(int count, char **words) {
         int event = timer(atoi(words[2]), strtoull(words[3], NULL, 10), -1);
         attach(event, empty(BPF_PROG_TYPE_PERF_EVENT));
         checked("the start", ioctl(event, PERF_EVENT_IOC_ENABLE, 0));
-    } else if (count == 5 && !strcmp(words[1], "twice")) {
+    } else if (count == 6 && !strcmp(words[1], "loaded")) {
         int thread = atoi(words[2]), program = loaded((uint32_t)strtoul(words[4], NULL, 10));
         int first = timer(thread, strtoull(words[3], NULL, 10), -1);
-        int second = timer(thread, strtoull(words[3], NULL, 10), first);
         attach(first, program);
-        attach(second, program);
+        if (!strcmp(words[5], "2")) attach(timer(thread, strtoull(words[3], NULL, 10), first), program);
         checked("the start", ioctl(first, PERF_EVENT_IOC_ENABLE, PERF_IOC_FLAG_GROUP));
     } else if (count == 4 && !strcmp(words[1], "call")) {
         int event = place(words[2], strtoull(words[3], NULL, 10));
         attach(event, empty(BPF_PROG_TYPE_KPROBE));
         checked("the start", ioctl(event, PERF_EVENT_IOC_ENABLE, 0));
     } else {
-        fprintf(stderr, "expected: sample PID HZ, twice PID HZ PROGRAM_ID, or call FILE OFFSET\n");
+        fprintf(stderr, "expected: sample PID HZ, loaded PID HZ PROGRAM_ID TIMES, or call FILE OFFSET\n");
         return 2;
     }
     printf("ready %d\n", getpid());

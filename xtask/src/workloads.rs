@@ -129,8 +129,8 @@ pub(crate) fn cpu_bound(python_depth: u32, native_depth: u32, functions: Functio
 pub(crate) enum Beside<'p> {
     /// A program that does nothing, at the timer of a process: so often a second.
     EmptySample { pid: u32, frequency: u32 },
-    /// A loaded program, twice in a row.
-    Twice { pid: u32, frequency: u32, program: u32 },
+    /// A loaded program, so many times in a row: once or twice.
+    Loaded { pid: u32, frequency: u32, program: u32, times: u32 },
     /// A program that does nothing, where a byte of a file is executed.
     EmptyCall { file: &'p Path, offset: u64 },
 }
@@ -147,8 +147,8 @@ pub(crate) fn beside(what: Beside<'_>) -> Result<Dialogue> {
         Beside::EmptySample { pid, frequency } => {
             command.args(["sample", &pid.to_string(), &frequency.to_string()])
         }
-        Beside::Twice { pid, frequency, program } => {
-            command.args(["twice", &pid.to_string(), &frequency.to_string(), &program.to_string()])
+        Beside::Loaded { pid, frequency, program, times } => {
+            command.arg("loaded").args([pid, frequency, program, times].map(|number| number.to_string()))
         }
         Beside::EmptyCall { file, offset } => command.arg("call").arg(file).arg(offset.to_string()),
     };

@@ -1,31 +1,31 @@
 //! What one sample costs in the kernel, and what each native and each Python frame adds.
 //!
-//! Owns: the figure `sample-cost`. Because: it decides at which frequency a profiler can stay on for ever, and on a
-//! virtual machine most of a raw figure is the wake-up, which an empty program pays too.
+//! Owns: the figure `sample-cost`. Because: it decides at which frequency a profiler can stay on for ever. Raw figures
+//! of machines differ by a factor of seven: an empty program and a second walk at once say what is ours, and cold.
 //! Does not: count the timer interrupt itself, which every sampler pays.
 
 use super::Options;
 use super::figure::{Figure, Target, median};
-use super::profiler::{Attached, Kind, Profilers, StatisticsOn, programs, sampler};
+use super::profiler::{Kind, Profilers, StatisticsOn, programs, sampler};
 use crate::workloads::{self, Beside, Functions, RunningProgram, beside};
 use anyhow::{Context, Result};
 use std::time::Duration;
 
 /// Length of one window.
 const WINDOW: Duration = Duration::from_secs(2);
+/// How often our own events come. What is counted are others beside them, of the workload's thread alone: what samples
+/// of other processes cost cannot be subtracted where a busy machine has more of them than of the workload.
+const OWN_HZ: u32 = 1;
 
 /// What a sample of somebody else costs until it is turned away, nanoseconds.
-fn turned_away(profilers: &Profilers, frequency: u32) -> Result<f64> {
-    // We are the target, and we sleep: every sample is somebody else's.
-    let mut attached = profilers.attach(Kind::Ours, std::process::id(), frequency)?;
+fn turned_away(profilers: &Profilers, options: &Options) -> Result<f64> {
+    let mut workload = workloads::cpu_bound(1, 1, Functions::Recursive)?.start()?;
+    // We are the target, without the workload, which is our child.
+    let mut attached = profilers.attach_with(std::process::id(), OWN_HZ, &["--no-children"])?;
     attached.sampling(1)?;
-    let before = sampler(attached.pid()).context("our sampler is not loaded")?;
-    std::thread::sleep(WINDOW);
-    let after = sampler(attached.pid()).context("our sampler is not loaded any more")?;
-    attached.alive()?;
-    // On an idle machine there may have been none; then there are none to subtract either.
-    let runs = (after.runs - before.runs).max(1);
-    Ok((after.run_time_ns - before.run_time_ns) as f64 / runs as f64)
+    let program = sampler(attached.pid()).context("our sampler is not loaded")?.id;
+    let beside = Beside::Loaded { pid: workload.pid(), frequency: options.freq, program, times: 1 };
+    mean_ns(&mut workload, beside, attached.pid())
 }
 
 /// A shape of stack.
@@ -41,48 +41,18 @@ struct Stack {
 const WHOLE: &[&str] = &["--context", "python,native,kernel"];
 const WITHOUT_NATIVE: &[&str] = &["--context", "python,kernel", "--probe", "operators"];
 
-/// Cost per walked sample, nanoseconds: one value per window.
-fn cost(profilers: &Profilers, options: &Options, other: f64, stack: Stack) -> Result<Vec<f64>> {
+/// Cost of a sample of a stack, nanoseconds: one value per window.
+fn cost(profilers: &Profilers, options: &Options, stack: Stack) -> Result<Vec<f64>> {
     let mut workload = workloads::cpu_bound(stack.python, stack.native, stack.functions)?.start()?;
-    let mut attached = profilers.attach_with(workload.pid(), options.freq, stack.context)?;
+    let mut attached = profilers.attach_with(workload.pid(), OWN_HZ, stack.context)?;
     attached.sampling(1)?;
+    let program = sampler(attached.pid()).context("our sampler is not loaded")?.id;
+    let beside = Beside::Loaded { pid: workload.pid(), frequency: options.freq, program, times: 1 };
     // The first samples come while tables are still being loaded.
-    workload.window(WINDOW)?;
-    let mut costs = Vec::new();
-    for _ in 0..options.runs {
-        costs.push(Spent::in_window(&mut workload, &attached, options.freq)?.on_walks(other, 1.0));
-    }
+    mean_ns(&mut workload, beside, attached.pid())?;
+    let costs = (0..options.runs).map(|_| mean_ns(&mut workload, beside, attached.pid())).collect();
     attached.alive()?;
-    Ok(costs.iter().map(|(cost, walked)| cost / walked).collect())
-}
-
-/// What our sampler did in a window.
-struct Spent {
-    /// Samples of the workload by its timer, by its own CPU time.
-    walked: f64,
-    /// Runs on samples of all processes, on every CPU.
-    runs: f64,
-    ns: f64,
-}
-
-impl Spent {
-    fn in_window(workload: &mut RunningProgram, attached: &Attached, frequency: u32) -> Result<Self> {
-        let before = sampler(attached.pid()).context("our sampler is not loaded")?;
-        let cpu = cpu_ns(workload.pid())?;
-        workload.window(WINDOW)?;
-        let after = sampler(attached.pid()).context("our sampler is not loaded any more")?;
-        Ok(Self {
-            walked: (cpu_ns(workload.pid())? - cpu) as f64 * f64::from(frequency) / 1e9,
-            runs: (after.runs - before.runs) as f64,
-            ns: (after.run_time_ns - before.run_time_ns) as f64,
-        })
-    }
-
-    /// Nanoseconds of the workload's samples, where its timer takes this many at once, and how often it did.
-    fn on_walks(&self, other: f64, at_once: f64) -> (f64, f64) {
-        let others = (self.runs - at_once * self.walked).max(0.0);
-        (self.ns - others * other, self.walked)
-    }
+    costs
 }
 
 /// What a sample is made of: each as it was in one window after the other.
@@ -97,24 +67,20 @@ struct Parts {
 
 impl Parts {
     fn measure(profilers: &Profilers, frequency: u32, runs: usize) -> Result<Self> {
-        let other = turned_away(profilers, frequency)?;
         let mut workload = workloads::cpu_bound(20, 16, Functions::Distinct)?.start()?;
         let pid = workload.pid();
-        let mut attached = profilers.attach_with(pid, frequency, WHOLE)?;
+        let mut attached = profilers.attach_with(pid, OWN_HZ, WHOLE)?;
         attached.sampling(1)?;
-        workload.window(WINDOW)?;
+        let program = sampler(attached.pid()).context("our sampler is not loaded")?.id;
+        let ours = |times| Beside::Loaded { pid, frequency, program, times };
         let mut parts = Self::default();
+        // The first samples come while tables are still being loaded.
+        mean_ns(&mut workload, ours(1), attached.pid())?;
         for _ in 0..runs {
-            let (cost, walked) = Spent::in_window(&mut workload, &attached, frequency)?.on_walks(other, 1.0);
-            let raw = cost / walked;
-            let program = sampler(attached.pid()).context("our sampler is not loaded any more")?.id;
-            let twice = beside(Beside::Twice { pid, frequency, program })?;
-            let spent = Spent::in_window(&mut workload, &attached, frequency)?;
-            drop(twice);
-            // Its own sample, one that is as cold, and one right after that.
-            let (cost, walked) = spent.on_walks(other, 3.0);
-            parts.again.push(cost / walked - 2.0 * raw);
+            let raw = mean_ns(&mut workload, ours(1), attached.pid())?;
+            let both = mean_ns(&mut workload, ours(2), attached.pid())?;
             parts.raw.push(raw);
+            parts.again.push(2.0 * both - raw);
             let empty = beside(Beside::EmptySample { pid, frequency })?;
             workload.window(WINDOW)?;
             let ran = sampler(empty.pid()).context("the empty program is not loaded")?;
@@ -143,26 +109,27 @@ impl Parts {
     }
 }
 
+/// What a run of a profiler's sampler takes while something stands beside it.
+fn mean_ns(workload: &mut RunningProgram, what: Beside<'_>, profiler: u32) -> Result<f64> {
+    let before = sampler(profiler).context("our sampler is not loaded")?;
+    let _beside = beside(what)?;
+    workload.window(WINDOW)?;
+    let after = sampler(profiler).context("our sampler is not loaded any more")?;
+    let runs = (after.runs - before.runs).max(1);
+    Ok((after.run_time_ns - before.run_time_ns) as f64 / runs as f64)
+}
+
 /// Frequencies at which parts are measured, with what a sample may take above an empty program.
 const ABOVE_EMPTY: [(u32, f64); 2] = [(99, 8000.0), (999, 4500.0)];
-
-/// CPU time of a process so far, by the scheduler's own count.
-fn cpu_ns(pid: u32) -> Result<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
-    text.split_whitespace()
-        .next()
-        .and_then(|word| word.parse().ok())
-        .context("schedstat begins with the CPU time")
-}
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let _on = StatisticsOn::new()?;
     for (frequency, target) in ABOVE_EMPTY {
         Parts::measure(profilers, frequency, options.runs)?.print(frequency, target);
     }
-    let other = turned_away(profilers, options.freq)?;
+    let other = turned_away(profilers, options)?;
     let cost_of = |python, native, functions, context| {
-        cost(profilers, options, other, Stack { python, native, functions, context })
+        cost(profilers, options, Stack { python, native, functions, context })
     };
     let cost = |python, native, functions| cost_of(python, native, functions, WHOLE);
     let mixed = cost(20, 16, Functions::Distinct)?;

@@ -152,7 +152,7 @@ fn whatever_a_server_answers_has_its_reason() {
     let missing = Response::Body("404 Not Found", b"no".to_vec());
     check(&[ok(with_debug.clone())], Ok(()));
     check(&[missing.clone(), ok(other.clone()), ok(with_debug.clone())], Ok(()));
-    check(&[missing.clone()], Err(NoSymbol::DebuginfodNotFound));
+    check(std::slice::from_ref(&missing), Err(NoSymbol::DebuginfodNotFound));
     check(&[missing.clone(), ok(other)], Err(NoSymbol::DebuginfodOtherBuild));
     check(&[ok(stripped)], Err(NoSymbol::DebuginfodUnusable));
     check(&[ok(b"<html>".to_vec())], Err(NoSymbol::DebuginfodUnusable));
