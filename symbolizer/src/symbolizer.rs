@@ -395,6 +395,11 @@ impl Symbolizer {
         self.native.function_starts(&mut self.modules, module, addresses)
     }
 
+    /// Whether names of a module may be better later, see [`Native::is_awaited`].
+    pub fn is_awaited(&self, module: ModuleHandle) -> bool {
+        self.native.is_awaited(module)
+    }
+
     /// Names many addresses of one module together, which is faster than one by one.
     pub fn names(&mut self, module: ModuleHandle, addresses: &[Svma]) -> Vec<SymbolResult> {
         self.native.symbolize(&mut self.modules, module, addresses)

@@ -95,6 +95,7 @@ const NEEDS: &[Need] = &[
         Probe::File("/usr/sbin/setcap"),
         "a program that captures without root has its capabilities from its file",
     ),
+    test_need("curl", Probe::Program("curl"), "it asks debuginfod servers, of which tests have their own"),
     test_need("strace", Probe::Program("strace"), "it makes single writes of a recording fail"),
     test_need("elfutils", Probe::Program("eu-stack"), "eu-stack is an oracle for live stacks"),
     test_need("gdb", Probe::Program("gdb"), "gdb is an oracle for live stacks"),

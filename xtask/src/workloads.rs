@@ -124,6 +124,41 @@ pub(crate) fn cpu_bound(python_depth: u32, native_depth: u32, functions: Functio
     Ok(Workload { name: "python+c++", command })
 }
 
+/// What stands beside our programs when their cost is measured.
+#[derive(Clone, Copy)]
+pub(crate) enum Beside<'p> {
+    /// A program that does nothing, at the timer of a process: so often a second.
+    EmptySample { pid: u32, frequency: u32 },
+    /// A loaded program, so many times in a row: once or twice.
+    Loaded { pid: u32, frequency: u32, program: u32, times: u32 },
+    /// A program that does nothing, where a byte of a file is executed.
+    EmptyCall { file: &'p Path, offset: u64 },
+}
+
+/// Attaches it, until the value goes.
+pub(crate) fn beside(what: Beside<'_>) -> Result<Dialogue> {
+    let program = compiled("empty_program", "empty_program.c", |from, to| {
+        let mut compiler = sh::command("cc");
+        compiler.args(["-O2", "-o"]).args([to, from]);
+        Ok(compiler)
+    })?;
+    let mut command = Command::new(program);
+    match what {
+        Beside::EmptySample { pid, frequency } => {
+            command.args(["sample", &pid.to_string(), &frequency.to_string()])
+        }
+        Beside::Loaded { pid, frequency, program, times } => {
+            command.arg("loaded").args([pid, frequency, program, times].map(|number| number.to_string()))
+        }
+        Beside::EmptyCall { file, offset } => command.arg("call").arg(file).arg(offset.to_string()),
+    };
+    let (beside, ready) = Dialogue::start(&mut command)?;
+    if !ready.starts_with("ready") {
+        bail!("the program beside ours ended");
+    }
+    Ok(beside)
+}
+
 /// A program that launches kernels through a look-alike driver, below so many Python and native frames.
 pub(crate) fn launch_bound(python_depth: u32, native_depth: u32) -> Result<Launcher> {
     let library = |name: &str, from: &str, define: &str| {

@@ -11,6 +11,7 @@
 //! | one argument | the same with the first template argument that differs from that of another name of this path |
 //! | all arguments | the same with all template arguments, each by its path, and the numbers of lambdas |
 //! | parameters | the same with parameters: what overloads differ by |
+//! | difference | `c10::function_ref::callback_fn<mul_kernel {lambda}, … float>`: the path with the first word that differs |
 //! | full | the name as it is |
 //!
 //! Kernels of devices begin with all arguments: these say what a kernel computes.
@@ -25,6 +26,9 @@ use super::FrameKind;
 const DEPTH_MAX: usize = 16;
 /// The part of a path that has no name in the source.
 const ANONYMOUS: &str = "(anonymous namespace)";
+/// Words from the number of a lambda, which stands for a type, to that type:
+/// `{lambda()#13}::operator()() const::{lambda(long`.
+const NUMBER_TO_TYPE_MAX: usize = 8;
 /// Operators whose name is brackets: longer ones before those that they begin with.
 const OPERATORS: [&str; 13] =
     ["()", "[]", "<=>", "<<=", ">>=", "->*", "<<", ">>", "<=", ">=", "->", "<", ">"];
@@ -36,6 +40,8 @@ enum Form {
     Argument(usize),
     Arguments,
     Parameters,
+    /// As at first, with [`Name::differing`].
+    Difference,
     Full,
 }
 
@@ -51,7 +57,8 @@ pub fn short_labels<'n>(labels: impl IntoIterator<Item = (FrameKind, &'n str)>) 
             _ => Form::Full,
         };
         names.push(label);
-        let name = if form == Form::Full { Name::whole(label) } else { Name::parse(label) };
+        let mut name = if form == Form::Full { Name::whole(label) } else { Name::parse(label) };
+        name.at_first = form;
         forms.insert(label, (name, form));
     }
     lengthen_until_different(&mut forms);
@@ -71,9 +78,13 @@ fn lengthen_until_different(forms: &mut BTreeMap<&str, (Name<'_>, Form)>) {
         for alike in by_text.values().filter(|alike| alike.len() > 1) {
             settled = false;
             let differing = first_difference(alike, forms);
+            let word = next_word(alike, forms);
             for full in alike {
-                if let Some((_, form)) = forms.get_mut(full) {
-                    *form = longer(*form, differing);
+                if let Some((name, form)) = forms.get_mut(full) {
+                    *form = longer(*form, differing, word.is_some());
+                    if *form == Form::Difference {
+                        name.differing.extend(word);
+                    }
                 }
             }
         }
@@ -83,13 +94,40 @@ fn lengthen_until_different(forms: &mut BTreeMap<&str, (Name<'_>, Form)>) {
     }
 }
 
-fn longer(form: Form, differing: Option<usize>) -> Form {
+fn longer(form: Form, differing: Option<usize>, has_word: bool) -> Form {
     match (form, differing) {
         (Form::Path, Some(argument)) => Form::Argument(argument),
         (Form::Path | Form::Argument(_), _) => Form::Arguments,
         (Form::Arguments, _) => Form::Parameters,
-        (Form::Parameters | Form::Full, _) => Form::Full,
+        (Form::Parameters | Form::Difference, _) if has_word => Form::Difference,
+        (Form::Parameters | Form::Difference | Form::Full, _) => Form::Full,
     }
+}
+
+/// Place of the next word, of those that are not shown yet, that is not the same in all of these names. A type says
+/// more than the number of a lambda.
+fn next_word(alike: &[&str], forms: &BTreeMap<&str, (Name<'_>, Form)>) -> Option<usize> {
+    let of_all: Vec<&(Name<'_>, Form)> = alike.iter().filter_map(|full| forms.get(*full)).collect();
+    if !of_all.iter().all(|(_, form)| matches!(form, Form::Parameters | Form::Difference)) {
+        return None;
+    }
+    let is_shown = |at: &usize| of_all.iter().any(|(name, _)| name.differing.contains(at));
+    let of_all: Vec<Vec<&str>> = of_all.iter().map(|(name, _)| words(name.full).collect()).collect();
+    let is_number =
+        |at: &usize| of_all.iter().any(|of| of.get(*at).is_some_and(|word| word.starts_with('#')));
+    let fewest = of_all.iter().map(Vec::len).min()?;
+    let differs = |at: &usize| of_all.iter().any(|of| of[*at] != of_all[0][*at]);
+    let mut differing = (0..fewest).filter(|at| differs(at) && !is_shown(at));
+    let first = differing.next()?;
+    // Behind a number other names may have other words at each place: only one that follows closely says more.
+    let near = differing.take_while(|at| at - first <= NUMBER_TO_TYPE_MAX);
+    Some(std::iter::once(first).chain(near).find(|at| !is_number(at)).unwrap_or(first))
+}
+
+/// The words of a name: what stands between brackets, commas and blanks, such as `at::Tensor`, `const` and `#2`.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    let is_between = |c: char| c.is_whitespace() || "<>(),{}&*[]".contains(c);
+    name.split(is_between).map(|word| word.trim_matches(':')).filter(|word| !word.is_empty())
 }
 
 /// Place of the first template argument that is not the same in all of these names.
@@ -128,12 +166,24 @@ struct Name<'n> {
     parts: Vec<Part<'n>>,
     /// Template arguments of all parts.
     arguments: Vec<&'n str>,
+    /// The shortest form that it may have.
+    at_first: Form,
+    /// Places of words by which it differs from others that are alike otherwise.
+    differing: Vec<usize>,
 }
 
 impl<'n> Name<'n> {
     /// What is not taken apart.
     fn whole(full: &'n str) -> Self {
-        Self { full, before: "", behind: "", parts: Vec::new(), arguments: Vec::new() }
+        Self {
+            full,
+            before: "",
+            behind: "",
+            parts: Vec::new(),
+            arguments: Vec::new(),
+            at_first: Form::Full,
+            differing: Vec::new(),
+        }
     }
 
     fn parse(full: &'n str) -> Self {
@@ -143,7 +193,7 @@ impl<'n> Name<'n> {
         let parts = if rest.starts_with(['<', '[']) { Vec::new() } else { parts(rest) };
         let arguments =
             parts.iter().filter_map(|part| part.arguments).flat_map(|of| split(of, ",")).collect();
-        Self { full, before, behind, parts, arguments }
+        Self { before, behind, parts, arguments, at_first: Form::Path, ..Self::whole(full) }
     }
 
     fn text(&self, form: Form) -> String {
@@ -151,11 +201,17 @@ impl<'n> Name<'n> {
         if path.is_empty() || form == Form::Full {
             return self.full.to_owned();
         }
-        let arguments = match form {
+        let shown = if form == Form::Difference { self.at_first } else { form };
+        let mut arguments = match shown {
             Form::Path => self.lambda_of_arguments().into_iter().collect(),
             Form::Argument(at) => self.arguments.get(at).map(|of| argument(of)).into_iter().collect(),
             _ => self.arguments.iter().map(|of| argument(of)).collect::<Vec<_>>(),
         };
+        if form == Form::Difference {
+            let words: Vec<&str> = words(self.full).collect();
+            let differing = self.differing.iter().filter_map(|at| words.get(*at));
+            arguments.extend(differing.map(|word| format!("… {word}")));
+        }
         let Self { before, behind, .. } = self;
         let arguments =
             if arguments.is_empty() { String::new() } else { format!("<{}>", arguments.join(", ")) };
@@ -458,11 +514,35 @@ mod tests {
             (CALLBACKS[1], "c10::function_ref::callback_fn<add_kernel {lambda}>"),
         ]);
         check_among(&[
-            (CALLBACKS[1], CALLBACKS[1]),
-            (CALLBACKS[2], CALLBACKS[2]),
+            (CALLBACKS[1], "c10::function_ref::callback_fn<add_kernel {lambda}, … float>"),
+            (CALLBACKS[2], "c10::function_ref::callback_fn<add_kernel {lambda}, … double>"),
             ("same(int)", "same"),
             ("same(int)", "same"),
         ]);
+    }
+
+    /// As libtorch_cpu.so has them: a loop for each type, which the number of a lambda stands for.
+    #[test]
+    fn loops_of_one_kernel_differ_by_their_type() {
+        let of = |number: u32, kind: &str| {
+            let kernel = format!(
+                "at::native::(anonymous namespace)::ne_kernel(at::TensorIteratorBase&)::{{lambda()#2}}::operator()() \
+                 const::{{lambda()#{number}}}::operator()() const::"
+            );
+            let vector = format!("at::vec::DEFAULT::Vectorized<{kind}>");
+            format!(
+                "void c10::function_ref<void (char**, long const*, long, long)>::callback_fn<at::native::DEFAULT::\
+                 VectorizedLoop2d<{kernel}{{lambda({kind}, {kind})#1}}, {kernel}{{lambda({vector}, {vector})#1}}> >\
+                 (long, char**, long const*, long, long)"
+            )
+        };
+        let (of_long, of_double, of_float) = (of(13, "long"), of(5, "double"), of(6, "float"));
+        check_among(&[
+            (&of_long, "c10::function_ref::callback_fn<ne_kernel {lambda}, … long>"),
+            (&of_double, "c10::function_ref::callback_fn<ne_kernel {lambda}, … double>"),
+            (&of_float, "c10::function_ref::callback_fn<ne_kernel {lambda}, … float>"),
+        ]);
+        check(&of_long, "c10::function_ref::callback_fn<ne_kernel {lambda}>");
     }
 
     proptest! {

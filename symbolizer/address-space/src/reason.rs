@@ -65,14 +65,35 @@ reasons! {
         JitLate = 34, "jit-late",
             "the code was generated at run time, and reading what processes of its user say of such code took all the time that one user may have",
             helps "wait: they are read in their turn, and samples from then on have names";
+        DebuginfodPending = 35, "debuginfod-pending",
+            "the file was stripped, and debuginfod servers have not answered yet whether they have its symbols",
+            helps "wait: samples from then on have names, and the next capture has them from the start";
+        DebuginfodNotFound = 36, "debuginfod-not-found",
+            "the file was stripped, and no debuginfod server has its symbols",
+            helps "a build that was not stripped, or a server of whoever built it";
+        DebuginfodTooSlow = 37, "debuginfod-too-slow",
+            "the file was stripped, and a debuginfod server took too long to send its symbols",
+            helps "more patience: `DEBUGINFOD_TIMEOUT` in seconds, 30 by default";
+        DebuginfodFailed = 38, "debuginfod-failed",
+            "the file was stripped, and a debuginfod server could not be reached or answered with an error",
+            helps "try `curl` on the server's address: a proxy or a certificate may be missing";
+        DebuginfodOtherBuild = 39, "debuginfod-other-build",
+            "the file was stripped, and what a debuginfod server sent for it is of another build";
+        DebuginfodTooLarge = 40, "debuginfod-too-large",
+            "the file was stripped, and what a debuginfod server has for it is larger than `--debug-info` or 1 GiB",
+            helps "`--debug-info 1G`";
+        DebuginfodUnusable = 41, "debuginfod-unusable",
+            "the file was stripped, and what a debuginfod server sent for it has neither symbols nor debug information";
     }
 }
 
 impl NoSymbol {
     /// Whether the same address may get a name later: the runtime writes it, or its turn to be read comes.
     pub fn may_be_named_later(&self) -> bool {
-        use NoSymbol::{JitLate, JitNoRoom, JitNotCovered, JitRefuted, JitWithoutMap, SymbolShareSpent};
-        matches!(self, JitWithoutMap | JitNotCovered | JitRefuted | JitNoRoom | JitLate | SymbolShareSpent)
+        use NoSymbol::{DebuginfodPending, SymbolShareSpent};
+        use NoSymbol::{JitLate, JitNoRoom, JitNotCovered, JitRefuted, JitWithoutMap};
+        let of_generated = matches!(self, JitWithoutMap | JitNotCovered | JitRefuted | JitNoRoom | JitLate);
+        of_generated || matches!(self, SymbolShareSpent | DebuginfodPending)
     }
 
     /// The reason that stands for an error of opening or reading something of a process.

@@ -1,8 +1,8 @@
 //! Finding the file with the debug information, or at least the symbols, of a module.
 //!
-//! Owns: the policy ([`DebugInfo`]) and the search by build-id and debug link. Because: the names of such files come
-//! from the module, which is untrusted. A search that opens any named file could be made to hang on a FIFO, or to
-//! read the file of another program. Does not: parse debug information, or symbols.
+//! Owns: the policy ([`DebugInfo`]) and the search by build-id and debug link on this machine. Because: the names of
+//! such files come from the module, which is untrusted. A search that opens any named file could be made to hang on a
+//! FIFO, or to read the file of another program. Does not: parse debug information, or symbols, or ask servers.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,9 +11,10 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use deepctx_address_space::elf::{DebugLink, ElfFacts, ModuleId};
+use deepctx_address_space::elf::{BuildId, DebugLink, ElfFacts, ModuleId};
 use deepctx_address_space::maps;
 
+use super::debuginfod::Servers;
 use crate::native::Module;
 
 /// Bytes per read while a checksum is computed.
@@ -27,11 +28,17 @@ pub struct DebugInfo {
     pub bytes_max: u64,
     /// Trusted folders with separate debug files; each may contain `.build-id/xx/yyyy.debug`.
     pub folders: Vec<PathBuf>,
+    /// Who is asked for debug information that this machine lacks; `None`: nobody.
+    pub servers: Option<Servers>,
 }
 
 impl Default for DebugInfo {
     fn default() -> Self {
-        Self { bytes_max: 512 << 20, folders: vec!["/usr/lib/debug".into(), "/lib/debug".into()] }
+        Self {
+            bytes_max: 512 << 20,
+            folders: vec!["/usr/lib/debug".into(), "/lib/debug".into()],
+            servers: None,
+        }
     }
 }
 
@@ -68,6 +75,27 @@ impl DebugInfo {
             ModuleId::Content { .. } => None,
         };
         by_id.or_else(|| self.by_link(module.path(), sections.debug_link.as_ref()?))
+    }
+
+    /// The build to ask servers for: that of a file with neither debug information of its own nor, so far, a separate
+    /// file with any.
+    pub(super) fn wanted(&self, module: &Module, found: Option<&LocatedDebugFile>) -> Option<BuildId> {
+        let has_debug =
+            module.facts().sections.debug_info > 0 || found.is_some_and(|found| !found.symbols_only);
+        let ModuleId::BuildId(id) = module.id() else { return None };
+        // The kernel's own is no file.
+        let is_file = module.path().starts_with('/');
+        (self.bytes_max > 0 && is_file && !has_debug).then_some(id)
+    }
+
+    /// A file that a server sent: anybody may have written it.
+    pub(super) fn served(&self, file: File) -> Option<LocatedDebugFile> {
+        let facts = ElfFacts::read(&file).ok()?;
+        let symbols_only = !self.usable(&facts, false);
+        if symbols_only && !has_usable_symbols(&facts) {
+            return None;
+        }
+        Some(LocatedDebugFile { file: Arc::new(file), symbols_only, doubted: true, supplement: None })
     }
 
     /// Whether debug information may be read. Only files in trusted folders may refer to a supplementary file.

@@ -5,6 +5,7 @@
 //! processes; addresses are those stated in the file.
 
 mod debug_file;
+mod debuginfod;
 mod module;
 pub mod symbols;
 
@@ -12,15 +13,18 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use deepctx_address_space::elf::BuildId;
 use deepctx_address_space::worker::Author;
 use deepctx_address_space::{FileVersion, NoSymbol, Svma};
 use rustc_hash::FxHashMap;
 
 pub use debug_file::DebugInfo;
+pub use debuginfod::{ServerUrl, Servers};
 pub use module::{Module, ModuleCounters, ModuleHandle, Modules};
 
 use crate::cache::{Bounded, CacheCounters, Strings};
 use debug_file::LocatedDebugFile;
+use debuginfod::Debuginfod;
 use symbols::{AddressFacts, DebugFile, Files, Symbols, TableRequest};
 
 /// Most addresses whose names are cached, about 100 bytes each with shared strings. A busy system has some ten thousand
@@ -79,12 +83,27 @@ struct OpenModule {
     own: Arc<File>,
     /// Debug information of it, or the symbols that it was stripped of.
     debug: Option<Arc<LocatedDebugFile>>,
+    /// Debug information that servers are asked for.
+    served: Served,
     /// Its debug information was counted.
     counted: bool,
     /// [`Native::clock`] at the last use.
     used: u64,
     /// [`Native::trims`] at the last use.
     trims: u64,
+}
+
+/// What servers have for a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Served {
+    /// Nobody is asked.
+    Unasked,
+    /// They are asked for this build.
+    Awaited(BuildId),
+    /// Debug information.
+    Found,
+    /// None, which is why what has no name has none.
+    Missing(NoSymbol),
 }
 
 /// What a question needs of an [`OpenModule`].
@@ -100,6 +119,7 @@ struct SymbolFiles {
 pub struct Native {
     symbols: Symbols,
     debug_info: DebugInfo,
+    debuginfod: Option<Debuginfod>,
     loaded: FxHashMap<ModuleHandle, Result<OpenModule, NoSymbol>>,
     names: Bounded<(ModuleHandle, Svma), SymbolResult>,
     strings: Strings,
@@ -115,9 +135,15 @@ pub struct Native {
 impl Native {
     /// Nothing is loaded yet.
     pub fn new(debug_info: DebugInfo) -> Self {
+        let bytes_max = debug_info.bytes_max;
+        let started = debug_info.servers.clone().map(|servers| Debuginfod::start(servers, bytes_max));
+        let debuginfod = started.and_then(|started| {
+            started.inspect_err(|error| tracing::warn!(%error, "debuginfod servers are not asked")).ok()
+        });
         Self {
             symbols: Symbols::default(),
             debug_info,
+            debuginfod,
             loaded: FxHashMap::default(),
             names: Bounded::new(NAMES_MAX),
             strings: Strings::default(),
@@ -143,8 +169,11 @@ impl Native {
         if !missing.is_empty() {
             missing.sort_unstable();
             missing.dedup();
-            let found = self.resolve(modules, module, &missing);
-            for (address, named) in missing.iter().zip(&found).filter(|(_, named)| !is_for_now(named)) {
+            let mut found = self.resolve(modules, module, &missing);
+            let is_awaited = self.is_awaited(module);
+            self.explain(module, &mut found);
+            let lasting = |named: &SymbolResult| !is_awaited && !is_for_now(named);
+            for (address, named) in missing.iter().zip(&found).filter(|(_, named)| lasting(named)) {
                 self.names.insert((module, Svma(*address)), named.clone());
             }
             for (address, result) in addresses.iter().zip(&mut results) {
@@ -154,6 +183,24 @@ impl Native {
             }
         }
         results.into_iter().map(|result| result.unwrap_or(Err(NoSymbol::ReaderFailed))).collect()
+    }
+
+    /// Whether servers are asked for debug information of a module: its names may be better later.
+    pub fn is_awaited(&self, module: ModuleHandle) -> bool {
+        let of = |files: &OpenModule| matches!(files.served, Served::Awaited(_));
+        matches!(self.loaded.get(&module), Some(Ok(files)) if of(files))
+    }
+
+    /// Where servers were asked, what has no name says what became of that.
+    fn explain(&self, module: ModuleHandle, found: &mut [SymbolResult]) {
+        let reason = match self.loaded.get(&module) {
+            Some(Ok(OpenModule { served: Served::Awaited(_), .. })) => NoSymbol::DebuginfodPending,
+            Some(Ok(OpenModule { served: Served::Missing(reason), .. })) => *reason,
+            _ => return,
+        };
+        let is_stripped =
+            |named: &SymbolResult| matches!(named, Err(NoSymbol::NoSymbolTable | NoSymbol::NotCovered));
+        found.iter_mut().filter(|named| is_stripped(named)).for_each(|named| *named = Err(reason));
     }
 
     /// Where the functions around addresses of one module begin, as far as its call frame information says so. For
@@ -289,6 +336,7 @@ impl Native {
             }
             self.loaded.insert(module, loaded);
         }
+        self.take_served(module);
         match self.loaded.get_mut(&module) {
             Some(Ok(files)) => {
                 (files.used, files.trims) = (self.clock, self.trims);
@@ -300,6 +348,27 @@ impl Native {
         }
     }
 
+    /// Uses what servers sent meanwhile.
+    fn take_served(&mut self, module: ModuleHandle) {
+        let Self { loaded, debuginfod: Some(debuginfod), debug_info, symbols, .. } = self else { return };
+        let Some(Ok(files)) = loaded.get_mut(&module) else { return };
+        let Served::Awaited(id) = files.served else { return };
+        files.served = match debuginfod.find(files.author, id) {
+            Err(NoSymbol::DebuginfodPending) => return,
+            Err(reason) => Served::Missing(reason),
+            Ok(file) => match debug_info.served(file) {
+                Some(found) => {
+                    // Its tables are read anew.
+                    symbols.forget(files.key);
+                    (files.key, files.debug) =
+                        (NEXT_KEY.fetch_add(1, Ordering::Relaxed), Some(Arc::new(found)));
+                    Served::Found
+                }
+                None => Served::Missing(NoSymbol::DebuginfodUnusable),
+            },
+        };
+    }
+
     fn examine(&self, modules: &mut Modules, module: ModuleHandle) -> Result<OpenModule, NoSymbol> {
         let own = modules.open(module)?;
         let facts = modules.get(module).ok_or(NoSymbol::ModuleMissing)?;
@@ -309,8 +378,19 @@ impl Native {
         }
         let author = Author::of(&FileVersion::of(&own).map_err(|error| NoSymbol::from_io(&error))?);
         let debug = self.debug_info.find(facts, &own).map(Arc::new);
+        let wanted = self.debuginfod.as_ref().and_then(|_| self.debug_info.wanted(facts, debug.as_deref()));
+        let served = wanted.map_or(Served::Unasked, Served::Awaited);
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
-        Ok(OpenModule { key, author, own, debug, counted: false, used: self.clock, trims: self.trims })
+        Ok(OpenModule {
+            key,
+            author,
+            own,
+            debug,
+            served,
+            counted: false,
+            used: self.clock,
+            trims: self.trims,
+        })
     }
 
     fn make_room(&mut self) {

@@ -123,7 +123,7 @@ fn symbols_in_a_separate_file_name_stripped_code() {
         }
         run("objcopy", &strip.iter().map(String::as_str).collect::<Vec<_>>());
         let running = program.start();
-        let mut symbolizer = Symbolizer::new(DebugInfo { bytes_max, folders });
+        let mut symbolizer = Symbolizer::new(DebugInfo { bytes_max, folders, servers: None });
         symbolizer.refresh(running.pid(), 1).unwrap();
         let place = symbolizer.locate(running.pid(), 1, running.outer, Lookup::Exact);
         let found = symbolizer.name(place);

@@ -15,9 +15,9 @@ use deepctx_capture::config::{StackRate, TensorShapes};
 use deepctx_pipeline::STEP_MARKER;
 use deepctx_symbolizer::native::DebugInfo;
 
-use super::debug_info;
 use super::duration;
 use super::step_marker;
+use super::{debug_info, debuginfod};
 
 /// Which processes to profile. Selectors add up.
 #[derive(Clone, Debug, Default, Args)]
@@ -66,6 +66,12 @@ pub(crate) struct CaptureArgs {
     /// this (like 512M or 2G; `off` reads none, which saves memory).
     #[arg(long, value_name = "SIZE|off", env = "DEEPCTX_DEBUG_INFO", default_value = "512M", value_parser = debug_info::parse)]
     pub debug_info: DebugInfo,
+    /// Ask debuginfod servers for debug information that files lack: those of `DEBUGINFOD_URLS`, else those of
+    /// `/etc/debuginfod`, or the servers given as a value. The build-ids of sampled files leave the machine, and
+    /// nothing else does. Needs `curl`.
+    #[arg(long, value_name = "URLS|system|off", env = "DEEPCTX_DEBUGINFOD", num_args = 0..=1, require_equals = true,
+          default_missing_value = "system", value_parser = debuginfod::parse)]
+    pub debuginfod: Option<debuginfod::ServerChoice>,
     /// How often to read what the machine does: its CPUs, pressure, memory, disks, networks, GPUs (by NVIDIA's
     /// management library), and limits of the targets' cgroups (100ms to 1m; `off` reads nothing).
     #[arg(long, value_name = "TIME|off", env = "DEEPCTX_SYSTEM_METRICS", default_value = "500ms",

@@ -19,6 +19,7 @@ mod common_args;
 mod config;
 mod confinement;
 mod debug_info;
+mod debuginfod;
 mod demo;
 mod demo_args;
 mod destination;

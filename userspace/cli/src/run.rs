@@ -18,6 +18,7 @@ use deepctx_profile::units::{Nanos, Time};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::command::exit_code;
+use super::debuginfod;
 use super::failure::Failure;
 use super::flight_recorder::ProfileRequesters;
 use super::held_signal::{BEGIN_TRACE, HeldSignal, WRITE_KEPT};
@@ -108,7 +109,11 @@ pub(crate) fn start_session(
     let options = Options {
         meta,
         config,
-        debug_info: DebugInfo { bytes_max: how.debug_info.0, ..DebugInfo::default() },
+        debug_info: DebugInfo {
+            bytes_max: how.debug_info.0,
+            servers: debuginfod::of(how),
+            ..DebugInfo::default()
+        },
         named: named.to_vec(),
         layers: capture.called(),
         hottest: how.hottest().and_then(|most| Some(HottestOperators::new(most, capture.tensor_requests()?))),

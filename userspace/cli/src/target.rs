@@ -12,6 +12,7 @@ use deepctx_symbolizer::memory::reader::{self, Subject};
 use deepctx_uprobes::UserRow;
 
 use super::capture_args::{CaptureArgs, Context, Event, Probe, TargetArgs};
+use super::debuginfod;
 use super::failure::Failure;
 use super::options::{LiveArgs, RecordArgs};
 use super::record_args::TraceLevel;
@@ -124,6 +125,7 @@ fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) ->
         context: capture.context.iter().copied().map(frame_source).collect(),
         probe: features(&capture.probe),
         debug_info: Bytes(capture.debug_info.bytes_max),
+        debuginfod: debuginfod::servers(capture.debuginfod.as_ref(), capture.debug_info.bytes_max)?,
         system_metrics: capture.system_metrics.0,
         off_cpu: capture.off_cpu,
         step_markers: capture.step_marker.clone(),

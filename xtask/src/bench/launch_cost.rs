@@ -8,12 +8,18 @@ use super::Options;
 use super::figure::{Figure, Target};
 use super::profiler::{Profilers, ProgramStatistics, StatisticsOn, programs};
 use crate::sh;
-use crate::workloads::{self, Launcher};
+use crate::workloads::{self, Beside, Launcher, beside};
 use anyhow::{Context, Result, bail};
+use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// The function that is called.
+const LAUNCH: &str = "cuLaunchKernel";
+/// Where our probe is in it (`tests/workloads/accelerator.c`): behind a comparison of ten bytes, on a jump, which the
+/// kernel emulates.
+const PROBED_AT: u64 = 10;
 /// Launches of one window: a tenth of a second.
 const LAUNCHES: u32 = 20_000;
 /// No launch costs this much without a probe, and each does with one, nanoseconds.
@@ -74,6 +80,28 @@ pub(super) fn at_calls(profiler: u32) -> Vec<ProgramStatistics> {
     programs
 }
 
+/// The same under a probe at the same place whose program does nothing.
+fn empty(options: &Options) -> Result<Vec<f64>> {
+    let mut launcher = workloads::launch_bound(1, 1)?;
+    let without = launcher.native(LAUNCHES, 0)?;
+    let file = launcher.driver().to_owned();
+    let offset = offset_in(&file, LAUNCH)? + PROBED_AT;
+    let _probe = beside(Beside::EmptyCall { file: &file, offset })?;
+    probed(&mut launcher, || Ok(()))?;
+    (0..options.runs).map(|_| Ok(launcher.native(LAUNCHES, 0)? - without)).collect()
+}
+
+/// Where a function of a library begins in its file.
+fn offset_in(file: &Path, function: &str) -> Result<u64> {
+    let bytes = std::fs::read(file)?;
+    let library = object::File::parse(&*bytes)?;
+    let symbol = library.dynamic_symbols().find(|symbol| symbol.name() == Ok(function));
+    let address = symbol.with_context(|| format!("no {function} in {}", file.display()))?.address();
+    let segment = library.segments().find(|of| (of.address()..of.address() + of.size()).contains(&address));
+    let segment = segment.context("a function lies in a segment")?;
+    Ok(address - segment.address() + segment.file_range().0)
+}
+
 /// The same under a peer that only counts, at the function's entry, as it does by default.
 fn counted(options: &Options, bpftrace: &Path) -> Result<Vec<f64>> {
     let mut launcher = workloads::launch_bound(1, 1)?;
@@ -87,7 +115,7 @@ struct Peer(Child);
 
 impl Peer {
     fn start(bpftrace: &Path, driver: &Path) -> Result<Self> {
-        let program = format!("uprobe:{}:cuLaunchKernel {{ @launches = count(); }}", driver.display());
+        let program = format!("uprobe:{}:{LAUNCH} {{ @launches = count(); }}", driver.display());
         let mut command = Command::new(bpftrace);
         command.args(["-e", &program]).stdout(Stdio::null()).stderr(Stdio::null());
         Ok(Self(command.spawn().context("cannot start bpftrace")?))
@@ -121,28 +149,30 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
             None
         }
     };
+    let empty = empty(options)?;
     let cases = [
         ("60 frames, Python and native", (20, 16), &[][..], 3000.0),
-        ("30 frames, Python and native", (6, 6), &[], 3000.0),
+        ("30 frames, Python and native", (6, 6), &[], 2500.0),
         (
             "60 frames, without native ones",
             (20, 16),
             &["--context", "python,kernel", "--probe", "operators"],
-            3000.0,
+            2500.0,
         ),
         (
             "30 frames, without native ones",
             (6, 6),
             &["--context", "python,kernel", "--probe", "operators"],
-            3000.0,
+            2500.0,
         ),
-        ("without a stack", (20, 16), &["--launch-stacks", "off"], 1000.0),
+        ("without a stack", (20, 16), &["--launch-stacks", "off"], 800.0),
     ];
     for (case, frames, how, target) in cases {
         let (costs, program_ns) = ours(profilers, options, frames, how)?;
         let mut figure = Figure::new("launch-cost", case, "ns", costs)
             .target(Target::AtMost(target))
-            .note("of_that_in_our_program_ns", program_ns.round());
+            .note("of_that_in_our_program_ns", program_ns.round())
+            .peer("empty uprobe", &empty);
         if let Some(costs) = &peer {
             figure = figure.peer("bpftrace count()", costs);
         }

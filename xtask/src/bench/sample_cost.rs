@@ -1,30 +1,31 @@
 //! What one sample costs in the kernel, and what each native and each Python frame adds.
 //!
-//! Owns: the figure `sample-cost`. Because: it decides at which frequency a profiler can stay on for ever.
+//! Owns: the figure `sample-cost`. Because: it decides at which frequency a profiler can stay on for ever. Raw figures
+//! of machines differ by a factor of seven: an empty program and a second walk at once say what is ours, and cold.
 //! Does not: count the timer interrupt itself, which every sampler pays.
 
 use super::Options;
 use super::figure::{Figure, Target, median};
 use super::profiler::{Kind, Profilers, StatisticsOn, programs, sampler};
-use crate::workloads::{self, Functions};
+use crate::workloads::{self, Beside, Functions, RunningProgram, beside};
 use anyhow::{Context, Result};
 use std::time::Duration;
 
 /// Length of one window.
 const WINDOW: Duration = Duration::from_secs(2);
+/// How often our own events come. What is counted are others beside them, of the workload's thread alone: what samples
+/// of other processes cost cannot be subtracted where a busy machine has more of them than of the workload.
+const OWN_HZ: u32 = 1;
 
 /// What a sample of somebody else costs until it is turned away, nanoseconds.
 fn turned_away(profilers: &Profilers, options: &Options) -> Result<f64> {
-    // We are the target, and we sleep: every sample is somebody else's.
-    let mut attached = profilers.attach(Kind::Ours, std::process::id(), options.freq)?;
+    let mut workload = workloads::cpu_bound(1, 1, Functions::Recursive)?.start()?;
+    // We are the target, without the workload, which is our child.
+    let mut attached = profilers.attach_with(std::process::id(), OWN_HZ, &["--no-children"])?;
     attached.sampling(1)?;
-    let before = sampler(attached.pid()).context("our sampler is not loaded")?;
-    std::thread::sleep(WINDOW);
-    let after = sampler(attached.pid()).context("our sampler is not loaded any more")?;
-    attached.alive()?;
-    // On an idle machine there may have been none; then there are none to subtract either.
-    let runs = (after.runs - before.runs).max(1);
-    Ok((after.run_time_ns - before.run_time_ns) as f64 / runs as f64)
+    let program = sampler(attached.pid()).context("our sampler is not loaded")?.id;
+    let beside = Beside::Loaded { pid: workload.pid(), frequency: options.freq, program, times: 1 };
+    mean_ns(&mut workload, beside, attached.pid())
 }
 
 /// A shape of stack.
@@ -40,47 +41,99 @@ struct Stack {
 const WHOLE: &[&str] = &["--context", "python,native,kernel"];
 const WITHOUT_NATIVE: &[&str] = &["--context", "python,kernel", "--probe", "operators"];
 
-/// Cost per walked sample, nanoseconds: one value per window.
-fn cost(profilers: &Profilers, options: &Options, other: f64, stack: Stack) -> Result<Vec<f64>> {
+/// Cost of a sample of a stack, nanoseconds: one value per window.
+fn cost(profilers: &Profilers, options: &Options, stack: Stack) -> Result<Vec<f64>> {
     let mut workload = workloads::cpu_bound(stack.python, stack.native, stack.functions)?.start()?;
-    let mut attached = profilers.attach_with(workload.pid(), options.freq, stack.context)?;
+    let mut attached = profilers.attach_with(workload.pid(), OWN_HZ, stack.context)?;
     attached.sampling(1)?;
+    let program = sampler(attached.pid()).context("our sampler is not loaded")?.id;
+    let beside = Beside::Loaded { pid: workload.pid(), frequency: options.freq, program, times: 1 };
     // The first samples come while tables are still being loaded.
-    workload.window(WINDOW)?;
-    let mut costs = Vec::new();
-    for _ in 0..options.runs {
-        let before = sampler(attached.pid()).context("our sampler is not loaded")?;
-        let cpu = cpu_ns(workload.pid())?;
-        workload.window(WINDOW)?;
-        let after = sampler(attached.pid()).context("our sampler is not loaded any more")?;
-        let walked = (cpu_ns(workload.pid())? - cpu) as f64 * f64::from(options.freq) / 1e9;
-        // The program also runs on samples of other processes, on every CPU.
-        let others = ((after.runs - before.runs) as f64 - walked).max(0.0);
-        costs.push(((after.run_time_ns - before.run_time_ns) as f64 - others * other) / walked);
-    }
+    mean_ns(&mut workload, beside, attached.pid())?;
+    let costs = (0..options.runs).map(|_| mean_ns(&mut workload, beside, attached.pid())).collect();
     attached.alive()?;
-    Ok(costs)
+    costs
 }
 
-/// CPU time of a process so far, by the scheduler's own count.
-fn cpu_ns(pid: u32) -> Result<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat"))?;
-    text.split_whitespace()
-        .next()
-        .and_then(|word| word.parse().ok())
-        .context("schedstat begins with the CPU time")
+/// What a sample is made of: each as it was in one window after the other.
+#[derive(Default)]
+struct Parts {
+    raw: Vec<f64>,
+    /// An empty program on the same event of the same thread.
+    empty: Vec<f64>,
+    /// The same walk at once again, when all that it reads is in the caches.
+    again: Vec<f64>,
 }
+
+impl Parts {
+    fn measure(profilers: &Profilers, frequency: u32, runs: usize) -> Result<Self> {
+        let mut workload = workloads::cpu_bound(20, 16, Functions::Distinct)?.start()?;
+        let pid = workload.pid();
+        let mut attached = profilers.attach_with(pid, OWN_HZ, WHOLE)?;
+        attached.sampling(1)?;
+        let program = sampler(attached.pid()).context("our sampler is not loaded")?.id;
+        let ours = |times| Beside::Loaded { pid, frequency, program, times };
+        let mut parts = Self::default();
+        // The first samples come while tables are still being loaded.
+        mean_ns(&mut workload, ours(1), attached.pid())?;
+        for _ in 0..runs {
+            let raw = mean_ns(&mut workload, ours(1), attached.pid())?;
+            let both = mean_ns(&mut workload, ours(2), attached.pid())?;
+            parts.raw.push(raw);
+            parts.again.push(2.0 * both - raw);
+            let empty = beside(Beside::EmptySample { pid, frequency })?;
+            workload.window(WINDOW)?;
+            let ran = sampler(empty.pid()).context("the empty program is not loaded")?;
+            parts.empty.push(ran.run_time_ns as f64 / ran.runs.max(1) as f64);
+        }
+        attached.alive()?;
+        Ok(parts)
+    }
+
+    fn print(&self, frequency: u32, target: f64) {
+        let above: Vec<f64> = self.raw.iter().zip(&self.empty).map(|(raw, empty)| raw - empty).collect();
+        let cold: Vec<f64> = self.raw.iter().zip(&self.again).map(|(raw, again)| raw - again).collect();
+        Figure::new(
+            "sample-cost",
+            format!("60 frames at {frequency} Hz, above an empty program"),
+            "ns",
+            above.clone(),
+        )
+        .target(Target::AtMost(target))
+        .note("raw_ns", median(&self.raw).round())
+        .note("empty_ns", median(&self.empty).round())
+        .note("again_at_once_ns", median(&self.again).round())
+        .note("cold_ns", median(&cold).round())
+        .note("cold_share_of_raw", (median(&cold) / median(&self.raw) * 100.0).round() / 100.0)
+        .print();
+    }
+}
+
+/// What a run of a profiler's sampler takes while something stands beside it.
+fn mean_ns(workload: &mut RunningProgram, what: Beside<'_>, profiler: u32) -> Result<f64> {
+    let before = sampler(profiler).context("our sampler is not loaded")?;
+    let _beside = beside(what)?;
+    workload.window(WINDOW)?;
+    let after = sampler(profiler).context("our sampler is not loaded any more")?;
+    let runs = (after.runs - before.runs).max(1);
+    Ok((after.run_time_ns - before.run_time_ns) as f64 / runs as f64)
+}
+
+/// Frequencies at which parts are measured, with what a sample may take above an empty program.
+const ABOVE_EMPTY: [(u32, f64); 2] = [(99, 8000.0), (999, 4500.0)];
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     let _on = StatisticsOn::new()?;
+    for (frequency, target) in ABOVE_EMPTY {
+        Parts::measure(profilers, frequency, options.runs)?.print(frequency, target);
+    }
     let other = turned_away(profilers, options)?;
     let cost_of = |python, native, functions, context| {
-        cost(profilers, options, other, Stack { python, native, functions, context })
+        cost(profilers, options, Stack { python, native, functions, context })
     };
     let cost = |python, native, functions| cost_of(python, native, functions, WHOLE);
     let mixed = cost(20, 16, Functions::Distinct)?;
     Figure::new("sample-cost", "60 frames: 37 native, 23 Python", "ns", mixed)
-        .target(Target::AtMost(6000.0))
         .note("frequency_hz", options.freq)
         .note("sample_of_others_ns", other)
         .print();

@@ -9,6 +9,7 @@ mod values;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use deepctx_symbolizer::native::ServerUrl;
 use deepctx_uprobes::{ProbeRequest, UserRow};
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,9 @@ pub struct CaptureConfig {
     pub probe: Vec<ProbeFeature>,
     /// Largest debug information of a file that is read for lines and inlined calls; 0 reads none.
     pub debug_info: Bytes,
+    /// Who is asked for debug information that files lack; nobody by default.
+    #[serde(with = "values::servers")]
+    pub debuginfod: Vec<ServerUrl>,
     /// How often the machine's own figures are read; `None`: not at all.
     #[serde(with = "seconds::or_off")]
     pub system_metrics: Option<Duration>,
@@ -176,6 +180,7 @@ impl Default for CaptureConfig {
             context: vec![FrameSource::Python, FrameSource::Native, FrameSource::Kernel],
             probe: Vec::new(),
             debug_info: Bytes(512 << 20),
+            debuginfod: Vec::new(),
             system_metrics: Some(SYSTEM_METRICS_EVERY),
             off_cpu: false,
             step_markers: vec![deepctx_pipeline::STEP_MARKER.to_owned()],
@@ -292,6 +297,7 @@ mod tests {
             shapes: vec![TensorShapes::Operator("aten::mm".into()), TensorShapes::Hottest(3)],
             probe_file: Some("rows.toml".into()),
             probe_budget: "2.5%".parse().ok(),
+            debuginfod: ServerUrl::list("https://a.org http://b.org").unwrap(),
             pc_sampling: Some(SamplingPeriod::Log2Cycles(12)),
             duration: Some(Duration::from_millis(1500)),
             keep: Some(Duration::from_secs(60)),
@@ -313,6 +319,7 @@ mod tests {
             probe: vec![ProbeFeature::Ranges, ProbeFeature::Memory],
             shapes: vec![TensorShapes::Hottest(3)],
             probe_budget: "10".parse().ok(),
+            debuginfod: ServerUrl::list("https://me:secret@a.org http://b.org").unwrap(),
             keep: Some(Duration::from_secs(60)),
             on_hang: "7.5".parse().ok(),
             ..CaptureConfig::default()
@@ -329,6 +336,7 @@ mod tests {
             ("context", "python,native,kernel"),
             ("probe", "ranges,memory"),
             ("debug-info", "536870912"),
+            ("debuginfod", "https://a.org,http://b.org"),
             ("step-marker", "Optimizer.step#"),
             ("launch-stacks", "all"),
             ("system-metrics", "0.5s"),

@@ -360,6 +360,25 @@ pub(super) mod seconds {
     }
 }
 
+/// Addresses of servers, without their passwords.
+pub(super) mod servers {
+    use deepctx_symbolizer::native::ServerUrl;
+    use serde::de::Error as _;
+
+    use super::*;
+
+    pub(in super::super) fn serialize<S: Serializer>(urls: &[ServerUrl], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(urls.iter().map(ToString::to_string))
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<ServerUrl>, D::Error> {
+        let urls = Vec::<String>::deserialize(from)?;
+        urls.iter().map(|url| url.parse().map_err(D::Error::custom)).collect()
+    }
+}
+
 /// A sampling period, or `off`.
 pub(super) mod pc_sampling {
     use serde::de::Error as _;

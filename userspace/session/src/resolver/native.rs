@@ -52,6 +52,7 @@ pub(super) fn name_user(
     for (module, questions) in in_modules {
         let stated: Vec<_> = questions.iter().map(|(_, address)| *address).collect();
         let named = symbolizer.names(module, &stated);
+        later |= symbolizer.is_awaited(module);
         // All addresses of a function without a name are one frame: its beginning.
         let unnamed = || stated.iter().zip(&named).filter(|(_, named)| named.is_err()).map(|(at, _)| *at);
         let starts = symbolizer.function_starts(module, &unnamed().collect::<Vec<_>>());

@@ -1,0 +1,168 @@
+//! Download: one file of one server, by the program `curl`.
+//!
+//! Owns: how that program is started and what its end means. Because: what a server sends is parsed where there is
+//! nothing to lose, as nobody, and TLS, proxies and certificates of the machine are what its distribution keeps up to
+//! date. Does not: believe the file, or keep it.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use deepctx_address_space::elf::BuildId;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
+use rustix::thread::set_no_new_privs;
+
+use super::servers::ServerUrl;
+
+/// The program.
+pub(super) const PROGRAM: &str = "curl";
+/// The user and group `nobody`.
+const NOBODY: u32 = 65_534;
+/// What must come of a file in the time that [`Terms::patience`] grants, as for elfutils.
+const PROGRESS_BYTES: u64 = 100 << 10;
+/// Longest time to reach a server, seconds.
+const CONNECT_SECONDS: &str = "10";
+/// What the program is given beyond its own limit of time until it is ended.
+const GRACE: Duration = Duration::from_secs(2);
+/// How often somebody looks whether it has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Variables that say how to reach servers, and whom to believe.
+const PASSED_ON: [&str; 12] = [
+    "PATH",
+    "http_proxy",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "CURL_CA_BUNDLE",
+    "RES_OPTIONS",
+];
+
+/// Bounds of a download.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) bytes_max: u64,
+    pub(super) patience: Duration,
+    pub(super) longest: Duration,
+}
+
+/// Why there is no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoFile {
+    /// The server has none of this build.
+    NotFound,
+    TooSlow,
+    TooLarge,
+    /// It cannot be reached, or answers with an error.
+    Failed,
+    /// Nobody waits for it any more.
+    Stopped,
+}
+
+/// Writes the file of a build into `file`. `stopped` waits for so long, and is true once nobody waits any more.
+pub(super) fn download(
+    server: &ServerUrl,
+    id: &BuildId,
+    terms: Terms,
+    file: &File,
+    stopped: impl Fn(Duration) -> bool,
+) -> Result<(), NoFile> {
+    let mut running = Running(start(server, id, terms, file).map_err(|error| {
+        tracing::warn!(%error, "{PROGRAM} cannot be started to ask a debuginfod server");
+        NoFile::Failed
+    })?);
+    let deadline = Instant::now() + terms.longest + GRACE;
+    let ended = loop {
+        match running.0.try_wait() {
+            Ok(Some(ended)) => break ended,
+            Ok(None) if Instant::now() > deadline => return Err(NoFile::TooSlow),
+            Ok(None) => {}
+            Err(_) => return Err(NoFile::Failed),
+        }
+        if stopped(LOOK_EVERY) {
+            return Err(NoFile::Stopped);
+        }
+    };
+    let mut answer = String::new();
+    if let Some(said) = running.0.stderr.take() {
+        // What it says has three digits.
+        let _ = said.take(64).read_to_string(&mut answer);
+    }
+    meaning(ended, &answer, file, terms.bytes_max)
+}
+
+/// A process that does not outlive whoever waits for it.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself, which is just as well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts the program. It reads the address from its input, where others cannot: there may be a password in it.
+fn start(server: &ServerUrl, id: &BuildId, terms: Terms, file: &File) -> io::Result<Child> {
+    let mut command = Command::new(PROGRAM);
+    // `-q` must come first: no file of anybody's settings.
+    command.args(["-q", "--silent", "--fail", "--globoff", "--location", "--max-redirs", "5"]);
+    command.args(["--proto", "=http,https", "--proto-redir"]);
+    command.arg(if server.is_encrypted() { "=https" } else { "=http,https" });
+    let seconds = |time: Duration| time.as_secs().max(1);
+    for (option, value) in [
+        ("--connect-timeout", CONNECT_SECONDS.to_owned()),
+        ("--speed-time", seconds(terms.patience).to_string()),
+        ("--speed-limit", (PROGRESS_BYTES / seconds(terms.patience)).max(1).to_string()),
+        ("--max-time", seconds(terms.longest).to_string()),
+        ("--max-filesize", terms.bytes_max.to_string()),
+        ("--user-agent", concat!("deepctx-bpf/", env!("CARGO_PKG_VERSION")).to_owned()),
+        ("--write-out", "%{stderr}%{http_code}".to_owned()),
+        ("--config", "-".to_owned()),
+    ] {
+        command.arg(option).arg(value);
+    }
+    command.stdin(Stdio::piped()).stdout(file.try_clone()?).stderr(Stdio::piped()).current_dir("/");
+    command.env_clear().envs(PASSED_ON.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    // A lower limit of whoever started the profiler stays: to raise it takes a capability.
+    let hard = getrlimit(Resource::Fsize).maximum;
+    let most = Some(hard.map_or(terms.bytes_max, |hard| hard.min(terms.bytes_max)));
+    let give_up = move || {
+        set_no_new_privs(true)?;
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+        // Where the server does not say how large the file is.
+        setrlimit(Resource::Fsize, Rlimit { current: most, maximum: most })?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec these are system calls alone: they take no lock and allocate nothing.
+    let mut child = unsafe { command.pre_exec(give_up) }.spawn()?;
+    if let Some(mut settings) = child.stdin.take() {
+        // Should it have ended already, its status says so.
+        let _ = writeln!(settings, "url = \"{}/buildid/{id}/debuginfo\"", server.secret());
+    }
+    Ok(child)
+}
+
+/// What the end of the program means (`curl(1)`, exit codes).
+fn meaning(ended: ExitStatus, answer: &str, file: &File, bytes_max: u64) -> Result<(), NoFile> {
+    let is_full = || file.metadata().is_ok_and(|facts| facts.len() >= bytes_max);
+    match (ended.code(), ended.signal()) {
+        (Some(0), _) => Ok(()),
+        // Found nothing, or removed what there was.
+        (Some(22), _) if matches!(answer, "404" | "410") => Err(NoFile::NotFound),
+        (Some(28), _) => Err(NoFile::TooSlow),
+        (Some(63), _) => Err(NoFile::TooLarge),
+        (Some(23), _) | (None, Some(libc::SIGXFSZ)) if is_full() => Err(NoFile::TooLarge),
+        _ => Err(NoFile::Failed),
+    }
+}

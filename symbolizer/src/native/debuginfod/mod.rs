@@ -1,0 +1,267 @@
+//! Debuginfod: debug information that a file lacks, asked of servers by its build-id.
+//!
+//! Owns: which builds were asked for, in which order, and what became of it. Because: an answer may take minutes or
+//! never come, and samples wait for names; so a thread asks, one file after the other, and names come later. Does not:
+//! choose the files (the caller does), or ask anybody unless the user says so.
+//!
+//! ```text
+//!  names                      this thread                      curl: nobody, writes one file
+//!  a build-id ──────────────▶ is it kept? ── no ──▶ start ────▶ https://…/buildid/ID/debuginfo
+//!  pending … the open file ◀── kept, if it says that it is of this build ◀────── the file
+//! ```
+
+mod download;
+mod servers;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use deepctx_address_space::NoSymbol;
+use deepctx_address_space::elf::BuildId;
+use deepctx_address_space::worker::Author;
+
+use crate::cache::Bounded;
+use download::{NoFile, Terms, download};
+pub use servers::{ServerUrl, Servers};
+use store::Store;
+
+/// Most builds of one author that wait. What is beyond is asked for later.
+const WAITING_MAX: usize = 64;
+/// Most builds of which the outcome is remembered.
+const ANSWERS_MAX: usize = 1 << 13;
+/// Failures in a row after which a server is not asked any more.
+const FAILURES_MAX: u32 = 3;
+/// Longest wait for the thread at the end.
+const END_MAX: Duration = Duration::from_millis(500);
+
+/// Asks servers.
+#[derive(Debug)]
+pub(super) struct Debuginfod {
+    shared: Arc<Shared>,
+    store: Arc<Store>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread and the one who asks it share.
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    waiting: Queue,
+    /// The build that is asked for.
+    current: Option<BuildId>,
+    /// Where it is not a reason, it is in the store.
+    answers: Bounded<BuildId, Result<(), NoSymbol>>,
+    stopped: bool,
+}
+
+/// Builds that wait. Authors take turns, so that nobody's thousand files keep another's waiting.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<(Author, BuildId)>,
+    last: Option<Author>,
+}
+
+impl Queue {
+    fn contains(&self, id: &BuildId) -> bool {
+        self.waiting.iter().any(|(_, waiting)| waiting == id)
+    }
+
+    fn push(&mut self, author: Author, id: BuildId) {
+        if self.waiting.iter().filter(|(of, _)| *of == author).count() < WAITING_MAX {
+            self.waiting.push_back((author, id));
+        }
+    }
+
+    fn pop(&mut self) -> Option<BuildId> {
+        let others = self.waiting.iter().position(|(author, _)| Some(*author) != self.last);
+        let (author, id) = self.waiting.remove(others.unwrap_or(0))?;
+        self.last = Some(author);
+        Some(id)
+    }
+}
+
+impl Shared {
+    /// A panic leaves nothing half done.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a build to ask for; `None` once it is over.
+    fn next(&self) -> Option<BuildId> {
+        let mut state = self.lock();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            state.current = state.waiting.pop();
+            if state.current.is_some() {
+                return state.current;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn answer(&self, id: BuildId, answer: Result<(), NoSymbol>) {
+        let mut state = self.lock();
+        state.current = None;
+        state.answers.insert(id, answer);
+    }
+
+    /// Waits for so long, or until it is over, which it says.
+    fn stopped(&self, wait: Duration) -> bool {
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, wait, |state| !state.stopped);
+        waited.unwrap_or_else(PoisonError::into_inner).0.stopped
+    }
+}
+
+impl Debuginfod {
+    /// Ready to ask these servers for files of at most so many bytes.
+    ///
+    /// # Errors
+    /// There is no private folder for the files, or no thread can be started.
+    pub(super) fn start(servers: Servers, bytes_max: u64) -> io::Result<Self> {
+        let store = Arc::new(Store::open(&servers.cache, store::BYTES_MAX)?);
+        let state = State {
+            waiting: Queue::default(),
+            current: None,
+            answers: Bounded::new(ANSWERS_MAX),
+            stopped: false,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let bytes_max = bytes_max.min(store::BYTES_MAX / 2);
+        let terms = Terms { bytes_max, patience: servers.patience, longest: servers.longest };
+        let mut asker = Asker {
+            shared: Arc::clone(&shared),
+            store: Arc::clone(&store),
+            servers: servers.urls.into_iter().map(|url| (url, 0)).collect(),
+            terms,
+        };
+        let builder = std::thread::Builder::new().name("debuginfod".into());
+        let thread = builder.spawn(move || asker.serve())?;
+        Ok(Self { shared, store, thread: Some(thread) })
+    }
+
+    /// The file with the debug information of a build. Never waits for a server.
+    ///
+    /// # Errors
+    /// [`NoSymbol::DebuginfodPending`] while it is asked for, then why there is none.
+    pub(super) fn find(&mut self, author: Author, id: BuildId) -> Result<File, NoSymbol> {
+        let mut state = self.shared.lock();
+        if let Some(Err(reason)) = state.answers.get(id) {
+            return Err(reason);
+        }
+        if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            return Err(NoSymbol::DebuginfodFailed);
+        }
+        if state.current == Some(id) || state.waiting.contains(&id) {
+            return Err(NoSymbol::DebuginfodPending);
+        }
+        if let Some(file) = self.store.find(&id) {
+            return Ok(file);
+        }
+        state.waiting.push(author, id);
+        self.shared.changed.notify_all();
+        Err(NoSymbol::DebuginfodPending)
+    }
+}
+
+impl Drop for Debuginfod {
+    fn drop(&mut self) {
+        self.shared.lock().stopped = true;
+        self.shared.changed.notify_all();
+        // It ends what it started, within milliseconds; a disk that hangs is not waited for.
+        let is_finished = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let deadline = Instant::now() + END_MAX;
+        while !is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// The thread that asks.
+struct Asker {
+    shared: Arc<Shared>,
+    store: Arc<Store>,
+    /// With their failures in a row.
+    servers: Vec<(ServerUrl, u32)>,
+    terms: Terms,
+}
+
+impl Asker {
+    fn serve(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        while let Some(id) = shared.next() {
+            let answer = self.ask_all(&id);
+            match answer {
+                Ok(()) => tracing::info!(build = %id, "a debuginfod server has debug information"),
+                Err(reason) => tracing::info!(build = %id, reason = reason.key(), "no debug information"),
+            }
+            shared.answer(id, answer);
+        }
+    }
+
+    /// Asks one server after the other until one has the file.
+    fn ask_all(&mut self, id: &BuildId) -> Result<(), NoSymbol> {
+        let Self { shared, store, servers, terms } = self;
+        let mut worst = None;
+        let all_failed = servers.iter().all(|(_, failures)| *failures >= FAILURES_MAX);
+        for (server, failures) in servers.iter_mut().filter(|(_, failures)| *failures < FAILURES_MAX) {
+            let found = ask(server, id, *terms, store, shared);
+            let Err(reason) = found else {
+                *failures = 0;
+                return Ok(());
+            };
+            match reason {
+                NoSymbol::DebuginfodFailed | NoSymbol::DebuginfodTooSlow => {
+                    *failures += 1;
+                    if *failures == FAILURES_MAX {
+                        tracing::warn!(%server, reason = reason.key(), "a debuginfod server is not asked any more");
+                    }
+                }
+                _ => *failures = 0,
+            }
+            if reason != NoSymbol::DebuginfodNotFound {
+                worst = worst.or(Some(reason));
+            }
+        }
+        let without_servers =
+            if all_failed { NoSymbol::DebuginfodFailed } else { NoSymbol::DebuginfodNotFound };
+        Err(worst.unwrap_or(without_servers))
+    }
+}
+
+fn ask(
+    server: &ServerUrl,
+    id: &BuildId,
+    terms: Terms,
+    store: &Store,
+    shared: &Shared,
+) -> Result<(), NoSymbol> {
+    let temporary = store.begin().map_err(|error| {
+        tracing::warn!(%error, "no file can be made for what a debuginfod server sends");
+        NoSymbol::DebuginfodFailed
+    })?;
+    download(server, id, terms, &temporary.file, |wait| shared.stopped(wait)).map_err(
+        |error| match error {
+            NoFile::NotFound => NoSymbol::DebuginfodNotFound,
+            NoFile::TooSlow => NoSymbol::DebuginfodTooSlow,
+            NoFile::TooLarge => NoSymbol::DebuginfodTooLarge,
+            NoFile::Failed => NoSymbol::DebuginfodFailed,
+            NoFile::Stopped => NoSymbol::DebuginfodPending,
+        },
+    )?;
+    temporary.keep(id)
+}
