@@ -11,13 +11,18 @@
 //!             /bin/NAME      a script for each: what tests start
 //! ```
 
+mod compiled;
+mod optimized;
+
 use crate::apt::Apt;
-use crate::{archive, sh, workloads};
-use anyhow::{Context, Result, bail};
+use crate::{sh, workloads};
+use anyhow::{Result, bail};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+pub(crate) use optimized::fetch as fetch_optimized;
 
 /// Version of the recipes below: what an older one made is made anew.
 const RECIPE: &str = "1";
@@ -44,6 +49,21 @@ impl Interpreters {
             ("DEEPCTX_PYTHONS_MISSING", self.missing.join("\n").into()),
             ("DEEPCTX_PY_SPY", self.peer.clone().unwrap_or_default().into()),
         ])
+    }
+
+    /// The same, for tests that are to run with these and no other interpreter of the machine.
+    pub(crate) fn alone(&self) -> Result<Vec<sh::Variable>> {
+        let mut variables = self.variables()?;
+        variables.push(("DEEPCTX_PYTHONS_ALONE", "true".into()));
+        Ok(variables)
+    }
+
+    /// Those that do not start are missing.
+    fn leave_out_broken(&mut self) {
+        let (start, fail): (Vec<_>, Vec<_>) =
+            self.programs.drain(..).partition(|program| sh::succeeds(Command::new(program).args(["-c", ""])));
+        self.programs = start;
+        self.missing.extend(fail.iter().map(|program| format!("{}: it does not start", program.display())));
     }
 }
 
@@ -102,39 +122,6 @@ const SUITES: &[Suite] = &[
     },
 ];
 
-/// A released source of CPython as Debian keeps it beside its packages, with its SHA-256.
-struct Source {
-    version: &'static str,
-    sha256: &'static str,
-    /// It can have a function for each opcode, which clang alone compiles.
-    tail_calls: bool,
-}
-
-/// Sources of an interpreter without a GIL and with tail calls, the first that can be had: Debian packages neither, and
-/// the builds that installers of Python fetch have both.
-const BUILT: &[Source] = &[
-    Source {
-        version: "3.14.7",
-        sha256: "3b48dac8fb59f62eaa67ac83c1eb12bda1b7a08406dd286e252c11a66be27f81",
-        tail_calls: true,
-    },
-    Source {
-        version: "3.13.5",
-        sha256: "93e583f243454e6e9e4588ca2c2662206ad961659863277afcdb96801647d640",
-        tail_calls: false,
-    },
-];
-
-/// The compiler that has the calling convention of tail calls.
-const CLANG: &str = "clang-19";
-
-/// Modules that no test imports; leaving them out halves the time to compile.
-const MODULES_LEFT_OUT: &str = "*disabled*
-_bz2 _codecs_cn _codecs_hk _codecs_iso2022 _codecs_jp _codecs_kr _codecs_tw _ctypes_test _curses _curses_panel _dbm
-_decimal _elementtree _gdbm _hashlib _lsprof _lzma _multibytecodec _remote_debugging _sqlite3 _ssl _tkinter _uuid
-_zoneinfo _zstd nis pyexpat readline resource syslog termios xxlimited xxlimited_35 xxsubtype zlib
-";
-
 /// Fetches, unpacks and compiles what is not there yet. One that cannot be had is no failure; it is named.
 pub(crate) fn fetch() -> Result<Interpreters> {
     let folder = sh::target_dir().join("interpreters");
@@ -147,8 +134,7 @@ pub(crate) fn fetch() -> Result<Interpreters> {
             Err(error) => found.missing.push(format!("debian-{}: {error:#}", suite.name)),
         }
     }
-    let attempts = BUILT.iter().map(|source| source.built(&folder));
-    match first_success(attempts) {
+    match compiled::free_threaded(&folder) {
         Ok(program) => found.programs.push(program),
         Err(error) => found.missing.push(format!("built-3.14t-tail: {error:#}")),
     }
@@ -160,16 +146,21 @@ pub(crate) fn fetch() -> Result<Interpreters> {
         Ok(program) => found.peer = Some(program.with_file_name("py-spy")),
         Err(error) => found.missing.push(format!("py-spy: {error:#}")),
     }
-    let (start, fail): (Vec<_>, Vec<_>) =
-        found.programs.drain(..).partition(|program| sh::succeeds(Command::new(program).args(["-c", ""])));
-    found.programs = start;
-    found.missing.extend(fail.iter().map(|program| format!("{}: it does not start", program.display())));
+    found.leave_out_broken();
     Ok(found)
 }
 
+/// Options of `cargo xtask interpreters`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Those that are compiled as standalone builds are, which takes long.
+    #[arg(long)]
+    optimized: bool,
+}
+
 /// Runs the chore: fetches, and says what is there.
-pub(crate) fn list() -> Result<()> {
-    let found = fetch()?;
+pub(crate) fn list(options: &Options) -> Result<()> {
+    let found = if options.optimized { optimized::fetch() } else { fetch() }?;
     for program in &found.programs {
         println!("{}", program.display());
     }
@@ -177,17 +168,6 @@ pub(crate) fn list() -> Result<()> {
         println!("missing: {missing}");
     }
     Ok(())
-}
-
-fn first_success<T>(attempts: impl Iterator<Item = Result<T>>) -> Result<T> {
-    let mut last = None;
-    for attempt in attempts {
-        match attempt {
-            Ok(value) => return Ok(value),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.context("there is nothing to try")?)
 }
 
 impl Suite {
@@ -276,69 +256,4 @@ fn launcher(folder: &Path) -> Result<PathBuf> {
         sh::run(Command::new("cc").args(["-O2", "-o"]).args([&program, &source]).arg("-ldl"))?;
     }
     Ok(program)
-}
-
-impl Source {
-    fn minor(&self) -> &str {
-        self.version.rsplit_once('.').map_or(self.version, |(minor, _)| minor)
-    }
-
-    /// The unpacked source.
-    fn unpacked(&self, folder: &Path) -> Result<PathBuf> {
-        let (sources, version) = (folder.join("source"), self.version);
-        let tree = sources.join(format!("Python-{version}"));
-        let file = sources.join(format!("python-{version}.tar.xz"));
-        if tree.join("configure").exists() && !file.exists() {
-            return Ok(tree);
-        }
-        fs::create_dir_all(&sources)?;
-        let apt = Apt::of(&folder.join("apt/source"), "deb-src", "sid")?;
-        let package = format!("python{}", self.minor());
-        let archive = archive::debian()?;
-        let address = format!("{archive}/pool/main/p/{package}/{package}_{version}.orig.tar.xz");
-        // apt's helper checks the sum, and leaves no file when it differs.
-        let mut fetch = apt.command("/usr/lib/apt/apt-helper");
-        fetch.args(["download-file", &address]).arg(&file).arg(format!("SHA256:{}", self.sha256));
-        sh::run(&mut fetch).with_context(|| format!("the source of CPython {version} cannot be had"))?;
-        sh::run(Command::new("tar").arg("--extract").arg("--file").arg(&file).current_dir(&sources))?;
-        fs::remove_file(file)?;
-        Ok(tree)
-    }
-
-    /// An interpreter that was compiled with `--disable-gil`, and `--with-tail-call-interp` where that can be.
-    fn built(&self, folder: &Path) -> Result<PathBuf> {
-        let tail_calls = self.tail_calls && sh::which(CLANG).is_some();
-        let kind = if tail_calls { "t-tail" } else { "t" };
-        let build = folder.join("build").join(format!("{}{kind}", self.version));
-        let done = build.join("done");
-        if !fs::read_to_string(&done).is_ok_and(|text| text == RECIPE) {
-            let tree = self.unpacked(folder)?;
-            sh::step(
-                &format!("compile CPython {}{kind} (two to five minutes)", self.version),
-                "no registry has such a build for Linux",
-            );
-            fs::create_dir_all(build.join("Modules"))?;
-            fs::write(build.join("Modules/Setup.local"), MODULES_LEFT_OUT)?;
-            let mut configure = Command::new(tree.join("configure"));
-            configure.args(["--quiet", "--disable-gil", "--without-ensurepip", "--disable-test-modules"]);
-            configure.env("CFLAGS", "-O1 -g0").env("OPT", "-DNDEBUG").current_dir(&build);
-            if tail_calls {
-                configure.arg("--with-tail-call-interp").env("CC", CLANG);
-            }
-            // Its own words are the reason why it is missing.
-            let said = configure.output().context("cannot start configure")?;
-            if !said.status.success() {
-                let text = String::from_utf8_lossy(&said.stderr);
-                let last: Vec<&str> = text.trim().lines().rev().take(3).collect();
-                bail!("configure failed: {}", last.into_iter().rev().collect::<Vec<_>>().join(" / "));
-            }
-            let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-            let mut make = Command::new("make");
-            make.args(["--silent", &format!("-j{jobs}")]).current_dir(&build);
-            sh::output(&mut make)?;
-            fs::write(done, RECIPE)?;
-        }
-        let name = format!("built-{}{kind}", self.minor());
-        script(&folder.join("bin").join(name), &format!("exec {} \"$@\"", build.join("python").display()))
-    }
 }

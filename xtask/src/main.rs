@@ -50,7 +50,7 @@ enum Chore {
     /// Build the simulated accelerator's libraries, and the collector.
     Sim,
     /// Fetch the CPython versions that `test python` runs with, and list them.
-    Interpreters,
+    Interpreters(interpreters::Options),
     /// Fetch those of the vendors' own libraries that registries have, for tests.
     Vendors,
     /// Set up and run every test, or the named groups.
@@ -82,7 +82,7 @@ fn main() {
         Chore::Ebpf(options) => ebpf::run(&options),
         Chore::Demo(options) => demo::run(&options),
         Chore::Sim => sim::run(),
-        Chore::Interpreters => interpreters::list(),
+        Chore::Interpreters(options) => interpreters::list(&options),
         Chore::Vendors => vendors::list(),
         Chore::Test(options) => test::run(&options),
         Chore::GpuCheck(options) => gpu::run(&options),

@@ -124,6 +124,14 @@ const NEEDS: &[Need] = &[
     ),
 ];
 
+/// What compiles CPython as standalone builds are made: the tools of one release of LLVM.
+const OPTIMIZED_PYTHON: &[Need] = &[
+    need("clang-19", Probe::Program("clang-19"), "it alone compiles a function for each opcode"),
+    need("lld-19", Probe::Program("ld.lld-19"), "it links what is optimized as a whole"),
+    need("llvm-19", Probe::Program("llvm-strip-19"), "its other tools know what these two write"),
+    need("bolt-19", Probe::Program("llvm-bolt-19"), "it moves the functions of linked programs"),
+];
+
 fn met(probe: &Probe) -> bool {
     match probe {
         Probe::Program(name) => sh::which(name).is_some(),
@@ -144,8 +152,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Installs the packages that are missing.
 fn packages(options: &Options) -> Result<()> {
-    let wanted = |need: &&Need| options.tests || !need.only_tests;
-    let missing: Vec<&Need> = NEEDS.iter().filter(wanted).filter(|need| !met(&need.probe)).collect();
+    install(NEEDS.iter().filter(|need| options.tests || !need.only_tests), options.yes)
+}
+
+/// Installs what compiles CPython as standalone builds are made.
+pub(crate) fn optimized_python() -> Result<()> {
+    install(OPTIMIZED_PYTHON.iter(), true)
+}
+
+/// Installs the packages of these that are missing.
+fn install<'n>(needs: impl Iterator<Item = &'n Need>, yes: bool) -> Result<()> {
+    let missing: Vec<&Need> = needs.filter(|need| !met(&need.probe)).collect();
     if missing.is_empty() {
         eprintln!("==> packages: nothing is missing");
         return Ok(());
@@ -164,7 +181,7 @@ fn packages(options: &Options) -> Result<()> {
     }
     let mut install = sh::as_root("apt-get", &[]);
     install.args(["install", "--no-install-recommends"]).args(names);
-    if options.yes {
+    if yes {
         install.args(["--yes", "-qq"]).env("DEBIAN_FRONTEND", "noninteractive");
     }
     if let Err(first) = sh::run(&mut install) {

@@ -291,11 +291,12 @@ pub(crate) fn triton_python() -> Result<PathBuf> {
     venv("triton", &["triton"])
 }
 
-/// Interpreters with the current `greenlet` below gevent, with the oldest release that is written in C++, and with one
-/// between them.
-pub(crate) fn greenlet_pythons() -> Result<[PathBuf; 3]> {
+/// Interpreters with the current `greenlet` below gevent, with the last one that is written in C, with the oldest that
+/// is written in C++, and with one between that and the current one.
+pub(crate) fn greenlet_pythons() -> Result<[PathBuf; 4]> {
     Ok([
         venv("gevent", &["gevent"])?,
+        venv("greenlet-1", &["greenlet==1.1.3.post0"])?,
         venv("greenlet-2", &["greenlet==2.0.2"])?,
         venv("greenlet-3.0", &["greenlet==3.0.3"])?,
     ])
@@ -351,7 +352,7 @@ pub(crate) fn node() -> Result<Workload> {
 
 /// Greenlets that take turns.
 pub(crate) fn greenlets() -> Result<Workload> {
-    let [_, _, python] = greenlet_pythons()?;
+    let [.., python] = greenlet_pythons()?;
     let mut command = Command::new(python);
     command.arg(source("greenlets.py"));
     Ok(Workload { name: "greenlet", command })

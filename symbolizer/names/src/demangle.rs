@@ -1,4 +1,4 @@
-//! Demangling of C++, Rust and numba symbols.
+//! Demangling of C++, Rust and numba symbols, and V8's label for those that stand for any function.
 //!
 //! Owns: detecting the language of a symbol, and bounds on the output. Because: a mangled C++ name of a hundred bytes
 //! can expand to gigabytes, and symbol tables are foreign input. Does not: know where the name came from.
@@ -7,7 +7,7 @@ use std::fmt;
 
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 
-use crate::numba;
+use crate::{numba, v8};
 
 /// Longest mangled name that is demangled, and longest result. Names of expression templates in numeric libraries reach
 /// some thousand bytes.
@@ -19,7 +19,8 @@ const DEPTH_MAX: u32 = 96;
 pub fn demangle(symbol: &str) -> String {
     let readable = (symbol.len() <= NAME_BYTES_MAX).then(|| {
         // What numba makes looks like C++ that does not parse, or parses as something else.
-        rust(symbol).or_else(|| numba::demangle(symbol)).or_else(|| cpp(symbol))
+        let mangled = rust(symbol).or_else(|| numba::demangle(symbol)).or_else(|| cpp(symbol));
+        mangled.or_else(|| v8::label(symbol))
     });
     let readable = readable.flatten();
     readable.unwrap_or_else(|| shortened(symbol).to_owned())
@@ -86,6 +87,7 @@ mod tests {
             "std::vector<int, std::allocator<int> >::push_back(int const&)",
         );
         check("_ZN8__main__3hotB2v1B4c8tJE5ArrayIdLi1E1C7mutable7alignedE", "__main__.hot");
+        check("Builtins_InterpreterEntryTrampoline", "[interpreted JavaScript]");
         check("cuLaunchKernel", "cuLaunchKernel");
         check("i", "i");
         check("_Znot_a_name", "_Znot_a_name");

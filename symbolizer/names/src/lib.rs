@@ -19,6 +19,7 @@ mod host_stub;
 pub mod inductor;
 mod numba;
 mod torch_module;
+mod v8;
 
 pub use demangle::demangle;
 pub use host_stub::{kernel_of_readable_stub, kernel_of_stub};

@@ -18,10 +18,11 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use super::elf::Image;
 use super::frames::Slice;
+use super::greenlet_c;
 use super::instructions::{calls, instructions};
 use super::new_rows::Rows;
 use super::rules::END;
-use super::sections::{Sections, dynamic_functions};
+use super::sections::{Sections, dynamic_functions, local_functions};
 use super::stats::{BuildStats, Count};
 use super::uncovered::ReadAt;
 
@@ -30,6 +31,12 @@ use super::uncovered::ReadAt;
 const OUTERMOST: &[u8] = b"_ZN8greenlet12UserGreenlet15inner_bootstrap";
 /// `greenlet::Greenlet::g_switchstack()`, which calls what changes stacks; that has no dynamic symbol.
 const SWITCHING: &[u8] = b"_ZN8greenlet8Greenlet13g_switchstackEv";
+/// What any release exports: the initializer of its module.
+const MODULE: &[u8] = b"PyInit__greenlet\0";
+/// Up to 1.x, the function in which a new greenlet begins, and the one that calls what changes stacks. They have no
+/// dynamic symbols, so a stripped library is walked like any other; the packages of the registry are not stripped.
+const INITIAL_C: &[u8] = b"g_initialstub\0";
+const SWITCHING_C: &[u8] = b"g_switchstack\0";
 /// Bytes of a callee that are read: what changes stacks has 135.
 const CALLEE_BYTES: u64 = 256;
 /// Most bytes of the function that calls it: those of greenlet 3 have 1837 at most.
@@ -44,12 +51,17 @@ pub(super) fn rows(
 ) -> Option<Slice> {
     let named = |wanted| dynamic_functions(sections, file, image, |name| name.starts_with(wanted));
     let mut outermost = named(OUTERMOST);
+    let mut switching = named(SWITCHING);
+    if outermost.is_empty() && !named(MODULE).is_empty() && image.arch == Arch::X86_64 {
+        let local = |wanted| local_functions(sections, file, image, |name| name.starts_with(wanted));
+        outermost = local(INITIAL_C).into_iter().flat_map(|f| new_stack(&f, sections, file)).collect();
+        switching = local(SWITCHING_C);
+    }
     if outermost.is_empty() {
         return None;
     }
     if image.arch == Arch::X86_64 {
-        let restoring =
-            named(SWITCHING).into_iter().filter_map(|caller| restoring(&caller, sections, file, image));
+        let restoring = switching.into_iter().filter_map(|caller| restoring(&caller, sections, file, image));
         outermost.extend(restoring);
         outermost.sort_unstable_by_key(|range| (range.start, range.end));
     }
@@ -59,6 +71,15 @@ pub(super) fn rows(
         stats.add(Count::OutermostMarked, 1);
     }
     rows.finish()
+}
+
+/// Where the first greenlets, written in C, are on a new stack.
+fn new_stack(function: &Range<u64>, sections: &Sections<'_>, file: &dyn ReadAt) -> Vec<Range<u64>> {
+    if function.end - function.start > CALLER_BYTES_MAX {
+        return Vec::new();
+    }
+    let code = sections.code_at(function, file);
+    code.map(|code| greenlet_c::new_stack(&code, function.start)).unwrap_or_default()
 }
 
 /// Where what this function calls, or itself, has a greenlet's stack without its words.

@@ -26,6 +26,7 @@ mod frames;
 mod go;
 mod go_code;
 mod greenlet;
+mod greenlet_c;
 mod instructions;
 mod lazy_binding;
 mod new_rows;

@@ -29,8 +29,29 @@ pub(super) fn dynamic_functions(
     image: &Image<'_>,
     is_wanted: impl Fn(&[u8]) -> bool,
 ) -> Vec<Range<u64>> {
+    functions(sections, elf::SHT_DYNSYM, file, image, is_wanted)
+}
+
+/// The same among the symbols that are no use to the dynamic linker, which `strip` takes away. Only small tables are
+/// read.
+pub(super) fn local_functions(
+    sections: &Sections<'_>,
+    file: &dyn ReadAt,
+    image: &Image<'_>,
+    is_wanted: impl Fn(&[u8]) -> bool,
+) -> Vec<Range<u64>> {
+    functions(sections, elf::SHT_SYMTAB, file, image, is_wanted)
+}
+
+fn functions(
+    sections: &Sections<'_>,
+    table: elf::SectionType,
+    file: &dyn ReadAt,
+    image: &Image<'_>,
+    is_wanted: impl Fn(&[u8]) -> bool,
+) -> Vec<Range<u64>> {
     let found = || {
-        let symbols = sections.list.iter().find(|section| section.sh_type(LE) == elf::SHT_DYNSYM)?;
+        let symbols = sections.list.iter().find(|section| section.sh_type(LE) == table)?;
         let names = sections.list.get(symbols.sh_link(LE) as usize)?;
         let names = contents(names, file, DYNAMIC_BYTES_MAX)?;
         let symbols = contents(symbols, file, DYNAMIC_BYTES_MAX)?;

@@ -74,6 +74,31 @@ fn stacks_through_builtins_of_v8_are_whole() {
     check_running("Node.js with a map", &target, 1, &["node::Start", "JS:*descend"]);
 }
 
+/// What a function is called that V8 interprets.
+const INTERPRETED: &str = "[interpreted JavaScript]";
+/// Frames of the recursion in the workload, its end included.
+const JAVASCRIPT_FRAMES: usize = 21;
+
+#[test]
+fn each_interpreted_function_of_javascript_is_a_labelled_frame() {
+    if !can_capture() || !has_program("node") {
+        return;
+    }
+    let mut command = Command::new("node");
+    // Nothing is compiled, so every function that runs is interpreted.
+    command.args(["--no-opt", "--no-sparkplug"]).arg(workload("builtins.js"));
+    let stacks = check("Node.js, interpreted", &mut command, 1, &["node::Start"]);
+    let frames = |stack: &Vec<String>| stack.iter().filter(|name| *name == INTERPRETED).count();
+    let deep = stacks.iter().filter(|stack| frames(stack) > JAVASCRIPT_FRAMES).count();
+    // `turn` calls `descend` and what is as costly; the rest of the time is V8's own.
+    assert!(
+        deep * 20 > stacks.len(),
+        "{deep} of {}: {:?}",
+        stacks.len(),
+        stacks.iter().max_by_key(|s| frames(s))
+    );
+}
+
 /// Programs that `cargo xtask test live` installs.
 pub(crate) fn installed(variable: &str) -> Vec<PathBuf> {
     let programs = std::env::var_os(variable).unwrap_or_default();
@@ -85,20 +110,34 @@ pub(crate) fn installed(variable: &str) -> Vec<PathBuf> {
     if can_capture() { std::env::split_paths(&programs).collect() } else { Vec::new() }
 }
 
-/// It overwrites the stack that it is called on with the words of the greenlet that goes on.
-const COPIES: &str = "copy_heap_to_stack";
+/// In which function a greenlet begins, and which one overwrites the stack that it is called on with the words of the
+/// greenlet that goes on.
+struct Greenlet {
+    begins: &'static str,
+    copies: &'static str,
+}
+
+/// From 2.0 on, in C++.
+const GREENLET: Greenlet = Greenlet { begins: "inner_bootstrap", copies: "copy_heap_to_stack" };
+/// Up to 1.x, in C.
+const GREENLET_C: Greenlet = Greenlet { begins: "g_initialstub", copies: "slp_restore_state" };
 
 #[test]
 fn stacks_of_greenlets_end_where_these_begin() {
     for python in installed("TEST_GREENLET_PYTHONS") {
         let input = python.display().to_string();
+        let greenlet = if input.contains("greenlet-1/") { GREENLET_C } else { GREENLET };
         let workload = workload("greenlets.py");
-        check(&input, Command::new(&python).arg(&workload), 1, &["inner_bootstrap"]);
+        let stacks = check(&input, Command::new(&python).arg(&workload), 1, &[greenlet.begins]);
+        for stack in stacks.iter().filter(|stack| stack.iter().any(|name| name.contains(greenlet.begins))) {
+            let outermost = stack.last().unwrap();
+            assert!(outermost.contains(greenlet.begins), "{input}: {stack:?}");
+        }
         let mut switching = Command::new(&python);
         switching.arg(&workload).arg("switches");
-        let stacks = check(&format!("{input} switches"), &mut switching, 1, &[COPIES]);
+        let stacks = check(&format!("{input} switches"), &mut switching, 1, &[greenlet.copies]);
         // What stands further out meanwhile is another greenlet's, or half of each.
-        for stack in stacks.iter().filter(|stack| stack.iter().any(|name| name.contains(COPIES))) {
+        for stack in stacks.iter().filter(|stack| stack.iter().any(|name| name.contains(greenlet.copies))) {
             assert_eq!(stack.last().map(String::as_str), Some("slp_switch"), "{input}: {stack:?}");
         }
     }

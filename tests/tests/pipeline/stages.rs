@@ -108,6 +108,30 @@ fn failed_walk_adds_a_gap_at_the_root_end() {
 }
 
 #[test]
+fn walk_that_ended_at_code_known_since_says_so() {
+    let check = |record: &str, stack: &str, gaps: &str| {
+        let record = format!("10 sample 7/7 app {record} native=no-mapping");
+        check(&record, stack);
+        check_gaps("", &record, gaps);
+    };
+    // Code with a name, and generated code without one, have a mapping by now.
+    check("f! g gap:no-mapping", "app-7;[unknown: code-too-new];g;f 1", "resolve code-too-new 1");
+    check("f! g", "app-7;[unknown: code-too-new];g;f 1", "resolve code-too-new 1");
+    check(
+        "?made! gap:no-mapping py:main",
+        "app-7;m.py:main;[unknown: code-too-new];[unknown: jit-of-test] 1",
+        "resolve code-too-new 1\nresolve jit-of-test 1",
+    );
+    // Whatever came before, what the walk stopped at has none.
+    check(
+        "f! ?strip gap:no-mapping",
+        "app-7;[unknown: no-mapping];[unknown: stripped];f 1",
+        "resolve no-mapping 1\nresolve stripped 1",
+    );
+    check("gap:no-mapping", "app-7;[unknown: no-mapping] 1", "resolve no-mapping 1");
+}
+
+#[test]
 fn truncated_kernel_stack_has_a_gap_above_the_user_frames() {
     check(
         "10 sample 7/7 app k:a k:b main kernel=truncated flags=1",

@@ -221,6 +221,7 @@ reasons! {
     class Unnamed, page "loss.md";
     const JIT = "jit", "no name";
     const STRIPPED = "stripped", "no name";
+    const GENERATED = "jit-of-test", "no name";
 }
 
 fn sample(
@@ -370,7 +371,11 @@ impl Symbols for NamesInAddresses {
         for (n, CodeAddress::Exact(address) | CodeAddress::Return(address)) in addresses.iter().enumerate() {
             let text = name(*address);
             if let Some(key) = text.strip_prefix('?') {
-                let reason = if key == "jit" { JIT } else { STRIPPED };
+                let reason = match key {
+                    "jit" => JIT,
+                    "made" => GENERATED,
+                    _ => STRIPPED,
+                };
                 answer(n, &[Name::NativeUnnamed { module: "", offset: *address, reason }]);
                 continue;
             }

@@ -57,7 +57,8 @@ fn extension(path: &Path, name: &str) -> Option<PathBuf> {
 }
 
 /// Every CPython 3.8+ of this machine: those of pyenv, those in `/usr/bin`, and those in `DEEPCTX_PYTHONS`
-/// (separated by colons). There is always at least one: without, the test fails.
+/// (separated by colons); with `DEEPCTX_PYTHONS_ALONE`, only those. There is always at least one: without, the test
+/// fails.
 pub(crate) fn pythons() -> Vec<Python> {
     static FOUND: std::sync::OnceLock<Vec<Python>> = std::sync::OnceLock::new();
     FOUND.get_or_init(find).clone()
@@ -82,7 +83,8 @@ pub(crate) fn for_each(pythons: &[Python], check: impl Fn(&Python) + Sync) {
     });
 }
 
-fn find() -> Vec<Python> {
+/// Those of pyenv and of the system.
+fn installed() -> Vec<PathBuf> {
     let mut paths = Vec::new();
     let home = std::env::var_os("HOME").unwrap_or_default();
     let pyenv = std::env::var_os("PYENV_ROOT").map_or_else(|| Path::new(&home).join(".pyenv"), PathBuf::from);
@@ -90,6 +92,12 @@ fn find() -> Vec<Python> {
         paths.push(entry.path().join("bin/python3"));
     }
     paths.extend((8..=15).map(|minor| PathBuf::from(format!("/usr/bin/python3.{minor}"))));
+    paths
+}
+
+fn find() -> Vec<Python> {
+    let alone = std::env::var_os("DEEPCTX_PYTHONS_ALONE").is_some();
+    let mut paths = if alone { Vec::new() } else { installed() };
     paths.extend(std::env::split_paths(&std::env::var_os("DEEPCTX_PYTHONS").unwrap_or_default()));
 
     let mut pythons: Vec<Python> = paths

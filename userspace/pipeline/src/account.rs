@@ -12,12 +12,21 @@ use deepctx_profile::ledger::{Account, Ledger, Stage};
 use crate::decode::{DecodeError, Sample};
 use crate::input::KernelCounters;
 use crate::reason::{
-    EARLY, LATE, MALFORMED_WORDS, SEQUENCE_GAP, UNEXPLAINED_GAP, UNKNOWN_END, WAIT_END_LOST,
+    CODE_TOO_NEW, EARLY, LATE, MALFORMED_WORDS, SEQUENCE_GAP, UNEXPLAINED_GAP, UNKNOWN_END, WAIT_END_LOST,
     WAIT_RATE_LIMITED, WAIT_SCRATCH_BUSY, WAIT_STACK_LOST,
 };
 use crate::stages::off_cpu::WaitGaps;
 
 const REASONS: usize = u8::MAX as usize + 1;
+
+/// What is missing in a stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// Number of the reason why one of its frames has no name ([`Accounts::unnamed_number`]); 0 when all have.
+    pub(crate) unnamed: u16,
+    /// Its native walk ended at code that was not known yet, but is by now.
+    pub(crate) too_new: bool,
+}
 
 /// Counters of all stages.
 #[derive(Debug)]
@@ -38,6 +47,8 @@ pub struct Accounts {
     wait_gaps: WaitGaps,
     first_complete_ns: Option<u64>,
     native_ends: [u64; REASONS],
+    /// Walks that ended at code that was not known yet; they are not among `native_ends`.
+    too_new: u64,
     python_ends: [u64; REASONS],
     kernel_ends: [u64; REASONS],
     unnamed: Vec<(&'static Reason, u64)>,
@@ -64,6 +75,7 @@ impl Default for Accounts {
             wait_gaps: WaitGaps::default(),
             first_complete_ns: None,
             native_ends: [0; REASONS],
+            too_new: 0,
             python_ends: [0; REASONS],
             kernel_ends: [0; REASONS],
             unnamed: Vec::new(),
@@ -114,18 +126,18 @@ impl Accounts {
         self.processes += 1;
     }
 
-    /// It was a sample, and it is in the tree. `unnamed`: as in [`super::stack_cache::CachedStack`].
+    /// It was a sample, and it is in the tree.
     #[inline]
-    pub(crate) fn sample(&mut self, sample: &Sample<'_>, unnamed: u16) {
+    pub(crate) fn sample(&mut self, sample: &Sample<'_>, missing: Missing) {
         self.samples += 1;
-        self.stack(sample, unnamed);
+        self.stack(sample, missing);
     }
 
     /// It was the beginning of a wait, and its stack is in the tree.
     #[inline]
-    pub(crate) fn block(&mut self, sample: &Sample<'_>, unnamed: u16) {
+    pub(crate) fn block(&mut self, sample: &Sample<'_>, missing: Missing) {
         self.blocks += 1;
-        self.stack(sample, unnamed);
+        self.stack(sample, missing);
     }
 
     /// It was the end of a wait.
@@ -135,9 +147,9 @@ impl Accounts {
 
     /// It was a call of an accelerator's library, and its stack is in the tree.
     #[inline]
-    pub(crate) fn call(&mut self, sample: &Sample<'_>, unnamed: u16) {
+    pub(crate) fn call(&mut self, sample: &Sample<'_>, missing: Missing) {
         self.calls += 1;
-        self.stack(sample, unnamed);
+        self.stack(sample, missing);
     }
 
     /// It belongs to such calls: a return, an id, a message of a collector.
@@ -155,16 +167,19 @@ impl Accounts {
         self.wait_gaps = gaps;
     }
 
-    fn stack(&mut self, sample: &Sample<'_>, unnamed: u16) {
-        self.native_ends[usize::from(sample.fixed.native_end)] += 1;
+    fn stack(&mut self, sample: &Sample<'_>, missing: Missing) {
+        match missing.too_new {
+            true => self.too_new += 1,
+            false => self.native_ends[usize::from(sample.fixed.native_end)] += 1,
+        }
         let as_asked = [WalkEnd::Complete as u8, WalkEnd::LeftOut as u8];
         if self.first_complete_ns.is_none() && as_asked.contains(&sample.fixed.native_end) {
             self.first_complete_ns = Some(sample.fixed.header.time_ns);
         }
         self.python_ends[usize::from(sample.fixed.python_end)] += 1;
         self.kernel_ends[usize::from(sample.fixed.kernel_end)] += 1;
-        if unnamed != 0 {
-            self.unnamed[usize::from(unnamed) - 1].1 += 1;
+        if missing.unnamed != 0 {
+            self.unnamed[usize::from(missing.unnamed) - 1].1 += 1;
         }
     }
 
@@ -173,7 +188,7 @@ impl Accounts {
         self.malformed_words += words;
     }
 
-    /// The number of a reason for a missing name, to be given to [`Accounts::sample`].
+    /// The number of a reason for a missing name, for [`Missing`].
     pub(crate) fn unnamed_number(&mut self, reason: &'static Reason) -> u16 {
         let at = match self.unnamed.iter().position(|(known, _)| known.key == reason.key) {
             Some(at) => at,
@@ -292,6 +307,7 @@ impl Accounts {
     }
 
     fn add_ends(&self, resolve: &mut Account) {
+        resolve.gaps.add(CODE_TOO_NEW, self.too_new);
         for (number, n) in (0..=u8::MAX).zip(&self.native_ends) {
             match WalkEnd::from_number(number) {
                 Some(WalkEnd::Complete | WalkEnd::NotWalked | WalkEnd::NoUserStack) => {}

@@ -42,7 +42,7 @@ impl Attribution<'_> {
         let mut placement = Placement::new(sample, key.thread, path.frames);
         let notes = stages.place(key.scopes, call, &mut placement, profile);
         accounts.malformed_words(path.malformed);
-        CachedStack { node: node_of(&placement, profile), unnamed: path.unnamed, notes }
+        CachedStack { node: node_of(&placement, profile), missing: path.missing, notes }
     }
 
     /// Enters a sample, the beginning of a wait, or a call into its context.
@@ -60,7 +60,7 @@ impl Attribution<'_> {
         let owner = self.stages.owner(&arguments.call);
         match owner.accounted_as() {
             AccountedAs::ScopeChange => self.accounts.scope_change(),
-            AccountedAs::Call => self.accounts.call(sample, stack.unnamed),
+            AccountedAs::Call => self.accounts.call(sample, stack.missing),
         }
         let call = CallRecord { sample: &sample.fixed, arguments, thread };
         let has_frames = !sample.words.is_empty();
@@ -74,12 +74,12 @@ impl Attribution<'_> {
         match wait_of(sample) {
             Some(wait) => {
                 stages.set.off_cpu.resolved(wait, Context { node: stack.node, thread }, profile);
-                accounts.block(sample, stack.unnamed);
+                accounts.block(sample, stack.missing);
             }
             None => {
                 let tick = Tick { time_ns: sample.fixed.header.time_ns, period: sample.fixed.period };
                 attribute::add(profile, thread, stack.node, tick, config.timer, config.off_cpu);
-                accounts.sample(sample, stack.unnamed);
+                accounts.sample(sample, stack.missing);
             }
         }
     }

@@ -15,12 +15,12 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;
 
-use crate::account::Accounts;
+use crate::account::{Accounts, Missing};
 use crate::cpython_calls::CpythonCalls;
 use crate::decode::Sample;
 use crate::name_frames::frame;
 use crate::native_omitted;
-use crate::reason::{MALFORMED_WORDS, NOT_ANSWERED};
+use crate::reason::{CODE_TOO_NEW, MALFORMED_WORDS, NOT_ANSWERED};
 use crate::stack_cache::StackKey;
 use crate::stack_words::{Code, Step, group, kernel_steps, repaired, user_steps};
 use crate::symbols::{Name, Symbols};
@@ -38,8 +38,8 @@ const AWAIT_CHAIN_FRAMES_MAX: usize = 1 << 12;
 pub(crate) struct CallPath<'a> {
     /// Root first.
     pub(crate) frames: &'a [FrameId],
-    /// Number of the reason why one of the frames has no name; 0 when all have ([`Accounts::unnamed_number`]).
-    pub(crate) unnamed: u16,
+    /// What is missing in it.
+    pub(crate) missing: Missing,
     /// Words that had no meaning.
     pub(crate) malformed: u64,
 }
@@ -51,6 +51,8 @@ struct CachedFrames {
     /// 0 for what is not shown.
     len: u16,
     unnamed: u16,
+    /// What it stands for lies in code that is known by now, named or not.
+    known_code: bool,
 }
 
 /// What a frame is to the operators of its stack.
@@ -67,7 +69,7 @@ enum OperatorFrameRole {
 }
 
 /// Stands for the answer until there is one.
-const ASKED: CachedFrames = CachedFrames { begin: u32::MAX, len: 0, unnamed: 0 };
+const ASKED: CachedFrames = CachedFrames { begin: u32::MAX, len: 0, unnamed: 0, known_code: false };
 
 /// The stage's state.
 #[derive(Debug, Default)]
@@ -81,9 +83,12 @@ pub(crate) struct ResolveStage {
     kernel_gaps: [Option<CachedFrames>; KernelEnd::ALL.len()],
     python_gaps: [Option<CachedFrames>; PythonEnd::ALL.len()],
     malformed: Option<CachedFrames>,
+    too_new: Option<CachedFrames>,
     /// What the words of the sample at hand stand for, leaf first.
     steps: Vec<CachedFrames>,
     malformed_words: u64,
+    /// The native walk of the sample at hand ended at code that was not known yet.
+    is_too_new: bool,
     path: Vec<FrameId>,
     cpython_calls: CpythonCalls,
     torch_wrappers: TorchCallWrappers,
@@ -197,6 +202,7 @@ impl ResolveStage {
     ) -> bool {
         self.steps.clear();
         self.malformed_words = 0;
+        self.is_too_new = false;
         let mut all_known = true;
         for code in kernel_steps(sample.kernel) {
             all_known &= self.add(code, asked, profile, accounts);
@@ -205,11 +211,19 @@ impl ResolveStage {
             self.steps.push(gap);
         }
         let mut gap_seen = false;
+        // The native frame at which the walk may end.
+        let mut outermost = None;
         let mut each = |step| match step {
-            Step::Code(code) => all_known &= self.add(code, asked, profile, accounts),
+            Step::Code(code) => {
+                let is_known = self.add(code, asked, profile, accounts);
+                if let (true, Code::Native { .. }) = (is_known, code) {
+                    outermost = self.steps.last().copied();
+                }
+                all_known &= is_known;
+            }
             Step::Gap(end) => {
                 gap_seen |= end != WalkEnd::LeftOut;
-                let gap = self.gap(end, profile);
+                let gap = self.gap_behind(outermost, end, profile);
                 self.steps.push(gap);
             }
             Step::PythonGap(PythonEnd::Complete) => {}
@@ -234,7 +248,7 @@ impl ResolveStage {
             Some(words) => user_steps(space, words.into_iter()).for_each(&mut each),
         }
         if !gap_seen && let Some(end) = incomplete(sample) {
-            let gap = self.gap(end, profile);
+            let gap = self.gap_behind(outermost, end, profile);
             self.steps.push(gap);
         }
         all_known
@@ -296,7 +310,8 @@ impl ResolveStage {
         }
         cpython_calls.mark(path);
         torch_wrappers.mark(path);
-        CallPath { frames: &self.path, unnamed, malformed: self.malformed_words }
+        let missing = Missing { unnamed, too_new: self.is_too_new };
+        CallPath { frames: &self.path, missing, malformed: self.malformed_words }
     }
 
     /// Remembers the answer for an address. No names at all are an answer that must not make the frame vanish.
@@ -334,7 +349,8 @@ impl ResolveStage {
             self.torch_wrappers.learn(frame, profile);
             self.push(frame, OperatorFrameRole::None);
         }
-        let known = CachedFrames { begin, len: (self.frames.len() - begin as usize) as u16, unnamed };
+        let len = (self.frames.len() - begin as usize) as u16;
+        let known = CachedFrames { begin, len, unnamed, known_code: names.iter().any(is_of_known_code) };
         self.known.insert(code, known);
         known
     }
@@ -356,6 +372,26 @@ impl ResolveStage {
         let frame = profile.frame(Frame::Operator { name });
         self.push(frame, part);
         Role::Dispatch
+    }
+
+    /// The gap where a native walk ended, behind this frame. Where nothing was known of code when it ran, and its
+    /// mapping was found since, that it was new is the reason.
+    fn gap_behind(
+        &mut self,
+        outermost: Option<CachedFrames>,
+        end: WalkEnd,
+        profile: &mut Profile,
+    ) -> CachedFrames {
+        if end != WalkEnd::NoMapping || !outermost.is_some_and(|frame| frame.known_code) {
+            return self.gap(end, profile);
+        }
+        self.is_too_new = true;
+        if let Some(known) = self.too_new {
+            return known;
+        }
+        let known = self.single(CODE_TOO_NEW.key, Origin::Native, profile);
+        self.too_new = Some(known);
+        known
     }
 
     fn gap(&mut self, end: WalkEnd, profile: &mut Profile) -> CachedFrames {
@@ -410,7 +446,7 @@ impl ResolveStage {
     fn one(&mut self, frame: FrameId, profile: &mut Profile) -> CachedFrames {
         self.cpython_calls.learn(frame, profile);
         self.push(frame, OperatorFrameRole::None);
-        CachedFrames { begin: self.frames.len() as u32 - 1, len: 1, unnamed: 0 }
+        CachedFrames { begin: self.frames.len() as u32 - 1, len: 1, unnamed: 0, known_code: false }
     }
 }
 
@@ -419,6 +455,16 @@ fn incomplete(sample: &Sample<'_>) -> Option<WalkEnd> {
     match sample.native_end() {
         Some(WalkEnd::Complete | WalkEnd::NotWalked | WalkEnd::NoUserStack | WalkEnd::LeftOut) | None => None,
         end => end,
+    }
+}
+
+/// Whether an address lies in code of which the mapping is known.
+fn is_of_known_code(name: &Name<'_>) -> bool {
+    match name {
+        Name::Native { .. } => true,
+        // Reasons of code without a file, which was generated, begin so.
+        Name::NativeUnnamed { module, reason, .. } => !module.is_empty() || reason.key.starts_with("jit-"),
+        _ => false,
     }
 }
 

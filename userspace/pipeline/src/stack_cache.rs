@@ -13,6 +13,7 @@ use deepctx_common::memory::table_bytes;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHasher};
 
+use crate::account::Missing;
 use crate::decode::Sample;
 use crate::stages::{Notes, Scopes};
 use crate::symbols::{AwaitChainId, SpaceId};
@@ -70,8 +71,8 @@ impl StackKey {
 pub(crate) struct CachedStack {
     /// The context.
     pub(crate) node: NodeId,
-    /// Number of the reason why one of its frames has no name ([`crate::resolve::ResolveStage`]); 0 when all have.
-    pub(crate) unnamed: u16,
+    /// What is missing in it.
+    pub(crate) missing: Missing,
     /// What each stage concluded.
     pub(crate) notes: Notes,
 }
@@ -193,7 +194,7 @@ mod tests {
     }
 
     fn stack(node: u32) -> CachedStack {
-        CachedStack { node: NodeId::from_number(node), unnamed: 0, notes: Notes::default() }
+        CachedStack { node: NodeId::from_number(node), missing: Missing::default(), notes: Notes::default() }
     }
 
     #[test]

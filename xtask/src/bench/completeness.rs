@@ -8,34 +8,39 @@ use super::figure::{Figure, Target};
 use super::profiler::{Kind, Profilers};
 use super::report::{Report, blamed, folded};
 use crate::workloads::{self, GoProgram, Workload};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::json;
 use std::time::Duration;
 
 /// How many culprits are named.
 const BLAMED: usize = 8;
 
-/// A program, built or installed when its turn comes.
-type Program = fn() -> Result<Workload>;
+/// A program by its name, built or installed when its turn comes.
+type Program = (&'static str, fn() -> Result<Workload>);
 
 const PROGRAMS: [Program; 13] = [
-    workloads::mixed,
-    || workloads::deep_native(60, 2),
-    workloads::spinner,
-    workloads::jax,
-    workloads::torch,
-    || workloads::go_program(GoProgram::Allocation),
-    || workloads::go_program(GoProgram::Clock),
-    || workloads::go_program(GoProgram::LargeAllocation),
-    || workloads::go_program(GoProgram::CallsOfC),
-    workloads::node,
-    workloads::greenlets,
-    workloads::gevent,
-    workloads::numba,
+    ("python+numpy+c++", workloads::mixed),
+    ("c++", || workloads::deep_native(60, 2)),
+    ("rust", workloads::spinner),
+    ("jax", workloads::jax),
+    ("torch", workloads::torch),
+    ("go", || workloads::go_program(GoProgram::Allocation)),
+    ("go, clocks", || workloads::go_program(GoProgram::Clock)),
+    ("go, large allocations", || workloads::go_program(GoProgram::LargeAllocation)),
+    ("go+c", || workloads::go_program(GoProgram::CallsOfC)),
+    ("node.js", workloads::node),
+    ("greenlet", workloads::greenlets),
+    ("gevent", workloads::gevent),
+    ("numba", workloads::numba),
 ];
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
-    for program in PROGRAMS {
+    let wanted = |name: &str| options.program.as_deref().is_none_or(|part| name.contains(part));
+    if !PROGRAMS.iter().any(|(name, _)| wanted(name)) {
+        let names: Vec<_> = PROGRAMS.iter().map(|(name, _)| *name).collect();
+        bail!("no program has such a name\nhint: there are {}", names.join("; "));
+    }
+    for (_, program) in PROGRAMS.iter().filter(|(name, _)| wanted(name)) {
         measure(profilers, options, program()?)?;
     }
     Ok(())

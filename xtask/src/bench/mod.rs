@@ -43,6 +43,9 @@ pub(crate) struct Options {
     /// Length of one window, where the figure has windows.
     #[arg(long, default_value_t = 4)]
     seconds: u64,
+    /// Of `completeness`: only programs whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    program: Option<String>,
     /// An already built deepctx-bpf, instead of a fresh build with the profile `dist`.
     #[arg(long, value_name = "FILE")]
     profiler: Option<PathBuf>,

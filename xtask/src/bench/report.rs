@@ -81,9 +81,10 @@ impl Report {
 }
 
 /// Reasons for which a native walk is cut short.
-const NATIVE_GAPS: [&str; 15] = [
+const NATIVE_GAPS: [&str; 16] = [
     "unknown-process",
     "no-mapping",
+    "code-too-new",
     "no-table",
     "no-row",
     "unsupported-rule",

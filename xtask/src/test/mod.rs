@@ -28,7 +28,8 @@ use surroundings::TestEnvironment;
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Groups to run; when none is named, all but `torch-older`, `docs` and `fuzz`, which take long.
+    /// Groups to run; when none is named, all but `torch-older`, `python-optimized`, `docs` and `fuzz`, which take
+    /// long.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(GROUPS.iter().map(|group| group.name)))]
     groups: Vec<String>,
     /// Run only tests whose name contains this.
@@ -62,6 +63,8 @@ const fn scheduled(name: &'static str) -> Group {
 const UNIT: &Group = &GROUPS[1];
 /// Where programs run with the older release of PyTorch instead of the current one.
 const TORCH_OLDER: &str = "torch-older";
+/// Where the tests of Python frames run with interpreters that take long to compile instead of all others.
+const PYTHON_OPTIMIZED: &str = "python-optimized";
 
 const GROUPS: &[Group] = &[
     group("style"),
@@ -72,6 +75,7 @@ const GROUPS: &[Group] = &[
     as_root("live"),
     as_root("gpu"),
     as_root("python"),
+    scheduled(PYTHON_OPTIMIZED),
     as_root("torch"),
     scheduled(TORCH_OLDER),
     as_root("jax"),
@@ -85,6 +89,15 @@ const GROUPS: &[Group] = &[
     scheduled("docs"),
     scheduled("fuzz"),
 ];
+
+/// Groups whose programs run with other surroundings where another group is named.
+const VARIANTS: [(&str, &str); 2] = [("torch", TORCH_OLDER), ("python", PYTHON_OPTIMIZED)];
+
+/// Whether programs of this group are to run, with whatever surroundings.
+fn wants_variant(options: &Options, group: &str) -> bool {
+    let other = VARIANTS.iter().find(|(of, _)| *of == group);
+    options.wants(group) || other.is_some_and(|(_, name)| options.wants(name))
+}
 
 /// Guests of an emulator, with other kernels.
 const KERNELS: &str = "kernels";
@@ -242,20 +255,18 @@ fn long<'a>(
     options: &'a Options,
 ) -> VecDeque<Job<'a>> {
     let product = built.product.as_deref();
-    let run = |program: &'a program::Program, release| -> Job<'a> {
-        Box::new(move || program.run(product, surroundings, release, options.filter.as_deref()))
+    let run = |program: &'a program::Program, variant| -> Job<'a> {
+        Box::new(move || program.run(product, surroundings, variant, options.filter.as_deref()))
     };
     let mut jobs = VecDeque::new();
     for group in LONG {
+        let variants = surroundings.variants(group);
         for program in built.tests.iter().filter(|program| program.group.name == group) {
-            if group == "torch" && options.wants_any(&["torch", TORCH_OLDER]) {
-                let releases = &surroundings.torch;
-                jobs.extend(releases.iter().map(|release| run(program, Some(release))));
-                if releases.is_empty() {
+            if wants_variant(options, group) {
+                jobs.extend(variants.iter().map(|variant| run(program, Some(variant))));
+                if variants.is_empty() {
                     jobs.push_back(run(program, None));
                 }
-            } else if options.wants(group) {
-                jobs.push_back(run(program, None));
             }
         }
         if group == KERNELS && options.wants(KERNELS) {

@@ -11,9 +11,9 @@ use anyhow::{Context, Result, bail};
 
 use super::ended::ProgramEnd;
 use super::outcome::{Counts, Outcome, SkipReason, check, failures};
-use super::surroundings::TestEnvironment;
+use super::surroundings::{TestEnvironment, Variant};
 use super::{GROUPS, Group, LONG, UNIT};
-use crate::{module, sh, workloads};
+use crate::{module, sh};
 
 /// Several times what the longest test program takes on two CPUs.
 const LONGEST: Duration = Duration::from_secs(25 * 60);
@@ -131,19 +131,14 @@ impl Program {
         &self,
         product: Option<&Path>,
         surroundings: &TestEnvironment,
-        torch: Option<&workloads::Torch>,
+        variant: Option<&Variant>,
     ) -> Vec<sh::Variable> {
         let mut variables = sh::kept(&["CI", "PATH", "HOME", "CARGO_TARGET_DIR"]);
         variables.push(("CARGO_MANIFEST_DIR", self.folder.clone().into()));
         // Where golden files are looked for; without it, below the topmost Cargo.toml of all parent folders.
         variables.push(("CARGO_WORKSPACE_DIR", sh::root().into()));
         variables.extend(product.map(|path| (PRODUCT_VARIABLE, path.into())));
-        if self.group.name == "python" {
-            variables.extend(surroundings.interpreters.iter().cloned());
-        }
-        if let Some(torch) = torch {
-            variables.extend(torch.variables());
-        }
+        variables.extend(variant.iter().flat_map(|variant| variant.variables.iter().cloned()));
         if self.group.name == "torch" {
             variables.extend(surroundings.triton.iter().cloned());
         }
@@ -162,19 +157,19 @@ impl Program {
         variables
     }
 
-    /// Runs it, with this PyTorch where it is a test of PyTorch.
+    /// Runs it, with one of its group's variants where there are any.
     pub(super) fn run(
         &self,
         product: Option<&Path>,
         surroundings: &TestEnvironment,
-        torch: Option<&workloads::Torch>,
+        variant: Option<&Variant>,
         filter: Option<&str>,
     ) -> Outcome {
-        let release = torch.map_or(String::new(), |torch| format!(", torch {}", torch.release));
-        let name = format!("{}{release}", self.title);
+        let variant_name = variant.map(|variant| &*variant.name).filter(|name| !name.is_empty());
+        let name = variant_name.map_or(self.title.clone(), |name| format!("{}, {name}", self.title));
         eprintln!("==> {name}{}", if self.as_root() { " (as root)" } else { "" });
         let start = Instant::now();
-        let variables = self.variables(product, surroundings, torch);
+        let variables = self.variables(product, surroundings, variant);
         let mut command = if self.as_root() {
             sh::as_root(&self.executable, &variables)
         } else {

@@ -4,14 +4,22 @@
 //! the machine. Does not: know how any of it is fetched or built.
 
 use super::outcome::{Outcome, check};
-use super::{Options, TORCH_OLDER};
+use super::{Options, PYTHON_OPTIMIZED, TORCH_OLDER};
 use crate::{interpreters, kernels, sh, validators, vendors, workloads};
+
+/// What programs of a group run with, where they run more than once.
+#[derive(Default)]
+pub(super) struct Variant {
+    /// What stands behind the name of the program; empty for what is usual.
+    pub(super) name: String,
+    pub(super) variables: Vec<sh::Variable>,
+}
 
 /// What test programs know of the world around them.
 #[derive(Default)]
 pub(super) struct TestEnvironment {
-    /// For the tests of Python frames.
-    pub(super) interpreters: Vec<sh::Variable>,
+    /// For the tests of Python frames, which run with each.
+    python: Vec<Variant>,
     /// For the tests of live stacks.
     pub(super) live: Vec<sh::Variable>,
     /// For the tests of exports.
@@ -19,7 +27,7 @@ pub(super) struct TestEnvironment {
     /// For the tests of probes.
     pub(super) vendors: Vec<sh::Variable>,
     /// For the tests of PyTorch, which run with each.
-    pub(super) torch: Vec<workloads::Torch>,
+    torch: Vec<Variant>,
     /// For the tests of PyTorch, too.
     pub(super) triton: Vec<sh::Variable>,
     /// For the tests of JAX.
@@ -50,12 +58,7 @@ impl TestEnvironment {
                 Ok(())
             }));
         }
-        if options.wants("python") {
-            outcomes.push(check("interpreters", || {
-                all.interpreters = interpreters::fetch()?.variables()?;
-                Ok(())
-            }));
-        }
+        outcomes.extend(all.fetch_interpreters(options));
         if options.wants("live") {
             outcomes.push(check("greenlets", || {
                 let pythons = workloads::greenlet_pythons()?;
@@ -89,11 +92,41 @@ impl TestEnvironment {
         (all, outcomes)
     }
 
+    fn fetch_interpreters(&mut self, options: &Options) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        if options.wants("python") {
+            outcomes.push(check("interpreters", || {
+                let variables = interpreters::fetch()?.variables()?;
+                self.python.push(Variant { variables, ..Variant::default() });
+                Ok(())
+            }));
+        }
+        if options.wants(PYTHON_OPTIMIZED) {
+            outcomes.push(check("optimized interpreters", || {
+                let variables = interpreters::fetch_optimized()?.alone()?;
+                self.python.push(Variant { name: "optimized".to_owned(), variables });
+                Ok(())
+            }));
+        }
+        outcomes
+    }
+
     fn fetch_torch(&mut self, release: Option<&str>) -> Outcome {
         let name = release.map_or_else(|| "torch".to_owned(), |release| format!("torch {release}"));
         check(&name, || {
-            self.torch.push(workloads::torch_python(release)?);
+            let torch = workloads::torch_python(release)?;
+            let name = format!("torch {}", torch.release);
+            self.torch.push(Variant { name, variables: torch.variables().into() });
             Ok(())
         })
+    }
+
+    /// What programs of a group run with, each in turn; empty for most.
+    pub(super) fn variants(&self, group: &str) -> &[Variant] {
+        match group {
+            "torch" => &self.torch,
+            "python" => &self.python,
+            _ => &[],
+        }
     }
 }

@@ -1,0 +1,43 @@
+//! Names that V8 gives to what is the same for every function of JavaScript.
+//!
+//! Owns: [`label`]. Because: a function that V8 interprets has no code of its own. On the stack it is a frame of the
+//! builtin that runs its bytecode, and the name of that says nothing to who wrote the function. Does not: name the
+//! function, which stands in V8's heap.
+
+/// What each frame of an interpreted function is a frame of (`src/builtins/x64/builtins-x64.cc`,
+/// `Generate_InterpreterEntryTrampoline`): bytecode handlers return to it, however the function was entered.
+const ENTRIES: [&str; 2] =
+    ["Builtins_InterpreterEntryTrampoline", "Builtins_InterpreterEntryTrampolineForProfiling"];
+
+/// What an interpreted function is called.
+const INTERPRETED: &str = "[interpreted JavaScript]";
+
+/// The label for a symbol that stands for any function of JavaScript; `None` for all others.
+pub(crate) fn label(symbol: &str) -> Option<String> {
+    ENTRIES.contains(&symbol).then(|| INTERPRETED.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_of_the_interpreter_are_labelled() {
+        let check = |symbol: &str, expect: Option<&str>| {
+            assert_eq!(label(symbol).as_deref(), expect, "{symbol}");
+        };
+        check("Builtins_InterpreterEntryTrampoline", Some("[interpreted JavaScript]"));
+        check("Builtins_InterpreterEntryTrampolineForProfiling", Some("[interpreted JavaScript]"));
+        // What it runs, and code that was compiled, have names of their own.
+        for symbol in [
+            "Builtins_LdaGlobalHandler",
+            "Builtins_JSEntryTrampoline",
+            "Builtins_InterpreterEntryTrampoline.cold",
+            "InterpreterEntryTrampoline",
+            "JS:~descend",
+            "",
+        ] {
+            check(symbol, None);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! CPython as standalone builds are made, which installers such as `uv` fetch.
+//!
+//! Owns: the recipe of such a build, and what of it tests start. Because: optimization at link time and BOLT split,
+//! merge and move the functions by which Python frames are found. Does not: belong to what runs for every
+//! change; it takes too long to compile (`cargo xtask test python-optimized`).
+
+use super::compiled::{CPYTHON_3_14, CPYTHON_3_15, Recipe, Sources};
+use super::{Interpreters, script};
+use crate::{setup, sh};
+use anyhow::Result;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The versions that can have a function for each opcode.
+const VERSIONS: [&Sources; 2] = [&CPYTHON_3_14, &CPYTHON_3_15];
+
+/// The tools of one release of LLVM: its profiles and its bitcode are for itself alone.
+const LLVM: &str = "/usr/lib/llvm-19/bin";
+
+/// As the standalone builds are configured, all in one program; but for the compiler's own profile, which would compile
+/// all once more. BOLT has one, and parts functions by it.
+const OPTIONS: [&str; 3] = ["--with-tail-call-interp", "--with-lto=thin", "--enable-bolt"];
+
+/// No debug information, which `configure` asks for with optimization at link time.
+const FOR_MAKE: [&str; 1] = ["CFLAGS_NODIST=-g0"];
+
+/// What is run for BOLT's profile: a small part of CPython's own choice, which would take as long as everything else
+/// together.
+const PROFILE_TASK: &str = "-m test --pgo test_collections test_generators test_re test_sort";
+
+/// What `make` leaves in the folder of a build, and what that is called: BOLT starts from the program of the linker.
+const PROGRAMS: [(&str, &str); 2] = [("python.prebolt", "lto"), ("python", "lto-bolt")];
+
+/// Compiles what is not there yet. One that cannot be had is no failure; it is named.
+pub(crate) fn fetch() -> Result<Interpreters> {
+    setup::optimized_python()?;
+    let folder = sh::cache_dir()?.join("interpreters");
+    fs::create_dir_all(folder.join("bin"))?;
+    let mut found = Interpreters::default();
+    for sources in VERSIONS {
+        match programs(sources, &folder) {
+            Ok(programs) => found.programs.extend(programs),
+            Err(error) => found.missing.push(format!("optimized-{}: {error:#}", sources.minor)),
+        }
+    }
+    found.leave_out_broken();
+    Ok(found)
+}
+
+/// The programs of one version, stripped.
+fn programs(sources: &Sources, folder: &Path) -> Result<Vec<PathBuf>> {
+    let tool = |name: &str| OsString::from(format!("{LLVM}/{name}"));
+    let variables = [
+        ("CC", tool("clang")),
+        ("CFLAGS", "-g0".into()),
+        ("OPT", "-O3 -DNDEBUG".into()),
+        ("LDFLAGS", "-fuse-ld=lld".into()),
+        ("LLVM_AR", tool("llvm-ar")),
+        ("LLVM_BOLT", tool("llvm-bolt")),
+        ("MERGE_FDATA", tool("merge-fdata")),
+        ("PROFILE_TASK", PROFILE_TASK.into()),
+    ];
+    let recipe = Recipe {
+        kind: "-optimized",
+        because: "installers of Python fetch builds like this, and no registry has them",
+        takes: "ten to twenty minutes",
+        options: &OPTIONS,
+        variables: &variables,
+        for_make: &FOR_MAKE,
+    };
+    let build = sources.compiled(folder, &recipe)?;
+    let mut programs = Vec::new();
+    for (program, kind) in PROGRAMS {
+        // Beside what it finds its library by.
+        let stripped = build.join(format!("{program}-stripped"));
+        if !stripped.exists() {
+            let mut strip = Command::new(tool("llvm-strip"));
+            sh::output(strip.arg("--strip-all").arg("-o").args([&stripped, &build.join(program)]))?;
+        }
+        let name = format!("optimized-{}-{kind}", sources.minor);
+        let line = format!("exec {} \"$@\"", stripped.display());
+        programs.push(script(&folder.join("bin").join(name), &line)?);
+    }
+    Ok(programs)
+}
