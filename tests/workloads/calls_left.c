@@ -45,8 +45,10 @@ int main(int argc, char **argv) {
             return 1;
         }
     }
-    printf("left\n");
-    fflush(stdout);
+    if (atol(argv[2]) > 0) {
+        printf("left\n");
+        fflush(stdout);
+    }
     while (atol(argv[2]) == 0) {
         void *kernel = NULL;
         look_up(&kernel, library, "found_by_name");

@@ -1,11 +1,10 @@
 /*
- * Short programs, one after the other: `exec_storm PER_SECOND MAPPINGS LINGER FOLDER`. It says `ready` when a hundred
- * were started, and goes on until it is killed.
+ * Short programs, one after the other: `exec_storm PER_SECOND MAPPINGS FOLDER`. It says `ready` when the first hundred
+ * have ended, and goes on until it is killed.
  *
- * Owns: starting new files (copies of this one) as programs that map themselves so many times, work for a millisecond,
- * linger for so many milliseconds, and end. Because: each new program has its mappings read and its unwind table built,
- * and none of that is of any use a moment later; those that linger wait for it, and who comes after them behind them.
- * Does not: keep more than a few of them at a time, or 256 where they linger.
+ * Owns: starting new files (copies of this one) as programs that map themselves so many times, work for a millisecond
+ * and end. Because: each new program has its mappings read and its unwind table built, and none of that is of any use a
+ * millisecond later. Does not: keep more than a few of them at a time.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -27,7 +26,7 @@ static long nanoseconds(void) {
     return now.tv_sec * 1000000000l + now.tv_nsec;
 }
 
-static int program(const char *itself, size_t mappings, long linger) {
+static int program(const char *itself, size_t mappings) {
     int file = open(itself, O_RDONLY);
     char *all = mmap(NULL, 2 * mappings * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     for (size_t n = 0; n < mappings; n++)
@@ -35,12 +34,10 @@ static int program(const char *itself, size_t mappings, long linger) {
     long until = nanoseconds() + 1000000;
     while (nanoseconds() < until)
         ;
-    struct timespec rest = {linger / 1000, linger % 1000 * 1000000};
-    nanosleep(&rest, NULL);
     return 0;
 }
 
-static void start(const char *mappings, const char *linger, const char *folder, unsigned long number) {
+static void start(const char *mappings, const char *folder, unsigned long number) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%lu", folder, number % 64);
     unlink(path);
@@ -51,28 +48,28 @@ static void start(const char *mappings, const char *linger, const char *folder, 
         if (sendfile(to, from, &at, is.st_size - at) <= 0)
             _exit(1);
     close(to);
-    execl(path, path, mappings, linger, NULL);
+    execl(path, path, mappings, NULL);
     _exit(1);
 }
 
 int main(int argc, char **argv) {
-    if (argc == 3)
-        return program(argv[0], strtoul(argv[1], NULL, 10), atol(argv[2]));
-    if (argc != 5)
+    if (argc == 2)
+        return program(argv[0], strtoul(argv[1], NULL, 10));
+    if (argc != 4)
         return 2;
-    unsigned long most = atol(argv[3]) ? 256 : 8;
     long interval = 1000000000l / atol(argv[1]), next = nanoseconds();
     for (unsigned long number = 0, running = 0;; number++) {
         pid_t child = fork();
         if (child == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            start(argv[2], argv[3], argv[4], number);
+            start(argv[2], argv[3], number);
         }
         if (child < 0)
             return 1;
         running++;
         int status;
-        while (running > 0 && waitpid(-1, &status, running < most ? WNOHANG : 0) > 0) {
+        /* On a busy machine no more than eight at a time. */
+        while (running > 0 && waitpid(-1, &status, running < 8 ? WNOHANG : 0) > 0) {
             running--;
             if (status != 0)
                 return 1;

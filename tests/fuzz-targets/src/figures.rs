@@ -4,8 +4,6 @@
 //! each, many of them at the edge of what a number can hold. Beyond "no panic, no hang, bounded memory", with sums that
 //! are checked: every record is accounted for, and the profile can be reported.
 
-use std::time::Duration;
-
 use deepctx_analysis::{Report, Selection, Subset, render};
 use deepctx_common::Plain as _;
 use deepctx_common::activity::{Activity, probe};
@@ -17,6 +15,7 @@ use deepctx_pipeline::{Config, Pipeline, encode};
 use deepctx_profile::Metric;
 use deepctx_profile::ledger::CheckTime;
 use deepctx_profile::profile::Meta;
+use deepctx_profile::units::Nanos;
 use deepctx_uprobes::rows;
 
 use crate::calls::NoNames;
@@ -165,7 +164,7 @@ pub fn run(data: &[u8]) {
     profile.ledger.check(CheckTime::Finished).expect("every record is accounted for");
     for metric in [Metric::CpuTime, Metric::Kernels] {
         let subset = Subset::new(profile, &Selection::of(metric));
-        let report = Report::compute(&subset, Some(Duration::from_secs(1)));
+        let report = Report::compute(&subset, Nanos(1_000_000_000));
         render::text::write_all(&report, &mut Vec::new()).expect("memory takes everything");
     }
 }
@@ -239,7 +238,8 @@ fn record(operation: u8, figures: &mut Figures<'_>, sites: &[SiteInfo], out: &mu
         }
         3 => {
             let kinds = [kind::FORK, kind::EXEC, kind::EXIT, kind::MAP];
-            let header = figures.header(kinds[usize::from(figures.byte() % 4)]);
+            let kind = kinds[usize::from(figures.byte() % 4)];
+            let header = figures.header(kind);
             let (pid, parent) = (figures.who(), figures.who());
             encode::process_event(out, &ProcessEvent { header, pid, parent, comm: encode::comm("p") });
         }

@@ -19,7 +19,7 @@ fn a_storm_of_new_programs_harms_nobody() {
     let storm = compiled_workload(folder.path(), "exec_storm");
     let theirs = others_folder(folder.path());
     let mut command = Command::new(storm);
-    let mut storm = Theirs::start(command.args(["400", "500", "500"]).arg(theirs).stdout(Stdio::piped()));
+    let mut storm = Theirs::start(command.args(["400", "500"]).arg(theirs).stdout(Stdio::piped()));
     storm.wait_for_line("ready");
     harms_nobody("400 new programs a second", &["--pid", &storm.pid()], |file| {
         // Programs of a hundred processes were seen.

@@ -142,6 +142,7 @@ impl ProbeWorker {
     pub(super) fn run(&mut self, requests: &Receiver<Request>) {
         loop {
             self.sweep();
+            self.report();
             let wait = self.duty_cycle.as_ref().and_then(DutyCycle::next_check);
             let first = match requests.recv_timeout(wait.unwrap_or(SWEEP_EVERY).min(SWEEP_EVERY)) {
                 Ok(first) => first,
@@ -182,6 +183,10 @@ impl ProbeWorker {
     /// before.
     fn end(&mut self) {
         let now_ns = monotonic_ns();
+        // Where there was no room before, they come now.
+        if self.counters != self.reported {
+            self.send(Message::Probes(self.counters));
+        }
         self.sites.mute_calls();
         // A launch is given its id before it returns.
         thread::sleep(Duration::from_millis(1));
@@ -297,6 +302,11 @@ impl ProbeWorker {
         }
         self.counters.put_off = u64::from(self.dropped.load(Ordering::Relaxed));
         (self.counters.left_out, self.counters.over_share) = self.sites.refused();
+        self.report();
+    }
+
+    /// Reports the counters, if there is room: totals come again.
+    fn report(&mut self) {
         if self.counters != self.reported && self.messages.try_send(Message::Probes(self.counters)).is_ok() {
             self.reported = self.counters;
         }
