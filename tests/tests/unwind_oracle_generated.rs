@@ -42,6 +42,8 @@ fn function(number: usize, numbers: &mut Numbers, text: &mut String) {
     }
     // States that were remembered, and whether the frame was found by a register in each: only then may that change.
     let (mut remembered, mut by_register) = (Vec::new(), true);
+    // `readelf` prints the words of an expression where it is set, and not where a state with it is restored.
+    let has_expressions = numbers.below(2) == 0;
     for _ in 0..numbers.below(14) {
         let _ = writeln!(text, ".skip {}, 0x90", numbers.of(&[1, 1, 2, 5, 63, 64, 255, 256, 300, 5000]));
         let register = numbers.of(&[7, 7, 7, 6, 6, 3, 10, numbers.0 as usize % REGISTERS]);
@@ -58,11 +60,12 @@ fn function(number: usize, numbers: &mut Numbers, text: &mut String) {
             6 | 7 => _ = writeln!(text, ".cfi_offset {register}, {below}"),
             8 => _ = writeln!(text, ".cfi_restore {register}"),
             9 => {
-                let how = numbers.of(&["undefined", "same_value"]);
+                // `readelf` does not tell a frame pointer that is undefined from one that nothing is said of.
+                let how = if register == 6 { "same_value" } else { numbers.of(&["undefined", "same_value"]) };
                 let _ = writeln!(text, ".cfi_{how} {register}");
             }
             10 => _ = writeln!(text, ".cfi_register {register}, {}", numbers.of(&[0, 6, 12])),
-            11 => {
+            11 if !has_expressions => {
                 remembered.push(by_register);
                 text.push_str(".cfi_remember_state\n");
             }
@@ -72,7 +75,11 @@ fn function(number: usize, numbers: &mut Numbers, text: &mut String) {
                     text.push_str(".cfi_restore_state\n");
                 }
             }
-            _ => escape(register, numbers, &mut by_register, text),
+            _ if has_expressions => {
+                by_register = false;
+                escape(numbers, text);
+            }
+            _ => {}
         }
     }
     let _ = write!(text, ".skip {}, 0x90\n.cfi_endproc\n", 1 + numbers.below(40));
@@ -80,24 +87,15 @@ fn function(number: usize, numbers: &mut Numbers, text: &mut String) {
     let _ = writeln!(text, ".skip {}, 0xcc", numbers.of(&[0, 0, 0, 8, 200]));
 }
 
-/// Expressions, for which the assembler has no directive.
-fn escape(register: usize, numbers: &mut Numbers, by_register: &mut bool, text: &mut String) {
-    match numbers.below(3) {
-        // DW_CFA_expression, DW_CFA_val_expression: DW_OP_breg6 -16.
-        0 => _ = writeln!(text, ".cfi_escape {:#x}, {register}, 2, 0x76, 0x70", numbers.of(&[0x10, 0x16])),
+/// Expressions that give the frame, for which the assembler has no directive.
+fn escape(numbers: &mut Numbers, text: &mut String) {
+    if numbers.below(2) == 0 {
         // DW_CFA_def_cfa_expression: DW_OP_breg10 0, DW_OP_deref, as of a realigned stack.
-        1 => {
-            *by_register = false;
-            let _ = writeln!(text, ".cfi_escape 0x0f, 3, 0x7a, {:#x}, 6", numbers.of(&[0, 0x78, 8]));
-        }
+        let _ = writeln!(text, ".cfi_escape 0x0f, 3, 0x7a, {:#x}, 6", numbers.of(&[0, 0x78, 8]));
+    } else {
         // As of the linkage table: DW_OP_breg7 8, DW_OP_breg16 0, DW_OP_lit15, DW_OP_and, DW_OP_lit11, DW_OP_ge,
         // DW_OP_lit3, DW_OP_shl, DW_OP_plus.
-        _ => {
-            *by_register = false;
-            text.push_str(
-                ".cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22\n",
-            );
-        }
+        text.push_str(".cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22\n");
     }
 }
 
