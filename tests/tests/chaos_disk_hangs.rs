@@ -140,7 +140,7 @@ fn links_of_kernel() -> HashSet<String> {
 }
 
 #[test]
-fn two_signals_detach_all_and_are_answered_beside_a_frozen_disk() {
+fn two_signals_are_answered_beside_a_frozen_disk() {
     if !can_capture() {
         return;
     }

@@ -181,7 +181,7 @@ fn input(operation: u8, figures: &mut Figures<'_>, sites: &[SiteInfo]) -> Input<
         13 => Input::CallsEnd(figures.number()),
         14 => Input::DutyWindow(DutyWindow {
             time_ns: figures.number(),
-            watched: figures.byte() % 2 == 0,
+            watched: figures.byte().is_multiple_of(2),
             ..DutyWindow::default()
         }),
         15 => {
@@ -202,7 +202,7 @@ fn input(operation: u8, figures: &mut Figures<'_>, sites: &[SiteInfo]) -> Input<
             name: "p".into(),
             maps: (),
         }),
-        _ if figures.byte() % 2 == 0 => Input::Sites(sites.to_vec()),
+        _ if figures.byte().is_multiple_of(2) => Input::Sites(sites.to_vec()),
         _ => Input::SitesFreed((0..figures.byte() % 32).map(|_| figures.small() % 256).collect()),
     }
 }
@@ -214,26 +214,7 @@ fn record(operation: u8, figures: &mut Figures<'_>, sites: &[SiteInfo], out: &mu
             let (kernel, user) = (figures.words(), figures.words());
             encode::sample(out, &fixed, &kernel, &user);
         }
-        2 => {
-            let header = figures.header(kind::WAKE);
-            let [began_ns, woken_ns] = figures.numbers();
-            let (pid, tid, stack, waker) = (figures.who(), figures.who(), figures.byte(), figures.byte());
-            let (stack, waker) = (u32::from(stack % 4), u32::from(waker % 5));
-            let (waker_pid, waker_tid) = (figures.who(), figures.who());
-            let wake = Wake {
-                header,
-                pid,
-                tid,
-                began_ns,
-                stack,
-                waker,
-                woken_ns,
-                waker_pid,
-                waker_tid,
-                ..Wake::default()
-            };
-            encode::wake(out, &wake);
-        }
+        2 => wake(figures, out),
         3 => {
             let kinds = [kind::FORK, kind::EXEC, kind::EXIT, kind::MAP];
             let kind = kinds[usize::from(figures.byte() % 4)];
@@ -273,6 +254,17 @@ fn record(operation: u8, figures: &mut Figures<'_>, sites: &[SiteInfo], out: &mu
             encode::message(out, &head, &bytes);
         }
     }
+}
+
+fn wake(figures: &mut Figures<'_>, out: &mut Vec<u8>) {
+    let header = figures.header(kind::WAKE);
+    let [began_ns, woken_ns] = figures.numbers();
+    let (pid, tid, stack, waker) = (figures.who(), figures.who(), figures.byte(), figures.byte());
+    let (stack, waker) = (u32::from(stack % 4), u32::from(waker % 5));
+    let (waker_pid, waker_tid) = (figures.who(), figures.who());
+    let wake =
+        Wake { header, pid, tid, began_ns, stack, waker, woken_ns, waker_pid, waker_tid, ..Wake::default() };
+    encode::wake(out, &wake);
 }
 
 fn message(figures: &mut Figures<'_>, what: u16) -> Message {

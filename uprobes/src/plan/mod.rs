@@ -17,9 +17,9 @@ use file::Search;
 pub use file::{Contents, Layers, PlannedFile};
 pub use request::{ProbeRequest, missing};
 
-/// Most files that are remembered because they have nothing to probe: eight thousand processes with a few dozen files of
-/// their own each. Those that were not met for longest are forgotten first, and looked through again where they come
-/// back.
+/// Most files that are remembered because they have nothing to probe: eight thousand processes with a few dozen files
+/// of their own each. Those that were not met for longest are forgotten first, and looked through again where they
+/// come back.
 pub const FILES_MAX: usize = 1 << 18;
 
 /// Number of a planned file. Those of files that were removed are not given again.

@@ -27,7 +27,8 @@ pub enum Input<M> {
     Counters(KernelCounters),
     /// Probes that were placed since the last time: what their calls mean.
     Sites(Vec<SiteInfo>),
-    /// Numbers of probes that were taken away, and of whose calls no record is expected any more: others will have them.
+    /// Numbers of probes that were taken away, and of whose calls no record is expected any more: others will have
+    /// them.
     SitesFreed(Vec<u32>),
     /// Calls of each probe so far, by index, counted before a record can be lost. Later values replace earlier ones.
     SiteCounts(Vec<u64>),

@@ -105,8 +105,8 @@ impl SiteNumbers {
     }
 
     /// Counts these as refused, and no others.
-    pub(super) fn set_refused(&mut self, (left_out, over_share): (u64, u64)) {
-        (self.left_out, self.over_share) = (left_out, over_share);
+    pub(super) fn set_refused(&mut self, counted: (u64, u64)) {
+        (self.left_out, self.over_share) = counted;
     }
 
     /// A probe goes without its number for another reason.
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_week_of_files_leaves_as_much_room_as_the_first() {
+    fn a_week_of_files_leaves_as_much_room_as_one() {
         let mut numbers = numbers();
         for file in 0..100_000u64 {
             let now_ns = file * REST_NS / 100;
