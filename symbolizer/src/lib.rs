@@ -39,7 +39,7 @@ mod variable;
 
 pub use deepctx_address_space::{
     Arch, Avma, FileKey, FileOffset, FileVersion, KernelAddr, Lookup, NoSymbol, ProcessStatus, Svma,
-    accountable_user, thread_cpu_time,
+    accountable_user, start_ticks, thread_cpu_time,
 };
 pub use deepctx_address_space::{elf, maps, shares, time_account, worker};
 pub use symbolizer::{CodeLocation, Counters, ProcessMappings, Symbolizer};

@@ -4,6 +4,7 @@
 
 mod cli_support;
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +15,7 @@ use cli_support::{
     Busy, TICKS, can_capture, expect_code, gap_count, program, run, sample_count, stderr, ticks,
 };
 use deepctx_profile::ledger::CheckTime;
+use libbpf_rs::query::LinkInfoIter;
 
 /// How long a recording may take to end, as promised.
 const END: Duration = Duration::from_secs(5);
@@ -123,6 +125,44 @@ fn a_disk_that_hangs_does_not_hold_up_the_end() {
     assert_eq!(status.code(), Some(2), "{said}");
     expect_code(0, &["report", &recording.file()]);
     println!("said after {took:?}");
+}
+
+/// Programs of the kernel and links that a process holds.
+fn held_by(pid: &str) -> HashSet<String> {
+    let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).into_iter().flatten().flatten();
+    let texts = files.filter_map(|file| fs::read_to_string(file.path()).ok());
+    let is_number = |line: &&str| line.starts_with("prog_id:") || line.starts_with("link_id:");
+    texts.flat_map(|text| text.lines().filter(is_number).map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+fn links_of_kernel() -> HashSet<String> {
+    LinkInfoIter::default().map(|link| format!("link_id:\t{}", link.id)).collect()
+}
+
+#[test]
+fn two_signals_are_answered_beside_a_frozen_disk() {
+    if !can_capture() {
+        return;
+    }
+    let Some(disk) = Disk::made() else { return };
+    let busy = Busy::start();
+    let mut recording = hanging(&disk, &busy);
+    let links = &held_by(&recording.pid()) & &links_of_kernel();
+    assert!(!links.is_empty());
+    let began = std::time::Instant::now();
+    recording.signal("INT");
+    recording.signal("INT");
+    let line = recording.wait_for("error: ");
+    let took = began.elapsed();
+    assert!(took <= END, "{took:?}: {line}");
+    // Its process stays until the disk answers. The kernel runs nothing of it meanwhile, and it holds up nobody else.
+    wait_for("the end of all links", || links.is_disjoint(&links_of_kernel()));
+    assert!(busy.lives());
+    disk.freeze(false).unwrap();
+    let Ended { status, said } = recording.ended();
+    assert_eq!(status.code(), Some(2), "{said}");
+    expect_code(0, &["report", &recording.file()]);
+    println!("said after {took:?}: {line}");
 }
 
 /// A recording whose raw copy goes to a pipe that nobody reads.

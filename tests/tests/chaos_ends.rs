@@ -8,12 +8,18 @@ mod cli_support;
 use std::collections::HashSet;
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::SystemTime;
 
 use cli_support::recording::{Ended, Recording, wait_for};
-use cli_support::{Busy, can_capture, expect_code, sample_count, signal, workers_of};
+use cli_support::{
+    Busy, TICKS, can_capture, expect_code, gap_count, program_under, sample_count, signal, ticks, workers_of,
+};
 use deepctx_profile::ledger::CheckTime;
+use deepctx_profile::metric::Metric;
+use deepctx_uprobes::{Kernel, Layers, Library, Planner};
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
 
 /// Numbers of the programs and links that a process holds, as the kernel calls them (`/proc/PID/fdinfo`).
@@ -169,4 +175,189 @@ fn running_out_of_open_files_keeps_what_was_recorded() {
     assert!(status.code() == Some(0) || said.contains("Too many open files"), "{status}: {said}");
     assert!(sample_count(&recording.file()) > seen + 500, "{said}");
     assert!(target.0.try_wait().unwrap().is_none(), "{said}");
+}
+
+#[test]
+fn running_out_of_memory_keeps_what_was_recorded() {
+    if !can_capture() {
+        return;
+    }
+    let mut target = Target::to("import sqlite3, decimal, json, http.client, xml.dom.minidom");
+    let options = ["--freq", "499", "--flush", "200ms", "--off-cpu"];
+    let mut recording = Recording::start(&target.0.id().to_string(), &options);
+    recording.wait_until(|file| sample_count(file) > 100);
+    let (pid, held) = (recording.pid(), Held::by(&recording.pid()));
+    let seen = sample_count(&recording.file());
+    // Less than it has: no thread, no file in memory and no larger piece can be had any more.
+    let mut limit = Command::new("prlimit");
+    limit.args(["--pid", &pid, "--as=1048576:1048576"]);
+    assert!(limit.status().unwrap().success());
+    target.goes_on();
+    let Ended { status, said } = recording.ended();
+    // Where nothing can be done without memory the program ends as the standard library ends it.
+    assert!(status.code() == Some(2) || status.signal() == Some(libc_abort()), "{status}: {said}");
+    assert!(said.contains("memory"), "{said}");
+    let profile = deepctx_storage::open(recording.file()).unwrap().profile;
+    profile.ledger.check(CheckTime::Running).unwrap();
+    assert!(sample_count(&recording.file()) >= seen, "{said}");
+    held.is_gone();
+    assert!(target.0.try_wait().unwrap().is_none(), "{said}");
+}
+
+/// `SIGABRT`.
+const fn libc_abort() -> i32 {
+    6
+}
+
+/// A clock of the calendar that jumps by a year and back at each reading; all others are as they are.
+const JUMPING: &str = "
+#define _GNU_SOURCE
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static long step(void) {
+    static atomic_long readings;
+    return atomic_fetch_add(&readings, 1) % 2 ? -31536000 : 31536000;
+}
+int clock_gettime(clockid_t clock, struct timespec *at) {
+    int failed = syscall(SYS_clock_gettime, clock, at);
+    if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) at->tv_sec += step();
+    return failed;
+}
+int gettimeofday(struct timeval *at, void *zone) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    at->tv_sec = now.tv_sec, at->tv_usec = now.tv_nsec / 1000;
+    return 0;
+}
+time_t time(time_t *to) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (to) *to = now.tv_sec;
+    return now.tv_sec;
+}
+";
+
+/// Compiles a library.
+fn library(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let (source, library) = (folder.join("source.c"), folder.join(name));
+    fs::write(&source, text).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+    assert!(compiler.status().unwrap().success());
+    library
+}
+
+#[test]
+fn steps_of_the_calendar_change_no_profile() {
+    if !can_capture() {
+        return;
+    }
+    let (busy, folder) = (Busy::python(), tempfile::tempdir().unwrap());
+    let mut jumping = Command::new("env");
+    let jump = format!("LD_PRELOAD={}", library(folder.path(), "jump.so", JUMPING).display());
+    let command = program_under(jumping.arg(jump));
+    let options = ["--freq", "499", "--flush", "200ms", "--pid", &busy.pid()];
+    let mut recording = Recording::of_file(&folder.path().join("run.dctx"), command, &options);
+    let before = ticks(&busy.pid());
+    recording.wait_until(|file| sample_count(file) > 1000);
+    let Ended { status, said } = recording.interrupted();
+    assert_eq!(status.code(), Some(0), "{said}");
+    let profile = deepctx_storage::open(recording.file()).unwrap().profile;
+    profile.ledger.check(CheckTime::Finished).unwrap();
+    assert_eq!(profile.ledger.lost(), 0, "{said}");
+    // Half a year off at least, so it was that clock; and nothing else follows it.
+    let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let off = (profile.meta.started.as_nanos() / 1_000_000_000).abs_diff(today.as_secs());
+    assert!(off > 180 * 86_400, "{off} s");
+    let most = (ticks(&busy.pid()) - before + TICKS) * 499 / TICKS;
+    assert!(sample_count(&recording.file()) <= most, "{said}");
+    let report = expect_code(0, &["report", &recording.file()]);
+    assert!(report.contains("hot"), "{report}");
+}
+
+/// A uprobe of somebody else, by the kernel's file for them; gone when dropped.
+struct OtherProbe(String);
+
+impl OtherProbe {
+    const EVENTS: &str = "/sys/kernel/tracing/uprobe_events";
+
+    /// On a place of a file, with a counter: the kernel then refuses those that have another counter, or none.
+    fn on(file: &Path, place: u64, counter: u64) -> Option<Self> {
+        let name = format!("deepctx_{}", std::process::id());
+        let probe = Self(name);
+        let line = format!("p:{0}/{0} {1}:{place:#x}({counter:#x})", probe.0, file.display());
+        probe.write(Self::EVENTS, &line).ok()?;
+        probe.write(&probe.enable(), "1").ok()?;
+        Some(probe)
+    }
+
+    fn enable(&self) -> String {
+        format!("/sys/kernel/tracing/events/{0}/{0}/enable", self.0)
+    }
+
+    fn write(&self, file: &str, line: &str) -> std::io::Result<()> {
+        fs::OpenOptions::new().append(true).open(file)?.write_all(line.as_bytes())
+    }
+}
+
+impl Drop for OtherProbe {
+    fn drop(&mut self) {
+        let _ = self.write(&self.enable(), "0");
+        let _ = self.write(Self::EVENTS, &format!("-:{0}/{0}", self.0));
+    }
+}
+
+/// A driver, and words that can be found in its file, of which the first is a counter.
+const DRIVER: &str = "
+unsigned short counter[4] __attribute__((visibility(\"default\"))) = {0x2211, 0x4433, 0x6655, 0x0877};
+int cuLaunchKernel(void *a) { __asm__ volatile(\"\" :: \"r\"(a) : \"memory\"); return counter[1] == 0; }
+int cuCtxSynchronize(void) { __asm__ volatile(\"\" ::: \"memory\"); return counter[2] == 0; }
+";
+const COUNTER: [u8; 8] = [0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x08];
+
+/// Where the probe of a function goes in the driver's file, and where its counter is.
+fn places(driver: &Path, symbol: &str) -> (u64, u64) {
+    let mut planner = Planner::new(Vec::new(), Layers::Lowest, Kernel { version: (6, 12) });
+    planner.add_libraries(vec![Library::of_file(driver).unwrap()]);
+    let site = planner.planned()[0].sites.iter().find(|site| site.symbol == symbol).unwrap();
+    let bytes = fs::read(driver).unwrap();
+    let counter = bytes.windows(COUNTER.len()).position(|window| window == COUNTER).unwrap();
+    (site.offset.0, counter as u64)
+}
+
+#[test]
+fn a_probe_that_the_kernel_refuses_costs_its_calls_alone() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let driver = library(folder.path(), "libcuda.so.1", DRIVER);
+    let calls = "import ctypes, sys\n\
+        d = ctypes.CDLL(sys.argv[1])\n\
+        print('ready', flush=True)\n\
+        while True: d.cuLaunchKernel(*[0] * 11); d.cuCtxSynchronize()";
+    let (launch, counter) = places(&driver, "cuLaunchKernel");
+    let taken = OtherProbe::on(&driver, launch, counter);
+    let Some(taken) = taken else {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "no probe of somebody else can be made");
+        println!("skipped: no probe of somebody else can be made");
+        return;
+    };
+    let busy = Busy::of(Command::new("python3").args(["-c", calls]).arg(&driver));
+    let mut recording = Recording::start(&busy.pid(), &["--freq", "499"]);
+    recording.wait_for("no probe on cuLaunchKernel and 0 more");
+    recording.wait_until(|file| expect_code(0, &["report", file, "--all"]).contains("cuCtxSynchronize"));
+    let held = Held::by(&recording.pid());
+    let Ended { status, said } = recording.interrupted();
+    assert_eq!(status.code(), Some(0), "{said}");
+    let profile = deepctx_storage::open(recording.file()).unwrap().profile;
+    profile.ledger.check(CheckTime::Finished).unwrap();
+    assert_eq!(gap_count(&profile, "probe-refused"), 1, "{said}");
+    assert_eq!(profile.tree.total(Metric::Kernels).sum, 0, "launches have no probe: {said}");
+    held.is_gone();
+    assert!(busy.lives(), "{said}");
+    drop(taken);
 }

@@ -14,7 +14,7 @@ use deepctx_symbolizer::cubin::{self, fatbin, lines};
 use deepctx_uprobes::rows;
 
 /// Nothing has a name.
-struct NoNames;
+pub(crate) struct NoNames;
 
 impl CompiledNames for NoNames {}
 

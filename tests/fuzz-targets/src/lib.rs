@@ -6,6 +6,7 @@
 
 pub mod calls;
 pub mod compiled;
+pub mod figures;
 pub mod imports;
 pub mod probes;
 pub mod python;
@@ -56,6 +57,17 @@ pub const TARGETS: &[Target] = &[
             (b"\x05scale_shift\n", "symbolizer/tests/fixtures/triton/scale_shift.ttir"),
         ],
         texts: &["\x06triton_poi_fused_add_mul_relu_0"],
+    },
+    Target {
+        name: "figures",
+        run: figures::run,
+        files: &[],
+        texts: &[
+            // A call with a stack, its return, an id, what the device did, and time that goes on.
+            "\x04\0\0\x05\x01\x01\x07\0\0\0\0\x07\x02\x01\x02\x03\x04\0\0\x02\x01\x07\x01\x08\x01",
+            "\x08\0\0\x09\x07\x05\x01\x02\x01\x01\x01\x01\x09\0\0\x09\x07\x01\x01\x01\x01",
+            "\x0a\0\0\x0c\x01\x01\x01\x02\x03\x02\x01\x01\x01\x01\x01\x01\x01\0\0\0\x01\x05\x09\x11\x7f",
+        ],
     },
     Target {
         name: "imports",

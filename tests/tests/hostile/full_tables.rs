@@ -1,24 +1,20 @@
-//! More mappings and more probed functions than the kernel's tables hold cost their own user, and nobody else.
+//! More mappings than the kernel's tables hold cost their own user, and nobody else.
 //!
-//! Owns: processes with a hundred thousand mappings and with hundreds of drivers, and one that begins when they have
-//! what they can get. Does not: test who gives way (`table_shares`).
+//! Owns: processes with a hundred thousand mappings, and one that begins when they have what they can get. Because:
+//! tables of the kernel are for all users. Does not: test who gives way (`table_shares`), or fill the table of probes
+//! (`probe_sites`).
 
-use std::fmt::Write as _;
 use std::io::Write as _;
-use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 
-use deepctx_common::call::SITES_MAX;
-use deepctx_events::Family;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 
 use super::cli_support::recording::{Ended, Recording};
 use super::cli_support::victim::{VICTIM, harms_nobody};
 use super::cli_support::{Busy, can_capture, gap_count};
-use super::{OTHER, Theirs, compiled_workload, complete_share, open_folder};
+use super::{Theirs, compiled_workload, complete_share, open_folder};
 
 /// All of them have half as many mappings again as there is room for.
 const PROCESSES: &str = "48";
@@ -67,62 +63,6 @@ fn whoever_fills_the_tables_leaves_room_for_others() {
     // Without shares hardly any is. The first stacks after each `exec` may come before their tables.
     let share = complete_share(&said);
     assert!(share >= 95.0, "{share} % of the stacks of who came late are complete: {said}");
-}
-
-#[test]
-fn whoever_fills_the_sites_leaves_probes_for_others() {
-    if !can_capture() {
-        return;
-    }
-    let folder = open_folder();
-    let (driver, functions) = driver(folder.path());
-    let copies = SITES_MAX as usize / functions + 16;
-    let load = "import ctypes, sys, time\n\
-        libraries = [ctypes.CDLL(f'{sys.argv[1]}/{n}/libcuda.so.1') for n in range(int(sys.argv[2]))]\n\
-        print('ready', flush=True)\n\
-        while True: time.sleep(1)";
-    for copy in 0..=copies {
-        let own = folder.path().join(copy.to_string());
-        std::fs::create_dir(&own).unwrap();
-        std::fs::copy(&driver, own.join("libcuda.so.1")).unwrap();
-        // What root owns is charged to nobody.
-        chown(own.join("libcuda.so.1"), Some(OTHER), Some(OTHER)).unwrap();
-    }
-    let mut flooding = Command::new("python3");
-    flooding.args(["-c", load]).arg(folder.path()).arg(copies.to_string()).stdout(Stdio::piped());
-    let mut theirs = Theirs::start(&mut flooding);
-    theirs.wait_for_line("ready");
-    // It spins until it may begin: what is missing is written with samples, and there are none without it.
-    let launch = "import ctypes, select, sys, time\n\
-        while not select.select([sys.stdin], [], [], 0)[0]: pass\n\
-        d = ctypes.CDLL(sys.argv[1])\n\
-        while True: d.cuLaunchKernel(*[0] * 11); time.sleep(0.01)";
-    let mut late = Command::new("python3");
-    late.args(["-c", launch]).arg(folder.path().join(copies.to_string()).join("libcuda.so.1"));
-    let is_full = |profile: &Profile| gap_count(profile, "probe-over-share") > 0;
-    let is_enough = |profile: &Profile| profile.tree.total(Metric::Kernels).sum > 50;
-    recorded(&theirs, Victim::start(&mut late), is_full, is_enough);
-}
-
-/// A library with all functions of NVIDIA's driver that are probed, and how many there are. They do nothing.
-fn driver(folder: &Path) -> (PathBuf, usize) {
-    let rows = deepctx_uprobes::rows().iter().filter(|row| row.family == Family::CudaDriver);
-    let mut names: Vec<&str> = rows.flat_map(|row| row.names.iter().map(|name| &*name.symbol)).collect();
-    names.sort_unstable();
-    names.dedup();
-    let mut text = String::new();
-    for name in &names {
-        writeln!(
-            text,
-            "int {name}(void *a) {{ __asm__ volatile(\"\" :: \"r\"(a) : \"memory\"); return 0; }}"
-        )
-        .unwrap();
-    }
-    let (source, library) = (folder.join("driver.c"), folder.join("driver.so"));
-    std::fs::write(&source, text).unwrap();
-    let options = ["-O1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"];
-    assert!(Command::new("cc").args(options).arg(&library).arg(&source).status().unwrap().success());
-    (library, names.len())
 }
 
 /// Who comes late: begins when it may.

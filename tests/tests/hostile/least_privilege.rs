@@ -4,6 +4,7 @@
 //! the program less than root must know what that costs, and it must not cost more. Does not: test how they are given.
 
 use std::fs::{self, Permissions};
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -11,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use super::cli_support::recording::{Ended, Recording};
 use super::cli_support::{can_capture, folded, program, stderr};
 use super::documented::Reader;
-use super::{OTHER, Theirs, open_folder, others_folder};
+use super::{OTHER, Theirs, compiled_workload, open_folder, others_folder};
 
 /// All that a capture uses, as `setpriv` names them.
 const ALL: [&str; 6] = ["bpf", "perfmon", "sys_ptrace", "dac_read_search", "checkpoint_restore", "syslog"];
@@ -33,18 +34,39 @@ struct Scene {
 }
 
 impl Scene {
+    /// A program in Python, whose file only its user may read.
     fn new() -> Self {
+        Self::of(|folder| {
+            let script = folder.join("spin.py");
+            fs::write(&script, TARGET).unwrap();
+            chown(&script, Some(1), Some(1)).unwrap();
+            let mut python = Command::new("setpriv");
+            python.args(["--reuid=1", "--regid=1", "--clear-groups", "/usr/bin/python3"]).arg(&script);
+            Theirs::root(python.stdin(Stdio::null()))
+        })
+    }
+
+    /// A program whose file was deleted when it ran.
+    fn deleted() -> Self {
+        Self::of(|folder| {
+            let innocent = compiled_workload(folder, "innocent");
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=1", "--regid=1", "--clear-groups"]).arg(&innocent).arg("100000");
+            let mut target = Theirs::root(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+            target.wait_for_line("ready");
+            fs::remove_file(&innocent).unwrap();
+            target.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+            target
+        })
+    }
+
+    fn of(start: impl FnOnce(&Path) -> Theirs) -> Self {
         let folder = open_folder();
         let theirs = others_folder(folder.path());
         let copy = folder.path().join("deepctx-bpf");
         fs::copy(program().get_program(), &copy).unwrap();
         fs::set_permissions(&copy, Permissions::from_mode(0o755)).unwrap();
-        let script = folder.path().join("spin.py");
-        fs::write(&script, TARGET).unwrap();
-        chown(&script, Some(1), Some(1)).unwrap();
-        let mut python = Command::new("setpriv");
-        python.args(["--reuid=1", "--regid=1", "--clear-groups", "/usr/bin/python3"]).arg(&script);
-        let target = Theirs::root(python.stdin(Stdio::null()));
+        let target = start(folder.path());
         Self { _folder: folder, program: copy, theirs, target }
     }
 
@@ -119,6 +141,19 @@ fn each_capability_less_costs_what_doctor_says() {
     scene.stacks(&["syslog"], &["spin.py:read", "kernel-restricted"]);
     let said = scene.doctor(&["syslog"]);
     assert!(said.contains("CAP_SYSLOG (names of kernel functions"), "{said}");
+}
+
+#[test]
+fn deleted_programs_have_names_with_checkpoint_restore_only() {
+    if !can_test() {
+        return;
+    }
+    let scene = Scene::deleted();
+    scene.stacks(&[], &[";main;outer;"]);
+    let stacks = scene.stacks(&["checkpoint_restore"], &["module-deleted"]);
+    assert!(!stacks.contains("innermost"), "{stacks}");
+    let said = scene.doctor(&["checkpoint_restore"]);
+    assert!(said.contains("CAP_CHECKPOINT_RESTORE (files that were deleted"), "{said}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::fs::File;
 
 use deepctx_events::Family;
 
+use super::PlanId;
 use super::request::ProbeRequest;
 use crate::catalogue::user::UserRow;
 use crate::catalogue::{allocator_rows, openmp_rows, range_rows, rows, torch, xla};
@@ -45,6 +46,8 @@ pub enum Contents {
 /// What would be attached to one file, and what is missing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedFile {
+    /// Its number in the planner.
+    pub id: PlanId,
     /// The file, as its first user has it.
     pub library: Library,
     /// What it is to the plan.
@@ -115,6 +118,7 @@ impl Search {
         };
         probes.rows.extend(user);
         let mut planned = PlannedFile {
+            id: PlanId::default(),
             pids: vec![library.pid],
             library,
             contents,
@@ -209,6 +213,13 @@ fn of_family(family: Family) -> impl Iterator<Item = Row> {
 }
 
 impl PlannedFile {
+    /// This process has it no longer.
+    pub(super) fn remove_process(&mut self, pid: u32) {
+        if let Ok(at) = self.pids.binary_search(&pid) {
+            self.pids.remove(at);
+        }
+    }
+
     /// None of these rows was searched for.
     fn add_missing(&mut self, rows: &[Row], because: NoProbe) {
         for (row, name) in rows.iter().flat_map(|row| row.names.iter().map(move |name| (row, name))) {

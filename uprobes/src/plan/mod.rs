@@ -1,14 +1,14 @@
 //! What would be attached where in some processes, and what is missing.
 //!
 //! Owns: [`Planner`], which plans each file once. Because: the same file is mapped by many processes, and looking
-//! through a library of half a gigabyte takes time. Does not: attach.
+//! through a library of half a gigabyte takes time. Does not: attach, or decide when a file is forgotten.
 
 mod file;
 mod request;
 
 use deepctx_address_space::NoSymbol;
 use deepctx_events::Family;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::catalogue::user::UserRow;
 use crate::locate::instruction::Kernel;
@@ -17,18 +17,59 @@ use file::Search;
 pub use file::{Contents, Layers, PlannedFile};
 pub use request::{ProbeRequest, missing};
 
-/// Most files that are kept track of, those without anything to probe included: eight thousand processes with a few
-/// dozen files of their own each. Beyond it, files are counted and left alone.
+/// Most files that are remembered because they have nothing to probe: eight thousand processes with a few dozen files
+/// of their own each. Those that were not met for longest are forgotten first, and looked through again where they
+/// come back.
 pub const FILES_MAX: usize = 1 << 18;
+
+/// Number of a planned file. Those of files that were removed are not given again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PlanId(u64);
 
 /// Collects what to attach to, process by process; later calls only plan what is new.
 #[derive(Debug)]
 pub struct Planner {
     search: Search,
-    /// Where a file is in `planned`; `None` when it has nothing.
-    seen: FxHashMap<FileKey, Option<usize>>,
+    /// Files that are in `planned`.
+    known: FxHashMap<FileKey, PlanId>,
+    empty: EmptyFiles,
+    /// By ascending number.
     planned: Vec<PlannedFile>,
-    left_out: u64,
+    ids: u64,
+}
+
+/// Files without anything to probe, so that none is looked through at each scan: two generations, of which the older
+/// one goes when the younger is full.
+#[derive(Debug, Default)]
+struct EmptyFiles {
+    young: FxHashSet<FileKey>,
+    old: FxHashSet<FileKey>,
+}
+
+impl EmptyFiles {
+    fn contains(&mut self, key: &FileKey) -> bool {
+        if self.young.contains(key) {
+            return true;
+        }
+        let known = self.old.take(key);
+        let is_known = known.is_some();
+        if let Some(key) = known {
+            self.insert(key);
+        }
+        is_known
+    }
+
+    fn insert(&mut self, key: FileKey) {
+        if self.young.len() >= FILES_MAX / 2 {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key);
+    }
+
+    fn remove(&mut self, key: &FileKey) {
+        self.young.remove(key);
+        self.old.remove(key);
+    }
 }
 
 impl Planner {
@@ -37,9 +78,10 @@ impl Planner {
         let request = ProbeRequest::default();
         Self {
             search: Search { user, layers, accelerators: true, request, kernel },
-            seen: FxHashMap::default(),
+            known: FxHashMap::default(),
+            empty: EmptyFiles::default(),
             planned: Vec::new(),
-            left_out: 0,
+            ids: 0,
         }
     }
 
@@ -48,40 +90,75 @@ impl Planner {
         Self { search: Search { accelerators, request, ..self.search }, ..self }
     }
 
-    /// Plans the files of a process. Returns the indices in [`Planner::planned`] of those that are new.
+    /// Plans the files of a process, which has no others any more. Returns the numbers of those that are new.
     ///
     /// # Errors
     /// [`NoSymbol::ProcessGone`] or [`NoSymbol::PermissionDenied`].
-    pub fn add_process(&mut self, pid: u32) -> Result<Vec<usize>, NoSymbol> {
-        Ok(self.add_libraries(libraries::of_process(pid)?))
+    pub fn add_process(&mut self, pid: u32) -> Result<Vec<PlanId>, NoSymbol> {
+        let libraries = libraries::of_process(pid)?;
+        let mapped: FxHashSet<PlanId> =
+            libraries.iter().filter_map(|library| self.known.get(&library.key()).copied()).collect();
+        for planned in self.planned.iter_mut().filter(|planned| !mapped.contains(&planned.id)) {
+            planned.remove_process(pid);
+        }
+        Ok(self.add_libraries(libraries))
     }
 
     /// Plans files that a process has mapped.
-    pub fn add_libraries(&mut self, libraries: Vec<Library>) -> Vec<usize> {
+    pub fn add_libraries(&mut self, libraries: Vec<Library>) -> Vec<PlanId> {
         let mut new = Vec::new();
         for library in libraries {
             let key = library.key();
-            if let Some(known) = self.seen.get(&key) {
-                if let Some(planned) = known.and_then(|at| self.planned.get_mut(at))
+            if let Some(id) = self.known.get(&key).copied() {
+                if let Some(planned) = self.get_mut(id)
                     && let Err(at) = planned.pids.binary_search(&library.pid)
                 {
                     planned.pids.insert(at, library.pid);
                 }
                 continue;
             }
-            if self.seen.len() == FILES_MAX {
-                self.left_out += 1;
+            if self.empty.contains(&key) {
                 continue;
             }
             // Known before it is parsed: where that panics, and a caller goes on, it is not parsed again.
-            let place = self.seen.entry(key).or_insert(None);
-            *place = self.search.plan(library).map(|planned| {
-                self.planned.push(planned);
-                new.push(self.planned.len() - 1);
-                self.planned.len() - 1
-            });
+            self.empty.insert(key.clone());
+            if let Some(planned) = self.search.plan(library) {
+                self.empty.remove(&key);
+                self.ids += 1;
+                let id = PlanId(self.ids);
+                self.known.insert(key, id);
+                self.planned.push(PlannedFile { id, ..planned });
+                new.push(id);
+            }
         }
         new
+    }
+
+    /// A process is gone.
+    pub fn remove_process(&mut self, pid: u32) {
+        for planned in &mut self.planned {
+            planned.remove_process(pid);
+        }
+    }
+
+    /// Forgets a file. Where a process has it, or maps it, it is planned anew.
+    pub fn remove(&mut self, id: PlanId) -> Option<PlannedFile> {
+        let at = self.planned.binary_search_by_key(&id, |planned| planned.id).ok()?;
+        let planned = self.planned.remove(at);
+        self.known.remove(&planned.library.key());
+        Some(planned)
+    }
+
+    /// Takes a file for one without anything to probe, until it is retried.
+    pub fn shelve(&mut self, id: PlanId) {
+        if let Some(planned) = self.remove(id) {
+            self.empty.insert(planned.library.key());
+        }
+    }
+
+    /// Forgets that there is nothing to probe in a file.
+    pub fn retry(&mut self, key: &FileKey) {
+        self.empty.remove(key);
     }
 
     /// Requests the tensors of these operators, too. Returns what is to be added to files that were planned before;
@@ -94,8 +171,11 @@ impl Planner {
         let request = ProbeRequest { tensors: new, ..ProbeRequest::default() };
         let alone = Search { user: Vec::new(), layers, accelerators, request, kernel };
         let of_torch = |planned: &&PlannedFile| planned.contents == Contents::Library(Family::Torch);
-        let planned = self.planned.iter().filter(of_torch);
-        planned.filter_map(|planned| alone.plan(planned.library.clone())).collect()
+        let plan = |planned: &PlannedFile| {
+            let more = alone.plan(planned.library.clone())?;
+            Some(PlannedFile { id: planned.id, pids: planned.pids.clone(), ..more })
+        };
+        self.planned.iter().filter(of_torch).filter_map(plan).collect()
     }
 
     /// The files that have something to probe, or should have.
@@ -103,9 +183,16 @@ impl Planner {
         &self.planned
     }
 
-    /// Files that were not planned because there are more than [`FILES_MAX`].
-    pub fn left_out(&self) -> u64 {
-        self.left_out
+    /// One of them; `None` when it was removed.
+    pub fn get(&self, id: PlanId) -> Option<&PlannedFile> {
+        let at = self.planned.binary_search_by_key(&id, |planned| planned.id).ok()?;
+        self.planned.get(at)
+    }
+
+    /// One of them, to be changed.
+    pub fn get_mut(&mut self, id: PlanId) -> Option<&mut PlannedFile> {
+        let at = self.planned.binary_search_by_key(&id, |planned| planned.id).ok()?;
+        self.planned.get_mut(at)
     }
 
     /// Families of which no file was found.
@@ -118,5 +205,32 @@ impl Planner {
             })
         };
         Family::ALL.into_iter().filter(|family| self.search.wants(*family) && !has(*family)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(inode: u64) -> FileKey {
+        FileKey { device: (1, 2), inode, path: "/lib/one".into() }
+    }
+
+    #[test]
+    fn files_without_probes_are_forgotten_when_there_are_too_many() {
+        let mut empty = EmptyFiles::default();
+        let half = FILES_MAX as u64 / 2;
+        for inode in 0..half {
+            empty.insert(key(inode));
+        }
+        // Met again in the second generation: it stays.
+        empty.insert(key(half));
+        assert!(empty.contains(&key(0)));
+        for inode in half..2 * half {
+            empty.insert(key(inode));
+        }
+        assert!(empty.contains(&key(0)), "it was met since");
+        assert!(!empty.contains(&key(1)), "nobody met it");
+        assert!(empty.young.len() + empty.old.len() <= FILES_MAX);
     }
 }

@@ -29,7 +29,7 @@ use super::links::AttachMethod;
 use super::load::LoadedPrograms;
 use super::message::Message;
 use super::prepare::PreparedProcesses;
-use super::probes::{self, Probes, TensorRequests};
+use super::probes::{self, Probes, TensorRequests, WaitingCalls};
 use super::programs::Programs;
 use super::supervisor::{EarlyEnd, Supervisor};
 use super::system;
@@ -277,6 +277,8 @@ fn start_probes(
         duty_cycled,
         attach_method,
         sites: loaded.map(map::SITES)?,
+        site_counts: loaded.map(map::SITE_COUNTS)?,
+        waiting_calls: WaitingCalls { returns: loaded.map(map::IN_FLIGHT)?, ids: loaded.map(map::LAUNCHED)? },
         sites_used: Arc::clone(&sites),
         user_rows: config.probe_rows.clone(),
         other_collections: !config.has_own_collector(),

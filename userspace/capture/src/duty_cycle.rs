@@ -21,6 +21,7 @@ use super::cost::{Runs, count_runs, process_cpu_ns};
 use super::error::CaptureError;
 use super::links::{self, AttachMethod, ProbeSide, ProbeSite};
 use super::load::{LoadError, LoadedPrograms, ProbeObject};
+use super::probes::FileId;
 use deepctx_pipeline::input::DutyWindow;
 
 /// What a trap costs where it cannot be tried, nanoseconds.
@@ -69,8 +70,11 @@ impl DutyCyclePrograms {
 /// Probes of one file.
 #[derive(Debug)]
 struct AttachedFile {
+    file: FileId,
     path: PathBuf,
     points: Vec<ProbeSite>,
+    /// While they are attached.
+    links: Vec<OwnedFd>,
 }
 
 /// What became of probes that were added.
@@ -101,7 +105,6 @@ pub(super) struct DutyCycle {
     /// From the first probe on.
     governor: Option<Governor>,
     placed: Vec<AttachedFile>,
-    links: Vec<OwnedFd>,
     what: BTreeSet<&'static str>,
     /// Open while the probes are attached: the kernel counts runs of programs meanwhile.
     counting: Option<OwnedFd>,
@@ -138,7 +141,6 @@ impl DutyCycle {
             budget,
             governor: None,
             placed: Vec::new(),
-            links: Vec::new(),
             what: BTreeSet::new(),
             counting: None,
             trap_ns,
@@ -152,6 +154,7 @@ impl DutyCycle {
     /// Adds probes of a file, and attaches them if a duty window is open. The very first probes open the first window.
     pub(super) fn add_file(
         &mut self,
+        file: FileId,
         path: &Path,
         points: Vec<ProbeSite>,
         events: impl IntoIterator<Item = Event>,
@@ -160,14 +163,14 @@ impl DutyCycle {
             return AttachOutcome::default();
         }
         self.what.extend(events.into_iter().filter_map(feature_of));
-        let mut placed = AttachedFile { path: path.to_owned(), points };
+        let mut placed = AttachedFile { file, path: path.to_owned(), points, links: Vec::new() };
         let first = self.governor.is_none();
         if first {
             self.count();
         }
         let mut refused = Vec::new();
         if first || self.governor.as_ref().is_some_and(Governor::attached) {
-            refused = self.attach(&placed);
+            refused = self.attach(&mut placed);
             placed.points.retain(|point| !refused.iter().any(|(other, _)| other == point));
         }
         self.placed.push(placed);
@@ -215,8 +218,8 @@ impl DutyCycle {
             Decision::Attach => {
                 self.count();
                 let began_ns = monotonic_ns();
-                let placed = std::mem::take(&mut self.placed);
-                let refused: usize = placed.iter().map(|placed| self.attach(placed).len()).sum();
+                let mut placed = std::mem::take(&mut self.placed);
+                let refused: usize = placed.iter_mut().map(|placed| self.attach(placed).len()).sum();
                 self.placed = placed;
                 let now_ns = monotonic_ns();
                 tracing::debug!(refused, microseconds = (now_ns - began_ns) / 1000, "a duty window opens");
@@ -228,11 +231,16 @@ impl DutyCycle {
     /// Detaches the probes.
     pub(super) fn detach(&mut self) {
         let began_ns = monotonic_ns();
-        links::close(&mut self.links);
+        links::close(self.placed.iter_mut().flat_map(|placed| placed.links.drain(..)).collect());
         tracing::debug!(microseconds = (monotonic_ns() - began_ns) / 1000, "the probes are detached");
         // What came meanwhile counts too.
         self.figures();
         self.counting = None;
+    }
+
+    /// Forgets the probes of a file; gives what is to be closed if they are attached.
+    pub(super) fn remove_file(&mut self, file: FileId) -> Vec<OwnedFd> {
+        self.placed.extract_if(.., |placed| placed.file == file).flat_map(|placed| placed.links).collect()
     }
 
     fn features(&self) -> String {
@@ -251,7 +259,7 @@ impl DutyCycle {
         }
     }
 
-    fn attach(&mut self, placed: &AttachedFile) -> Vec<(ProbeSite, io::Error)> {
+    fn attach(&self, placed: &mut AttachedFile) -> Vec<(ProbeSite, io::Error)> {
         let attached = links::attach(
             self.method,
             self.program.as_fd(),
@@ -259,7 +267,7 @@ impl DutyCycle {
             &placed.points,
             ProbeSide::Instruction,
         );
-        self.links.extend(attached.links);
+        placed.links.extend(attached.links);
         attached.refused
     }
 

@@ -109,7 +109,7 @@ pub(crate) fn attach(
 
 /// Takes probes away: all at once, the kernel waits some forty milliseconds with each link for threads that are at
 /// one of its probes, and the probes of the next link cost meanwhile.
-pub(crate) fn close(links: &mut Vec<OwnedFd>) {
+pub(crate) fn close(mut links: Vec<OwnedFd>) {
     /// Most that are closed at once: one of each file, and programs have few that are probed.
     const TOGETHER: usize = 16;
     while !links.is_empty() {

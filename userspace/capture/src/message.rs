@@ -33,6 +33,8 @@ pub enum Message {
     Scans(ScanCounters),
     /// Probes that are about to be attached, and what their calls mean. Sent before the first call of any of them.
     Sites(Vec<SiteInfo>),
+    /// Numbers of probes that were taken away a while ago, since no process maps their file: others will have them.
+    SitesFreed(Vec<u32>),
     /// Calls of each site so far, including those whose records were lost.
     SiteCounts(Vec<u64>),
     /// No calls are recorded after this time, `CLOCK_MONOTONIC` nanoseconds. Collectors still report what was

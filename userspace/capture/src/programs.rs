@@ -90,11 +90,19 @@ fn kernel_config(config: &CaptureConfig) -> Result<(Config, Facts), CaptureError
 
 /// Informs the programs in which pid namespace ids are.
 pub(super) fn set_namespace(kernel: &mut Config) {
-    let pidns = std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).unwrap_or(INIT_PIDNS);
-    kernel.profiler_pidns = pidns as u32;
-    if pidns == INIT_PIDNS {
+    kernel.profiler_pidns = pid_namespace() as u32;
+    if in_first_pid_namespace() {
         kernel.flags |= config_flag::INIT_PIDNS;
     }
+}
+
+/// Whether ids of processes and threads are those that the kernel programs use by themselves.
+pub(super) fn in_first_pid_namespace() -> bool {
+    pid_namespace() == INIT_PIDNS
+}
+
+fn pid_namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map(|m| m.ino()).unwrap_or(INIT_PIDNS)
 }
 
 /// Size of the ring buffer: what all CPUs may write in a second at 1 KiB a sample (60 mixed frames), so that a reader

@@ -92,9 +92,6 @@ fn text(planner: &Planner, seen: ScanTotals, verbose: bool, out: &mut dyn Write)
         write!(out, " ({} could not be read)", seen.unreadable)?;
     }
     writeln!(out)?;
-    if planner.left_out() > 0 {
-        writeln!(out, "files left out: {}", planner.left_out())?;
-    }
     let absent: Vec<_> = planner.absent().iter().map(ToString::to_string).collect();
     if !absent.is_empty() {
         writeln!(out, "not found: {}", absent.join(", "))?;
@@ -209,7 +206,6 @@ fn json_of(planner: &Planner, seen: ScanTotals, out: &mut dyn Write) -> io::Resu
         "not-found": absent,
         "processes": seen.processes,
         "processes-unreadable": seen.unreadable,
-        "files-left-out": planner.left_out(),
     });
     serde_json::to_writer_pretty(&mut *out, &all)?;
     writeln!(out)

@@ -27,6 +27,9 @@ pub enum Input<M> {
     Counters(KernelCounters),
     /// Probes that were placed since the last time: what their calls mean.
     Sites(Vec<SiteInfo>),
+    /// Numbers of probes that were taken away, and of whose calls no record is expected any more: others will have
+    /// them.
+    SitesFreed(Vec<u32>),
     /// Calls of each probe so far, by index, counted before a record can be lost. Later values replace earlier ones.
     SiteCounts(Vec<u64>),
     /// Calls of accelerators are not watched any more from this time on, `CLOCK_MONOTONIC` nanoseconds; their
@@ -52,6 +55,7 @@ impl<M> Input<M> {
             }
             Input::Counters(counters) => Input::Counters(counters),
             Input::Sites(sites) => Input::Sites(sites),
+            Input::SitesFreed(numbers) => Input::SitesFreed(numbers),
             Input::SiteCounts(counts) => Input::SiteCounts(counts),
             Input::CallsEnd(time_ns) => Input::CallsEnd(time_ns),
             Input::Recovered(kernels) => Input::Recovered(kernels),

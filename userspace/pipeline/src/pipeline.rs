@@ -120,6 +120,7 @@ impl<S: Symbols> Pipeline<S> {
             Input::Space(update) => self.feed_change(update.time_ns, u16::MAX, 0, Change::Space(update)),
             Input::Counters(counters) => self.accounts.kernel(counters),
             Input::Sites(sites) => self.stages.learn(sites),
+            Input::SitesFreed(numbers) => self.stages.free_sites(&numbers),
             Input::SiteCounts(counts) => self.stages.count_sites(&counts),
             Input::CallsEnd(time_ns) => self.stages.set.gpu.calls_end(time_ns),
             Input::Recovered(kernels) => self.stages.set.gpu.recovered(kernels),

@@ -16,6 +16,8 @@ use crate::stage::SiteTable;
 #[derive(Debug)]
 pub(crate) struct Sites<W> {
     by_number: FxHashMap<u32, Site<W>>,
+    /// Of probes that are gone.
+    lost_before: u64,
 }
 
 #[derive(Debug)]
@@ -28,7 +30,7 @@ struct Site<W> {
 
 impl<W> Default for Sites<W> {
     fn default() -> Self {
-        Self { by_number: FxHashMap::default() }
+        Self { by_number: FxHashMap::default(), lost_before: 0 }
     }
 }
 
@@ -82,7 +84,7 @@ impl<W> Sites<W> {
     /// Calls that were counted by their probe and never came.
     pub(crate) fn lost(&self) -> u64 {
         let lost = self.by_number.values().map(|site| site.counted.saturating_sub(site.seen));
-        lost.fold(0, u64::saturating_add)
+        lost.fold(self.lost_before, u64::saturating_add)
     }
 }
 
@@ -91,5 +93,41 @@ impl<W> SiteTable for Sites<W> {
         for (number, site) in &mut self.by_number {
             site.counted = counts.get(*number as usize).copied().unwrap_or(site.counted);
         }
+    }
+
+    fn freed(&mut self, numbers: &[u32]) {
+        for site in numbers.iter().filter_map(|number| self.by_number.remove(number)) {
+            let lost = site.counted.saturating_sub(site.seen);
+            self.lost_before = self.lost_before.saturating_add(lost);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_events::{Event, Family};
+
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_used_again_keeps_what_was_lost() {
+        let site = |site| SiteInfo {
+            site,
+            event: Event::User,
+            symbol: "f".into(),
+            family: Family::User,
+            roles: Vec::new(),
+        };
+        let mut sites = Sites::default();
+        sites.learn(vec![site(0), site(1)], |_| Some(()));
+        sites.record(&Call { site: 1, ..Call::default() });
+        sites.counted(&[2, 4]);
+        assert_eq!(sites.lost(), 5);
+        sites.freed(&[1, 7]);
+        assert_eq!(sites.what(&Call { site: 1, ..Call::default() }), None);
+        sites.learn(vec![site(1)], |_| Some(()));
+        assert_eq!(sites.lost(), 5, "three of the first probe");
+        sites.counted(&[2, 1]);
+        assert_eq!(sites.lost(), 6);
     }
 }

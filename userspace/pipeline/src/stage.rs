@@ -139,6 +139,9 @@ pub(crate) trait Stage {
 pub(crate) trait SiteTable {
     /// Takes in how often the kernel programs counted the calls of each probe, by number of the probe.
     fn counted(&mut self, counts: &[u64]);
+
+    /// These numbers are nobody's now: their probes are gone, and others will have them.
+    fn freed(&mut self, numbers: &[u32]);
 }
 
 /// Something that a stage could not conclude.

@@ -15,6 +15,7 @@
 //! | `L` | lines of device code, as a JSON array of `{"pid", "crc", "because", "files", "functions"}` |
 //! | `P` | probes, as a JSON array of `{"site", "event", "symbol", "family", "roles"}`, the events and roles by number |
 //! | `N` | calls of each probe so far: u64, little-endian, by the probes' numbers |
+//! | `F` | numbers of probes that were taken away, and that others will have: u32, little-endian |
 //! | `E` | the time at which probes of calls were detached: u64, little-endian |
 //! | `M` | what the machine did between two times, as a JSON object `{"from_ns", "to_ns", "values"}` |
 //! | `T` | begin or end of a duty window, as a JSON object `{"time_ns", "watched", "budget", "what"}` |
@@ -143,6 +144,10 @@ impl<W: Write> RawWriter<W> {
                 let payload: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
                 self.block(b'N', &payload)
             }
+            Input::SitesFreed(numbers) => {
+                let payload: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+                self.block(b'F', &payload)
+            }
             Input::CallsEnd(time_ns) => self.block(b'E', &time_ns.to_le_bytes()),
             Input::Sites(sites) => {
                 let stored: Vec<StoredSite> = sites.iter().map(StoredSite::from).collect();
@@ -265,6 +270,10 @@ impl<R: Read> Source<Maps> for RawReader<R> {
                 let counts = payload.chunks_exact(8).filter_map(|bytes| bytes.try_into().ok());
                 Input::SiteCounts(counts.map(u64::from_le_bytes).collect())
             }
+            b'F' => {
+                let numbers = payload.chunks_exact(4).filter_map(|bytes| bytes.try_into().ok());
+                Input::SitesFreed(numbers.map(u32::from_le_bytes).collect())
+            }
             b'E' => {
                 let time = payload
                     .try_into()
@@ -326,6 +335,7 @@ mod tests {
             Input::Records(vec![1, 2, 3]),
             Input::Counters([9; Counter::ALL.len()]),
             Input::SiteCounts(vec![0, 7, u64::MAX]),
+            Input::SitesFreed(vec![0, 7, u32::MAX]),
             Input::CallsEnd(u64::MAX - 1),
             Input::Lines(vec![CubinLines {
                 pid: 7,

@@ -153,6 +153,7 @@ impl Worker {
                 self.feed(Input::Space(SpaceUpdate { pid, time_ns, name: process_name(pid), maps }))
             }
             Message::Sites(sites) => self.feed(Input::Sites(sites)),
+            Message::SitesFreed(numbers) => self.feed(Input::SitesFreed(numbers)),
             Message::SiteCounts(counts) => self.feed(Input::SiteCounts(counts)),
             Message::CallsEnd(time_ns) => self.feed(Input::CallsEnd(time_ns)),
             Message::DutyWindow(window) => self.feed(Input::DutyWindow(window)),

@@ -1,62 +1,133 @@
 //! Files: those that have their probes.
 //!
-//! Owns: deciding whether a file is one of them, by whatever path it is reached. Because: the kernel puts probes on a
-//! file, not on a path, and one that gets them twice is counted twice. Does not: attach.
+//! Owns: deciding whether a file is one of them, by whatever path it is reached, and which plans lead to it. Because:
+//! the kernel puts probes on a file, not on a path: one that gets them twice is counted twice, and one that loses them
+//! while another path leads to it is not counted at all. Does not: attach.
 
-use std::collections::HashSet;
-use std::collections::hash_map::{Entry, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use deepctx_uprobes::Library;
+use deepctx_uprobes::{Library, PlanId};
 
 use crate::overlayfs::BackingFile;
+
+/// A file that has its probes. Numbers are not used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct FileId(pub(super) u64);
+
+#[derive(Debug)]
+struct ProbedFile {
+    /// It stays open, so that no other file gets its inode number.
+    file: File,
+    /// Device and inode.
+    key: (u64, u64),
+    backing: BackingFile,
+    /// Plans that lead to it; the first is the one whose probes it has.
+    plans: Vec<PlanId>,
+}
 
 /// The files that have their probes.
 #[derive(Default)]
 pub(super) struct ProbedFiles {
-    /// By device and inode. They stay open, so that no other file gets their number.
-    open: HashMap<(u64, u64), File>,
-    /// The files that overlays show.
-    backing: HashSet<BackingFile>,
+    files: BTreeMap<FileId, ProbedFile>,
+    ids: u64,
 }
 
 impl ProbedFiles {
-    /// Remembers a file, and gives a path that leads to it whatever becomes of its own; `None` when it has its probes
-    /// already.
+    /// Remembers a file, and gives its number and a path that leads to it whatever becomes of its own; `None` when it
+    /// has its probes already.
     ///
     /// # Errors
     /// It cannot be opened.
-    pub(super) fn add(&mut self, library: &Library) -> Result<Option<PathBuf>, String> {
+    pub(super) fn add(
+        &mut self,
+        plan: PlanId,
+        library: &Library,
+    ) -> Result<Option<(FileId, PathBuf)>, String> {
         let file = library.open().map_err(|reason| reason.sentence().to_owned())?;
         let metadata = file.metadata().map_err(|error| error.to_string())?;
         let backing = BackingFile::of(&file, &metadata);
-        if backing.is_among(&self.backing) {
+        let key = (metadata.dev(), metadata.ino());
+        let is_same = |known: &&mut ProbedFile| known.key == key || backing.is_shared_with(&known.backing);
+        if let Some(known) = self.files.values_mut().find(is_same) {
             let path = library.mapping.path().display();
-            tracing::debug!(%path, "its probes are there: an overlay shows the same file twice");
+            tracing::debug!(%path, "its probes are there: another path leads to the same file");
+            known.plans.push(plan);
             return Ok(None);
         }
-        let path = path_of(&file);
-        match self.open.entry((metadata.dev(), metadata.ino())) {
-            Entry::Occupied(_) => Ok(None),
-            Entry::Vacant(entry) => {
-                entry.insert(file);
-                self.backing.insert(backing);
-                Ok(Some(path))
-            }
-        }
+        self.ids += 1;
+        let (id, path) = (FileId(self.ids), path_of(&file));
+        self.files.insert(id, ProbedFile { file, key, backing, plans: vec![plan] });
+        Ok(Some((id, path)))
     }
 
-    /// The path of a file that was added.
-    pub(super) fn path(&self, library: &Library) -> Option<PathBuf> {
-        let metadata = library.open().ok()?.metadata().ok()?;
-        self.open.get(&(metadata.dev(), metadata.ino())).map(path_of)
+    /// The file whose probes are of this plan, and a path that leads to it.
+    pub(super) fn of_plan(&self, plan: PlanId) -> Option<(FileId, PathBuf)> {
+        let (id, probed) = self.files.iter().find(|(_, probed)| probed.plans.first() == Some(&plan))?;
+        Some((*id, path_of(&probed.file)))
+    }
+
+    /// The file that a plan leads to.
+    pub(super) fn reached_by(&self, plan: PlanId) -> Option<FileId> {
+        self.files.iter().find(|(_, probed)| probed.plans.contains(&plan)).map(|(id, _)| *id)
+    }
+
+    /// Nobody uses this plan any more: the file that is closed because no other plan leads to it.
+    pub(super) fn remove_plan(&mut self, plan: PlanId) -> Option<FileId> {
+        let (id, probed) = self.files.iter_mut().find(|(_, probed)| probed.plans.contains(&plan))?;
+        probed.plans.retain(|other| *other != plan);
+        let id = *id;
+        if !probed.plans.is_empty() {
+            return None;
+        }
+        self.files.remove(&id);
+        Some(id)
     }
 }
 
 /// A path that leads to an open file whatever becomes of its own.
 fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_uprobes::{Kernel, Layers, Planner, UserRow};
+
+    use super::*;
+
+    /// Plans of a file by its own path and by that of a hard link, and of another file.
+    fn plans(folder: &std::path::Path) -> Vec<(PlanId, Library)> {
+        let own = std::env::current_exe().unwrap();
+        let paths = ["one", "two", "other"].map(|name| folder.join(name));
+        std::fs::copy(&own, &paths[0]).unwrap();
+        std::fs::hard_link(&paths[0], &paths[1]).unwrap();
+        std::fs::copy(&own, &paths[2]).unwrap();
+        let rows = paths.iter().map(|path| format!("[[probe]]\nlibrary = {path:?}\nsymbol = \"main\"\n"));
+        let rows: Vec<UserRow> = deepctx_uprobes::catalogue::user::parse(&rows.collect::<String>()).unwrap();
+        let mut planner = Planner::new(rows, Layers::Lowest, Kernel { version: (6, 12) });
+        let ids = planner.add_libraries(paths.iter().map(|path| Library::of_file(path).unwrap()).collect());
+        ids.iter().map(|id| (*id, planner.get(*id).unwrap().library.clone())).collect()
+    }
+
+    #[test]
+    fn probes_stay_while_any_path_leads_to_their_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let plans = plans(folder.path());
+        let [(one, file), (two, link), (other, second)] = &plans[..] else { panic!("{plans:?}") };
+        let mut files = ProbedFiles::default();
+        let (id, path) = files.add(*one, file).unwrap().unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().ino(), file.mapping.inode);
+        assert_eq!(files.add(*two, link).unwrap(), None);
+        let (second, _) = files.add(*other, second).unwrap().unwrap();
+        assert_eq!(files.of_plan(*two), None, "its probes are of the first plan");
+        assert_eq!(files.remove_plan(*one), None, "another path leads to it");
+        assert_eq!(files.of_plan(*two), Some((id, path)));
+        assert_eq!(files.remove_plan(*two), Some(id));
+        assert_eq!(files.remove_plan(*two), None);
+        assert_eq!(files.remove_plan(*other), Some(second));
+    }
 }

@@ -8,7 +8,10 @@ mod installed;
 mod points;
 mod requests;
 mod setup;
+mod site_numbers;
 mod site_table;
+mod unused;
+mod waiting_calls;
 mod worker;
 
 use std::io;
@@ -19,11 +22,13 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
+pub(super) use files::FileId;
 pub(super) use installed::installed;
 pub use installed::running_kernel;
 pub(super) use requests::ScanQueue;
 pub use requests::TensorRequests;
 pub(super) use setup::Setup;
+pub(super) use waiting_calls::WaitingCalls;
 use worker::{ProbeWorker, notice};
 
 use super::error::CaptureError;

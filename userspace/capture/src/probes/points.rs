@@ -8,6 +8,7 @@ use deepctx_events::{AutogradEvent, CuptiEvent, Event};
 use deepctx_pipeline::input::SiteInfo;
 use deepctx_uprobes::{ProbeRequest, Site};
 
+use super::files::FileId;
 use super::site_table::SiteTable;
 use crate::duty_cycle::feature_of;
 use crate::links::ProbeSite;
@@ -26,7 +27,9 @@ pub(super) struct SiteOptions<'a> {
     pub(super) other_collections: bool,
     /// Some probes have a budget.
     pub(super) duty_cycle: bool,
-    /// The user who answers for the file.
+    /// The file.
+    pub(super) file: FileId,
+    /// The user who answers for it.
     pub(super) account: u32,
 }
 
@@ -53,7 +56,7 @@ impl FilePoints {
             if !options.other_collections && site.row.event == Event::Cupti(CuptiEvent::Record) {
                 continue;
             }
-            let Some(index) = table.number(options.account) else { continue };
+            let Some(index) = table.number(options.file, options.account) else { continue };
             let (mut kernel, info) = sites::describe(index, site);
             if options.correlate {
                 kernel = sites::with_correlation(kernel, info.event);

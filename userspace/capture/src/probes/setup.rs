@@ -9,6 +9,7 @@ use crossbeam_channel::Sender;
 use deepctx_uprobes::{Library, ProbeRequest, UserRow};
 use libbpf_rs::MapHandle;
 
+use super::waiting_calls::WaitingCalls;
 use crate::duty_cycle::DutyCyclePrograms;
 use crate::links::AttachMethod;
 use crate::load::ProbeObject;
@@ -24,7 +25,11 @@ pub(in super::super) struct Setup {
     pub(in super::super) attach_method: AttachMethod,
     /// The map `SITES`.
     pub(in super::super) sites: MapHandle,
-    /// Sites in use.
+    /// The map `SITE_COUNTS`.
+    pub(in super::super) site_counts: MapHandle,
+    /// Maps of calls whose return or id is waited for.
+    pub(in super::super) waiting_calls: WaitingCalls,
+    /// Sites that were ever used.
     pub(in super::super) sites_used: Arc<AtomicU32>,
     /// Rows that the user wrote.
     pub(in super::super) user_rows: Vec<UserRow>,

@@ -1,19 +1,19 @@
 //! Site table: the numbers of probes, and what the programs in the kernel know of each.
 //!
 //! Owns: the map `SITES`. Because: a site must be in the map before its probe is attached, and is changed while the
-//! probe is there. Does not: decide what a site does (`sites`).
+//! probe is there. Does not: decide what a site does (`sites`), or which numbers are free (`site_numbers`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use deepctx_common::Plain as _;
-use deepctx_common::call::{self, SITES_MAX, site_flag};
+use deepctx_common::call::{self, site_flag};
 use deepctx_events::Event;
-use deepctx_symbolizer::shares::Shares;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
+use super::files::FileId;
+use super::site_numbers::SiteNumbers;
 use crate::sites;
-use crate::table_shares::{MULTIPLE, may_have};
 
 /// A call that is probed.
 struct CallSite {
@@ -25,46 +25,62 @@ struct CallSite {
 /// The sites that are in use.
 pub(super) struct SiteTable {
     map: MapHandle,
-    used: Arc<AtomicU32>,
+    counts: MapHandle,
+    numbers: SiteNumbers,
     /// Sites of calls: they change when a collector comes.
     calls: Vec<CallSite>,
     /// Sites at which collectors give calls their ids.
     correlations: Vec<(u32, call::Site)>,
-    shares: Shares,
-    /// Probes without a site.
-    left_out: u64,
-    over_share: u64,
 }
 
 impl SiteTable {
-    /// An empty table. `used` is raised with each site.
-    pub(super) fn new(map: MapHandle, used: Arc<AtomicU32>) -> Self {
-        let shares = Shares::new(SITES_MAX as usize, MULTIPLE);
-        Self { map, used, calls: Vec::new(), correlations: Vec::new(), shares, left_out: 0, over_share: 0 }
+    /// An empty table, and the map of how often each site was reached. `used` is raised to the sites that were ever
+    /// used.
+    pub(super) fn new(map: MapHandle, counts: MapHandle, used: Arc<AtomicU32>) -> Self {
+        let numbers = SiteNumbers::new(used);
+        Self { map, counts, numbers, calls: Vec::new(), correlations: Vec::new() }
     }
 
     /// A number for a site of a file for which this user answers; `None` when all are in use, or most of them by this
-    /// user. Sites are never given back: records that are on their way name them.
-    pub(super) fn number(&mut self, account: u32) -> Option<u32> {
-        let index = self.used.load(Ordering::Relaxed);
-        if index >= SITES_MAX {
-            self.left_out += 1;
-            return None;
+    /// user.
+    pub(super) fn number(&mut self, file: FileId, account: u32) -> Option<u32> {
+        self.numbers.take(file, account)
+    }
+
+    /// Whether a file has sites.
+    pub(super) fn has(&self, file: FileId) -> bool {
+        self.numbers.has(file)
+    }
+
+    /// The probes of a file are gone.
+    pub(super) fn give(&mut self, file: FileId, now_ns: u64) {
+        let mut numbers = self.numbers.give(file, now_ns);
+        numbers.sort_unstable();
+        let is_gone = |index: &u32| numbers.binary_search(index).is_ok();
+        self.calls.retain(|call| !is_gone(&call.index));
+        self.correlations.retain(|(index, _)| !is_gone(index));
+    }
+
+    /// The numbers that others may have from now on. None of their records is expected any more, and whoever reads
+    /// records must know before [`SiteTable::number`] gives them again.
+    pub(super) fn settle(&mut self, now_ns: u64) -> Vec<u32> {
+        self.numbers.settle(now_ns)
+    }
+
+    /// Begins to count anew at these numbers.
+    pub(super) fn reset_counts(&self, numbers: &[u32]) {
+        for number in numbers {
+            if let Err(error) = self.counts.update(number.as_bytes(), 0u64.as_bytes(), MapFlags::ANY) {
+                tracing::warn!(%error, number, "calls of a site are not counted from 0");
+            }
         }
-        if !may_have(&self.shares, account, 1) {
-            self.over_share += 1;
-            return None;
-        }
-        self.shares.charge(account, 1);
-        self.used.store(index + 1, Ordering::Relaxed);
-        Some(index)
     }
 
     /// Writes a site; false when the kernel refuses.
     pub(super) fn write(&mut self, index: u32, site: &call::Site) -> bool {
         let written = self.map.update(index.as_bytes(), site.as_bytes(), MapFlags::ANY);
         if let Err(error) = &written {
-            self.left_out += 1;
+            self.numbers.leave_out();
             tracing::warn!(%error, index, "a site cannot be written");
         }
         written.is_ok()
@@ -103,14 +119,14 @@ impl SiteTable {
         }
     }
 
-    /// Probes that were left out for want of a site.
-    pub(super) fn left_out(&self) -> u64 {
-        self.left_out
+    /// Probes that were left out for want of a site, and since their user has most of the sites.
+    pub(super) fn refused(&self) -> (u64, u64) {
+        self.numbers.refused()
     }
 
-    /// Probes that were left out since their user has most of the sites.
-    pub(super) fn over_share(&self) -> u64 {
-        self.over_share
+    /// Counts these as left out, and no others.
+    pub(super) fn set_refused(&mut self, counted: (u64, u64)) {
+        self.numbers.set_refused(counted);
     }
 
     fn mute(&self, index: u32, site: call::Site) {

@@ -4,7 +4,7 @@
 //! through it takes milliseconds, and samples must not wait for that. Does not: choose functions (`deepctx_uprobes`) or
 //! read what probes record.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
@@ -19,16 +19,18 @@ use deepctx_common::activity::probe;
 use deepctx_common::call;
 use deepctx_events::Family;
 use deepctx_symbolizer::guard::catch_faults;
-use deepctx_symbolizer::{NoSymbol, accountable_user};
+use deepctx_symbolizer::{NoSymbol, accountable_user, start_ticks};
 use deepctx_uprobes::locate::collector::Collector;
-use deepctx_uprobes::{Contents, Layers, NoProbe, PlannedFile, Planner, ProbeRequest, plan};
+use deepctx_uprobes::{Contents, FileKey, Layers, NoProbe, PlanId, PlannedFile, Planner, ProbeRequest, plan};
 
-use super::files::ProbedFiles;
+use super::files::{FileId, ProbedFiles};
 use super::installed::running_kernel;
 use super::points::{FilePoints, SiteOptions};
 use super::requests::Request;
 use super::setup::Setup;
 use super::site_table::SiteTable;
+use super::unused::UnusedFiles;
+use super::waiting_calls::WaitingCalls;
 use crate::clock::monotonic_ns;
 use crate::duty_cycle::{DutyCycle, feature_of};
 use crate::links::{self, AttachMethod, ProbeSide, ProbeSite};
@@ -44,6 +46,12 @@ use crate::table_shares::ROOT;
 const DRAIN_GRACE: Duration = Duration::from_millis(250);
 /// Files of one process whose parsing may show a defect; then those that are left have no probes either.
 const DEFECTS_MAX: u32 = 16;
+/// How often files are looked for that no process has any more.
+const SWEEP_EVERY: Duration = Duration::from_secs(5);
+/// Files without a place for their probes that are remembered, to be tried again when there are some, and how many of
+/// them at once.
+const REFUSED_MAX: usize = 1024;
+const RETRIED_MOST: usize = 64;
 
 /// What the thread holds.
 pub(super) struct ProbeWorker {
@@ -57,7 +65,12 @@ pub(super) struct ProbeWorker {
     instruction_samples: bool,
     sites: SiteTable,
     files: ProbedFiles,
-    links: Links,
+    links: HashMap<FileId, Links>,
+    unused: UnusedFiles,
+    swept_ns: u64,
+    waiting_calls: WaitingCalls,
+    /// Files that found no place for their probes, and a process that has each.
+    refused: VecDeque<(FileKey, u32)>,
     /// The probes that have a budget.
     duty_cycle: Option<DutyCycle>,
     counters: ProbeCounters,
@@ -68,8 +81,8 @@ pub(super) struct ProbeWorker {
     ending: Arc<AtomicBool>,
 }
 
-/// What keeps probes where they are. Those of calls go first; collectors report on calls later.
-#[derive(Default)]
+/// What keeps the probes of a file where they are. Those of calls go first; collectors report on calls later.
+#[derive(Debug, Default)]
 struct Links {
     calls: Vec<OwnedFd>,
     messages: Vec<OwnedFd>,
@@ -103,9 +116,13 @@ impl ProbeWorker {
             call_returns: setup.call_returns,
             other_collections: setup.other_collections,
             instruction_samples: setup.instruction_samples,
-            sites: SiteTable::new(setup.sites, setup.sites_used),
+            sites: SiteTable::new(setup.sites, setup.site_counts, setup.sites_used),
             files: ProbedFiles::default(),
-            links: Links::default(),
+            links: HashMap::new(),
+            unused: UnusedFiles::default(),
+            swept_ns: monotonic_ns(),
+            waiting_calls: setup.waiting_calls,
+            refused: VecDeque::new(),
             duty_cycle,
             counters: ProbeCounters::default(),
             reported: ProbeCounters::default(),
@@ -124,12 +141,10 @@ impl ProbeWorker {
     /// Answers requests until one says to end, or nobody can ask any more.
     pub(super) fn run(&mut self, requests: &Receiver<Request>) {
         loop {
+            self.sweep();
+            self.report();
             let wait = self.duty_cycle.as_ref().and_then(DutyCycle::next_check);
-            let next = match wait {
-                Some(wait) => requests.recv_timeout(wait),
-                None => requests.recv().map_err(RecvTimeoutError::from),
-            };
-            let first = match next {
+            let first = match requests.recv_timeout(wait.unwrap_or(SWEEP_EVERY).min(SWEEP_EVERY)) {
                 Ok(first) => first,
                 Err(RecvTimeoutError::Timeout) => {
                     self.check_budget();
@@ -168,12 +183,16 @@ impl ProbeWorker {
     /// before.
     fn end(&mut self) {
         let now_ns = monotonic_ns();
+        // Where there was no room before, they come now.
+        if self.counters != self.reported {
+            self.send(Message::Probes(self.counters));
+        }
         self.sites.mute_calls();
         // A launch is given its id before it returns.
         thread::sleep(Duration::from_millis(1));
         self.sites.mute_correlations();
         let drained_ns = now_ns.saturating_add(DRAIN_GRACE.as_nanos() as u64);
-        links::close(&mut self.links.calls);
+        links::close(self.links.values_mut().flat_map(|links| links.calls.drain(..)).collect());
         self.duty_cycle = None;
         let is_read = |planned: &&PlannedFile| matches!(planned.collector, Some(Ok(_)));
         let mut pids = self.planner.planned().iter().filter(is_read).flat_map(|planned| &planned.pids);
@@ -182,6 +201,78 @@ impl ProbeWorker {
         if lives && self.send(Message::CallsEnd(now_ns)) {
             thread::sleep(Duration::from_nanos(drained_ns.saturating_sub(monotonic_ns())));
         }
+    }
+
+    /// Takes the probes away from files that no process has any more, and gives their places to others.
+    fn sweep(&mut self) {
+        let now_ns = monotonic_ns();
+        if now_ns.saturating_sub(self.swept_ns) < SWEEP_EVERY.as_nanos() as u64 {
+            return;
+        }
+        self.swept_ns = now_ns;
+        for pid in self.unused.gone(self.planner.planned()) {
+            self.planner.remove_process(pid);
+        }
+        self.refused.retain(|(_, pid)| start_ticks(*pid).is_some());
+        let scarce = !self.refused.is_empty();
+        let expired = self.unused.expired(self.planner.planned(), now_ns, scarce);
+        self.release(&expired);
+        let left = self.waiting_calls.sweep();
+        let freed = self.sites.settle(now_ns);
+        if !freed.is_empty() && self.send(Message::SitesFreed(freed.clone())) {
+            self.sites.reset_counts(&freed);
+            self.retry_refused();
+        }
+        if expired.len() + left + freed.len() > 0 {
+            tracing::debug!(files = expired.len(), left, freed = freed.len(), "swept what probes left");
+        }
+    }
+
+    /// Detaches the probes of these files.
+    fn release(&mut self, plans: &[PlanId]) {
+        let mut closed = Vec::new();
+        let mut files = Vec::new();
+        for plan in plans {
+            self.planner.remove(*plan);
+            let Some(file) = self.files.remove_plan(*plan) else { continue };
+            let Links { calls, messages } = self.links.remove(&file).unwrap_or_default();
+            closed.extend(calls.into_iter().chain(messages));
+            if let Some(duty_cycle) = &mut self.duty_cycle {
+                closed.extend(duty_cycle.remove_file(file));
+            }
+            files.push(file);
+        }
+        links::close(closed);
+        // Only now nothing more is recorded.
+        let now_ns = monotonic_ns();
+        for file in files {
+            self.sites.give(file, now_ns);
+        }
+    }
+
+    /// Notes that a file found no place for its probes.
+    fn note_refused(&mut self, planned: &PlannedFile) {
+        if self.refused.len() >= REFUSED_MAX {
+            self.refused.pop_front();
+        }
+        self.refused.push_back((planned.library.key(), planned.library.pid));
+    }
+
+    /// Plans files anew that found no place for their probes.
+    fn retry_refused(&mut self) {
+        let most = self.refused.len().min(RETRIED_MOST);
+        let retried: Vec<(FileKey, u32)> = self.refused.drain(..most).collect();
+        let mut pids: Vec<u32> = retried.iter().map(|(_, pid)| *pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        for (key, _) in &retried {
+            self.planner.retry(key);
+        }
+        // Those that are refused again are counted already.
+        let counted = self.sites.refused();
+        self.scan(&pids);
+        self.sites.set_refused(counted);
+        (self.counters.left_out, self.counters.over_share) = counted;
     }
 
     /// Looks through processes for libraries, and attaches to those that are new.
@@ -193,6 +284,9 @@ impl ProbeWorker {
                 Err(reason) => {
                     tracing::debug!(pid, reason = reason.sentence(), "not scanned for libraries");
                     self.counters.unreadable += 1;
+                    if reason == NoSymbol::ProcessGone {
+                        self.planner.remove_process(pid);
+                    }
                     continue;
                 }
             };
@@ -207,8 +301,12 @@ impl ProbeWorker {
             duty_cycle.add_processes(planned.flat_map(|planned| planned.pids.iter().copied()));
         }
         self.counters.put_off = u64::from(self.dropped.load(Ordering::Relaxed));
-        self.counters.left_out = self.sites.left_out();
-        self.counters.over_share = self.sites.over_share();
+        (self.counters.left_out, self.counters.over_share) = self.sites.refused();
+        self.report();
+    }
+
+    /// Reports the counters, if there is room: totals come again.
+    fn report(&mut self) {
         if self.counters != self.reported && self.messages.try_send(Message::Probes(self.counters)).is_ok() {
             self.reported = self.counters;
         }
@@ -218,8 +316,9 @@ impl ProbeWorker {
     ///
     /// # Errors
     /// As of [`Planner::add_process`].
-    fn plan(&mut self, pid: u32) -> Result<Vec<usize>, NoSymbol> {
-        let before = self.planner.planned().len();
+    fn plan(&mut self, pid: u32) -> Result<Vec<PlanId>, NoSymbol> {
+        self.unused.begin(pid);
+        let before = self.planner.planned().last().map(|planned| planned.id);
         let search = |planner: &mut Planner| {
             defect_for_tests("search");
             planner.add_process(pid)
@@ -239,15 +338,34 @@ impl ProbeWorker {
                 }
             }
         }
-        Ok((before..self.planner.planned().len()).collect())
+        let ids = self.planner.planned().iter().map(|planned| planned.id);
+        Ok(ids.filter(|id| Some(*id) > before).collect())
     }
 
-    fn attach_all(&mut self, new: Vec<usize>) {
-        for at in new {
-            if let Some(planned) = self.planner.planned().get(at).cloned() {
-                self.attach(&planned);
+    fn attach_all(&mut self, new: Vec<PlanId>) {
+        for id in new {
+            let Some(planned) = self.planner.get(id).cloned() else { continue };
+            let refused = self.sites.refused();
+            self.attach(&planned);
+            if !self.keep(id) && self.sites.refused() != refused {
+                self.note_refused(&planned);
             }
         }
+    }
+
+    /// Lets go of what nobody asks of a file again, and of a file without probes; whether it has some. Who maps some
+    /// hundred thousand files decides how much is planned, yet not how many have probes.
+    fn keep(&mut self, id: PlanId) -> bool {
+        let has_probes = self.files.reached_by(id).is_some_and(|file| self.sites.has(file));
+        if has_probes {
+            if let Some(planned) = self.planner.get_mut(id) {
+                planned.missing = Vec::new();
+            }
+        } else {
+            self.planner.shelve(id);
+            self.release(&[id]);
+        }
+        has_probes
     }
 
     /// Records tensors of more operators, in the files that are there and in those that come.
@@ -255,8 +373,8 @@ impl ProbeWorker {
         let operators = names.join(",");
         for planned in self.planner.request_tensors(names) {
             self.report_missing(&planned);
-            if let Some(path) = self.files.path(&planned.library) {
-                self.attach_calls(&planned, &path);
+            if let Some((file, path)) = self.files.of_plan(planned.id) {
+                self.attach_calls(&planned, file, &path);
             }
         }
         tracing::info!(operators, "tensors are recorded from now on");
@@ -282,22 +400,24 @@ impl ProbeWorker {
         if planned.sites.is_empty() && planned.collector.is_none() && !more {
             return;
         }
-        let path = match self.files.add(&planned.library) {
-            Ok(Some(path)) => path,
+        let (file, path) = match self.files.add(planned.id, &planned.library) {
+            Ok(Some(added)) => added,
             Ok(None) => return,
             Err(because) => return self.notice(format!("{}: no probes: {because}", path_of(planned))),
         };
         let began_ns = monotonic_ns();
         let before = self.counters;
         match &planned.collector {
-            Some(Ok(collector)) => self.attach_collector(planned, collector, &path),
+            Some(Ok(collector)) => self.attach_collector(planned, collector, file, &path),
             Some(Err(because)) => {
                 return self.notice(format!(
                     "{}: messages of the collector are not recorded: {because}",
                     path_of(planned)
                 ));
             }
-            None => self.attach_calls(planned, &path),
+            // A place for the tensors that will be requested.
+            None if planned.sites.is_empty() => _ = self.sites.number(file, account_of(planned)),
+            None => self.attach_calls(planned, file, &path),
         }
         self.counters.files += 1;
         self.counters.attaching_ns += monotonic_ns().saturating_sub(began_ns);
@@ -311,14 +431,14 @@ impl ProbeWorker {
     }
 
     /// Attaches to the functions by which a collector sends messages.
-    fn attach_collector(&mut self, planned: &PlannedFile, collector: &Collector, path: &Path) {
+    fn attach_collector(&mut self, planned: &PlannedFile, collector: &Collector, file: FileId, path: &Path) {
         // First the function that asks for samples: a collector that begins asks at once.
         let (samplers, samples) = (&collector.sample_listeners, &collector.sample_message);
         let samples = self.instruction_samples.then_some((samples, samplers));
         let messages = collector.messages.iter().map(|message| (message, &collector.listeners));
         let (mut points, account) = (Vec::new(), account_of(planned));
         for (message, counter) in samples.into_iter().chain(messages) {
-            let Some(index) = self.sites.number(account) else { continue };
+            let Some(index) = self.sites.number(file, account) else { continue };
             let site: call::Site = sites::message(message.what);
             if !self.sites.write(index, &site) {
                 continue;
@@ -328,14 +448,14 @@ impl ProbeWorker {
                 self.sites.add_correlation(index, site);
             }
         }
-        self.place(planned, path, &points, Program::Message);
+        self.place(planned, file, path, &points, Program::Message);
         self.counters.probes += points.len() as u64;
         self.sites.expect_correlations();
         self.counters.collectors += 1;
     }
 
     /// Attaches to the calls of a library.
-    fn attach_calls(&mut self, planned: &PlannedFile, path: &Path) {
+    fn attach_calls(&mut self, planned: &PlannedFile, file: FileId, path: &Path) {
         let options = SiteOptions {
             request: &self.request,
             operator_stacks: self.operator_stacks,
@@ -343,6 +463,7 @@ impl ProbeWorker {
             correlate: self.counters.collectors > 0,
             other_collections: self.other_collections && !self.is_collected(planned),
             duty_cycle: self.duty_cycle.is_some(),
+            file,
             account: account_of(planned),
         };
         let points = FilePoints::new(&planned.sites, &options, &mut self.sites);
@@ -351,15 +472,15 @@ impl ProbeWorker {
             return;
         }
         // First the returns: a call that is awaited must be seen to return.
-        self.place(planned, path, &points.returns, Program::Return);
+        self.place(planned, file, path, &points.returns, Program::Return);
         self.counters.returns += points.returns.len() as u64;
-        self.place(planned, path, &points.calls, Program::Call);
-        self.place(planned, path, &points.messages, Program::Message);
+        self.place(planned, file, path, &points.calls, Program::Call);
+        self.place(planned, file, path, &points.messages, Program::Message);
         let probes = points.calls.len() + points.duty_cycled.len() + points.messages.len();
         self.counters.probes += probes as u64;
         if let Some(duty_cycle) = self.duty_cycle.as_mut().filter(|_| !points.duty_cycled.is_empty()) {
             duty_cycle.add_processes(planned.pids.iter().copied());
-            let added = duty_cycle.add_file(path, points.duty_cycled, points.duty_cycled_events);
+            let added = duty_cycle.add_file(file, path, points.duty_cycled, points.duty_cycled_events);
             self.count_refused(planned, &added.refused);
             if let Some(first) = added.first_window {
                 self.send(Message::DutyWindow(first));
@@ -374,7 +495,14 @@ impl ProbeWorker {
         collectors.flat_map(|collector| &collector.pids).any(|pid| planned.pids.contains(pid))
     }
 
-    fn place(&mut self, planned: &PlannedFile, path: &Path, points: &[ProbeSite], program: Program) {
+    fn place(
+        &mut self,
+        planned: &PlannedFile,
+        file: FileId,
+        path: &Path,
+        points: &[ProbeSite],
+        program: Program,
+    ) {
         let programs = &self.programs;
         let (fd, side) = match program {
             Program::Call => (&programs.call, ProbeSide::Instruction),
@@ -382,9 +510,10 @@ impl ProbeWorker {
             Program::Message => (&programs.message, ProbeSide::Instruction),
         };
         let attached = links::attach(self.attach_method, fd.as_fd(), path, points, side);
+        let links = self.links.entry(file).or_default();
         let links = match program {
-            Program::Call | Program::Return => &mut self.links.calls,
-            Program::Message => &mut self.links.messages,
+            Program::Call | Program::Return => &mut links.calls,
+            Program::Message => &mut links.messages,
         };
         links.extend(attached.links);
         self.count_refused(planned, &attached.refused);

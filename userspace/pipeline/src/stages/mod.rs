@@ -65,6 +65,10 @@ macro_rules! stages {
                 $(if let Some(sites) = self.$name.sites() { sites.counted(counts) })+
             }
 
+            fn free_sites(&mut self, numbers: &[u32]) {
+                $(if let Some(sites) = self.$name.sites() { sites.freed(numbers) })+
+            }
+
             #[inline]
             fn needs_stack(&self, owner: StageId, call: &Arguments<'_>) -> bool {
                 match owner { $(StageId::$id => self.$name.needs_stack(call),)+ }
@@ -247,6 +251,16 @@ impl Stages {
     /// Takes in how often the kernel programs counted the calls of each probe.
     pub(crate) fn count_sites(&mut self, counts: &[u64]) {
         self.set.count_sites(counts);
+    }
+
+    /// These numbers of probes are nobody's now.
+    pub(crate) fn free_sites(&mut self, numbers: &[u32]) {
+        self.set.free_sites(numbers);
+        for number in numbers {
+            if let Some(owner) = self.owners.get_mut(*number as usize) {
+                *owner = None;
+            }
+        }
     }
 
     /// Whether a call says something only together with its stack.

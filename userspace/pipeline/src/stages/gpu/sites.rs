@@ -17,6 +17,8 @@ use crate::stage::SiteTable;
 #[derive(Debug, Default)]
 pub(super) struct Sites {
     sites: Vec<Option<SiteState>>,
+    /// Of probes that are gone.
+    lost_before: u64,
 }
 
 /// One of them.
@@ -31,6 +33,15 @@ struct SiteState {
     calls: u64,
     /// Calls that the kernel programs counted.
     counted: u64,
+}
+
+impl SiteState {
+    /// Calls that were counted and never came as records.
+    fn lost(&self) -> u64 {
+        // Records of another tool's collection are messages.
+        let are_calls = self.info.event != Event::Cupti(CuptiEvent::Record);
+        if are_calls { self.counted.saturating_sub(self.calls) } else { 0 }
+    }
 }
 
 /// A probe as a call needs it.
@@ -60,10 +71,7 @@ impl Sites {
 
     /// Calls that were counted and never came as records.
     pub(super) fn lost(&self) -> u64 {
-        // Records of another tool's collection are messages.
-        let calls =
-            self.sites.iter().flatten().filter(|known| known.info.event != Event::Cupti(CuptiEvent::Record));
-        calls.map(|known| known.counted.saturating_sub(known.calls)).fold(0, u64::saturating_add)
+        self.sites.iter().flatten().map(SiteState::lost).fold(self.lost_before, u64::saturating_add)
     }
 
     /// The exported name of a probe's function; empty when the probe is not known.
@@ -117,6 +125,13 @@ impl SiteTable for Sites {
             if let Some(known) = known {
                 known.counted = *count;
             }
+        }
+    }
+
+    fn freed(&mut self, numbers: &[u32]) {
+        for number in numbers {
+            let gone = self.sites.get_mut(*number as usize).and_then(Option::take);
+            self.lost_before = self.lost_before.saturating_add(gone.as_ref().map_or(0, SiteState::lost));
         }
     }
 }

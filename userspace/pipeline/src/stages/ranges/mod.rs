@@ -397,6 +397,9 @@ impl Stage for Ranges {
             matches!(info.event, Event::Range(RangeEvent::Pushed | RangeEvent::TrainingStep))
                 && !info.roles.contains(&Role::Name)
         };
+        for info in &sites {
+            self.symbols.remove(&info.site);
+        }
         let symbols = sites.iter().filter(nameless).map(|info| (info.site, info.symbol.clone()));
         self.symbols.extend(symbols);
         self.sites.learn(sites, |info| match info.event {

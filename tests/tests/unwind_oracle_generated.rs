@@ -1,0 +1,131 @@
+//! Call frame information that no compiler writes, against `readelf`: every directive of the assembler in any order.
+//!
+//! Owns: making it up, the same in every run. Because: libraries show what compilers write today, and anybody may write
+//! an assembler file. Does not: compare (`deepctx_tests::unwind_oracle`), or write what `readelf` itself cannot read.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use deepctx_tests::unwind_oracle::compare;
+
+/// Functions of one library.
+const FUNCTIONS: usize = 600;
+/// Libraries.
+const LIBRARIES: u64 = 6;
+/// Registers that a frame may be found by, as the assembler numbers them: all of x86-64 but the return address.
+const REGISTERS: usize = 16;
+
+/// Numbers that look random and are the same in every run (xorshift64*, Vigna 2016).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let number = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
+        number as usize % bound
+    }
+
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+}
+
+/// One function: directives between instructions that take any number of bytes.
+fn function(number: usize, numbers: &mut Numbers, text: &mut String) {
+    let _ = write!(text, "f{number}:\n.cfi_startproc\n");
+    if numbers.below(40) == 0 {
+        text.push_str(".cfi_signal_frame\n");
+    }
+    // States that were remembered, and whether the frame was found by a register in each: only then may that change.
+    let (mut remembered, mut by_register) = (Vec::new(), true);
+    // `readelf` prints the words of an expression where it is set, and not where a state with it is restored.
+    let has_expressions = numbers.below(2) == 0;
+    for _ in 0..numbers.below(14) {
+        let _ = writeln!(text, ".skip {}, 0x90", numbers.of(&[1, 1, 2, 5, 63, 64, 255, 256, 300, 5000]));
+        let register = numbers.of(&[7, 7, 7, 6, 6, 3, 10, numbers.0 as usize % REGISTERS]);
+        let offset = numbers.of(&[8, 16, 24, 48, 176, 4096, 65_544, 1 << 20, 12]);
+        let below = -numbers.of(&[8_i64, 16, 24, 32, 64, 4096, 40_000]);
+        match numbers.below(14) {
+            0 | 1 => {
+                by_register = true;
+                let _ = writeln!(text, ".cfi_def_cfa {register}, {offset}");
+            }
+            2 if by_register => _ = writeln!(text, ".cfi_def_cfa_register {register}"),
+            3 | 4 if by_register => _ = writeln!(text, ".cfi_def_cfa_offset {offset}"),
+            5 if by_register => _ = writeln!(text, ".cfi_adjust_cfa_offset {}", numbers.of(&[8, 16, 4096])),
+            6 | 7 => _ = writeln!(text, ".cfi_offset {register}, {below}"),
+            8 => _ = writeln!(text, ".cfi_restore {register}"),
+            9 => {
+                // `readelf` does not tell a frame pointer that is undefined from one that nothing is said of.
+                let how = if register == 6 { "same_value" } else { numbers.of(&["undefined", "same_value"]) };
+                let _ = writeln!(text, ".cfi_{how} {register}");
+            }
+            10 => _ = writeln!(text, ".cfi_register {register}, {}", numbers.of(&[0, 6, 12])),
+            11 if !has_expressions => {
+                remembered.push(by_register);
+                text.push_str(".cfi_remember_state\n");
+            }
+            12 => {
+                if let Some(before) = remembered.pop() {
+                    by_register = before;
+                    text.push_str(".cfi_restore_state\n");
+                }
+            }
+            _ if has_expressions => {
+                by_register = false;
+                escape(numbers, text);
+            }
+            _ => {}
+        }
+    }
+    let _ = write!(text, ".skip {}, 0x90\n.cfi_endproc\n", 1 + numbers.below(40));
+    // Between some functions there is nothing.
+    let _ = writeln!(text, ".skip {}, 0xcc", numbers.of(&[0, 0, 0, 8, 200]));
+}
+
+/// Expressions that give the frame, for which the assembler has no directive.
+fn escape(numbers: &mut Numbers, text: &mut String) {
+    if numbers.below(2) == 0 {
+        // DW_CFA_def_cfa_expression: DW_OP_breg10 0, DW_OP_deref, as of a realigned stack.
+        let _ = writeln!(text, ".cfi_escape 0x0f, 3, 0x7a, {:#x}, 6", numbers.of(&[0, 0x78, 8]));
+    } else {
+        // As of the linkage table: DW_OP_breg7 8, DW_OP_breg16 0, DW_OP_lit15, DW_OP_and, DW_OP_lit11, DW_OP_ge,
+        // DW_OP_lit3, DW_OP_shl, DW_OP_plus.
+        text.push_str(".cfi_escape 0x0f, 11, 0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22\n");
+    }
+}
+
+#[test]
+fn call_frame_information_at_random_is_what_readelf_prints() {
+    let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
+    if !cfg!(target_arch = "x86_64") || !has("readelf") || !has("cc") {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no readelf or no compiler");
+        return println!("skipped: this needs x86-64, readelf and a compiler");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (mut supported, mut unsupported) = (0, 0);
+    for library in 0..LIBRARIES {
+        let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15 ^ library << 7);
+        let mut text = ".text\n".to_owned();
+        for number in 0..FUNCTIONS {
+            function(number, &mut numbers, &mut text);
+        }
+        let (source, built) = (folder.path().join("random.s"), folder.path().join("random.so"));
+        std::fs::write(&source, &text).unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-nostdlib", "-o"]).arg(&built).arg(&source);
+        let output = compiler.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report = compare(&built).unwrap();
+        assert_eq!(report.mismatches, 0, "{report}");
+        assert!(report.frames >= FUNCTIONS as u64, "{report}");
+        supported += report.supported;
+        unsupported += report.unsupported.values().sum::<u64>();
+    }
+    println!("{supported} rows of a supported form, {unsupported} of others");
+    assert!(supported > 2_000 && unsupported > 2_000, "{supported} supported, {unsupported} not");
+}

@@ -1,0 +1,69 @@
+//! Waiting calls: what the kernel programs keep of a call until it returns, or until its id comes.
+//!
+//! Owns: removing what threads left that ended within such a call. Because: the tables hold some thousand calls of all
+//! threads, and an entry that nobody takes back is in the way of others for good. Does not: follow threads in time: who
+//! is gone is seen when the table is looked through.
+
+use std::path::Path;
+
+use deepctx_common::Plain as _;
+use libbpf_rs::{MapCore as _, MapHandle};
+
+use crate::programs::in_first_pid_namespace;
+
+/// The maps `IN_FLIGHT` and `LAUNCHED`.
+pub(in super::super) struct WaitingCalls {
+    /// By thread, in the upper half, and site.
+    pub(in super::super) returns: MapHandle,
+    /// By thread.
+    pub(in super::super) ids: MapHandle,
+}
+
+impl WaitingCalls {
+    /// Removes what threads left that are gone; gives how many entries that were. Threads are numbered as in the first
+    /// pid namespace: in another one nobody knows which are gone.
+    pub(super) fn sweep(&self) -> usize {
+        if !in_first_pid_namespace() {
+            return 0;
+        }
+        let of_return = |key: &[u8]| u64::read_from(key).map(|key| (key >> 32) as u32);
+        let of_id = |key: &[u8]| u32::read_from(key);
+        removed(&self.returns, of_return) + removed(&self.ids, of_id)
+    }
+}
+
+fn removed(map: &MapHandle, thread_of: impl Fn(&[u8]) -> Option<u32>) -> usize {
+    // All keys first: the walk starts anew at a key that is removed.
+    let keys: Vec<Vec<u8>> = map.keys().collect();
+    let gone = |key: &&Vec<u8>| thread_of(key).is_some_and(|thread| !is_there(thread));
+    keys.iter().filter(gone).filter(|key| map.delete(key).is_ok()).count()
+}
+
+/// Whether a thread exists; threads are found by their own number, though they are not listed.
+fn is_there(thread: u32) -> bool {
+    Path::new(&format!("/proc/{thread}")).exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_there_until_it_ends() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            sender.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+            let _ = ended.recv();
+        });
+        let number = receiver.recv().unwrap();
+        assert_ne!(number, std::process::id());
+        assert!(is_there(number));
+        drop(end);
+        thread.join().unwrap();
+        // The kernel lets it go a moment after it was joined.
+        while is_there(number) {
+            std::thread::yield_now();
+        }
+    }
+}
