@@ -7,6 +7,7 @@ runtime and for debuggers. `late` is compiled when a line comes on standard inpu
 import os
 import sys
 import threading
+import time
 
 import numba
 
@@ -42,7 +43,7 @@ def compile_late():
     sys.stdin.readline()
     late(10, 10)
     run = late
-    print("late", flush=True)
+    print("late", time.monotonic_ns(), flush=True)
 
 
 descend(10, 10)

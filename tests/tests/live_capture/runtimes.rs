@@ -157,17 +157,20 @@ fn stacks_through_code_of_numba_are_whole() {
 
         // What is compiled during a capture gets its rows, too.
         let pid = target.pid();
-        let mut is_compiled = false;
+        let mut compiled_ns = None;
         let captured = capture_until(options(pid, 997), |captured| {
-            if !is_compiled && captured.of(pid).count() > 0 {
-                target.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-                is_compiled = target.line() == "late\n";
-                // Those before it do not count.
+            let Some(compiled_ns) = compiled_ns else {
+                if captured.of(pid).count() > 0 {
+                    target.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+                    compiled_ns = target.line().trim().strip_prefix("late ").unwrap().parse::<u64>().ok();
+                }
                 return false;
-            }
+            };
+            // Those before it do not count; some of them are only read now.
             let last = captured.samples.iter().rev().take(WHOLE);
-            captured.samples.len() > WHOLE
-                && last.filter(|s| s.native_end() == WalkEnd::Complete).count() == WHOLE
+            let is_whole =
+                |s: &&Sample| s.fixed.header.time_ns > compiled_ns && s.native_end() == WalkEnd::Complete;
+            last.filter(is_whole).count() == WHOLE
         });
         let mut names = Names::of(pid);
         let mut is_late = |sample: &Sample| {
