@@ -40,7 +40,10 @@ fn collectives(of: &RankTrace) -> ByCommunicator {
 fn collectives_of_ranks_match_by_communicator_and_number() {
     let words = &["--trace", "10m"];
     let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
-    let script = "for rank in 0 1 2; do RANK=$rank WORLD_SIZE=3 \"$@\" & done; wait";
+    // Each device has its own account: one file for all of them would hold pieces of each.
+    let script = "for rank in 0 1 2; do \
+                  (test $rank = 0 || DEEPCTX_SIM_LOG=$DEEPCTX_SIM_LOG.$rank; RANK=$rank WORLD_SIZE=3 \"$@\") & \
+                  done; wait";
     let shell = ["sh", "-c", script, "sh"].map(str::to_owned);
     let program: Vec<String> = shell.into_iter().chain(simulated::python("gpu_ranks.py")).collect();
     let Some(capture) = simulated::record(setting, &program, &[&ROUNDS.to_string()]) else { return };
