@@ -134,7 +134,8 @@ fn measured(options: &[&str], is_on: impl FnMut(&str) -> bool) -> (Figures, Reco
     let script = format!("read go; exec {} {SECONDS}", program.display());
     let mut late = Innocent::start(Command::new("sh").args(["-c", &script]));
 
-    let both = ["-F", FREQUENCY, "--pid", &early.pid(), "--pid", &late.pid()];
+    // As often as a user's recording at the most: an attack must not be helped by flushes.
+    let both = ["-F", FREQUENCY, "--flush", "1s", "--pid", &early.pid(), "--pid", &late.pid()];
     let options = [&both[..], options].concat();
     let mut recording = Recording::of_file(&folder.path().join("run.dctx"), &mut super::program(), &options);
     recording.wait_for_probes();
