@@ -19,9 +19,9 @@ fn a_storm_of_new_programs_harms_nobody() {
     let storm = compiled_workload(folder.path(), "exec_storm");
     let theirs = others_folder(folder.path());
     let mut command = Command::new(storm);
-    let mut storm = Theirs::start(command.args(["400", "500"]).arg(theirs).stdout(Stdio::piped()));
+    let mut storm = Theirs::start(command.args(["150", "500"]).arg(theirs).stdout(Stdio::piped()));
     storm.wait_for_line("ready");
-    harms_nobody("400 new programs a second", &["--pid", &storm.pid()], |file| {
+    harms_nobody("150 new programs a second", &["--pid", &storm.pid()], |file| {
         // Programs of a hundred processes were seen.
         let stacks = folded(file, "samples", &[]);
         let mut processes: Vec<&str> = stacks.lines().filter_map(|line| line.split(';').next()).collect();
