@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
+use deepctx_tests::numbers::Numbers;
 use deepctx_tests::unwind_oracle::compare;
 
 /// Functions of one library.
@@ -16,23 +17,6 @@ const FUNCTIONS: usize = 600;
 const LIBRARIES: u64 = 6;
 /// Registers that a frame may be found by, as the assembler numbers them: all of x86-64 but the return address.
 const REGISTERS: usize = 16;
-
-/// Numbers that look random and are the same in every run (xorshift64*, Vigna 2016).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let number = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
-        number as usize % bound
-    }
-
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())]
-    }
-}
 
 /// One function: directives between instructions that take any number of bytes.
 fn function(number: usize, numbers: &mut Numbers, text: &mut String) {

@@ -165,6 +165,11 @@ impl Percentiles {
         let place = (self.0.len() as f64 * share).ceil() as usize;
         self.0.get(place.saturating_sub(1)).or(self.0.last()).copied()
     }
+
+    /// How many values are this or less.
+    pub(crate) fn count_up_to(&self, value: f64) -> u64 {
+        self.0.partition_point(|it| *it <= value) as u64
+    }
 }
 
 /// Values by part of the machine and metric, in the order of the table: the machine, all CPUs, GPUs, then the others by

@@ -14,6 +14,7 @@ use deepctx_capture::{Targets, find_job, find_processes};
 use deepctx_symbolizer::maps::{self, LineFilter};
 use deepctx_symbolizer::python::locate_process;
 use deepctx_symbolizer::{accountable_user, start_ticks};
+use deepctx_tests::numbers::Numbers;
 use deepctx_uprobes::{Kernel, Layers, Planner};
 
 use super::cli_support::can_capture;
@@ -44,40 +45,28 @@ const PIECES: [&str; 12] = [
     "\n",
 ];
 
-/// Numbers that look random and are the same in every run (xorshift64*, Vigna 2016).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) as usize % bound.max(1)
-    }
-
-    fn changed(&mut self, seed: &[u8]) -> Vec<u8> {
-        let mut bytes = seed.to_vec();
-        for _ in 0..self.below(5) {
-            let at = self.below(bytes.len());
-            match self.below(5) {
-                0 if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
-                1 => bytes.truncate(at),
-                2 => {
-                    let piece = PIECES[self.below(PIECES.len())];
-                    bytes.splice(at..at, piece.bytes());
-                }
-                3 => {
-                    let end = (at + self.below(200)).min(bytes.len());
-                    bytes.drain(at..end);
-                }
-                _ => {
-                    let part = bytes[at..(at + self.below(300)).min(bytes.len())].to_vec();
-                    bytes.extend(part);
-                }
+/// This with bytes changed, cut off, taken out, put in or repeated.
+fn changed(numbers: &mut Numbers, seed: &[u8]) -> Vec<u8> {
+    let mut bytes = seed.to_vec();
+    for _ in 0..numbers.below(5) {
+        let at = numbers.below(bytes.len());
+        match numbers.below(5) {
+            0 if !bytes.is_empty() => bytes[at] ^= 1 << numbers.below(8),
+            1 => bytes.truncate(at),
+            2 => {
+                bytes.splice(at..at, numbers.of(&PIECES).bytes());
+            }
+            3 => {
+                let end = (at + numbers.below(200)).min(bytes.len());
+                bytes.drain(at..end);
+            }
+            _ => {
+                let part = bytes[at..(at + numbers.below(300)).min(bytes.len())].to_vec();
+                bytes.extend(part);
             }
         }
-        bytes
     }
+    bytes
 }
 
 /// Makes the folder of one process; some files are missing, or are folders, or links in circles.
@@ -91,7 +80,7 @@ fn process(folder: &Path, seeds: &BTreeMap<String, Vec<u8>>, numbers: &mut Numbe
             0 => {}
             1 => fs::create_dir(&path).unwrap(),
             2 => symlink(&path, &path).unwrap(),
-            _ => fs::write(&path, numbers.changed(&seeds[name])).unwrap(),
+            _ => fs::write(&path, changed(numbers, &seeds[name])).unwrap(),
         }
     }
     for name in ["exe", "root", "cwd", "ns/user", "ns/mnt", "ns/pid"] {
@@ -101,7 +90,7 @@ fn process(folder: &Path, seeds: &BTreeMap<String, Vec<u8>>, numbers: &mut Numbe
             symlink(way, folder.join(name)).unwrap();
         }
     }
-    fs::write(folder.join("mem"), numbers.changed(b"\x7fELF\x02\x01\x01")).unwrap();
+    fs::write(folder.join("mem"), changed(numbers, b"\x7fELF\x02\x01\x01")).unwrap();
 }
 
 /// What asks a process for anything before it is captured. Only panics and endless loops count.

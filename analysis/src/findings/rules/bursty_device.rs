@@ -1,6 +1,6 @@
 //! Devices that are fully busy and idle by turns.
 
-use super::gpu_windows::gpus;
+use super::gpu_windows::{MIN_SECONDS, gpus};
 use super::{Draft, Facts, Outcome, Rule, Values, counted, written};
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::rule::Parameter;
@@ -16,11 +16,7 @@ pub(super) const RULE: Rule = Rule {
     parameters: &[
         Parameter { name: "high_percent", default: 70.0, source: "SageMaker Debugger" },
         Parameter { name: "low_percent", default: 10.0, source: "SageMaker Debugger" },
-        Parameter {
-            name: "min_seconds",
-            default: 10.0,
-            source: "own; SageMaker Debugger waits for 1000 values",
-        },
+        MIN_SECONDS,
     ],
     check,
 };
@@ -42,7 +38,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     }
     let count = bursty.len() as u64;
     let mean = bursty.iter().map(|gpu| gpu.mean_busy).sum::<f64>() / count as f64;
-    let idle_windows: u64 = bursty.iter().map(|gpu| gpu.windows_up_to(low)).sum();
+    let idle_windows: u64 = bursty.iter().map(|gpu| gpu.busy.count_up_to(low)).sum();
     let idle = idle_windows as f64 * 100.0 / (utilization.windows * count) as f64;
     let verb = if count == 1 { "works" } else { "work" };
     let draft = Draft {

@@ -7,7 +7,12 @@ use deepctx_profile::metric::Metric;
 
 use super::{Facts, Outcome};
 use crate::amount::percent;
+use crate::findings::rule::Parameter;
 use crate::tables::system::{Percentiles, SystemMetric, rows};
+
+/// What both rules ask of the length of a capture.
+pub(super) const MIN_SECONDS: Parameter =
+    Parameter { name: "min_seconds", default: 10.0, source: "own; SageMaker Debugger waits for 1000 values" };
 
 /// Least share of the machine's readings that a GPU must have given, percent: a driver that begins late is left out.
 const READINGS_MIN_PERCENT: f64 = 90.0;
@@ -25,17 +30,8 @@ pub(super) struct GpuUtilization {
     pub(super) busy: Percentiles,
     /// Mean over the capture.
     pub(super) mean_busy: f64,
-    /// Windows in which it was busy for less than this.
-    windows: Vec<f64>,
     /// Taken of its memory; `None` where the driver does not say.
     pub(super) memory: Option<Percentiles>,
-}
-
-impl GpuUtilization {
-    /// Windows in which it was busy for at most this share.
-    pub(super) fn windows_up_to(&self, busy_percent: f64) -> u64 {
-        self.windows.iter().filter(|busy| **busy <= busy_percent).count() as u64
-    }
 }
 
 /// Of a program that launched something. For whom the GPUs worked, the driver does not say.
@@ -43,19 +39,22 @@ pub(super) fn gpus(facts: &Facts<'_>, min_seconds: f64) -> Result<Utilization, O
     if !facts.whole_has(Metric::Kernels) {
         return Err(Outcome::missing("the profile has no launches of kernels", ""));
     }
+    let no_gpus = || Outcome::missing("what the GPUs of the machine did is not in the profile", "");
+    // Asked first: the live view looks every few seconds, and most machines have none.
+    if !facts.whole_has(Metric::GpuBusyTime) {
+        return Err(no_gpus());
+    }
     let all = rows(facts.whole(), facts.elapsed());
-    let of = |resource: &str, metric: Metric| {
-        let figure = metric.name().trim_start_matches("system:");
-        let found = all.iter().find(|row| row.resource == resource && row.figure == figure);
-        // A figure that is not kept by time has zeroes in all windows.
-        found.filter(|row| row.by_time.iter().any(|value| *value > 0.0))
+    // A figure that is not kept by time has zeroes in all windows.
+    let is_of = |row: &SystemMetric, metric: Metric| {
+        row.figure == metric.name().trim_start_matches("system:")
+            && row.by_time.iter().any(|value| *value > 0.0)
     };
-    let cpus = of("all cpus", Metric::CpuBusyTime);
-    let names = all.iter().map(|row| &*row.resource).filter(|resource| resource.starts_with("gpu "));
-    let busy = names.filter_map(|name| of(name, Metric::GpuBusyTime));
-    let busy: Vec<&SystemMetric> = dedup(busy);
-    let (Some(cpus), false) = (cpus, busy.is_empty()) else {
-        return Err(Outcome::missing("what the GPUs of the machine did is not in the profile", ""));
+    let of = |resource: &str, metric| all.iter().find(|row| row.resource == resource && is_of(row, metric));
+    let is_gpu = |row: &&SystemMetric| row.resource.starts_with("gpu ") && is_of(row, Metric::GpuBusyTime);
+    let busy: Vec<&SystemMetric> = all.iter().filter(is_gpu).collect();
+    let (Some(cpus), false) = (of("all cpus", Metric::CpuBusyTime), busy.is_empty()) else {
+        return Err(no_gpus());
     };
     if facts.elapsed().as_seconds() < min_seconds || !readings_came(facts) {
         return Err(Outcome::missing("the capture is too short, or readings of GPUs are missing", ""));
@@ -67,22 +66,10 @@ pub(super) fn gpus(facts: &Facts<'_>, min_seconds: f64) -> Result<Utilization, O
             let taken = |(used, total): (&f64, &f64)| if *total > 0.0 { used * 100.0 / total } else { 0.0 };
             Percentiles::of(&used.by_time.iter().zip(&total.by_time).map(taken).collect::<Vec<_>>())
         });
-        GpuUtilization {
-            busy: Percentiles::of(&row.by_time),
-            mean_busy: row.mean.clamp(0.0, 100.0),
-            windows: row.by_time.clone(),
-            memory,
-        }
+        GpuUtilization { busy: Percentiles::of(&row.by_time), mean_busy: row.mean.clamp(0.0, 100.0), memory }
     });
     let windows = cpus.by_time.len() as u64;
     Ok(Utilization { gpus: gpus.collect(), cpus: Percentiles::of(&cpus.by_time), windows })
-}
-
-/// Each GPU once, in their order.
-fn dedup<'r>(rows: impl Iterator<Item = &'r SystemMetric>) -> Vec<&'r SystemMetric> {
-    let mut rows: Vec<_> = rows.collect();
-    rows.dedup_by_key(|row| &row.resource);
-    rows
 }
 
 /// Whether the driver answered whenever the machine was looked at.

@@ -1,6 +1,6 @@
 //! Batches that leave CPUs, GPUs and their memory unused.
 
-use super::gpu_windows::gpus;
+use super::gpu_windows::{MIN_SECONDS, gpus};
 use super::{Draft, Facts, Outcome, Rule, Values, written};
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::rule::Parameter;
@@ -18,11 +18,7 @@ pub(super) const RULE: Rule = Rule {
         Parameter { name: "max_cpu_percent", default: 70.0, source: "SageMaker Debugger" },
         Parameter { name: "max_gpu_percent", default: 70.0, source: "SageMaker Debugger" },
         Parameter { name: "max_memory_percent", default: 70.0, source: "SageMaker Debugger" },
-        Parameter {
-            name: "min_seconds",
-            default: 10.0,
-            source: "own; SageMaker Debugger waits for 1000 values",
-        },
+        MIN_SECONDS,
     ],
     check,
 };
