@@ -9,13 +9,13 @@
 
 mod cli_support;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use cli_support::browser::{self, browser};
+use cli_support::readers::{Totals, missing, output, read, torch_accepts, torch_python, validators};
 use cli_support::recording::wait_for;
 use cli_support::{can_capture, expect_code, program};
 use deepctx_profile::device::activity::{Activity, ActivityKind};
@@ -30,8 +30,6 @@ struct Capture {
     folder: tempfile::TempDir,
     totals: Totals,
 }
-
-type Totals = BTreeMap<String, u64>;
 
 impl Capture {
     /// Totals of exports: readings of a level have no sum, only the tables of the profile have them.
@@ -81,44 +79,6 @@ fn capture() -> Option<&'static Capture> {
         Some(Capture { folder, totals })
     });
     made.as_ref()
-}
-
-/// Where the readers are, if they were fetched.
-fn validators() -> Option<PathBuf> {
-    let found = std::env::var_os("TEST_VALIDATORS").map(PathBuf::from);
-    if found.is_none() {
-        missing("the readers were not fetched: run `cargo xtask test exports`");
-    }
-    found
-}
-
-/// Skips, or fails where nothing may be missing.
-fn missing(because: &str) {
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "{because}");
-    println!("skipped: {because}");
-}
-
-/// Runs a program that must end well; gives what it printed.
-fn output(command: &mut Command) -> String {
-    let said = command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
-    let (out, error) = (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-    assert!(said.status.success(), "{command:?} failed:\n{out}\n{error}");
-    out.into_owned()
-}
-
-/// Totals as the reader of a format finds them.
-fn read(validators: &Path, reader: &str, file: &Path) -> Totals {
-    let environment = if reader == "hta" { "traces" } else { "python" };
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("validators/totals.py");
-    let schema = validators.join("node/node_modules/speedscope/dist/release/file-format-schema.json");
-    let mut python = Command::new(validators.join(environment).join("bin/python"));
-    python.arg("-W").arg("ignore").arg(script).arg(reader).arg(file);
-    if reader == "speedscope" {
-        python.arg(schema);
-    }
-    let said = output(&mut python);
-    // Some say more than they are asked for; the totals come last.
-    serde_json::from_str(said.lines().last().unwrap_or_default()).unwrap()
 }
 
 #[test]
@@ -305,19 +265,10 @@ fn holistic_trace_analysis_understands_what_devices_did() {
 #[test]
 fn pytorch_accepts_the_traces() {
     let Some(capture) = capture() else { return };
-    let torch = std::env::var_os("TEST_TORCH_PYTHON").map(PathBuf::from).filter(|python| python.exists());
-    let Some(torch) = torch else {
-        println!("skipped: no Python with torch (cargo xtask test exports installs one)");
-        return;
-    };
-    let check = "import sys\nfrom torch.profiler._trace_validator import validate_trace\n\
-                 accepted, violations = validate_trace(sys.argv[1])\n\
-                 assert accepted, violations";
+    let Some(torch) = torch_python() else { return };
     let folder = tempfile::tempdir().unwrap();
     for file in [capture.export("chrome", &[]), device_trace(folder.path(), "chrome")] {
-        let libraries = std::env::var_os("TEST_TORCH_LIBRARIES").unwrap_or_default();
-        let mut torch = Command::new(&torch);
-        output(torch.env("LD_LIBRARY_PATH", libraries).args(["-W", "ignore", "-c", check]).arg(&file));
+        torch_accepts(&torch, &file);
     }
 }
 

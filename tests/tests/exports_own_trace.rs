@@ -8,11 +8,10 @@
 
 mod cli_support;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use cli_support::expect_code;
+use cli_support::readers::{read, torch_accepts, torch_python, validators};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::trace::{
@@ -165,32 +164,14 @@ fn own_events_come_back_from_both_trace_formats() {
     }
 }
 
-fn missing(because: &str) {
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{because}");
-    println!("skipped: {because}");
-}
-
-/// Standard output of a command that succeeds.
-fn said(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
 #[test]
 fn holistic_trace_analysis_understands_our_own_trace() {
-    let Some(validators) = std::env::var_os("TEST_VALIDATORS").map(PathBuf::from) else {
-        return missing("no HolisticTraceAnalysis (cargo xtask test exports fetches it)");
-    };
+    let Some(validators) = validators() else { return };
     let folder = tempfile::tempdir().unwrap();
     recording(folder.path());
     let trace = folder.path().join("trace.json");
     std::fs::rename(exported(folder.path(), "chrome"), &trace).unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("validators/totals.py");
-    let mut python = Command::new(validators.join("traces/bin/python"));
-    let found = said(python.args(["-W", "ignore"]).arg(script).arg("hta").arg(&trace));
-    let last = found.lines().last().unwrap();
-    let found: BTreeMap<String, u64> = serde_json::from_str(last).unwrap();
+    let found = read(&validators, "hta", &trace);
     let expect = [
         ("computation", 8 * 12),
         ("communication", 12),
@@ -204,19 +185,8 @@ fn holistic_trace_analysis_understands_our_own_trace() {
 
 #[test]
 fn pytorch_accepts_our_own_trace() {
-    let torch = std::env::var_os("TEST_TORCH_PYTHON").map(PathBuf::from).filter(|python| python.exists());
-    let Some(torch) = torch else {
-        println!("skipped: no Python with torch (cargo xtask test exports installs one)");
-        return;
-    };
-    let check = "import sys\nfrom torch.profiler._trace_validator import validate_trace\n\
-                 accepted, violations = validate_trace(sys.argv[1])\n\
-                 assert accepted, violations";
+    let Some(torch) = torch_python() else { return };
     let folder = tempfile::tempdir().unwrap();
     recording(folder.path());
-    let libraries = std::env::var_os("TEST_TORCH_LIBRARIES").unwrap_or_default();
-    let trace = exported(folder.path(), "chrome");
-    said(
-        Command::new(torch).env("LD_LIBRARY_PATH", libraries).args(["-W", "ignore", "-c", check]).arg(trace),
-    );
+    torch_accepts(&torch, &exported(folder.path(), "chrome"));
 }

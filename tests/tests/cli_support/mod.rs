@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub(crate) mod browser;
+pub(crate) mod readers;
 pub(crate) mod recording;
 pub(crate) mod victim;
 

@@ -54,12 +54,17 @@ impl ProgramEnd {
     }
 }
 
+/// `/proc/PID/stat`, the fields after the name in parentheses.
+fn stat(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(text.rsplit_once(") ")?.1.to_owned())
+}
+
 /// What a process and its ended children used: `utime` to `cstime` of proc_pid_stat(5), in ticks, of which every
 /// architecture that Linux runs on has 100 a second for user space.
 fn cpu_time(pid: u32) -> Option<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let ticks = fields.split(' ').skip(11).take(4).map(|field| field.parse::<u64>().ok());
+    let stat = stat(pid)?;
+    let ticks = stat.split(' ').skip(11).take(4).map(|field| field.parse::<u64>().ok());
     Some(Duration::from_millis(ticks.sum::<Option<u64>>()? * 10))
 }
 
@@ -84,14 +89,12 @@ fn kill_with_descendants(pid: u32) {
     let _ = kill.arg("-KILL").args(all.iter().map(u32::to_string)).stderr(Stdio::null()).status();
 }
 
-/// Each process of this machine with its parent (`/proc/PID/stat`, the fields after the name in parentheses).
+/// Each process of this machine with its parent.
 fn parents() -> Vec<(u32, u32)> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let of = |entry: fs::DirEntry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
-        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        let (_, fields) = stat.rsplit_once(") ")?;
-        Some((pid, fields.split(' ').nth(1)?.parse().ok()?))
+        Some((pid, stat(pid)?.split(' ').nth(1)?.parse().ok()?))
     };
     entries.flatten().filter_map(of).collect()
 }
