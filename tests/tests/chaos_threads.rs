@@ -39,6 +39,17 @@ fn threads_of_a_session_that_stop_end_the_capture() {
 }
 
 #[test]
+fn scans_that_always_fail_end_the_capture() {
+    if !can_capture() {
+        return;
+    }
+    // Some are survived: one process may be the reason for them.
+    let said = "a scan failed because of a defect (a test wants it)";
+    check("scan-read", &[], said);
+    check("scan-read", &[], "the thread \"scan\" stopped because of a defect (a test wants it)");
+}
+
+#[test]
 fn a_pipeline_that_stands_still_is_ended_in_time() {
     if !can_capture() {
         return;

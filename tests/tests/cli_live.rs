@@ -121,7 +121,7 @@ fn a_thread_that_stops_early_ends_the_capture() {
         return;
     }
     let busy = Busy::start();
-    for thread in ["scan", "drain", "probes", "system"] {
+    for thread in ["scan", "reader", "drain", "probes", "system"] {
         // Nothing else ends it.
         let mut program = program();
         let defective = program.env("DEEPCTX_TEST_DEFECT", thread);

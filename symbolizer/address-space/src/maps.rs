@@ -105,6 +105,8 @@ pub enum LineFilter {
 pub struct Maps {
     /// The requested mappings, by ascending address, never overlapping.
     pub mappings: Vec<Mapping>,
+    /// The first line, whatever it maps: the same as long as the process runs the same program.
+    pub first_line: Box<[u8]>,
     /// A runtime's jitdump file (`jit-PID.dump`), which runtimes map so that profilers find it.
     pub jitdump: Option<Mapping>,
     /// Lines that could not be parsed, or that overlap an earlier one.
@@ -115,7 +117,7 @@ pub struct Maps {
 
 /// Parses the bytes of a maps file. Never fails: malformed lines are counted.
 pub fn parse(bytes: &[u8], keep: LineFilter) -> Maps {
-    let mut maps = Maps::default();
+    let mut maps = Maps { first_line: first_line(bytes), ..Maps::default() };
     let mut end_before = 0;
     for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
         // Most lines of a big process are data: check the permissions before anything is allocated.
@@ -144,6 +146,11 @@ pub fn parse(bytes: &[u8], keep: LineFilter) -> Maps {
         }
     }
     maps
+}
+
+/// The first line of a maps file.
+pub fn first_line(bytes: &[u8]) -> Box<[u8]> {
+    bytes.split(|byte| *byte == b'\n').next().unwrap_or_default().into()
 }
 
 fn is_jitdump(mapping: &Mapping) -> bool {

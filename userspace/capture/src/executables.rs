@@ -4,8 +4,10 @@
 //! Because: a process that trains a model maps hundreds of libraries with millions of rows, and the first complete
 //! stack must not wait for them one after another. Does not: know processes or addresses in them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use deepctx_common::memory::table_bytes;
 use deepctx_common::unwind::executable_flag;
@@ -40,14 +42,23 @@ impl KnownExecutable {
 
 /// Most files that are remembered; beyond it all are forgotten (tables in use stay loaded).
 const KNOWN_MAX: usize = 1 << 16;
+/// From as many files on they are opened and looked at in parallel.
+const PARALLEL_FROM: usize = 16;
 
 /// What is known of files. No table is shared by more than one version of one file while the capture goes on; between
 /// captures there is more to tell apart, see [`Key::of_file`].
 pub(crate) struct Executables {
-    known: HashMap<FileKey, KnownExecutable>,
+    files: Files,
     vdso: Option<ExecutableId>,
     generated: Generated,
-    cache: Option<Cache>,
+}
+
+/// Opens the files of processes and builds the tables of those that are new. Clones share what is known; none of them
+/// waits for what another one reads.
+#[derive(Clone)]
+pub(crate) struct Files {
+    known: Arc<Mutex<HashMap<FileKey, KnownExecutable>>>,
+    cache: Option<Arc<Cache>>,
 }
 
 /// A file that was looked at, and its table, which is not placed yet.
@@ -59,6 +70,30 @@ struct NewExecutable {
     stored_as: Option<Key>,
 }
 
+/// The files of a process, and the tables of those that were new when they were opened.
+pub(crate) struct OpenedFiles {
+    /// Of each mapping.
+    opened: Vec<Result<OpenedFile, NoSymbol>>,
+    new: Vec<NewExecutable>,
+    /// Files that are no ELF files.
+    other: HashSet<FileKey>,
+}
+
+/// One file, as often as it is mapped.
+#[derive(Clone)]
+struct OpenedFile {
+    key: FileKey,
+    file: Arc<File>,
+}
+
+impl OpenedFile {
+    fn open(pid: u32, mapping: &Mapping) -> Result<Self, NoSymbol> {
+        let file = maps::open(pid, mapping)?;
+        let key = FileKey::of(&file.metadata().map_err(|e| NoSymbol::from_io(&e))?);
+        Ok(Self { key, file: Arc::new(file) })
+    }
+}
+
 /// Where a mapping's code has its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct MappingRows {
@@ -68,19 +103,94 @@ pub(crate) struct MappingRows {
     pub table: Result<ExecutableId, NoExecutable>,
 }
 
+impl Files {
+    fn known(&self) -> MutexGuard<'_, HashMap<FileKey, KnownExecutable>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_wanted(&self, key: &FileKey) -> bool {
+        self.known().get(key).is_none_or(KnownExecutable::is_for_now)
+    }
+
+    /// Opens the files of a process, as [`Self::open`] does, and does something else meanwhile where that takes long.
+    pub(crate) fn open_beside<R: Send>(
+        &self,
+        pid: u32,
+        mappings: &[Mapping],
+        other: impl FnOnce() -> R + Send,
+    ) -> (OpenedFiles, R) {
+        if mappings.len() < PARALLEL_FROM {
+            return (self.open(pid, mappings), other());
+        }
+        rayon::join(|| self.open(pid, mappings), other)
+    }
+
+    /// Opens the files of a process, while it is there, and finds or builds the tables of those that are new.
+    fn open(&self, pid: u32, mappings: &[Mapping]) -> OpenedFiles {
+        // A process may have one file mapped a thousand times.
+        let mut first: HashMap<MappedFile<'_>, usize> = HashMap::new();
+        let mut files: Vec<&Mapping> = Vec::new();
+        let of_mapping: Vec<usize> = mappings
+            .iter()
+            .map(|mapping| {
+                *first.entry(mapped_file(mapping)).or_insert_with(|| {
+                    files.push(mapping);
+                    files.len() - 1
+                })
+            })
+            .collect();
+        let opened: Vec<_> = mapped(&files, |mapping| OpenedFile::open(pid, mapping));
+        let mut wanted: HashMap<FileKey, &File> = HashMap::new();
+        for OpenedFile { key, file } in opened.iter().flatten() {
+            if self.is_wanted(key) {
+                wanted.entry(*key).or_insert(file);
+            }
+        }
+        let wanted: Vec<_> = wanted.into_iter().collect();
+        let (mut new, mut other) = (Vec::new(), HashSet::new());
+        for found in mapped(&wanted, |(key, file)| find(*key, file, self.cache.as_deref()).ok_or(*key)) {
+            match found {
+                Ok(found) => new.push(found),
+                Err(key) => drop(other.insert(key)),
+            }
+        }
+        OpenedFiles { opened: of_mapping.into_iter().map(|file| opened[file].clone()).collect(), new, other }
+    }
+}
+
+/// What distinguishes the files of a process before they are opened. Inode numbers are not enough: those of subvolumes
+/// are used again under the same device number.
+type MappedFile<'m> = ((u32, u32), u64, &'m OsStr, Backing);
+
+fn mapped_file(mapping: &Mapping) -> MappedFile<'_> {
+    (mapping.device, mapping.inode, &mapping.path, mapping.backing)
+}
+
+/// Applies a function to each, in parallel where there are many.
+fn mapped<T: Sync, R: Send>(all: &[T], of: impl Fn(&T) -> R + Sync + Send) -> Vec<R> {
+    if all.len() < PARALLEL_FROM { all.iter().map(of).collect() } else { all.par_iter().map(of).collect() }
+}
+
 impl Executables {
     /// With nothing known; tables are cached on disk when `cache` is given.
     pub(crate) fn new(cache: Option<Cache>) -> Self {
-        Self { known: HashMap::new(), vdso: None, generated: Generated::default(), cache }
+        let files = Files { known: Arc::default(), cache: cache.map(Arc::new) };
+        Self { files, vdso: None, generated: Generated::default() }
+    }
+
+    /// What opens files, for whoever reads processes.
+    pub(crate) fn files(&self) -> Files {
+        self.files.clone()
     }
 
     /// Bytes in this process's memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        let segments = self.known.values().map(|known| size_of_val(&*known.facts.segments));
-        segments.sum::<usize>() + table_bytes(self.known.capacity(), size_of::<(FileKey, KnownExecutable)>())
+        let known = self.files.known();
+        let segments = known.values().map(|known| size_of_val(&*known.facts.segments));
+        segments.sum::<usize>() + table_bytes(known.capacity(), size_of::<(FileKey, KnownExecutable)>())
     }
 
-    /// Finds, builds and places the tables of all mappings of a process, in the order of the mappings. The user
+    /// Places the tables of all mappings of a process whose files were opened, in the order of the mappings. The user
     /// `account` answers for those that are new.
     ///
     /// Ids may be freed by [`Tables::remove_process`] and the like; then call [`Executables::forget`].
@@ -88,45 +198,18 @@ impl Executables {
         &mut self,
         pid: u32,
         mappings: &[Mapping],
+        files: OpenedFiles,
         tables: &mut Tables,
         account: u32,
         now_ns: u64,
     ) -> Vec<MappingRows> {
-        if self.known.len() > KNOWN_MAX {
-            self.known.clear();
+        if self.files.known().len() > KNOWN_MAX {
+            self.files.known().clear();
         }
-        // Opening is cheap and must be done while the process is there; building is not, and can be done in parallel.
-        let opened: Vec<_> = mappings.par_iter().map(|m| open(pid, m)).collect();
-        let mut wanted: HashMap<FileKey, &File> = HashMap::new();
-        for (key, file) in opened.iter().flatten() {
-            if self.known.get(key).is_none_or(KnownExecutable::is_for_now) {
-                wanted.entry(*key).or_insert(file);
-            }
-        }
-        let cache = self.cache.as_ref();
-        let mut found: Vec<NewExecutable> =
-            wanted.par_iter().filter_map(|(key, file)| find(*key, file, cache)).collect();
-        // The order of placement decides which tables share a shard: keep it the same from run to run.
-        found.sort_by_key(|found| found.key);
-        let tables_found: Vec<_> =
-            found.iter().filter_map(|found| Some((found.table.as_ref().ok()?, 0))).collect();
-        let mut placed = tables.add_executables(&tables_found, account, now_ns).into_iter();
-        for NewExecutable { key, facts, table, stored_as } in found {
-            let table = table.and_then(|_| match placed.next() {
-                Some(Err(NotPlaced::Damaged)) => {
-                    if let (Some(cache), Some(stored_as)) = (cache, &stored_as) {
-                        cache.discard(stored_as);
-                    }
-                    let file = wanted.get(&key).ok_or(NoExecutable::File(NoSymbol::ModuleMissing))?;
-                    place(tables, &built(file, cache.zip(stored_as.as_ref()))?.into(), 0, account, now_ns)
-                }
-                Some(placed) => placed.map_err(NoExecutable::from),
-                None => Err(NoExecutable::File(NoSymbol::ModuleMissing)),
-            });
-            self.known.insert(key, KnownExecutable { facts, table });
-        }
+        let files = self.look_again(files);
+        self.place_new(&files.opened, files.new, tables, account, now_ns);
         let mut surroundings = None;
-        let located = opened.into_iter().zip(mappings).map(|(file, m)| match m.backing {
+        let located = files.opened.into_iter().zip(mappings).map(|(file, m)| match m.backing {
             Backing::Vdso => self.vdso(m, tables, now_ns),
             Backing::Anonymous => {
                 // Read once, and only for a process that has generated code.
@@ -138,9 +221,61 @@ impl Executables {
         located.collect()
     }
 
-    fn in_file(&self, mapping: &Mapping, file: Result<(FileKey, File), NoSymbol>) -> MappingRows {
+    /// Looks at files that were known when they were opened, and are not known any more.
+    fn look_again(&self, mut files: OpenedFiles) -> OpenedFiles {
+        let OpenedFiles { opened, new, other } = &mut files;
+        for OpenedFile { key, file } in opened.iter().flatten() {
+            let looked_at = other.contains(key) || new.iter().any(|found| found.key == *key);
+            if looked_at || self.files.known().contains_key(key) {
+                continue;
+            }
+            match find(*key, file, self.files.cache.as_deref()) {
+                Some(found) => new.push(found),
+                None => drop(other.insert(*key)),
+            }
+        }
+        // The order of placement decides which tables share a shard: keep it the same from run to run.
+        new.sort_by_key(|found| found.key);
+        files
+    }
+
+    /// Places the tables of files that are still new.
+    fn place_new(
+        &self,
+        opened: &[Result<OpenedFile, NoSymbol>],
+        mut new: Vec<NewExecutable>,
+        tables: &mut Tables,
+        account: u32,
+        now_ns: u64,
+    ) {
+        let cache = self.files.cache.as_deref();
+        // Another process may have brought them since they were opened.
+        new.retain(|found| self.files.is_wanted(&found.key));
+        let found_tables: Vec<_> =
+            new.iter().filter_map(|found| Some((found.table.as_ref().ok()?, 0))).collect();
+        let mut placed = tables.add_executables(&found_tables, account, now_ns).into_iter();
+        for NewExecutable { key, facts, table, stored_as } in new {
+            let table = table.and_then(|_| match placed.next() {
+                Some(Err(NotPlaced::Damaged)) => {
+                    if let (Some(cache), Some(stored_as)) = (cache, &stored_as) {
+                        cache.discard(stored_as);
+                    }
+                    let file = opened.iter().flatten().find(|opened| opened.key == key);
+                    let file = file.ok_or(NoExecutable::File(NoSymbol::ModuleMissing))?;
+                    let table = built(&file.file, cache.zip(stored_as.as_ref()))?;
+                    place(tables, &table.into(), 0, account, now_ns)
+                }
+                Some(placed) => placed.map_err(NoExecutable::from),
+                None => Err(NoExecutable::File(NoSymbol::ModuleMissing)),
+            });
+            self.files.known().insert(key, KnownExecutable { facts, table });
+        }
+    }
+
+    fn in_file(&self, mapping: &Mapping, file: Result<OpenedFile, NoSymbol>) -> MappingRows {
+        let all = self.files.known();
         let known = match file {
-            Ok((key, _)) => self.known.get(&key),
+            Ok(OpenedFile { key, .. }) => all.get(&key),
             Err(reason) => return MappingRows { bias: 0, table: Err(NoExecutable::File(reason)) },
         };
         let Some(known) = known else {
@@ -192,7 +327,7 @@ impl Executables {
     /// Forgets executables whose tables were freed, and which ones had no room: there is some again.
     pub(crate) fn forget(&mut self, gone: &[ExecutableId]) {
         if !gone.is_empty() {
-            self.known.retain(|_, known| match &known.table {
+            self.files.known().retain(|_, known| match &known.table {
                 Ok(id) => !gone.contains(id),
                 Err(reason) => !matches!(reason, NoExecutable::Room(_) | NoExecutable::OverShare(_)),
             });
@@ -209,12 +344,6 @@ impl Executables {
         let FileOffset(offset) = mapping.offset;
         format!("{} at file offset {offset:#x}", mapping.path().display())
     }
-}
-
-fn open(pid: u32, mapping: &Mapping) -> Result<(FileKey, File), NoSymbol> {
-    let file = maps::open(pid, mapping)?;
-    let key = FileKey::of(&file.metadata().map_err(|e| NoSymbol::from_io(&e))?);
-    Ok((key, file))
 }
 
 fn find(key: FileKey, file: &File, cache: Option<&Cache>) -> Option<NewExecutable> {

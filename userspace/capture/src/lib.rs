@@ -78,6 +78,8 @@ mod programs;
 mod rings;
 mod room;
 mod rows;
+mod scan_job;
+mod scan_readers;
 mod shared_array;
 mod sites;
 pub mod supervisor;

@@ -110,8 +110,8 @@ pub(crate) fn attach(
 /// Takes probes away: all at once, the kernel waits some forty milliseconds with each link for threads that are at
 /// one of its probes, and the probes of the next link cost meanwhile.
 pub(crate) fn close(mut links: Vec<OwnedFd>) {
-    /// Most that are closed at once: one of each file, and programs have few that are probed.
-    const TOGETHER: usize = 16;
+    /// Most that are closed at once: one of each file. On a busy machine each round waits the longer.
+    const TOGETHER: usize = 256;
     while !links.is_empty() {
         let some = links.split_off(links.len().saturating_sub(TOGETHER));
         std::thread::scope(|scope| {

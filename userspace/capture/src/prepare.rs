@@ -53,7 +53,7 @@ impl PreparedProcesses {
         if !is_named && now_ns.saturating_sub(self.began_ns) > PREPARED_NS {
             return Ok(());
         }
-        match self.processes.scan(pid, now_ns) {
+        match self.processes.scan(pid) {
             Ok(scan) => self.scanned.push(scan),
             Err(error) if is_named && !error.may_pass() => return Err(error.into()),
             Err(error) => tracing::debug!(%error, "not prepared"),

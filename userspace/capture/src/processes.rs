@@ -12,15 +12,17 @@ use deepctx_common::python::{NO_PYTHON, PythonProcess};
 use deepctx_common::reason::Reason;
 use deepctx_common::reasons;
 use deepctx_common::unwind::{self, executable_flag};
-use deepctx_symbolizer::maps::{self, Backing, LineFilter, Maps};
+use deepctx_symbolizer::NoSymbol;
+use deepctx_symbolizer::maps::{self, Backing, Maps};
 use deepctx_symbolizer::memory::reader::{self, Subject};
-use deepctx_symbolizer::python::{NoInterpreter, locate_process};
-use deepctx_symbolizer::{NoSymbol, accountable_user};
+use deepctx_symbolizer::python::NoInterpreter;
 
 use super::arena::QUARANTINE_NS;
+use super::clock::monotonic_ns;
 use super::executables::{Executables, MappingRows};
 use super::no_executable::NoExecutable;
 use super::room::Room;
+use super::scan_job::{ProcessReading, PythonSearch, ScanJob, ScanReading, Shape};
 use super::tables::{Eviction, TableError, Tables};
 
 /// Shortest time between two scans of one process.
@@ -83,10 +85,11 @@ fn notice_key(error: &TableError) -> NoticeKey {
 
 #[derive(Default)]
 struct State {
+    /// Numbers the programs that processes run: what was read of the one before must not be published.
+    program: u64,
     /// What shows that it still runs the program that was looked at.
-    program: Vec<u8>,
-    /// Begin and end of every mapping, to see whether a scan found something new.
-    shape: Vec<(u64, u64)>,
+    first_line: Box<[u8]>,
+    shape: Shape,
     /// The interpreter, once found; looked for again when the mappings change or it was not ready.
     python: Option<PythonProcess>,
     /// Why there is none.
@@ -97,6 +100,10 @@ struct State {
 }
 
 impl State {
+    fn of_program(program: u64) -> Self {
+        Self { program, ..Self::default() }
+    }
+
     /// Its mappings are not published, since others need their place; nor is it asked for them soon.
     fn leave_out(&mut self, mappings: u64, now_ns: u64) {
         self.missing = UnwalkableMappings { over_share: mappings, ..UnwalkableMappings::default() };
@@ -209,6 +216,8 @@ pub(crate) struct Processes {
     executables: Executables,
     states: HashMap<u32, State>,
     python: bool,
+    /// Programs that were seen.
+    programs: u64,
     scans: u64,
     changes: u64,
     put_off: u64,
@@ -254,6 +263,7 @@ impl Processes {
             executables,
             states,
             python,
+            programs: 0,
             scans: 0,
             changes: 0,
             put_off: 0,
@@ -270,7 +280,7 @@ impl Processes {
 
     /// Bytes in this process's memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        let of = |state: &State| state.program.capacity() + size_of_val(&*state.shape);
+        let of = |state: &State| state.first_line.len() + size_of_val(&*state.shape);
         self.states.values().map(of).sum::<usize>()
             + table_bytes(self.states.capacity(), size_of::<(u32, State)>())
             + self.tables.held_bytes()
@@ -282,17 +292,49 @@ impl Processes {
         std::mem::take(&mut self.notices.waiting)
     }
 
-    /// Prepares a process, or prepares it anew. Where a table is full, the user with most of it gives way: there is
-    /// room at the next scan.
-    pub(crate) fn scan(&mut self, pid: u32, now_ns: u64) -> Result<ScanResult, ScanError> {
-        let scanned = self.scan_once(pid, now_ns);
-        if let Err(ScanError::Tables(error)) = &scanned {
+    /// Prepares a process, or prepares it anew.
+    ///
+    /// # Errors
+    /// As of [`Self::finish`].
+    pub(crate) fn scan(&mut self, pid: u32) -> Result<ScanResult, ScanError> {
+        let reading = self.begin(pid).read();
+        self.finish(reading)
+    }
+
+    /// Begins a scan: what is to be read of the process, by whoever has the time.
+    pub(crate) fn begin(&mut self, pid: u32) -> ScanJob {
+        self.scans += 1;
+        let now_ns = monotonic_ns();
+        self.programs += 1;
+        let state = self.states.entry(pid).or_insert_with(|| State::of_program(self.programs));
+        // Until it is finished, samples ask for no other one.
+        state.last_scan_ns = now_ns;
+        state.interval_ns = state.interval_ns.max(SCAN_INTERVAL_NS);
+        let python = match &state.no_python {
+            _ if !self.python || state.python.is_some() => PythonSearch::Never,
+            Some(reason) if reason.may_change() => PythonSearch::Always,
+            _ => PythonSearch::IfMappingsDiffer(state.shape.clone()),
+        };
+        let program = state.program;
+        let held_back = self.held_back.iter().filter(|(_, (since, _))| now_ns < since + HELD_BACK_NS);
+        let held_back = held_back.map(|(user, (_, room))| (*user, *room)).collect();
+        ScanJob { pid, program, python, held_back, files: self.executables.files() }
+    }
+
+    /// Publishes what was read of a process. Where a table is full, the user with most of it gives way: there is room
+    /// at the next scan.
+    ///
+    /// # Errors
+    /// It could not be read, runs another program by now, or has no room.
+    pub(crate) fn finish(&mut self, reading: ScanReading) -> Result<ScanResult, ScanError> {
+        let finished = self.publish(reading);
+        if let Err(ScanError::Tables(error)) = &finished {
             self.notices.add(notice_key(error), error.to_string());
         }
         if let Some(Eviction { user, room, pids }) = self.tables.give_way() {
-            self.make_room(user, room, &pids, now_ns);
+            self.make_room(user, room, &pids, monotonic_ns());
         }
-        scanned
+        finished
     }
 
     /// Forgets processes of a user for a while: others need their place.
@@ -320,32 +362,26 @@ impl Processes {
         }
     }
 
-    fn scan_once(&mut self, pid: u32, now_ns: u64) -> Result<ScanResult, ScanError> {
-        self.scans += 1;
+    fn publish(&mut self, reading: ScanReading) -> Result<ScanResult, ScanError> {
+        let now_ns = monotonic_ns();
         self.tables.settle(now_ns);
-        let gone = || ScanError::Process { pid, reason: NoSymbol::ProcessGone };
-        let account = accountable_user(pid).ok_or_else(gone)?;
-        let program = program(pid);
-        let maps =
-            maps::read(pid, LineFilter::Executable).map_err(|reason| ScanError::Process { pid, reason })?;
-        let shape: Vec<_> = maps.mappings.iter().map(|m| (m.begin.0, m.end.0)).collect();
-        let state = self.states.entry(pid).or_default();
-        if let Some((_, room)) =
-            self.held_back.get(&account).filter(|(since, _)| now_ns < since + HELD_BACK_NS)
-        {
-            state.leave_out(shape.len() as u64, now_ns);
-            return Err(TableError::HeldBack { room: *room, user: account }.into());
-        }
+        let ScanReading { pid, program, process } = reading;
+        let process = process.inspect_err(|reason| self.not_read(pid, program, *reason));
+        let ProcessReading { time_ns, account, maps, shape, files, interpreter } =
+            process.map_err(|reason| ScanError::Process { pid, reason })?;
+        let gone = ScanError::Process { pid, reason: NoSymbol::ProcessGone };
+        let state = self.states.get_mut(&pid).filter(|state| state.program == program).ok_or(gone)?;
+        let held_back = self.held_back.get(&account).filter(|(since, _)| now_ns < since + HELD_BACK_NS);
+        let files = match (files, held_back) {
+            (Ok(files), None) => files,
+            (Err(room), _) | (_, Some(&(_, room))) => {
+                state.leave_out(shape.len() as u64, now_ns);
+                return Err(TableError::HeldBack { room, user: account }.into());
+            }
+        };
         let changed = state.shape != shape;
         self.changes += u64::from(changed);
-        let ask_python = self.python
-            && state.python.is_none()
-            && (changed || state.no_python.as_ref().is_some_and(NoInterpreter::may_change));
-        let (located, interpreter) = rayon::join(
-            || self.executables.locate(pid, &maps.mappings, &mut self.tables, account, now_ns),
-            || ask_python.then(|| locate_process(pid, &maps.mappings)),
-        );
-        state.program = program;
+        state.first_line = maps.first_line.clone();
         state.last_scan_ns = now_ns;
         state.interval_ns = if changed {
             SCAN_INTERVAL_NS
@@ -353,9 +389,8 @@ impl Processes {
             (state.interval_ns * 2).clamp(SCAN_INTERVAL_NS, SCAN_INTERVAL_MAX_NS)
         };
         state.shape = shape;
-
         match interpreter {
-            Some(Ok((interpreter, _))) => state.python = Some(interpreter.process),
+            Some(Ok(process)) => state.python = Some(process),
             Some(Err(reason)) => {
                 tracing::debug!(pid, %reason, "no interpreter");
                 state.no_python = Some(reason);
@@ -364,6 +399,7 @@ impl Processes {
         }
         let python = state.python.unwrap_or(PythonProcess { layout: NO_PYTHON, ..PythonProcess::default() });
 
+        let located = self.executables.locate(pid, &maps.mappings, files, &mut self.tables, account, now_ns);
         let (mappings, mut missing) = walked_mappings(pid, &maps, &located);
         let published = self.tables.set_process(pid, account, &mappings, python, now_ns);
         let published = published
@@ -372,7 +408,15 @@ impl Processes {
         missing.left_out = published.left_out as u64;
         state.missing = missing;
         tracing::debug!(pid, ?missing, "scanned");
-        Ok(ScanResult { pid, time_ns: now_ns, maps })
+        Ok(ScanResult { pid, time_ns, maps })
+    }
+
+    /// Forgets a process that was gone before it was scanned for the first time.
+    fn not_read(&mut self, pid: u32, program: u64, reason: NoSymbol) {
+        let is_new = |state: &State| state.program == program && state.shape.is_empty();
+        if reason == NoSymbol::ProcessGone && self.states.get(&pid).is_some_and(is_new) {
+            self.states.remove(&pid);
+        }
     }
 
     /// How many scans found other mappings than the one before.
@@ -382,7 +426,7 @@ impl Processes {
 
     /// Whether the process runs the program that it ran when it was scanned.
     pub(crate) fn is_scanned(&self, pid: u32) -> bool {
-        self.states.get(&pid).is_some_and(|state| state.program == program(pid))
+        self.states.get(&pid).is_some_and(|state| state.first_line == first_line(pid))
     }
 
     /// Whether the rate limit lets `pid` be scanned now. A refusal is counted.
@@ -423,7 +467,8 @@ impl Processes {
 
     /// The process runs another program: forget its interpreter, and let it be scanned at once.
     pub(crate) fn exec(&mut self, pid: u32) {
-        let before = self.states.insert(pid, State::default());
+        self.programs += 1;
+        let before = self.states.insert(pid, State::of_program(self.programs));
         self.missing_before.add(before.unwrap_or_default().missing);
     }
 
@@ -458,13 +503,11 @@ impl Processes {
 
 /// The first mapping of a process: a new program has another one, since it lies at another address or is of another
 /// file. (One at a fixed address that starts itself anew is noticed by what its libraries' addresses lead to.)
-fn program(pid: u32) -> Vec<u8> {
+fn first_line(pid: u32) -> Box<[u8]> {
     /// Longer than any line.
     const LINE_MAX: u64 = 8192;
-    let mut line = reader::read_proc(&Subject::of(pid), "maps", LINE_MAX).unwrap_or_default();
-    let end = line.iter().position(|byte| *byte == b'\n').unwrap_or(line.len());
-    line.truncate(end);
-    line
+    let read = reader::read_proc(&Subject::of(pid), "maps", LINE_MAX).unwrap_or_default();
+    maps::first_line(&read)
 }
 
 /// The mappings as the walker takes them, and those that have no table.

@@ -3,13 +3,13 @@
 //! Owns: the two loops and what passes between them. Because: building tables takes long, and the ring must be emptied
 //! meanwhile. Does not: decode records beyond what asks for a scan.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
 use deepctx_common::Plain as _;
 use deepctx_common::end::{Counter, WalkEnd};
 use deepctx_common::memory::MemoryUse;
@@ -20,8 +20,10 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use super::clock::monotonic_ns;
 use super::message::Message;
 use super::probes::ScanQueue;
-use super::processes::{Processes, ScanResult};
+use super::processes::{Processes, ScanCounters, ScanResult};
 use super::rings::{BATCH_BYTES_MAX, Ring};
+use super::scan_job::ScanReading;
+use super::scan_readers::{EndedRead, READERS, ScanReaders};
 use super::supervisor::{self, Supervisor};
 use super::tables::TableError;
 use super::waiting_scans::{Urgency, WaitingScans};
@@ -344,56 +346,117 @@ pub(super) struct Scans {
     pub(super) stop: Arc<AtomicBool>,
 }
 
-/// Starts the thread that scans processes; it ends when nobody can ask it any more.
+/// Starts the thread that scans processes, and those that read them for it; they end when nobody can ask any more.
 pub(super) fn spawn_scan(scans: Scans, supervisor: &Supervisor) -> Sender<ScanRequest> {
     let (sender, requests) = bounded(REQUESTS_MAX);
-    let body = move || scans.run(&requests);
-    if let Err(error) = supervisor.spawn("scan", "new code has no unwind rows", body) {
+    let spawned = ScanReaders::start(supervisor).and_then(|readers| {
+        supervisor.spawn("scan", "new code has no unwind rows", move || scans.run(&requests, &readers))
+    });
+    if let Err(error) = spawned {
         // Nobody answers then: samples of new code stay incomplete, and say so.
         tracing::error!(%error, "cannot start the thread that scans processes");
     }
     sender
 }
 
+/// What the thread that scans processes keeps between two rounds.
+#[derive(Default)]
+struct ScanRounds {
+    waiting: WaitingScans,
+    /// The user of each process that is read.
+    in_flight: HashMap<u32, u32>,
+    defects: u32,
+    swept_ns: u64,
+    sent: ScanCounters,
+}
+
 impl Scans {
-    fn run(mut self, requests: &Receiver<ScanRequest>) {
-        let mut waiting = WaitingScans::default();
-        let (mut swept_ns, mut defects) = (monotonic_ns(), 0);
-        let mut sent = self.processes.counters();
+    fn run(mut self, requests: &Receiver<ScanRequest>, readers: &ScanReaders) {
+        let mut rounds =
+            ScanRounds { swept_ns: monotonic_ns(), sent: self.processes.counters(), ..ScanRounds::default() };
         let mut ended_ns = None;
-        while receive(requests, &mut self.processes, &mut waiting) {
-            let began_ns = monotonic_ns();
+        while let Some(ended) = self.wait(requests, readers, &mut rounds) {
+            let now_ns = monotonic_ns();
             if self.stop.load(Ordering::Acquire)
-                && began_ns.saturating_sub(*ended_ns.get_or_insert(began_ns)) > LAST_SCANS_NS
+                && now_ns.saturating_sub(*ended_ns.get_or_insert(now_ns)) > LAST_SCANS_NS
             {
                 return;
             }
-            if began_ns.saturating_sub(swept_ns) > SWEEP_EVERY_NS {
-                swept_ns = began_ns;
-                self.processes.sweep(swept_ns);
+            if now_ns.saturating_sub(rounds.swept_ns) > SWEEP_EVERY_NS {
+                rounds.swept_ns = now_ns;
+                self.processes.sweep(now_ns);
             }
-            if let Some((pid, user)) = waiting.take() {
-                match catch_unwind(AssertUnwindSafe(|| self.scan(pid))) {
-                    Ok(true) => {}
-                    Ok(false) => return,
-                    // One process that cannot be scanned is no reason to scan none.
-                    Err(panic) if defects < SCAN_DEFECTS_MAX => {
-                        defects += 1;
-                        self.scan_failed(pid, panic.as_ref());
-                    }
-                    Err(panic) => resume_unwind(panic),
+            if ended.is_some_and(|ended| !self.ended(ended, &mut rounds)) {
+                return;
+            }
+            while rounds.in_flight.len() < READERS
+                && let Some((pid, user)) = rounds.waiting.begin(monotonic_ns())
+            {
+                rounds.in_flight.insert(pid, user);
+                readers.read(self.processes.begin(pid));
+            }
+            if rounds.waiting.is_empty() {
+                self.report(&mut rounds.sent);
+            }
+        }
+    }
+
+    /// Takes in all requests; waits for one, or for a process to be read, whose end it gives. `None` when nobody can
+    /// ask any more and all is done.
+    fn wait(
+        &mut self,
+        requests: &Receiver<ScanRequest>,
+        readers: &ScanReaders,
+        rounds: &mut ScanRounds,
+    ) -> Option<Option<EndedRead>> {
+        /// How often interpreters that were not ready are asked again.
+        const UNREADY_EVERY: Duration = Duration::from_millis(100);
+        let processes = &mut self.processes;
+        let mut ended = None;
+        let mut first = None;
+        crossbeam_channel::select! {
+            recv(readers.ended()) -> end => ended = end.ok(),
+            recv(requests) -> request => match request {
+                Ok(request) => first = Some(request),
+                Err(_) if rounds.in_flight.is_empty() => return None,
+                // What is read still counts.
+                Err(_) => ended = readers.ended().recv().ok(),
+            },
+            default(UNREADY_EVERY) => {
+                for pid in processes.unready(monotonic_ns()) {
+                    add(processes, &mut rounds.waiting, pid, Urgency::Rescan);
                 }
-                let now_ns = monotonic_ns();
-                waiting.charge(user, now_ns.saturating_sub(began_ns), now_ns);
             }
-            if waiting.is_empty() {
-                self.memory.measure(&mut self.processes);
-                let counters = self.processes.counters();
-                // Not worth waiting for: totals come again.
-                if counters != sent && self.messages.try_send(Message::Scans(counters)).is_ok() {
-                    sent = counters;
-                }
+        }
+        take_in(first.into_iter().chain(requests.try_iter()), processes, &mut rounds.waiting);
+        Some(ended)
+    }
+
+    /// A process was read; false when nobody reads messages any more.
+    fn ended(&mut self, ended: EndedRead, rounds: &mut ScanRounds) -> bool {
+        let EndedRead { pid, read } = ended;
+        let finished = read.and_then(|reading| catch_unwind(AssertUnwindSafe(|| self.finish(reading))));
+        if let Some(user) = rounds.in_flight.remove(&pid) {
+            rounds.waiting.end(user, monotonic_ns());
+        }
+        match finished {
+            Ok(goes_on) => goes_on,
+            // One process that cannot be scanned is no reason to scan none.
+            Err(panic) if rounds.defects < SCAN_DEFECTS_MAX => {
+                rounds.defects += 1;
+                self.scan_failed(pid, panic.as_ref());
+                true
             }
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Reports memory and counters, if these changed and there is room: totals come again.
+    fn report(&mut self, sent: &mut ScanCounters) {
+        self.memory.measure(&mut self.processes);
+        let counters = self.processes.counters();
+        if counters != *sent && self.messages.try_send(Message::Scans(counters)).is_ok() {
+            *sent = counters;
         }
     }
 
@@ -405,10 +468,10 @@ impl Scans {
         let _ = self.messages.try_send(Message::Notice(text));
     }
 
-    /// Scans one process and sends what was found; false when nobody reads any more.
-    fn scan(&mut self, pid: u32) -> bool {
-        let before = self.processes.changes();
-        let scanned = self.processes.scan(pid, monotonic_ns());
+    /// Publishes what was read of a process and sends what was found; false when nobody reads any more.
+    fn finish(&mut self, reading: ScanReading) -> bool {
+        let (pid, before) = (reading.pid, self.processes.changes());
+        let scanned = self.processes.finish(reading);
         for text in self.processes.take_notices() {
             let _ = self.messages.try_send(Message::Notice(text));
         }
@@ -445,24 +508,14 @@ pub(super) fn request_rescans(scans: &Sender<ScanRequest>, pids: &[u32]) {
     }
 }
 
-/// Takes in all requests; waits for one if nothing else is to be done. False when nobody can ask any more.
-fn receive(requests: &Receiver<ScanRequest>, processes: &mut Processes, waiting: &mut WaitingScans) -> bool {
-    /// How often interpreters that were not ready are asked again.
-    const UNREADY_EVERY: Duration = Duration::from_millis(100);
-    let mut first = None;
-    if waiting.is_empty() {
-        match requests.recv_timeout(UNREADY_EVERY) {
-            Ok(request) => first = Some(request),
-            Err(RecvTimeoutError::Timeout) => {
-                for pid in processes.unready(monotonic_ns()) {
-                    add(processes, waiting, pid, Urgency::Rescan);
-                }
-            }
-            Err(RecvTimeoutError::Disconnected) => return false,
-        }
-    }
+/// Takes in requests.
+fn take_in(
+    requests: impl Iterator<Item = ScanRequest>,
+    processes: &mut Processes,
+    waiting: &mut WaitingScans,
+) {
     let now_ns = monotonic_ns();
-    for request in first.into_iter().chain(requests.try_iter()) {
+    for request in requests {
         match request {
             ScanRequest::Unknown(pid) if !waiting.contains(pid) && !processes.may_scan(pid, now_ns) => {}
             ScanRequest::Unknown(pid) => add(processes, waiting, pid, Urgency::Sampled),
@@ -479,7 +532,6 @@ fn receive(requests: &Receiver<ScanRequest>, processes: &mut Processes, waiting:
             }
         }
     }
-    true
 }
 
 /// Adds a process to those that wait, unless it is gone: the kernel reports its end.

@@ -1,7 +1,8 @@
 //! Waiting scans: processes to be scanned, and whose turn it is.
 //!
-//! Owns: the queue of each user, and the time that scans of each user's processes took. Because: one user's thousands
-//! of large processes would keep everybody else's without unwind rows until all of them are scanned. Does not: scan.
+//! Owns: the queue of each user, who has a scan that goes on, and the time that scans of each user's processes took.
+//! Because: one user's thousands of large processes would keep everybody else's without unwind rows until all of them
+//! are scanned. Does not: scan.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -38,6 +39,14 @@ struct User {
     waiting: BTreeMap<QueuePosition, u32>,
     /// How long scans of this user's processes took.
     took_ns: u64,
+    /// One of them is scanned now: when that began, `CLOCK_MONOTONIC` nanoseconds.
+    scanned_since_ns: Option<u64>,
+}
+
+impl User {
+    fn is_of_interest(&self) -> bool {
+        self.took_ns > 0 || !self.waiting.is_empty() || self.scanned_since_ns.is_some()
+    }
 }
 
 impl WaitingScans {
@@ -72,24 +81,25 @@ impl WaitingScans {
         self.processes.contains_key(&pid)
     }
 
-    /// True if none waits.
+    /// True if none waits, and none is scanned.
     pub(crate) fn is_empty(&self) -> bool {
-        self.processes.is_empty()
+        self.processes.is_empty() && self.users.values().all(|user| user.scanned_since_ns.is_none())
     }
 
-    /// The process whose turn it is, and its user: of the user whose scans took least, first those whose samples are
-    /// incomplete.
-    pub(crate) fn take(&mut self) -> Option<(u32, u32)> {
-        let waits = |(_, user): &(&u32, &mut User)| !user.waiting.is_empty();
+    /// The process whose turn it is, and its user, who has one scan at a time: of the user whose scans took least,
+    /// first those whose samples are incomplete.
+    pub(crate) fn begin(&mut self, now_ns: u64) -> Option<(u32, u32)> {
+        let may = |(_, user): &(&u32, &mut User)| !user.waiting.is_empty() && user.scanned_since_ns.is_none();
         let least = |(number, user): &(&u32, &mut User)| (user.took_ns, **number);
-        let (&number, user) = self.users.iter_mut().filter(waits).min_by_key(least)?;
+        let (&number, user) = self.users.iter_mut().filter(may).min_by_key(least)?;
         let (_, pid) = user.waiting.pop_first()?;
+        user.scanned_since_ns = Some(now_ns);
         self.processes.remove(&pid);
         Some((pid, number))
     }
 
-    /// A scan of a process of this user took so long.
-    pub(crate) fn charge(&mut self, user: u32, took_ns: u64, now_ns: u64) {
+    /// The scan of this user's process ended.
+    pub(crate) fn end(&mut self, user: u32, now_ns: u64) {
         let halvings = now_ns.saturating_sub(self.halved_ns) / HALVED_EVERY_NS;
         if halvings > 0 {
             self.halved_ns = now_ns;
@@ -97,9 +107,10 @@ impl WaitingScans {
             for user in self.users.values_mut() {
                 user.took_ns = user.took_ns.checked_shr(halvings).unwrap_or(0);
             }
-            self.users.retain(|_, user| user.took_ns > 0 || !user.waiting.is_empty());
+            self.users.retain(|_, user| user.is_of_interest());
         }
         let user = self.users.entry(user).or_default();
+        let took_ns = now_ns.saturating_sub(user.scanned_since_ns.take().unwrap_or(now_ns));
         user.took_ns = user.took_ns.saturating_add(took_ns);
     }
 }
@@ -112,8 +123,8 @@ mod tests {
     /// Scans all that waits, 10 ms each; gives the processes in their order.
     fn scanned(waiting: &mut WaitingScans) -> Vec<u32> {
         let mut order = Vec::new();
-        while let Some((pid, user)) = waiting.take() {
-            waiting.charge(user, 10_000_000, HALVED_EVERY_NS);
+        while let Some((pid, user)) = waiting.begin(HALVED_EVERY_NS) {
+            waiting.end(user, HALVED_EVERY_NS + 10_000_000);
             order.push(pid);
         }
         order
@@ -164,12 +175,34 @@ mod tests {
     #[test]
     fn time_without_scans_is_not_saved_up() {
         let mut waiting = WaitingScans::default();
-        waiting.charge(7, 100_000_000_000, HALVED_EVERY_NS);
-        waiting.charge(8, 5_000_000, 60 * HALVED_EVERY_NS);
+        for (user, began_ns, took_ns) in [(7, 0, 100_000_000_000), (8, 59 * HALVED_EVERY_NS, HALVED_EVERY_NS)]
+        {
+            assert!(waiting.add(user, user, Rescan));
+            assert_eq!(waiting.begin(began_ns), Some((user, user)));
+            waiting.end(user, began_ns + took_ns);
+        }
+        // All of the first one's is forgotten, and half of the other's.
+        waiting.end(9, 160 * HALVED_EVERY_NS);
         for pid in 1..=4 {
             assert!(waiting.add(pid, 7 + pid % 2, Rescan));
         }
         assert_eq!(scanned(&mut waiting), [2, 1, 4, 3]);
+    }
+
+    #[test]
+    fn each_user_has_one_scan_at_a_time() {
+        let mut waiting = WaitingScans::default();
+        for (pid, user) in [(1, 7), (2, 7), (3, 8)] {
+            assert!(waiting.add(pid, user, Sampled));
+        }
+        assert_eq!(waiting.begin(0), Some((1, 7)));
+        assert_eq!(waiting.begin(0), Some((3, 8)));
+        assert_eq!(waiting.begin(0), None);
+        waiting.remove(2);
+        assert!(!waiting.is_empty());
+        waiting.end(7, 5);
+        waiting.end(8, 5);
+        assert!(waiting.is_empty());
     }
 
     #[test]

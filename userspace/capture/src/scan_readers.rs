@@ -1,0 +1,70 @@
+//! Scan readers: threads that read processes for their scans.
+//!
+//! Owns: how many processes are read at a time, and what becomes of a panic there. Because: whoever waits for an answer
+//! of one process scans no other one. Does not: choose processes, or change tables.
+
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::scan_job::{ScanJob, ScanReading};
+use super::supervisor::{Supervisor, defect_for_tests};
+
+/// Processes that are read at a time, each of another user.
+pub(super) const READERS: usize = 4;
+
+/// What a reader panicked with, because of a defect.
+type Panic = Box<dyn Any + Send>;
+
+/// A process that was read, or at which a reader panicked.
+pub(super) struct EndedRead {
+    pub(super) pid: u32,
+    pub(super) read: Result<ScanReading, Panic>,
+}
+
+/// The threads; they end when this is dropped.
+pub(super) struct ScanReaders {
+    jobs: Sender<ScanJob>,
+    ended: Receiver<EndedRead>,
+}
+
+impl ScanReaders {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub(super) fn start(supervisor: &Supervisor) -> io::Result<Self> {
+        let (jobs, waiting) = bounded::<ScanJob>(READERS);
+        let (sender, ended) = bounded(READERS);
+        for _ in 0..READERS {
+            let (waiting, sender) = (waiting.clone(), sender.clone());
+            let body = move || {
+                for job in waiting {
+                    let pid = job.pid;
+                    let read = catch_unwind(AssertUnwindSafe(|| {
+                        defect_for_tests("scan-read");
+                        job.read()
+                    }));
+                    if sender.send(EndedRead { pid, read }).is_err() {
+                        return;
+                    }
+                }
+            };
+            supervisor.spawn("reader", "new code has no unwind rows", body)?;
+        }
+        Ok(Self { jobs, ended })
+    }
+
+    /// Reads a process. To be called for no more than [`READERS`] whose end was not received.
+    pub(super) fn read(&self, job: ScanJob) {
+        // It has room for all of them, and its readers live as long as this.
+        let _ = self.jobs.send(job);
+    }
+
+    /// Where ends of reads are received.
+    pub(super) fn ended(&self) -> &Receiver<EndedRead> {
+        &self.ended
+    }
+}
