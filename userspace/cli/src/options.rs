@@ -178,6 +178,10 @@ pub(crate) struct LiveArgs {
     /// Print one still picture after the duration (2s by default) instead of a live view.
     #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub once: bool,
+    /// Parameters of rules, and rules of your own as queries, for the findings of the overview: the TOML file of
+    /// `analyze --rules`.
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_RULES")]
+    pub rules: Option<PathBuf>,
     /// Quit after this time.
     #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
     pub duration: Option<Duration>,

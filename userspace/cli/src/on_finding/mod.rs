@@ -10,11 +10,14 @@ mod watch;
 use std::fmt;
 use std::str::FromStr;
 
-use deepctx_analysis::findings::{Settings, Severity};
+use deepctx_analysis::findings::{Finding, Findings, Settings, Severity};
+use deepctx_profile::units::Nanos;
 use rustix::process::Signal;
 
 use super::fail_on::FailOn;
 use super::failure::Failure;
+use super::progress::Progress;
+use super::run::CaptureEnd;
 
 pub(crate) use act::Actions;
 pub(crate) use watch::{PendingFindings, Watch};
@@ -124,12 +127,15 @@ pub(crate) struct ActionNeeds {
     pub has_targets: bool,
 }
 
-/// The rules that run while a capture does.
+/// Those of the rules that actions wait for.
 ///
 /// # Errors
 /// There is no such rule, or an action lacks what it needs.
-pub(crate) fn settings(on: &[FindingAction], means: ActionNeeds) -> Result<Settings, Failure> {
-    let mut settings = Settings::default();
+pub(crate) fn settings(
+    mut settings: Settings,
+    on: &[FindingAction],
+    means: ActionNeeds,
+) -> Result<Settings, Failure> {
     let ActionNeeds { keeps, traces, has_targets } = means;
     for of in on {
         settings.only(of.condition.rule()).map_err(|error| {
@@ -148,6 +154,26 @@ pub(crate) fn settings(on: &[FindingAction], means: ActionNeeds) -> Result<Setti
         }
     }
     Ok(settings)
+}
+
+/// Says on standard error what the rules find in a capture that has ended.
+pub(crate) fn say(ended: &CaptureEnd, settings: &Settings) {
+    let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
+    let mut progress = Progress::new(false);
+    for line in lines(&Findings::of_profile(&ended.finished.profile, elapsed, settings)) {
+        progress.say(&line);
+    }
+}
+
+/// A line for each finding.
+fn lines(found: &Findings) -> Vec<String> {
+    if found.findings.is_empty() {
+        let unchecked = found.checks.len() - found.checked();
+        return vec![format!("no findings: {} rules checked, {unchecked} lack their input", found.checked())];
+    }
+    let line =
+        |finding: &Finding| format!("finding {} ({}): {}", finding.rule, finding.severity, finding.title);
+    found.findings.iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -175,7 +201,7 @@ mod tests {
             let said = match Cli::try_parse_from(words) {
                 Err(error) => error.to_string(),
                 Ok(Cli { command: Some(Command::Record(record)), .. }) => {
-                    settings(&record.on_finding, means(&record))
+                    settings(Settings::default(), &record.on_finding, means(&record))
                         .map_or_else(|failure| failure.to_string(), |_| String::new())
                 }
                 Ok(_) => "another command".to_owned(),
