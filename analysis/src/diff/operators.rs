@@ -356,7 +356,7 @@ impl FrameNames {
 
 /// What is known of a context by the frames from the root to it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Within {
+struct OperatorContext {
     /// Place of the innermost operator's name.
     operator: Option<u32>,
     backward: bool,
@@ -364,20 +364,24 @@ struct Within {
     is_itself: bool,
 }
 
-fn contexts(profile: &Profile, frames: &FrameNames) -> Vec<Within> {
-    let mut within: Vec<Within> = Vec::with_capacity(profile.tree.len());
-    within.push(Within::default());
+fn contexts(profile: &Profile, frames: &FrameNames) -> Vec<OperatorContext> {
+    let mut within: Vec<OperatorContext> = Vec::with_capacity(profile.tree.len());
+    within.push(OperatorContext::default());
     // Callers come before what they call.
     for node in profile.tree.nodes().skip(1) {
         let above = within.get(node.parent.index()).copied().unwrap_or_default();
-        let mut at = Within { is_itself: false, ..above };
+        let mut at = OperatorContext { is_itself: false, ..above };
         match frames.meanings.get(node.frame.index()).copied().unwrap_or_default() {
             Meaning::Other => {}
             Meaning::Operands => at.is_itself = above.is_itself,
             // Calls there are nodes of the operator's backward pass.
             Meaning::Backward => (at.backward, at.is_itself) = (true, above.is_itself),
             Meaning::Operator { name, backward } => {
-                at = Within { operator: Some(name), backward: above.backward || backward, is_itself: true };
+                at = OperatorContext {
+                    operator: Some(name),
+                    backward: above.backward || backward,
+                    is_itself: true,
+                };
             }
         }
         within.push(at);

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use deepctx_analysis::findings::{Findings, Settings};
 use deepctx_profile::units::{Count, Nanos};
 use deepctx_storage::folder::Folder;
 
@@ -103,7 +104,7 @@ pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
 
     summarize(arguments, &output, &ended);
     if arguments.rules.is_some() {
-        on_finding::say(&ended, &rules);
+        say_findings(&ended, &rules);
     }
     let status = &ended.finished.status;
     if let Some(error) = &status.write_error {
@@ -249,6 +250,14 @@ fn raw_sink(path: &Path, force: bool) -> Result<Box<dyn Sink>, Failure> {
     let failed = |error: io::Error| Failure::io(path.display(), &error);
     let file = output::create(path, force)?;
     Ok(Box::new(RawSink::new(BufWriter::new(file)).map_err(failed)?))
+}
+
+/// Says on standard error what the rules find in a capture that has ended.
+fn say_findings(ended: &CaptureEnd, rules: &Settings) {
+    let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
+    let found = Findings::of_profile(&ended.finished.profile, elapsed, rules);
+    let mut progress = Progress::new(false);
+    on_finding::lines(&found).iter().for_each(|line| progress.say(line));
 }
 
 /// Says on standard error what was recorded.

@@ -38,10 +38,10 @@ pub(super) fn figures(facts: &Facts<'_>) -> Vec<Figure> {
         .into_iter()
         .map(|(thread, ns)| named(format!("waits of {thread}"), ns as f64, "ns", Basis::Measured))
         .collect();
-    let given_up = given_up(facts);
-    let all: u64 = given_up.values().sum();
+    let released = released(facts);
+    let all: u64 = released.values().sum();
     if all > 0 {
-        figures.extend(largest(given_up).into_iter().map(|(thread, times)| {
+        figures.extend(largest(released).into_iter().map(|(thread, times)| {
             named(format!("waits that {thread} ended"), percent(times, all), "percent", Basis::Measured)
         }));
         return figures;
@@ -81,7 +81,7 @@ fn waits(facts: &Facts<'_>) -> FxHashMap<NodeId, u64> {
 }
 
 /// By thread: how many waits for the lock it ended, by single events. Their contexts are numbers of the whole profile.
-fn given_up(facts: &Facts<'_>) -> FxHashMap<String, u64> {
+fn released(facts: &Facts<'_>) -> FxHashMap<String, u64> {
     let mut by_thread: FxHashMap<String, u64> = FxHashMap::default();
     let Some(job) = facts.events().filter(|_| std::ptr::eq(facts.profile(), facts.whole())) else {
         return by_thread;

@@ -11,13 +11,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use deepctx_analysis::findings::{Finding, Findings, Settings, Severity};
-use deepctx_profile::units::Nanos;
 use rustix::process::Signal;
 
 use super::fail_on::FailOn;
 use super::failure::Failure;
-use super::progress::Progress;
-use super::run::CaptureEnd;
 
 pub(crate) use act::Actions;
 pub(crate) use watch::{PendingFindings, Watch};
@@ -156,17 +153,8 @@ pub(crate) fn settings(
     Ok(settings)
 }
 
-/// Says on standard error what the rules find in a capture that has ended.
-pub(crate) fn say(ended: &CaptureEnd, settings: &Settings) {
-    let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
-    let mut progress = Progress::new(false);
-    for line in lines(&Findings::of_profile(&ended.finished.profile, elapsed, settings)) {
-        progress.say(&line);
-    }
-}
-
 /// A line for each finding.
-fn lines(found: &Findings) -> Vec<String> {
+pub(crate) fn lines(found: &Findings) -> Vec<String> {
     if found.findings.is_empty() {
         let unchecked = found.checks.len() - found.checked();
         return vec![format!("no findings: {} rules checked, {unchecked} lack their input", found.checked())];
