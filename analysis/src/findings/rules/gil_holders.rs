@@ -9,6 +9,7 @@
 
 use std::cmp::Reverse;
 
+use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::trace::{HostKind, Waker};
@@ -86,6 +87,13 @@ fn released(facts: &Facts<'_>) -> FxHashMap<String, u64> {
     let Some(job) = facts.events().filter(|_| std::ptr::eq(facts.profile(), facts.whole())) else {
         return by_thread;
     };
+    // Events know threads by their number.
+    let profile = facts.profile();
+    let name = |(id, frame)| match frame {
+        Frame::Thread { tid, .. } => Some((tid.to_string(), facts.label(id))),
+        _ => None,
+    };
+    let names: FxHashMap<String, String> = profile.frames.iter().filter_map(name).collect();
     for trace in job.ranks().iter().map(|of| &of.trace) {
         for (_, wake_up) in trace.wake_ups.iter() {
             let Some(wait) = trace.host.get(wake_up.ends) else { continue };
@@ -95,7 +103,9 @@ fn released(facts: &Facts<'_>) -> FxHashMap<String, u64> {
                 && facts.classes(wait.context).has(Class::GilWait)
                 && let Some(thread) = trace.threads().get(thread.index())
             {
-                *by_thread.entry(trace.name(thread.thread).to_owned()).or_default() += 1;
+                let number = trace.name(thread.thread);
+                let name = names.get(number).map_or(number, String::as_str);
+                *by_thread.entry(name.to_owned()).or_default() += 1;
             }
         }
     }
@@ -202,7 +212,7 @@ mod tests {
         let off_cpu = nodes.filter(|node| profile.tree.exclusive(*node, Metric::OffCpuTime).sum > 0);
         let [of_b, of_d, polls] = off_cpu.collect::<Vec<_>>().try_into().unwrap();
         let mut trace = Trace::new();
-        let threads = ["a", "b", "c"].map(|name| trace.thread("py", name));
+        let threads = ["7", "8", "99"].map(|name| trace.thread("py", name));
         let mut wait = |context: NodeId, by: Waker| {
             let op = HostOp {
                 thread: threads[1],
@@ -229,8 +239,8 @@ mod tests {
         let expect = [
             "waits of b/8: 800 ns (measured)",
             "waits of d/10: 500 ns (measured)",
-            "waits that a ended: 75.0% (measured)",
-            "waits that b ended: 25.0% (measured)",
+            "waits that a/7 ended: 75.0% (measured)",
+            "waits that b/8 ended: 25.0% (measured)",
         ];
         check(&Facts::of(&profile, &profile, Nanos(0)).with_events(Some(&job)), &expect);
         // A part has other numbers.
