@@ -18,11 +18,11 @@ use deepctx_profile::view::conclusions::{
 use crate::findings::{self, Check, Finding, Findings, Gain, Location, Settings};
 use crate::tables::phases::{Phases, step_cell};
 
-/// Draws conclusions from a profile `elapsed` after its capture began; zero when unknown.
+/// Draws conclusions from a profile `elapsed` after its capture began, zero when unknown, by the rules of `settings`.
 ///
 /// It walks all contexts a few times; what that costs is in docs/view.md.
-pub fn conclude(profile: &Profile, elapsed: Nanos) -> Conclusions {
-    let found = Findings::of_profile(profile, elapsed, &Settings::default());
+pub fn conclude(profile: &Profile, elapsed: Nanos, settings: &Settings) -> Conclusions {
+    let found = Findings::of_profile(profile, elapsed, settings);
     Conclusions {
         at: elapsed,
         rules: coverage(&found),
@@ -151,7 +151,7 @@ mod tests {
             "P python3-7 / y /a/t.py:step:30 / n gomp_team_barrier_wait_end@libgomp.so 400000000
              P python3-7 / y /a/t.py:step:31 / n work@libmkl.so 600000000",
         );
-        let found = conclude(&profile, Nanos(1_000_000_000));
+        let found = conclude(&profile, Nanos(1_000_000_000), &Settings::default());
         let spin = found.findings.iter().find(|finding| finding.rule == "spinning-threads").unwrap();
         assert_eq!((spin.severity, spin.metric), (Severity::High, Some(Metric::CpuTime)));
         let place = &spin.places[0];
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn rules_without_input_name_the_most_helpful_option() {
-        let found = conclude(&sampled("P a-1 / n f 200000000"), Nanos(1));
+        let found = conclude(&sampled("P a-1 / n f 200000000"), Nanos(1), &Settings::default());
         assert!(found.rules.checked > 0 && found.rules.unchecked > 0);
         let (options, rules) = found.rules.most_helpful.unwrap();
         assert!(options.starts_with("--") && rules > 1, "{options} helps {rules}");
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn only_a_training_has_phases() {
         let check = |lines: &str, expect: &[(&str, u64)]| {
-            let phases = conclude(&text::parse(lines).unwrap(), Nanos(1)).phases;
+            let phases = conclude(&text::parse(lines).unwrap(), Nanos(1), &Settings::default()).phases;
             let rows: Vec<_> = phases.iter().map(|row| (row.name, row.time.0)).collect();
             assert_eq!(rows, expect);
         };
@@ -186,12 +186,12 @@ mod tests {
     #[test]
     fn steps_are_those_of_the_place_with_most() {
         let mut profile = text::parse("P a-1 / r D.step 1\nP a-1 / r G.step 1").unwrap();
-        assert_eq!(conclude(&profile, Nanos(1)).steps, None);
+        assert_eq!(conclude(&profile, Nanos(1), &Settings::default()).steps, None);
         let nodes: Vec<_> = profile.tree.cells(Metric::CpuTime).map(|(node, _)| node).collect();
         for (node, times) in nodes.into_iter().zip([&[20, 40][..], &[10]]) {
             times.iter().for_each(|time| profile.tree.add(node, Metric::StepTime, *time));
         }
         let expect = StepFigures { count: 2, mean: Nanos(30), least: Nanos(20), most: Nanos(40) };
-        assert_eq!(conclude(&profile, Nanos(1)).steps, Some(expect));
+        assert_eq!(conclude(&profile, Nanos(1), &Settings::default()).steps, Some(expect));
     }
 }

@@ -3,9 +3,11 @@
 //! Owns: children and inclusive values of contexts, and the choice of a metric. Because: a tree stores parents and
 //! exclusive values, while a script asks each context for its children and its inclusive value. Does not: know Python.
 
-use std::sync::OnceLock;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use deepctx_analysis::{Selection, Subset, usual_metric};
+use deepctx_profile::trace::Job;
 use deepctx_profile::{Metric, NodeId, Profile};
 use deepctx_storage::OpenedProfile;
 
@@ -16,6 +18,14 @@ pub(crate) struct LoadedProfile {
     pub(crate) metric: Metric,
     children: OnceLock<Children>,
     inclusive: Vec<OnceLock<Vec<u64>>>,
+    events: Arc<Events>,
+}
+
+/// Single events of a profile, read when they are first asked for: those of many ranks take seconds.
+struct Events {
+    /// A folder: that of our profile, or one with a trace for each rank. A file has events of one rank only.
+    folder: Option<PathBuf>,
+    job: OnceLock<Option<Job>>,
 }
 
 /// The children of all contexts, one list behind the other.
@@ -26,14 +36,16 @@ struct Children {
 }
 
 impl LoadedProfile {
-    pub(crate) fn new(opened: OpenedProfile) -> Self {
+    pub(crate) fn new(path: &Path, opened: OpenedProfile) -> Self {
         let metric = usual_metric(&[&opened.profile]);
-        LoadedProfile::by(metric, opened)
+        // Whoever asks for events may be in another folder then.
+        let folder = std::path::absolute(path).ok().filter(|path| path.is_dir());
+        LoadedProfile::by(metric, opened, Arc::new(Events { folder, job: OnceLock::new() }))
     }
 
-    fn by(metric: Metric, opened: OpenedProfile) -> Self {
+    fn by(metric: Metric, opened: OpenedProfile, events: Arc<Events>) -> Self {
         let inclusive = Metric::ALL.iter().map(|_| OnceLock::new()).collect();
-        LoadedProfile { opened, metric, children: OnceLock::new(), inclusive }
+        LoadedProfile { opened, metric, children: OnceLock::new(), inclusive, events }
     }
 
     /// The part that a selection lets through, with its metric as the usual one.
@@ -41,7 +53,14 @@ impl LoadedProfile {
         let OpenedProfile { profile, elapsed, format, notes } = &self.opened;
         let profile = selection.part_of(profile).into_owned();
         let opened = OpenedProfile { profile, elapsed: *elapsed, format: *format, notes: notes.clone() };
-        LoadedProfile::by(selection.shown.metric, opened)
+        LoadedProfile::by(selection.shown.metric, opened, Arc::clone(&self.events))
+    }
+
+    /// Single events, by rank, where there may be those of several. A selection leaves none out.
+    pub(crate) fn events(&self) -> Option<&Job> {
+        let Events { folder, job } = &*self.events;
+        let read = || deepctx_storage::open_traces(std::slice::from_ref(folder.as_ref()?)).ok();
+        job.get_or_init(read).as_ref()
     }
 
     pub(crate) fn profile(&self) -> &Profile {

@@ -60,7 +60,8 @@ impl Profile {
             return Ok(Profile { loaded: Arc::clone(&part.get().loaded) });
         }
         let path: PathBuf = source.extract()?;
-        let opened = py.detach(|| deepctx_storage::open(&path).map(LoadedProfile::new));
+        let opened =
+            py.detach(|| deepctx_storage::open(&path).map(|opened| LoadedProfile::new(&path, opened)));
         match opened {
             Ok(loaded) => Ok(Profile { loaded: Arc::new(loaded) }),
             Err(error) => Err(open(py, &path.to_string_lossy(), &error)),
@@ -239,7 +240,7 @@ impl Profile {
         let named = named.and_then(|()| skip.iter().try_for_each(|rule| settings.skip(rule)));
         named.map_err(|error| PyValueError::new_err(error.to_string()))?;
         let findings = py.detach(|| {
-            let subset = self.loaded.subset(self.loaded.metric, 0);
+            let subset = self.loaded.subset(self.loaded.metric, 0).with_events(self.loaded.events());
             Findings::compute(&subset, self.loaded.opened.elapsed, &settings)
         });
         json(py, &findings)

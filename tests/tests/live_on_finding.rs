@@ -85,12 +85,22 @@ fn a_short_recording_acts_at_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let hot = Hot::start(&folder.path().join("signals"));
     let pid = hot.0.id().to_string();
-    let options = ["--pid", &pid, "--freq", "999", "--on-finding", "hotspot=run:touch reported"];
-    let options = [&options[..], &["--on-finding", "hotspot=stop"]].concat();
+    // A rule of a file is as good as ours, and so are the file's parameters.
+    let rules = folder.path().join("rules.toml");
+    let own = "[hotspot]\nfunction_percent = 1\n[[rule]]\nname = \"mine\"\npath = \"python:spin\"\n\
+               share-above = 5\nadvice = \"Do less.\"\n";
+    std::fs::write(&rules, own).unwrap();
+    let rules = rules.display().to_string();
+    let options = ["--pid", &pid, "--freq", "999", "--rules", &rules];
+    let options =
+        [&options[..], &["--on-finding", "mine=run:touch reported", "--on-finding", "hotspot=stop"]];
+    let options = options.concat();
     let mut recording = Recording::by(program().current_dir(folder.path()), &options);
     // Rules look for the first time after ten seconds; on a machine that is too busy for that, it ends by itself.
     recording.wait_until(|file| sample_count(file) > 300);
     let Ended { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(folder.path().join("reported").exists(), "{said}");
+    // Once with its action, once at the end of the recording.
+    assert_eq!(said.matches("of cpu-time is on paths python:spin").count(), 2, "{said}");
 }

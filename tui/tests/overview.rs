@@ -47,7 +47,8 @@ fn findings_of(stacks: &str) -> Program {
     let header = Header { metric: "cpu-time", ..Header::default() };
     let request = program.model.request();
     let mut snapshot = Viewer::new().snapshot(&profile, request, header, Resolution::default());
-    snapshot.conclude(Arc::new(deepctx_analysis::conclude(&profile, Nanos(1_000_000_000))));
+    let settings = deepctx_analysis::findings::Settings::default();
+    snapshot.conclude(Arc::new(deepctx_analysis::conclude(&profile, Nanos(1_000_000_000), &settings)));
     program.show(snapshot);
     program
 }

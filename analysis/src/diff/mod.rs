@@ -18,8 +18,10 @@
 //! among all that pass, about one in twenty is chance.
 
 mod changes;
+mod families;
 mod growth;
 mod names;
+mod operators;
 mod options;
 
 use deepctx_profile::context::Contexts;
@@ -32,6 +34,10 @@ use rustc_hash::FxHashMap;
 pub use changes::{Change, ChangeTable, Changes, MatchedValues, Side, SideTotal};
 pub use growth::{BadLimit, GrowthLimit, Regression, TotalChange};
 use names::Names;
+pub use operators::{
+    DeviceMemory, MemorySide, OperatorComparison, OperatorFigures, OperatorMatch, OperatorRow, OperatorSide,
+    compare_operators,
+};
 pub use options::{Effect, OptionChange};
 
 /// Share of chance among the changes that are called more than noise.

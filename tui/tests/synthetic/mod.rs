@@ -244,7 +244,11 @@ impl Training {
         let elapsed = header.elapsed;
         let mut snapshot = self.viewer.snapshot(&self.profile, request, header, Resolution::default());
         if request.part == TabRequest::Overview {
-            snapshot.conclude(Arc::new(conclude(&self.profile, elapsed)));
+            snapshot.conclude(Arc::new(conclude(
+                &self.profile,
+                elapsed,
+                &deepctx_analysis::findings::Settings::default(),
+            )));
         }
         snapshot
     }

@@ -8,7 +8,7 @@ use deepctx_analysis::render;
 use deepctx_storage::export::svg;
 
 use super::failure::{Completion, Failure, open_failure};
-use super::options::{DiffArgs, DiffFormat};
+use super::options::{DiffArgs, DiffFormat, DiffTable};
 use super::{open, output, selection};
 
 /// Functions that are named for each limit.
@@ -22,6 +22,9 @@ pub(crate) fn run(arguments: &DiffArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     if arguments.events {
         return events(arguments);
+    }
+    if let Some(DiffTable::Operators) = arguments.table {
+        return operators(arguments);
     }
     let [before, after] = [open::open(&arguments.before)?.profile, open::open(&arguments.after)?.profile];
     let selection = selection::selection_of(&arguments.selection.live, &[&after, &before])?;
@@ -39,6 +42,40 @@ pub(crate) fn run(arguments: &DiffArgs) -> Result<Completion, Failure> {
     Ok(grown(&comparison, &arguments.fail_on))
 }
 
+/// Compares two profiles operator by operator.
+fn operators(arguments: &DiffArgs) -> Result<Completion, Failure> {
+    require_text_or_json(arguments, "--table operators")?;
+    let wholes = [open::open(&arguments.before)?.profile, open::open(&arguments.after)?.profile];
+    let [before, after] = &wholes;
+    let selection = selection::selection_of(&arguments.selection.live, &[after, before])?;
+    let selected = arguments.selection.selected(selection, 0);
+    let parts = [before, after].map(|profile| selected.part_of(profile));
+    selection::require_matches(&arguments.selection, &[&parts[1], &parts[0]], &[after, before])?;
+    let compared = diff::compare_operators(&parts[0], &parts[1], arguments.limit);
+    if compared.operators.is_empty() {
+        let failure = Failure::new("neither profile has operators of a framework");
+        return Err(
+            failure.hint("record with `--probe operators`, or compare by function: leave --table out")
+        );
+    }
+    output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
+        DiffFormat::Json => render::json::write(&compared, out),
+        DiffFormat::Text | DiffFormat::Svg | DiffFormat::Markdown => {
+            render::text::write_operator_comparison(&compared, out)
+        }
+    })?;
+    Ok(Completion::Fully)
+}
+
+/// Refuses forms that this comparison does not have.
+fn require_text_or_json(arguments: &DiffArgs, what: &str) -> Result<(), Failure> {
+    if matches!(arguments.format, DiffFormat::Svg | DiffFormat::Markdown) {
+        let failure = Failure::new(format_args!("{what} is compared as text or JSON only"));
+        return Err(failure.hint("choose --format text or json"));
+    }
+    Ok(())
+}
+
 /// Says what grew by more than it may, and with which exit code that ends.
 fn grown(comparison: &Comparison, limits: &[GrowthLimit]) -> Completion {
     let mut done = Completion::Fully;
@@ -53,10 +90,7 @@ fn grown(comparison: &Comparison, limits: &[GrowthLimit]) -> Completion {
 
 /// Compares traces event by event.
 fn events(arguments: &DiffArgs) -> Result<Completion, Failure> {
-    if matches!(arguments.format, DiffFormat::Svg | DiffFormat::Markdown) {
-        let failure = Failure::new("--events is compared as text or JSON only");
-        return Err(failure.hint("choose --format text or json"));
-    }
+    require_text_or_json(arguments, "--events")?;
     let open = |path: &std::path::PathBuf| {
         deepctx_storage::open_traces(std::slice::from_ref(path)).map_err(|error| open_failure(&error))
     };

@@ -24,7 +24,8 @@ use super::options::LiveArgs;
 use super::progress::Progress;
 use super::record::done;
 use super::run::{CaptureEnd, EndConditions, SessionSinks, meta, start_capture, start_session, until_end};
-use super::{screen, selection, target, view, workers};
+use super::{rules_file, screen, selection, target, view, workers};
+use deepctx_analysis::conclude;
 use deepctx_capture::Capture;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::supervisor::{defect_for_tests, message};
@@ -48,6 +49,7 @@ pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
         WRITE_KEPT.hold()?;
     }
     workers::install();
+    let rules = rules_file::of_capture(arguments.rules.as_deref())?;
     let target = target::of_live(arguments)?;
     let request = arguments.tui.request(
         selection::selection(&arguments.selection, selection::measured(target.config.clock)),
@@ -55,7 +57,9 @@ pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
     );
     let mut capture = start_capture(&target)?;
     let meta = meta(&target);
-    let (sink, snapshots) = SnapshotSink::pair(deepctx_analysis::conclude);
+    let live_rules = rules.clone();
+    let (sink, snapshots) =
+        SnapshotSink::pair(move |profile, elapsed| conclude(profile, elapsed, &live_rules));
     let sinks: Vec<Box<dyn Sink>> = if arguments.once { Vec::new() } else { vec![Box::new(sink)] };
     let flight_recorder = match &requesters {
         Some(requesters) => {
@@ -75,7 +79,7 @@ pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
         };
         let ended = until_end(capture, session, until, None)?;
         let header = ended.finished.status.header(&meta, ended.elapsed, request.selection.metric);
-        let snapshot = view::snapshot(&ended.finished.profile, header, &request);
+        let snapshot = view::snapshot(&ended.finished.profile, header, &request, rules);
         screen::print(&snapshot, request, &arguments.tui, places(&meta))?;
         ended
     } else {

@@ -178,6 +178,10 @@ pub(crate) struct LiveArgs {
     /// Print one still picture after the duration (2s by default) instead of a live view.
     #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub once: bool,
+    /// Parameters of rules, and rules of your own as queries, for the findings of the overview: the TOML file of
+    /// `analyze --rules`.
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_RULES")]
+    pub rules: Option<PathBuf>,
     /// Quit after this time.
     #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
     pub duration: Option<Duration>,
@@ -400,7 +404,7 @@ pub(crate) struct DiffArgs {
     /// Form of the comparison.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_DIFF_FORMAT", default_value = "text")]
     pub format: DiffFormat,
-    /// Functions and contexts to list, or events.
+    /// Functions and contexts to list, or events, or operators.
     #[arg(long, value_name = "N", env = "DEEPCTX_DIFF_LIMIT", default_value_t = 20)]
     pub limit: usize,
     /// Exit with 1 if a function's share grew by more than this many percentage points (`+5%`), or the total by more
@@ -416,6 +420,10 @@ pub(crate) struct DiffArgs {
     /// The same for the second trace.
     #[arg(long, value_name = "A..B", value_parser = steps, requires = "events")]
     pub steps_after: Option<Steps>,
+    /// Compare a table instead of calling contexts: operators by name, with kernels, times and memory of each, also
+    /// across frameworks, vendors and ranks.
+    #[arg(long, value_name = "TABLE", env = "DEEPCTX_DIFF_TABLE", conflicts_with_all = ["events", "fail_on", "metric"])]
+    pub table: Option<DiffTable>,
     /// How to look at it.
     #[command(flatten)]
     pub selection: StoredSelectionArgs,
@@ -425,6 +433,13 @@ pub(crate) struct DiffArgs {
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,
+}
+
+/// Tables of two profiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffTable {
+    /// Operators of frameworks.
+    Operators,
 }
 
 /// Forms of a comparison.

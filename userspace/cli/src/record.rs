@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use deepctx_analysis::findings::{Findings, Settings};
 use deepctx_profile::units::{Count, Nanos};
 use deepctx_storage::folder::Folder;
 
@@ -23,7 +24,7 @@ use super::run::{
     CaptureEnd, EndConditions, SessionSinks, meta, start_capture, start_session, until_end, window,
 };
 use super::target::{self, Target};
-use super::{collector, output, workers};
+use super::{collector, output, rules_file, workers};
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::config::TraceWindow;
 use deepctx_capture::{Capture, Targets};
@@ -61,7 +62,8 @@ pub(crate) fn run(arguments: &RecordArgs) -> Result<Completion, Failure> {
 pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
     let asked_ns = monotonic_ns();
     let destination = destination_of(arguments)?;
-    let rules = on_finding::settings(&arguments.on_finding, means(arguments))?;
+    let rules = rules_file::of_capture(arguments.rules.as_deref())?;
+    let awaited = on_finding::settings(rules.clone(), &arguments.on_finding, means(arguments))?;
     let (askers, traces_on_signal) = hold_signals(arguments)?;
     workers::install();
     let waiting = start_command(arguments)?;
@@ -70,7 +72,7 @@ pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
 
     let mut capture = start_capture(&target)?;
     let conditions = arguments.on_finding.iter().map(|of| of.condition.clone());
-    let (watch, found) = Watch::new(rules, conditions);
+    let (watch, found) = Watch::new(awaited, conditions);
     let started = start_storing(&mut capture, &target, arguments, destination, askers.as_ref(), watch);
     let (session, output) = started?;
     if waiting.is_some() {
@@ -101,6 +103,9 @@ pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
     let ended = until_end(capture, session, until, Some(progress))?;
 
     summarize(arguments, &output, &ended);
+    if arguments.rules.is_some() {
+        say_findings(&ended, &rules);
+    }
     let status = &ended.finished.status;
     if let Some(error) = &status.write_error {
         return Err(Failure::new(error).hint(
@@ -247,6 +252,14 @@ fn raw_sink(path: &Path, force: bool) -> Result<Box<dyn Sink>, Failure> {
     Ok(Box::new(RawSink::new(BufWriter::new(file)).map_err(failed)?))
 }
 
+/// Says on standard error what the rules find in a capture that has ended.
+fn say_findings(ended: &CaptureEnd, rules: &Settings) {
+    let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
+    let found = Findings::of_profile(&ended.finished.profile, elapsed, rules);
+    let mut progress = Progress::new(false);
+    on_finding::lines(&found).iter().for_each(|line| progress.say(line));
+}
+
 /// Says on standard error what was recorded.
 fn summarize(arguments: &RecordArgs, output: &Output, ended: &CaptureEnd) {
     let status = &ended.finished.status;
@@ -354,8 +367,18 @@ mod tests {
         use clap::CommandFactory as _;
 
         // Where the profile and messages go, and what the exit code depends on, is no part of what was captured.
-        const NOT_OF_THE_CAPTURE: [&str; 9] =
-            ["output", "force", "pack", "max-loss", "raw", "verbose", "log-format", "config", "help"];
+        const NOT_OF_THE_CAPTURE: [&str; 10] = [
+            "output",
+            "force",
+            "pack",
+            "max-loss",
+            "raw",
+            "rules",
+            "verbose",
+            "log-format",
+            "config",
+            "help",
+        ];
         let mut command = super::super::options::Cli::command();
         command.build();
         let record = command.find_subcommand("record").unwrap();

@@ -70,6 +70,10 @@ pub(crate) struct RecordArgs {
     /// targets), `run:COMMAND` (in a shell, with the rights of who called sudo). Each option acts once.
     #[arg(long, value_name = "RULE[:SEVERITY]=ACTION", env = "DEEPCTX_ON_FINDING")]
     pub on_finding: Vec<FindingAction>,
+    /// Parameters of rules, and rules of your own as queries: the TOML file of `analyze --rules`. `--on-finding` may
+    /// name its rules, and what all rules find is said when the capture has ended.
+    #[arg(long, value_name = "FILE", env = "DEEPCTX_RULES")]
+    pub rules: Option<PathBuf>,
     /// Have the command measure what its NVIDIA devices do: the driver loads the collector (CUDA_INJECTION64_PATH).
     /// Without it device times are bounded, not measured, unless the program collects them itself.
     #[arg(long, env = "DEEPCTX_GPU_ACTIVITY", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), requires = "command")]

@@ -1,4 +1,4 @@
-//! The file of `analyze --rules`: parameters of rules, and rules of users.
+//! The file of `--rules`: parameters of rules, and rules of users.
 //!
 //! Owns: its keys, and what is said of a bad one. Because: a misspelled key must be an error that lists the known ones,
 //! not a threshold that is never used. Does not: know a rule; `analysis` does.
@@ -11,6 +11,7 @@ use deepctx_profile::Metric;
 use toml::{Table, Value};
 
 use super::failure::Failure;
+use super::python_rules;
 
 /// A file larger than this is none of rules.
 const SIZE_MAX: u64 = 1 << 20;
@@ -18,6 +19,26 @@ const SIZE_MAX: u64 = 1 << 20;
 const OWN: &str = "rule";
 /// Keys of a rule of a user; all but the metric must be there.
 const KEYS: [&str; 5] = ["name", "path", "metric", "share-above", "advice"];
+
+/// The rules that run while a capture does: those of a file, if there is one, beside ours.
+///
+/// # Errors
+/// As of [`read`]. Rules in Python are refused: they run over stored profiles.
+pub(crate) fn of_capture(path: Option<&Path>) -> Result<Settings, Failure> {
+    let mut settings = Settings::default();
+    match path {
+        Some(path) if python_rules::is_python(path) => {
+            let failure = Failure::new(format_args!(
+                "{}: expected a TOML file, since rules in Python run over a stored profile",
+                path.display()
+            ));
+            return Err(failure.hint("record first, then `deepctx-bpf analyze run.dctx --rules FILE`"));
+        }
+        Some(path) => read(path, &mut settings)?,
+        None => {}
+    }
+    Ok(settings)
+}
 
 /// Reads a file.
 ///

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use deepctx_analysis::conclude;
+use deepctx_analysis::findings::Settings;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::view::conclusions::Conclusions;
@@ -66,9 +67,9 @@ pub(crate) fn run(arguments: &ViewArgs) -> Result<Completion, Failure> {
     Ok(Completion::Fully)
 }
 
-/// A snapshot of a whole profile.
-pub(crate) fn snapshot(profile: &Profile, header: Header, request: &Request) -> Snapshot {
-    StaticSnapshots::default().of(profile, header, request)
+/// A snapshot of a whole profile, with findings of the rules of `settings`.
+pub(crate) fn snapshot(profile: &Profile, header: Header, request: &Request, settings: Settings) -> Snapshot {
+    StaticSnapshots { settings, ..StaticSnapshots::default() }.of(profile, header, request)
 }
 
 /// Snapshots of a profile that does not change.
@@ -77,6 +78,7 @@ struct StaticSnapshots {
     viewer: Viewer,
     /// Drawn once: they do not depend on the request.
     conclusions: Option<Arc<Conclusions>>,
+    settings: Settings,
     trace: Trace,
 }
 
@@ -116,7 +118,9 @@ impl StaticSnapshots {
         let elapsed = header.elapsed;
         let mut snapshot = self.viewer.snapshot(profile, request, header, RESOLUTION);
         if request.part == TabRequest::Overview {
-            let drawn = self.conclusions.get_or_insert_with(|| Arc::new(conclude(profile, elapsed)));
+            let settings = &self.settings;
+            let drawn =
+                self.conclusions.get_or_insert_with(|| Arc::new(conclude(profile, elapsed, settings)));
             snapshot.conclude(Arc::clone(drawn));
         }
         if request.part == TabRequest::Events

@@ -2,7 +2,7 @@
 
 use deepctx_profile::metric::Metric;
 
-use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, share_of_runnable};
+use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, gil_holders, share_of_runnable};
 use crate::findings::facts::Class;
 use crate::findings::rule::Parameter;
 
@@ -22,7 +22,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         Ok(share) => share,
         Err(missing) => return missing,
     };
-    ShareCheck {
+    let outcome = ShareCheck {
         metric: Metric::OffCpuTime,
         share,
         limit: "min_percent",
@@ -38,5 +38,12 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
                  I/O); a free-threaded build has none.",
         because: "the waits end with the lock; what they wait for may be needed",
     }
-    .outcome(facts, values)
+    .outcome(facts, values);
+    match outcome {
+        Outcome::Findings(mut findings) => {
+            findings.iter_mut().for_each(|finding| finding.evidence.extend(gil_holders::figures(facts)));
+            Outcome::Findings(findings)
+        }
+        other => other,
+    }
 }

@@ -16,6 +16,7 @@ mod cpu_limit;
 mod cpu_pressure;
 mod cpu_queue;
 mod garbage_collection;
+mod gil_holders;
 mod gil_wait;
 mod gpu_windows;
 mod gradient_zeroing;

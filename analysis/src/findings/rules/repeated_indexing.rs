@@ -6,19 +6,20 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time};
 use crate::findings::facts::Class;
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::rule::Parameter;
-use crate::tables::phases::training_steps;
+use crate::findings::share::Share;
 
 pub(super) const RULE: Rule = Rule {
     id: "repeated-indexing",
     what: "a tensor that a loop indexes element by element",
     definition: "calls of one indexing operator (`select`, `slice`, `index`, …) at one line / steps ≥ \
-                 `min_calls`, with ≥ `min_percent` of all time in such operators",
+                 `min_calls`, with ≥ `min_percent` of all time there in such operators; those that another operator \
+                 calls (`cat`, a backward pass) left out",
     source: "TorchTidy (`ForLoopIndexingPattern`)",
     origin: "one indexing operator ≥ 10 times in a row",
     needs: "calls of operators at lines, and steps",
@@ -39,30 +40,28 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(steps) = steps(facts) else {
         return Outcome::missing("the number of steps is not known", "--probe operators,ranges");
     };
-    let mut calls: FxHashMap<(FrameId, FrameId), u64> = FxHashMap::default();
-    let tree = &facts.profile().tree;
-    let key = |node: NodeId| (tree.node(facts.operator(node)).frame, tree.node(facts.line(node)).frame);
-    let mut all = 0;
-    for (node, sum) in facts.values(metric).filter(|(node, _)| facts.classes(*node).has(Class::Indexing)) {
+    let mut calls: FxHashMap<Key, u64> = FxHashMap::default();
+    for (node, sum) in facts.values(metric) {
+        // What an indexing operator calls is no further call of the program.
+        let Some(operator) = indexing(facts, node).filter(|of| *of == facts.operator(node)) else { continue };
         let n = if metric == Metric::Calls { sum.value } else { sum.count };
-        *calls.entry(key(node)).or_default() += n;
-        all += n;
+        *calls.entry(key(facts, operator)).or_default() += n;
     }
+    let all = calls.values().sum();
     calls.retain(|_, n| *n as f64 >= values.get("min_calls") * steps as f64);
-    let is_in = |node| facts.classes(node).has(Class::Indexing) && calls.contains_key(&key(node));
-    let share = facts.share_where(host, is_in);
+    let loops = loops(facts, host, &calls, values.get("min_percent"));
+    calls.retain(|key, _| loops.contains(&key.place));
+    let is_in = |node| looped(facts, node, &calls).is_some();
     let most =
-        calls.iter().max_by_key(|((operator, line), n)| (**n, Reverse((operator.number(), line.number()))));
-    let Some(((operator, line), n)) = most else { return Outcome::Healthy { datapoints: all } };
-    if share.at_least_percent() < values.get("min_percent") {
-        return Outcome::Healthy { datapoints: all };
-    }
+        calls.iter().max_by_key(|(key, n)| (**n, Reverse((key.operator.number(), key.place.number()))));
+    let Some((Key { place, operator }, n)) = most else { return Outcome::Healthy { datapoints: all } };
+    let share = facts.share_where(host, is_in);
     let per_step = *n as f64 / steps as f64;
     let draft = Draft {
         title: format!(
             "{} runs {per_step:.0} times a step at {}",
             facts.label(*operator),
-            facts.label(*line)
+            facts.label(*place)
         ),
         metric: host.name(),
         share_percent: share.percent(),
@@ -83,10 +82,73 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     Outcome::Findings(vec![draft.finding(values)])
 }
 
-/// Training steps of the profile: those that ranges end, or those that PyTorch's profiler drew.
+/// One indexing operator at one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    /// The line; without one, what is around the operator: a trace without Python functions has its ranges.
+    place: FrameId,
+    operator: FrameId,
+}
+
+fn key(facts: &Facts<'_>, operator: NodeId) -> Key {
+    let tree = &facts.profile().tree;
+    let line = facts.line(operator);
+    let place = if line == NodeId::ROOT { tree.node(operator).parent } else { line };
+    Key { place: tree.node(place).frame, operator: tree.node(operator).frame }
+}
+
+/// Which of these operators a context is in.
+fn looped(facts: &Facts<'_>, node: NodeId, calls: &FxHashMap<Key, u64>) -> Option<Key> {
+    indexing(facts, node).map(|operator| key(facts, operator)).filter(|key| calls.contains_key(key))
+}
+
+/// The places whose operators have at least a share of the time. Each loop is judged by itself: many short ones are no
+/// defect of any of them.
+fn loops(facts: &Facts<'_>, host: Metric, calls: &FxHashMap<Key, u64>, percent: f64) -> FxHashSet<FrameId> {
+    let mut loops: FxHashMap<FrameId, Share> = FxHashMap::default();
+    let whole = facts.share_where(host, |_| false);
+    for (node, sum) in facts.values(host) {
+        if let Some(key) = looped(facts, node, calls) {
+            loops.entry(key.place).or_insert(whole).part += sum;
+        }
+    }
+    let large = loops.into_iter().filter(|(_, share)| share.at_least_percent() >= percent);
+    large.map(|(place, _)| place).collect()
+}
+
+/// The indexing operator that a context is in, where the program calls it itself and not another operator: `cat`
+/// narrows each tensor that it joins, and its backward pass slices once for each, without a loop of the program.
+fn indexing(facts: &Facts<'_>, node: NodeId) -> Option<NodeId> {
+    if !facts.classes(node).has(Class::Indexing) {
+        return None;
+    }
+    let profile = facts.profile();
+    let caller = |at: &NodeId| Some(profile.tree.node(*at).parent).filter(|parent| *parent != NodeId::ROOT);
+    // A line of the program within an operator calls by itself what is below it.
+    let below_line = std::iter::successors(Some(node), caller).take_while(|at| facts.line(*at) != *at);
+    let is_operator = |at: &NodeId| match facts.frame(*at) {
+        // Ranges that PyTorch draws as operators have no namespace.
+        Frame::Operator { name } => {
+            let name = profile.strings.get(name);
+            name == "[backward]" || name.split([' ', '<', '(']).any(|part| part.contains("::"))
+        }
+        _ => false,
+    };
+    let outermost = below_line.filter(is_operator).last()?;
+    facts.frame_classes(profile.tree.node(outermost).frame).has(Class::Indexing).then_some(outermost)
+}
+
+/// Training steps of all processes: those that ranges end, of the place with most of them, or those that PyTorch's
+/// profiler drew.
 fn steps(facts: &Facts<'_>) -> Option<u64> {
     let profile = facts.profile();
-    let by_ranges = training_steps(profile);
+    let caller = |at: &NodeId| Some(profile.tree.node(*at).parent).filter(|parent| *parent != NodeId::ROOT);
+    let mut by_process: FxHashMap<Option<NodeId>, u64> = FxHashMap::default();
+    for (node, cell) in profile.tree.cells(Metric::StepTime) {
+        let most = by_process.entry(std::iter::successors(Some(node), caller).last()).or_default();
+        *most = cell.count.max(*most);
+    }
+    let by_ranges = (!by_process.is_empty()).then(|| by_process.values().sum());
     let drawn = || {
         let is_step = |frame| match profile.frames.get(frame) {
             Frame::Operator { name } | Frame::Range { name } | Frame::Native { symbol: name, .. } => {
@@ -94,7 +156,10 @@ fn steps(facts: &Facts<'_>) -> Option<u64> {
             }
             _ => false,
         };
-        Some(profile.tree.nodes().filter(|node| is_step(node.frame)).count() as u64)
+        // Ranks that have the same names have one context for a step of each.
+        let times = |node| profile.tree.exclusive(node, Metric::WallTime).count.max(1);
+        let nodes = (0u32..).map(NodeId::from_number).zip(profile.tree.nodes());
+        Some(nodes.filter(|(_, node)| is_step(node.frame)).map(|(at, _)| times(at)).sum())
     };
     by_ranges.or_else(drawn).filter(|steps| *steps > 0)
 }

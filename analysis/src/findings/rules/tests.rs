@@ -350,6 +350,60 @@ fn loops_over_elements_are_found() {
     check("repeated-indexing", &run(500), "aten::select.int runs 50 times a step at t.py:f:4");
     check("repeated-indexing", &run(50), "healthy");
     check("repeated-indexing", "P py-7 / n f 300", "record with --probe operators,ranges");
+    // A trace: each value of a range is a step of a rank.
+    let trace = |ranks: u64| {
+        format!(
+            "wall-time: P py-7 / r ProfilerStep#10 {ranks}x1000
+             wall-time: P py-7 / r ProfilerStep#10 / r forward / o aten::select 40x100"
+        )
+    };
+    check("repeated-indexing", &trace(4), "aten::select runs 10 times a step at [range] forward");
+    check("repeated-indexing", &trace(5), "healthy");
+    // Two ranks: each of them has ten steps.
+    let ranks = format!("{}\n{}", run(60), run(60).replace("py-7", "py-8"));
+    check("repeated-indexing", &ranks, "healthy");
+}
+
+/// DLRM joins what it looked up in each of its tables.
+#[test]
+fn parts_of_other_operators_are_no_loops_over_elements() {
+    let run = |above: &str| {
+        format!(
+            "step-time: P py-7 / y /a/t.py:main:9 / r Optimizer.step#SGD 10x1000
+             calls: P py-7 / y /a/t.py:f:4 / {above}o aten::narrow 260x1
+             calls: P py-7 / y /a/t.py:f:4 / {above}o aten::narrow / o aten::slice.Tensor 260x1
+             P py-7 / y /a/t.py:f:4 / {above}o aten::narrow / o aten::slice.Tensor / n view 100
+             P py-7 / n f 300"
+        )
+    };
+    for parts in [
+        "o aten::cat / ",
+        "o aten::concat / o aten::cat / ",
+        "o aten::cat / o [backward] / ",
+        "o autograd::engine::evaluate_function: CatBackward0 / o CatBackward0 / ",
+        "y /a/t.py:g:5 / o aten::cat / y /v/torch/_tensor.py:wrap:7 / ",
+    ] {
+        check("repeated-indexing", &run(parts), "healthy");
+    }
+    // Many short ones, each at a place of its own.
+    let place = |n: u32| {
+        format!(
+            "calls: P py-7 / y /a/t.py:f:{n} / o aten::select.int 110x1
+             P py-7 / y /a/t.py:f:{n} / o aten::select.int / n view 3"
+        )
+    };
+    let places: String = (0..30).map(|n| place(n) + "\n").collect();
+    let rest = "step-time: P py-7 / y /a/t.py:main:9 / r Optimizer.step#SGD 10x1000\nP py-7 / n f 300";
+    check("repeated-indexing", &format!("{places}{rest}"), "healthy");
+    let found = "aten::narrow runs 26 times a step at t.py:f:4";
+    for (loops, line) in [
+        ("", 4),
+        ("r ## forward ## / ", 4),
+        ("o Optimizer.step#Adagrad.step / ", 4),
+        ("o mine::embed / y /a/t.py:f:6 / ", 6),
+    ] {
+        check("repeated-indexing", &run(loops), &found.replace("f:4", &format!("f:{line}")));
+    }
 }
 
 #[test]

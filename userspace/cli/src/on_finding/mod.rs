@@ -10,7 +10,7 @@ mod watch;
 use std::fmt;
 use std::str::FromStr;
 
-use deepctx_analysis::findings::{Settings, Severity};
+use deepctx_analysis::findings::{Finding, Findings, Settings, Severity};
 use rustix::process::Signal;
 
 use super::fail_on::FailOn;
@@ -124,12 +124,15 @@ pub(crate) struct ActionNeeds {
     pub has_targets: bool,
 }
 
-/// The rules that run while a capture does.
+/// Those of the rules that actions wait for.
 ///
 /// # Errors
 /// There is no such rule, or an action lacks what it needs.
-pub(crate) fn settings(on: &[FindingAction], means: ActionNeeds) -> Result<Settings, Failure> {
-    let mut settings = Settings::default();
+pub(crate) fn settings(
+    mut settings: Settings,
+    on: &[FindingAction],
+    means: ActionNeeds,
+) -> Result<Settings, Failure> {
     let ActionNeeds { keeps, traces, has_targets } = means;
     for of in on {
         settings.only(of.condition.rule()).map_err(|error| {
@@ -148,6 +151,17 @@ pub(crate) fn settings(on: &[FindingAction], means: ActionNeeds) -> Result<Setti
         }
     }
     Ok(settings)
+}
+
+/// A line for each finding.
+pub(crate) fn lines(found: &Findings) -> Vec<String> {
+    if found.findings.is_empty() {
+        let unchecked = found.checks.len() - found.checked();
+        return vec![format!("no findings: {} rules checked, {unchecked} lack their input", found.checked())];
+    }
+    let line =
+        |finding: &Finding| format!("finding {} ({}): {}", finding.rule, finding.severity, finding.title);
+    found.findings.iter().map(line).collect()
 }
 
 #[cfg(test)]
@@ -175,7 +189,7 @@ mod tests {
             let said = match Cli::try_parse_from(words) {
                 Err(error) => error.to_string(),
                 Ok(Cli { command: Some(Command::Record(record)), .. }) => {
-                    settings(&record.on_finding, means(&record))
+                    settings(Settings::default(), &record.on_finding, means(&record))
                         .map_or_else(|failure| failure.to_string(), |_| String::new())
                 }
                 Ok(_) => "another command".to_owned(),

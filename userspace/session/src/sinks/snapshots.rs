@@ -27,10 +27,9 @@ const CONCLUSIONS_EVERY: Duration = Duration::from_secs(2);
 const RESOLUTION: Resolution = Resolution { least_share: 1e-4, rows: 2_000 };
 
 /// Draws conclusions from a profile, some time after its capture began.
-pub type AnalyzeFn = fn(&Profile, Nanos) -> Conclusions;
+pub type AnalyzeFn = Box<dyn FnMut(&Profile, Nanos) -> Conclusions + Send>;
 
 /// Answers the requests of one screen.
-#[derive(Debug)]
 pub struct SnapshotSink {
     exchange: Arc<Mutex<Exchange>>,
     viewer: Viewer,
@@ -39,6 +38,12 @@ pub struct SnapshotSink {
     concluded: Option<(Arc<Conclusions>, Instant)>,
     /// The request that was answered last, and the earliest time of the next snapshot for it.
     answered: Option<(Request, Instant)>,
+}
+
+impl std::fmt::Debug for SnapshotSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SnapshotSink").field("answered", &self.answered).finish_non_exhaustive()
+    }
 }
 
 /// The screen's end of a [`SnapshotSink`].
@@ -57,10 +62,13 @@ struct Exchange {
 
 impl SnapshotSink {
     /// A sink and the screen's end of it. Conclusions are drawn only while a screen shows them.
-    pub fn pair(conclude: AnalyzeFn) -> (Self, LiveSnapshots) {
+    pub fn pair(
+        conclude: impl FnMut(&Profile, Nanos) -> Conclusions + Send + 'static,
+    ) -> (Self, LiveSnapshots) {
         let exchange: Arc<Mutex<Exchange>> = Arc::default();
         let snapshots = LiveSnapshots { exchange: Arc::clone(&exchange) };
-        (Self { exchange, viewer: Viewer::new(), conclude, concluded: None, answered: None }, snapshots)
+        let (viewer, conclude): (Viewer, AnalyzeFn) = (Viewer::new(), Box::new(conclude));
+        (Self { exchange, viewer, conclude, concluded: None, answered: None }, snapshots)
     }
 
     /// The request to answer now: the newest one, unless its answer is waiting or it is too early for another.
