@@ -15,6 +15,7 @@ mod call_context;
 mod columns;
 mod event;
 mod exchanges;
+mod graph_edges;
 mod job;
 mod lane_builder;
 mod lane_events;
@@ -40,10 +41,11 @@ pub use basis::Basis;
 pub use call_context::{CallContext, CallContexts};
 pub use event::{
     CollectiveNote, CollectiveNotes, CounterStep, CounterSteps, CounterValue, DeviceKind, DeviceOp,
-    DeviceOps, DeviceRange, DeviceRanges, HostCategories, HostCategory, HostKind, HostOp, HostOps,
-    MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread, WakeUpEvent, WakeUpEvents,
-    Waker,
+    DeviceOps, DeviceRange, DeviceRanges, GraphEdge, GraphEdges, HostCategories, HostCategory, HostKind,
+    HostOp, HostOps, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread, WakeUpEvent,
+    WakeUpEvents, Waker,
 };
+pub use graph_edges::GraphOrder;
 pub use job::{Job, RankTrace};
 pub use lane_events::LaneEvent;
 pub use lanes::{
@@ -108,6 +110,8 @@ pub struct Trace {
     pub host: HostOps,
     /// What devices did.
     pub device: DeviceOps,
+    /// Which nodes of graphs come after which.
+    pub graph_edges: GraphEdges,
     /// Synchronisations that the tool draws on a device's rows.
     pub syncs: Syncs,
     /// What the tool calls operations of kinds that are not known.
@@ -167,6 +171,7 @@ impl Trace {
             rank: RankInfo::default(),
             host: HostOps::default(),
             device: DeviceOps::default(),
+            graph_edges: GraphEdges::default(),
             syncs: Syncs::default(),
             categories: HostCategories::default(),
             counters: CounterSteps::default(),
