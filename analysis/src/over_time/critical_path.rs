@@ -5,12 +5,12 @@
 //!
 //! The path is walked backwards from the last end. Where it is at work of a device, that work counts; before its begin
 //! stands what let it begin last: its launch (*launch*), the work before it on its stream, or an event of another
-//! stream (*between-kernels*, or *device-wait* from 30 µs on); of a graph whose edges are known, the node it comes after,
-//! and not what ended last on the stream that the graph is drawn as. Where it is at a thread, the thread counts back to the
-//! last call that waited for a device, and from there that device's work; or back to the last time at which it was off
-//! its CPU, and from there the thread that woke it. So every nanosecond of the window belongs to one part, and the
-//! parts add up to the window. HTA takes the longest path of a graph in which waits and gaps have no weight: its length
-//! is below the window (156 of 383 ms for `timesformer-h100`), and parts that nothing hides are not in it.
+//! stream (*between-kernels*, or *device-wait* from 30 µs on); of a graph whose edges are known, the node it comes
+//! after, and not what ended last on the stream that the graph is drawn as. Where it is at a thread, the thread counts
+//! back to the last call that waited for a device, and from there that device's work; or back to the last time at which
+//! it was off its CPU, and from there the thread that woke it. So every nanosecond of the window belongs to one part,
+//! and the parts add up to the window. HTA takes the longest path of a graph in which waits and gaps have no weight:
+//! its length is below the window (156 of 383 ms for `timesformer-h100`), and parts that nothing hides are not in it.
 
 use std::collections::BTreeMap;
 
@@ -314,9 +314,10 @@ impl<'w> Walk<'w> {
         let ended = |id: Id<DeviceOp>| self.device(id).map(|op| op.end()).filter(|end| *end <= begin);
         let order = links.graph_order(id);
         if let GraphOrder::After(wait) = order
-            && let Some(end) = ended(wait.on)
+            && let Some(on) = self.device(wait.on).filter(|on| on.begin < begin)
         {
-            return Some((end, wait.on, wait.basis));
+            // Clocks of a live capture are not quite even: it may seem to end some nanoseconds later.
+            return Some((on.end().min(begin), wait.on, wait.basis));
         }
         // The first nodes of a graph wait for no other one of their launch.
         let launch = self.device(id).filter(|_| order == GraphOrder::First).map(|op| op.correlation);

@@ -602,6 +602,22 @@ proptest! {
     }
 
     #[test]
+    fn a_model_without_changes_is_the_measured_window(input in any_trace()) {
+        let all = String::new;
+        let unchanged = [Edit::Kernel(all(), 1.0), Edit::Operator(all(), 1.0), Edit::LaunchDelay(1.0)];
+        let job = job(&[&input]);
+        for edit in unchanged {
+            for row in WhatIf::compute(&job, Steps::default(), &[edit]) {
+                prop_assert!(row.modelled_ns.is_none_or(|ns| ns == row.measured_ns), "{:?}", row);
+            }
+        }
+        // Work that takes no time makes nothing longer.
+        for row in WhatIf::compute(&job, Steps::default(), &[Edit::Kernel(String::new(), 0.0)]) {
+            prop_assert!(row.modelled_ns.is_none_or(|ns| ns <= row.measured_ns), "{:?}", row);
+        }
+    }
+
+    #[test]
     fn a_difference_from_itself_is_none(input in any_trace()) {
         let job = job(&[&input]);
         let found = EventDifference::compute(&job, Steps::default(), &job, Steps::default());

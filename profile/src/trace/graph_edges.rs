@@ -9,9 +9,9 @@ use rustc_hash::FxHashMap;
 use super::Trace;
 use super::basis::Basis;
 use super::event::{DeviceOp, GraphEdge};
-use super::link::{Wait, Waiter};
 use super::packed::{Column, PackedColumn};
 use super::recorded::RecordedEvent;
+use super::wait::{Wait, Waiter};
 use crate::intern::Id;
 
 /// Edges as they are recorded: nodes that come before are known by their place in the recording, which is the same for

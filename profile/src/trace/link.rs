@@ -21,6 +21,7 @@ use super::event::{DeviceKind, DeviceOp, HostOp, Stream, Sync, SyncKind};
 use super::graph_edges::{GraphOrder, GraphWaits};
 use super::name::Call;
 use super::packed::{Cell, Column, PackedColumn};
+use super::wait::{Wait, Waiter};
 use super::{Trace, TraceTime};
 use crate::intern::Id;
 
@@ -75,26 +76,6 @@ impl Cell for Launch {
             _ => Launch::NoCorrelation,
         }
     }
-}
-
-/// Who waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Waiter {
-    /// A call of the host, until its end.
-    Host(Id<HostOp>),
-    /// A device operation, before its begin.
-    Device(Id<DeviceOp>),
-}
-
-/// One wait for a device operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// Who waits.
-    pub waiter: Waiter,
-    /// The last operation that is waited for.
-    pub on: Id<DeviceOp>,
-    /// How sure that is.
-    pub basis: Basis,
 }
 
 /// What belongs together in one trace.

@@ -29,6 +29,7 @@ mod recorded;
 mod stream_handles;
 #[cfg(any(test, feature = "testing"))]
 pub mod text;
+mod wait;
 
 use rustc_hash::FxHashMap;
 
@@ -52,7 +53,7 @@ pub use lanes::{
     ClassTimes, Event, EventClass, EventFacts, EventLane, EventLanes, LaunchFacts, RangeRow, RangeTables,
     Segment, busy,
 };
-pub use link::{Launch, Links, Wait, Waiter};
+pub use link::{Launch, Links};
 #[cfg(any(test, feature = "testing"))]
 pub use listing::listing;
 pub use name::{Call, KernelClass};
@@ -60,6 +61,7 @@ pub use recorded::{
     CALL_END_MISSING, Cause, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, RecordedAccount,
     RecordedBatch, RecordedEvent, RecordedExchange, RecordedGaps, RecordedKind, WakeUp, WokenBy,
 };
+pub use wait::{Wait, Waiter};
 
 /// A point in time of a trace.
 pub type TraceTime = Time<clock::TraceClock>;
@@ -130,6 +132,9 @@ pub struct Trace {
     pub contexts: CallContexts,
     /// What the source holds that is not in here, by reason.
     pub ledger: Ledger,
+    /// What was lost before the recorder of this trace could see it, of the whole capture; the first trace of a capture
+    /// has it.
+    pub lost_before: Ledger,
     threads: Lanes<Thread>,
     streams: Lanes<Stream>,
 }
@@ -181,6 +186,7 @@ impl Trace {
             device_ranges: DeviceRanges::default(),
             contexts: CallContexts::default(),
             ledger: Ledger::default(),
+            lost_before: Ledger::default(),
             threads: Lanes::default(),
             streams: Lanes::default(),
         }

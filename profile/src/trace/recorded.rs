@@ -273,8 +273,8 @@ pub struct RecordedEvent {
     pub position: u64,
     /// Bytes copied or filled by work, or given into a collective; 0 when not known.
     pub bytes: u64,
-    /// Of work, and of an edge to it: node of the graph; 0 for none. Of a collective: ranks of its communicator, and the own one, 32 bits
-    /// each.
+    /// Of work, and of an edge to it: node of the graph; 0 for none. Of a collective: ranks of its communicator, and
+    /// the own one, 32 bits each.
     pub graph_node: u64,
 }
 

@@ -209,7 +209,7 @@ pub(crate) fn instantiate(graph: usize) -> Result<usize, Code> {
     for (at, &index) in order.iter().enumerate() {
         place[index] = at;
         let Entry { node, work, after } = &entries[index];
-        let after = after.iter().filter_map(|&before| place.get(before).copied()).collect();
+        let after: Vec<usize> = after.iter().filter_map(|&before| place.get(before).copied()).collect();
         let copy = Arc::new(Node { number: u64::from(number) << 32 | (order.len() - at) as u64 });
         let handle = NODES.add(copy.clone());
         let data = GraphData {

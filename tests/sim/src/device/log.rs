@@ -3,9 +3,9 @@
 //! Owns: the file that `DEEPCTX_SIM_LOG` names (`%p` in it becomes the process id). Because: what a profiler says is
 //! compared with it. Does not: know whether anybody profiles.
 //!
-//! One line each, fields separated by tabs; the first line has their names. An `edge` of a graph is written when that is
-//! made ready to be launched: its node comes after the one whose number stands for its name. `start` and `end` are of the device's
-//! clock, the same numbers that activity records carry; `submitted` is of `CLOCK_MONOTONIC`.
+//! One line each, fields separated by tabs; the first line has their names. An `edge` of a graph is written when that
+//! is made ready to be launched: its node comes after the one whose number stands for its name. `start` and `end` are
+//! of the device's clock, the same numbers that activity records carry; `submitted` is of `CLOCK_MONOTONIC`.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

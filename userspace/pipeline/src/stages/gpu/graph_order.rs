@@ -18,7 +18,7 @@ const AFTER_MAX: usize = 64;
 
 /// A place in a recording: what comes next comes after these nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Place {
+struct CapturePosition {
     recording: u64,
     /// `None` when not all of them are known.
     after: Option<Vec<u64>>,
@@ -29,15 +29,15 @@ struct Place {
 pub(super) struct GraphOrder {
     /// Nodes that were numbered so far: the first one is 1.
     numbered: u64,
-    streams: FxHashMap<StreamKey, Place>,
-    events: FxHashMap<u64, Place>,
+    streams: FxHashMap<StreamKey, CapturePosition>,
+    events: FxHashMap<u64, CapturePosition>,
     after: FxHashMap<u64, Box<[u64]>>,
 }
 
 impl GraphOrder {
     /// A stream begins to record. `from_start`: nothing comes before what it records.
     pub(super) fn begins(&mut self, stream: StreamKey, recording: u64, from_start: bool) {
-        self.put(stream, Place { recording, after: from_start.then(Vec::new) });
+        self.put(stream, CapturePosition { recording, after: from_start.then(Vec::new) });
     }
 
     /// A stream that records gets a node; gives its number.
@@ -50,7 +50,7 @@ impl GraphOrder {
         {
             self.after.insert(number, after.into());
         }
-        self.put(stream, Place { recording, after: Some(vec![number]) });
+        self.put(stream, CapturePosition { recording, after: Some(vec![number]) });
         number
     }
 
@@ -61,7 +61,7 @@ impl GraphOrder {
             return;
         };
         let place = self.streams.get(&stream).filter(|place| place.recording == recording).cloned();
-        let place = place.unwrap_or(Place { recording, after: None });
+        let place = place.unwrap_or(CapturePosition { recording, after: None });
         if self.events.len() < PLACES_MAX || self.events.contains_key(&event) {
             self.events.insert(event, place);
         } else {
@@ -83,7 +83,10 @@ impl GraphOrder {
             own.dedup();
             own
         });
-        self.put(stream, Place { recording, after: after.filter(|after| after.len() <= AFTER_MAX) });
+        self.put(
+            stream,
+            CapturePosition { recording, after: after.filter(|after| after.len() <= AFTER_MAX) },
+        );
     }
 
     /// A recording ends.
@@ -97,7 +100,7 @@ impl GraphOrder {
         self.after.get(&number).map(|after| &**after)
     }
 
-    fn put(&mut self, stream: StreamKey, place: Place) {
+    fn put(&mut self, stream: StreamKey, place: CapturePosition) {
         if self.streams.len() >= PLACES_MAX && !self.streams.contains_key(&stream) {
             // Nothing is known of those that are forgotten: their next nodes have no order.
             self.streams.clear();
