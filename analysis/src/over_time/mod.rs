@@ -271,19 +271,20 @@ fn summary(of: &RankTrace) -> TraceSummary {
 /// What is missing, whichever part left it out: the importer, the recorder, or who stored it.
 fn gaps(trace: &Trace) -> Vec<GapCount> {
     let accounts = Stage::ALL.iter().map(|stage| trace.ledger.stage(*stage));
-    accounts.flat_map(|account| account.gaps.iter().chain(account.dropped.iter())).map(gap_count).collect()
+    let rows = accounts.flat_map(|account| account.gaps.iter().chain(account.dropped.iter()));
+    rows.map(|(reason, count)| gap_count(reason, count)).collect()
 }
 
 fn lost_before(trace: &Trace) -> Vec<LostBefore> {
     let of_stage = |stage: &Stage| {
         let stage = *stage;
-        let rows = trace.lost_before.stage(stage).dropped.iter().map(gap_count);
-        rows.map(move |lost| LostBefore { stage: stage.name(), lost })
+        let rows = trace.lost_before.stage(stage).dropped.iter();
+        rows.map(move |(reason, count)| LostBefore { stage: stage.name(), lost: gap_count(reason, count) })
     };
     Stage::ALL.iter().flat_map(of_stage).collect()
 }
 
-fn gap_count((reason, count): (&Reason, u64)) -> GapCount {
+fn gap_count(reason: &Reason, count: u64) -> GapCount {
     GapCount { reason: reason.key.to_string(), sentence: reason.sentence.to_string(), count }
 }
 

@@ -215,6 +215,12 @@ mod tests {
     }
 
     #[test]
+    fn a_row_without_calls_bounds_nothing() {
+        let with_row = format!("op profiler 0..114 Trace\n{BOUND_BY_DEVICE}");
+        check(&with_row, "kernel:gemm=0", 13 + 10 + 29 + 1 + 4);
+    }
+
+    #[test]
     fn gaps_of_the_host_hide_kernels() {
         // The second launch comes late: a shorter first kernel gains nothing.
         let bound_by_host = "

@@ -32,6 +32,8 @@ const HELD_UP_NS: u64 = 5_000;
 const HANDOFF_NS: u64 = 300_000;
 /// From the end of work to the begin of what waits for it.
 const WAIT_NS: u64 = 1_000;
+/// No launch into an idle stream takes longer.
+const LAUNCH_MAX_NS: u64 = 10_000_000;
 /// Work of a live capture may seem to begin so much before what it waited for ended: clocks are not quite even.
 const CLOCK_NS: i64 = 1_000;
 /// Lateness from here on counts as unexplained.
@@ -74,6 +76,15 @@ pub(super) struct Model<'w> {
     begin: TraceTime,
     unexplained_ns: u64,
     guessed_handoffs: u64,
+}
+
+/// Time of a thread between two calls, or before its first one.
+struct Gap {
+    before: TimePoint,
+    to: TimePoint,
+    thread: Id<Thread>,
+    from: TraceTime,
+    until: TraceTime,
 }
 
 /// What was found of the calls of a window.
@@ -136,10 +147,14 @@ impl<'w> Model<'w> {
     fn threads(&mut self) -> Calls {
         let (window, mut calls) = (self.window, Calls::default());
         let (trace, links) = (&window.of.trace, &window.of.links);
-        let mut gaps: Vec<(TimePoint, TimePoint, Id<Thread>, TraceTime, TraceTime)> = Vec::new();
+        let mut gaps: Vec<Gap> = Vec::new();
         for ops in links.threads() {
             let rows = ops.iter().filter_map(|id| Some((*id, trace.host.get(*id)?)));
             let rows = rows.filter(|(_, op)| is_active(op) && window.has(op.begin));
+            // A row without calls gives nobody work and waits for none: some tools have one that lasts all the time.
+            if !rows.clone().any(|(_, op)| op.kind.is_call()) {
+                continue;
+            }
             let mut last: Option<(TimePoint, TraceTime)> = None;
             let (mut outer, mut until) = ((0, 0), None);
             let mut active_until = TraceTime::default();
@@ -151,7 +166,8 @@ impl<'w> Model<'w> {
                     None => {
                         let first = (self.point(op.begin), op.begin);
                         // Who began it is not known, or else it is another thread.
-                        gaps.push((0, first.0, op.thread, self.begin, op.begin));
+                        let (from, until) = (self.begin, op.begin);
+                        gaps.push(Gap { before: 0, to: first.0, thread: op.thread, from, until });
                         last = Some(first);
                         of_thread = Some(op.thread);
                         first
@@ -165,11 +181,11 @@ impl<'w> Model<'w> {
                     continue;
                 }
                 outer = (self.point(op.begin), self.point(op.end()));
-                gaps.push((before, outer.0, op.thread, at, op.begin));
+                gaps.push(Gap { before, to: outer.0, thread: op.thread, from: at, until: op.begin });
                 (last, until) = (Some((outer.1, op.end())), Some(op.end()));
                 calls.points.insert(id, outer);
                 calls.ends.push((op.end(), op.thread, outer.1));
-                self.call(id, &op, outer);
+                self.call(id, &op, outer.0, outer.1);
             }
             if let (Some((before, at)), Some(thread)) = (last, of_thread)
                 && active_until > at
@@ -179,13 +195,13 @@ impl<'w> Model<'w> {
             }
         }
         calls.ends.sort_unstable_by_key(|(end, ..)| *end);
-        for (before, to, thread, from, until) in gaps {
-            self.gap(&calls, (before, to), thread, (from, until));
+        for gap in gaps {
+            self.gap(&calls, gap);
         }
         calls
     }
 
-    fn call(&mut self, id: Id<HostOp>, op: &HostOp, (begin, end): (TimePoint, TimePoint)) {
+    fn call(&mut self, id: Id<HostOp>, op: &HostOp, begin: TimePoint, end: TimePoint) {
         let links = &self.window.of.links;
         let on = links.host_wait(id).and_then(|wait| self.window.of.trace.device.get(wait.on));
         let is_held_up = on.is_some_and(|on| on.end() > op.begin && on.end() <= op.end());
@@ -195,14 +211,8 @@ impl<'w> Model<'w> {
 
     /// Time of a thread between two calls, or until its first one: its own, or after a long one that of who had a call
     /// meanwhile.
-    fn gap(
-        &mut self,
-        calls: &Calls,
-        (before, to): (TimePoint, TimePoint),
-        thread: Id<Thread>,
-        at: (TraceTime, TraceTime),
-    ) {
-        let (from, until) = at;
+    fn gap(&mut self, calls: &Calls, gap: Gap) {
+        let Gap { before, to, thread, from, until } = gap;
         if (until - from).0 >= HANDOFF_NS || before == 0 {
             let ended = calls.ends.partition_point(|(end, ..)| *end <= until);
             let meanwhile = calls.ends[..ended].iter().rev().take_while(|(end, ..)| *end > from);
@@ -293,8 +303,8 @@ impl<'w> Model<'w> {
         }
     }
 
-    /// Puts the edges in an order in which all that lead to a point come before those that leave it. Of points that wait
-    /// for each other at one moment, as no program does, the earliest loses the edges that lead to it.
+    /// Puts the edges in an order in which all that lead to a point come before those that leave it. Of points that
+    /// wait for each other at one moment, as no program does, the earliest loses the edges that lead to it.
     fn sort(&mut self) {
         let points = self.times.len();
         let mut leaving: Vec<Vec<u32>> = vec![Vec::new(); points];
@@ -404,7 +414,8 @@ impl Medians {
                 launch[op.kind as usize].push((op.begin - call).0);
             }
         }
-        let launch = launch.map(|lengths| median(lengths).unwrap_or(0));
+        // A longer one says that two clocks disagree, and explains nothing.
+        let launch = launch.map(|lengths| median(lengths).unwrap_or(0).min(LAUNCH_MAX_NS));
         let mut stream: [Vec<u64>; 3] = Default::default();
         for (id, op) in window.device() {
             let (Some(call), Some(earlier)) = (launched(id), before.get(&id)) else { continue };

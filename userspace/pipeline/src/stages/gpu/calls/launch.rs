@@ -78,7 +78,7 @@ impl Process {
         let launched = Launched { frame, handle, module, shape, several };
         let stream = call.target(self).stream;
         let launched = match self.streams.capture(stream) {
-            Some(recording) => self.record_launch((recording, stream), &launched, call.at, api, profile),
+            Some(recording) => self.record_launch(recording, stream, &launched, call.at, api, profile),
             None => self.run(&launched, call, counts, profile),
         };
         let on_return = call.returns.then_some(ReturnAction::Launch { node: api });
@@ -113,7 +113,8 @@ impl Process {
     /// The stream records a graph: the launch becomes one of its nodes.
     fn record_launch(
         &mut self,
-        (recording, stream): (u64, StreamKey),
+        recording: u64,
+        stream: StreamKey,
         launched: &Launched,
         at: &CallAt<'_>,
         api: NodeId,
