@@ -145,7 +145,7 @@ mod tests {
         };
         check("{", "it is damaged: EOF");
         let list =
-            r#"{"format": "deepctx-trace", "version": 5, "complete": true, "window_ns": 1, "segments": []}"#;
-        check(list, "it has format `deepctx-trace` 5, and this program reads `deepctx-trace` 4");
+            r#"{"format": "deepctx-trace", "version": 6, "complete": true, "window_ns": 1, "segments": []}"#;
+        check(list, "it has format `deepctx-trace` 6, and this program reads `deepctx-trace` 5");
     }
 }
