@@ -1,5 +1,6 @@
 //! How fast traces are written, read and looked into: `trace_rate write FOLDER EVENTS`, `read FOLDER`, `tables FOLDER`,
-//! `import FILE`. One line `events seconds bytes peak` each: bytes on disk, and the peak of resident memory in bytes.
+//! `import FILE`, `perfetto FILE OUT`. One line `events seconds bytes peak` each: bytes on disk, and the peak of
+//! resident memory in bytes.
 //!
 //! Owns: a made-up trace of four threads that launch kernels, wait for their streams and have ranges and steps.
 //! Because: the figures must not hang on a device, and the peak of one process is that of one way. Does not: say how
@@ -12,12 +13,15 @@ use std::time::Instant;
 use deepctx_analysis::OverTime;
 use deepctx_analysis::over_time::Steps;
 use deepctx_profile::frame::Frame;
+use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::trace::{
     Basis, Cause, End, Lane, RecordedAccount, RecordedBatch, RecordedEvent, RecordedKind,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
+use deepctx_profile::view::Selection;
+use deepctx_storage::export::{Events, Format, Source};
 use deepctx_storage::store::{TraceWriter, Writer};
 
 const PID: u32 = 4711;
@@ -189,10 +193,22 @@ fn run(words: &[&str]) -> Result<(), String> {
             }
             (events, seconds, path)
         }
+        ["perfetto", path, out] => {
+            let job =
+                deepctx_storage::open_traces(&[PathBuf::from(path)]).map_err(|error| error.to_string())?;
+            let file = std::fs::File::create(out).map_err(|error| error.to_string())?;
+            let begin = Instant::now();
+            let mut file = std::io::BufWriter::new(file);
+            let events = Events::of(&job, |_| 0);
+            let profile = Profile::new(Meta::default(), Limits::default());
+            let source =
+                Source { profile: &profile, selection: Selection::of(Metric::GpuTime), elapsed: Nanos(0) };
+            Format::Perfetto.write_events(&source, &events, &mut file).map_err(|error| error.to_string())?;
+            (job.ranks().iter().map(|rank| rank.trace.len()).sum(), begin.elapsed(), out)
+        }
         _ => {
-            return Err(
-                "trace_rate write FOLDER EVENTS | read FOLDER | tables FOLDER | import FILE".to_owned()
-            );
+            let ways = "write FOLDER EVENTS | read FOLDER | tables FOLDER | import FILE | perfetto FILE OUT";
+            return Err(format!("trace_rate {ways}"));
         }
     };
     println!("{events} {} {} {}", seconds.as_secs_f64(), bytes(Path::new(path)), peak());

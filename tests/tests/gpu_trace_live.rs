@@ -11,7 +11,7 @@ mod documented;
 #[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
 mod simulated;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cli_support::can_capture;
 use deepctx_analysis::OverTime;
@@ -19,7 +19,8 @@ use deepctx_analysis::over_time::Steps;
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::trace::{
-    Basis, Call, DeviceKind, HostKind, HostOp, Launch, RANGE_END_MISSING, RankTrace, Status, Waiter,
+    Basis, Call, DeviceKind, GraphOrder, HostKind, HostOp, Launch, RANGE_END_MISSING, RankTrace, Status,
+    Waiter,
 };
 use deepctx_profile::units::Nanos;
 use documented::Reader;
@@ -191,6 +192,48 @@ fn a_trace_of_calls_has_each_with_its_end() {
     }
     let ended = |op: &HostOp| op.duration.0 > 0 && op.status == Status::Returned(0);
     assert!(rank.trace.host.iter().all(|(_, op)| ended(&op)));
+}
+
+/// What work of each launch of a graph waited for: of the nodes before it, the one that ended last.
+fn graph_waits(rank: &RankTrace) -> Vec<(u64, u64)> {
+    let mut waits = Vec::new();
+    for (id, op) in rank.trace.device.iter().filter(|(_, op)| op.graph_node != 0) {
+        match rank.links.graph_order(id) {
+            GraphOrder::Unknown => panic!("{op:?}"),
+            GraphOrder::First => waits.push((0, op.graph_node)),
+            GraphOrder::After(wait) => {
+                let on = rank.trace.device.get(wait.on).unwrap();
+                assert_eq!((on.correlation, wait.basis), (op.correlation, Basis::ByOrder));
+                // The device's clock is known to some microseconds.
+                assert!(on.end() <= op.begin + Nanos(100_000), "{on:?} {op:?}");
+                waits.push((on.graph_node, op.graph_node));
+            }
+        }
+    }
+    waits
+}
+
+#[test]
+fn edges_of_graphs_are_those_of_the_device() {
+    let words = &["--trace", "10m"];
+    let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
+    let Some(program) = simulated::launcher() else { return };
+    let words = "--threads 2 --rate 2000 --launches 200 --forked-graphs --attended";
+    let words: Vec<&str> = words.split(' ').collect();
+    let Some(capture) = simulated::record(setting, &program, &words) else { return };
+    let rank = only_rank(&capture);
+    assert_eq!(recorded(rank), done(&capture));
+    let edges = capture.account.iter().filter(|line| line.what == "edge");
+    let made: BTreeSet<(u64, u64)> = edges.map(|line| (line.name.parse().unwrap(), line.node)).collect();
+    let nodes = made.iter().map(|(_, to)| *to).collect::<BTreeSet<u64>>();
+    let edges = rank.trace.graph_edges.iter().map(|(_, edge)| (edge.from, edge.to));
+    let (first, found): (BTreeSet<_>, BTreeSet<_>) = edges.partition(|(from, _)| *from == 0);
+    assert_eq!(found, made);
+    // Each thread has a graph of five nodes and five edges.
+    assert_eq!((made.len(), nodes.len(), first.len()), (10, 8, 2));
+    let waits = graph_waits(rank);
+    assert_eq!(waits.len() as u64, 5 * lines(&capture, "graph"));
+    assert!(waits.iter().all(|wait| found.contains(wait) || first.contains(wait)), "{waits:?}");
 }
 
 #[test]

@@ -1,12 +1,13 @@
 // Launches kernels, copies, fills and graphs at a fixed rate from several threads, and says how many of each.
 //
-// gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S] [--graphs] [--copies] [--borrow]
-// [--wait | --attended]
+// gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S] [--graphs | --forked-graphs]
+// [--copies] [--borrow] [--wait | --attended]
 //
 // It needs no CUDA headers and no device: whatever `libcuda.so.1` the linker finds is used. Every launch goes through
 // functions of its own (`launch_0` … `launch_3`, below `step_DEPTH`), so that its stack is known, and starts a kernel
 // that is named after them. `--rate 0` goes as fast as it can. With `--borrow` the program has its own client of CUPTI,
-// as PyTorch's profiler is one, and counts what it gets. With `--wait` it starts when a line comes on standard input,
+// as PyTorch's profiler is one, and counts what it gets. With `--forked-graphs` each graph is recorded from two streams:
+// a kernel, two branches behind it, and a kernel behind both. With `--wait` it starts when a line comes on standard input,
 // and ends when another does; with `--attended` it starts once somebody watches: a probe was put on cuLaunchKernel, and
 // a collector that was loaded is listened to.
 //
@@ -49,6 +50,9 @@ struct Driver {
     int (*launch)(Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Handle, void **, void **);
     int (*stream_create)(Handle *, unsigned);
     int (*stream_sync)(Handle);
+    int (*event_create)(Handle *, unsigned);
+    int (*event_record)(Handle, Handle);
+    int (*stream_wait)(Handle, Handle, unsigned);
     int (*begin)(Handle, unsigned);
     int (*end)(Handle, Handle *);
     int (*clone)(Handle *, Handle);
@@ -69,6 +73,9 @@ struct Driver {
         launch = function<decltype(launch)>(library, "cuLaunchKernel");
         stream_create = function<decltype(stream_create)>(library, "cuStreamCreate");
         stream_sync = function<decltype(stream_sync)>(library, "cuStreamSynchronize");
+        event_create = function<decltype(event_create)>(library, "cuEventCreate");
+        event_record = function<decltype(event_record)>(library, "cuEventRecord");
+        stream_wait = function<decltype(stream_wait)>(library, "cuStreamWaitEvent");
         begin = function<decltype(begin)>(library, "cuStreamBeginCapture_v2");
         end = function<decltype(end)>(library, "cuStreamEndCapture");
         clone = function<decltype(clone)>(library, "cuGraphClone");
@@ -153,6 +160,27 @@ __attribute__((noinline)) void capture_second(const Work &work, Handle kernel) {
     asm volatile("" ::: "memory");
 }
 
+// What comes next in one stream comes after what is in the other.
+void follow(Handle stream, Handle other) {
+    Handle event;
+    check(driver->event_create(&event, 2), "cuEventCreate");
+    check(driver->event_record(event, other), "cuEventRecord");
+    check(driver->stream_wait(stream, event, 0), "cuStreamWaitEvent");
+}
+
+// Two branches, of which the first one has two kernels.
+void capture_branches(const Work &work, Handle a, Handle b) {
+    Work branch = work;
+    check(driver->stream_create(&branch.stream, 1), "cuStreamCreate");
+    capture_first(work, a);
+    follow(branch.stream, work.stream);
+    capture_second(branch, a);
+    capture_first(work, b);
+    capture_second(work, b);
+    follow(work.stream, branch.stream);
+    capture_first(work, a);
+}
+
 __attribute__((noinline)) void replay(const Work &work) {
     check(driver->graph_launch(work.graph, work.stream), "cuGraphLaunch");
     counts.graphs.fetch_add(1, std::memory_order_relaxed);
@@ -180,7 +208,7 @@ struct Options {
     double rate = 10000;
     uint64_t launches = 0;
     double seconds = 0;
-    bool graphs = false, copies = false, borrow = false, wait = false, attended = false;
+    bool graphs = false, forked = false, copies = false, borrow = false, wait = false, attended = false;
 };
 
 void work_on(const Options &options, Handle context, Handle module, std::atomic<bool> &stop) {
@@ -197,9 +225,13 @@ void work_on(const Options &options, Handle context, Handle module, std::atomic<
         check(driver->by_name(&a, module, "captured_a_2us"), "cuModuleGetFunction");
         check(driver->by_name(&b, module, "captured_b_3us"), "cuModuleGetFunction");
         check(driver->begin(work.stream, 0), "cuStreamBeginCapture");
-        capture_first(work, a);
-        capture_second(work, a);
-        capture_first(work, b);
+        if (options.forked) {
+            capture_branches(work, a, b);
+        } else {
+            capture_first(work, a);
+            capture_second(work, a);
+            capture_first(work, b);
+        }
         check(driver->end(work.stream, &graph), "cuStreamEndCapture");
         check(driver->clone(&copy, graph), "cuGraphClone");
         check(driver->instantiate(&work.graph, copy, 0), "cuGraphInstantiate");
@@ -331,6 +363,7 @@ int main(int count, char **words) {
         else if (word == "--launches") options.launches = uint64_t(value());
         else if (word == "--seconds") options.seconds = value();
         else if (word == "--graphs") options.graphs = true;
+        else if (word == "--forked-graphs") options.graphs = options.forked = true;
         else if (word == "--copies") options.copies = true;
         else if (word == "--borrow") options.borrow = true;
         else if (word == "--wait") options.wait = true;

@@ -13,6 +13,7 @@
 use crate::{sh, workloads};
 use anyhow::Result;
 use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
 
 const PYTHON: &[&str] = &[
@@ -43,8 +44,8 @@ const TRACES: &[&str] = &[
 
 const NODE: &[&str] = &["speedscope@1.25.0", "@firefox-devtools/profiler-cli@0.10.0"];
 
-/// Fetches what is not there yet. Gives what tests need to find it.
-pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
+/// Fetches the environments of Python that are not there yet; gives the folder that they are in.
+pub(crate) fn fetch_python() -> Result<PathBuf> {
     let folder = sh::target_dir().join("validators");
     fs::create_dir_all(&folder)?;
     sh::unless_made(&folder.join("python"), &PYTHON.join(" "), |python| {
@@ -59,6 +60,12 @@ pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
         pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
         sh::run(pip.arg("--no-deps").args(TRACES))
     })?;
+    Ok(folder)
+}
+
+/// Fetches what is not there yet. Gives what tests need to find it.
+pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
+    let folder = fetch_python()?;
     let mut packages: Vec<&str> = NODE.to_vec();
     // The profiler's command line needs a newer node than most systems have; these packages are just the program.
     packages.push(match std::env::consts::ARCH {

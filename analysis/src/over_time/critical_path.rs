@@ -5,17 +5,19 @@
 //!
 //! The path is walked backwards from the last end. Where it is at work of a device, that work counts; before its begin
 //! stands what let it begin last: its launch (*launch*), the work before it on its stream, or an event of another
-//! stream (*between-kernels*, or *device-wait* from 30 µs on). Where it is at a thread, the thread counts back to the
-//! last call that waited for a device, and from there that device's work; or back to the last time at which it was off
-//! its CPU, and from there the thread that woke it. So every nanosecond of the window belongs to one part, and the
-//! parts add up to the window. HTA takes the longest path of a graph in which waits and gaps have no weight: its length
-//! is below the window (156 of 383 ms for `timesformer-h100`), and parts that nothing hides are not in it.
+//! stream (*between-kernels*, or *device-wait* from 30 µs on); of a graph whose edges are known, the node it comes
+//! after, and not what ended last on the stream that the graph is drawn as. Where it is at a thread, the thread counts
+//! back to the last call that waited for a device, and from there that device's work; or back to the last time at which
+//! it was off its CPU, and from there the thread that woke it. So every nanosecond of the window belongs to one part,
+//! and the parts add up to the window. HTA takes the longest path of a graph in which waits and gaps have no weight:
+//! its length is below the window (156 of 383 ms for `timesformer-h100`), and parts that nothing hides are not in it.
 
 use std::collections::BTreeMap;
 
 use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{
-    Basis, DeviceOp, HostKind, HostOp, KernelClass, Launch, Thread, TraceTime, Waiter, WakeUpEvent, Waker,
+    Basis, DeviceOp, GraphOrder, HostKind, HostOp, KernelClass, Launch, Thread, TraceTime, Waiter,
+    WakeUpEvent, Waker,
 };
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -305,24 +307,33 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// What had to end before an operation could begin: of its stream and of what it waited for, the later one.
+    /// What had to end before an operation could begin: of its stream and of what it waited for, the later one; of a
+    /// node of a graph whose edges are known, what it comes after.
     fn work_before(&self, id: Id<DeviceOp>, begin: TraceTime) -> Option<(TraceTime, Id<DeviceOp>, Basis)> {
+        let links = &self.window.of.links;
         let ended = |id: Id<DeviceOp>| self.device(id).map(|op| op.end()).filter(|end| *end <= begin);
+        let order = links.graph_order(id);
+        if let GraphOrder::After(wait) = order
+            && let Some(on) = self.device(wait.on).filter(|on| on.begin < begin)
+        {
+            // Clocks of a live capture are not quite even: it may seem to end some nanoseconds later.
+            return Some((on.end().min(begin), wait.on, wait.basis));
+        }
+        // The first nodes of a graph wait for no other one of their launch.
+        let launch = self.device(id).filter(|_| order == GraphOrder::First).map(|op| op.correlation);
+        let is_before = |id: &Id<DeviceOp>| {
+            launch.is_none_or(|launch| self.device(*id).is_some_and(|op| op.correlation != launch))
+        };
         let (place, last) = self.before.get(id.index()).copied()?;
         let on_stream = || {
-            let stream = self.window.of.links.streams().get(self.device(id)?.stream.index())?;
+            let stream = links.streams().get(self.device(id)?.stream.index())?;
             // Work of a graph may run at once on what is drawn as one stream.
-            let earlier = stream.get(..place)?.iter().rev().take(LOOK_BACK);
+            let earlier = stream.get(..place)?.iter().rev().filter(|id| is_before(id)).take(LOOK_BACK);
             earlier.filter_map(|id| Some((ended(*id)?, *id))).max()
         };
-        let last = last.and_then(|id| Some((ended(id)?, id))).or_else(on_stream);
+        let last = last.filter(is_before).and_then(|id| Some((ended(id)?, id))).or_else(on_stream);
         let last = last.map(|(end, id)| (end, id, Basis::ByOrder));
-        let wait = self
-            .window
-            .of
-            .links
-            .device_wait(id)
-            .and_then(|wait| Some((ended(wait.on)?, wait.on, wait.basis)));
+        let wait = links.device_wait(id).and_then(|wait| Some((ended(wait.on)?, wait.on, wait.basis)));
         [last, wait].into_iter().flatten().max_by_key(|(end, ..)| *end)
     }
 

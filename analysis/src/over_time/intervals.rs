@@ -33,6 +33,21 @@ impl Intervals {
         self.0.iter().map(|(begin, end)| end - begin).sum()
     }
 
+    /// How much of the time from one moment to another is in them.
+    pub(super) fn between(&self, from: TraceTime, to: TraceTime) -> u64 {
+        let (from, to) = (from.as_nanos(), to.as_nanos());
+        let first = self.0.partition_point(|(_, end)| *end <= from);
+        let within = self.0[first..].iter().take_while(|(begin, _)| *begin < to);
+        within.map(|(begin, end)| (*end).min(to).saturating_sub((*begin).max(from))).sum()
+    }
+
+    /// Whether a moment is in one of them; an end is not.
+    pub(super) fn contains(&self, time: TraceTime) -> bool {
+        let time = time.as_nanos();
+        let first = self.0.partition_point(|(_, end)| *end <= time);
+        self.0.get(first).is_some_and(|(begin, _)| *begin <= time)
+    }
+
     /// What is in both.
     pub(super) fn and(&self, other: &Self) -> Self {
         let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());

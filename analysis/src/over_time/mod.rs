@@ -29,6 +29,7 @@ mod ranks;
 mod sequences;
 mod statistics;
 mod steps;
+mod what_if;
 mod window;
 
 #[cfg(test)]
@@ -65,6 +66,7 @@ pub use ranks::{CommunicatorSum, Excess, Phase, PhaseImbalance, SlowestRank};
 pub use sequences::{Repetition, Sequence, Sequences};
 pub use statistics::Statistics;
 pub use steps::StepSplit;
+pub use what_if::{Edit, Trust, WhatIf};
 pub use window::Steps;
 
 /// Version of the serialized form: raised when a field is removed or changes its meaning.
@@ -117,6 +119,10 @@ pub struct OverTime {
     pub critical_paths: Vec<CriticalPath>,
     /// Which rank the others wait for.
     pub stragglers: Stragglers,
+    /// How long windows would have taken with edits; empty when nobody asked ([`OverTime::what_if`]). Modelled, as
+    /// nothing else here is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub what_if: Vec<WhatIf>,
 }
 
 /// What one trace holds, and how far it can be believed.
@@ -152,6 +158,9 @@ pub struct TraceSummary {
     pub sums: Vec<KindSum>,
     /// What was not read, by reason.
     pub gaps: Vec<GapCount>,
+    /// Of a capture of ours: records of any kind, of the whole capture, that were lost before the recorder of the trace
+    /// could see them. The first of its traces has them.
+    pub lost_before: Vec<LostBefore>,
 }
 
 /// Events of one kind.
@@ -174,6 +183,16 @@ pub struct GapCount {
     pub sentence: String,
     /// How many.
     pub count: u64,
+}
+
+/// Records that were lost before a recorder.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LostBefore {
+    /// The stage that they did not pass.
+    pub stage: &'static str,
+    /// Why, and how many.
+    #[serde(flatten)]
+    pub lost: GapCount,
 }
 
 impl OverTime {
@@ -208,7 +227,15 @@ impl OverTime {
             sequences: nested().map(|(window, nesting)| sequences::compute(window, nesting)).collect(),
             critical_paths: windows.iter().filter_map(critical_path::compute).collect(),
             stragglers: matches.stragglers,
+            what_if: Vec::new(),
         }
+    }
+
+    /// Adds what these edits would have changed, each alone and all together.
+    #[must_use]
+    pub fn what_if(mut self, job: &Job, of: Steps, edits: &[Edit]) -> Self {
+        self.what_if = WhatIf::compute(job, of, edits);
+        self
     }
 }
 
@@ -237,6 +264,7 @@ fn summary(of: &RankTrace) -> TraceSummary {
         unlinked_waits: of.links.unlinked_waits(),
         sums: sums(&of.trace),
         gaps: gaps(&of.trace),
+        lost_before: lost_before(&of.trace),
     }
 }
 
@@ -244,12 +272,20 @@ fn summary(of: &RankTrace) -> TraceSummary {
 fn gaps(trace: &Trace) -> Vec<GapCount> {
     let accounts = Stage::ALL.iter().map(|stage| trace.ledger.stage(*stage));
     let rows = accounts.flat_map(|account| account.gaps.iter().chain(account.dropped.iter()));
-    let count = |(reason, count): (&Reason, u64)| GapCount {
-        reason: reason.key.to_string(),
-        sentence: reason.sentence.to_string(),
-        count,
+    rows.map(|(reason, count)| gap_count(reason, count)).collect()
+}
+
+fn lost_before(trace: &Trace) -> Vec<LostBefore> {
+    let of_stage = |stage: &Stage| {
+        let stage = *stage;
+        let rows = trace.lost_before.stage(stage).dropped.iter();
+        rows.map(move |(reason, count)| LostBefore { stage: stage.name(), lost: gap_count(reason, count) })
     };
-    rows.map(count).collect()
+    Stage::ALL.iter().flat_map(of_stage).collect()
+}
+
+fn gap_count(reason: &Reason, count: u64) -> GapCount {
+    GapCount { reason: reason.key.to_string(), sentence: reason.sentence.to_string(), count }
 }
 
 fn sums(trace: &Trace) -> Vec<KindSum> {

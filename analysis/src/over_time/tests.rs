@@ -187,6 +187,28 @@ fn a_path_goes_back_to_what_was_waited_for() {
 }
 
 #[test]
+fn a_path_follows_the_edges_of_a_graph() {
+    let graph = "call m 0..2 cudaGraphLaunch #1
+         kernel 0/7 10..20 first #1 node=1
+         copy 0/7 20..50 Memcpy DtoD #1 node=2
+         kernel 0/7 21..30 branch #1 node=3
+         kernel 0/7 51..60 last #1 node=4";
+    let check = |edges: &str, expect: &[(Bound, u64)]| {
+        assert_eq!(path(&format!("{graph}\n{edges}")), expect, "{edges}");
+    };
+    // By the order of the stream the copy would be what the last kernel waited for.
+    let by_stream =
+        [(Bound::Memory, 30), (Bound::Compute, 19), (Bound::Launch, 10), (Bound::BetweenKernels, 1)];
+    check("", &by_stream);
+    // It waited for the other branch, and longer than a graph needs for that.
+    let by_edges = [(Bound::Compute, 28), (Bound::BetweenKernels, 22), (Bound::Launch, 10)];
+    check("edge 0 1\n edge 1 2\n edge 1 3\n edge 3 4", &by_edges);
+    check("edge 0 1\n edge 1 2\n edge 1 3\n edge 2 4\n edge 3 4", &by_stream);
+    // The last one is another first node: it waits for its launch alone.
+    check("edge 0 1\n edge 1 2\n edge 1 3\n edge 0 4", &[(Bound::Launch, 51), (Bound::Compute, 9)]);
+}
+
+#[test]
 fn a_path_goes_on_with_who_woke_a_thread() {
     let check = |input: &str, expect: &[(Bound, u64)]| assert_eq!(path(input), expect, "{input}");
     // Another thread worked meanwhile, which was woken by a timer.
@@ -577,6 +599,22 @@ proptest! {
         prop_assert_eq!(launched().map(|row| row.count).sum::<u64>(), trace.device.len() as u64);
         let device: u64 = trace.device.iter().map(|(_, op)| op.duration.0).sum();
         prop_assert_eq!(launched().map(|row| row.device_ns).sum::<u64>(), device);
+    }
+
+    #[test]
+    fn a_model_without_changes_is_the_measured_window(input in any_trace()) {
+        let all = String::new;
+        let unchanged = [Edit::Kernel(all(), 1.0), Edit::Operator(all(), 1.0), Edit::LaunchDelay(1.0)];
+        let job = job(&[&input]);
+        for edit in unchanged {
+            for row in WhatIf::compute(&job, Steps::default(), &[edit]) {
+                prop_assert!(row.modelled_ns.is_none_or(|ns| ns == row.measured_ns), "{:?}", row);
+            }
+        }
+        // Work that takes no time makes nothing longer.
+        for row in WhatIf::compute(&job, Steps::default(), &[Edit::Kernel(String::new(), 0.0)]) {
+            prop_assert!(row.modelled_ns.is_none_or(|ns| ns <= row.measured_ns), "{:?}", row);
+        }
     }
 
     #[test]

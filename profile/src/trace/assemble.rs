@@ -13,6 +13,7 @@ use super::event::{
     DeviceKind, DeviceOp, HostKind, HostOp, Status, Stream, Sync, SyncKind, Thread, WakeUpEvent, Waker,
 };
 use super::exchanges::Exchanges;
+use super::graph_edges::RecordedGraphs;
 use super::recorded::{
     CALL_END_MISSING, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, RecordedEvent,
     RecordedKind, WokenBy,
@@ -110,6 +111,7 @@ struct Assembly {
     records: FxHashMap<u64, (Handle, TraceTime)>,
     syncs: Vec<PendingSync>,
     exchanges: Exchanges,
+    graphs: RecordedGraphs,
     /// Training steps and their threads, by the place that they end at.
     steps: BTreeMap<NodeId, Vec<StepOf>>,
 }
@@ -140,7 +142,9 @@ impl Assembly {
                 }
                 _ => self.call(recorded, ThreadKey { pid, tid }, event),
             },
+            Lane::Stream { .. } if event.kind == RecordedKind::GraphEdge => self.graphs.edge(event),
             Lane::Stream { pid, device, context, stream } => {
+                self.graphs.ran(event);
                 let several = shared.get(&(pid, device, stream)).copied().unwrap_or(false);
                 let above = if several { u64::from(context) << 32 } else { 0 };
                 let stream = self.trace.stream(device, Some(above | u64::from(stream)));
@@ -352,6 +356,7 @@ impl Assembly {
         self.trace.clock.epoch_ns = Some(profile.meta.started.as_nanos()).filter(|began| *began > 0);
         self.place_steps(profile);
         std::mem::take(&mut self.exchanges).note(&mut self.trace);
+        std::mem::take(&mut self.graphs).note(&mut self.trace);
         let streams = std::mem::take(&mut self.streams).sorted();
         for PendingSync { handle, kind, begin, duration, call, record } in std::mem::take(&mut self.syncs) {
             let stream = match kind {
@@ -414,7 +419,7 @@ mod tests {
             object: 0,
             position: find("p").unwrap_or(0),
             bytes: 0,
-            graph_node: 0,
+            graph_node: find("n").unwrap_or(0),
         };
         result.map_or(event, |result| event.returned(result, event.end.duration()))
     }
@@ -490,6 +495,53 @@ mod tests {
              kernel 1 30+90 <3 later
              kernel 2 30+5 <5 behind",
             &["behind waits for recorded Exact"],
+        );
+    }
+
+    #[test]
+    fn work_of_graphs_waits_for_the_nodes_before_it() {
+        // Two copies of one graph: first, two branches, and what comes after both. The second branch ends last in the
+        // first launch, the first one in the second.
+        check(
+            "launch 0 10+1 #1 s700 cuGraphLaunch
+             kernel 1 20+10 <1 p1 n91 first
+             graph-edge 1 20+0 p0 n91 -
+             kernel 1 31+5 <1 p2 n92 short
+             graph-edge 1 31+0 ~0 p1 n92 -
+             kernel 1 31+9 <1 p3 n93 long
+             graph-edge 1 31+0 ~0 p1 n93 -
+             kernel 1 41+5 <1 p4 n94 last
+             graph-edge 1 41+0 ~0 p2 n94 -
+             graph-edge 1 41+0 ~0 p3 n94 -
+             launch 0 50+1 #2 s700 cuGraphLaunch
+             kernel 1 61+1 <2 p1 n91 FIRST
+             kernel 1 63+9 <2 p2 n92 SHORT
+             kernel 1 63+4 <2 p3 n93 LONG
+             kernel 1 73+1 <2 p4 n94 LAST
+             launch 0 80+1 #3 s700 cuGraphLaunch
+             kernel 1 91+1 <3 p1 n81 copied
+             kernel 1 93+9 <3 p2 n82 alone
+             graph-edge 1 93+0 ~0 p1 n82 -",
+            &[
+                "LAST waits for SHORT ByOrder",
+                "LONG waits for FIRST ByOrder",
+                "SHORT waits for FIRST ByOrder",
+                "alone waits for copied ByOrder",
+                "last waits for long ByOrder",
+                "long waits for first ByOrder",
+                "short waits for first ByOrder",
+            ],
+        );
+        // Where the work of a node is missing, nobody knows what the next one waited for.
+        check(
+            "kernel 1 20+10 <1 p2 n92 one
+             kernel 1 40+10 <1 p4 n94 last
+             graph-edge 1 41+0 ~0 p2 n94 -
+             graph-edge 1 41+0 ~0 p3 n94 -
+             kernel 1 60+10 <2 p2 n92 two
+             kernel 1 61+10 <2 p3 n93 three
+             kernel 1 80+10 <2 p4 n94 end",
+            &["end waits for three ByOrder"],
         );
     }
 

@@ -223,6 +223,19 @@ columns! {
 }
 
 columns! {
+    /// Which nodes of graphs come after which, each time the graph is launched. A node of which there is no row has no
+    /// known order.
+    pub struct GraphEdge in plain GraphEdges {
+        /// The node that ends before, as [`DeviceOp::graph_node`]; 0: the other one comes after none.
+        pub from: u64,
+        /// The node that begins then.
+        pub to: u64,
+        /// How this is known.
+        pub basis: Basis,
+    }
+}
+
+columns! {
     /// A synchronisation as a tool draws it on a device's row: a statement about a call, never work of the device.
     pub struct Sync in plain Syncs {
         /// What is waited for.

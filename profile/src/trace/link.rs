@@ -9,6 +9,7 @@
 //! | launch → device operation | same correlation id | a recorder joined them by the order of their streams | – (an id used twice: the latest call before the work) |
 //! | stream → host, of a synchronisation | the tool names stream or event | `DeviceSynchronize`: everything launched before | the last work that ended within the call |
 //! | stream → stream, of an event | the tool names the record | – | last work of the same thread on another stream |
+//! | node → node, of a graph | – | the order of the calls that recorded the graph | – |
 
 use std::cell::LazyCell;
 use std::cmp::Reverse;
@@ -17,8 +18,10 @@ use rustc_hash::FxHashMap;
 
 use super::basis::Basis;
 use super::event::{DeviceKind, DeviceOp, HostOp, Stream, Sync, SyncKind};
+use super::graph_edges::{GraphOrder, GraphWaits};
 use super::name::Call;
 use super::packed::{Cell, Column, PackedColumn};
+use super::wait::{Wait, Waiter};
 use super::{Trace, TraceTime};
 use crate::intern::Id;
 
@@ -75,32 +78,13 @@ impl Cell for Launch {
     }
 }
 
-/// Who waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Waiter {
-    /// A call of the host, until its end.
-    Host(Id<HostOp>),
-    /// A device operation, before its begin.
-    Device(Id<DeviceOp>),
-}
-
-/// One wait for a device operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// Who waits.
-    pub waiter: Waiter,
-    /// The last operation that is waited for.
-    pub on: Id<DeviceOp>,
-    /// How sure that is.
-    pub basis: Basis,
-}
-
 /// What belongs together in one trace.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
     launches: PackedColumn,
     host_waits: FxHashMap<Id<HostOp>, Wait>,
     device_waits: FxHashMap<Id<DeviceOp>, Wait>,
+    graph_waits: GraphWaits,
     streams: Vec<Vec<Id<DeviceOp>>>,
     threads: Vec<Vec<Id<HostOp>>>,
     unlinked_waits: u64,
@@ -126,6 +110,7 @@ impl Links {
             links.recorded_waits(&calls, &queues);
         }
         links.blocking_copies(trace);
+        links.graph_waits = GraphWaits::of(trace);
         links
     }
 
@@ -148,9 +133,15 @@ impl Links {
         self.device_waits.get(&op).copied()
     }
 
+    /// Where in the order of its graph an operation is.
+    pub fn graph_order(&self, op: Id<DeviceOp>) -> GraphOrder {
+        self.graph_waits.get(op)
+    }
+
     /// Every wait, in no order.
     pub fn waits(&self) -> impl Iterator<Item = Wait> + '_ {
-        self.host_waits.values().chain(self.device_waits.values()).copied()
+        let of_graphs = self.graph_waits.iter();
+        self.host_waits.values().chain(self.device_waits.values()).copied().chain(of_graphs)
     }
 
     /// Synchronisations and waits for which nothing was found that they could have waited for.

@@ -15,6 +15,7 @@ mod call_context;
 mod columns;
 mod event;
 mod exchanges;
+mod graph_edges;
 mod job;
 mod lane_builder;
 mod lane_events;
@@ -28,6 +29,7 @@ mod recorded;
 mod stream_handles;
 #[cfg(any(test, feature = "testing"))]
 pub mod text;
+mod wait;
 
 use rustc_hash::FxHashMap;
 
@@ -40,17 +42,18 @@ pub use basis::Basis;
 pub use call_context::{CallContext, CallContexts};
 pub use event::{
     CollectiveNote, CollectiveNotes, CounterStep, CounterSteps, CounterValue, DeviceKind, DeviceOp,
-    DeviceOps, DeviceRange, DeviceRanges, HostCategories, HostCategory, HostKind, HostOp, HostOps,
-    MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread, WakeUpEvent, WakeUpEvents,
-    Waker,
+    DeviceOps, DeviceRange, DeviceRanges, GraphEdge, GraphEdges, HostCategories, HostCategory, HostKind,
+    HostOp, HostOps, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread, WakeUpEvent,
+    WakeUpEvents, Waker,
 };
+pub use graph_edges::GraphOrder;
 pub use job::{Job, RankTrace};
 pub use lane_events::LaneEvent;
 pub use lanes::{
     ClassTimes, Event, EventClass, EventFacts, EventLane, EventLanes, LaunchFacts, RangeRow, RangeTables,
     Segment, busy,
 };
-pub use link::{Launch, Links, Wait, Waiter};
+pub use link::{Launch, Links};
 #[cfg(any(test, feature = "testing"))]
 pub use listing::listing;
 pub use name::{Call, KernelClass};
@@ -58,6 +61,7 @@ pub use recorded::{
     CALL_END_MISSING, Cause, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, RecordedAccount,
     RecordedBatch, RecordedEvent, RecordedExchange, RecordedGaps, RecordedKind, WakeUp, WokenBy,
 };
+pub use wait::{Wait, Waiter};
 
 /// A point in time of a trace.
 pub type TraceTime = Time<clock::TraceClock>;
@@ -108,6 +112,8 @@ pub struct Trace {
     pub host: HostOps,
     /// What devices did.
     pub device: DeviceOps,
+    /// Which nodes of graphs come after which.
+    pub graph_edges: GraphEdges,
     /// Synchronisations that the tool draws on a device's rows.
     pub syncs: Syncs,
     /// What the tool calls operations of kinds that are not known.
@@ -126,6 +132,9 @@ pub struct Trace {
     pub contexts: CallContexts,
     /// What the source holds that is not in here, by reason.
     pub ledger: Ledger,
+    /// What was lost before the recorder of this trace could see it, of the whole capture; the first trace of a capture
+    /// has it.
+    pub lost_before: Ledger,
     threads: Lanes<Thread>,
     streams: Lanes<Stream>,
 }
@@ -167,6 +176,7 @@ impl Trace {
             rank: RankInfo::default(),
             host: HostOps::default(),
             device: DeviceOps::default(),
+            graph_edges: GraphEdges::default(),
             syncs: Syncs::default(),
             categories: HostCategories::default(),
             counters: CounterSteps::default(),
@@ -176,6 +186,7 @@ impl Trace {
             device_ranges: DeviceRanges::default(),
             contexts: CallContexts::default(),
             ledger: Ledger::default(),
+            lost_before: Ledger::default(),
             threads: Lanes::default(),
             streams: Lanes::default(),
         }

@@ -45,6 +45,8 @@ pub enum RecordedKind {
     Fill,
     /// A whole graph, whose nodes are not reported one by one.
     Graph,
+    /// No event: a node of a graph that comes after another one, each time the graph is launched.
+    GraphEdge,
     /// A range that the program names.
     Range,
     /// A training step. `position` is its number at its place: 1 is the first one whose begin was seen.
@@ -57,7 +59,7 @@ pub enum RecordedKind {
 
 impl RecordedKind {
     /// Every kind.
-    pub const ALL: [RecordedKind; 18] = [
+    pub const ALL: [RecordedKind; 19] = [
         RecordedKind::Launch,
         RecordedKind::Transfer,
         RecordedKind::Record,
@@ -72,6 +74,7 @@ impl RecordedKind {
         RecordedKind::Copy,
         RecordedKind::Fill,
         RecordedKind::Graph,
+        RecordedKind::GraphEdge,
         RecordedKind::Range,
         RecordedKind::Step,
         RecordedKind::OffCpu,
@@ -95,6 +98,7 @@ impl RecordedKind {
             RecordedKind::Copy => "copy",
             RecordedKind::Fill => "fill",
             RecordedKind::Graph => "graph",
+            RecordedKind::GraphEdge => "graph-edge",
             RecordedKind::Range => "range",
             RecordedKind::Step => "step",
             RecordedKind::OffCpu => "off-cpu",
@@ -263,13 +267,14 @@ pub struct RecordedEvent {
     /// that ended it, 32 bits each; 0 for none.
     pub object: u64,
     /// Of a call: work and records that its stream got up to and with it; 0 when it is recorded into a graph. Of a
-    /// collective: how many its communicator had before. Of a gap: events lost. Of a step: its number. Of time off the
-    /// CPU: nanoseconds until the thread was woken.
+    /// collective: how many its communicator had before. Of work of a graph: which recorded node it is; of an edge of
+    /// it: which one comes before, 0 when none does. Of a gap: events lost. Of a step: its number. Of time off the CPU:
+    /// nanoseconds until the thread was woken.
     pub position: u64,
     /// Bytes copied or filled by work, or given into a collective; 0 when not known.
     pub bytes: u64,
-    /// Of work: node of the graph; 0 for none. Of a collective: ranks of its communicator, and the own one, 32 bits
-    /// each.
+    /// Of work, and of an edge to it: node of the graph; 0 for none. Of a collective: ranks of its communicator, and
+    /// the own one, 32 bits each.
     pub graph_node: u64,
 }
 
@@ -291,6 +296,14 @@ impl RecordedEvent {
             bytes: 0,
             graph_node: 0,
         }
+    }
+
+    /// An edge of a graph: the node with this number comes after a recorded one; 0: after none. It follows from the
+    /// order of the calls that recorded them.
+    pub fn graph_edge(lane: u32, start: Nanos, number: u64, before: u64) -> Self {
+        let event = Self::gap(lane, start, start, before);
+        let cause = Some(Cause { id: 0, basis: Basis::ByOrder });
+        RecordedEvent { kind: RecordedKind::GraphEdge, cause, graph_node: number, ..event }
     }
 
     /// Time off the CPU.

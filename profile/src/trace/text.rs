@@ -10,14 +10,16 @@
 //! call   main 6..8   cudaLaunchKernel #1   #: correlation
 //! call   main 6..8   cudaLaunchKernel in=aten::linear>aten::addmm at=block   operators of its stack, and their place
 //! kernel 0/7  10..20 gemm #1               device/stream
+//! kernel 0/7  10..20 gemm #1 node=4        of a graph
+//! edge 3 4                                 node 4 comes after 3; after 0: it comes after none
 //! copy   0/7  20..30 Memcpy HtoD #2 4096B
 //! sync wait 0/8 21..21 #3 record=2 on=0/7  also: sync stream 0/8, sync event -, sync context -
 //! off-cpu main 5..50 futex woken=48 by=t2  a thread, or `interrupt`; without both: ready to run all the time
 //! ```
 
 use super::{
-    CallContext, DeviceKind, DeviceOp, Duration, HostKind, HostOp, RankInfo, Status, Sync, SyncKind, Trace,
-    TraceTime, WakeUpEvent, Waker,
+    Basis, CallContext, DeviceKind, DeviceOp, Duration, GraphEdge, HostKind, HostOp, RankInfo, Status, Sync,
+    SyncKind, Trace, TraceTime, WakeUpEvent, Waker,
 };
 use crate::context::phase::Phase;
 use crate::intern::StrId;
@@ -50,6 +52,10 @@ fn event(trace: &mut Trace, line: &str) -> Option<()> {
             return Some(());
         }
         "sync" => return sync(trace, &words),
+        "edge" => {
+            let (from, to) = (words.get(1)?.parse().ok()?, words.get(2)?.parse().ok()?);
+            return trace.graph_edges.push(GraphEdge { from, to, basis: Basis::ByOrder }).map(drop);
+        }
         "kernel" => return device(trace, DeviceKind::Kernel, &words),
         "copy" => return device(trace, DeviceKind::Copy, &words),
         "fill" => return device(trace, DeviceKind::Fill, &words),
@@ -101,6 +107,7 @@ fn device(trace: &mut Trace, kind: DeviceKind, words: &[&str]) -> Option<()> {
     let correlation = number(rest, "#").unwrap_or(0);
     let op = DeviceOp {
         bytes: Bytes(bytes),
+        graph_node: number(rest, "node=").unwrap_or(0),
         ..DeviceOp::correlated(stream, kind, begin, duration, name, correlation)
     };
     trace.device.push(op).map(drop)
@@ -141,7 +148,7 @@ fn span(text: &str) -> Option<(TraceTime, Duration)> {
 fn name(words: &[&str]) -> String {
     let is_name = |word: &&&str| {
         !(word.starts_with('#')
-            || ["in=", "at="].iter().any(|prefix| word.starts_with(prefix))
+            || ["in=", "at=", "node="].iter().any(|prefix| word.starts_with(prefix))
             || word.ends_with('B') && word.starts_with(|first: char| first.is_ascii_digit()))
     };
     words.iter().filter(is_name).copied().collect::<Vec<_>>().join(" ")

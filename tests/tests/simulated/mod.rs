@@ -61,6 +61,7 @@ pub(crate) struct Line {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) bytes: u64,
+    pub(crate) node: u64,
     pub(crate) name: String,
 }
 
@@ -311,6 +312,7 @@ fn account(log: &Path) -> Vec<Line> {
             start: fields[8].parse().unwrap(),
             end: fields[9].parse().unwrap(),
             bytes: fields[10].parse().unwrap(),
+            node: fields[12].parse().unwrap(),
             name: fields[13].into(),
         }
     });

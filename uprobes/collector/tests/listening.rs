@@ -155,7 +155,7 @@ fn account() -> Vec<Line> {
             name: fields[13].into(),
         }
     });
-    lines.filter(|line| line.what != "graph").collect()
+    lines.filter(|line| !matches!(&*line.what, "graph" | "edge")).collect()
 }
 
 /// What was reported of an activity, to be compared with the account.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use deepctx_analysis::diff::GrowthLimit;
-use deepctx_analysis::over_time::Steps;
+use deepctx_analysis::over_time::{Edit, Steps};
 use deepctx_storage::export::Format;
 
 use super::capture_args::{
@@ -337,6 +337,10 @@ pub(crate) struct TimelineArgs {
     /// Only what was launched from the begin of step A to the begin of step B, as `A..B`, `A..` or `..B`.
     #[arg(long, value_name = "A..B", value_parser = steps)]
     pub steps: Option<Steps>,
+    /// How long it would have taken, by a model, if this were different: `kernel:TEXT=FACTOR`, `operator:TEXT=FACTOR`,
+    /// `host:TEXT=FACTOR`, `launch-delay=FACTOR`, `no-wait:TEXT`. Several are shown alone and together.
+    #[arg(long, value_name = "EDIT")]
+    pub what_if: Vec<Edit>,
     /// Where it goes.
     #[command(flatten)]
     pub output: OutputArgs,

@@ -16,7 +16,8 @@ use super::output;
 pub(crate) fn run(arguments: &TimelineArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     let job = deepctx_storage::open_traces(&arguments.traces).map_err(|error| open_failure(&error))?;
-    let tables = OverTime::compute(&job, arguments.steps.unwrap_or_default());
+    let steps = arguments.steps.unwrap_or_default();
+    let tables = OverTime::compute(&job, steps).what_if(&job, steps, &arguments.what_if);
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         TextOrJson::Text => render::text::write_over_time(&tables, arguments.limit, out),
         TextOrJson::Json => render::json::write(&tables, out),

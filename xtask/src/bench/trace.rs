@@ -1,7 +1,7 @@
 //! What a trace of single events costs: to write, to read and to look into.
 //!
 //! Owns: the figure `trace`. Because: a trace has an event for each call, so that its price is one for each event, in
-//! bytes, memory and time. Does not: record: see `trace_overhead.rs`.
+//! bytes, memory and time; other tools are asked about the same files. Does not: record: see `trace_overhead.rs`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use super::Options;
 use super::figure::{Figure, Target, median};
 use super::rates::{example, lines};
-use crate::sh;
+use crate::{sh, validators};
 
 /// Events that are written.
 const WRITTEN: u64 = 10_000_000;
@@ -95,11 +95,69 @@ fn import(program: &Path, options: &Options) -> Result<()> {
     let Some(largest) = files.into_iter().max_by_key(size) else { bail!("DEEPCTX_TRACES has no .json.gz") };
     let runs = measured(program, options.runs, &["import", &largest.display().to_string()], || Ok(()))?;
     let name = largest.file_name().unwrap_or_default().to_string_lossy();
+    let peers = Peers::fetch()?;
+    let file = largest.display().to_string();
+    let hta = peers.hta("import", &file)?;
     Figure::new("trace", format!("import of {name}"), "s", each(&runs, |run| run[1]))
         .target(Target::AtMost(1.0))
+        .peer("hta", &[hta[1]])
         .note("events", median(&each(&runs, |run| run[0])))
         .note("bytes", size(&largest))
         .note("peak_mib", median(&each(&runs, |run| run[3] / MIB)))
+        .note("hta_peak_mib", hta[3] / MIB)
         .print();
-    Ok(())
+    // Theirs is the critical path of the first step alone, ours every table of all steps.
+    let tables = measured(program, options.runs, &["tables", &file], || Ok(()))?;
+    let hta = peers.hta("critical-path", &file)?;
+    Figure::new(
+        "trace",
+        format!("all tables of {name}; peer: one critical path"),
+        "s",
+        each(&tables, |run| run[1]),
+    )
+    .peer("hta", &[hta[1]])
+    .note("peak_mib", median(&each(&tables, |run| run[3] / MIB)))
+    .note("hta_peak_mib", hta[3] / MIB)
+    .print();
+    let packets = sh::target_dir().join("bench/trace/peer.pftrace");
+    let packets = packets.display().to_string();
+    measured(program, 1, &["perfetto", &file, &packets], || Ok(()))?;
+    let ours = measured(program, options.runs, &["import", &packets], || Ok(()))?;
+    let perfetto = peers.perfetto(&packets)?;
+    Figure::new("trace", format!("import of {name} as Perfetto's packets"), "s", each(&ours, |run| run[1]))
+        .peer("perfetto classes, parsing alone", &[perfetto[1]])
+        .note("bytes", perfetto[2])
+        .note("peak_mib", median(&each(&ours, |run| run[3] / MIB)))
+        .note("perfetto_peak_mib", perfetto[3] / MIB)
+        .print();
+    sh::remove(Path::new(&packets))
+}
+
+/// Other tools, once each: they take a hundred times as long.
+struct Peers {
+    environments: PathBuf,
+    script: PathBuf,
+}
+
+impl Peers {
+    fn fetch() -> Result<Self> {
+        let environments = validators::fetch_python()?;
+        Ok(Self { environments, script: sh::root().join("xtask/src/bench/trace_peers.py") })
+    }
+
+    fn hta(&self, way: &str, file: &str) -> Result<[f64; 4]> {
+        self.ask("traces", way, file)
+    }
+
+    fn perfetto(&self, file: &str) -> Result<[f64; 4]> {
+        self.ask("python", "perfetto", file)
+    }
+
+    fn ask(&self, environment: &str, way: &str, file: &str) -> Result<[f64; 4]> {
+        let python = self.environments.join(environment).join("bin/python");
+        let text = sh::output(Command::new(python).arg(&self.script).args([way, file]))?;
+        let last = text.lines().last().with_context(|| format!("{way}: it said nothing"))?;
+        let line = lines(last, 4)?.into_iter().next().context("it said nothing")?.0;
+        <[f64; 4]>::try_from(line).map_err(|line| anyhow::anyhow!("it said {line:?}"))
+    }
 }

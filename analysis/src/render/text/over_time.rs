@@ -8,7 +8,9 @@ use std::io::{self, Write};
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{counted, more, operators, ranks, without_middle, work};
-use crate::over_time::{Bound, CriticalPath, Launches, OverTime, StepSplit, TraceSummary};
+use crate::over_time::{
+    Bound, CriticalPath, Launches, LostBefore, OverTime, StepSplit, TraceSummary, Trust, WhatIf,
+};
 
 /// Widest name of a kernel.
 const NAME_WIDTH: usize = 60;
@@ -28,6 +30,7 @@ pub fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<
     devices(tables, rows, out)?;
     ranks::write(tables, rows, out)?;
     critical_paths(&tables.critical_paths, rows, out)?;
+    what_if(&tables.what_if, rows, out)?;
     let few = if tables.traces.len() > 1 { rows.min(ROWS_OF_JOB) } else { rows };
     idle(tables, few, out)?;
     launches(tables, few, out)?;
@@ -51,7 +54,7 @@ fn head(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
             Nanos(of.span_ns),
             Nanos(of.resolution_ns),
         )?;
-        if tables.traces.len() > 1 && of.gaps.is_empty() {
+        if tables.traces.len() > 1 && of.gaps.is_empty() && of.lost_before.is_empty() {
             continue;
         }
         let waits = (of.exact_waits + of.waits_by_order, of.inferred_waits, of.unlinked_waits);
@@ -64,6 +67,14 @@ fn head(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
         }
         for gap in &of.gaps {
             writeln!(out, "        {} {}: {}", gap.count, gap.reason, gap.sentence)?;
+        }
+        for LostBefore { stage, lost } in &of.lost_before {
+            let (count, reason) = (lost.count, &lost.reason);
+            writeln!(
+                out,
+                "        {count} {reason}, before the recorder ({stage}, whole capture): {}",
+                lost.sentence
+            )?;
         }
     }
     more(tables.traces.len(), rows, "rank", out)?;
@@ -110,6 +121,43 @@ fn devices(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()
         )?;
     }
     more(tables.devices.len(), rows, "device", out)
+}
+
+fn what_if(found: &[WhatIf], rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    if found.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nWhat if: length of the window by a model, with these edits and nothing else changed")?;
+    for row in found.iter().take(rows) {
+        let measured = Nanos(row.measured_ns).to_string();
+        let figure = match (row.modelled_ns, row.gain_percent, row.trust) {
+            (Some(modelled), Some(gain), _) => {
+                let direction = if gain < 0.0 { "more" } else { "less" };
+                format!("{measured} → {} (modelled), {:.1}% {direction}", Nanos(modelled), gain.abs())
+            }
+            (_, _, Trust::NothingEdited) => format!("{measured}: nothing in the window has such a name"),
+            _ => format!(
+                "{measured}: no figure, since {:.1}% of the window is lateness that the model does not explain",
+                row.unexplained_percent
+            ),
+        };
+        writeln!(out, "  rank {:<3} {}  {figure}", row.rank, row.edits.join(", "))?;
+        if row.trust == Trust::Doubtful {
+            writeln!(
+                out,
+                "           doubtful: {:.1}% of the window is not explained",
+                row.unexplained_percent
+            )?;
+        }
+        if row.if_independent && row.modelled_ns.is_some() {
+            writeln!(out, "           only if nothing behind the wait needs what it waits for")?;
+        }
+        if row.guessed_handoffs > 0 && row.modelled_ns.is_some() {
+            let handoffs = counted(row.guessed_handoffs, "handoff");
+            writeln!(out, "           {handoffs} between threads are guessed")?;
+        }
+    }
+    more(found.len(), rows, "row", out)
 }
 
 fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> io::Result<()> {

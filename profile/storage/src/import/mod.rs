@@ -301,8 +301,12 @@ fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
         // Whose database it is, its reader finds out.
         return if cfg!(feature = "nsys") { Ok(Kind::Nsys) } else { Err(SQLITE_NOT_BUILT) };
     }
+    // A folded stack may begin with a bracket as well.
+    let is_json = matches!((first, words.next()), (b'{', Some(b'"' | b'}')) | (b'[', Some(b'{' | b']')));
     let is_control = |byte: &u8| *byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b);
-    if start.iter().any(is_control) {
+    // No protobuf begins with a bracket (it would be that of a group): such a file is damaged JSON.
+    let is_text = is_json && start.first() == Some(&first);
+    if !is_text && start.iter().any(is_control) {
         return Ok(match start {
             _ if xplane::is_one(start) => Kind::XPlane,
             _ if perfetto::is_one(start) => Kind::Perfetto,
@@ -312,8 +316,7 @@ fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
     if first == b'{' && start.windows(ROCPROF.len()).take(256).any(|window| window == ROCPROF) {
         return Ok(Kind::Rocprof);
     }
-    // A folded stack may begin with a bracket as well.
-    if matches!((first, words.next()), (b'{', Some(b'"' | b'}')) | (b'[', Some(b'{' | b']'))) {
+    if is_json {
         return Ok(Kind::Kineto);
     }
     let text = String::from_utf8_lossy(start);

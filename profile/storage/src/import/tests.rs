@@ -231,6 +231,19 @@ fn unknown_formats_are_refused_with_the_reason() {
 }
 
 #[test]
+fn damaged_json_is_still_json() {
+    let check = |input: &[u8], is_json: bool| {
+        assert_eq!(matches!(detect(input), Ok(Kind::Kineto)), is_json, "{}", input.escape_ascii());
+    };
+    check(b"{\n \"traceEvents\": [ {\"ph\": \"X\", \x01\"ts\": 1}]}", true);
+    check(b"{\"traceEvents\": [{\"ph\": \"X\", \"name\": \"\x02\xff\"}]}", true);
+    check(b"[ {\"ph\": \"X\", \x00}]", true);
+    // The first field of a protobuf, of 123 bytes: text begins behind its length.
+    check(b"\x0a{\"\x00", false);
+    check(b"\n [{\x00", false);
+}
+
+#[test]
 fn what_a_cut_gzip_file_has_is_read() {
     let lines: Vec<String> = (0..20_000).map(|n: u64| format!("main;{:x} 1\n", n * n * n)).collect();
     let whole = gzip(lines.concat().as_bytes());

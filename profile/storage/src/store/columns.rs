@@ -188,8 +188,8 @@ const TRACE: &[Column] = &[
         Text,
         "of `record --trace`, one event of the window. Calls: `launch` `transfer` `record` `stream-wait` `stream-sync` \
          `event-sync` `context-sync` `collective`, any other `call`; an `operator` that begins; work of devices: \
-         `kernel` `copy` `fill` `graph`; `range` `step` of the program; `off-cpu`: a thread did not run; `gap`: events \
-         of this lane and time were lost",
+         `kernel` `copy` `fill` `graph`; `graph-edge`: a node of a graph comes after another one; `range` `step` of the \
+         program; `off-cpu`: a thread did not run; `gap`: events of this lane and time were lost",
     ),
     column("lane", U32, "row of `trace-lanes`"),
     column("start_ns", U64, "since the capture began").near(),
@@ -226,7 +226,8 @@ const TRACE: &[Column] = &[
         "position",
         U64,
         "of a call: launches and records in its stream up to and with it; of `collective`: how many its communicator \
-         had before; of a step: its number at its place; of a gap: events that were lost; of `off-cpu`: nanoseconds \
+         had before; of work of a graph: number of the recorded node; of `graph-edge`: that of the node before, none when \
+         it is the first; of a step: its number at its place; of a gap: events that were lost; of `off-cpu`: nanoseconds \
          until it was woken",
     )
     .or_none()
@@ -235,7 +236,7 @@ const TRACE: &[Column] = &[
     column(
         "graph_node",
         U64,
-        "of work: node of the graph; of `collective`: ranks and the own rank, 32 bits each",
+        "of work and of `graph-edge`: node of the graph; of `collective`: ranks and the own rank, 32 bits each",
     )
     .or_none(),
 ];

@@ -13,7 +13,7 @@ use super::trace::{List, TraceGaps, TraceReader};
 use crate::error::OpenError;
 use crate::import;
 use deepctx_profile::frame::{Frame, Origin};
-use deepctx_profile::ledger::Stage;
+use deepctx_profile::ledger::{Ledger, Stage};
 use deepctx_profile::trace::{NotTraced, RankInfo, RecordedEvent, Trace, assemble};
 use deepctx_profile::tree::NodeId;
 
@@ -61,6 +61,7 @@ impl Recording {
         set_ranks(&mut traces, &ranks);
         if let Some((_, first)) = traces.first_mut() {
             count_gaps(first, reader.gaps());
+            first.lost_before = lost_before(&profile.ledger);
         }
         Ok(Recording { traces })
     }
@@ -84,6 +85,25 @@ fn set_ranks(traces: &mut [(u32, Trace)], ranks: &BTreeMap<u32, RankInfo>) {
     }
 }
 
+/// Stages that records pass before the recorder gets them.
+const BEFORE: [Stage; 4] = [Stage::Kernel, Stage::Decode, Stage::Order, Stage::Correlate];
+/// Gaps of calls and activities that are losses: what came has them counted, and did not come itself.
+const LOST: [&str; 3] = ["call-lost", "activity-dropped", "message-malformed"];
+
+/// What a capture lost before its recorder: records of any kind, in and out of the window, since nobody knows of what
+/// or when a lost record was.
+fn lost_before(of: &Ledger) -> Ledger {
+    let mut lost = Ledger::default();
+    for stage in BEFORE {
+        let account = of.stage(stage);
+        let gaps = account.gaps.iter().filter(|(reason, _)| LOST.contains(&&*reason.key));
+        for (reason, count) in account.dropped.iter().chain(gaps) {
+            lost.stage_mut(stage).dropped.add(reason.clone(), count);
+        }
+    }
+    lost
+}
+
 /// What the files lack, in the ledger of a trace.
 fn count_gaps(trace: &mut Trace, gaps: &TraceGaps) {
     let ledger = &mut trace.ledger;
@@ -92,4 +112,33 @@ fn count_gaps(trace: &mut Trace, gaps: &TraceGaps) {
     }
     ledger.dropped(Stage::Store, NotTraced::Unreadable.reason(), gaps.unreadable);
     ledger.gap(Stage::Store, NOT_FINISHED, u64::from(!gaps.complete));
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::ledger::Reason;
+
+    use super::*;
+
+    #[test]
+    fn records_lost_before_the_recorder_are_kept_by_stage() {
+        let mut ledger = Ledger::default();
+        ledger.stage_mut(Stage::Kernel).dropped.add(Reason::new("ring-full", "no room"), 7);
+        ledger.stage_mut(Stage::Order).dropped.add(Reason::new("late", "too late"), 2);
+        ledger.stage_mut(Stage::Correlate).gaps.add(Reason::new("call-lost", "never came"), 3);
+        ledger.stage_mut(Stage::Correlate).gaps.add(Reason::new("name-unknown", "no name"), 4);
+        // What was written and could not be read is no loss before the recorder, nor is a stack without a name.
+        ledger.stage_mut(Stage::Store).dropped.add(Reason::new("trace-unreadable", "damaged"), 5);
+        ledger.stage_mut(Stage::Resolve).gaps.add(Reason::new("no-name", "no name"), 6);
+        let lost = lost_before(&ledger);
+        let rows: Vec<_> = Stage::ALL
+            .iter()
+            .flat_map(|stage| {
+                lost.stage(*stage).dropped.iter().map(|(reason, count)| (*stage, &*reason.key, count))
+            })
+            .collect();
+        let expect =
+            [(Stage::Kernel, "ring-full", 7), (Stage::Order, "late", 2), (Stage::Correlate, "call-lost", 3)];
+        assert_eq!(rows, expect);
+    }
 }

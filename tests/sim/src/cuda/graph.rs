@@ -11,8 +11,8 @@ use super::registry::{Registry, handle_of};
 use super::stream::Stream;
 use super::{MEMORY, copy, launch, module, next_number, stream};
 use crate::api::{Code, HostFunction, In, Out, Raw, Status, api};
-use crate::device::Tags;
 use crate::device::work::{Fill, HostCall, Region, Size, Work};
+use crate::device::{Tags, log};
 
 /// Nodes of one graph at most; what is captured for ever must not fill the memory.
 const NODES_MAX: usize = 1 << 20;
@@ -209,7 +209,7 @@ pub(crate) fn instantiate(graph: usize) -> Result<usize, Code> {
     for (at, &index) in order.iter().enumerate() {
         place[index] = at;
         let Entry { node, work, after } = &entries[index];
-        let after = after.iter().filter_map(|&before| place.get(before).copied()).collect();
+        let after: Vec<usize> = after.iter().filter_map(|&before| place.get(before).copied()).collect();
         let copy = Arc::new(Node { number: u64::from(number) << 32 | (order.len() - at) as u64 });
         let handle = NODES.add(copy.clone());
         let data = GraphData {
@@ -224,6 +224,12 @@ pub(crate) fn instantiate(graph: usize) -> Result<usize, Code> {
         // Nobody can ask for it later.
         NODES.remove(handle)?;
         nodes.push((*work, copy.number, node.number, after));
+    }
+    for (_, node, _, after) in &nodes {
+        let tags = Tags { graph: number, node: *node, ..Tags::default() };
+        for before in after {
+            log::write_edge(nodes[*before].1, &tags);
+        }
     }
     let exec = EXECS.add(Arc::new(Exec { number, source: source.number, nodes }));
     announce(reported::EXEC_CREATED, &GraphData { graph, exec, ..GraphData::default() });

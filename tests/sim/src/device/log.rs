@@ -3,8 +3,9 @@
 //! Owns: the file that `DEEPCTX_SIM_LOG` names (`%p` in it becomes the process id). Because: what a profiler says is
 //! compared with it. Does not: know whether anybody profiles.
 //!
-//! One line each, fields separated by tabs; the first line has their names. `start` and `end` are of the device's
-//! clock, the same numbers that activity records carry; `submitted` is of `CLOCK_MONOTONIC`.
+//! One line each, fields separated by tabs; the first line has their names. An `edge` of a graph is written when that
+//! is made ready to be launched: its node comes after the one whose number stands for its name. `start` and `end` are
+//! of the device's clock, the same numbers that activity records carry; `submitted` is of `CLOCK_MONOTONIC`.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -60,6 +61,11 @@ pub(crate) fn write(done: &Finished, start: u64, end: u64) {
         Work::Marker | Work::Write(..) => return,
     };
     line(what, &done.tags, done.submitted_ns, (start, end), bytes, name);
+}
+
+/// An edge of a graph that can be launched now: its second node comes after the first one.
+pub(crate) fn write_edge(from: u64, tags: &super::Tags) {
+    line("edge", tags, 0, (0, 0), 0, &from.to_string());
 }
 
 /// A wait of the host.

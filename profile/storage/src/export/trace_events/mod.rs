@@ -40,6 +40,8 @@ reasons! {
         helps "a profile of ours (`--format dctx`), which has both";
     const NOTE_NOT_EXPORTED = "note-not-exported",
         "work has several notes about collectives, of which trace formats hold one";
+    const EDGE_NOT_EXPORTED = "edge-not-exported",
+        "edges are between nodes of graphs, which trace formats have no place for";
     const STREAM_NOT_EXPORTED = "stream-not-exported",
         "streams have the number that trace formats use for none";
 }
@@ -113,7 +115,8 @@ impl<'j> Events<'j> {
 
     /// What the formats have no place for: how many, and why.
     pub fn left_out(&self) -> impl Iterator<Item = (u64, &str, &str)> {
-        let own = [CONTEXT_NOT_EXPORTED.key, NOTE_NOT_EXPORTED.key, STREAM_NOT_EXPORTED.key];
+        let own = [CONTEXT_NOT_EXPORTED, NOTE_NOT_EXPORTED, EDGE_NOT_EXPORTED, STREAM_NOT_EXPORTED];
+        let own = own.map(|reason| reason.key);
         let losses = self.header.ranks.iter().flat_map(|rank| &rank.losses);
         let losses = losses.filter(move |loss| own.contains(&loss.key.as_str()));
         losses.map(|loss| (loss.count, loss.key.as_str(), loss.sentence.as_str()))
@@ -210,8 +213,12 @@ fn left_out(of: &RankTrace) -> Vec<LossHeader> {
     let notes = CollectiveNotes::len(&trace.collectives) - SideTables::of(of).collectives.len();
     let is_none = |stream: Option<u64>| stream == Some(u64::from(u32::MAX));
     let streams = trace.streams().iter().filter(|of| is_none(of.stream)).count();
-    let reasons =
-        [(CONTEXT_NOT_EXPORTED, contexts), (NOTE_NOT_EXPORTED, notes), (STREAM_NOT_EXPORTED, streams)];
+    let reasons = [
+        (CONTEXT_NOT_EXPORTED, contexts),
+        (NOTE_NOT_EXPORTED, notes),
+        (EDGE_NOT_EXPORTED, trace.graph_edges.len()),
+        (STREAM_NOT_EXPORTED, streams),
+    ];
     let counted = reasons.into_iter().filter(|(_, count)| *count > 0);
     counted
         .map(|(reason, count)| LossHeader {

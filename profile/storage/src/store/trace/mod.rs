@@ -37,9 +37,9 @@ pub use write::TraceWriter;
 /// The file that says which others there are.
 pub(super) const LIST: &str = "trace.json";
 const FORMAT: &str = "deepctx-trace";
-/// 2 has ranges and steps; 3 has no value where an older one has 0; 4 has operators, and calls of other kinds. A newer
-/// one is refused: its events would be misread.
-const VERSION: u64 = 4;
+/// 2 has ranges and steps; 3 has no value where an older one has 0; 4 has operators, and calls of other kinds; 5 has
+/// edges of graphs. A newer one is refused: its events would be misread.
+const VERSION: u64 = 5;
 /// An entry takes about 200 bytes: a flush each second for a month.
 const LIST_BYTES_MAX: u64 = 1 << 29;
 
@@ -145,7 +145,7 @@ mod tests {
         };
         check("{", "it is damaged: EOF");
         let list =
-            r#"{"format": "deepctx-trace", "version": 5, "complete": true, "window_ns": 1, "segments": []}"#;
-        check(list, "it has format `deepctx-trace` 5, and this program reads `deepctx-trace` 4");
+            r#"{"format": "deepctx-trace", "version": 6, "complete": true, "window_ns": 1, "segments": []}"#;
+        check(list, "it has format `deepctx-trace` 6, and this program reads `deepctx-trace` 5");
     }
 }

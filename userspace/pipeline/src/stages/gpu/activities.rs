@@ -130,6 +130,10 @@ impl Gpu {
         let call = self.ids.get(&(pid, activity.correlation)).copied();
         let work = call.and_then(|call| self.work.get_mut(call)).filter(|work| work.kind.does(activity.kind));
         let Some(process) = self.processes.get_mut(pid) else { return };
+        let launchable = work.as_ref().and_then(|work| match work.kind {
+            WorkKind::Graph { launchable } => Some(launchable),
+            _ => None,
+        });
         if work.is_none() && self.calls_end_ns.is_some_and(|end_ns| process.began_after(activity, end_ns)) {
             return self.counts.gap(Gap::ActivityAfterEnd, 1);
         }
@@ -159,7 +163,9 @@ impl Gpu {
         if let Some(recorder) = &mut self.recorder {
             let launch = call.zip(launched_ns);
             let (basis, times) = (process.basis(), process.host_times(activity));
-            recorder.worked(&RecordedWork { pid, node, launch, basis, times }, activity);
+            let order = launchable.and_then(|graph| process.graphs.order(graph, activity.node)).unwrap_or(0);
+            let after = process.graph_order.after(order);
+            recorder.worked(&RecordedWork { pid, node, launch, basis, times, order, after }, activity);
         }
         if done && let Some(work) = call.and_then(|call| self.work.take(call)) {
             if let Some(process) = self.processes.get_mut(pid) {

@@ -41,6 +41,8 @@ pub(super) struct RecordedNode {
     pub(super) what: NodeKind,
     /// Bytes that it copies or fills.
     pub(super) bytes: u64,
+    /// Its number in the order of what is recorded ([`super::graph_order`]); 0 for none.
+    pub(super) order: u64,
 }
 
 /// Kind of a recorded node.
@@ -78,6 +80,8 @@ pub(super) struct Launchable {
     named: FxHashMap<FrameId, (Vec<usize>, usize)>,
     /// It runs another graph than it was made from: its nodes have the numbers of the first.
     pub(super) updated: bool,
+    /// All numbers are known: they came in the order in which nodes were recorded, and the names agreed.
+    learned: bool,
     /// Contexts of the nodes below each place that it was launched from.
     contexts: FxHashMap<NodeId, Arc<Vec<NodeId>>>,
 }
@@ -235,6 +239,18 @@ impl Graphs {
         self.launchable.get_mut(&launchable)
     }
 
+    /// The number in the order of what was recorded of a node of a launchable graph; `None` while it is not certain
+    /// which one a number means.
+    pub(super) fn order(&self, launchable: u64, number: u64) -> Option<u64> {
+        let graph = self.launchable.get(&launchable);
+        let reported = self.numbered.get(&number).filter(|_| graph.is_none_or(|graph| !graph.updated));
+        let learned = || {
+            let graph = graph.filter(|graph| graph.learned)?;
+            graph.nodes.get(*graph.places.get(&number)?)
+        };
+        reported.or_else(learned).map(|node| node.order).filter(|order| *order != 0)
+    }
+
     /// Nodes and graphs for which there was no room.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
@@ -293,6 +309,7 @@ impl Launchable {
         };
         if self.nodes.iter().zip(self.learning.values()).all(same) {
             self.places = self.learning.keys().copied().zip(0..).collect();
+            self.learned = true;
         }
     }
 }
@@ -307,7 +324,13 @@ mod tests {
 
     fn recorded(name: u32) -> RecordedNode {
         let what = if name == 0 { NodeKind::KernelUnnamed } else { NodeKind::Kernel };
-        RecordedNode { node: NodeId::from_number(name), frame: frame(name), what, bytes: 0 }
+        RecordedNode {
+            node: NodeId::from_number(name),
+            frame: frame(name),
+            what,
+            bytes: 0,
+            order: u64::from(name),
+        }
     }
 
     fn launchable(names: &[u32]) -> Graphs {

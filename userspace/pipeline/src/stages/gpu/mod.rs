@@ -21,6 +21,7 @@ mod counts;
 mod devices;
 mod event_window;
 mod foreign_collection;
+mod graph_order;
 mod graphs;
 mod kernels;
 mod memory;

@@ -14,6 +14,7 @@ use super::clock::DeviceClock;
 use super::communicators::Communicators;
 use super::counts::{Counts, Gap};
 use super::foreign_collection::ForeignCollection;
+use super::graph_order::GraphOrder;
 use super::graphs::Graphs;
 use super::memory::Memory;
 use super::names::Names;
@@ -38,6 +39,7 @@ pub(super) struct Process {
     pub(super) memory: Memory,
     pub(super) streams: Streams,
     pub(super) graphs: Graphs,
+    pub(super) graph_order: GraphOrder,
     pub(super) communicators: Communicators,
     pub(super) clock: DeviceClock,
     /// Kernels by the ids that the collector gave their names.

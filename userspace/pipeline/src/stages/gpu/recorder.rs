@@ -18,7 +18,7 @@ use deepctx_profile::trace::{
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::communicators::Exchange;
 use super::event_window::EventWindow;
@@ -56,7 +56,7 @@ pub(super) struct RecordedCall {
 
 /// Work that a device did, at times of the host.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RecordedWork {
+pub(super) struct RecordedWork<'a> {
     pub(super) pid: u32,
     pub(super) node: NodeId,
     /// Number of the call that launched it, and when; `None` when that was not seen.
@@ -65,7 +65,14 @@ pub(super) struct RecordedWork {
     pub(super) basis: Basis,
     /// Begin on the host's clock and length; `None` when they are not known.
     pub(super) times: Option<(u64, Nanos)>,
+    /// Of a node of a graph: its number in the order of what was recorded; 0 for none.
+    pub(super) order: u64,
+    /// The numbers of those that it comes after; `None` when they are not known.
+    pub(super) after: Option<&'a [u64]>,
 }
+
+/// Nodes of graphs whose edges were recorded; beyond it they are forgotten, and recorded once more.
+const NODES_MAX: usize = 1 << 18;
 
 /// Where a stream was when something happened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,6 +99,8 @@ pub(crate) struct Recorder {
     streams: FxHashMap<(u32, StreamKey), StreamPosition>,
     /// The call that recorded each event last.
     recorded: FxHashMap<(u32, u64), u64>,
+    /// Nodes of graphs, by process and number, whose edges were recorded.
+    nodes: FxHashSet<(u32, u64)>,
     lost: RecordedGaps,
     account: RecordedAccount,
 }
@@ -110,6 +119,7 @@ impl Recorder {
             lanes_taken: 0,
             streams: FxHashMap::default(),
             recorded: FxHashMap::default(),
+            nodes: FxHashSet::default(),
             lost: RecordedGaps::default(),
             account: RecordedAccount::default(),
         }
@@ -229,7 +239,7 @@ impl Recorder {
     }
 
     /// A device did something.
-    pub(super) fn worked(&mut self, work: &RecordedWork, activity: &Activity) {
+    pub(super) fn worked(&mut self, work: &RecordedWork<'_>, activity: &Activity) {
         let launched_within = work.launch.is_some_and(|(_, time_ns)| self.is_open(time_ns));
         let Some((begin_ns, took)) = work.times else {
             if launched_within {
@@ -259,10 +269,31 @@ impl Recorder {
             correlation: activity.correlation,
             stream: 0,
             object: 0,
-            position: 0,
+            position: work.order,
             bytes: activity.bytes,
             graph_node: activity.node,
         });
+        if let Some(after) = work.after {
+            let start = Nanos(begin_ns.saturating_sub(self.started_ns));
+            self.edges(work.pid, RecordedEvent::graph_edge(lane, start, activity.node, 0), after);
+        }
+    }
+
+    /// Which nodes a node of a graph comes after: once, since that is the same at each launch. `first` is the one that
+    /// comes after none.
+    fn edges(&mut self, pid: u32, first: RecordedEvent, after: &[u64]) {
+        if self.nodes.len() >= NODES_MAX {
+            self.nodes.clear();
+        }
+        if !self.nodes.insert((pid, first.graph_node)) {
+            return;
+        }
+        if after.is_empty() {
+            self.keep(first);
+        }
+        for before in after {
+            self.keep(RecordedEvent { position: *before, ..first });
+        }
     }
 
     /// A range, a training step or time off the CPU ended, or its end will not be known. Those that began in the window
@@ -314,6 +345,7 @@ impl Recorder {
         if let Some(pid) = pid {
             self.streams.retain(|(of, _), _| *of != pid);
             self.recorded.retain(|(of, _), _| *of != pid);
+            self.nodes.retain(|(of, _)| *of != pid);
         }
     }
 
@@ -416,10 +448,10 @@ mod tests {
         }
     }
 
-    fn work(launch: u64, begin_ns: u64) -> RecordedWork {
+    fn work(launch: u64, begin_ns: u64) -> RecordedWork<'static> {
         let launch = Some((launch, STARTED_NS + launch * 10));
         let times = Some((begin_ns, Nanos(5)));
-        RecordedWork { pid: 7, node: NodeId::ROOT, launch, basis: Basis::Exact, times }
+        RecordedWork { pid: 7, node: NodeId::ROOT, launch, basis: Basis::Exact, times, order: 0, after: None }
     }
 
     fn kernel() -> Activity {

@@ -36,12 +36,17 @@ impl Process {
             GraphCall::Upload => None,
             GraphCall::CaptureBegin => {
                 let stream = call.target(self).stream;
-                self.streams.capture_begins(stream);
+                let recording = self.streams.capture_begins(stream);
+                // Nodes of a graph that is there already may come before.
+                self.graph_order.begins(stream, recording, source.is_none());
                 None
             }
             GraphCall::CaptureEnd => {
                 let stream = call.target(self).stream;
-                self.streams.capture_ends(stream).map(|recording| GraphReturn::Captured { recording })
+                self.streams.capture_ends(stream).map(|recording| {
+                    self.graph_order.ends(recording);
+                    GraphReturn::Captured { recording }
+                })
             }
             GraphCall::Instantiate => source.map(|graph| GraphReturn::Instantiated { graph }),
             GraphCall::Clone => source.map(|of| GraphReturn::Cloned { of }),
@@ -160,7 +165,8 @@ impl Process {
         };
         let api = call.node(counts, profile);
         let node = self.kernel_node(api, frame, module, profile);
-        let recorded = RecordedNode { node, frame, what, bytes };
+        // What it comes after is in the memory of the program.
+        let recorded = RecordedNode { node, frame, what, bytes, order: 0 };
         self.graphs.recording_by(call.at.tid, recorded);
         Some(GraphReturn::NodeAdded { graph, recorded })
     }

@@ -20,6 +20,7 @@ use super::super::graphs::{NodeKind, RecordedNode};
 use super::super::kernels::{UNNAMED, kernel_frame, recovered_kernel};
 use super::super::names::{KernelKey, NamedKernel};
 use super::super::process::Process;
+use super::super::streams::StreamKey;
 use super::super::work::{HeldLaunch, Work, WorkKind};
 use super::api_call::ApiCall;
 use super::pending::{Outcome, ReturnAction};
@@ -75,8 +76,9 @@ impl Process {
             if several { Some(kernel_frame(LISTED, profile)) } else { known.map(|named| named.frame) };
         let module = known.map_or(0, |named| named.module);
         let launched = Launched { frame, handle, module, shape, several };
-        let launched = match self.streams.capture(call.target(self).stream) {
-            Some(recording) => self.record_launch(recording, &launched, call.at, api, profile),
+        let stream = call.target(self).stream;
+        let launched = match self.streams.capture(stream) {
+            Some(recording) => self.record_launch(recording, stream, &launched, call.at, api, profile),
             None => self.run(&launched, call, counts, profile),
         };
         let on_return = call.returns.then_some(ReturnAction::Launch { node: api });
@@ -112,6 +114,7 @@ impl Process {
     fn record_launch(
         &mut self,
         recording: u64,
+        stream: StreamKey,
         launched: &Launched,
         at: &CallAt<'_>,
         api: NodeId,
@@ -121,7 +124,8 @@ impl Process {
         let frame = launched.frame.unwrap_or_else(|| kernel_frame(UNNAMED, profile));
         let node = self.kernel_node(api, frame, launched.module, profile);
         self.info.captured += 1;
-        let recorded = RecordedNode { node, frame, what, bytes: 0 };
+        let order = self.graph_order.add(stream, recording);
+        let recorded = RecordedNode { node, frame, what, bytes: 0, order };
         self.graphs.record(recording, recorded);
         self.graphs.recording_by(at.tid, recorded);
         self.collecting.then(|| self.work(WorkKind::Recorded, api, node, at))

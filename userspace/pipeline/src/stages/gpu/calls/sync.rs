@@ -56,11 +56,17 @@ impl Process {
         let event = || call.given.get(Role::Event).unwrap_or(0);
         match kind {
             StreamCall::EventRecord => {
-                if !self.streams.recorded(event(), call.target(self).stream) {
+                let stream = call.target(self).stream;
+                if !self.streams.recorded(event(), stream) {
                     counts.gap(Gap::StateFull, 1);
                 }
+                self.graph_order.event(event(), stream, self.streams.capture(stream));
             }
-            StreamCall::Wait => self.streams.waits(call.target(self).stream, event(), call.at.time_ns),
+            StreamCall::Wait => {
+                let stream = call.target(self).stream;
+                self.streams.waits(stream, event(), call.at.time_ns);
+                self.graph_order.waits(stream, event(), self.streams.capture(stream));
+            }
             StreamCall::Destroy => self.streams.destroyed(call.target(self).stream),
             // They have no figures, and nothing builds on them.
             StreamCall::Create | StreamCall::Value => {}

@@ -60,7 +60,8 @@ impl Process {
         let node = profile.tree.child(api, frame);
         if let Some(recording) = self.streams.capture(target.stream) {
             let bytes = bytes.unwrap_or(0);
-            let recorded = RecordedNode { node, frame, what: NodeKind::Transfer, bytes };
+            let order = self.graph_order.add(target.stream, recording);
+            let recorded = RecordedNode { node, frame, what: NodeKind::Transfer, bytes, order };
             self.graphs.record(recording, recorded);
             self.graphs.recording_by(at.tid, recorded);
             return self.collecting.then(|| self.work(WorkKind::Recorded, api, node, at));

@@ -1,0 +1,28 @@
+//! Waits: who waits for which operation of a device.
+//!
+//! Owns: [`Wait`]. Because: waits of calls, of streams and of nodes of graphs are alike for whoever follows them. Does
+//! not: find one.
+
+use super::basis::Basis;
+use super::event::{DeviceOp, HostOp};
+use crate::intern::Id;
+
+/// Who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Waiter {
+    /// A call of the host, until its end.
+    Host(Id<HostOp>),
+    /// A device operation, before its begin.
+    Device(Id<DeviceOp>),
+}
+
+/// One wait for a device operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Who waits.
+    pub waiter: Waiter,
+    /// The last operation that is waited for.
+    pub on: Id<DeviceOp>,
+    /// How sure that is.
+    pub basis: Basis,
+}
