@@ -7,8 +7,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use deepctx_profile::frame::short_labels;
-use deepctx_profile::view::fold::{is_same, names_work};
+use deepctx_profile::view::fold::names_work;
 use deepctx_profile::view::snapshot::{FlameNode, FlameTree, FrameKind};
+
+/// A frame with at least this share of the first of its chain is on the same row, percent. Less than among boxes, since
+/// rows are few and a row's share is that of its first frame.
+const SAME_PERCENT: u128 = 90;
 
 /// Frames that a row names before its last.
 const NAMED_BEFORE: usize = 2;
@@ -80,9 +84,10 @@ pub(crate) fn hot_paths(tree: &FlameTree, rows: usize) -> Vec<HotPath> {
     order.into_iter().map(|place| found[place].clone()).collect()
 }
 
-/// The callee that has the value of its chain.
+/// The callee that has nearly the value of its chain.
 fn same(tree: &FlameTree, node: u32, whole: u64) -> Option<u32> {
-    tree.own_children(node).find(|&child| is_same(tree.nodes[child as usize].inclusive, whole))
+    let is_same = |value: u64| u128::from(value) * 100 >= u128::from(whole) * SAME_PERCENT && value > 0;
+    tree.own_children(node).find(|&child| is_same(tree.nodes[child as usize].inclusive))
 }
 
 /// Place of the node that names a chain: what hands on its time without saying anything does not.

@@ -192,12 +192,15 @@ fn about_finding(finding: &FindingRow) -> Vec<(&'static str, String)> {
         format!("{} {}", place.name, text::share(place.share))
     };
     let places: Vec<String> = finding.places.iter().map(place).collect();
-    vec![
+    let found_by = format!("{}: {}", finding.rule, finding.evidence.join(" · "));
+    let all = [
         ("where", places.join(" · ")),
         ("advice", finding.advice.clone()),
         ("gain", finding.gain.clone()),
-        ("found by", format!("{}: {}", finding.rule, finding.evidence.join(" · "))),
-    ]
+        ("found by", found_by),
+    ];
+    // What is of the whole machine has no place.
+    all.into_iter().filter(|(_, text)| !text.is_empty()).collect()
 }
 
 fn about_node(model: &Model, node: u32) -> Vec<(&'static str, String)> {

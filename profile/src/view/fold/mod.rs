@@ -333,7 +333,7 @@ impl<K: Fn(&FlameNode) -> bool> Folding<'_, K> {
 }
 
 /// Whether a value is nearly all of `whole`.
-pub fn is_same(value: u64, whole: u64) -> bool {
+fn is_same(value: u64, whole: u64) -> bool {
     value > 0 && u128::from(value) * 100 >= u128::from(whole) * u128::from(SAME_PERCENT)
 }
 

@@ -42,7 +42,6 @@ const NATIVE: &[&str] = &[
     "thread_run",
     // CPython's calls.
     "slot_tp_call",
-    "method_vectorcall",
     "_PyObject_Call",
     "PyObject_Call",
     "PyObject_CallObject",
@@ -63,19 +62,27 @@ const NATIVE_BEGINNINGS: &[&str] = &[
     "invoke_parallel",
     "void at::internal::invoke_parallel",
     "void at::parallel_for",
-    "void std::__invoke_impl",
-    "std::__invoke",
+    "std::_Function_handler<",
+    // CPython's calls, of which there is one for each form of arguments.
+    "method_vectorcall",
+    "cfunction_vectorcall",
     "std::rt::lang_start",
+    // The engine of torch's backward passes, between `backward()` and the nodes.
+    "torch::autograd::Engine::",
+    "torch::autograd::Node::operator()",
+    "torch::autograd::python::PythonEngine::",
+    "THPEngine_run_backward",
     "std::sys::backtrace::__rust_begin_short_backtrace",
 ];
 
-/// How the C++ library begins a thread, by what is in the name.
-const NATIVE_PARTS: &[&str] = &["thread::_Invoker<", "thread::_State_impl<"];
+/// How the C++ library begins a thread and calls a function object, by what is in the name.
+const NATIVE_PARTS: &[&str] = &["thread::_Invoker<", "thread::_State_impl<", " std::__invoke"];
 
 /// Functions of Python, each behind the module that it is in.
 const PYTHON: &[&str] = &[
     "module.py:Module._wrapped_call_impl",
     "module.py:Module._call_impl",
+    "graph.py:_engine_run_backward",
     "threading.py:Thread._bootstrap",
     "threading.py:Thread._bootstrap_inner",
     "threading.py:Thread.run",
@@ -90,24 +97,37 @@ const PYTHON: &[&str] = &[
 ];
 
 /// What decorators call the function that stands for the decorated one.
-const DECORATORS: &[&str] =
-    &["<locals>.wrapper", "<locals>.wrapped", "<locals>.decorate_context", "<locals>.inner_wrapper"];
+const DECORATORS: &[&str] = &[
+    "<locals>.wrapper",
+    "<locals>.wrapped",
+    "<locals>.inner_wrapper",
+    "<locals>.decorate_context",
+    "<locals>._use_grad",
+    "<locals>._fn",
+    "<locals>.maybe_fallback",
+];
 
 /// Whether a frame only hands a call on. `label` may have a line at its end.
 pub fn is_wrapper(kind: FrameKind, label: &str) -> bool {
     match kind {
         FrameKind::Python => is_python_wrapper(label),
-        // The C library without symbols: how threads begin, and who calls what it is given.
-        FrameKind::Native | FrameKind::Unresolved if label.starts_with("libc.so.6+0x") => true,
+        FrameKind::Native | FrameKind::Unresolved if is_unnamed_in_library(label) => true,
         FrameKind::Native => {
             // Clones that compilers make: `invoke_parallel [clone ._omp_fn.0]`, `pymain_run_python.constprop.0`.
             let name = label.split([' ', '.']).next().unwrap_or_default();
             NATIVE.contains(&name)
                 || NATIVE_BEGINNINGS.iter().any(|begins| label.starts_with(begins))
                 || NATIVE_PARTS.iter().any(|part| label.contains(part))
+                || label.starts_with("std::function<") && label.contains(">::operator()(")
         }
         _ => false,
     }
+}
+
+/// Code without a name in a library that only begins threads and calls what it is given: those of C and of C++.
+fn is_unnamed_in_library(label: &str) -> bool {
+    let library = label.split_once("+0x").map_or("", |(library, _)| library);
+    library == "libc.so.6" || library.starts_with("libstdc++.so.6")
 }
 
 fn is_python_wrapper(label: &str) -> bool {
@@ -139,12 +159,27 @@ mod tests {
         check(Native, "invoke_parallel<at::parallel_for<void> >(long, long) [clone ._omp_fn.0]", true);
         check(Native, "at::TensorIteratorBase::for_each(c10::function_ref<void (char**)>, long)", true);
         check(Native, "at::TensorIteratorBase::build(at::TensorIteratorConfig&)", false);
+        check(
+            Native,
+            "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)",
+            true,
+        );
         check(Native, "main", false);
         check(Native, "start", false);
         check(Native, "", false);
         check(Kernel, "clone", false);
         check(Native, "clone3", true);
         check(Native, "libc.so.6+0x891f4", true);
+        check(Native, "libstdc++.so.6.0.30+0xd4490", true);
+        check(Native, "std::function<void ()>::operator()() const", true);
+        check(Native, "std::_Function_handler<void (), void (*)()>::_M_invoke(std::_Any_data const&)", true);
+        check(
+            Native,
+            "std::enable_if<true, void>::type std::__invoke_r<void, void (*&)()>(void (*&)())",
+            true,
+        );
+        check(Native, "main::{lambda()#1}::operator()() const", false);
+        check(Native, "method_vectorcall_FASTCALL_KEYWORDS", true);
         check(Native, "libcrypto.so.3+0x891f4", false);
     }
 }
