@@ -185,7 +185,7 @@ const BOXES: &str = "
 /// The same of the tree that the terminal view draws.
 fn boxes_of_terminal(input: &str, folds: bool) -> BTreeMap<String, u64> {
     let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests").join(input);
-    let opened = deepctx_storage::open::open(&input).unwrap();
+    let opened = deepctx_storage::open(&input).unwrap();
     let mut merged = MergedTree::by_text(Selection::of(Metric::CpuTime));
     merged.refresh(&opened.profile);
     let flame = merged.flame(Resolution::default());

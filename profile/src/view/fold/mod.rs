@@ -311,10 +311,9 @@ impl<K: Fn(&FlameNode) -> bool> Folding<'_, K> {
             }
             node.label = siblings::joined(&values.keys().copied().collect::<Vec<_>>());
             node.each = values.values().min().copied().zip(values.values().max().copied());
-            node.detail = all()
-                .all(|other| other.detail == node.detail)
-                .then(|| node.detail.clone())
-                .unwrap_or_default();
+            if all().any(|other| other.detail != node.detail) {
+                node.detail.clear();
+            }
         }
         node
     }
