@@ -48,7 +48,7 @@ const Fold = (() => {
     function byName(nodes) {
       const named = new Map();
       for (const node of nodes) {
-        const key = [name(node), kind(node), frames[node.frame][2]].join("\n");
+        const key = kind(node) + " " + name(node);
         const of = named.get(key);
         if (of) of.nodes.push(node);
         else named.set(key, { nodes: [node], joined: false });
@@ -95,8 +95,7 @@ const Fold = (() => {
         }
         for (let at = node.children.length - 1; at >= 0; at--) open.push([node.children[at], false]);
       }
-      const boxes = nodes.length === 1 && left.length === 0 ? found.map((node) => ({ nodes: [node], joined: false })) : byName(found);
-      return { boxes: byNumber(boxes), own, left };
+      return { boxes: byNumber(byName(found)), own, left };
     }
 
     function trunk(first) {
