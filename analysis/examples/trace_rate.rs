@@ -201,8 +201,12 @@ fn run(words: &[&str]) -> Result<(), String> {
             let mut file = std::io::BufWriter::new(file);
             let events = Events::of(&job, |_| 0);
             let profile = Profile::new(Meta::default(), Limits::default());
-            let source =
-                Source { profile: &profile, selection: Selection::of(Metric::GpuTime), elapsed: Nanos(0) };
+            let source = Source {
+                profile: &profile,
+                selection: Selection::of(Metric::GpuTime),
+                elapsed: Nanos(0),
+                folds: true,
+            };
             Format::Perfetto.write_events(&source, &events, &mut file).map_err(|error| error.to_string())?;
             (job.ranks().iter().map(|rank| rank.trace.len()).sum(), begin.elapsed(), out)
         }

@@ -66,6 +66,7 @@ pub struct BadLine(pub String);
 /// | `i eval@python3` | the same, as the interpreter's own frame |
 /// | `k vfs_read` | a kernel function |
 /// | `o aten::mm`, `r step 1` | an operator, a range |
+/// | `l h.0 (Block)` | a layer of a model |
 /// | `a cuLaunchKernel` | a call of a GPU library |
 /// | `s 0/7`, `g gemm` | stream 7 of device 0, a GPU kernel |
 /// | `m cpu 3` | a part of the machine |
@@ -132,6 +133,10 @@ fn frame(profile: &mut Profile, part: &str) -> Option<Frame> {
         "k" => Frame::Kernel { symbol: name },
         "o" => Frame::Operator { name },
         "r" => Frame::Range { name },
+        "l" => {
+            let (path, class) = text.strip_suffix(')')?.split_once(" (")?;
+            Frame::Layer { path: profile.text(path), class: profile.text(class) }
+        }
         "a" => Frame::GpuApi { name },
         "s" => {
             let (device, stream) = text.split_once('/')?;
@@ -151,8 +156,9 @@ mod tests {
 
     #[test]
     fn stacks_become_a_tree_and_bad_lines_are_named() {
-        let profile = parse("P a-1 / T w/2 / y m.py:f:7 / s 0/7 / g gemm 5\n\n P a-1 3").unwrap();
-        let text = "all\n  a-1  cpu-time=3\n    w/2\n      m.py:f:7\n        [device 0, stream 7]\n          [gpu] gemm  cpu-time=5\n";
+        let profile =
+            parse("P a-1 / T w/2 / y m.py:f:7 / l h.0 (Block) / s 0/7 / g gemm 5\n\n P a-1 3").unwrap();
+        let text = "all\n  a-1  cpu-time=3\n    w/2\n      m.py:f:7\n        h.0 (Block)\n          [device 0, stream 7]\n            [gpu] gemm  cpu-time=5\n";
         assert_eq!(tree(&profile), text);
         for (line, bad) in
             [("P a-1", "P a-1"), ("P a-1 x", "P a-1 x"), ("P a 1", "P a"), ("z a 1", "z a"), ("s 0 1", "s 0")]

@@ -43,8 +43,12 @@ impl Profile {
     fn export(&self, py: Python<'_>, format: Format, metric: Option<&str>) -> PyResult<String> {
         let selection = Selection::of(self.metric_of(metric)?);
         let text = py.detach(|| {
-            let source =
-                Source { profile: self.loaded.profile(), selection, elapsed: self.loaded.opened.elapsed };
+            let source = Source {
+                profile: self.loaded.profile(),
+                selection,
+                elapsed: self.loaded.opened.elapsed,
+                folds: true,
+            };
             let mut text = Vec::new();
             format.write(&source, &mut text).map(|()| text)
         })?;

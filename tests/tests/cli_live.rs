@@ -447,3 +447,23 @@ fn the_page_on_containers_is_true() {
     let reader = Reader { folder: Some(folder.path()), instead: &instead, ..Reader::default() };
     reader.follows("profile-a-container.md");
 }
+
+#[test]
+fn a_recording_without_a_name_takes_a_free_one() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("run.dctx")).unwrap();
+    let record = |words: &[&str]| {
+        let mut command = program();
+        let output = command.current_dir(folder.path()).arg("record").args(words).output().unwrap();
+        (output.status.code(), stderr(&output))
+    };
+    let (code, said) = record(&["--comm", "no-such-program"]);
+    assert!(code == Some(2) && said.contains("no process is named"), "{said}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    let (code, said) = record(&["--", "true"]);
+    assert!(code == Some(0) && said.contains("run-2.dctx: "), "{said}");
+    assert!(folder.path().join("run-2.dctx/manifest.json").exists(), "{said}");
+}

@@ -5,11 +5,16 @@
 
 mod cli_support;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use cli_support::browser::{self, browser};
 use cli_support::expect_code;
+use deepctx_profile::frame::FrameKind;
+use deepctx_profile::metric::Metric;
+use deepctx_profile::view::fold::{Fold, FoldedTree};
+use deepctx_profile::view::{MergedTree, Resolution, Selection};
 use serde_json::{Value, json};
 
 /// Stored profiles, and a real trace: together they have most tabs.
@@ -153,6 +158,70 @@ fn a_printed_page_has_every_tab() {
         for title in titles(&said["tabs"]) {
             assert!(outline.contains(&title), "{input}: no {title} on paper: {outline:?}");
         }
+    }
+}
+
+/// Boxes of the page, each with the full names of its callers: `a;b;c value`.
+const BOXES: &str = "
+    const name = (of) => of.detail || of.name || label(of);
+    const list = (tab) => {
+        const found = [];
+        const open = [[boxes(tab).root, '']];
+        while (open.length) {
+            const [of, above] = open.pop();
+            const path = above + name(of) + ';';
+            found.push([path, of.all]);
+            open.push(...of.children.map((child) => [child, path]));
+        }
+        return found;
+    };
+    const down = list('down');
+    byId('tab-down').click();
+    const shown = [...document.querySelectorAll('.box')].map((box) => box.title);
+    byId('folds').click();
+    const whole = list('down');
+    return { down, whole, shown, metric: metric().name };";
+
+/// The same of the tree that the terminal view draws.
+fn boxes_of_terminal(input: &str, folds: bool) -> BTreeMap<String, u64> {
+    let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests").join(input);
+    let opened = deepctx_storage::open(&input).unwrap();
+    let mut merged = MergedTree::by_text(Selection::of(Metric::CpuTime));
+    merged.refresh(&opened.profile);
+    let flame = merged.flame(Resolution::default());
+    let folded =
+        if folds { FoldedTree::of(&flame, Fold::default(), |_| false) } else { FoldedTree::nothing(&flame) };
+    let nodes = &folded.tree.nodes;
+    let mut boxes = BTreeMap::new();
+    let mut paths: Vec<String> = Vec::new();
+    for node in nodes {
+        let is_trunk = node.kind == FrameKind::Root && !node.detail.is_empty();
+        let above = if paths.is_empty() { "" } else { paths[node.parent as usize].as_str() };
+        let path = format!("{above}{};", if is_trunk { &node.detail } else { &node.label });
+        *boxes.entry(path.clone()).or_default() += node.inclusive;
+        paths.push(path);
+    }
+    boxes
+}
+
+#[test]
+fn the_page_folds_what_the_terminal_folds() {
+    let Some(browser) = browser() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    for input in ["profiles/torch-layers.dctx", "profiles/stdlib-mix.dctx"] {
+        let said = browser::run(browser, &page(input, folder.path()), BOXES, &WINDOWS[1]);
+        assert_eq!(said["metric"], "cpu-time");
+        for (of, folds) in [("down", true), ("whole", false)] {
+            let mut boxes: BTreeMap<String, u64> = BTreeMap::new();
+            for row in said[of].as_array().unwrap() {
+                *boxes.entry(row[0].as_str().unwrap().to_owned()).or_default() += row[1].as_u64().unwrap();
+            }
+            boxes.retain(|_, value| *value > 0);
+            assert_eq!(boxes, boxes_of_terminal(input, folds), "{input}: {of}");
+        }
+        assert!(said["down"].as_array().unwrap().len() < said["whole"].as_array().unwrap().len(), "{input}");
+        let shown = said["shown"].to_string();
+        assert!(shown.contains(" → ") && !shown.contains("Module._call_impl ("), "{input}: {shown}");
     }
 }
 

@@ -363,8 +363,8 @@ pub const BINDINGS: &[Binding] = &[
         Scope::Graph,
         &[letter('z')],
         Action::ToggleTrunk,
-        "unfold or fold chains of calls with the same value",
-        "trunk",
+        "unfold or fold trunks, wrappers, numbered layers",
+        "fold",
     ),
     bind(
         Scope::Graph,

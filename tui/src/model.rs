@@ -8,6 +8,7 @@ use std::sync::Arc;
 use deepctx_profile::context::selection::View;
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::trace::EventLanes;
+use deepctx_profile::view::fold::{Fold, FoldedTree, Orientation};
 use deepctx_profile::view::request::{Request, TabRequest};
 use deepctx_profile::view::snapshot::{
     FlameNode, FlameTree, LineRow, MetricTotal, Overview, Snapshot, SourceLines, SourcePlace, SourceText,
@@ -18,7 +19,6 @@ use ratatui::layout::Rect;
 use crate::keys::Scope;
 use crate::layout::areas::Areas;
 use crate::layout::boxes::{self, FlameLayout};
-use crate::layout::fold::{Folded, Orientation};
 use crate::layout::table::Columns;
 use crate::state::events::EventsState;
 use crate::state::graph::GraphState;
@@ -105,8 +105,8 @@ pub struct Model {
     pub(crate) flame: GraphState,
     pub(crate) callers: GraphState,
     /// The boxes of the tree of this tab.
-    pub(crate) folded: Folded,
-    /// Whether chains of boxes are folded.
+    pub(crate) folded: FoldedTree,
+    /// Whether trunks, wrappers and siblings are folded.
     pub(crate) folds: bool,
     pub(crate) table: TableState,
     pub(crate) timeline: TimelineState,
@@ -144,7 +144,7 @@ impl Model {
             overview: OverviewState::default(),
             flame: GraphState::default(),
             callers: GraphState::default(),
-            folded: Folded::default(),
+            folded: FoldedTree::default(),
             folds: true,
             table: TableState::default(),
             timeline: TimelineState::default(),
@@ -293,10 +293,26 @@ impl Model {
     }
 
     pub(crate) fn zoom_box(&mut self, place: u32) {
-        self.graph_mut().zoom = self.folded.first_of(place);
+        let GraphState { listed, .. } = *self.graph();
+        let within = path(self.drawn(), place).contains(&self.folded.box_of(listed));
+        self.zoom_and_list(place, if within { listed } else { 0 });
     }
 
-    /// Makes the boxes anew: the tree, the search, the pinned function or folding changed.
+    /// Zooms into a box and lists what it calls: siblings that differ by a number are boxes of their own.
+    pub(crate) fn list_box(&mut self, place: u32) {
+        self.zoom_and_list(place, self.folded.first_of(place));
+    }
+
+    fn zoom_and_list(&mut self, place: u32, listed: u32) {
+        let before = *self.graph();
+        let zoom = self.folded.first_of(place);
+        (self.graph_mut().zoom, self.graph_mut().listed) = (zoom, listed);
+        if before != *self.graph() {
+            self.fold();
+        }
+    }
+
+    /// Makes the boxes anew: the tree, the tab, the zoom, the search, the pinned function or folding changed.
     pub(crate) fn fold(&mut self) {
         let search = self.search.as_ref().filter(|search| !search.is_empty());
         // What is looked for is not hidden.
@@ -305,8 +321,14 @@ impl Model {
                 || self.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind))
         };
         let growth = if self.tab == Tab::Callers { Orientation::BottomUp } else { Orientation::TopDown };
-        self.folded =
-            if self.folds { Folded::of(self.tree(), growth, keep) } else { Folded::nothing(self.tree()) };
+        self.folded = match self.folds {
+            // The list of contexts of the overview names a whole chain in each row.
+            true => {
+                let fold = Fold { growth, trunks: self.tab != Tab::Overview, listed: self.graph().listed };
+                FoldedTree::of(self.tree(), fold, keep)
+            }
+            false => FoldedTree::nothing(self.tree()),
+        };
     }
 
     pub(crate) fn flame_tree(&self) -> &FlameTree {

@@ -5,13 +5,9 @@
 
 use deepctx_profile::view::snapshot::{FlameNode, FlameTree};
 
-/// Children of a node that are safe to follow: in range and after their parent, so that no walk can turn in a circle.
+/// Children of a node that are safe to follow.
 pub(crate) fn children(tree: &FlameTree, parent: u32) -> impl Iterator<Item = (u32, &FlameNode)> {
-    let listed = tree.nodes.get(parent as usize).map_or(&[][..], |node| &node.children);
-    listed
-        .iter()
-        .filter(move |&&child| child > parent)
-        .filter_map(|&child| tree.nodes.get(child as usize).map(|node| (child, node)))
+    tree.children(parent)
 }
 
 /// Parent of a node; `None` for the root, for an index out of range and for a parent that does not precede it.

@@ -69,6 +69,7 @@ fn tree() -> impl Strategy<Value = FlameTree> {
                 label,
                 detail,
                 kind,
+                each: None,
                 exclusive,
                 inclusive,
                 before,

@@ -312,10 +312,10 @@ fn keys_move_through_the_flame_graph() {
 fn keys_zoom_in_and_out() {
     check("Down Down Enter", "MainThread/4711", "MainThread/4711");
     check("Down Down Enter Up Up", "all", "MainThread/4711");
-    check("Down Down Enter Up Up Down Down Down", "_start", "MainThread/4711");
+    check("Down Down Enter Up Up Down Down Down", "train.py:<module>", "MainThread/4711");
     check("Down Down Enter Up Enter", "python-4711", "python-4711");
     check("Down Down Enter Backspace", "MainThread/4711", "python-4711");
-    check("Down Down Enter Down 0", "_start", "all");
+    check("Down Down Enter Down 0", "train.py:<module>", "all");
     check("Down Down Enter Esc", "MainThread/4711", "all");
     check("Backspace", "all", "all");
 }
@@ -487,6 +487,44 @@ fn a_stack_of_ten_thousand_frames_can_be_navigated() {
     assert!(program.screen().contains("f9981"));
     program.press("Home 0 PgDn /f777 Enter n P M");
     assert!(program.screen().contains("f777"));
+}
+
+#[test]
+fn layers_in_one_box_are_listed_when_it_is_entered() {
+    let mut program = Program::empty(120, 12);
+    let node = |label: &str, kind, inclusive, parent, children: &[u32]| FlameNode {
+        label: label.to_owned(),
+        kind,
+        inclusive,
+        parent,
+        children: children.to_vec(),
+        ..FlameNode::default()
+    };
+    let nodes = vec![
+        node("all", FrameKind::Root, 100, 0, &[1]),
+        node("python-7", FrameKind::Process, 100, 0, &[2, 4]),
+        node("g.h.0 (Block)", FrameKind::Layer, 60, 1, &[3]),
+        node("g.h.0.attn (Attention)", FrameKind::Layer, 50, 2, &[]),
+        node("g.h.1 (Block)", FrameKind::Layer, 40, 1, &[5]),
+        node("g.h.1.attn (Attention)", FrameKind::Layer, 30, 4, &[]),
+    ];
+    program.show(Snapshot { flame: FlameTree { nodes }, ..Snapshot::default() });
+    let mut check = |keys: &str, shown: &[&str], hidden: &[&str]| {
+        program.press(keys);
+        let screen = program.screen();
+        for (texts, expect) in [(shown, true), (hidden, false)] {
+            for text in texts {
+                assert_eq!(screen.contains(text), expect, "after {keys}: {text} in\n{screen}");
+            }
+        }
+    };
+    let (joined, both, single) = ("g.h.{0,1} (Block) ×2", "g.h.{0,1}.attn (Attention) ×2", "g.h.1 (Block)");
+    check("Down Down", &[joined, both, "100%, each 40.0% to 60.0%"], &[single]);
+    check("Enter", &["g.h.0 (Block)", single, "g.h.1.attn (Attention)"], &[joined, both]);
+    check("Right Enter", &["g.h.1.attn (Attention)"], &["g.h.0"]);
+    check("Esc", &[joined], &[single]);
+    check("z", &["g.h.0 (Block)", single], &[joined]);
+    check("z /h.1 Enter", &[single], &[joined]);
 }
 
 #[test]

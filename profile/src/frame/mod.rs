@@ -10,7 +10,7 @@ mod spinning;
 use std::num::NonZeroU32;
 
 pub use label::clean;
-pub use short::short_labels;
+pub use short::{layer_within, short_labels};
 pub use spinning::is_spinning;
 
 use crate::intern::StrId;

@@ -68,6 +68,13 @@ pub fn short_labels<'n>(labels: impl IntoIterator<Item = (FrameKind, &'n str)>) 
         .collect()
 }
 
+/// The name of a layer without what it shares with the layer `outer` that it is in: `….attn (Attention)`.
+pub fn layer_within(label: &str, outer: &str) -> Option<String> {
+    let path = outer.split(' ').next().unwrap_or_default();
+    let rest = label.strip_prefix(path).filter(|rest| rest.starts_with('.') && !path.is_empty())?;
+    Some(format!("…{rest}"))
+}
+
 fn lengthen_until_different(forms: &mut BTreeMap<&str, (Name<'_>, Form)>) {
     loop {
         let mut by_text: BTreeMap<String, Vec<&str>> = BTreeMap::new();

@@ -6,6 +6,7 @@
 mod callers;
 pub mod conclusions;
 mod flame;
+pub mod fold;
 pub mod lanes;
 mod losses;
 mod mark;

@@ -156,6 +156,23 @@ pub struct FlameTree {
     pub nodes: Vec<FlameNode>,
 }
 
+impl FlameTree {
+    /// Children of a node that are safe to follow: in range and after their parent, so that no walk can turn in a
+    /// circle, whatever a damaged file holds.
+    pub fn children(&self, parent: u32) -> impl Iterator<Item = (u32, &FlameNode)> {
+        let listed = self.nodes.get(parent as usize).map_or(&[][..], |node| &node.children);
+        listed
+            .iter()
+            .filter(move |&&child| child > parent)
+            .filter_map(|&child| self.nodes.get(child as usize).map(|node| (child, node)))
+    }
+
+    /// Children that name this node as their parent. In a damaged tree others have several parents.
+    pub fn own_children(&self, node: u32) -> impl Iterator<Item = u32> {
+        self.children(node).filter(move |(_, child)| child.parent == node).map(|(child, _)| child)
+    }
+}
+
 /// One box.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlameNode {
@@ -171,6 +188,8 @@ pub struct FlameNode {
     pub inclusive: u64,
     /// Inclusive value before the mark, when the snapshot has one.
     pub before: u64,
+    /// Smallest and largest inclusive value of the siblings that this box stands for, where it stands for several.
+    pub each: Option<(u64, u64)>,
     /// Source file and line, where known.
     pub source: Option<SourcePlace>,
     /// Index of the parent; 0 for the root itself.

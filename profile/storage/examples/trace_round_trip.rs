@@ -42,7 +42,12 @@ fn main() -> ExitCode {
 fn round_trip(job: &Job, format: Format) -> bool {
     let limits = Limits { nodes: 16, frames: 16, string_bytes: 1 << 10 };
     let profile = Profile::new(Meta::default(), limits);
-    let source = Source { profile: &profile, selection: Selection::of(Metric::WallTime), elapsed: Nanos(0) };
+    let source = Source {
+        profile: &profile,
+        selection: Selection::of(Metric::WallTime),
+        elapsed: Nanos(0),
+        folds: true,
+    };
     let (mut bytes, begun) = (Vec::new(), Instant::now());
     if let Err(error) = format.write_events(&source, &Events::of(job, |_| 0), &mut bytes) {
         println!("  {format}: {error}");

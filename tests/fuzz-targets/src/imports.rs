@@ -13,7 +13,7 @@ pub fn run(data: &[u8]) {
     let tree = &imported.profile.tree;
     let metric = tree.metrics().find(|&metric| tree.total(metric).sum > 0).expect("something to show");
     let (profile, elapsed) = (&imported.profile, imported.elapsed);
-    let source = Source { profile, selection: Selection::of(metric), elapsed };
+    let source = Source { profile, selection: Selection::of(metric), elapsed, folds: true };
     let mut folded = Vec::new();
     Format::Folded.write(&source, &mut folded).expect("memory takes everything");
     let values = folded.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(|line| {

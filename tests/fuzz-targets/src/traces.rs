@@ -42,7 +42,12 @@ fn exports(job: &Job) {
         return;
     }
     let profile = Profile::new(Meta::default(), Limits { nodes: 16, frames: 16, string_bytes: 1 << 10 });
-    let source = Source { profile: &profile, selection: Selection::of(Metric::WallTime), elapsed: Nanos(0) };
+    let source = Source {
+        profile: &profile,
+        selection: Selection::of(Metric::WallTime),
+        elapsed: Nanos(0),
+        folds: true,
+    };
     let events = Events::of(job, |_| 0);
     for format in Format::ALL.iter().filter(|format| format.has_events()) {
         let mut bytes = Vec::new();

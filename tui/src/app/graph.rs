@@ -8,6 +8,7 @@ use deepctx_profile::view::snapshot::{FlameTree, SourcePlace};
 use crate::keys::Action;
 use crate::layout::boxes::{Content, FlameBox, FlameLayout};
 use crate::model::Model;
+use crate::state::graph::GraphState;
 use crate::tree::{children, parent, path};
 
 /// Rows of ancestors that stay visible above the box zoomed into.
@@ -75,7 +76,12 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
         Action::First => model.select_box(0),
         Action::Last => while descend(model) {},
         Action::Enter => {
-            model.zoom_box(model.selected_box());
+            let selected = model.selected_box();
+            // Siblings in one box are listed below what calls them.
+            match parent(model.drawn(), selected).filter(|_| model.folded.joins(selected)) {
+                Some(caller) => model.list_box(caller),
+                None => model.zoom_box(selected),
+            }
             show_zoom(model);
         }
         Action::ZoomOut => {
@@ -145,7 +151,9 @@ fn show_zoom(model: &mut Model) {
 
 /// Shows a node of the snapshot at full width.
 pub(crate) fn zoom_to(model: &mut Model, node: u32) {
-    (model.graph_mut().selected, model.graph_mut().zoom) = (node, node);
+    let graph = model.graph_mut();
+    *graph = GraphState { selected: node, zoom: node, listed: 0, ..*graph };
+    model.fold();
     show_zoom(model);
     keep_visible(model);
 }
@@ -224,15 +232,31 @@ pub(crate) fn keep_visible(model: &mut Model) {
 pub(crate) fn keep_in_range(model: &mut Model) {
     let last = u32::try_from(model.tree().nodes.len().saturating_sub(1)).unwrap_or(u32::MAX);
     let (selected, zoom) = (model.graph().selected.min(last), model.graph().zoom.min(last));
-    let (above, below) = (path(model.tree(), zoom), path(model.tree(), selected));
-    let apart = !above.contains(&selected) && !below.contains(&zoom);
-    let common = above.iter().zip(&below).take_while(|(a, b)| a == b).map(|(a, _)| *a).last();
-    model.graph_mut().selected = selected;
-    model.graph_mut().zoom = if apart { common.unwrap_or(below[0]) } else { zoom };
+    (model.graph_mut().selected, model.graph_mut().zoom) = (selected, zoom);
+    keep_in_line(model);
     if model.graph().scroll == 0 {
         return;
     }
     let height = height(model);
     let deepest = model.flame_rows(0, model.graph().scroll.saturating_add(height)).rows.len();
     model.graph_mut().scroll = model.graph().scroll.min(deepest.saturating_sub(height));
+}
+
+/// Keeps selection and zoom on one line of descent: the nearest common caller is zoomed into where they are apart. A
+/// box may stand for several nodes: then the one that is on the line of the other is meant.
+fn keep_in_line(model: &mut Model) {
+    let GraphState { selected, zoom, .. } = *model.graph();
+    let (above, below) = (path(model.tree(), zoom), path(model.tree(), selected));
+    if above.contains(&selected) || below.contains(&zoom) {
+        return;
+    }
+    let of_box = |place: u32, line: &[u32]| line.iter().copied().find(|&at| model.folded.box_of(at) == place);
+    let common = above.iter().zip(&below).take_while(|(a, b)| a == b).map(|(a, _)| *a).last();
+    let (selected, zoom) = match (of_box(model.zoomed_box(), &below), of_box(model.selected_box(), &above)) {
+        (Some(zoom), _) => (selected, zoom),
+        (None, Some(selected)) => (selected, zoom),
+        (None, None) => (selected, common.unwrap_or(below[0])),
+    };
+    (model.graph_mut().selected, model.graph_mut().zoom) = (selected, zoom);
+    model.fold();
 }

@@ -7,9 +7,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use deepctx_profile::frame::short_labels;
+use deepctx_profile::view::fold::names_work;
 use deepctx_profile::view::snapshot::{FlameNode, FlameTree, FrameKind};
 
-use super::fold::{names_work, own_children, same};
+/// A frame with at least this share of the first of its chain is on the same row, percent. Less than among boxes, since
+/// rows are few and a row's share is that of its first frame.
+const SAME_PERCENT: u128 = 90;
 
 /// Frames that a row names before its last.
 const NAMED_BEFORE: usize = 2;
@@ -48,8 +51,8 @@ pub(crate) fn hot_paths(tree: &FlameTree, rows: usize) -> Vec<HotPath> {
     let least = (root.inclusive / 100).max(1);
     // By value; the smaller number is the outer one of equals.
     let mut open: BinaryHeap<(u64, Reverse<u32>, Option<usize>)> = BinaryHeap::new();
-    let worth = |parent: u32| own_children(tree, parent).filter(|&child| value(child) >= least);
-    let processes: Vec<u32> = own_children(tree, 0).collect();
+    let worth = |parent: u32| tree.own_children(parent).filter(|&child| value(child) >= least);
+    let processes: Vec<u32> = tree.own_children(0).collect();
     // A row with all there is would say nothing.
     let alone = matches!(processes[..], [one] if tree.nodes[one as usize].kind == FrameKind::Process);
     let top = if alone { processes[0] } else { 0 };
@@ -81,13 +84,19 @@ pub(crate) fn hot_paths(tree: &FlameTree, rows: usize) -> Vec<HotPath> {
     order.into_iter().map(|place| found[place].clone()).collect()
 }
 
+/// The callee that has nearly the value of its chain.
+fn same(tree: &FlameTree, node: u32, whole: u64) -> Option<u32> {
+    let is_same = |value: u64| u128::from(value) * 100 >= u128::from(whole) * SAME_PERCENT && value > 0;
+    tree.own_children(node).find(|&child| is_same(tree.nodes[child as usize].inclusive))
+}
+
 /// Place of the node that names a chain: what hands on its time without saying anything does not.
 fn named(tree: &FlameTree, nodes: &[u32]) -> usize {
     let last = nodes.len() - 1;
     let frame = |at: usize| &tree.nodes[nodes[at] as usize];
     let spends = frame(last).exclusive > frame(last).inclusive / 2;
-    let telling = (0..last).rev().find(|&at| names_work(&frame(at)));
-    telling.filter(|_| !spends && !names_work(&frame(last))).unwrap_or(last)
+    let telling = (0..last).rev().find(|&at| names_work(frame(at)));
+    telling.filter(|_| !spends && !names_work(frame(last))).unwrap_or(last)
 }
 
 /// `name` is that of the node that names the path. `alone`: there is one process, which need not be named.
@@ -100,7 +109,7 @@ fn label(tree: &FlameTree, path: &HotPath, name: &str, alone: bool) -> String {
         .collect();
     let is_process = |frame: &&FlameNode| matches!(frame.kind, FrameKind::Process | FrameKind::Thread);
     let process = before.first().filter(|frame| is_process(frame) && !alone);
-    let telling: Vec<&FlameNode> = before.iter().copied().filter(names_work).collect();
+    let telling: Vec<&FlameNode> = before.iter().copied().filter(|frame| names_work(frame)).collect();
     let from = telling.len().saturating_sub(NAMED_BEFORE);
     let mut parts: Vec<&str> = process.map(|frame| frame.label.as_str()).into_iter().collect();
     if before.len() > telling.len() - from + parts.len() {

@@ -6,7 +6,6 @@
 pub(crate) mod areas;
 pub(crate) mod boxes;
 pub(crate) mod events;
-pub(crate) mod fold;
 pub(crate) mod hot_paths;
 pub(crate) mod table;
 pub(crate) mod tabs;

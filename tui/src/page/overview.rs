@@ -192,12 +192,15 @@ fn about_finding(finding: &FindingRow) -> Vec<(&'static str, String)> {
         format!("{} {}", place.name, text::share(place.share))
     };
     let places: Vec<String> = finding.places.iter().map(place).collect();
-    vec![
+    let found_by = format!("{}: {}", finding.rule, finding.evidence.join(" · "));
+    let all = [
         ("where", places.join(" · ")),
         ("advice", finding.advice.clone()),
         ("gain", finding.gain.clone()),
-        ("found by", format!("{}: {}", finding.rule, finding.evidence.join(" · "))),
-    ]
+        ("found by", found_by),
+    ];
+    // What is of the whole machine has no place.
+    all.into_iter().filter(|(_, text)| !text.is_empty()).collect()
 }
 
 fn about_node(model: &Model, node: u32) -> Vec<(&'static str, String)> {
@@ -224,13 +227,13 @@ fn contexts<'a>(page: &mut OverviewPage<'a>, model: &'a Model, room: usize) {
     let below = if wide || room < 9 { 0 } else { (room / 3).min(most) };
     page.beside_from = page.lines.len();
     page.lines.push((OverviewLine::Title(format!("Where {} goes", text::metric(metric))), None));
-    let paths = hot_paths(model.flame_tree(), room - below - 1);
+    let paths = hot_paths(model.drawn(), room - below - 1);
     if paths.is_empty() {
         page.lines.push((OverviewLine::Note(model.empty_reason().to_owned()), None));
     }
     for path in paths {
         let target = page.targets.len();
-        page.targets.push(Target::Node(path.last()));
+        page.targets.push(Target::Node(model.folded.first_of(path.last())));
         page.lines.push((OverviewLine::Path(path), Some(target)));
     }
     if wide {

@@ -14,6 +14,8 @@ pub(crate) struct GraphState {
     pub(crate) selected: u32,
     /// Node at full width.
     pub(crate) zoom: u32,
+    /// Node whose callees are listed, also those that differ by a number only; the root for none.
+    pub(crate) listed: u32,
     /// First visible row.
     pub(crate) scroll: usize,
 }
@@ -21,9 +23,9 @@ pub(crate) struct GraphState {
 impl GraphState {
     /// Finds selection and zoom in a newer tree: the same path of labels, or as much of it as there still is.
     pub(crate) fn carried_over(self, before: &FlameTree, after: &FlameTree) -> Self {
-        let (selected, zoom) =
-            (same_place(before, after, self.selected), same_place(before, after, self.zoom));
-        Self { selected, zoom, ..self }
+        let [selected, zoom, listed] =
+            [self.selected, self.zoom, self.listed].map(|node| same_place(before, after, node));
+        Self { selected, zoom, listed, ..self }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use deepctx_profile::frame::short_labels;
+use deepctx_profile::frame::{self, short_labels};
 use deepctx_profile::view::snapshot::{FlameNode, FrameKind};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -113,7 +113,13 @@ fn draw_box(
                     share = format!("{share} {}", change.text());
                     theme.difference(change.trend, emphasis, selected)
                 }
-                None => theme.frame(node.kind, &node.label, emphasis, selected),
+                None => {
+                    if let Some((least, most)) = node.each {
+                        let [least, most] = [least, most].map(|value| text::percent(value, model.whole()));
+                        share = format!("{share}, each {least} to {most}");
+                    }
+                    theme.frame(node.kind, &node.label, emphasis, selected)
+                }
             };
             let pinned = model.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind));
             let room = usize::from(place.width).saturating_sub(2);
@@ -170,9 +176,7 @@ fn layer_within(model: &Model, place: u32, room: usize) -> Option<String> {
     let around = path(model.drawn(), place);
     let mut layers = around.iter().rev().skip(1).filter_map(|&at| nodes.get(at as usize));
     let outer = layers.find(|node| node.kind == FrameKind::Layer)?;
-    let shared = outer.label.split(" (").next().unwrap_or_default();
-    let rest = node.label.strip_prefix(shared).filter(|rest| rest.starts_with('.'))?;
-    Some(format!("…{rest}"))
+    frame::layer_within(&node.label, &outer.label)
 }
 
 /// Fills a box: edge, name, and its share of the whole when there is room for both.

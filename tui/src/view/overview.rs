@@ -147,7 +147,7 @@ fn bar_of_phases(
 }
 
 fn context(model: &Model, path: &HotPath, theme: &Theme, pen: &mut Pen<'_>) {
-    let tree = model.flame_tree();
+    let tree = model.drawn();
     let (value, whole) = (path.value(tree), model.whole());
     pen.write(&format!("{:>SHARE$} ", text::percent(value, whole)), theme.strong());
     let share = if whole == 0 { 0.0 } else { value as f64 / whole as f64 };

@@ -35,7 +35,8 @@ pub(crate) fn run(arguments: &AnalyzeArgs) -> Result<Completion, Failure> {
         ReportFormat::Text => render::text::write_findings(&analysis.findings, out),
         ReportFormat::Json => render::json::write(&analysis, out),
         ReportFormat::Html => {
-            let source = Source { profile: subset.profile(), selection: shown, elapsed: opened.elapsed };
+            let source =
+                Source { profile: subset.profile(), selection: shown, elapsed: opened.elapsed, folds: true };
             render::html::write_findings(&source, &analysis.findings, out)
         }
     })?;

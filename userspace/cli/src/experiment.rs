@@ -31,7 +31,7 @@ const FIGURES_MAX: u64 = 1 << 20;
 /// The command, its values and the options do not go together, or nothing could be recorded.
 pub(crate) fn run(arguments: &ExperimentArgs) -> Result<Completion, Failure> {
     arguments.check()?;
-    make_folder(&arguments.record.output)?;
+    make_folder(arguments.folder())?;
     let combinations = arguments.combinations();
     let repeats = 1..=arguments.repeat as usize;
     // Round by round: what else the machine does hits all values alike.
@@ -143,7 +143,8 @@ const SIGNALLED: u8 = 130;
 
 /// How one run is recorded: as the user says, with the steps of the program.
 fn record_args(arguments: &ExperimentArgs, values: &[String], output: PathBuf) -> RecordArgs {
-    let mut record = RecordArgs { output, command: arguments.command(values), ..arguments.record.clone() };
+    let mut record =
+        RecordArgs { output: Some(output), command: arguments.command(values), ..arguments.record.clone() };
     if let Some(level) = arguments.level(values) {
         level.apply(&mut record);
     }

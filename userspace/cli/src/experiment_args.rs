@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
@@ -230,12 +230,17 @@ impl ExperimentArgs {
         })
     }
 
+    /// Where the profiles go.
+    pub(crate) fn folder(&self) -> &Path {
+        self.record.output.as_deref().unwrap_or(Path::new("experiment"))
+    }
+
     /// Where the profile of a run goes.
     pub(crate) fn profile(&self, values: &[String], repeat: usize) -> PathBuf {
         let part = |(of, value): (&Placeholder, &String)| format!("{}={}", of.name, file_name(value));
         let dimensions = self.dimensions();
         let parts: Vec<String> = dimensions.iter().zip(values).map(part).collect();
-        self.record.output.join(format!("run-{}-{repeat}.dctx", parts.join("-")))
+        self.folder().join(format!("run-{}-{repeat}.dctx", parts.join("-")))
     }
 
     /// The command with these values.
@@ -298,7 +303,7 @@ mod tests {
         assert_eq!(runs, [["1", "a/b"], ["2", "a/b"]]);
         assert_eq!(of.command(&runs[1]), ["run", "a/b", "--n=2x2", "{other}"]);
         assert_eq!(of.profile(&runs[1], 3), PathBuf::from("out/run-batch=2-mode=a_b-3.dctx"));
-        assert_eq!(parsed("--values n=1 -- run {n}").unwrap().record.output, PathBuf::from("experiment"));
+        assert_eq!(parsed("--values n=1 -- run {n}").unwrap().folder(), Path::new("experiment"));
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &ExportArgs) -> Result<Completion, Failure> {
     let selected = arguments.selection.selected(selection, 0);
     let profile = selected.part_of(&opened.profile);
     selection::require_matches(&arguments.selection, &[&profile], &[&opened.profile])?;
-    let source = Source { profile: &profile, selection, elapsed: opened.elapsed };
+    let source = Source { profile: &profile, selection, elapsed: opened.elapsed, folds: !arguments.no_fold };
     let is_wanted = arguments.format.has_events() && !arguments.sums;
     let job = is_wanted.then(|| lanes::job(&arguments.profile)).flatten();
     let events = job.as_ref().map(|job| Events::of(job, lanes::offset_of(job)));

@@ -3,7 +3,7 @@
 //! Owns: who runs on which thread (the screen on its own, the capture's loop on the main one), and saving what was
 //! seen. Does not: capture or draw.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -24,7 +24,7 @@ use super::options::LiveArgs;
 use super::progress::Progress;
 use super::record::done;
 use super::run::{CaptureEnd, EndConditions, SessionSinks, meta, start_capture, start_session, until_end};
-use super::{rules_file, screen, selection, target, view, workers};
+use super::{output, rules_file, screen, selection, target, view, workers};
 use deepctx_analysis::conclude;
 use deepctx_capture::Capture;
 use deepctx_capture::clock::monotonic_ns;
@@ -33,8 +33,6 @@ use deepctx_session::{LiveSnapshots, Session, Sink, SnapshotSink};
 
 /// How long a single snapshot samples by default.
 const ONCE: Duration = Duration::from_secs(2);
-/// Names tried for a profile that is saved.
-const NAMES_MAX: u32 = 1000;
 
 /// Runs it.
 ///
@@ -63,7 +61,8 @@ pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
     let sinks: Vec<Box<dyn Sink>> = if arguments.once { Vec::new() } else { vec![Box::new(sink)] };
     let flight_recorder = match &requesters {
         Some(requesters) => {
-            let files = FlightFiles::new(Destination::of(&free_name()?, false)?, false);
+            let files =
+                FlightFiles::new(Destination::of(&output::free_name(Path::new(""), "live")?, false)?, false);
             flight_recorder::options(arguments.flight, requesters, files, false)
         }
         None => None,
@@ -189,18 +188,10 @@ fn places(meta: &Meta) -> Places {
 
 /// Keeps what was seen under the first free name.
 fn save(ended: &CaptureEnd, meta: &Meta) -> Result<(), Failure> {
-    let path = free_name()?;
+    let path = output::free_name(Path::new(""), "live")?;
     let mut writer = Writer::create(&path, meta).map_err(|error| store_failure(&error))?;
     let now = Time::from_nanos(monotonic_ns());
     writer.finish(&ended.finished.profile, now).map_err(|error| store_failure(&error))?;
     Progress::new(false).say(&format!("{}: saved, look at it with `deepctx-bpf view {0}`", path.display()));
     Ok(())
-}
-
-/// The first name that is free.
-fn free_name() -> Result<PathBuf, Failure> {
-    let names = (1..NAMES_MAX)
-        .map(|n| PathBuf::from(if n == 1 { "live.dctx".into() } else { format!("live-{n}.dctx") }));
-    let path = { names }.find(|path| std::fs::symlink_metadata(path).is_err());
-    path.ok_or_else(|| Failure::new("live.dctx: expected a free name, found none"))
 }

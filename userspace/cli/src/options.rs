@@ -384,6 +384,9 @@ pub(crate) struct ExportArgs {
     /// Draw sums by calling context in `chrome` and `perfetto` files, also where single events are known.
     #[arg(long, env = "DEEPCTX_EXPORT_SUMS", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub sums: bool,
+    /// Draw every frame in `svg` and `html` files, also trunks, wrappers, and layers that differ by a number only.
+    #[arg(long, env = "DEEPCTX_EXPORT_NO_FOLD", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
+    pub no_fold: bool,
     /// What stands at the root of each stack.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
     pub group_by: Vec<GroupBy>,

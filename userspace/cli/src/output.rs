@@ -5,12 +5,15 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use deepctx_storage::folder::{Folder, OverwritePolicy};
 
 use super::failure::Failure;
 use super::options::OutputArgs;
+
+/// Names tried for a profile that was given none.
+const NAMES_MAX: u32 = 1000;
 
 /// Writes an output: `-` is standard output. An existing file is replaced only when `force` says so; a device or a
 /// pipe is written to and never replaced: `/dev/null` is shared.
@@ -114,6 +117,18 @@ pub(crate) fn refuse_existing_file(path: &Path, force: bool) -> Result<(), Failu
     if is_device(path) { Ok(()) } else { refuse_existing(path, force) }
 }
 
+/// The first name that is free in a folder, which is the current one if it is empty: `run.dctx`, `run-2.dctx` and so
+/// on.
+///
+/// # Errors
+/// None is.
+pub(crate) fn free_name(folder: &Path, stem: &str) -> Result<PathBuf, Failure> {
+    let name = |n| if n == 1 { format!("{stem}.dctx") } else { format!("{stem}-{n}.dctx") };
+    let names = (1..NAMES_MAX).map(|n| folder.join(name(n)));
+    let path = { names }.find(|path| fs::symlink_metadata(path).is_err());
+    path.ok_or_else(|| Failure::new(format_args!("{stem}.dctx: expected a free name, found none")))
+}
+
 fn exists(path: &Path) -> Failure {
     Failure::new(format_args!("{}: already exists", path.display()))
         .hint("add --force to replace it, or choose another name with -o")
@@ -125,6 +140,19 @@ mod tests {
 
     fn put(path: &Path, force: bool, text: &'static str) -> Result<(), Failure> {
         write(path, force, |out| out.write_all(text.as_bytes()))
+    }
+
+    #[test]
+    fn profiles_without_a_name_get_the_first_free_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let next = || free_name(folder.path(), "run").unwrap().file_name().unwrap().to_owned();
+        for expect in ["run.dctx", "run-2.dctx", "run-3.dctx"] {
+            assert_eq!(next(), expect);
+            fs::create_dir(folder.path().join(expect)).unwrap();
+        }
+        // A link that leads nowhere is something as well.
+        std::os::unix::fs::symlink("nowhere", folder.path().join("run-4.dctx")).unwrap();
+        assert_eq!(next(), "run-5.dctx");
     }
 
     #[test]

@@ -61,13 +61,15 @@ pub(crate) fn run(arguments: &RecordArgs) -> Result<Completion, Failure> {
 /// What stopped it.
 pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
     let asked_ns = monotonic_ns();
+    // Whom to profile before where to write: who is not there is the first thing to say.
+    let mut target = target::of_record(arguments)?;
     let destination = destination_of(arguments)?;
+    let path = destination.path().to_owned();
     let rules = rules_file::of_capture(arguments.rules.as_deref())?;
     let awaited = on_finding::settings(rules.clone(), &arguments.on_finding, means(arguments))?;
     let (askers, traces_on_signal) = hold_signals(arguments)?;
     workers::install();
     let waiting = start_command(arguments)?;
-    let mut target = target::of_record(arguments)?;
     target.config.targets.extend(waiting.as_ref().map(|waiting| Targets::Pids(vec![waiting.pid()])));
 
     let mut capture = start_capture(&target)?;
@@ -102,7 +104,7 @@ pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
     let progress = Progress::of_capture(arguments.common.verbose > 0, asked_ns);
     let ended = until_end(capture, session, until, Some(progress))?;
 
-    summarize(arguments, &output, &ended);
+    summarize(arguments, &path, &output, &ended);
     if arguments.rules.is_some() {
         say_findings(&ended, &rules);
     }
@@ -124,12 +126,16 @@ pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
 
 /// Where the profile goes, after nothing was found there that must not be overwritten.
 fn destination_of(arguments: &RecordArgs) -> Result<Destination, Failure> {
-    let output = arguments.output.as_path();
-    if output == Path::new("-") {
+    let named = arguments.output.as_deref();
+    if named == Some(Path::new("-")) {
         return Err(Failure::new("-o -: expected a file name, a profile is a folder of files")
             .hint("record to a file, then `deepctx-bpf export FILE --format folded -o -`"));
     }
-    let destination = Destination::of(output, arguments.force)?;
+    let destination = match named {
+        Some(output) => Destination::of(output, arguments.force)?,
+        None if arguments.force => Destination::of(Path::new("run.dctx"), true)?,
+        None => Destination::of(&output::free_name(Path::new(""), "run")?, false)?,
+    };
     if let Some(raw) = &arguments.capture.raw {
         output::refuse_existing_file(raw, arguments.force)?;
     }
@@ -261,7 +267,7 @@ fn say_findings(ended: &CaptureEnd, rules: &Settings) {
 }
 
 /// Says on standard error what was recorded.
-fn summarize(arguments: &RecordArgs, output: &Output, ended: &CaptureEnd) {
+fn summarize(arguments: &RecordArgs, path: &Path, output: &Output, ended: &CaptureEnd) {
     let status = &ended.finished.status;
     let ledger = &ended.finished.profile.ledger;
     let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
@@ -269,7 +275,7 @@ fn summarize(arguments: &RecordArgs, output: &Output, ended: &CaptureEnd) {
         .complete_share
         .map_or(String::new(), |share| format!(", {:.2} % of stacks complete", share * 100.0));
     let mut progress = Progress::new(false);
-    let path = arguments.output.display().to_string();
+    let path = path.display().to_string();
     let what = match output {
         Output::Growing(..) => path.as_str(),
         Output::Kept => "captured",

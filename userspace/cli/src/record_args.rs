@@ -25,9 +25,9 @@ pub(crate) struct RecordArgs {
     /// How to capture.
     #[command(flatten)]
     pub capture: CaptureArgs,
-    /// The profile to write.
-    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_RECORD_OUTPUT", default_value = "run.dctx")]
-    pub output: PathBuf,
+    /// The profile to write: run.dctx if not given, or run-2.dctx and so on where that exists.
+    #[arg(short, long, value_name = "FILE", env = "DEEPCTX_RECORD_OUTPUT")]
+    pub output: Option<PathBuf>,
     /// Replace the output if it exists.
     #[arg(long, env = "DEEPCTX_RECORD_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub force: bool,

@@ -43,7 +43,8 @@ pub(crate) fn run(arguments: &ReportArgs) -> Result<Completion, Failure> {
         ReportFormat::Text => render::text::write(&report, out),
         ReportFormat::Json => render::json::write(&report, out),
         ReportFormat::Html => {
-            let source = Source { profile: subset.profile(), selection: shown, elapsed: opened.elapsed };
+            let source =
+                Source { profile: subset.profile(), selection: shown, elapsed: opened.elapsed, folds: true };
             let tables = job.as_ref().map(|job| OverTime::compute(job, Steps::default()));
             let lanes = job.clone().and_then(lanes::of_job);
             let events = lanes.as_ref().zip(tables.as_ref());

@@ -25,6 +25,7 @@ use std::io::{self, Write};
 use deepctx_profile::frame::short_labels;
 use deepctx_profile::profile::KeptWindow;
 use deepctx_profile::units::Nanos;
+use deepctx_profile::view::fold::is_wrapper;
 
 use crate::Report;
 use crate::tables::contexts::Context;
@@ -157,8 +158,12 @@ fn contexts(contexts: &[Context], depth: usize, out: &mut dyn Write) -> io::Resu
     }
     writeln!(out, "\nHottest contexts, innermost call first")?;
     for context in contexts {
-        let kinds = context.kinds.iter().copied();
-        let short = short_labels(kinds.zip(context.frames.iter().map(String::as_str)));
+        let frames = context.kinds.iter().copied().zip(context.frames.iter().map(String::as_str));
+        let last = context.frames.len().saturating_sub(1);
+        // What only hands a call on says nothing, unless the time is spent there.
+        let telling =
+            frames.enumerate().filter(|(at, (kind, label))| *at == last || !is_wrapper(*kind, label));
+        let short = short_labels(telling.map(|(_, frame)| frame));
         let mut frames = short.iter().rev();
         let leaf = frames.next().map_or("all", |leaf| leaf);
         let (share, value) = (share(context.exclusive_percent), context.exclusive.to_string());

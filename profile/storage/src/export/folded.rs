@@ -16,16 +16,12 @@ use deepctx_profile::view::MergedTree;
 pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> io::Result<()> {
     let mut merged = MergedTree::by_text(*selection);
     merged.refresh(profile);
-    each_line(&merged, |text| text, |line| out.write_all(line.as_bytes()))?;
+    each_line(&merged, |line| out.write_all(line.as_bytes()))?;
     out.flush()
 }
 
-/// Calls `take` with each line, its newline included; frames have the name that `name` gives for their text.
-pub(crate) fn each_line<'m, E>(
-    merged: &'m MergedTree,
-    name: impl Fn(&'m str) -> &'m str,
-    mut take: impl FnMut(&str) -> Result<(), E>,
-) -> Result<(), E> {
+/// Calls `take` with each line, its newline included.
+fn each_line<E>(merged: &MergedTree, mut take: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
     let mut line = String::new();
     // Length of the line up to and with the frame at each depth.
     let mut ends: Vec<usize> = vec![0];
@@ -37,14 +33,14 @@ pub(crate) fn each_line<'m, E>(
             if depth > 1 {
                 line.push(';');
             }
-            line.push_str(name(&merged.label(node).text));
+            line.push_str(&merged.label(node).text);
             ends.push(line.len());
         }
         let value = merged.exclusive[node as usize];
         if value > 0 {
             let end = line.len();
             if depth == 0 {
-                line.push_str(name(&merged.label(node).text));
+                line.push_str(&merged.label(node).text);
             }
             line.push(' ');
             _ = write!(line, "{value}");

@@ -19,11 +19,12 @@ use deepctx_profile::frame::{FrameKind, clean, short_labels};
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::trace::EventLanes;
 use deepctx_profile::tree::NodeId;
-use deepctx_profile::view::losses;
+use deepctx_profile::view::{fold, losses};
 
 const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
+const FOLD_SCRIPT: &str = include_str!("page/fold.js");
 const PRINT_SCRIPT: &str = include_str!("page/print.js");
 /// What the timeline of single events needs beside it, in this order.
 const EVENT_SCRIPTS: [&str; 5] = [
@@ -138,7 +139,7 @@ pub fn write_with(source: &Source<'_>, more: PageExtras<'_>, out: &mut dyn Write
         ("/*DATA*/", Piece::Data),
         ("/*EVENTS*/", Piece::Events),
         ("/*EVENT_SCRIPTS*/", Piece::Texts(if more.events.is_some() { &EVENT_SCRIPTS } else { &[] })),
-        ("/*SCRIPT*/", Piece::Texts(&[SCRIPT, PRINT_SCRIPT])),
+        ("/*SCRIPT*/", Piece::Texts(&[FOLD_SCRIPT, SCRIPT, PRINT_SCRIPT])),
     ];
     let mut rest = PAGE;
     for (mark, piece) in pieces {
@@ -203,6 +204,11 @@ fn data(
     list(out, more.tabs, |out, tab| value(out, tab))?;
     out.write_all(b",\n")?;
     field(out, "hasEvents", &more.events.is_some())?;
+    out.write_all(b",\n")?;
+    let limits = json!({ "samePercent": fold::SAME_PERCENT, "least": fold::LEAST, "named": fold::NAMED });
+    field(out, "fold", &limits)?;
+    out.write_all(b",\n")?;
+    field(out, "folds", &source.folds)?;
     out.write_all(b",\n\"frames\":")?;
     let all = || outline.contexts.frames.iter();
     let short = short_labels(all().map(|(id, frame)| (frame.kind(), outline.frame_label(id))));
@@ -211,9 +217,9 @@ fn data(
         let full = outline.frame_label(id);
         // A short name that says no more is not written twice.
         let short = if short == full { "" } else { short };
-        json!([full, kind_name(frame.kind()), place, short])
+        json!([full, kind_name(frame.kind()), place, short, folding(frame.kind(), full)])
     });
-    let joined = json!([JOINED, kind_name(FrameKind::Unresolved), "", ""]);
+    let joined = json!([JOINED, kind_name(FrameKind::Unresolved), "", "", 0]);
     list(out, frames.chain([joined]), |out, frame| value(out, &frame))?;
     out.write_all(b",\n")?;
     field(out, "parents", &boxes.parents)?;
@@ -230,6 +236,11 @@ fn data(
         value(out, &json!({ "name": metric.name(), "unit": unit, "total": total, "own": own }))
     })?;
     out.write_all(b"}")
+}
+
+/// What folding does with a frame: 1 for a wrapper, 2 for what is joined with siblings that differ by a number.
+fn folding(kind: FrameKind, label: &str) -> u8 {
+    u8::from(fold::is_wrapper(kind, label)) | u8::from(fold::may_be_joined(kind, label)) << 1
 }
 
 fn target(source: &Source<'_>) -> String {

@@ -52,6 +52,9 @@ pub struct Source<'p> {
     pub selection: Selection,
     /// How long the capture took; zero when unknown.
     pub elapsed: Nanos,
+    /// Whether pictures and pages leave out what says nothing; see [`deepctx_profile::view::fold`]. Formats for
+    /// programs are always whole.
+    pub folds: bool,
 }
 
 macro_rules! formats {
@@ -110,7 +113,7 @@ formats! {
         |source: &Source<'_>, out| folded::write(source.profile, &source.selection, out);
     /// A flame graph.
     Svg = "svg", "svg", One, "a flame graph for the browser",
-        |source: &Source<'_>, out| svg::write(source.profile, &source.selection, out);
+        |source: &Source<'_>, out| svg::write(source.profile, &source.selection, source.folds, out);
     /// A page.
     Html = "html", "html", All, "one page with flame graphs, tables and losses, for any browser", html::write;
     /// pprof.

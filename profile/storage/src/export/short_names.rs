@@ -46,6 +46,19 @@ impl<'n> ShortNames<'n> {
         names
     }
 
+    /// Gives a label a short name of which there is no other.
+    pub(super) fn shorten(&mut self, full: &'n str, short: String) {
+        if !self.of_full.contains_key(full) && !self.of_short.contains_key(&short) {
+            self.of_short.insert(short.clone(), full);
+            self.of_full.insert(full, short);
+        }
+    }
+
+    /// What the title of a box says in place of its name.
+    pub(super) fn explain(&mut self, name: &str, full: &'n str) {
+        self.of_short.insert(name.to_owned(), full);
+    }
+
     /// The short name of a label; the label where there is none.
     pub(super) fn short<'a>(&'a self, full: &'a str) -> &'a str {
         self.of_full.get(full).map_or(full, String::as_str)

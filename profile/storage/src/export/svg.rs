@@ -6,55 +6,53 @@
 use std::io::{self, Write};
 
 use inferno::flamegraph::color::{Color, PaletteMap};
-use inferno::flamegraph::{self, Options};
+use inferno::flamegraph::{self, Options, TextTruncateDirection};
 
-use super::folded::each_line;
 use super::short_names::ShortNames;
 use deepctx_profile::context::selection::Selection;
-use deepctx_profile::frame::FrameKind;
+use deepctx_profile::frame::{FrameKind, layer_within};
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::profile::Profile;
-use deepctx_profile::view::MergedTree;
+use deepctx_profile::view::fold::{Fold, FoldedTree};
+use deepctx_profile::view::snapshot::FlameTree;
+use deepctx_profile::view::{MergedTree, Resolution};
 
 /// Bytes of folded text that one picture may be drawn from; `inferno` holds all of it at once.
 const FOLDED_BYTES_MAX: usize = 1 << 30;
 
-/// Writes the flame graph of a selection as SVG. Boxes too narrow to be seen are left out of the picture.
-pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> io::Result<()> {
+/// Writes the flame graph of a selection as SVG, what says nothing folded if `folds` says so. Boxes too narrow to be
+/// seen are left out of the picture.
+pub fn write(profile: &Profile, selection: &Selection, folds: bool, out: &mut dyn Write) -> io::Result<()> {
     let mut merged = MergedTree::by_text(*selection);
     merged.refresh(profile);
+    check_sum(merged.exclusive.iter().copied())?;
+    let flame = merged.flame(Resolution::default());
+    let tree = if folds { FoldedTree::of(&flame, Fold::default(), |_| false).tree } else { flame };
 
-    let names = ShortNames::of(merged.labels().iter().map(|label| (label.kind, label.text.as_str())));
+    let labels = || tree.nodes.iter().map(|node| (node.kind, node.label.as_str()));
+    let mut names = ShortNames::of(labels());
+    for (label, short) in layers_within(&tree) {
+        names.shorten(label, short);
+    }
+    // The frames of a folded trunk.
+    for node in tree.nodes.iter().filter(|node| node.kind == FrameKind::Root && !node.detail.is_empty()) {
+        names.explain(&node.label, &node.detail);
+    }
     let mut palette = PaletteMap::default();
-    for label in merged.labels() {
-        palette.insert(names.short(&label.text), colour(label.kind, &label.text));
+    for (kind, label) in labels() {
+        palette.insert(names.short(label), colour(kind, label));
     }
     // The bottom box, which has no name of its own.
     palette.insert("", colour(FrameKind::Root, ""));
-    let mut options = Options::default();
+    let mut options = options();
     options.title = title(profile, selection);
     options.palette_map = Some(&mut palette);
-    let (unit, factor) = scale(selection.metric.unit(), merged.inclusive[0]);
+    let (unit, factor) = scale(selection.metric.unit(), merged.total());
     options.count_name = unit.to_owned();
     options.factor = factor;
-    options.name_type = "Frame:".to_owned();
     options.reverse_stack_order = false;
-    options.no_sort = true;
-    options.deterministic = true;
 
-    check_sum(merged.exclusive.iter().copied())?;
-    let mut folded = String::new();
-    let name = |text| names.short(text);
-    each_line(&merged, name, |line| {
-        if folded.len() + line.len() > FOLDED_BYTES_MAX {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                "the profile is too large for one picture",
-            ));
-        }
-        folded.push_str(line);
-        Ok(())
-    })?;
+    let folded = lines(&tree, &names)?;
     if folded.is_empty() {
         let metric = selection.metric;
         return Err(io::Error::new(
@@ -63,6 +61,56 @@ pub fn write(profile: &Profile, selection: &Selection, out: &mut dyn Write) -> i
         ));
     }
     draw(&mut options, &folded, &names, out)
+}
+
+/// The names of layers without what they share with the layer that they are in.
+fn layers_within(tree: &FlameTree) -> Vec<(&str, String)> {
+    let mut layers = Vec::new();
+    // By node: the innermost layer that it is in, or that it is. Callers stand before what they call.
+    let mut within: Vec<Option<&str>> = Vec::with_capacity(tree.nodes.len());
+    for node in &tree.nodes {
+        let outer = within.get(node.parent as usize).copied().flatten();
+        let is_layer = node.kind == FrameKind::Layer;
+        if let Some(short) = outer.filter(|_| is_layer).and_then(|outer| layer_within(&node.label, outer)) {
+            layers.push((node.label.as_str(), short));
+        }
+        within.push(if is_layer { Some(&node.label) } else { outer });
+    }
+    layers
+}
+
+/// What all pictures have. Names are cut at their ends: they begin with what they are.
+fn options<'o>() -> Options<'o> {
+    let mut options = Options::default();
+    options.name_type = "Frame:".to_owned();
+    options.deterministic = true;
+    options.text_truncate_direction = TextTruncateDirection::Right;
+    options
+}
+
+/// A tree as folded text: a line for each box with a value of its own.
+fn lines(tree: &FlameTree, names: &ShortNames<'_>) -> io::Result<String> {
+    let (mut folded, mut line) = (String::new(), String::new());
+    // Each box with the length of the line up to its caller.
+    let mut open: Vec<(u32, usize)> = vec![(0, 0)];
+    while let Some((at, end)) = open.pop() {
+        let node = &tree.nodes[at as usize];
+        line.truncate(end);
+        if at > 0 {
+            line.push_str(if end > 0 { ";" } else { "" });
+            line.push_str(names.short(&node.label));
+        }
+        if node.exclusive > 0 {
+            let whole = if at > 0 { line.as_str() } else { names.short(&node.label) };
+            folded.push_str(&format!("{whole} {}\n", node.exclusive));
+            if folded.len() > FOLDED_BYTES_MAX {
+                let message = "the profile is too large for one picture";
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+            }
+        }
+        open.extend(node.children.iter().rev().map(|&child| (child, line.len())));
+    }
+    Ok(folded)
 }
 
 /// Draws folded text with short names.
@@ -133,11 +181,9 @@ pub fn write_difference(difference: &Difference<'_>, out: &mut dyn Write) -> io:
             ));
         }
     }
-    let mut options = Options::default();
+    let mut options = options();
     options.title = format!("{metric}: what grew (red) and what shrank (blue)");
     options.count_name = unit.to_owned();
-    options.name_type = "Frame:".to_owned();
-    options.deterministic = true;
     draw(&mut options, &folded, &names, out)
 }
 
@@ -186,7 +232,7 @@ mod tests {
 
     fn draw(lines: &str) -> io::Result<String> {
         let mut out = Vec::new();
-        write(&profile(lines), &Selection::of(Metric::CpuTime), &mut out)?;
+        write(&profile(lines), &Selection::of(Metric::CpuTime), true, &mut out)?;
         Ok(String::from_utf8(out).unwrap())
     }
 
@@ -214,6 +260,37 @@ mod tests {
         let Color { r, g, b } = colour(FrameKind::Native, "g");
         assert_eq!(fill("<title>g "), format!("rgb({r},{g},{b})"));
         assert_ne!(fill("<title>g "), fill("<title>t.py:f "));
+    }
+
+    #[test]
+    fn a_picture_folds_and_cuts_names_at_their_ends() {
+        let stack = "P a-1 / n _start / n main / n mid / n run / y /l/module.py:Module._call_impl";
+        let profile = profile(&format!(
+            "{stack} / l g.h.0 (Block) / l g.h.0.attn (Attention) 30\n {stack} / l g.h.1 (Block) / l g.h.1.attn (Attention) 10
+             {stack} / n a_function_with_a_name_that_has_no_room 1"
+        ));
+        let draw = |folds| {
+            let mut out = Vec::new();
+            write(&profile, &Selection::of(Metric::CpuTime), folds, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let (folded, whole) = (draw(true), draw(false));
+        for (name, in_folded, in_whole) in [
+            (">main → mid</text>", true, false),
+            ("g.h.{0,1} (Block) ×2</text>", true, false),
+            (">….attn (Attention) ×2</text>", true, false),
+            ("<title>g.h.{0,1}.attn (Attention) ×2 (", true, false),
+            ("module.py:Module._call_impl", false, true),
+            ("_start", false, true),
+            (">a_..</text>", true, true),
+            ("..om</text>", false, false),
+        ] {
+            assert_eq!(
+                [folded.contains(name), whole.contains(name)],
+                [in_folded, in_whole],
+                "{name} in\n{folded}"
+            );
+        }
     }
 
     const FULL: &str = "std::vector<int, std::allocator<int> >::push_back(int const&)";

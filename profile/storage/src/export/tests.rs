@@ -231,7 +231,7 @@ fn split_row(row: &str) -> Vec<String> {
 }
 
 fn check_totals(profile: &Profile, selection: Selection) {
-    let source = Source { profile, selection, elapsed: Nanos(5_000_000_000) };
+    let source = Source { profile, selection, elapsed: Nanos(5_000_000_000), folds: true };
     for &format in Format::ALL.iter().filter(|&&format| format != Format::Svg) {
         let mut expect = Totals::new();
         for metric in profile.tree.metrics() {
@@ -286,7 +286,8 @@ fn every_format_writes_a_stack_of_ten_thousand_frames() {
     for depth in [1, 300, 10_000] {
         deep.add(&frames[..depth], Metric::CpuTime, 7);
     }
-    let source = Source { profile: &deep, selection: Selection::of(Metric::CpuTime), elapsed: Nanos(1) };
+    let source =
+        Source { profile: &deep, selection: Selection::of(Metric::CpuTime), elapsed: Nanos(1), folds: true };
     for &format in Format::ALL {
         // Reading it back would need a reader as patient; the nested one is checked below.
         assert!(!bytes(format, &source).is_empty(), "{format}");
@@ -327,7 +328,12 @@ fn hostile_names_stay_data_in_every_format() {
         .collect();
     hostile.add(&stack, Metric::CpuTime, 5_000_000);
     hostile.meta.target = "<b>\x1b]0;title\x07".to_owned();
-    let source = Source { profile: &hostile, selection: Selection::of(Metric::CpuTime), elapsed: Nanos(0) };
+    let source = Source {
+        profile: &hostile,
+        selection: Selection::of(Metric::CpuTime),
+        elapsed: Nanos(0),
+        folds: true,
+    };
     // Our own format keeps names as they were; whoever shows them cleans them.
     for &format in Format::ALL.iter().filter(|&&format| format != Format::Dctx) {
         let out = bytes(format, &source);
@@ -355,7 +361,8 @@ fn html_page_merges_small_frames_of_large_profiles_keeping_totals() {
         }
     }
     assert!(wide.tree.len() > 100_000);
-    let source = Source { profile: &wide, selection: Selection::of(Metric::CpuTime), elapsed: Nanos(0) };
+    let source =
+        Source { profile: &wide, selection: Selection::of(Metric::CpuTime), elapsed: Nanos(0), folds: true };
     let page = bytes(Format::Html, &source);
     let expect = u128::from(wide.tree.total(Metric::CpuTime).sum);
     assert_eq!(totals(Format::Html, &page, Metric::CpuTime)["cpu-time"], expect);
@@ -384,7 +391,7 @@ fn traces_show_when_a_process_was_busy_and_when_waiting() {
         profile.timeline.add_span(thread, metric, ms(from), ms(to), ms(to - from).0);
     }
     let selection = Selection::of(Metric::CpuTime);
-    let source = Source { profile: &profile, selection, elapsed: ms(300) };
+    let source = Source { profile: &profile, selection, elapsed: ms(300), folds: true };
     let expect = [("cpu-time", 0, 1.0), ("cpu-time", 200, 0.0), ("off-cpu-time", 0, 0.0)];
     let expect = [&expect[..], &[("off-cpu-time", 200, 0.5), ("off-cpu-time", 300, 0.0)]].concat();
 
@@ -459,7 +466,12 @@ fn with_devices() -> deepctx_profile::profile::Profile {
 #[test]
 fn chrome_traces_link_each_launch_to_its_device_work() {
     let profile = with_devices();
-    let source = Source { profile: &profile, selection: Selection::of(Metric::CpuTime), elapsed: Nanos(0) };
+    let source = Source {
+        profile: &profile,
+        selection: Selection::of(Metric::CpuTime),
+        elapsed: Nanos(0),
+        folds: true,
+    };
     let trace = json_of(&bytes(Format::Chrome, &source));
     let events = trace["traceEvents"].as_array().unwrap();
     let of = |categories: &'static [&str]| {
@@ -493,7 +505,12 @@ fn chrome_traces_link_each_launch_to_its_device_work() {
 #[test]
 fn perfetto_traces_draw_the_same_arrows() {
     let profile = with_devices();
-    let source = Source { profile: &profile, selection: Selection::of(Metric::CpuTime), elapsed: Nanos(0) };
+    let source = Source {
+        profile: &profile,
+        selection: Selection::of(Metric::CpuTime),
+        elapsed: Nanos(0),
+        folds: true,
+    };
     let trace = perfetto_proto::Trace::decode(&*bytes(Format::Perfetto, &source)).unwrap();
     let tracks = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref());
     let tracks: BTreeMap<u64, _> = tracks.map(|track| (track.uuid, track)).collect();

@@ -275,7 +275,7 @@ fn a_bomb_is_given_up_at_the_bound() {
 
 fn export(profile: &Profile, format: Format, selection: Selection) -> Vec<u8> {
     let mut out = Vec::new();
-    format.write(&Source { profile, selection, elapsed: Nanos(9) }, &mut out).unwrap();
+    format.write(&Source { profile, selection, elapsed: Nanos(9), folds: true }, &mut out).unwrap();
     out
 }
 

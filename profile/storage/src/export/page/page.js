@@ -1,4 +1,3 @@
-"use strict";
 // Draws a profile: flame graphs from the root and from the leaves, tables, losses. All texts come from other processes,
 // so they are only ever set as text, never as markup.
 
@@ -16,8 +15,9 @@ const LEGEND = [
   [["native"], "native"], [["kernel"], "operating system"], [["gpu_api"], "GPU call"], [["gpu_kernel"], "GPU kernel"],
   [["unresolved"], "without a name"],
 ];
-const state = { tab: TABS[0][0], metric: 0, zoom: { down: null, up: null }, search: null, sort: "own" };
+const state = { tab: TABS[0][0], metric: 0, zoom: { down: null, up: null }, search: null, sort: "own", folds: data.folds, opened: null };
 const trees = new Map();
+let folded = null;
 
 function make(tag, text, className) {
   const element = document.createElement(tag);
@@ -47,9 +47,11 @@ function node(frame, parent) {
   return { frame, parent, own: 0, all: 0, children: [], depth: parent ? parent.depth + 1 : 0 };
 }
 
-function sumUp(nodes) {
+const byText = (a, b) => (data.frames[a.frame][0] < data.frames[b.frame][0] ? -1 : 1);
+
+function sumUp(nodes, order) {
   for (let at = nodes.length - 1; at > 0; at--) nodes[at].parent.all += nodes[at].all;
-  for (const each of nodes) each.children.sort((a, b) => (data.frames[a.frame][0] < data.frames[b.frame][0] ? -1 : 1));
+  for (const each of nodes) each.children.sort(order);
   return nodes[0];
 }
 
@@ -62,7 +64,7 @@ function topDown() {
     if (parent) parent.children.push(made);
     nodes.push(made);
   }
-  return sumUp(nodes);
+  return sumUp(nodes, byText);
 }
 
 // Every stack from its leaf: who called the functions that cost most.
@@ -95,7 +97,8 @@ function bottomUp() {
     into.own += into === root ? 0 : value;
   }
   root.all += root.own;
-  return sumUp(nodes);
+  // What costs most is what one looks for here.
+  return sumUp(nodes, (a, b) => b.all - a.all || byText(a, b));
 }
 
 function tree(tab) {
@@ -104,9 +107,37 @@ function tree(tab) {
   return trees.get(key);
 }
 
+// The boxes of a tab: its tree, with what says nothing folded, and the box of each node.
+function boxes(tab) {
+  const root = tree(tab);
+  if (!state.folds) return { root, boxOf: null };
+  const key = [tab, state.metric, state.search && state.search.source].join(" ");
+  if (!folded || folded.key !== key || folded.opened !== state.opened) {
+    const keep = (of) => matches(of);
+    const options = { frames: data.frames, limits: data.fold, upward: tab === "up", keep, opened: state.opened };
+    folded = { key, opened: state.opened, ...Fold.fold(root, options) };
+  }
+  return folded;
+}
+
 function label(of) { return data.frames[of.frame][0]; }
+const kindOf = (of) => of.kind || data.frames[of.frame][1];
+
+// The name of a layer without what it shares with the layer that it is in.
+function withinLayer(of) {
+  let outer = of.parent;
+  while (outer && kindOf(outer) !== "layer") outer = outer.parent;
+  if (!outer) return null;
+  const [path] = (outer.name || label(outer)).split(" ");
+  const name = of.name || label(of);
+  return name.startsWith(path + ".") ? "…" + name.slice(path.length) : null;
+}
+
 // What is written on a box; the full name is in its title, and found by a search.
-function shortLabel(of) { return data.frames[of.frame][3] || label(of); }
+function shortLabel(of) {
+  const layer = kindOf(of) === "layer" ? withinLayer(of) : null;
+  return layer || of.name || data.frames[of.frame][3] || label(of);
+}
 function matches(of) { return state.search !== null && state.search.test(label(of)); }
 
 // Value of all stacks that hold a match, each counted once.
@@ -122,8 +153,10 @@ function matchedValue(root) {
 }
 
 function describe(of) {
-  const [name, , where] = data.frames[of.frame];
-  const value = amount(of.all, metric().unit) + ", " + share(of.all, total());
+  const where = of.name ? "" : data.frames[of.frame][2];
+  const name = of.detail || of.name || label(of);
+  const each = of.each ? ", each " + of.each.map((value) => share(value, total())).join(" to ") : "";
+  const value = amount(of.all, metric().unit) + ", " + share(of.all, total()) + each;
   return name + " (" + value + (where ? ", " + where : "") + ")";
 }
 
@@ -138,7 +171,7 @@ function icicle(frame, zoom, width, children, dress) {
     box.style.width = wide * 100 / width + "%";
     box.style.top = of.depth * ROW + "px";
     if (above) box.classList.add("above");
-    dress(box, of);
+    dress(box, of, wide);
     if (wide < 12) box.textContent = "";
     box.classList.toggle("narrow", wide < 12);
     deepest = Math.max(deepest, of.depth);
@@ -160,24 +193,37 @@ function icicle(frame, zoom, width, children, dress) {
   frame.style.height = (deepest + 1) * ROW + "px";
 }
 
+// Boxes with room for it have their share behind the name.
+const WITH_SHARE = 140;
+
+// Shows a box at full width; siblings in one box are listed below what calls them.
+function zoomTo(tab, root, of) {
+  const into = of.each ? of.parent : of;
+  if (of.each) state.opened = of.first.parent;
+  if (into === root && !of.each) state.opened = null;
+  state.zoom[tab] = into === root ? null : into.first || into;
+  draw();
+}
+
 function flame(tab) {
   const view = byId("view");
-  const root = tree(tab);
-  let zoom = state.zoom[tab];
-  if (!zoom || !root.all) zoom = root;
+  const { root, boxOf } = boxes(tab);
+  const wanted = state.zoom[tab];
+  let zoom = (boxOf ? boxOf.get(wanted) : wanted) || root;
+  if (!root.all) zoom = root;
   const frame = make("div", undefined, "flame");
   view.replaceChildren(frame);
   if (root.all === 0) {
     view.replaceChildren(make("p", "There are no values of this metric.", "empty"));
     return;
   }
-  icicle(frame, zoom, frame.clientWidth || view.clientWidth || 1000, (of) => of.children, (box, of) => {
-    box.textContent = shortLabel(of);
-    box.style.background = "var(--" + data.frames[of.frame][1] + ")";
-    if (state.search !== null) box.classList.add(matches(of) ? "found" : "dim");
+  icicle(frame, zoom, frame.clientWidth || view.clientWidth || 1000, (of) => of.children, (box, of, wide) => {
+    box.textContent = shortLabel(of) + (wide < WITH_SHARE ? "" : "  " + share(of.all, total()));
+    box.style.background = "var(--" + kindOf(of) + ")";
+    if (state.search !== null) box.classList.add(!of.name && matches(of) ? "found" : "dim");
     box.title = describe(of);
     box.onmouseenter = box.onfocus = () => { byId("path").textContent = describe(of); };
-    box.onclick = () => { state.zoom[tab] = of === root ? null : of; draw(); };
+    box.onclick = () => zoomTo(tab, root, of);
   });
 }
 
@@ -211,7 +257,7 @@ function table() {
     name: (a, b) => (data.frames[a.frame][0] < data.frames[b.frame][0] ? -1 : 1),
   };
   rows.sort(order[state.sort]);
-  const out = make("table");
+  const out = make("table", undefined, "functions");
   const head = make("tr");
   const heads = [["own", "Self", 1], ["own", "", 1], ["all", "Total", 1], ["all", "", 1], ["name", "Function", 0], [null, "Where", 0]];
   for (const [key, text, number] of heads) {
@@ -235,7 +281,9 @@ function table() {
     dot.style.background = "var(--" + kind + ")";
     cell.append(dot, shortLabel(row));
     cell.title = name;
-    line.append(cell, make("td", where, "where"));
+    const place = make("td", withoutMiddle(where), "where");
+    place.title = where;
+    line.append(cell, place);
     out.append(line);
   }
   const view = byId("view");
@@ -260,6 +308,16 @@ function losses() {
     out.append(line);
   }
   view.append(out);
+}
+
+// A path of which both ends say most.
+function withoutMiddle(path) {
+  const room = 48;
+  if (path.length <= room) return path;
+  const [head, tail] = [path.slice(0, 14), path.slice(-(room - 15))];
+  // Whole folders, where there are some.
+  const [end, start] = [head.lastIndexOf("/"), tail.indexOf("/")];
+  return (end > 0 ? head.slice(0, end + 1) : head) + "…" + (start >= 0 ? tail.slice(start) : tail);
 }
 
 // Values by time: one digit, and one colour, for each span.
@@ -324,7 +382,9 @@ function furtherTab(tab) {
 
 function draw() {
   for (const [tab] of TABS) byId("tab-" + tab).setAttribute("aria-selected", String(tab === state.tab));
-  byId("reset").hidden = !state.zoom[state.tab];
+  byId("reset").hidden = !state.zoom[state.tab] && !state.opened;
+  byId("folding").hidden = !["down", "up"].includes(state.tab);
+  byId("folds").checked = state.folds;
   byId("path").textContent = "";
   byId("matched").textContent = "";
   document.body.classList.toggle("timeline-open", state.tab === "timeline");
@@ -354,6 +414,12 @@ function search() {
   draw();
 }
 
+function setFolds(folds) {
+  state.folds = folds;
+  state.opened = null;
+  draw();
+}
+
 function start() {
   document.title = data.target + " – deepctx-bpf";
   byId("target").textContent = data.target;
@@ -374,10 +440,12 @@ function start() {
   byId("metric").onchange = () => {
     state.metric = Number(byId("metric").value);
     state.zoom = { down: null, up: null };
+    state.opened = null;
     draw();
   };
   byId("search").oninput = search;
-  byId("reset").onclick = () => { state.zoom[state.tab] = null; draw(); };
+  byId("reset").onclick = () => { state.zoom[state.tab] = state.opened = null; draw(); };
+  byId("folds").onchange = () => setFolds(byId("folds").checked);
   const kinds = new Set(data.frames.map((frame) => frame[1]));
   for (const [shown, word] of LEGEND) {
     if (!shown.some((kind) => kinds.has(kind))) continue;
@@ -391,9 +459,12 @@ function start() {
     if (event.key === "/" && document.activeElement !== byId("search")) {
       event.preventDefault();
       byId("search").focus();
+    } else if (event.key === "z" && !event.target.closest("input, select, .timeline") && ["down", "up"].includes(state.tab)) {
+      setFolds(!state.folds);
     } else if (event.key === "Escape") {
       byId("search").value = "";
       state.zoom = { down: null, up: null };
+      state.opened = null;
       search();
     }
   });

@@ -21,7 +21,7 @@ fn profile() -> Profile {
 fn export(job: &Job, format: Format) -> Vec<u8> {
     let profile = profile();
     let selection = deepctx_profile::view::Selection::of(deepctx_profile::metric::Metric::WallTime);
-    let source = Source { profile: &profile, selection, elapsed: Nanos(0) };
+    let source = Source { profile: &profile, selection, elapsed: Nanos(0), folds: true };
     let mut out = Vec::new();
     format.write_events(&source, &Events::of(job, |_| 0), &mut out).unwrap();
     out

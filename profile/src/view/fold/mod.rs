@@ -1,0 +1,363 @@
+//! Fold: a tree of boxes without what says nothing.
+//!
+//! Owns: [`FoldedTree`]: the boxes that are drawn, and which of them stands for which node of the tree as it is.
+//! Because: the way from the start of a thread to the code that matters is dozens of rows of the same width, and the
+//! terminal, the picture and the page must leave out the same. Does not: change the value of a box, or a total: what is
+//! left out is counted as its caller's.
+//!
+//! | what | becomes |
+//! |---|---|
+//! | trunk: frames that hand on at least 98 % of the first of them | one box, `… 21 frames: a → b → c` |
+//! | wrappers ([`is_wrapper`]), unless most of their time is their own | nothing: what they call is called by their caller |
+//! | boxes with the same name that meet so | one box |
+//! | layers and ranges that differ by a number | one box, `h.{0..11} ×12`, with the smallest and the largest value; apart where they are listed |
+
+mod siblings;
+mod wrapper;
+
+use std::collections::BTreeMap;
+
+use super::snapshot::{FlameNode, FlameTree, FrameKind};
+use crate::frame::short_labels;
+
+pub use siblings::may_be_joined;
+pub use wrapper::is_wrapper;
+
+/// A frame with at least this share of the first of its chain belongs to the chain, percent. Less than a column of
+/// most screens is lost from sight beside it.
+pub const SAME_PERCENT: u64 = 98;
+
+/// Frames that are worth a fold.
+pub const LEAST: usize = 2;
+
+/// Frames that a folded box names.
+pub const NAMED: usize = 3;
+
+/// Which way a tree grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Orientation {
+    /// Callees below callers.
+    TopDown,
+    /// Callers below functions: the functions themselves stay boxes, and the nearest callers say most.
+    BottomUp,
+}
+
+/// What is folded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fold {
+    /// Which way the tree grows.
+    pub growth: Orientation,
+    /// Whether trunks become one box each.
+    pub trunks: bool,
+    /// What is called by the box of this node, where it is not the root, is listed: not joined.
+    pub listed: u32,
+}
+
+impl Default for Fold {
+    fn default() -> Self {
+        Self { growth: Orientation::TopDown, trunks: true, listed: 0 }
+    }
+}
+
+/// A folded tree.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FoldedTree {
+    /// The boxes that are drawn.
+    pub tree: FlameTree,
+    /// By node of the tree as it is: its box.
+    box_of: Vec<u32>,
+    /// By box: its first node and its last; the same where no chain is folded.
+    nodes_of: Vec<(u32, u32)>,
+    /// By box: whether it stands for siblings that differ by a number.
+    joins: Vec<bool>,
+}
+
+impl FoldedTree {
+    /// Folds a tree. Frames for which `keep` holds stay boxes of their own.
+    pub fn of(tree: &FlameTree, fold: Fold, keep: impl Fn(&FlameNode) -> bool) -> Self {
+        let is_function = |node: &FlameNode| fold.growth == Orientation::BottomUp && node.parent == 0;
+        let keep = |node: &FlameNode| keep(node) || is_function(node);
+        Folding { tree, fold, keep }.run()
+    }
+
+    /// The tree as it is: every node is a box.
+    pub fn nothing(tree: &FlameTree) -> Self {
+        Self::of(tree, Fold::default(), |_| true)
+    }
+
+    /// The box of a node of the tree as it is.
+    pub fn box_of(&self, node: u32) -> u32 {
+        self.box_of.get(node as usize).copied().unwrap_or(0)
+    }
+
+    /// The first node of a box: its callers are those of the box.
+    pub fn first_of(&self, place: u32) -> u32 {
+        self.nodes_of.get(place as usize).map_or(0, |(first, _)| *first)
+    }
+
+    /// The last node of a box.
+    pub fn last_of(&self, place: u32) -> u32 {
+        self.nodes_of.get(place as usize).map_or(0, |(_, last)| *last)
+    }
+
+    /// Whether a box stands for siblings that differ by a number.
+    pub fn joins(&self, place: u32) -> bool {
+        self.joins.get(place as usize).copied().unwrap_or(false)
+    }
+}
+
+/// Nodes that one box stands for, all of them called by what one box stands for.
+#[derive(Clone, Debug, Default)]
+struct Together {
+    nodes: Vec<u32>,
+    /// Whether their names differ by a number.
+    joined: bool,
+}
+
+impl Together {
+    fn first(&self) -> u32 {
+        self.nodes.first().copied().unwrap_or(0)
+    }
+}
+
+/// What is called by a box.
+#[derive(Debug, Default)]
+struct Callees {
+    boxes: Vec<Together>,
+    /// Wrappers on the way there.
+    wrappers: Vec<u32>,
+}
+
+/// A box of a chain, with what it calls beside the next one.
+struct Link {
+    of: Together,
+    callees: Callees,
+}
+
+struct Folding<'t, K> {
+    tree: &'t FlameTree,
+    fold: Fold,
+    keep: K,
+}
+
+impl<K: Fn(&FlameNode) -> bool> Folding<'_, K> {
+    fn run(&self) -> FoldedTree {
+        let count = self.tree.nodes.len();
+        let mut folded = FoldedTree { box_of: vec![0; count], ..FoldedTree::default() };
+        let root = Together { nodes: vec![0], joined: false };
+        let mut open: Vec<(Together, u32)> = (count > 0).then_some((root, 0)).into_iter().collect();
+        while let Some((of, parent)) = open.pop() {
+            let place = folded.tree.nodes.len() as u32;
+            let mut trunk = self.trunk(&of);
+            let mut node = if trunk.is_empty() { self.merged(&of) } else { self.chain(&trunk) };
+            if trunk.is_empty() {
+                let callees = self.callees(&of.nodes);
+                trunk.push(Link { of, callees });
+            }
+            let first = trunk.first().map_or(0, |link| link.of.first());
+            let last = trunk.last().map_or(0, |link| link.of.first());
+            let mut below = Vec::new();
+            let joins = trunk.iter().any(|link| link.of.joined);
+            for Link { of, callees } in trunk {
+                for &at in of.nodes.iter().chain(&callees.wrappers) {
+                    folded.box_of[at as usize] = place;
+                }
+                let own = callees.wrappers.iter().map(|&at| self.node(at).exclusive);
+                node.exclusive = own.fold(node.exclusive, u64::saturating_add);
+                below.extend(callees.boxes);
+            }
+            (node.parent, node.children) = (parent, Vec::new());
+            if place > 0 {
+                folded.tree.nodes[parent as usize].children.push(place);
+            }
+            folded.tree.nodes.push(node);
+            folded.nodes_of.push((first, last));
+            folded.joins.push(joins);
+            open.extend(below.into_iter().rev().map(|of| (of, place)));
+        }
+        folded
+    }
+
+    fn node(&self, at: u32) -> &FlameNode {
+        &self.tree.nodes[at as usize]
+    }
+
+    fn value(&self, of: &Together) -> u64 {
+        of.nodes.iter().fold(0, |sum, &at| sum.saturating_add(self.node(at).inclusive))
+    }
+
+    /// Whether a node has no box: it only hands calls on, and has little time of its own.
+    fn is_left_out(&self, at: u32) -> bool {
+        let node = self.node(at);
+        let hands_on = self.fold.growth == Orientation::BottomUp || node.exclusive <= node.inclusive / 2;
+        hands_on && is_wrapper(node.kind, &node.label) && !(self.keep)(node)
+    }
+
+    /// What nodes call, wrappers left out: the same name once, and what differs by a number together.
+    fn callees(&self, of: &[u32]) -> Callees {
+        let mut callees = Callees::default();
+        let mut open: Vec<u32> = of.iter().rev().copied().collect();
+        let mut found: Vec<u32> = Vec::new();
+        // Depth first, so that what a wrapper calls takes its place.
+        while let Some(at) = open.pop() {
+            let is_box = of.binary_search(&at).is_err();
+            if is_box && !self.is_left_out(at) {
+                found.push(at);
+                continue;
+            }
+            if is_box {
+                callees.wrappers.push(at);
+            }
+            let below: Vec<u32> = self.tree.own_children(at).collect();
+            open.extend(below.into_iter().rev());
+        }
+        // Siblings of one node have different names already.
+        callees.boxes = if of.len() == 1 && callees.wrappers.is_empty() {
+            found.into_iter().map(|at| Together { nodes: vec![at], joined: false }).collect()
+        } else {
+            self.by_name(&found)
+        };
+        if self.fold.listed == 0 || of.binary_search(&self.fold.listed).is_err() {
+            callees.boxes = self.by_number(callees.boxes);
+        }
+        callees
+    }
+
+    /// Nodes with the same name together, in the order of the tree.
+    fn by_name(&self, nodes: &[u32]) -> Vec<Together> {
+        let mut named: BTreeMap<(&str, &str, FrameKind), Together> = BTreeMap::new();
+        for &at in nodes {
+            let FlameNode { label, detail, kind, .. } = self.node(at);
+            named.entry((label, detail, *kind)).or_default().nodes.push(at);
+        }
+        let mut boxes: Vec<Together> = named.into_values().collect();
+        for of in &mut boxes {
+            of.nodes.sort_unstable();
+        }
+        if self.fold.growth == Orientation::BottomUp {
+            boxes.sort_by_key(|of| (std::cmp::Reverse(self.value(of)), of.first()));
+        }
+        boxes
+    }
+
+    /// Boxes whose names differ by a number together, where the first of them stood.
+    fn by_number(&self, boxes: Vec<Together>) -> Vec<Together> {
+        let pattern = |of: &Together| {
+            let node = self.node(of.first());
+            let may = may_be_joined(node.kind, &node.label) && !(self.keep)(node);
+            may.then(|| siblings::pattern(&node.label)).flatten().map(|pattern| (pattern, node.kind))
+        };
+        let mut places: BTreeMap<(String, FrameKind), usize> = BTreeMap::new();
+        let mut out: Vec<Together> = Vec::with_capacity(boxes.len());
+        for of in boxes {
+            match pattern(&of).map(|pattern| *places.entry(pattern).or_insert(out.len())) {
+                Some(place) if place < out.len() => {
+                    out[place].nodes.extend(of.nodes);
+                    out[place].joined = true;
+                }
+                _ => out.push(of),
+            }
+        }
+        for of in &mut out {
+            of.nodes.sort_unstable();
+        }
+        out
+    }
+
+    /// The boxes from `first` on that have its value, as far as they may be folded. The last of them stays out: it is
+    /// where the ways part.
+    fn trunk(&self, first: &Together) -> Vec<Link> {
+        if !self.fold.trunks {
+            return Vec::new();
+        }
+        let whole = self.value(first);
+        let mut chain: Vec<Link> = Vec::new();
+        // Where the next one of the chain stood among its siblings.
+        let mut next_at = 0;
+        let mut of = first.clone();
+        loop {
+            let node = self.node(of.first());
+            let is_target = matches!(node.kind, FrameKind::Root | FrameKind::Process | FrameKind::Thread);
+            if of.first() == 0 || of.joined || is_target || (self.keep)(node) {
+                break;
+            }
+            let mut callees = self.callees(&of.nodes);
+            let next = callees.boxes.iter().position(|of| is_same(self.value(of), whole));
+            let Some(next) = next else { break };
+            next_at = next;
+            let next = callees.boxes.remove(next);
+            chain.push(Link { of, callees });
+            of = next;
+        }
+        if let Some(last) = chain.last_mut() {
+            last.callees.boxes.insert(next_at, of);
+        }
+        if chain.len() < LEAST { Vec::new() } else { chain }
+    }
+
+    /// One box of nodes that have the same name, or names that differ by a number.
+    fn merged(&self, of: &Together) -> FlameNode {
+        let mut node = self.node(of.first()).clone();
+        let all = || of.nodes.iter().map(|&at| self.node(at));
+        let sum = |value: fn(&FlameNode) -> u64| all().map(value).fold(0, u64::saturating_add);
+        node.exclusive = sum(|node| node.exclusive);
+        node.inclusive = sum(|node| node.inclusive);
+        node.before = sum(|node| node.before);
+        if of.joined {
+            let mut values: BTreeMap<&str, u64> = BTreeMap::new();
+            for node in all() {
+                let value = values.entry(&node.label).or_default();
+                *value = value.saturating_add(node.inclusive);
+            }
+            node.label = siblings::joined(&values.keys().copied().collect::<Vec<_>>());
+            node.each = values.values().min().copied().zip(values.values().max().copied());
+            if all().any(|other| other.detail != node.detail) {
+                node.detail.clear();
+            }
+        }
+        node
+    }
+
+    /// One box of a chain.
+    fn chain(&self, chain: &[Link]) -> FlameNode {
+        let frames: Vec<FlameNode> = chain.iter().map(|link| self.merged(&link.of)).collect();
+        let mut node = frames[0].clone();
+        node.exclusive = frames.iter().fold(0, |sum, frame| sum.saturating_add(frame.exclusive));
+        node.label = names(&frames, self.fold.growth);
+        node.detail = frames.iter().map(|frame| frame.label.as_str()).collect::<Vec<_>>().join(" → ");
+        node.kind = FrameKind::Root;
+        node.source = None;
+        node
+    }
+}
+
+/// Whether a value is nearly all of `whole`.
+fn is_same(value: u64, whole: u64) -> bool {
+    value > 0 && u128::from(value) * 100 >= u128::from(whole) * u128::from(SAME_PERCENT)
+}
+
+/// Whether a frame says what the program does.
+pub fn names_work(frame: &FlameNode) -> bool {
+    let by_kind = matches!(
+        frame.kind,
+        FrameKind::Python | FrameKind::Operator | FrameKind::Layer | FrameKind::GpuKernel
+    );
+    by_kind && !is_wrapper(frame.kind, &frame.label)
+}
+
+/// The innermost names of a chain that say most, code of the program before native code; and how many frames there are
+/// where some are not named.
+fn names(frames: &[FlameNode], growth: Orientation) -> String {
+    let telling: Vec<&FlameNode> = frames.iter().filter(|frame| names_work(frame)).collect();
+    let shown = if telling.is_empty() { frames.iter().collect() } else { telling };
+    let (from, to) = match growth {
+        Orientation::TopDown => (shown.len().saturating_sub(NAMED), shown.len()),
+        Orientation::BottomUp => (0, shown.len().min(NAMED)),
+    };
+    let named =
+        short_labels(shown[from..to].iter().map(|frame| (frame.kind, frame.label.as_str()))).join(" → ");
+    if to - from == frames.len() { named } else { format!("… {} frames: {named}", frames.len()) }
+}
+
+#[cfg(test)]
+mod tests;

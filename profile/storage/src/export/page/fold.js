@@ -1,0 +1,168 @@
+"use strict";
+// Folds a tree of boxes: trunks, wrappers and siblings that differ by a number, as the terminal view and the picture do
+// (`profile/src/view/fold`), which says what is a wrapper and what may be joined. Changes no value: what is left out is
+// counted as its caller's.
+
+const Fold = (() => {
+  const WRAPPER = 1;
+  const JOINED = 2;
+  const LISTED = 4;
+  const NUMBER = /(?<![\p{L}\p{N}_])[0-9]+(?![\p{L}\p{N}_])/gu;
+
+  const sum = (nodes, of) => nodes.reduce((total, node) => total + of(node), 0);
+  const all = (nodes) => sum(nodes, (node) => node.all);
+  const byText = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+
+  // Numbers in ascending order: `{0..11}`.
+  function set(numbers) {
+    const sorted = [...new Set(numbers)].sort((a, b) => a.length - b.length || byText(a, b));
+    if (sorted.length === 1) return sorted[0];
+    const follow = sorted.every((number, at) => at === 0 || BigInt(number) === BigInt(sorted[at - 1]) + 1n);
+    const ends = "{" + sorted[0] + ".." + sorted[sorted.length - 1] + "}";
+    return sorted.length > LISTED || (sorted.length > 2 && follow) ? ends : "{" + sorted.join(",") + "}";
+  }
+
+  // The name of several that differ by numbers only.
+  function joinedName(names) {
+    const numbers = names.map((name) => name.match(NUMBER));
+    let at = 0;
+    return names[0].replace(NUMBER, () => { const place = at++; return set(numbers.map((of) => of[place])); }) + " ×" + names.length;
+  }
+
+  // `root` is the tree as it is, `frames` what is known of frames, `limits` the bounds of folding. Functions stay boxes
+  // above their folded callers if the tree is `upward`. `keep` says which boxes must stay; what is called by `opened` is
+  // not joined. Gives the root of the boxes, and the box of each node.
+  function fold(root, { frames, limits, upward, keep, opened }) {
+    const name = (node) => frames[node.frame][0];
+    const kind = (node) => frames[node.frame][1];
+    const flags = (node) => frames[node.frame][4];
+    const boxOf = new Map();
+    const kept = (node) => keep(node) || (upward && node.parent === root);
+    const same = (value, whole) => value > 0 && value * 100 >= whole * limits.samePercent;
+
+    function isLeftOut(node) {
+      const handsOn = upward || node.own <= Math.floor(node.all / 2);
+      return handsOn && (flags(node) & WRAPPER) !== 0 && !kept(node);
+    }
+
+    function byName(nodes) {
+      const named = new Map();
+      for (const node of nodes) {
+        const key = kind(node) + " " + name(node);
+        const of = named.get(key);
+        if (of) of.nodes.push(node);
+        else named.set(key, { nodes: [node], joined: false });
+      }
+      const boxes = [...named.values()];
+      return upward ? boxes.sort((a, b) => all(b.nodes) - all(a.nodes)) : boxes.sort((a, b) => byText(name(a.nodes[0]), name(b.nodes[0])));
+    }
+
+    function byNumber(boxes) {
+      const places = new Map();
+      const out = [];
+      for (const of of boxes) {
+        const [first] = of.nodes;
+        const may = (flags(first) & JOINED) !== 0 && !kept(first) && opened !== first.parent;
+        const pattern = may && name(first).search(NUMBER) >= 0 ? kind(first) + " " + name(first).replace(NUMBER, "#") : null;
+        const there = pattern === null ? undefined : places.get(pattern);
+        if (there) {
+          there.nodes.push(...of.nodes);
+          there.joined = true;
+        } else {
+          const made = { nodes: [...of.nodes], joined: false };
+          if (pattern !== null) places.set(pattern, made);
+          out.push(made);
+        }
+      }
+      return out;
+    }
+
+    // What nodes call, wrappers left out, and the value of these wrappers.
+    function callees(nodes) {
+      const found = [];
+      let own = 0;
+      const left = [];
+      const open = nodes.map((node) => [node, true]).reverse();
+      while (open.length) {
+        const [node, isBox] = open.pop();
+        if (!isBox && !isLeftOut(node)) {
+          found.push(node);
+          continue;
+        }
+        if (!isBox) {
+          own += node.own;
+          left.push(node);
+        }
+        for (let at = node.children.length - 1; at >= 0; at--) open.push([node.children[at], false]);
+      }
+      return { boxes: byNumber(byName(found)), own, left };
+    }
+
+    function trunk(first) {
+      const whole = all(first.nodes);
+      const chain = [];
+      let place = 0;
+      let of = first;
+      for (;;) {
+        const [node] = of.nodes;
+        if (node === root || of.joined || ["root", "process", "thread"].includes(kind(node)) || kept(node)) break;
+        const below = callees(of.nodes);
+        const next = below.boxes.findIndex((box) => same(all(box.nodes), whole));
+        if (next < 0) break;
+        place = next;
+        chain.push({ of, below });
+        [of] = below.boxes.splice(next, 1);
+      }
+      if (chain.length < limits.least) return [];
+      chain[chain.length - 1].below.boxes.splice(place, 0, of);
+      return chain;
+    }
+
+    const nameOf = (of) => (of.joined ? joinedName([...new Set(of.nodes.map(name))].sort(byText)) : name(of.nodes[0]));
+
+    // What is written on a folded chain: its innermost names, code of the program before native code; and how many frames
+    // there are where some are not named.
+    function chainName(chain) {
+      const telling = chain.filter(({ of: { nodes: [node] } }) => ["python", "operator", "layer", "gpu_kernel"].includes(kind(node)) && !(flags(node) & WRAPPER));
+      const shown = telling.length ? telling : chain;
+      const few = upward ? shown.slice(0, limits.named) : shown.slice(-limits.named);
+      const short = ({ of }) => (of.joined ? nameOf(of) : frames[of.nodes[0].frame][3] || name(of.nodes[0]));
+      const named = few.map(short).join(" → ");
+      return few.length === chain.length ? named : "… " + chain.length + " frames: " + named;
+    }
+
+    function box(of, parent) {
+      const [first] = of.nodes;
+      const chain = trunk(of);
+      const links = chain.length ? chain : [{ of, below: callees(of.nodes) }];
+      const made = { frame: first.frame, parent, own: 0, all: all(of.nodes), children: [], depth: parent ? parent.depth + 1 : 0, first };
+      made.own = sum(links, (link) => sum(link.of.nodes, (node) => node.own) + link.below.own);
+      if (chain.length) {
+        made.name = chainName(chain);
+        made.detail = chain.map((link) => nameOf(link.of)).join(" → ");
+        made.kind = "root";
+      } else if (of.joined) {
+        const each = new Map();
+        for (const node of of.nodes) each.set(name(node), (each.get(name(node)) || 0) + node.all);
+        made.name = nameOf(of);
+        made.each = [Math.min(...each.values()), Math.max(...each.values())];
+      }
+      for (const { of: { nodes }, below } of links) for (const node of nodes.concat(below.left)) boxOf.set(node, made);
+      return [made, links.flatMap((link) => link.below.boxes)];
+    }
+
+    const [top, first] = box({ nodes: [root], joined: false }, null);
+    const open = [[top, first]];
+    while (open.length) {
+      const [parent, boxes] = open.pop();
+      for (const of of boxes) {
+        const [made, below] = box(of, parent);
+        parent.children.push(made);
+        if (below.length) open.push([made, below]);
+      }
+    }
+    return { root: top, boxOf };
+  }
+
+  return { fold };
+})();
