@@ -316,14 +316,14 @@ fn every_tab_of_a_stored_profile_can_be_printed() {
             assert!(picture.contains(part), "no {part} with {more:?} in\n{picture}");
         }
     };
-    check(&["--tab", "callers"], &["N f", "N g", "N main"]);
+    check(&["--tab", "callers"], &["N f", "g → main", "# app-7"]);
     check(&["--tab", "table"], &["self", "total", "m.py:step"]);
     check(&["--tab", "time", "--group-by", "thread"], &["mean", "# app-7", "~ app/8"]);
     check(&["--tab", "source", "--source", "m.py"], &["no text: there is no such file", "31.2%  3"]);
     check(&["--tab", "health"], &["received", "in flight", "no-row"]);
     check(&[], &["nothing stands out, by 1 rule; hottest: f 62.5%", "Where CPU time goes", "m.py:step"]);
     let flame = ["--tab", "flame", "--filter"];
-    check(&[&flame[..], &["^f$"]].concat(), &["filter ^f$ 62.5%", "N main"]);
+    check(&[&flame[..], &["^f$"]].concat(), &["filter ^f$ 62.5%", "main → g"]);
     let folded = [&flame[..], &["!^f$", "--lines", "--fold-recursion"]].concat();
     check(&folded, &["37.5%", "m.py:step:3", "by line, recursion collapsed"]);
     assert!(show(&["--ascii", "--tab", "flame"]).is_ascii());
