@@ -36,7 +36,7 @@ fn check_tables(profile: &Profile, rows: usize, title: &str, expect: Expect) {
 #[test]
 fn text_report_shows_where_time_went_and_what_was_lost() {
     let mut profile = profile(
-        "P python3-7 / n _start@python3 / y /srv/a/very/long/path/to/some/where/in/the/tree/train.py:main:9 / y /a/train.py:step:30 / o aten::addmm / n gemm@/l/libmkl.so 5000000000
+        "P python3-7 / n _start@python3 / y /srv/a/very/long/path/to/some/where/in/the/tree/train.py:main:9 / y /a/train.py:run:20 / y /a/train.py:epoch:21 / y /a/train.py:step:30 / o aten::addmm / n gemm@/l/libmkl.so 5000000000
          P python3-7 / n _start@python3 / y /srv/a/very/long/path/to/some/where/in/the/tree/train.py:main:9 / n read@/l/libc.so / k vfs_read 40000000
          P python3-7 / n std::vector<std::pair<std::string, std::map<int, std::string>>>::emplace_back<std::string> 7000000",
     );
@@ -51,7 +51,7 @@ fn text_report_shows_where_time_went_and_what_was_lost() {
         &profile,
         expect![[r#"
             cpu-time of python train.py (pid 7) on gpu-1
-            5.05 s in 3 values, 99 Hz per CPU, 9 calling contexts
+            5.05 s in 3 values, 99 Hz per CPU, 11 calling contexts
 
             Findings, by what could be won at most
                    ?  25% of all records were lost, most of them in stage decode: do not trust small differences
@@ -67,12 +67,11 @@ fn text_report_shows_where_time_went_and_what_was_lost() {
                99.1%   5.00 s  gemm
                                  aten::addmm
                                  train.py:step
-                                 … 2 more frames
+                                 … 3 more frames
                                  python3-7
                 0.8%  40.0 ms  vfs_read_[k]
                                  read
                                  train.py:main
-                                 _start
                                  python3-7
                 0.1%  7.00 ms  std::vector::emplace_back
                                  python3-7
