@@ -90,6 +90,7 @@ mod tables;
 mod target_map;
 mod targets;
 mod threads;
+mod unsent_scans;
 mod waiting_scans;
 
 pub use budget::Budget;

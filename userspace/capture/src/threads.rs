@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, SendTimeoutError, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Select, Sender, TrySendError, bounded};
 use deepctx_common::Plain as _;
 use deepctx_common::end::{Counter, WalkEnd};
 use deepctx_common::memory::MemoryUse;
@@ -26,6 +26,7 @@ use super::scan_job::ScanReading;
 use super::scan_readers::{EndedRead, READERS, ScanReaders};
 use super::supervisor::{self, Supervisor};
 use super::tables::TableError;
+use super::unsent_scans::UnsentScans;
 use super::waiting_scans::{Urgency, WaitingScans};
 
 /// Totals of the kernel programs' counters.
@@ -363,8 +364,11 @@ pub(super) fn spawn_scan(scans: Scans, supervisor: &Supervisor) -> Sender<ScanRe
 #[derive(Default)]
 struct ScanRounds {
     waiting: WaitingScans,
+    unsent: UnsentScans,
     /// The user of each process that is read.
     in_flight: HashMap<u32, u32>,
+    /// Nobody can ask any more.
+    closed: bool,
     defects: u32,
     swept_ns: u64,
     sent: ScanCounters,
@@ -375,7 +379,7 @@ impl Scans {
         let mut rounds =
             ScanRounds { swept_ns: monotonic_ns(), sent: self.processes.counters(), ..ScanRounds::default() };
         let mut ended_ns = None;
-        while let Some(ended) = self.wait(requests, readers, &mut rounds) {
+        while self.round(requests, readers, &mut rounds) {
             let now_ns = monotonic_ns();
             if self.stop.load(Ordering::Acquire)
                 && now_ns.saturating_sub(*ended_ns.get_or_insert(now_ns)) > LAST_SCANS_NS
@@ -386,10 +390,8 @@ impl Scans {
                 rounds.swept_ns = now_ns;
                 self.processes.sweep(now_ns);
             }
-            if ended.is_some_and(|ended| !self.ended(ended, &mut rounds)) {
-                return;
-            }
             while rounds.in_flight.len() < READERS
+                && !rounds.unsent.is_full()
                 && let Some((pid, user)) = rounds.waiting.begin(monotonic_ns())
             {
                 rounds.in_flight.insert(pid, user);
@@ -401,51 +403,65 @@ impl Scans {
         }
     }
 
-    /// Takes in all requests; waits for one, or for a process to be read, whose end it gives. `None` when nobody can
-    /// ask any more and all is done.
-    fn wait(
+    /// Waits for a request, for a process to be read, or for room among the messages, and does what comes. False when
+    /// nobody can ask any more and all is done, or nobody reads messages any more.
+    fn round(
         &mut self,
         requests: &Receiver<ScanRequest>,
         readers: &ScanReaders,
         rounds: &mut ScanRounds,
-    ) -> Option<Option<EndedRead>> {
+    ) -> bool {
         /// How often interpreters that were not ready are asked again.
         const UNREADY_EVERY: Duration = Duration::from_millis(100);
-        let processes = &mut self.processes;
-        let mut ended = None;
-        let mut first = None;
-        crossbeam_channel::select! {
-            recv(readers.ended()) -> end => ended = end.ok(),
-            recv(requests) -> request => match request {
-                Ok(request) => first = Some(request),
-                Err(_) if rounds.in_flight.is_empty() => return None,
-                // What is read still counts.
-                Err(_) => ended = readers.ended().recv().ok(),
+        let messages = self.messages.clone();
+        let mut select = Select::new();
+        let request = (!rounds.closed).then(|| select.recv(requests));
+        let ended = select.recv(readers.ended());
+        if !rounds.unsent.is_empty() {
+            select.send(&messages);
+        }
+        match select.select_timeout(UNREADY_EVERY) {
+            Ok(ready) if Some(ready.index()) == request => match ready.recv(requests) {
+                Ok(first) => {
+                    let all = std::iter::once(first).chain(requests.try_iter());
+                    take_in(all, &mut self.processes, &mut rounds.waiting);
+                }
+                Err(_) => rounds.closed = true,
             },
-            default(UNREADY_EVERY) => {
-                for pid in processes.unready(monotonic_ns()) {
-                    add(processes, &mut rounds.waiting, pid, Urgency::Rescan);
+            Ok(ready) if ready.index() == ended => {
+                if let Ok(ended) = ready.recv(readers.ended()) {
+                    self.ended(ended, rounds);
+                }
+            }
+            Ok(ready) => {
+                if let Some(scanned) = rounds.unsent.pop()
+                    && ready.send(&messages, scanned.into()).is_err()
+                {
+                    return false;
+                }
+            }
+            Err(_) => {
+                for pid in self.processes.unready(monotonic_ns()) {
+                    add(&mut self.processes, &mut rounds.waiting, pid, Urgency::Rescan);
                 }
             }
         }
-        take_in(first.into_iter().chain(requests.try_iter()), processes, &mut rounds.waiting);
-        Some(ended)
+        let is_done = rounds.closed && rounds.in_flight.is_empty() && rounds.unsent.is_empty();
+        !(is_done && rounds.waiting.is_empty())
     }
 
-    /// A process was read; false when nobody reads messages any more.
-    fn ended(&mut self, ended: EndedRead, rounds: &mut ScanRounds) -> bool {
+    /// A process was read.
+    fn ended(&mut self, ended: EndedRead, rounds: &mut ScanRounds) {
         let EndedRead { pid, read } = ended;
         let finished = read.and_then(|reading| catch_unwind(AssertUnwindSafe(|| self.finish(reading))));
-        if let Some(user) = rounds.in_flight.remove(&pid) {
-            rounds.waiting.end(user, monotonic_ns());
-        }
+        let Some(user) = rounds.in_flight.remove(&pid) else { return };
+        rounds.waiting.end(user, monotonic_ns());
         match finished {
-            Ok(goes_on) => goes_on,
+            Ok(scanned) => scanned.into_iter().for_each(|scanned| rounds.unsent.push(user, scanned)),
             // One process that cannot be scanned is no reason to scan none.
             Err(panic) if rounds.defects < SCAN_DEFECTS_MAX => {
                 rounds.defects += 1;
                 self.scan_failed(pid, panic.as_ref());
-                true
             }
             Err(panic) => resume_unwind(panic),
         }
@@ -468,34 +484,19 @@ impl Scans {
         let _ = self.messages.try_send(Message::Notice(text));
     }
 
-    /// Publishes what was read of a process and sends what was found; false when nobody reads any more.
-    fn finish(&mut self, reading: ScanReading) -> bool {
+    /// Publishes what was read of a process; gives what is to be sent.
+    fn finish(&mut self, reading: ScanReading) -> Option<ScanResult> {
         let (pid, before) = (reading.pid, self.processes.changes());
         let scanned = self.processes.finish(reading);
         for text in self.processes.take_notices() {
             let _ = self.messages.try_send(Message::Notice(text));
         }
-        let mut message = match scanned {
-            Ok(scanned) => scanned.into(),
-            // Gone in the meantime: the kernel reports its end. Or without room, which is noticed once.
-            Err(error) => {
-                tracing::debug!(%error, "not prepared");
-                return true;
-            }
-        };
-        loop {
-            match self.messages.send_timeout(message, Duration::from_millis(200)) {
-                Ok(()) => break,
-                Err(SendTimeoutError::Disconnected(_)) => return false,
-                // A pipeline that is done reads no more mappings.
-                Err(SendTimeoutError::Timeout(_)) if self.stop.load(Ordering::Acquire) => return false,
-                Err(SendTimeoutError::Timeout(back)) => message = back,
-            }
-        }
+        // Gone in the meantime: the kernel reports its end. Or without room, which is noticed once.
+        let scanned = scanned.inspect_err(|error| tracing::debug!(%error, "not prepared")).ok()?;
         if let Some(queue) = self.scan_queue.as_ref().filter(|_| self.processes.changes() != before) {
             queue.request_scan(pid);
         }
-        true
+        Some(scanned)
     }
 }
 

@@ -1,0 +1,92 @@
+//! Unsent scans: what scans found and the pipeline has no room for yet.
+//!
+//! Owns: whose turn it is, and how much may wait. Because: the pipeline may be busy with the names of one process for as
+//! long as that one's user may keep it waiting; others are scanned meanwhile, and have their names first. Does not: scan
+//! or send.
+
+use std::collections::VecDeque;
+
+use super::processes::ScanResult;
+
+/// Mappings of processes that wait to be sent, all together: some 10 MiB.
+const UNSENT_MAX: usize = 1 << 16;
+
+/// Results of scans, of each user in turn.
+#[derive(Default)]
+pub(super) struct UnsentScans {
+    users: VecDeque<(u32, VecDeque<ScanResult>)>,
+    mappings: usize,
+}
+
+impl UnsentScans {
+    /// Adds what a scan of this user's process found.
+    pub(super) fn push(&mut self, user: u32, scanned: ScanResult) {
+        self.mappings += scanned.maps.mappings.len();
+        match self.users.iter_mut().find(|(of, _)| *of == user) {
+            Some((_, scans)) => scans.push_back(scanned),
+            // Who has none yet is next.
+            None => self.users.push_front((user, VecDeque::from([scanned]))),
+        }
+    }
+
+    /// What is to be sent next.
+    pub(super) fn pop(&mut self) -> Option<ScanResult> {
+        let (user, mut scans) = self.users.pop_front()?;
+        let scanned = scans.pop_front()?;
+        if !scans.is_empty() {
+            self.users.push_back((user, scans));
+        }
+        self.mappings -= scanned.maps.mappings.len();
+        Some(scanned)
+    }
+
+    /// Whether all was sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.users.is_empty()
+    }
+
+    /// Whether nothing more should be scanned until some are sent.
+    pub(super) fn is_full(&self) -> bool {
+        self.mappings >= UNSENT_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_symbolizer::maps::{LineFilter, Maps, parse};
+
+    use super::*;
+
+    /// Adds scans (user, process) and gives the processes in the order in which they are sent.
+    fn check(scans: &[(u32, u32)], expect: &[u32]) {
+        let mut unsent = UnsentScans::default();
+        for &(user, pid) in scans {
+            unsent.push(user, ScanResult { pid, time_ns: 0, maps: Maps::default() });
+        }
+        let sent: Vec<u32> = std::iter::from_fn(|| unsent.pop()).map(|scanned| scanned.pid).collect();
+        assert_eq!(sent, expect, "{scans:?}");
+        assert!(unsent.is_empty() && !unsent.is_full());
+    }
+
+    #[test]
+    fn users_take_turns_and_newcomers_are_first() {
+        check(&[], &[]);
+        check(&[(7, 1), (7, 2), (7, 3)], &[1, 2, 3]);
+        check(&[(7, 1), (7, 2), (7, 3), (8, 4)], &[4, 1, 2, 3]);
+        check(&[(7, 1), (7, 2), (8, 3), (8, 4)], &[3, 1, 4, 2]);
+    }
+
+    #[test]
+    fn only_so_many_mappings_wait() {
+        let maps = parse(b"1000-2000 r-xp 00000000 08:01 7 /bin/a\n", LineFilter::Executable);
+        assert_eq!(maps.mappings.len(), 1);
+        let mut unsent = UnsentScans::default();
+        for _ in 0..UNSENT_MAX {
+            assert!(!unsent.is_full());
+            unsent.push(7, ScanResult { pid: 1, time_ns: 0, maps: maps.clone() });
+        }
+        assert!(unsent.is_full());
+        unsent.pop();
+        assert!(!unsent.is_full());
+    }
+}
