@@ -24,8 +24,7 @@ impl UnsentScans {
         self.mappings += scanned.maps.mappings.len();
         match self.users.iter_mut().find(|(of, _)| *of == user) {
             Some((_, scans)) => scans.push_back(scanned),
-            // Who has none yet is next.
-            None => self.users.push_front((user, VecDeque::from([scanned]))),
+            None => self.users.push_back((user, VecDeque::from([scanned]))),
         }
     }
 
@@ -69,11 +68,11 @@ mod tests {
     }
 
     #[test]
-    fn users_take_turns_and_newcomers_are_first() {
+    fn users_take_turns() {
         check(&[], &[]);
         check(&[(7, 1), (7, 2), (7, 3)], &[1, 2, 3]);
-        check(&[(7, 1), (7, 2), (7, 3), (8, 4)], &[4, 1, 2, 3]);
-        check(&[(7, 1), (7, 2), (8, 3), (8, 4)], &[3, 1, 4, 2]);
+        check(&[(7, 1), (7, 2), (7, 3), (8, 4)], &[1, 4, 2, 3]);
+        check(&[(7, 1), (7, 2), (8, 3), (8, 4)], &[1, 3, 2, 4]);
     }
 
     #[test]
