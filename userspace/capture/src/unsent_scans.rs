@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use super::processes::ScanResult;
 
-/// Mappings of processes that wait to be sent, all together: some 10 MiB.
-const UNSENT_MAX: usize = 1 << 16;
+/// Mappings of processes that wait to be sent, all together: some 20 MiB, or a second of a storm of new programs.
+const UNSENT_MAX: usize = 1 << 17;
 
 /// Results of scans, of each user in turn.
 #[derive(Default)]
