@@ -429,9 +429,9 @@ impl Scans {
                 Err(_) => rounds.closed = true,
             },
             Ok(ready) if ready.index() == ended => {
-                if let Ok(ended) = ready.recv(readers.ended()) {
-                    self.ended(ended, rounds);
-                }
+                // Without readers nothing is read any more; the supervisor knows of their end.
+                let Ok(ended) = ready.recv(readers.ended()) else { return false };
+                self.ended(ended, rounds);
             }
             Ok(ready) => {
                 if let Some(scanned) = rounds.unsent.pop()
@@ -446,8 +446,7 @@ impl Scans {
                 }
             }
         }
-        let is_done = rounds.closed && rounds.in_flight.is_empty() && rounds.unsent.is_empty();
-        !(is_done && rounds.waiting.is_empty())
+        !(rounds.closed && rounds.waiting.is_empty() && rounds.unsent.is_empty())
     }
 
     /// A process was read.
