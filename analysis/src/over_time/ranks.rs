@@ -165,10 +165,10 @@ fn own(step: &StepSplit) -> u64 {
     step.length_ns.saturating_sub(step.waiting_ns)
 }
 
-/// The upper one of the two in the middle, of numbers in any order.
-fn median(mut of: Vec<u64>) -> u64 {
+/// The upper one of the two in the middle, of numbers in any order; none of none.
+pub(super) fn median(mut of: Vec<u64>) -> Option<u64> {
     of.sort_unstable();
-    of.get(of.len() / 2).copied().unwrap_or(0)
+    of.get(of.len() / 2).copied()
 }
 
 /// The slowest rank of each step that several ranks have.
@@ -186,7 +186,7 @@ fn slowest_of(number: u64, of: &[&StepSplit]) -> Option<SlowestRank> {
     let excess = |phase: Phase| Excess {
         phase,
         slowest_ns: phase.of(slowest),
-        median_ns: median(of.iter().map(|step| phase.of(step)).collect()),
+        median_ns: median(of.iter().map(|step| phase.of(step)).collect()).unwrap_or(0),
     };
     let mut because: Vec<Excess> =
         PHASES.into_iter().filter(|phase| *phase != Phase::Waiting).map(excess).collect();
@@ -197,7 +197,7 @@ fn slowest_of(number: u64, of: &[&StepSplit]) -> Option<SlowestRank> {
         ranks: of.len(),
         slowest_rank: slowest.rank,
         own_ns: own(slowest),
-        median_own_ns: median(of.iter().map(|step| own(step)).collect()),
+        median_own_ns: median(of.iter().map(|step| own(step)).collect()).unwrap_or(0),
         least_own_ns: of.iter().map(|step| own(step)).min()?,
         because,
     })

@@ -23,6 +23,7 @@ use deepctx_profile::trace::{DeviceKind, DeviceOp, GraphOrder, HostKind, HostOp,
 use rustc_hash::FxHashMap;
 
 use super::super::intervals::Intervals;
+use super::super::ranks::median;
 use super::super::window::Window;
 use super::Edit;
 
@@ -434,11 +435,6 @@ impl Medians {
     fn stream(&self, kind: DeviceKind) -> u64 {
         self.stream[kind as usize]
     }
-}
-
-fn median(mut lengths: Vec<u64>) -> Option<u64> {
-    lengths.sort_unstable();
-    lengths.get(lengths.len() / 2).copied()
 }
 
 /// An edit, with the times of threads that it is about.
