@@ -12,6 +12,7 @@ mod demo;
 mod dialogue;
 mod dist;
 mod ebpf;
+mod environment;
 mod fuzz;
 mod gpu;
 mod interpreters;

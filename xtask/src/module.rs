@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 
-use crate::sh;
+use crate::{environment, sh};
 
 /// What cargo calls the module's library.
 pub(crate) const LIBRARY: &str = "libdeepctx_native.so";
@@ -117,10 +117,7 @@ pub(crate) fn environment() -> Result<PathBuf> {
     let folder = sh::target_dir().join("validators/module");
     fs::create_dir_all(&folder)?;
     sh::unless_made(&folder, &PACKAGES.join(" "), |python| {
-        sh::run(sh::command("python3").args(["-m", "venv"]).arg(python))?;
-        let mut pip = sh::command(python.join("bin/python"));
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
-        sh::run(pip.args(PACKAGES))
+        environment::make(python, &[&["--only-binary=:all:"], PACKAGES].concat()).map(drop)
     })?;
     Ok(folder)
 }

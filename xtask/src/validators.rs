@@ -10,11 +10,10 @@
 //!           /node     speedscope's schema, the Firefox Profiler's command line and the node that it needs
 //! ```
 
-use crate::{sh, workloads};
+use crate::{environment, sh, workloads};
 use anyhow::Result;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 const PYTHON: &[&str] = &[
     "perfetto==0.59.1",
@@ -49,16 +48,10 @@ pub(crate) fn fetch_python() -> Result<PathBuf> {
     let folder = sh::target_dir().join("validators");
     fs::create_dir_all(&folder)?;
     sh::unless_made(&folder.join("python"), &PYTHON.join(" "), |python| {
-        sh::run(sh::command("python3").args(["-m", "venv"]).arg(python))?;
-        let mut pip = Command::new(python.join("bin/python"));
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
-        sh::run(pip.args(PYTHON))
+        environment::make(python, &[&["--only-binary=:all:"], PYTHON].concat()).map(drop)
     })?;
     sh::unless_made(&folder.join("traces"), &TRACES.join(" "), |python| {
-        sh::run(sh::command("python3").args(["-m", "venv"]).arg(python))?;
-        let mut pip = Command::new(python.join("bin/python"));
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
-        sh::run(pip.arg("--no-deps").args(TRACES))
+        environment::make(python, &[&["--only-binary=:all:", "--no-deps"], TRACES].concat()).map(drop)
     })?;
     Ok(folder)
 }

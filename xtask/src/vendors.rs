@@ -5,7 +5,7 @@
 //! not: compare; tests do, where `DEEPCTX_VENDOR_LIBRARIES` names the folder.
 
 use crate::apt::Apt;
-use crate::sh;
+use crate::{environment, sh};
 use anyhow::Result;
 use std::fs;
 use std::path::Path;
@@ -89,14 +89,14 @@ pub(crate) fn fetch() -> Result<Vec<sh::Variable>> {
 /// only to run programs.
 fn from_python(folder: &Path, packages: &[&str]) -> Result<()> {
     fs::create_dir_all(folder)?;
-    let python = folder.join("python");
-    sh::run(sh::command("python3").args(["-m", "venv"]).arg(&python))?;
+    let environment = folder.join("python");
+    let python = environment::empty(&environment)?;
     for package in packages {
-        let mut pip = sh::command(python.join("bin/python"));
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
-        sh::run(pip.args(["--no-deps", "--target"]).arg(folder.join(package)).arg(package))?;
+        let mut pip = environment::pip(&python)?;
+        pip.args(["install", "--only-binary=:all:", "--no-deps", "--target"]);
+        sh::run(pip.arg(folder.join(package)).arg(package))?;
     }
-    Ok(fs::remove_dir_all(python)?)
+    Ok(fs::remove_dir_all(environment)?)
 }
 
 impl Debian {

@@ -5,7 +5,7 @@
 //! machine that has none of them. Does not: profile them.
 
 use crate::dialogue::Dialogue;
-use crate::{sh, sim};
+use crate::{environment, sh, sim};
 use anyhow::{Context, Result, bail};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -427,7 +427,7 @@ pub(crate) fn torch_python(release: Option<&str>) -> Result<Torch> {
             "its CPU code is what is measured",
         );
         let wanted = release.map_or_else(|| "torch".to_owned(), |release| format!("torch=={release}"));
-        sh::run(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--no-deps", &wanted]))?;
+        sh::run(environment::pip(&python)?.args(["install", "--no-deps", &wanted]))?;
         let place = "import sysconfig; print(sysconfig.get_path('platlib'))";
         let libraries = Path::new(&sh::output(Command::new(&python).args(["-c", place]))?).join("torch/lib");
         sh::run(Command::new(&python).arg(source("cuda_stubs.py")).args([&libraries, &stubs]))?;
@@ -477,9 +477,7 @@ fn venv_in(folder: &Path, packages: &[&str]) -> Result<PathBuf> {
         &format!("install {wanted} into {}", folder.display()),
         "the system's own packages stay as they are",
     );
-    sh::run(sh::command("python3").args(["-m", "venv"]).arg(folder))?;
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
-    sh::run(Command::new(&python).args(pip).args(packages))?;
+    environment::make(folder, packages)?;
     std::fs::write(done, wanted)?;
     Ok(python)
 }

@@ -10,10 +10,9 @@ use super::epoch;
 use super::needs::Needs;
 use super::tree::Tree;
 use crate::apt::Apt;
-use crate::{module, sh};
+use crate::{environment, module, sh};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// What zig's linker needs.
 const TOOLS: &[&str] = &["cargo-zigbuild==0.24.0", "ziglang==0.17.1"];
@@ -99,10 +98,7 @@ fn libraries() -> Result<PathBuf> {
 pub(super) fn tools(name: &str, packages: &[&str]) -> Result<PathBuf> {
     let folder = sh::target_dir().join(name);
     sh::unless_made(&folder, &packages.join(" "), |folder| {
-        sh::run(sh::command("python3").args(["-m", "venv"]).arg(folder))?;
-        let mut pip = Command::new(folder.join("bin/python"));
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:"]);
-        sh::run(pip.args(packages))
+        environment::make(folder, &[&["--only-binary=:all:"], packages].concat()).map(drop)
     })?;
     Ok(folder)
 }

@@ -1,0 +1,45 @@
+//! Private Python environments: the system's own packages stay as they are.
+//!
+//! Owns: how one is made, and the installer that all of them share. Because: an installer in each takes seven seconds
+//! of CPU time to unpack and is used once. Does not: know which packages anybody needs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Result;
+
+use crate::sh;
+
+/// Makes an environment anew, with these packages. Gives its interpreter.
+pub(crate) fn make(folder: &Path, packages: &[&str]) -> Result<PathBuf> {
+    let python = empty(folder)?;
+    sh::run(pip(&python)?.arg("install").args(packages))?;
+    Ok(python)
+}
+
+/// Makes an environment without packages. Gives its interpreter.
+pub(crate) fn empty(folder: &Path) -> Result<PathBuf> {
+    sh::run(sh::command("python3").args(["-m", "venv", "--clear", "--without-pip"]).arg(folder))?;
+    Ok(folder.join("bin/python"))
+}
+
+/// The installer, for the environment of this interpreter: its command and options follow.
+pub(crate) fn pip(python: &Path) -> Result<Command> {
+    let mut pip = sh::command(installer()?);
+    pip.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "--python"]).arg(python);
+    Ok(pip)
+}
+
+/// The interpreter whose environment has the installer.
+fn installer() -> Result<PathBuf> {
+    // Environments are made side by side.
+    static MADE: Mutex<()> = Mutex::new(());
+    let _made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = sh::target_dir().join("venvs/pip");
+    let folder = if folder.is_absolute() { folder } else { sh::root().join(folder) };
+    sh::unless_made(&folder, "", |folder| {
+        sh::run(sh::command("python3").args(["-m", "venv", "--clear"]).arg(folder))
+    })?;
+    Ok(folder.join("bin/python"))
+}
