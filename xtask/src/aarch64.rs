@@ -1,11 +1,12 @@
 //! `cargo xtask check-aarch64`: what is built for the other machine compiles there, and what can run under emulation
 //! runs.
 //!
-//! Owns: the cross build (rustc with its own sources, Debian's cross compiler), the emulator. Because: nobody here has
+//! Owns: the cross build (by Debian's cross compiler), the emulator. Because: nobody here has
 //! such a machine, and code that nothing compiles is lost within weeks. Does not: build the kernel programs (`ebpf`
 //! does, for every machine).
 
-use crate::{sh, toolchain};
+use crate::sh;
+use crate::toolchain::{self, StandardLibrary};
 use anyhow::Result;
 use std::process::Command;
 
@@ -28,7 +29,8 @@ pub(crate) struct Options {
 
 /// Runs the chore.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    toolchain::install_rust_src()?;
+    let library = toolchain::standard_library(TARGET)?;
+    let cargo = |subcommand: &str| cargo(subcommand, library);
     sh::step(
         "compile for aarch64",
         "there is no such machine here, and what is never compiled does not compile",
@@ -57,12 +59,14 @@ pub(crate) fn not_here_because() -> Option<String> {
     missing.map(|program| format!("no {program} here (cargo xtask setup --tests installs it)"))
 }
 
-/// Cargo for that machine. Its standard library is built from source, as there may be no way to fetch it.
-fn cargo(subcommand: &str) -> Command {
+/// Cargo for that machine.
+fn cargo(subcommand: &str, library: StandardLibrary) -> Command {
     let mut cargo = sh::command("cargo");
+    if library == StandardLibrary::Sources {
+        cargo.arg("-Zbuild-std").env("RUSTC_BOOTSTRAP", "1");
+    }
     cargo
-        .args([subcommand, "--locked", "--quiet", "-Zbuild-std", "--target", TARGET])
-        .env("RUSTC_BOOTSTRAP", "1")
+        .args([subcommand, "--locked", "--quiet", "--target", TARGET])
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", COMPILER)
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", format!("{EMULATOR} -L {LIBRARIES}"))
         .env("CC_aarch64_unknown_linux_gnu", COMPILER)

@@ -26,6 +26,24 @@ fn has_rust_src() -> bool {
     sysroot().is_ok_and(|sysroot| sysroot.join("lib/rustlib/src/rust/library/core").is_dir())
 }
 
+/// How the standard library of another target is had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StandardLibrary {
+    /// As the toolchain's makers compiled it.
+    Compiled,
+    /// It is compiled here.
+    Sources,
+}
+
+/// Installs the standard library of a target, or its sources where there is no way to fetch it.
+pub(crate) fn standard_library(target: &str) -> Result<StandardLibrary> {
+    if sh::succeeds(sh::command("rustup").args(["target", "add", target])) {
+        return Ok(StandardLibrary::Compiled);
+    }
+    install_rust_src()?;
+    Ok(StandardLibrary::Sources)
+}
+
 /// Installs the sources of the standard library unless they are there.
 pub(crate) fn install_rust_src() -> Result<()> {
     if has_rust_src() {
@@ -33,7 +51,7 @@ pub(crate) fn install_rust_src() -> Result<()> {
     }
     sh::step(
         "install the component rust-src",
-        "the BPF target has no precompiled `core`, and that of aarch64 may not be to be had: both are built from source",
+        "the BPF target has no compiled `core`: it is built from source",
     );
     sh::run(sh::command("rustup").args(["component", "add", "rust-src"]))
 }
