@@ -15,7 +15,8 @@ mod outcome;
 mod program;
 mod surroundings;
 
-use crate::{aarch64, dist, ebpf, fuzz, gpu, kernels, module, setup, sh, sim, tidy, toolchain};
+use crate::kernels::{self, Kernels};
+use crate::{aarch64, dist, ebpf, fuzz, gpu, module, setup, sh, sim, tidy, toolchain};
 use anyhow::{Context, Result};
 use std::collections::VecDeque;
 use std::path::Path;
@@ -28,8 +29,8 @@ use surroundings::TestEnvironment;
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Groups to run; when none is named, all but `torch-older`, `python-optimized`, `docs` and `fuzz`, which take
-    /// long.
+    /// Groups to run; when none is named, all but `torch-older`, `python-optimized`, `kernels-between`, `docs` and
+    /// `fuzz`, which take long.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(GROUPS.iter().map(|group| group.name)))]
     groups: Vec<String>,
     /// Run only tests whose name contains this.
@@ -84,6 +85,7 @@ const GROUPS: &[Group] = &[
     group("packages"),
     group("module"),
     group(KERNELS),
+    scheduled(KERNELS_BETWEEN),
     group("ebpf"),
     group("aarch64"),
     scheduled("docs"),
@@ -99,8 +101,13 @@ fn wants_variant(options: &Options, group: &str) -> bool {
     options.wants(group) || other.is_some_and(|(_, name)| options.wants(name))
 }
 
-/// Guests of an emulator, with other kernels.
+/// Guests of an emulator, with the oldest and the newest kernel.
 const KERNELS: &str = "kernels";
+/// The same with kernels between these.
+const KERNELS_BETWEEN: &str = "kernels-between";
+/// Which kernels each of these groups boots.
+const KERNELS_OF_GROUPS: [(&str, Kernels); 2] =
+    [(KERNELS, Kernels::Ends), (KERNELS_BETWEEN, Kernels::Between)];
 
 /// Groups that run for minutes on two CPUs, longest first.
 const LONG: [&str; 4] = ["torch", "python", KERNELS, "jax"];
@@ -269,8 +276,11 @@ fn long<'a>(
                 }
             }
         }
-        if group == KERNELS && options.wants(KERNELS) {
-            jobs.push_back(Box::new(move || other_kernels(product)));
+        if group == KERNELS {
+            let wanted = KERNELS_OF_GROUPS.into_iter().filter(|(name, _)| options.wants(name));
+            jobs.extend(
+                wanted.map(|(_, kernels)| -> Job<'_> { Box::new(move || other_kernels(kernels, product)) }),
+            );
         }
     }
     jobs
@@ -320,14 +330,17 @@ fn other_machine() -> Outcome {
 }
 
 /// The programs on other kernels, when this machine can emulate them.
-fn other_kernels(product: Option<&Path>) -> Outcome {
-    let name = "other kernels";
+fn other_kernels(kernels: Kernels, product: Option<&Path>) -> Outcome {
+    let name = match kernels {
+        Kernels::Ends => "other kernels",
+        Kernels::Between => "kernels between",
+    };
     if let Some(reason) = kernels::not_here_because() {
         return Outcome::skipped(name, SkipReason::Missing(reason));
     }
     let mut table = Vec::new();
     let outcome = check(name, || {
-        table = kernels::run(product.context("the product was not built")?)?;
+        table = kernels::run(kernels, product.context("the product was not built")?)?;
         Ok(())
     });
     Outcome { table, ..outcome }

@@ -4,7 +4,7 @@
 //! the machine. Does not: know how any of it is fetched or built.
 
 use super::outcome::{Outcome, check};
-use super::{Options, PYTHON_OPTIMIZED, TORCH_OLDER};
+use super::{KERNELS_OF_GROUPS, Options, PYTHON_OPTIMIZED, TORCH_OLDER};
 use crate::{interpreters, kernels, sh, validators, vendors, workloads};
 
 /// What programs of a group run with, where they run more than once.
@@ -86,8 +86,10 @@ impl TestEnvironment {
                 Ok(())
             }));
         }
-        if options.wants("kernels") && kernels::not_here_because().is_none() {
-            outcomes.push(check("images of other kernels", || kernels::fetch().map(drop)));
+        for (group, kernels) in KERNELS_OF_GROUPS {
+            if options.wants(group) && kernels::not_here_because().is_none() {
+                outcomes.push(check("images of other kernels", || kernels::fetch(kernels).map(drop)));
+            }
         }
         (all, outcomes)
     }
