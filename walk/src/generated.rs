@@ -20,7 +20,7 @@ const GENERATED_FRAME_MAX: u64 = 1 << 12;
 /// In generated code. Where it neither has unwind rows nor keeps frame pointers, the sentinel of the evaluation that
 /// called it lies in the native frame of that evaluation, at a place that is always the same.
 #[inline(always)]
-pub(crate) fn step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
+pub fn step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
     walk.phase = phase::NATIVE;
     walk.generated_tried = 1;
     if walk.process.python.entered != 0 {

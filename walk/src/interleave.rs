@@ -112,23 +112,69 @@ fn step<E: Memory + Tables>(walk: &mut Walk, env: &E, pc: u64) -> Result<(), Wal
     unwind_row::step(registers, rule, env)
 }
 
-/// Emits the next Python frame; back to native after the entry frame of a run.
+/// What a part of a Python step comes to. A number, so that it is the result of a function that the kernel verifies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome(u32);
+
+impl Outcome {
+    /// The step is done, and the walk goes on.
+    pub const CONTINUE: Self = Self(0);
+    /// The walk is over.
+    pub const STOP: Self = Self(1);
+    /// The run can be read: [`python_frame`] is next.
+    pub const FRAMES: Self = Self(2);
+    /// The run is over: [`python_end`] is next.
+    pub const LEAVE: Self = Self(3);
+    /// The chain leads past what it began with: the same.
+    const FALL_BACK: Self = Self(4);
+    /// The Python walk cannot go on: the same. The number of a [`PythonEnd`] follows.
+    const FAIL: u32 = 16;
+
+    const fn fail(end: PythonEnd) -> Self {
+        Self(Self::FAIL + end as u32)
+    }
+
+    /// As the result of a function of the kernel programs.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The same, back.
+    pub const fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+/// Emits the next Python frame; back to native after the entry frame of a run. The parts follow one another as in the
+/// kernel programs, where each is a function of its own.
 #[inline(always)]
 pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Flow {
     if walk.phase == phase::GENERATED {
         return generated::step(walk, words, env);
     }
-    if walk.run_open == 0
-        && let Err(flow) = begin_frames(walk, words, env)
-    {
-        return flow;
+    let mut outcome = if walk.run_open == 0 { python_begin(walk, words, env) } else { Outcome::FRAMES };
+    if outcome == Outcome::FRAMES {
+        outcome = python_frame(walk, words, env);
     }
+    match outcome {
+        Outcome::CONTINUE => Flow::Continue,
+        Outcome::STOP => Flow::Stop,
+        _ => python_end(walk, words, outcome),
+    }
+}
+
+/// The step of [`phase::GENERATED`].
+pub use crate::generated::step as generated_step;
+
+/// Emits the next Python frame of a run that can be read.
+#[inline(always)]
+pub fn python_frame<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Outcome {
     if walk.python_cursor == 0 {
         return end_of_chain(walk, words);
     }
     walk.python_reads += 1;
     if walk.python_frames >= PYTHON_FRAMES_MAX || walk.python_reads > PYTHON_READS_MAX {
-        return fail(walk, words, PythonEnd::TooManyFrames);
+        return Outcome::fail(PythonEnd::TooManyFrames);
     }
     if walk.run_open == 0 {
         walk.run_open = 1;
@@ -137,16 +183,16 @@ pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
     let at = walk.python_cursor;
     let Walk { layout, buffers, .. } = walk;
     let Some(frame) = python::read_frame(env, at, layout, buffers) else {
-        return fail(walk, words, PythonEnd::Unreadable);
+        return Outcome::fail(PythonEnd::Unreadable);
     };
     if walk.phase == phase::PYTHON_TAIL {
         // Since 3.15 a sentinel without a caller is the root of every chain.
         if frame.code == 0 && frame.previous == 0 {
-            return Flow::Stop;
+            return Outcome::STOP;
         }
         let end = if walk.evaluations == 0 { PythonEnd::NoEvalFrame } else { PythonEnd::ChainLong };
-        walk.note_python(end);
-        walk.push_python_gap(words, end);
+        walk.note_python(end as u32);
+        walk.push_python_gap(words, end as u32);
         walk.begin_run();
         walk.run_open = 1;
         walk.phase = phase::PYTHON_REST;
@@ -162,26 +208,23 @@ pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
         let stored = walk.push(words, word::tagged(word::PYTHON, frame.code))
             && walk.push(words, word::python_detail(frame.checksum, frame.instruction));
         if !stored {
-            return fail(walk, words, PythonEnd::TooManyFrames);
+            return Outcome::fail(PythonEnd::TooManyFrames);
         }
         if frame.code == walk.called.code {
             called::push_object(walk, words, env, at);
         }
     }
-    if frame.entry { end_run(walk, words, at) } else { Flow::Continue }
+    if frame.entry { end_run(walk, words, at) } else { Outcome::CONTINUE }
 }
 
 /// Before the first frame of a run: finds the chain, and whether the run at its head belongs to this evaluation.
 #[inline(always)]
-fn begin_frames<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Result<(), Flow> {
+pub fn python_begin<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, env: &E) -> Outcome {
     if walk.python_started == 0 {
         walk.python_started = 1;
         if let Err(end) = start_python(walk, env) {
             // A whole native stack without an evaluation is no reason to expect Python frames.
-            if walk.phase == phase::PYTHON_TAIL {
-                return Err(Flow::Stop);
-            }
-            return Err(fail(walk, words, end));
+            return if walk.phase == phase::PYTHON_TAIL { Outcome::STOP } else { Outcome::fail(end) };
         }
     }
     let paired = walk.phase == phase::PYTHON;
@@ -194,12 +237,12 @@ fn begin_frames<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, en
         other_state(walk, env);
     }
     if !paired || walk.cframe == 0 {
-        return Ok(());
+        return Outcome::FRAMES;
     }
     if walk.cframe >= walk.run_cfa {
         // The chain begins further out.
         walk.without_run(words);
-        return Err(leave(walk, words));
+        return Outcome::LEAVE;
     }
     let python = &walk.process.python;
     let into = (walk.run_word & word::PAYLOAD).wrapping_sub(python.eval[0][0]);
@@ -210,9 +253,9 @@ fn begin_frames<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W, en
         walk.cframe_depth = walk.run_cfa.wrapping_sub(walk.cframe);
         hang(walk, python::Chain::default());
         walk.without_run(words);
-        return Err(leave(walk, words));
+        return Outcome::LEAVE;
     }
-    Ok(())
+    Outcome::FRAMES
 }
 
 /// Takes back what was emitted since [`Walk::begin_run`].
@@ -227,7 +270,7 @@ fn take_back_run(walk: &mut Walk) {
 
 /// The frame that was just read at `at` is the last of an evaluation.
 #[inline(always)]
-fn end_run<W: Words>(walk: &mut Walk, words: &mut W, at: u64) -> Flow {
+fn end_run<W: Words>(walk: &mut Walk, words: &mut W, at: u64) -> Outcome {
     let sentinel = walk.layout.entry_rule == entry_rule::SENTINEL;
     if walk.phase == phase::PYTHON && sentinel {
         if at >= walk.run_cfa {
@@ -235,7 +278,7 @@ fn end_run<W: Words>(walk: &mut Walk, words: &mut W, at: u64) -> Flow {
             take_back_run(walk);
             walk.python_cursor = walk.run_cursor;
             walk.without_run(words);
-            return leave(walk, words);
+            return Outcome::LEAVE;
         }
         if at < walk.run_sp {
             // Of an evaluation whose native frame was not recognised, further in: its frames go with these. Or the
@@ -244,58 +287,66 @@ fn end_run<W: Words>(walk: &mut Walk, words: &mut W, at: u64) -> Flow {
                 walk.run_open = 0;
                 return end_of_chain(walk, words);
             }
-            return Flow::Continue;
+            return Outcome::CONTINUE;
         }
     }
     if walk.cframe != 0 && walk.python_cursor != walk.outer {
-        return fall_back(walk, words);
+        return Outcome::FALL_BACK;
     }
     walk.run_open = 0;
     walk.cframe = 0;
     short::left_evaluation(walk);
-    if walk.phase == phase::PYTHON_REST { Flow::Continue } else { leave(walk, words) }
-}
-
-/// The innermost evaluation has not hung its frames on the chain yet, and what is there in their place is left over
-/// from another call: the chain begins behind it.
-#[inline(always)]
-fn fall_back<W: Words>(walk: &mut Walk, words: &mut W) -> Flow {
-    take_back_run(walk);
-    walk.python_cursor = walk.outer;
-    walk.cframe = 0;
-    if walk.phase == phase::PYTHON_REST {
-        return Flow::Continue;
-    }
-    walk.without_run(words);
-    leave(walk, words)
+    if walk.phase == phase::PYTHON_REST { Outcome::CONTINUE } else { Outcome::LEAVE }
 }
 
 /// There is no further Python frame.
 #[inline(always)]
-fn end_of_chain<W: Words>(walk: &mut Walk, words: &mut W) -> Flow {
+fn end_of_chain<W: Words>(walk: &mut Walk, words: &mut W) -> Outcome {
     if walk.run_open != 0 && walk.layout.entry_rule != entry_rule::ONE_PER_EVAL {
         if walk.phase == phase::PYTHON || walk.cframe != 0 {
-            return fail(walk, words, PythonEnd::Torn);
+            return Outcome::fail(PythonEnd::Torn);
         }
     } else if walk.phase == phase::PYTHON && walk.state != 0 && walk.python_frames == walk.run_frames {
+        walk.without_run(words);
+    }
+    Outcome::LEAVE
+}
+
+/// After a run, or where the Python walk cannot go on.
+#[inline(always)]
+pub fn python_end<W: Words>(walk: &mut Walk, words: &mut W, outcome: Outcome) -> Flow {
+    let mut falls_back = outcome == Outcome::FALL_BACK;
+    if let Some(end) = outcome.0.checked_sub(Outcome::FAIL) {
+        falls_back = fails(walk, words, end);
+    }
+    if falls_back {
+        // The innermost evaluation has not hung its frames on the chain yet, and what is there in their place is left
+        // over from another call: the chain begins behind it.
+        take_back_run(walk);
+        walk.python_cursor = walk.outer;
+        walk.cframe = 0;
+        if walk.phase == phase::PYTHON_REST {
+            return Flow::Continue;
+        }
         walk.without_run(words);
     }
     leave(walk, words)
 }
 
-/// The Python walk cannot go on. What was read of the run is kept, unless it makes no sense.
+/// The Python walk cannot go on. What was read of the run is kept, unless it makes no sense. Whether the chain may be
+/// whole behind it.
 #[inline(always)]
-fn fail<W: Words>(walk: &mut Walk, words: &mut W, end: PythonEnd) -> Flow {
-    let is = |other: PythonEnd| end as u32 == other as u32;
+fn fails<W: Words>(walk: &mut Walk, words: &mut W, end: u32) -> bool {
+    let is = |other: PythonEnd| end == other as u32;
     if walk.cframe != 0 && walk.run_open != 0 && !is(PythonEnd::TooManyFrames) {
         if walk.python_frames != walk.run_frames {
-            // Not what is left over from a call; but behind it the chain may be whole.
-            walk.note_python(PythonEnd::Torn);
+            // Not what is left over from a call.
+            walk.note_python(PythonEnd::Torn as u32);
             take_back_run(walk);
-            walk.push_python_gap(words, PythonEnd::Torn);
+            walk.push_python_gap(words, PythonEnd::Torn as u32);
             walk.begin_run();
         }
-        return fall_back(walk, words);
+        return true;
     }
     if is(PythonEnd::Torn) {
         take_back_run(walk);
@@ -307,7 +358,7 @@ fn fail<W: Words>(walk: &mut Walk, words: &mut W, end: PythonEnd) -> Flow {
     walk.python_cursor = 0;
     walk.state = 0;
     walk.run_open = 0;
-    leave(walk, words)
+    false
 }
 
 /// Back to native frames, if there are any.

@@ -254,7 +254,7 @@ impl Walk {
         self.stop_pc = self.registers.pc;
         self.push(words, word::tagged(word::GAP, end as u64));
         if self.cframe_depth != 0 {
-            self.note_python(PythonEnd::Torn);
+            self.note_python(PythonEnd::Torn as u32);
         }
         if !rest {
             return Flow::Stop;
@@ -273,18 +273,18 @@ impl Walk {
         self.run_open = 0;
     }
 
-    /// Notes how the Python walk ended; the first reason counts.
+    /// Notes how the Python walk ended, as the number of a [`PythonEnd`]; the first reason counts.
     #[inline(always)]
-    pub(crate) fn note_python(&mut self, end: PythonEnd) {
+    pub(crate) fn note_python(&mut self, end: u32) {
         if self.python_end == PythonEnd::Complete as u32 {
-            self.python_end = end as u32;
+            self.python_end = end;
         }
     }
 
-    /// Labels the place where Python frames are missing.
+    /// Labels the place where Python frames are missing, with the number of a [`PythonEnd`].
     #[inline(always)]
-    pub(crate) fn push_python_gap<W: Words>(&mut self, words: &mut W, end: PythonEnd) {
-        self.push(words, word::tagged(word::GAP, word::PYTHON_GAP | end as u64));
+    pub(crate) fn push_python_gap<W: Words>(&mut self, words: &mut W, end: u32) {
+        self.push(words, word::tagged(word::GAP, word::PYTHON_GAP | u64::from(end)));
     }
 
     /// The native evaluation frame at hand has no Python frames. The innermost may be just beginning or ending.
@@ -297,16 +297,16 @@ impl Walk {
             }
             // Nothing says which run is whose: it is the innermost evaluations that lack theirs, not these.
             if self.run_frames + 1 < self.evaluations {
-                self.note_python(PythonEnd::ChainShort);
+                self.note_python(PythonEnd::ChainShort as u32);
             }
             PythonEnd::ChainShort
         } else if self.evaluations > 1 {
-            self.note_python(PythonEnd::OtherState);
+            self.note_python(PythonEnd::OtherState as u32);
             PythonEnd::OtherState
         } else {
             PythonEnd::Complete
         };
-        self.push_python_gap(words, end);
+        self.push_python_gap(words, end as u32);
     }
 
     /// The mapping at hand may hold code that the interpreter generated and that cannot be unwound by itself: rows that

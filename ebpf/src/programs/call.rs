@@ -145,6 +145,18 @@ pub(super) fn registers(ctx: &ProbeContext, config: &Config, slot: &mut Scratch)
 /// Fetches the arguments into the slot. Gives those that could not be read, as bits.
 #[inline(always)]
 pub(super) fn fetch_all(site: &Site, slot: &mut Scratch) -> u32 {
+    fetch_arguments(slot, site)
+}
+
+/// [`fetch_all`]. A function of its own, so that the kernel does not verify what comes after once for each way through.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn fetch_arguments(scratch: *mut Scratch, site: *const Site) -> u32 {
+    if scratch.is_null() || site.is_null() {
+        return u32::MAX;
+    }
+    // SAFETY: the caller passes a claimed slot and a site.
+    let (slot, site) = unsafe { (&mut *scratch, &*site) };
     let mut unread = 0;
     for i in 0..ARGUMENTS_MAX as u32 {
         if i >= u32::from(site.arguments) {
@@ -155,25 +167,11 @@ pub(super) fn fetch_all(site: &Site, slot: &mut Scratch) -> u32 {
             // Most are in registers, and a call costs more than this.
             let value = arch::register(&slot.walk.registers, &slot.regs, recipe.base);
             slot.arguments[i as usize] = cut(value >> (recipe.offsets[0] & 63), recipe);
-        } else if let Some(value) = at_hand(slot, recipe, site.frame) {
-            slot.arguments[i as usize] = cut(value, recipe);
         } else {
             unread |= fetch(slot, &raw const *recipe, i, site.frame) << i;
         }
     }
     unread
-}
-
-/// An argument on the stack, if that was read already, as it is from the second one on.
-#[inline(always)]
-fn at_hand(slot: &Scratch, fetch: &Fetch, frame: u32) -> Option<u64> {
-    if fetch.base != fetch_base::ENTRY_STACK || fetch.reads != 1 {
-        return None;
-    }
-    let entry = slot.walk.registers.sp.wrapping_add(u64::from(frame));
-    let address = entry.wrapping_add_signed(i64::from(fetch.offsets[0]));
-    let word = walk::ahead(slot)?.stack.peek(address & !7)?;
-    within(word, address, fetch)
 }
 
 /// True when this call gets a stack.
@@ -327,18 +325,14 @@ fn within(word: u64, address: u64, fetch: &Fetch) -> Option<u64> {
     (into + u64::from(fetch.bytes) <= 8 || into == 0).then_some(word >> (8 * into))
 }
 
-/// The lowest bytes of a value, extended as it is declared.
+/// The lowest bytes of a value, extended as it is declared. Without branches: there are as many arguments to verify as
+/// a site may have, each by every way through this.
 #[inline(always)]
 fn cut(value: u64, fetch: &Fetch) -> u64 {
-    match (fetch.bytes, fetch.signed) {
-        (1, 0) => u64::from(value as u8),
-        (1, _) => value as i8 as u64,
-        (2, 0) => u64::from(value as u16),
-        (2, _) => value as i16 as u64,
-        (4, 0) => u64::from(value as u32),
-        (4, _) => value as i32 as u64,
-        _ => value,
-    }
+    let unused = 64_u32.wrapping_sub(8 * u32::from(fetch.bytes)) & 63;
+    let high = value << unused;
+    let (zeros, signs) = (high >> unused, (high as i64 >> unused) as u64);
+    zeros | signs & 0_u64.wrapping_sub(u64::from(fetch.signed & 1))
 }
 
 /// A call as the two words that it is sent as.

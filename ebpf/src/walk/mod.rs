@@ -19,7 +19,7 @@ use deepctx_common::config::{Config, config_flag};
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::python::NO_PYTHON;
 use deepctx_common::record::word;
-use deepctx_walk::interleave::{self, Flow, STEPS_MAX, Walk, Words, phase};
+use deepctx_walk::interleave::{self, Flow, Outcome, STEPS_MAX, Walk, Words, phase};
 use deepctx_walk::{quick, short};
 
 pub use self::memory::ReadAhead;
@@ -124,8 +124,12 @@ extern "C" fn steps(scratch: *mut Scratch) -> u32 {
     }
     for _ in 0..STEPS_PER_RUN {
         // SAFETY: the caller passes a claimed slot, valid for the whole run.
-        let next = unsafe { (*scratch).walk.phase };
-        let flow = if next == phase::NATIVE { native_steps(scratch) } else { python_step(scratch) };
+        let (next, is_open) = unsafe { ((*scratch).walk.phase, (*scratch).walk.run_open != 0) };
+        let flow = match next {
+            phase::NATIVE => native_steps(scratch),
+            phase::GENERATED => generated_step(scratch),
+            _ => python_step(scratch, is_open),
+        };
         if flow != CONTINUE {
             return STOP;
         }
@@ -158,24 +162,70 @@ extern "C" fn native_steps(scratch: *mut Scratch) -> u32 {
     flow_number(interleave::native_step(walk, &mut words, &kernel))
 }
 
-/// Quick steps in one call of [`python_step`].
-const QUICK_PYTHON_STEPS: u32 = 16;
-
-/// Quick Python steps on a claimed slot as long as they go, then a whole one.
+/// A step out of generated code, on a claimed slot.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn python_step(scratch: *mut Scratch) -> u32 {
+extern "C" fn generated_step(scratch: *mut Scratch) -> u32 {
     if scratch.is_null() {
         return STOP;
     }
     // SAFETY: as above. These steps ask for no rule.
+    let Some((walk, mut words, kernel)) = (unsafe { parts(scratch, core::ptr::null()) }) else { return STOP };
+    flow_number(interleave::generated_step(walk, &mut words, &kernel))
+}
+
+/// A Python step on a claimed slot: its parts are verified each by itself, and what one finds multiplies no other.
+#[inline(always)]
+fn python_step(scratch: *mut Scratch, is_open: bool) -> u32 {
+    let begun = if is_open { Outcome::FRAMES.number() } else { python_begin(scratch) };
+    let outcome = if begun == Outcome::FRAMES.number() { python_frames(scratch) } else { begun };
+    if outcome <= Outcome::STOP.number() { outcome } else { python_end(scratch, outcome) }
+}
+
+const _: () = assert!(Outcome::CONTINUE.number() == CONTINUE && Outcome::STOP.number() == STOP);
+
+/// Finds what a run begins with. Gives an [`Outcome`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn python_begin(scratch: *mut Scratch) -> u32 {
+    if scratch.is_null() {
+        return STOP;
+    }
+    // SAFETY: as above.
+    let Some((walk, mut words, kernel)) = (unsafe { parts(scratch, core::ptr::null()) }) else { return STOP };
+    interleave::python_begin(walk, &mut words, &kernel).number()
+}
+
+/// Quick steps in one call of [`python_frames`]: the kernel verifies each.
+const QUICK_PYTHON_STEPS: u32 = 8;
+
+/// Quick Python steps as long as they go, then a whole one. Gives an [`Outcome`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn python_frames(scratch: *mut Scratch) -> u32 {
+    if scratch.is_null() {
+        return STOP;
+    }
+    // SAFETY: as above.
     let Some((walk, mut words, kernel)) = (unsafe { parts(scratch, core::ptr::null()) }) else { return STOP };
     for _ in 0..QUICK_PYTHON_STEPS {
         if !quick::python_step(walk, &mut words, &kernel) {
             break;
         }
     }
-    flow_number(interleave::python_step(walk, &mut words, &kernel))
+    interleave::python_frame(walk, &mut words, &kernel).number()
+}
+
+/// What follows such an [`Outcome`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn python_end(scratch: *mut Scratch, outcome: u32) -> u32 {
+    if scratch.is_null() {
+        return STOP;
+    }
+    // SAFETY: as above.
+    let Some((walk, mut words, _)) = (unsafe { parts(scratch, core::ptr::null()) }) else { return STOP };
+    flow_number(interleave::python_end(walk, &mut words, Outcome::from_number(outcome)))
 }
 
 fn flow_number(flow: Flow) -> u32 {

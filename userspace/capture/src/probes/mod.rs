@@ -6,6 +6,7 @@
 mod files;
 mod installed;
 mod points;
+mod programs;
 mod requests;
 mod setup;
 mod site_numbers;
@@ -29,9 +30,8 @@ pub(super) use requests::ScanQueue;
 pub use requests::TensorRequests;
 pub(super) use setup::Setup;
 pub(super) use waiting_calls::WaitingCalls;
-use worker::{ProbeWorker, notice};
+use worker::ProbeWorker;
 
-use super::error::CaptureError;
 use super::supervisor::Supervisor;
 
 /// The thread that attaches probes.
@@ -45,8 +45,7 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// Starts the thread: it loads the programs, then attaches to the libraries and processes of the setup, then
-    /// answers requests.
+    /// Starts the thread: it attaches to the libraries and processes of the setup, then answers requests.
     ///
     /// # Errors
     /// No thread can be made.
@@ -56,23 +55,9 @@ impl Probes {
         let ending = Arc::clone(&setup.ending);
         let (scanning, first_scan) = bounded(0);
         let body = move || {
-            let messages = setup.messages.clone();
-            match ProbeWorker::new(setup, dropped) {
-                Ok(mut worker) => {
-                    drop(messages);
-                    drop(scanning);
-                    worker.run(&requests);
-                }
-                Err(error) => {
-                    // Behind the first line stands what the kernel's verifier said.
-                    let error = CaptureError::from(error);
-                    let said = error.to_string();
-                    tracing::debug!("nothing can be probed: {said}");
-                    let hint = error.hint().map_or(String::new(), |hint| format!(" ({hint})"));
-                    let line = said.lines().next().unwrap_or_default();
-                    notice(&messages, format!("nothing can be probed: {line}{hint}"));
-                }
-            }
+            let mut worker = ProbeWorker::new(setup, dropped);
+            drop(scanning);
+            worker.run(&requests);
         };
         let thread = supervisor.spawn("probes", "new libraries are not probed", body)?;
         Ok(Self { scan_queue, thread, ending, first_scan })

@@ -26,6 +26,7 @@ use deepctx_uprobes::{Contents, FileKey, Layers, NoProbe, PlanId, PlannedFile, P
 use super::files::{FileId, ProbedFiles};
 use super::installed::running_kernel;
 use super::points::{FilePoints, SiteOptions};
+use super::programs::{Programs, refusal};
 use super::requests::Request;
 use super::setup::Setup;
 use super::site_table::SiteTable;
@@ -34,7 +35,6 @@ use super::waiting_calls::WaitingCalls;
 use crate::clock::monotonic_ns;
 use crate::duty_cycle::{DutyCycle, feature_of};
 use crate::links::{self, AttachMethod, ProbeSide, ProbeSite};
-use crate::load::{LoadError, ProbePrograms};
 use crate::message::Message;
 use crate::probe_counters::ProbeCounters;
 use crate::sites;
@@ -55,7 +55,7 @@ const RETRIED_MOST: usize = 64;
 
 /// What the thread holds.
 pub(super) struct ProbeWorker {
-    programs: ProbePrograms,
+    programs: Programs,
     attach_method: AttachMethod,
     planner: Planner,
     request: ProbeRequest,
@@ -97,18 +97,12 @@ enum Program {
 }
 
 impl ProbeWorker {
-    /// Loads the programs, and attaches to the libraries and processes that the setup names. `dropped` counts
-    /// requests that found no room.
-    ///
-    /// # Errors
-    /// The kernel refuses the programs.
-    pub(super) fn new(setup: Setup, dropped: Arc<AtomicU32>) -> Result<Self, LoadError> {
-        let programs = setup.object.load()?;
-        let duty_cycle = setup.duty_cycled.map(DutyCycle::new).transpose()?;
+    /// Attaches to the libraries and processes that the setup names. `dropped` counts requests that found no room.
+    pub(super) fn new(setup: Setup, dropped: Arc<AtomicU32>) -> Self {
         let planner = Planner::new(setup.user_rows, Layers::Lowest, running_kernel())
             .with_request(setup.accelerators, setup.request.clone());
         let mut worker = Self {
-            programs,
+            programs: Programs::new(setup.object, setup.duty_cycled),
             attach_method: setup.attach_method,
             planner,
             request: setup.request,
@@ -123,7 +117,7 @@ impl ProbeWorker {
             swept_ns: monotonic_ns(),
             waiting_calls: setup.waiting_calls,
             refused: VecDeque::new(),
-            duty_cycle,
+            duty_cycle: None,
             counters: ProbeCounters::default(),
             reported: ProbeCounters::default(),
             dropped,
@@ -135,7 +129,17 @@ impl ProbeWorker {
         worker.scan(&setup.pids);
         let ProbeCounters { files, probes, .. } = worker.counters;
         tracing::info!(files, probes, "the probes are in place");
-        Ok(worker)
+        worker
+    }
+
+    /// Loads the programs, if that was not tried yet; whether they are loaded.
+    fn load(&mut self) -> bool {
+        match self.programs.load() {
+            Ok(Some(duty_cycle)) => self.duty_cycle = Some(duty_cycle),
+            Ok(None) => {}
+            Err(error) => self.notice(refusal(error)),
+        }
+        self.programs.loaded().is_some()
     }
 
     /// Answers requests until one says to end, or nobody can ask any more.
@@ -397,7 +401,7 @@ impl ProbeWorker {
     fn attach(&mut self, planned: &PlannedFile) {
         self.report_missing(planned);
         let more = self.request.more_tensors && planned.contents == Contents::Library(Family::Torch);
-        if planned.sites.is_empty() && planned.collector.is_none() && !more {
+        if planned.sites.is_empty() && planned.collector.is_none() && !more || !self.load() {
             return;
         }
         let (file, path) = match self.files.add(planned.id, &planned.library) {
@@ -503,7 +507,7 @@ impl ProbeWorker {
         points: &[ProbeSite],
         program: Program,
     ) {
-        let programs = &self.programs;
+        let Some(programs) = self.programs.loaded() else { return };
         let (fd, side) = match program {
             Program::Call => (&programs.call, ProbeSide::Instruction),
             Program::Return => (&programs.call_return, ProbeSide::Return),
@@ -542,8 +546,10 @@ impl ProbeWorker {
         }
     }
 
+    /// Says something to the user, if there is room.
     fn notice(&self, text: String) {
-        notice(&self.messages, text);
+        tracing::warn!("{text}");
+        let _ = self.messages.try_send(Message::Notice(text));
     }
 }
 
@@ -558,10 +564,4 @@ fn account_of(planned: &PlannedFile) -> u32 {
 
 fn path_of(planned: &PlannedFile) -> std::path::Display<'_> {
     planned.library.mapping.path().display()
-}
-
-/// Says something to the user, if there is room.
-pub(super) fn notice(messages: &Sender<Message>, text: String) {
-    tracing::warn!("{text}");
-    let _ = messages.try_send(Message::Notice(text));
 }
