@@ -147,6 +147,18 @@ fn a_tensor_that_is_moved_is_not_converted() {
 }
 
 #[test]
+fn loading_a_program_is_no_probe() {
+    let loading = "P tool-7 / T a/7 / k bpf_prog_load / k states_equal 300\nP tool-7 / T a/7 / n main 700";
+    check("probe-cost", loading, "healthy");
+    let running = loading.replace("bpf_prog_load / k states_equal", "bpf_prog_6deef7357e7b4530_sample");
+    check(
+        "probe-cost",
+        &running,
+        "30% of cpu-time is probes of a profiler, which also slow down what surrounds them",
+    );
+}
+
+#[test]
 fn a_hotspot_is_a_function_that_works() {
     let many: String = (0..10).map(|n| format!("P py-7 / T py/7 / n f{n} 100\n")).collect();
     check("hotspot", &many, "healthy");
