@@ -127,6 +127,8 @@ impl Outcome {
     pub const LEAVE: Self = Self(3);
     /// The chain leads past what it began with: the same.
     const FALL_BACK: Self = Self(4);
+    /// Where the run begins is not known: [`python_begin`] is next.
+    pub const BEGIN: Self = Self(5);
     /// The Python walk cannot go on: the same. The number of a [`PythonEnd`] follows.
     const FAIL: u32 = 16;
 
@@ -152,7 +154,7 @@ pub fn python_step<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W,
     if walk.phase == phase::GENERATED {
         return generated::step(walk, words, env);
     }
-    let mut outcome = if walk.run_open == 0 { python_begin(walk, words, env) } else { Outcome::FRAMES };
+    let mut outcome = if has_begun(walk) { Outcome::FRAMES } else { python_begin(walk, words, env) };
     if outcome == Outcome::FRAMES {
         outcome = python_frame(walk, words, env);
     }
@@ -215,6 +217,13 @@ pub fn python_frame<E: Memory + Tables, W: Words>(walk: &mut Walk, words: &mut W
         }
     }
     if frame.entry { end_run(walk, words, at) } else { Outcome::CONTINUE }
+}
+
+/// Whether a run is at hand, as all but the first of a chain are: then [`python_begin`] has nothing to find.
+#[inline(always)]
+pub fn has_begun(walk: &Walk) -> bool {
+    walk.run_open != 0
+        || walk.python_started != 0 && walk.cframe_depth == 0 && walk.cframe == 0 && walk.python_cursor != 0
 }
 
 /// Before the first frame of a run: finds the chain, and whether the run at its head belongs to this evaluation.

@@ -124,11 +124,10 @@ extern "C" fn steps(scratch: *mut Scratch) -> u32 {
     }
     for _ in 0..STEPS_PER_RUN {
         // SAFETY: the caller passes a claimed slot, valid for the whole run.
-        let (next, is_open) = unsafe { ((*scratch).walk.phase, (*scratch).walk.run_open != 0) };
-        let flow = match next {
+        let flow = match unsafe { (*scratch).walk.phase } {
             phase::NATIVE => native_steps(scratch),
             phase::GENERATED => generated_step(scratch),
-            _ => python_step(scratch, is_open),
+            _ => python_step(scratch),
         };
         if flow != CONTINUE {
             return STOP;
@@ -176,9 +175,14 @@ extern "C" fn generated_step(scratch: *mut Scratch) -> u32 {
 
 /// A Python step on a claimed slot: its parts are verified each by itself, and what one finds multiplies no other.
 #[inline(always)]
-fn python_step(scratch: *mut Scratch, is_open: bool) -> u32 {
-    let begun = if is_open { Outcome::FRAMES.number() } else { python_begin(scratch) };
-    let outcome = if begun == Outcome::FRAMES.number() { python_frames(scratch) } else { begun };
+fn python_step(scratch: *mut Scratch) -> u32 {
+    let mut outcome = python_frames(scratch, 0);
+    if outcome == Outcome::BEGIN.number() {
+        outcome = python_begin(scratch);
+        if outcome == Outcome::FRAMES.number() {
+            outcome = python_frames(scratch, 1);
+        }
+    }
     if outcome <= Outcome::STOP.number() { outcome } else { python_end(scratch, outcome) }
 }
 
@@ -199,15 +203,19 @@ extern "C" fn python_begin(scratch: *mut Scratch) -> u32 {
 /// Quick steps in one call of [`python_frames`]: the kernel verifies each.
 const QUICK_PYTHON_STEPS: u32 = 8;
 
-/// Quick Python steps as long as they go, then a whole one. Gives an [`Outcome`].
+/// Quick Python steps as long as they go, then a whole one; none where [`python_begin`] was not asked and has something
+/// to find. Gives an [`Outcome`].
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn python_frames(scratch: *mut Scratch) -> u32 {
+extern "C" fn python_frames(scratch: *mut Scratch, was_asked: u32) -> u32 {
     if scratch.is_null() {
         return STOP;
     }
     // SAFETY: as above.
     let Some((walk, mut words, kernel)) = (unsafe { parts(scratch, core::ptr::null()) }) else { return STOP };
+    if was_asked == 0 && !interleave::has_begun(walk) {
+        return Outcome::BEGIN.number();
+    }
     for _ in 0..QUICK_PYTHON_STEPS {
         if !quick::python_step(walk, &mut words, &kernel) {
             break;
@@ -223,8 +231,8 @@ extern "C" fn python_end(scratch: *mut Scratch, outcome: u32) -> u32 {
     if scratch.is_null() {
         return STOP;
     }
-    // SAFETY: as above.
-    let Some((walk, mut words, _)) = (unsafe { parts(scratch, core::ptr::null()) }) else { return STOP };
+    // SAFETY: as above; the parts do not overlap.
+    let (walk, mut words) = unsafe { (&mut (*scratch).walk, RecordWords(&raw mut (*scratch).words)) };
     flow_number(interleave::python_end(walk, &mut words, Outcome::from_number(outcome)))
 }
 
