@@ -106,6 +106,11 @@ impl Folder {
         Ok(Folder { descriptor, path: self.path.join(name) })
     }
 
+    /// The descriptor that holds it.
+    pub(crate) fn descriptor(&self) -> &OwnedFd {
+        &self.descriptor
+    }
+
     /// Where it was when it was opened.
     pub fn path(&self) -> &Path {
         &self.path
@@ -123,7 +128,8 @@ impl Folder {
             .is_ok_and(|found| rustix::fs::fstat(&folder.descriptor).is_ok_and(|held| same(found, held)))
     }
 
-    fn stat(&self, name: &OsStr) -> io::Result<Stat> {
+    /// What is of this name; a link is not followed.
+    pub(crate) fn stat(&self, name: &OsStr) -> io::Result<Stat> {
         Ok(rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 

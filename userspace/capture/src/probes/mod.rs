@@ -32,6 +32,7 @@ pub(super) use setup::Setup;
 pub(super) use waiting_calls::WaitingCalls;
 use worker::ProbeWorker;
 
+use super::budget::ProbeHold;
 use super::supervisor::Supervisor;
 
 /// The thread that attaches probes.
@@ -71,6 +72,11 @@ impl Probes {
     /// Where tensors are requested.
     pub(super) fn tensor_requests(&self) -> TensorRequests {
         self.scan_queue.tensor_requests()
+    }
+
+    /// Asks for the probes that have a budget to be attached or not; false if the thread has ended.
+    pub(super) fn hold(&self, hold: ProbeHold) -> bool {
+        self.scan_queue.hold(hold)
     }
 
     /// Waits until the libraries and processes of the setup have their probes, for at most `longest`.

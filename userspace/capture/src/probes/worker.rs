@@ -161,6 +161,11 @@ impl ProbeWorker {
                 match request {
                     Request::Scan(pid) => drop(pids.insert(pid)),
                     Request::Tensors(names) => self.record_tensors(names),
+                    Request::Hold(hold) => {
+                        if let Some(duty_cycle) = &mut self.duty_cycle {
+                            duty_cycle.hold(hold);
+                        }
+                    }
                     Request::End => return self.end(),
                 }
             }
