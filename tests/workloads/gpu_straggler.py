@@ -1,8 +1,8 @@
 """A rank of a job in which one comes late to collectives: `gpu_straggler.py ROUNDS always|turns`, with RANK, WORLD_SIZE
 and JOB (a name of the job) in its environment.
 
-Begins once somebody watches. Because: a rank for which all others wait must be told from ranks that are late by turns
-(tests/tests/gpu_ranks_live.rs). Ranks begin each round together, as those of a real job do after a collective: the
+Begins once somebody watches. Because: a rank for which all others wait is a straggler, and ranks that are late by turns
+are none (tests/tests/gpu_ranks_live.rs). Ranks begin each round together, as those of a real job do after a collective: the
 simulated ones do not wait for each other, so that rank 0 says when all have come.
 """
 

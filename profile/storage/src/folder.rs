@@ -12,7 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, ErrorKind, Read as _, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
@@ -106,11 +106,6 @@ impl Folder {
         Ok(Folder { descriptor, path: self.path.join(name) })
     }
 
-    /// The descriptor that holds it.
-    pub(crate) fn descriptor(&self) -> &OwnedFd {
-        &self.descriptor
-    }
-
     /// Where it was when it was opened.
     pub fn path(&self) -> &Path {
         &self.path
@@ -129,7 +124,10 @@ impl Folder {
     }
 
     /// What is of this name; a link is not followed.
-    pub(crate) fn stat(&self, name: &OsStr) -> io::Result<Stat> {
+    ///
+    /// # Errors
+    /// There is nothing.
+    pub fn stat(&self, name: &OsStr) -> io::Result<Stat> {
         Ok(rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
@@ -274,6 +272,12 @@ pub struct Partial<'f> {
     name: String,
     /// `None` once it is published.
     file: Option<File>,
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
 }
 
 impl Partial<'_> {

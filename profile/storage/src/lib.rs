@@ -48,7 +48,6 @@ mod open;
 pub mod owner;
 #[cfg(any(feature = "import", feature = "export"))]
 mod proto;
-pub mod socket;
 #[cfg(feature = "parquet")]
 pub mod store;
 #[cfg(all(feature = "parquet", feature = "import"))]

@@ -16,7 +16,7 @@ use deepctx_common::samples::{Cubin, Sample, part};
 ///
 /// Because: the kernel looks for a counter by its place in the file, in the first mapping of that page that may be
 /// written (`valid_ref_ctr_vma`, kernel/events/uprobes.c). The linker may put the end of one segment and the begin of
-/// the next into one page, which is then mapped twice, and what is read-only after relocation may be written until then:
+/// the next into one page, which is then mapped twice, and until relocation is over the first may be written as well:
 /// in a process that loads this library when the probes are there, the kernel would raise the wrong one.
 #[repr(C)]
 #[cfg_attr(target_arch = "x86_64", repr(align(4096)))]

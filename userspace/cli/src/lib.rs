@@ -19,6 +19,7 @@ mod common_args;
 mod config;
 mod confinement;
 mod control;
+mod control_args;
 mod debug_info;
 mod debuginfod;
 mod demo;

@@ -19,7 +19,7 @@ pub(crate) use super::common_args::TextOrJson;
 pub(crate) use super::record_args::RecordArgs;
 
 use super::common_args::CommonArgs;
-use super::control::ControlArgs;
+use super::control_args::ControlArgs;
 use super::debug_info;
 use super::demo_args::DemoArgs;
 use super::duration;

@@ -16,7 +16,7 @@ use crate::{module, sh};
 
 /// Contexts of the profile.
 const NODES: u32 = 1_000_000;
-/// Seconds of a recording whose findings are looked for meanwhile.
+/// Seconds of a recording whose findings are rule_runs for meanwhile.
 const LIVE_SECONDS: u64 = 30;
 /// Runs a command, and prints the seconds that it took, those that it computed, and the most memory it had.
 const RUN: &str = "
@@ -60,7 +60,7 @@ fn live(program: &Path, options: &Options) -> Result<()> {
     let profile = sh::target_dir().join("bench/findings.dctx");
     // Rules run for the first time after ten seconds.
     let seconds = options.seconds.max(LIVE_SECONDS);
-    let (mut shares, mut looks, mut contexts) = (Vec::new(), 0, 0);
+    let (mut shares, mut times, mut contexts) = (Vec::new(), 0, 0);
     for _ in 0..options.runs {
         sh::remove(&profile)?;
         let mut command = Command::new(program);
@@ -72,33 +72,33 @@ fn live(program: &Path, options: &Options) -> Result<()> {
         command.arg(sh::root().join("tests/workloads/stdlib_mix.py")).arg((seconds + 1).to_string());
         let said = command.output().context("the recording cannot be started")?.stderr;
         let said = String::from_utf8_lossy(&said);
-        let looked: Vec<Look> = said.lines().filter_map(Look::of_line).collect();
-        anyhow::ensure!(!looked.is_empty(), "no rule ran: {said}");
-        looks += looked.len();
-        contexts = contexts.max(looked.iter().map(|look| look.contexts).max().unwrap_or(0));
-        shares.push(looked.iter().map(|look| look.seconds).sum::<f64>() / seconds as f64 * 100.0);
+        let runs: Vec<RuleRun> = said.lines().filter_map(RuleRun::of_line).collect();
+        anyhow::ensure!(!runs.is_empty(), "no rule ran: {said}");
+        times += runs.len();
+        contexts = contexts.max(runs.iter().map(|run| run.contexts).max().unwrap_or(0));
+        shares.push(runs.iter().map(|run| run.seconds).sum::<f64>() / seconds as f64 * 100.0);
     }
     sh::remove(&profile)?;
     let figure = Figure::new("analyze", "live findings, of one CPU", "%", shares).target(Target::AtMost(1.0));
-    figure.note("contexts", contexts).note("looks", looks).print();
+    figure.note("contexts", contexts).note("times", times).print();
     Ok(())
 }
 
 /// One run of the rules over a growing profile.
 #[derive(Debug, PartialEq)]
-struct Look {
+struct RuleRun {
     seconds: f64,
     contexts: u64,
 }
 
-impl Look {
+impl RuleRun {
     /// From a line of the log: `rules looked for findings cost=1.5ms pause=2s contexts=700`.
     fn of_line(line: &str) -> Option<Self> {
         let (_, fields) = line.split_once("rules looked for findings")?;
         let field = |name: &str| {
             fields.split_whitespace().find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
         };
-        Some(Look { seconds: in_seconds(field("cost")?)?, contexts: field("contexts")?.parse().ok()? })
+        Some(RuleRun { seconds: in_seconds(field("cost")?)?, contexts: field("contexts")?.parse().ok()? })
     }
 }
 
@@ -156,13 +156,13 @@ mod tests {
     fn costs_are_read_from_the_log() {
         let check = |cost: &str, seconds: f64| {
             let line = format!("DEBUG rules looked for findings cost={cost} pause=2s contexts=700");
-            assert_eq!(Look::of_line(&line), Some(Look { seconds, contexts: 700 }));
+            assert_eq!(RuleRun::of_line(&line), Some(RuleRun { seconds, contexts: 700 }));
         };
         check("250ns", 250.0 * 1e-9);
         check("1.5µs", 1.5 * 1e-6);
         check("12.25ms", 12.25 * 1e-3);
         check("2s", 2.0);
-        assert_eq!(Look::of_line("DEBUG conclusions drawn cost=1ms pause=2s contexts=7"), None);
-        assert_eq!(Look::of_line("rules looked for findings cost=much contexts=7"), None);
+        assert_eq!(RuleRun::of_line("DEBUG conclusions drawn cost=1ms pause=2s contexts=7"), None);
+        assert_eq!(RuleRun::of_line("rules looked for findings cost=much contexts=7"), None);
     }
 }

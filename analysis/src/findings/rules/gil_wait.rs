@@ -47,8 +47,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             Outcome::Findings(findings)
         }
         Outcome::Healthy { .. } if may_be_hidden(facts, values) => Outcome::missing(
-            "the Python interpreter has no symbols: some of its waits may be for its lock, and none can be told from \
-             others",
+            "the Python interpreter has no symbols: its waits for its lock, if there are any, look like its other waits",
             "--debuginfod, or an interpreter with symbols",
         ),
         other => other,

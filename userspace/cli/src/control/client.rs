@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::super::control_args::ControlArgs;
 use super::super::failure::{Completion, Failure};
 use super::super::output;
-use super::{ControlArgs, ControlRequest};
+use super::ControlRequest;
 
 /// The answer of a capture comes within ten seconds.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,7 +1,7 @@
 //! Controlled: carrying out what is asked of a capture.
 //!
-//! Owns: what each request does, and why it cannot be done here. Because: what a capture lacks is told to who asks, in
-//! a sentence that names the option. Does not: read requests.
+//! Owns: what each request does, and why it cannot be done here. Because: who asks for what a capture lacks gets a
+//! sentence that names the option. Does not: read requests.
 
 use std::fmt;
 use std::time::Duration;

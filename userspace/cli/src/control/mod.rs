@@ -7,14 +7,13 @@
 mod client;
 mod controlled;
 mod server;
+mod socket;
 
 use std::fmt;
 
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 use deepctx_capture::ProbeHold;
 use serde_json::{Value, json};
-
-use super::common_args::CommonArgs;
 
 pub(crate) use client::run;
 pub(crate) use controlled::Controlled;
@@ -22,20 +21,6 @@ pub(crate) use server::ControlSocket;
 
 /// Samples per second and CPU: as `--freq`.
 const FREQUENCIES: std::ops::RangeInclusive<u32> = 1..=10_000;
-
-/// Options of `control`.
-#[derive(Debug, Args)]
-pub(crate) struct ControlArgs {
-    /// The socket of the capture: what its `--control` names.
-    #[arg(value_name = "SOCKET")]
-    pub socket: std::path::PathBuf,
-    /// What is asked: `status`, `freq HZ`, `probes on|off|budget`, `keep`, `trace` or `stop`.
-    #[arg(value_name = "REQUEST", required = true)]
-    pub request: Vec<String>,
-    /// What every sub-command takes.
-    #[command(flatten)]
-    pub common: CommonArgs,
-}
 
 /// What is asked of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

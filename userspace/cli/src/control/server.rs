@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_storage::folder::Folder;
-use deepctx_storage::socket::{NamedSocket, peer_user};
 
 use super::super::failure::Failure;
+use super::socket::{NamedSocket, peer_user};
 use super::{ControlAnswer, ControlRequest, Controlled};
 
 /// Bytes of a request.
@@ -156,8 +156,8 @@ mod tests {
 
     use super::*;
 
-    /// What a connection is told that sends this.
-    fn told(sent: &[u8]) -> String {
+    /// What a connection hears that sends this.
+    fn heard(sent: &[u8]) -> String {
         let (client, server) = UnixStream::pair().unwrap();
         (&client).write_all(sent).unwrap();
         client.shutdown(Shutdown::Write).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn each_line_is_answered_and_nonsense_by_a_sentence() {
         let check = |sent: &[u8], expect: &[&str]| {
-            let said = told(sent);
+            let said = heard(sent);
             let lines: Vec<&str> = said.lines().collect();
             assert_eq!(lines.len(), expect.len(), "{said}");
             for (line, expect) in lines.iter().zip(expect) {

@@ -12,14 +12,14 @@ use std::os::unix::net::UnixListener;
 use rustix::fs::{FileType, Mode};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
-use crate::folder::Folder;
+use deepctx_storage::folder::Folder;
 
 /// Connections that may wait.
 const WAITING_MAX: i32 = 8;
 
 /// A socket in a folder. Its name goes with it.
 #[derive(Debug)]
-pub struct NamedSocket {
+pub(crate) struct NamedSocket {
     folder: Folder,
     name: OsString,
     /// Device and inode, so that nothing else is removed.
@@ -32,12 +32,12 @@ impl NamedSocket {
     ///
     /// # Errors
     /// There is something of that name, or it could not be made.
-    pub fn create(folder: Folder, name: &OsStr) -> io::Result<Self> {
+    pub(crate) fn create(folder: Folder, name: &OsStr) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         // The file gets the permissions that the socket has before it is bound: at no moment may others connect.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         // Names of sockets have 107 bytes at most; by the descriptor only that of the file counts.
-        let mut path = OsString::from(format!("/proc/self/fd/{}/", folder.descriptor().as_raw_fd()));
+        let mut path = OsString::from(format!("/proc/self/fd/{}/", folder.as_fd().as_raw_fd()));
         path.push(name);
         bind(&socket, &SocketAddrUnix::new(path)?)?;
         let found = folder.stat(name)?;
@@ -54,7 +54,7 @@ impl NamedSocket {
     ///
     /// # Errors
     /// The system's.
-    pub fn listener(&self) -> io::Result<UnixListener> {
+    pub(crate) fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
 }
@@ -74,7 +74,7 @@ impl Drop for NamedSocket {
 ///
 /// # Errors
 /// The system's.
-pub fn peer_user(connection: impl AsFd) -> io::Result<u32> {
+pub(crate) fn peer_user(connection: impl AsFd) -> io::Result<u32> {
     Ok(rustix::net::sockopt::socket_peercred(connection)?.uid.as_raw())
 }
 
