@@ -11,7 +11,8 @@ use deepctx_analysis::{Selection, Subset};
 use deepctx_profile::{Metric, Nanos, text};
 
 /// Where tests of rules are, from the root of the checkout, and what a reader looks for there.
-const TESTS: [(&str, &str); 7] = [
+const TESTS: [(&str, &str); 8] = [
+    ("analysis/src/findings/rules/device_tests.rs", "findings/rules"),
     ("analysis/src/findings/rules/loader_tests.rs", "findings/rules"),
     ("analysis/src/findings/rules/tests.rs", "findings/rules"),
     ("analysis/src/findings/rules/rank_tests.rs", "findings/rules"),

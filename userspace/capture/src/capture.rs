@@ -61,7 +61,6 @@ pub struct Capture {
     tracepoints: Vec<Link>,
     probes: Option<Probes>,
     called: Option<CalledMap>,
-    has_probe_budget: bool,
     /// The thread that reads what the machine does ends when this is dropped.
     _system: Option<Sender<()>>,
     stop: StopOnDrop,
@@ -136,7 +135,6 @@ impl Capture {
             tracepoints,
             probes,
             called,
-            has_probe_budget: config.probe_budget.is_some(),
             _system: system,
             stop,
             scan_memory,
@@ -193,7 +191,7 @@ impl Capture {
 
     /// Attaches or detaches the probes that have a budget, until asked otherwise. False where none has one.
     pub fn hold_probes(&self, hold: ProbeHold) -> bool {
-        self.has_probe_budget && self.probes.as_ref().is_some_and(|probes| probes.hold(hold))
+        self.probes.as_ref().is_some_and(|probes| probes.hold(hold))
     }
 
     /// Waits until the probes of libraries that are already there are attached, for at most `longest`. Someone must

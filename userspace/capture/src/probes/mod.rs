@@ -43,6 +43,8 @@ pub(super) struct Probes {
     ending: Arc<AtomicBool>,
     /// Closed once the libraries and processes of the setup have their probes.
     first_scan: Receiver<()>,
+    /// Whether some probes have a budget.
+    has_budget: bool,
 }
 
 impl Probes {
@@ -54,6 +56,7 @@ impl Probes {
         let (scan_queue, requests) = ScanQueue::new();
         let dropped = scan_queue.dropped();
         let ending = Arc::clone(&setup.ending);
+        let has_budget = setup.duty_cycled.is_some();
         let (scanning, first_scan) = bounded(0);
         let body = move || {
             let mut worker = ProbeWorker::new(setup, dropped);
@@ -61,7 +64,7 @@ impl Probes {
             worker.run(&requests);
         };
         let thread = supervisor.spawn("probes", "new libraries are not probed", body)?;
-        Ok(Self { scan_queue, thread, ending, first_scan })
+        Ok(Self { scan_queue, thread, ending, first_scan, has_budget })
     }
 
     /// Where scans of processes are requested.
@@ -74,9 +77,9 @@ impl Probes {
         self.scan_queue.tensor_requests()
     }
 
-    /// Asks for the probes that have a budget to be attached or not; false if the thread has ended.
+    /// Asks for the probes that have a budget to be attached or not; false where there are none.
     pub(super) fn hold(&self, hold: ProbeHold) -> bool {
-        self.scan_queue.hold(hold)
+        self.has_budget && self.scan_queue.hold(hold)
     }
 
     /// Waits until the libraries and processes of the setup have their probes, for at most `longest`.
