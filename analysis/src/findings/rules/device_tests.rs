@@ -5,7 +5,7 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::text;
 use deepctx_profile::units::Nanos;
 
-use super::tests::{check, found, profile};
+use super::tests::{check, check_share, found, profile};
 
 /// A capture of 10 s whose GPU is busy, has memory taken of 80, and whose CPU is busy, in percent, by half a second.
 fn utilization(gpu: [u64; 20], memory: u64, cpu: u64) -> Profile {
@@ -53,6 +53,17 @@ fn memory_of_gpus_that_is_nearly_full_is_found() {
     assert_eq!(full(96), "The memory of a GPU is 95% full at its peak");
     assert_eq!(full(85), "healthy");
     check("full-memory", "kernels: P py-7 / n f 5x1", "record with nothing");
+}
+
+#[test]
+fn copies_of_a_model_in_each_step_are_found() {
+    let expect = "30% of cpu-time is one process that spreads a model and its batches over devices";
+    for function in ["DataParallel.replicate", "scatter", "DataParallel.gather"] {
+        let file = "y /a/train.py:step:31 / y /v/torch/nn/parallel/data_parallel.py";
+        check_share("data-parallel", &format!("{file}:{function} / o aten::copy_"), expect);
+    }
+    let ours = "P py-7 / y /v/torch/nn/parallel/distributed.py:DistributedDataParallel.scatter 300";
+    check("data-parallel", ours, "healthy");
 }
 
 #[test]

@@ -65,7 +65,7 @@ pub(super) fn check(rule: &str, lines: &str, expect: &str) {
 
 /// A rule about a share of the program's time: the stack with the defect.
 #[track_caller]
-fn check_share(rule: &str, stack: &str, expect: &str) {
+pub(super) fn check_share(rule: &str, stack: &str, expect: &str) {
     let work = "P py-7 / T py/7 / y /a/train.py:step:30 / o aten::mm / n gemm";
     check(rule, &format!("P py-7 / T py/7 / {stack} 300\n{work} 700"), expect);
     check(rule, &format!("{work} 1000"), "healthy");
@@ -129,11 +129,6 @@ fn shares_of_time_are_found_by_names() {
             "30% of cpu-time is writing or reading checkpoints",
         ),
         ("compilation-time", "n xla::cpu::CpuCompiler::RunBackend", "30% of cpu-time is compiling code"),
-        (
-            "data-parallel",
-            "y /v/torch/nn/parallel/data_parallel.py:DataParallel.replicate / o aten::copy_",
-            "30% of cpu-time is one process that spreads a model and its batches over devices",
-        ),
         (
             "probe-cost",
             "o aten::mm / k asm_exc_int3 / k uprobe_notify_resume",
