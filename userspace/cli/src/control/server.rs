@@ -158,9 +158,7 @@ mod tests {
 
     /// What a connection hears that sends this.
     fn heard(sent: &[u8]) -> String {
-        let (client, server) = UnixStream::pair().unwrap();
-        (&client).write_all(sent).unwrap();
-        client.shutdown(Shutdown::Write).unwrap();
+        let (mut client, server) = UnixStream::pair().unwrap();
         let (ask, requests) = bounded::<PendingRequest>(1);
         let capture = thread::spawn(move || {
             for pending in requests {
@@ -169,11 +167,16 @@ mod tests {
             }
         });
         // Who sends too much is cut off in the middle of it.
-        let _ = converse(&server, &ask);
-        drop((server, ask));
-        capture.join().unwrap();
+        let served = thread::spawn(move || drop(converse(&server, &ask)));
+        let (mut sender, sent) = (client.try_clone().unwrap(), sent.to_vec());
+        let sending = thread::spawn(move || {
+            let _ = sender.write_all(&sent);
+            let _ = sender.shutdown(Shutdown::Write);
+        });
         let mut said = Vec::new();
-        let _ = (&client).read_to_end(&mut said);
+        let _ = client.read_to_end(&mut said);
+        drop(client);
+        [capture, served, sending].map(|thread| thread.join().unwrap());
         String::from_utf8(said).unwrap()
     }
 
