@@ -176,7 +176,9 @@ mod tests {
         let mut said = Vec::new();
         let _ = client.read_to_end(&mut said);
         drop(client);
-        [capture, served, sending].map(|thread| thread.join().unwrap());
+        for thread in [capture, served, sending] {
+            thread.join().unwrap();
+        }
         String::from_utf8(said).unwrap()
     }
 
