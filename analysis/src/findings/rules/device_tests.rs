@@ -7,9 +7,14 @@ use deepctx_profile::units::Nanos;
 
 use super::tests::{check, check_share, found, profile};
 
+/// A program whose GPU nobody asked.
+const LAUNCHES: &str = "kernels: P py-7 / n f 5x1";
+/// A program without one.
+const NO_DEVICE: &str = "P py-7 / n f 300";
+
 /// A capture of 10 s whose GPU is busy, has memory taken of 80, and whose CPU is busy, in percent, by half a second.
 fn utilization(gpu: [u64; 20], memory: u64, cpu: u64) -> Profile {
-    let mut profile = profile("kernels: P py-7 / n f 5x1");
+    let mut profile = profile(LAUNCHES);
     let mut part = |name: &str| {
         let frames = ["m machine", name].map(|text| text::parse_frame(&mut profile, text).unwrap());
         profile.add(&frames, Metric::Samples, 0)
@@ -43,8 +48,8 @@ fn batches_that_leave_the_machine_idle_are_found() {
     // As at the beginning of a program: more than one window in twenty is another.
     let starts = std::array::from_fn(|half| if half < 18 { 10 } else { 95 });
     assert_eq!(found("small-batch", &utilization(starts, 25, 20)), "healthy");
-    check("small-batch", "kernels: P py-7 / n f 5x1", "record with nothing");
-    check("small-batch", "P py-7 / n f 300", "record with nothing");
+    check("small-batch", LAUNCHES, "record with nothing");
+    check("small-batch", NO_DEVICE, "record with nothing");
 }
 
 #[test]
@@ -52,7 +57,7 @@ fn memory_of_gpus_that_is_nearly_full_is_found() {
     let full = |memory| found("full-memory", &utilization([90; 20], memory, 20));
     assert_eq!(full(96), "The memory of a GPU is 95% full at its peak");
     assert_eq!(full(85), "healthy");
-    check("full-memory", "kernels: P py-7 / n f 5x1", "record with nothing");
+    check("full-memory", LAUNCHES, "record with nothing");
 }
 
 #[test]
@@ -93,5 +98,5 @@ fn devices_that_work_in_bursts_are_found() {
     assert_eq!(found_in([100; 20]), "healthy");
     // Never busy: idle, not bursty.
     assert_eq!(found_in(std::array::from_fn(|half| if half == 3 { 40 } else { 0 })), "healthy");
-    check("bursty-device", "P py-7 / n f 300", "record with nothing");
+    check("bursty-device", NO_DEVICE, "record with nothing");
 }
