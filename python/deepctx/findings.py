@@ -31,7 +31,7 @@ class Place:
     share_percent: float = 0.0
     #: Path of the source file with the line, or of the library; empty when unknown.
     at: str = ""
-    #: `line`, `operator`, `kernel`, `function` or `process`.
+    #: `line`, `layer`, `operator`, `kernel`, `instruction`, `function`, `process` or `rank`.
     kind: str = "function"
     #: Number of the calling context with the largest part: `Profile.node(context)`.
     context: int = 0

@@ -44,6 +44,7 @@ fn every_help_opens_with_two_commands_that_can_be_pasted() {
         "record",
         "experiment",
         "dump",
+        "control",
         "view",
         "report",
         "analyze",

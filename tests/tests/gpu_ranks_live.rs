@@ -1,23 +1,45 @@
 //! Collectives of several ranks on the simulated device, in one capture.
 //!
-//! Owns: the test that collectives are matched by communicator and number, by the program as a user runs it. Because:
-//! the id of a communicator is read at a call, its handle at the return, and its kernels are launched by the library.
-//! Does not: look into any stage. Needs root and BPF.
+//! Owns: the tests that collectives are matched by communicator and number, and that a late rank is found, by programs
+//! as a user runs them. Because: the id of a communicator is read at a call, its handle at the return, and its kernels
+//! are launched by the library. Does not: look into any stage. Needs root and BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
+mod cases;
 mod cli_support;
 #[allow(dead_code, reason = "shared with other tests, which use the rest of it")]
 mod simulated;
 
 use std::collections::BTreeMap;
 
+use cases::Analysis;
 use deepctx_analysis::OverTime;
 use deepctx_analysis::over_time::Steps;
 use deepctx_profile::trace::RankTrace;
 use simulated::Setting;
 
 const ROUNDS: u64 = 30;
+
+/// Three ranks of a program, each with a device of its own.
+fn ranks(program: &str) -> Vec<String> {
+    // Each device has its own account: one file for all of them would hold pieces of each.
+    let script = "for rank in 0 1 2; do \
+                  (test $rank = 0 || DEEPCTX_SIM_LOG=$DEEPCTX_SIM_LOG.$rank; \
+                  JOB=deepctx-ranks-$$ RANK=$rank WORLD_SIZE=3 \"$@\") & \
+                  done; wait";
+    let shell = ["sh", "-c", script, "sh"].map(str::to_owned);
+    shell.into_iter().chain(simulated::python(program)).collect()
+}
+
+const SETTING: Setting = Setting {
+    libraries: "cuda13",
+    collector: true,
+    misbehaves: "",
+    variables: &[],
+    words: &["--trace", "10m"],
+};
 
 /// The collectives of each communicator, in the order of their numbers: number, operation, bytes and ranks.
 type ByCommunicator = BTreeMap<String, Vec<(u64, String, u64, u32)>>;
@@ -38,15 +60,9 @@ fn collectives(of: &RankTrace) -> ByCommunicator {
 
 #[test]
 fn collectives_of_ranks_match_by_communicator_and_number() {
-    let words = &["--trace", "10m"];
-    let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
-    // Each device has its own account: one file for all of them would hold pieces of each.
-    let script = "for rank in 0 1 2; do \
-                  (test $rank = 0 || DEEPCTX_SIM_LOG=$DEEPCTX_SIM_LOG.$rank; RANK=$rank WORLD_SIZE=3 \"$@\") & \
-                  done; wait";
-    let shell = ["sh", "-c", script, "sh"].map(str::to_owned);
-    let program: Vec<String> = shell.into_iter().chain(simulated::python("gpu_ranks.py")).collect();
-    let Some(capture) = simulated::record(setting, &program, &[&ROUNDS.to_string()]) else { return };
+    let Some(capture) = simulated::record(SETTING, &ranks("gpu_ranks.py"), &[&ROUNDS.to_string()]) else {
+        return;
+    };
     let job = capture.job.as_ref().unwrap();
     let ranks: Vec<u32> = job.ranks().iter().map(|of| of.rank).collect();
     assert_eq!(ranks, [0, 1, 2]);
@@ -79,4 +95,19 @@ fn collectives_of_ranks_match_by_communicator_and_number() {
     let mut matched: Vec<_> = matched.into_values().collect();
     matched.sort();
     assert_eq!(matched, [(2, (0..ROUNDS).collect()), (3, (0..3 * ROUNDS).collect())]);
+}
+
+/// What rules say of ranks of which one is late to each collective, always the same or each in turn.
+fn of_late_ranks(which: &str) -> Option<Analysis> {
+    let (_folder, file) = simulated::record_file(SETTING, &ranks("gpu_straggler.py"), &["60", which])?;
+    Some(Analysis::of(&file, &["--only", "straggler"]))
+}
+
+#[test]
+fn the_rank_that_is_always_late_is_a_straggler() {
+    let Some(always) = of_late_ranks("always") else { return };
+    let finding = always.finding("straggler").unwrap();
+    assert_eq!(finding["places"][0]["name"], "rank 1", "{finding:#}");
+    let Some(turns) = of_late_ranks("turns") else { return };
+    assert_eq!((turns.outcome("straggler"), turns.findings("straggler").count()), ("healthy", 0));
 }

@@ -1,4 +1,5 @@
-//! What `record --on-finding` does about a program that gives cause for a finding. Needs root and BPF.
+//! What `record --on-finding` does about a program that gives cause for a finding, and what `control` changes about a
+//! running capture. Needs root and BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use cli_support::recording::{Ended, Recording};
 use cli_support::{can_capture, program, run, sample_count, stderr, stdout};
+use deepctx_profile::metric::Metric;
 use serde_json::Value;
 
 /// A program with one hot line, which notes each SIGUSR1 in a file; killed when dropped.
@@ -103,4 +105,74 @@ fn a_short_recording_acts_at_its_end() {
     assert!(folder.path().join("reported").exists(), "{said}");
     // Once with its action, once at the end of the recording.
     assert_eq!(said.matches("of cpu-time is on paths python:spin").count(), 2, "{said}");
+}
+
+/// What a running capture answers to a request: its exit code, and what it said.
+fn asked(socket: &str, request: &str) -> (Option<i32>, String) {
+    let output = run(&[&["control", socket][..], &request.split(' ').collect::<Vec<_>>()].concat());
+    (output.status.code(), stdout(&output) + &stderr(&output))
+}
+
+#[test]
+fn a_running_capture_is_changed_on_request() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let hot = Hot::start(&folder.path().join("signals"));
+    // A function that the program never calls: its probe costs nothing, so that only a request detaches it.
+    let rows = "[[probe]]\nlibrary = \"libc.so*\"\nsymbol = \"getpgid\"\nevent = \"user\"\narguments = []\n";
+    std::fs::write(path("probes.toml"), rows).unwrap();
+    let (pid, socket) = (hot.0.id().to_string(), path("control.sock"));
+    let options =
+        ["--freq", "9", "--control", &socket, "--probe-file", &path("probes.toml"), "--probe-budget", "100%"];
+    let mut recording = Recording::start(&pid, &options);
+    recording.wait_for_probes();
+    let status = || {
+        let (code, said) = asked(&socket, "status");
+        assert_eq!(code, Some(0), "{said}");
+        serde_json::from_str::<Value>(&said).unwrap()
+    };
+    let frequency = || status()["frequency_hz"].clone();
+    assert_eq!(frequency(), 9);
+    assert_eq!(asked(&socket, "freq 1997").0, Some(0));
+    assert_eq!(frequency(), 1997);
+    // Far more than were taken at the first frequency, however busy the machine is.
+    let before = status()["samples"].as_u64().unwrap();
+    recording.wait_until(|file| sample_count(file) > before + 1000);
+    for (request, expect) in [
+        ("freq 0", "expected 1 to 10000"),
+        ("dance", "expected status"),
+        ("keep", "record with --keep"),
+        ("trace", "record with --trace signal=TIME"),
+    ] {
+        let (code, said) = asked(&socket, request);
+        assert!(code == Some(2) && said.contains(expect), "{request}: {said}");
+    }
+    assert_eq!(frequency(), 1997);
+    assert_eq!(
+        asked(&socket, "probes off"),
+        (Some(0), "the probes that have a budget are detached\n".to_owned())
+    );
+    recording.wait_until(|file| {
+        let profile = deepctx_storage::open(file).unwrap().profile;
+        profile.ledger.watched_in_turns().is_some()
+    });
+    assert_eq!(asked(&socket, "stop").0, Some(0));
+    let Ended { status, said } = recording.ended();
+    assert!(status.success(), "{said}");
+    assert!(
+        said.contains("on request") && said.contains("each CPU is sampled 1997 times a second"),
+        "{said}"
+    );
+    assert!(!Path::new(&socket).exists());
+    let profile = deepctx_storage::open(recording.file()).unwrap().profile;
+    let sentence = profile.ledger.watched_in_turns().unwrap();
+    assert!(sentence.starts_with("functions of your own: attached"), "{sentence}");
+    // A sample of the first frequency stands for 111 ms, one of the second for half a millisecond.
+    let seen = |metric| profile.tree.total(metric).sum;
+    let each_ns = seen(Metric::CpuTime) / seen(Metric::Samples);
+    assert!(each_ns < 100_000_000, "{each_ns} ns a sample");
+    assert!(asked(&socket, "status").1.contains("No such file"));
 }

@@ -142,6 +142,8 @@ pub enum LocationKind {
     Operator,
     /// A kernel of a device.
     Kernel,
+    /// An instruction of a kernel.
+    Instruction,
     /// A function without a Python caller.
     Function,
     /// A process, or the memory of one on a device.

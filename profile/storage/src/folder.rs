@@ -12,7 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, ErrorKind, Read as _, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
@@ -123,7 +123,11 @@ impl Folder {
             .is_ok_and(|found| rustix::fs::fstat(&folder.descriptor).is_ok_and(|held| same(found, held)))
     }
 
-    fn stat(&self, name: &OsStr) -> io::Result<Stat> {
+    /// What is of this name; a link is not followed.
+    ///
+    /// # Errors
+    /// There is nothing.
+    pub fn stat(&self, name: &OsStr) -> io::Result<Stat> {
         Ok(rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
@@ -268,6 +272,12 @@ pub struct Partial<'f> {
     name: String,
     /// `None` once it is published.
     file: Option<File>,
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
 }
 
 impl Partial<'_> {

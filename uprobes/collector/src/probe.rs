@@ -12,16 +12,27 @@ use deepctx_common::activity::{Activity, BATCH_MAX, state};
 use deepctx_common::device::Device;
 use deepctx_common::samples::{Cubin, Sample, part};
 
+/// A counter that the kernel raises, alone in its page of the file.
+///
+/// Because: the kernel looks for a counter by its place in the file, in the first mapping of that page that may be
+/// written (`valid_ref_ctr_vma`, kernel/events/uprobes.c). The linker may put the end of one segment and the begin of
+/// the next into one page, which is then mapped twice, and until relocation is over the first may be written as well:
+/// in a process that loads this library when the probes are there, the kernel would raise the wrong one.
+#[repr(C)]
+#[cfg_attr(target_arch = "x86_64", repr(align(4096)))]
+#[cfg_attr(not(target_arch = "x86_64"), repr(align(65536)))]
+struct Counter(AtomicU16);
+
 /// How many probes there are; the kernel counts them, since each names this as its counter. It must lie in a part of
 /// the file that is mapped to be written, hence the section.
 #[unsafe(export_name = "deepctx_collector_listeners")]
 #[unsafe(link_section = ".probes")]
-static LISTENERS: AtomicU16 = AtomicU16::new(0);
+static LISTENERS: Counter = Counter(AtomicU16::new(0));
 
 /// How many of them want samples of instructions.
 #[unsafe(export_name = "deepctx_collector_samplers")]
 #[unsafe(link_section = ".probes")]
-static SAMPLERS: AtomicU16 = AtomicU16::new(0);
+static SAMPLERS: Counter = Counter(AtomicU16::new(0));
 
 macro_rules! probe {
     ($(#[$meta:meta])* $name:ident) => {
@@ -45,12 +56,12 @@ probe!(deepctx_collector_device);
 
 /// How many probes listen.
 pub(crate) fn listeners() -> u16 {
-    LISTENERS.load(Ordering::Relaxed)
+    LISTENERS.0.load(Ordering::Relaxed)
 }
 
 /// How many want samples of instructions.
 pub(crate) fn samplers() -> u16 {
-    SAMPLERS.load(Ordering::Relaxed)
+    SAMPLERS.0.load(Ordering::Relaxed)
 }
 
 /// This call of the driver has this correlation id.

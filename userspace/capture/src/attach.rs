@@ -56,6 +56,39 @@ impl Samplers {
         self.links.values().flatten().count()
     }
 
+    /// What makes a CPU take a sample.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// In Hz.
+    pub(crate) fn frequency(&self) -> u32 {
+        self.frequency
+    }
+
+    /// Samples at another frequency from now on. Each sample says how much time it stands for, so that sums stay right.
+    ///
+    /// # Errors
+    /// The kernel refuses the frequency: then all goes on as before.
+    pub(crate) fn set_frequency(
+        &mut self,
+        loaded: &mut LoadedPrograms,
+        frequency: u32,
+    ) -> Result<(), AttachError> {
+        let before = std::mem::replace(&mut self.frequency, frequency);
+        let cpus: Vec<u32> =
+            self.links.iter().filter(|(_, link)| link.is_some()).map(|(cpu, _)| *cpu).collect();
+        // The kernel judges a frequency when an event is opened, so that a first one that is refused changes nothing.
+        let set = cpus.iter().try_for_each(|cpu| self.sample(loaded, *cpu).map(drop));
+        if set.is_err() {
+            self.frequency = before;
+            for cpu in cpus {
+                self.sample(loaded, cpu)?;
+            }
+        }
+        set
+    }
+
     /// Samples CPUs that came since the last time, and no longer those that went; sends what was missed.
     pub(crate) fn follow_cpus(&mut self, loaded: &mut LoadedPrograms) {
         let CpuChanges { went, came } = self.online.changes(&self.links.keys().copied().collect());

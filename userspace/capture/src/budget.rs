@@ -105,10 +105,23 @@ pub(crate) enum Decision {
     Attach,
 }
 
+/// What somebody asks of the probes that have a budget, while a capture runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProbeHold {
+    /// Attached while the budget lasts.
+    #[default]
+    Budget,
+    /// Attached, whatever they cost.
+    Attached,
+    /// Detached, whatever could be spent.
+    Detached,
+}
+
 /// Decides when there is a window.
 #[derive(Debug)]
 pub(crate) struct Governor {
     budget: Budget,
+    hold: ProbeHold,
     attached: bool,
     /// The window began with a debt.
     forced: bool,
@@ -129,6 +142,7 @@ impl Governor {
     pub(crate) fn new(budget: Budget, now: Figures, chance: u64) -> Self {
         let mut governor = Self {
             budget,
+            hold: ProbeHold::Budget,
             attached: true,
             forced: false,
             began: now,
@@ -145,6 +159,12 @@ impl Governor {
     /// Whether a window is open.
     pub(crate) fn attached(&self) -> bool {
         self.attached
+    }
+
+    /// Decides otherwise from the next check on. What probes cost is still counted: who had them attached for long owes
+    /// that to the budget, if it is to hold again.
+    pub(crate) fn hold(&mut self, hold: ProbeHold) {
+        self.hold = hold;
     }
 
     /// How long until the next check.
@@ -169,7 +189,13 @@ impl Governor {
         let saved = thousandths(nanos(self.budget.of(SAVED)));
         self.balance = self.balance.saturating_add(earned).saturating_sub(thousandths(cost_ns)).min(saved);
         let so_far = now.since(self.began);
-        let decision = if self.attached { self.while_attached(so_far) } else { self.while_detached(so_far) };
+        let decision = match (self.hold, self.attached) {
+            (ProbeHold::Attached, true) | (ProbeHold::Detached, false) => Decision::Keep,
+            (ProbeHold::Attached, false) => Decision::Attach,
+            (ProbeHold::Detached, true) => Decision::Detach,
+            (ProbeHold::Budget, true) => self.while_attached(so_far),
+            (ProbeHold::Budget, false) => self.while_detached(so_far),
+        };
         if decision != Decision::Keep {
             self.attached = decision == Decision::Attach;
             self.began = now;
@@ -310,6 +336,31 @@ mod tests {
         let watched = seen.watched_ns as f64 / 60e9 * 100.0;
         assert!(share.contains(&watched), "{budget}, cost {cost}: watched {watched} %, {seen:?}");
         assert!(windows.contains(&seen.windows), "{budget}, cost {cost}: {seen:?}");
+    }
+
+    #[test]
+    fn a_request_stands_above_the_budget() {
+        let mut governor = Governor::new("10%".parse().unwrap(), Figures::default(), 1);
+        let mut now = Figures::default();
+        let mut next = |governor: &mut Governor, cost_ns| {
+            now = Figures {
+                now_ns: now.now_ns + CHECK_NS,
+                cost_ns: now.cost_ns + cost_ns,
+                cpu_ns: now.cpu_ns + CHECK_NS,
+            };
+            governor.check(now)
+        };
+        governor.hold(ProbeHold::Attached);
+        // Half of the time is theirs: without the request that would be over within a second.
+        assert!((0..500).all(|_| next(&mut governor, CHECK_NS / 2) == Decision::Keep));
+        governor.hold(ProbeHold::Detached);
+        assert_eq!(next(&mut governor, 0), Decision::Detach);
+        assert!((0..5000).all(|_| next(&mut governor, 0) == Decision::Keep) && !governor.attached());
+        governor.hold(ProbeHold::Attached);
+        assert_eq!(next(&mut governor, 0), Decision::Attach);
+        governor.hold(ProbeHold::Budget);
+        let decided: Vec<_> = (0..500).map(|_| next(&mut governor, CHECK_NS / 2)).collect();
+        assert!(decided.contains(&Decision::Detach), "the budget holds again");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use libbpf_rs::Link;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::attach::{self, Samplers};
+use super::budget::ProbeHold;
 use super::called::CalledMap;
 use super::clock::{log_progress, monotonic_ns};
 use super::config::{CaptureConfig, OPERATOR_STACKS, TraceLevel};
@@ -170,6 +171,27 @@ impl Capture {
     /// Samples CPUs that came since the last call, and no longer those that went. To be called about twice a second.
     pub fn follow_cpus(&mut self) {
         self.samplers.follow_cpus(&mut self.loaded);
+    }
+
+    /// How often each CPU is sampled, in Hz.
+    pub fn frequency(&self) -> u32 {
+        self.samplers.frequency()
+    }
+
+    /// Samples at another frequency from now on.
+    ///
+    /// # Errors
+    /// The kernel refuses it: then all goes on as before.
+    pub fn set_frequency(&mut self, frequency: u32) -> Result<(), CaptureError> {
+        let clock = self.samplers.clock();
+        self.samplers
+            .set_frequency(&mut self.loaded, frequency)
+            .map_err(|error| CaptureError::sampling(error, clock))
+    }
+
+    /// Attaches or detaches the probes that have a budget, until asked otherwise. False where none has one.
+    pub fn hold_probes(&self, hold: ProbeHold) -> bool {
+        self.probes.as_ref().is_some_and(|probes| probes.hold(hold))
     }
 
     /// Waits until the probes of libraries that are already there are attached, for at most `longest`. Someone must

@@ -15,7 +15,7 @@ use deepctx_events::{Event, OperatorEvent};
 use deepctx_symbolizer::maps::{self, LineFilter};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::budget::{Budget, Decision, Figures, Governor};
+use super::budget::{Budget, Decision, Figures, Governor, ProbeHold};
 use super::clock::monotonic_ns;
 use super::cost::{Runs, count_runs, process_cpu_ns};
 use super::error::CaptureError;
@@ -116,6 +116,8 @@ pub(super) struct DutyCycle {
     cpu_ns: u64,
     /// A notice said why the probes were detached for the first time.
     explained: bool,
+    /// What was asked, also before there are probes.
+    hold: ProbeHold,
 }
 
 impl DutyCycle {
@@ -148,6 +150,7 @@ impl DutyCycle {
             cpu: HashMap::new(),
             cpu_ns: 0,
             explained: false,
+            hold: ProbeHold::Budget,
         })
     }
 
@@ -176,7 +179,9 @@ impl DutyCycle {
         self.placed.push(placed);
         let first_window = first.then(|| {
             let now = self.figures();
-            self.governor = Some(Governor::new(self.budget, now, now.now_ns));
+            let mut governor = Governor::new(self.budget, now, now.now_ns);
+            governor.hold(self.hold);
+            self.governor = Some(governor);
             self.window(now.now_ns, true)
         });
         AttachOutcome { refused, first_window }
@@ -194,6 +199,14 @@ impl DutyCycle {
         self.governor.as_ref().map(Governor::next_check)
     }
 
+    /// Attaches or detaches the probes at the next check, whatever was spent.
+    pub(super) fn hold(&mut self, hold: ProbeHold) {
+        self.hold = hold;
+        if let Some(governor) = &mut self.governor {
+            governor.hold(hold);
+        }
+    }
+
     /// Checks what was spent. When a window closes, the caller reports it before it calls [`DutyCycle::detach`]; when
     /// one opens, its probes are attached already.
     pub(super) fn check(&mut self) -> Option<Change> {
@@ -205,7 +218,8 @@ impl DutyCycle {
             Decision::Keep => None,
             Decision::Detach => {
                 let share = rate.map_or(0.0, |rate| rate * 100.0);
-                let notice = (!std::mem::replace(&mut self.explained, true)).then(|| {
+                let requested = self.hold == ProbeHold::Detached;
+                let notice = (!requested && !std::mem::replace(&mut self.explained, true)).then(|| {
                     format!(
                         "{} would take {share:.0} % of the program's own time: duty-cycled from now on (--probe-budget {})",
                         self.features(),

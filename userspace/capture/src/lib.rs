@@ -93,7 +93,7 @@ mod threads;
 mod unsent_scans;
 mod waiting_scans;
 
-pub use budget::Budget;
+pub use budget::{Budget, ProbeHold};
 pub use called::CalledMap;
 pub use capture::{Capture, find_job, find_processes};
 pub use config::{CaptureConfig, FrameSource, ProbeFeature};

@@ -95,6 +95,7 @@ impl Confinement {
             | Command::Experiment(_)
             | Command::ReplayRaw(_)
             | Command::Dump(_)
+            | Command::Control(_)
             | Command::Doctor(_)
             | Command::Probes(_)
             | Command::Demo(_)

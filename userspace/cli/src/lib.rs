@@ -18,6 +18,8 @@ mod command_user;
 mod common_args;
 mod config;
 mod confinement;
+mod control;
+mod control_args;
 mod debug_info;
 mod debuginfod;
 mod demo;
@@ -137,6 +139,7 @@ fn run(cli: Cli) -> Result<Completion, Failure> {
         Command::Diff(arguments) => diff::run(&arguments),
         Command::ReplayRaw(arguments) => replay_raw::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments),
+        Command::Control(arguments) => control::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Probes(arguments) => probes::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),

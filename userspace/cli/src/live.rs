@@ -15,6 +15,7 @@ use deepctx_profile::view::Request;
 use deepctx_storage::store::Writer;
 use deepctx_tui::{Options as TuiOptions, Outcome};
 
+use super::control::ControlSocket;
 use super::destination::Destination;
 use super::failure::{Completion, Failure, store_failure};
 use super::files::{Files, Places, WithSourceFiles};
@@ -49,6 +50,7 @@ pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
     workers::install();
     let rules = rules_file::of_capture(arguments.rules.as_deref())?;
     let target = target::of_live(arguments)?;
+    let control = arguments.control.as_deref().map(ControlSocket::create).transpose()?;
     let request = arguments.tui.request(
         selection::selection(&arguments.selection, selection::measured(target.config.clock)),
         arguments.selection.filter.clone(),
@@ -74,6 +76,7 @@ pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
             duration: Some(arguments.duration.unwrap_or(ONCE)),
             targets_end: true,
             flight: requesters,
+            control,
             ..EndConditions::default()
         };
         let ended = until_end(capture, session, until, None)?;
@@ -82,7 +85,7 @@ pub(crate) fn run(arguments: &LiveArgs) -> Result<Completion, Failure> {
         screen::print(&snapshot, request, &arguments.tui, places(&meta))?;
         ended
     } else {
-        let running = RunningCapture { capture, session, requesters };
+        let running = RunningCapture { capture, session, requesters, control };
         watch(arguments, running, snapshots, request, &meta)?
     };
     Ok(done(None, ended.finished.status.lost_share, arguments.max_loss))
@@ -94,6 +97,7 @@ struct RunningCapture {
     session: Session,
     /// Who may ask its flight recorder, if it has one.
     requesters: Option<ProfileRequesters>,
+    control: Option<ControlSocket>,
 }
 
 /// The screen on a thread of its own, the capture's loop here.
@@ -104,7 +108,7 @@ fn watch(
     request: Request,
     meta: &Meta,
 ) -> Result<CaptureEnd, Failure> {
-    let RunningCapture { capture, session, requesters } = running;
+    let RunningCapture { capture, session, requesters, control } = running;
     let (left, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let files = Files::start(places(meta)).map_err(|error| Failure::io("the files' thread", &error))?;
     let mut snapshots = WithSourceFiles { pictures: snapshots, files };
@@ -142,6 +146,7 @@ fn watch(
         handles_signals: Some(handles_signals),
         stop_screen: Some(stop),
         flight: requesters,
+        control,
         ..EndConditions::default()
     };
     let ended = until_end(capture, session, until, None);

@@ -19,6 +19,7 @@ pub(crate) use super::common_args::TextOrJson;
 pub(crate) use super::record_args::RecordArgs;
 
 use super::common_args::CommonArgs;
+use super::control_args::ControlArgs;
 use super::debug_info;
 use super::demo_args::DemoArgs;
 use super::duration;
@@ -73,6 +74,11 @@ pub(crate) enum Command {
         before_help = "  sudo deepctx-bpf dump --pid 4711\n  sudo deepctx-bpf dump --comm python --format json -o hang.json"
     )]
     Dump(DumpArgs),
+    /// Ask a running capture how it is doing, or change it: how often it samples, whether its probes are attached.
+    #[command(
+        before_help = "  sudo deepctx-bpf control /run/deepctx.sock status\n  sudo deepctx-bpf control /run/deepctx.sock freq 999"
+    )]
+    Control(ControlArgs),
     /// Look at a stored profile in the terminal.
     #[command(
         before_help = "  deepctx-bpf view run.dctx\n  deepctx-bpf view run.dctx --once --tab callers --view python"
@@ -141,6 +147,7 @@ impl Command {
             Command::Record(arguments) => &arguments.common,
             Command::Experiment(arguments) => &arguments.record.common,
             Command::Dump(arguments) => &arguments.common,
+            Command::Control(arguments) => &arguments.common,
             Command::View(arguments) => &arguments.common,
             Command::Report(arguments) => &arguments.common,
             Command::Analyze(arguments) => &arguments.common,
@@ -175,6 +182,9 @@ pub(crate) struct LiveArgs {
     /// What the terminal view opens with.
     #[command(flatten)]
     pub tui: TuiArgs,
+    /// Take requests of `deepctx-bpf control` on a socket at this path: of root, and of who started the capture.
+    #[arg(long, value_name = "SOCKET", env = "DEEPCTX_CONTROL")]
+    pub control: Option<PathBuf>,
     /// Print one still picture after the duration (2s by default) instead of a live view.
     #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub once: bool,

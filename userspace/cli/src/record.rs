@@ -13,6 +13,7 @@ use deepctx_storage::folder::Folder;
 
 use super::command::SuspendedChild;
 use super::command_user::CommandUser;
+use super::control::ControlSocket;
 use super::destination::Destination;
 use super::failure::{Completion, Failure};
 use super::flight_recorder::{self, FlightFiles, ProfileRequesters};
@@ -69,6 +70,7 @@ pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
     let awaited = on_finding::settings(rules.clone(), &arguments.on_finding, means(arguments))?;
     let (askers, traces_on_signal) = hold_signals(arguments)?;
     workers::install();
+    let control = arguments.control.as_deref().map(ControlSocket::create).transpose()?;
     let waiting = start_command(arguments)?;
     target.config.targets.extend(waiting.as_ref().map(|waiting| Targets::Pids(vec![waiting.pid()])));
 
@@ -99,6 +101,7 @@ pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
         child,
         flight: askers,
         traces_on_signal,
+        control,
         ..EndConditions::default()
     };
     let progress = Progress::of_capture(arguments.common.verbose > 0, asked_ns);
@@ -372,8 +375,10 @@ mod tests {
     fn a_profile_stores_every_option_of_record() {
         use clap::CommandFactory as _;
 
-        // Where the profile and messages go, and what the exit code depends on, is no part of what was captured.
-        const NOT_OF_THE_CAPTURE: [&str; 10] = [
+        // Where the profile and messages go, what the exit code depends on, and where requests come from, is no part
+        // of what was captured.
+        const NOT_OF_THE_CAPTURE: [&str; 11] = [
+            "control",
             "output",
             "force",
             "pack",

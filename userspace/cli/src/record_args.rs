@@ -70,6 +70,11 @@ pub(crate) struct RecordArgs {
     /// targets), `run:COMMAND` (in a shell, with the rights of who called sudo). Each option acts once.
     #[arg(long, value_name = "RULE[:SEVERITY]=ACTION", env = "DEEPCTX_ON_FINDING")]
     pub on_finding: Vec<FindingAction>,
+    /// Take requests of `deepctx-bpf control` on a socket at this path, of root and of who started the capture: to say
+    /// how it is doing, to sample more or less often, to attach or detach the probes that have a budget, to write what
+    /// `--keep` keeps, to begin the window of `--trace signal=TIME`, to end.
+    #[arg(long, value_name = "SOCKET", env = "DEEPCTX_CONTROL")]
+    pub control: Option<PathBuf>,
     /// Parameters of rules, and rules of your own as queries: the TOML file of `analyze --rules`. `--on-finding` may
     /// name its rules, and what all rules find is said when the capture has ended.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_RULES")]

@@ -18,6 +18,7 @@ use deepctx_profile::units::{Nanos, Time};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::command::exit_code;
+use super::control::{ControlSocket, Controlled};
 use super::debuginfod;
 use super::failure::Failure;
 use super::flight_recorder::ProfileRequesters;
@@ -73,6 +74,8 @@ pub(crate) struct EndConditions {
     pub traces_on_signal: bool,
     /// What is done about findings.
     pub actions: Actions,
+    /// Where others ask something of the capture.
+    pub control: Option<ControlSocket>,
 }
 
 /// Who takes what a session makes.
@@ -353,7 +356,7 @@ impl Run {
             progress.show(&status);
         }
         self.pass_on_key();
-        if self.act_on_findings() {
+        if self.answer_requests(&status, started.elapsed()) || self.act_on_findings() {
             return ControlFlow::Break(None);
         }
         if let Some(child) = &mut self.until.child
@@ -370,6 +373,15 @@ impl Run {
             return ControlFlow::Break(None);
         }
         ControlFlow::Continue(())
+    }
+
+    /// Does what is asked on the socket; true when that ends the capture.
+    fn answer_requests(&mut self, status: &Status, elapsed: Duration) -> bool {
+        let Some(control) = &self.until.control else { return false };
+        let flight = self.until.flight.as_ref().map(|flight| &flight.requests);
+        let (capture, session) = (&mut self.capture, &self.session);
+        let traces = self.until.traces_on_signal;
+        control.answer_all(&mut Controlled { capture, session, flight, traces, status, elapsed })
     }
 
     fn ask_for_kept(&self, trigger: Trigger) {

@@ -36,6 +36,8 @@ pub enum Trigger {
     Hang,
     /// A rule found something.
     Finding,
+    /// Somebody asked on the control socket.
+    Request,
     /// The capture has ended.
     End,
 }
@@ -48,6 +50,7 @@ impl Trigger {
             Trigger::Key => "key",
             Trigger::Hang => "hang",
             Trigger::Finding => "finding",
+            Trigger::Request => "request",
             Trigger::End => "end",
         }
     }
@@ -272,6 +275,7 @@ fn notice(place: &str, window: &Window) -> String {
         Trigger::Key => "asked for by a key",
         Trigger::Hang => "written because training hangs",
         Trigger::Finding => "written because of a finding",
+        Trigger::Request => "written on request",
         Trigger::End => "written",
     };
     let then = match (window.is_last, window.trigger) {

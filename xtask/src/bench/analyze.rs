@@ -1,4 +1,5 @@
-//! What it costs to conclude something from a profile with a million contexts: by the command, and in Python.
+//! What it costs to conclude something from a profile with a million contexts: by the command, and in Python; and from
+//! a profile that grows.
 //!
 //! Owns: the figures `analyze`. Because: whoever waits for an answer asks fewer questions. Does not: judge the rules'
 //! answers; tests do.
@@ -15,6 +16,8 @@ use crate::{module, sh};
 
 /// Contexts of the profile.
 const NODES: u32 = 1_000_000;
+/// Seconds of a recording whose findings are rule_runs for meanwhile.
+const LIVE_SECONDS: u64 = 30;
 /// Runs a command, and prints the seconds that it took, those that it computed, and the most memory it had.
 const RUN: &str = "
 import json, os, resource, subprocess, sys, time
@@ -48,7 +51,62 @@ pub(super) fn run(program: &Path, options: &Options) -> Result<()> {
     sh::run(Command::new(maker).arg(NODES.to_string()).arg(&profile))?;
     by_the_command(program, &profile, options)?;
     in_python(&profile, options)?;
-    sh::remove(&profile)
+    sh::remove(&profile)?;
+    live(program, options)
+}
+
+/// Rules that run while a capture does, as the program itself measures them: they share a thread with the pipeline.
+fn live(program: &Path, options: &Options) -> Result<()> {
+    let profile = sh::target_dir().join("bench/findings.dctx");
+    // Rules run for the first time after ten seconds.
+    let seconds = options.seconds.max(LIVE_SECONDS);
+    let (mut shares, mut times, mut contexts) = (Vec::new(), 0, 0);
+    for _ in 0..options.runs {
+        sh::remove(&profile)?;
+        let mut command = Command::new(program);
+        command
+            .args(["record", "-vv", "--off-cpu", "--duration", &format!("{seconds}s"), "-o"])
+            .arg(&profile);
+        // What is never found is looked for until the end.
+        command.args(["--on-finding", "lost-events:high=stop", "--", "python3"]);
+        command.arg(sh::root().join("tests/workloads/stdlib_mix.py")).arg((seconds + 1).to_string());
+        let said = command.output().context("the recording cannot be started")?.stderr;
+        let said = String::from_utf8_lossy(&said);
+        let runs: Vec<RuleRun> = said.lines().filter_map(RuleRun::of_line).collect();
+        anyhow::ensure!(!runs.is_empty(), "no rule ran: {said}");
+        times += runs.len();
+        contexts = contexts.max(runs.iter().map(|run| run.contexts).max().unwrap_or(0));
+        shares.push(runs.iter().map(|run| run.seconds).sum::<f64>() / seconds as f64 * 100.0);
+    }
+    sh::remove(&profile)?;
+    let figure = Figure::new("analyze", "live findings, of one CPU", "%", shares).target(Target::AtMost(1.0));
+    figure.note("contexts", contexts).note("times", times).print();
+    Ok(())
+}
+
+/// One run of the rules over a growing profile.
+#[derive(Debug, PartialEq)]
+struct RuleRun {
+    seconds: f64,
+    contexts: u64,
+}
+
+impl RuleRun {
+    /// From a line of the log: `rules looked for findings cost=1.5ms pause=2s contexts=700`.
+    fn of_line(line: &str) -> Option<Self> {
+        let (_, fields) = line.split_once("rules looked for findings")?;
+        let field = |name: &str| {
+            fields.split_whitespace().find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+        };
+        Some(RuleRun { seconds: in_seconds(field("cost")?)?, contexts: field("contexts")?.parse().ok()? })
+    }
+}
+
+/// A duration as Rust prints it.
+fn in_seconds(text: &str) -> Option<f64> {
+    let units = [("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    Some(number.parse::<f64>().ok()? * unit)
 }
 
 fn by_the_command(program: &Path, profile: &Path, options: &Options) -> Result<()> {
@@ -88,4 +146,23 @@ fn in_python(profile: &Path, options: &Options) -> Result<()> {
 /// What each of several runs prints.
 fn lines(command: &mut Command, runs: usize) -> Result<Vec<Value>> {
     (0..runs).map(|_| serde_json::from_str(&sh::output(command)?).context("a run printed no JSON")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_read_from_the_log() {
+        let check = |cost: &str, seconds: f64| {
+            let line = format!("DEBUG rules looked for findings cost={cost} pause=2s contexts=700");
+            assert_eq!(RuleRun::of_line(&line), Some(RuleRun { seconds, contexts: 700 }));
+        };
+        check("250ns", 250.0 * 1e-9);
+        check("1.5µs", 1.5 * 1e-6);
+        check("12.25ms", 12.25 * 1e-3);
+        check("2s", 2.0);
+        assert_eq!(RuleRun::of_line("DEBUG conclusions drawn cost=1ms pause=2s contexts=7"), None);
+        assert_eq!(RuleRun::of_line("rules looked for findings cost=much contexts=7"), None);
+    }
 }

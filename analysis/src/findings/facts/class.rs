@@ -50,6 +50,13 @@ classes! {
     Indexing,
     /// A product that copies what it adds into its result first.
     AddingProduct,
+    /// Code of an interpreter that has no symbols.
+    UnnamedInterpreter,
+    /// A wait for a condition, for a while at most, as the interpreter waits for its lock.
+    TimedWait,
+    /// Code of an interpreter without symbols that waits as the interpreter does for its lock, and may as well wait for
+    /// something else: what stands above the frame decides.
+    PossibleGilWait,
 }
 
 /// Several classes as bits.
@@ -78,6 +85,12 @@ impl Classes {
     }
 }
 
+impl From<Class> for Classes {
+    fn from(class: Class) -> Self {
+        Classes(1 << class as u8)
+    }
+}
+
 impl FromIterator<Class> for Classes {
     fn from_iter<I: IntoIterator<Item = Class>>(classes: I) -> Self {
         Classes(classes.into_iter().fold(0, |bits, class| bits | 1 << class as u8))
@@ -90,6 +103,7 @@ pub(crate) fn of(frame: &Frame, strings: &Strings) -> Classes {
     match *frame {
         Frame::Python { function, file, .. } => of_python(text(file), text(function)),
         Frame::Native { symbol, .. } => of_native(text(symbol)).with(of_range(text(symbol))),
+        Frame::NativeUnnamed { module, .. } => one(Class::UnnamedInterpreter, is_interpreter(text(module))),
         Frame::Operator { name } => of_operator(text(name)).with(of_range(text(name))),
         Frame::Range { name } => of_range(text(name)),
         Frame::GpuApi { name } => {
@@ -117,11 +131,26 @@ fn of_python(file: &str, function: &str) -> Classes {
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
 }
 
+/// `take_gil` is known by the symbols of the interpreter alone; the others are what every interpreter exports, and do
+/// nothing but take its lock.
+fn is_gil_wait(symbol: &str) -> bool {
+    const EXPORTED: [&str; 2] = ["PyEval_RestoreThread", "PyEval_AcquireThread"];
+    symbol == "take_gil" || symbol.starts_with("take_gil.") || EXPORTED.contains(&symbol)
+}
+
+/// `python3.11`, `libpython3.11.so.1.0`, by its path.
+fn is_interpreter(module: &str) -> bool {
+    let name = module.rsplit('/').next().unwrap_or(module);
+    name.strip_prefix("lib").unwrap_or(name).starts_with("python")
+}
+
 fn of_native(symbol: &str) -> Classes {
+    const TIMED_WAITS: [&str; 2] = ["pthread_cond_timedwait", "pthread_cond_clockwait"];
     let is = [
         (Class::Spin, is_spinning(symbol)),
         (Class::Transfer, is_transfer(symbol)),
-        (Class::GilWait, symbol == "take_gil" || symbol.starts_with("take_gil.")),
+        (Class::GilWait, is_gil_wait(symbol)),
+        (Class::TimedWait, TIMED_WAITS.iter().any(|name| symbol.contains(name))),
     ];
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
 }
@@ -206,7 +235,11 @@ mod tests {
     #[test]
     fn names_tell_the_class_of_a_frame() {
         check("n gomp_team_barrier_wait_end@libgomp.so.1", &[Class::Spin]);
-        check("n take_gil", &[Class::GilWait]);
+        for name in ["take_gil", "take_gil.cold", "PyEval_RestoreThread"] {
+            check(&format!("n {name}"), &[Class::GilWait]);
+        }
+        check("n ___pthread_cond_timedwait64", &[Class::TimedWait]);
+        check("n PyEval_SaveThread", &[]);
         check("y <frozen importlib._bootstrap>:_find_and_load", &[Class::Import]);
         check(
             "n enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
@@ -216,6 +249,15 @@ mod tests {
         check("o aten::addmm", &[Class::AddingProduct]);
         check("a cudaMemcpy", &[Class::BlockingCopy, Class::Transfer]);
         check("a cudaMemcpyAsync", &[Class::Transfer]);
+    }
+
+    #[test]
+    fn an_interpreter_is_known_by_its_file() {
+        let check = |module: &str, expect: bool| assert_eq!(is_interpreter(module), expect, "{module}");
+        check("/usr/bin/python3.11", true);
+        check("/opt/lib/libpython3.13t.so.1.0", true);
+        check("/v/torch/lib/libtorch_python.so", false);
+        check("", false);
     }
 
     #[test]

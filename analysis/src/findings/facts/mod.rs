@@ -108,10 +108,14 @@ impl<'p> Facts<'p> {
             if let Some(frame) = self.frames.get(node.frame.index()) {
                 // A product that adds copies what it adds: that is a part of it.
                 let is_part =
-                    self.frame_classes(self.profile.tree.node(NodeId::from_number(at.operator)).frame);
-                let is_part = is_part.has(Class::AddingProduct);
+                    self.frame_classes_of(NodeId::from_number(at.operator)).has(Class::AddingProduct);
                 let own = if is_part { frame.classes.without(Class::Conversion) } else { frame.classes };
                 at.classes = at.classes.with(own);
+                if own.has(Class::TimedWait)
+                    && self.frame_classes_of(node.parent).has(Class::UnnamedInterpreter)
+                {
+                    at.classes = at.classes.with(Class::PossibleGilWait.into());
+                }
                 match frame.kind {
                     FrameKind::Process | FrameKind::Thread => at.thread = number,
                     FrameKind::Operator => at.operator = number,
@@ -212,6 +216,11 @@ impl<'p> Facts<'p> {
     /// The classes of a frame by itself.
     pub(crate) fn frame_classes(&self, frame: FrameId) -> Classes {
         self.frames.get(frame.index()).map_or_else(Classes::default, |frame| frame.classes)
+    }
+
+    /// The classes of the frame of a context by itself.
+    fn frame_classes_of(&self, node: NodeId) -> Classes {
+        self.frame_classes(self.profile.tree.node(node).frame)
     }
 
     /// The phase of a context.

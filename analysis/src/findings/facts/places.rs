@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 
-use deepctx_profile::frame::{FrameKind, clean};
+use deepctx_profile::frame::{Frame, FrameKind, clean};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
@@ -107,6 +107,7 @@ impl Facts<'_> {
             FrameKind::Python => LocationKind::Line,
             FrameKind::Layer => LocationKind::Layer,
             FrameKind::Operator => LocationKind::Operator,
+            FrameKind::GpuKernel if matches!(known, Frame::Instruction { .. }) => LocationKind::Instruction,
             FrameKind::GpuKernel => LocationKind::Kernel,
             FrameKind::Process | FrameKind::Thread => LocationKind::Process,
             _ => LocationKind::Function,

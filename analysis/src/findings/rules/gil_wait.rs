@@ -3,16 +3,18 @@
 use deepctx_profile::metric::Metric;
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, gil_holders, share_of_runnable};
+use crate::amount::percent;
 use crate::findings::facts::Class;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
     id: "gil-wait",
     what: "threads that wait for Python's global interpreter lock",
-    definition: "time off the CPU below `take_gil` / (that + time on the CPU) ≥ `min_percent`",
+    definition: "time off the CPU below `take_gil` and `PyEval_RestoreThread` / (that + time on the CPU) ≥ \
+                 `min_percent`",
     source: "own rule; py-spy's share of threads that hold the lock",
     origin: "",
-    needs: "time off the CPU, with native frames",
+    needs: "time off the CPU, with native frames; an interpreter with symbols, unless threads return from calls",
     parameters: &[Parameter { name: "min_percent", default: 10.0, source: "own" }],
     check,
 };
@@ -44,6 +46,70 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             findings.iter_mut().for_each(|finding| finding.evidence.extend(gil_holders::figures(facts)));
             Outcome::Findings(findings)
         }
+        Outcome::Healthy { .. } if may_be_hidden(facts, values) => Outcome::missing(
+            "the Python interpreter has no symbols: its waits for its lock, if there are any, look like its other waits",
+            "--debuginfod, or an interpreter with symbols",
+        ),
         other => other,
+    }
+}
+
+/// Whether it would be enough if an interpreter without symbols waited for its lock wherever it may.
+fn may_be_hidden(facts: &Facts<'_>, values: &Values<'_>) -> bool {
+    let is_in = |node| {
+        let classes = facts.classes(node);
+        classes.has(Class::GilWait) || classes.has(Class::PossibleGilWait)
+    };
+    let waits = facts.share_where(Metric::OffCpuTime, is_in).part.value;
+    let ran = facts.share(Metric::CpuTime, Class::GilWait).whole.value;
+    percent(waits, waits.saturating_add(ran)) >= values.get("min_percent")
+}
+
+#[cfg(test)]
+mod tests {
+    use deepctx_profile::frame::{Frame, Role};
+    use deepctx_profile::text;
+
+    use super::super::tests::{found, profile};
+    use super::*;
+
+    /// What the rule says of a program that ran for 2 s, with waits of so many milliseconds in a stack that has a frame
+    /// without a name in this file, and then others.
+    #[track_caller]
+    fn check(module: &str, below: &str, milliseconds: u64, expect: &str) {
+        let mut profile = profile("P py-7 / T a/7 / y /a/t.py:f:1 / n g 200");
+        let mut frame = |text: &str| text::parse_frame(&mut profile, text).unwrap();
+        let mut stack = vec![frame("P py-7"), frame("T b/8"), frame("y /a/t.py:f:2")];
+        let below: Vec<_> = below.split(" / ").map(frame).collect();
+        let (module, reason) = (profile.text(module), profile.text("no-symbol"));
+        let unnamed = Frame::NativeUnnamed { module, offset: 0x4f_92c0, reason, role: Role::Interpreter };
+        stack.push(profile.frame(unnamed));
+        stack.extend(below);
+        for _ in 0..10 {
+            profile.add(&stack, Metric::OffCpuTime, milliseconds * 100_000);
+        }
+        assert_eq!(found("gil-wait", &profile), expect, "{stack:?}");
+    }
+
+    #[test]
+    fn an_interpreter_without_symbols_may_hide_waits() {
+        let (python, timed) = ("/usr/bin/python3.11", "n ___pthread_cond_timedwait64 / n futex_wait");
+        let unknown = "record with --debuginfod, or an interpreter with symbols";
+        check(python, timed, 1000, unknown);
+        check("/opt/lib/libpython3.13.so.1.0", "n pthread_cond_timedwait@@GLIBC_2.3.2", 1000, unknown);
+        // As short as these are, it makes no difference what they are for.
+        check(python, "n pthread_cond_timedwait", 100, "healthy");
+        // It sleeps, waits for a lock of the program, or is no interpreter.
+        check(python, "n clock_nanosleep", 9000, "healthy");
+        check(python, "n sem_clockwait / n pthread_cond_timedwait", 9000, "healthy");
+        check("/v/torch/lib/libtorch_python.so", timed, 9000, "healthy");
+    }
+
+    #[test]
+    fn what_every_interpreter_exports_takes_its_lock() {
+        let run = "P py-7 / T a/7 / y /a/t.py:f:1 / n g 200
+            off-cpu-time: P py-7 / T b/8 / y /a/t.py:f:2 / n PyEval_RestoreThread / n pthread_cond_timedwait 10x100000000";
+        let expect = "Threads that could run wait 33% of their time for Python's global lock (GIL)";
+        assert_eq!(found("gil-wait", &profile(run)), expect);
     }
 }

@@ -8,6 +8,7 @@ mod blocking_copies;
 mod blocking_waits;
 mod bursty_device;
 mod checkpoint_time;
+mod collective_backend;
 mod communication;
 mod compilation_time;
 mod conversions;
@@ -15,6 +16,8 @@ mod cpu_latency;
 mod cpu_limit;
 mod cpu_pressure;
 mod cpu_queue;
+mod data_parallel;
+mod full_memory;
 mod garbage_collection;
 mod gil_holders;
 mod gil_wait;
@@ -50,6 +53,8 @@ mod synchronous_data_loader;
 mod uneven_ranks;
 mod uneven_steps;
 
+#[cfg(test)]
+mod device_tests;
 #[cfg(test)]
 mod loader_tests;
 #[cfg(test)]
@@ -102,11 +107,14 @@ pub const RULES: &[&Rule] = &[
     &single_precision::RULE,
     &odd_sizes::RULE,
     &communication::RULE,
+    &collective_backend::RULE,
+    &data_parallel::RULE,
     &straggler::RULE,
     &uneven_ranks::RULE,
     &idle_device::RULE,
     &bursty_device::RULE,
     &small_batch::RULE,
+    &full_memory::RULE,
     &late_start::RULE,
     &growing_memory::RULE,
     &probe_cost::RULE,

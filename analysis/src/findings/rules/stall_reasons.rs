@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
+use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
-use super::{Draft, Facts, Outcome, Rule, Values, written};
+use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, written};
 use crate::amount::percent;
 use crate::findings::facts::SAMPLES_MIN;
 use crate::findings::finding::{Figure, Finding, Gain, Location, LocationKind};
@@ -19,6 +20,8 @@ const STALL: &str = "stall:";
 const NO_STALLS: [Metric; 2] = [Metric::StallSelected, Metric::StallNotSelected];
 /// Findings of this rule.
 const MOST: usize = 5;
+/// Instructions that a finding names.
+const INSTRUCTIONS_MAX: usize = 3;
 
 pub(super) const RULE: Rule = Rule {
     id: "stall-reasons",
@@ -79,6 +82,19 @@ fn finding(
 ) -> Finding {
     let (name, stall) = (facts.label(kernel), reason.name().trim_start_matches(STALL));
     let share = percent(n, of_kernel);
+    let tree = &facts.profile().tree;
+    let waits = |node: NodeId| tree.node(tree.node(node).parent).frame == kernel;
+    let mut instructions = facts.places(reason, PlaceKey::Leaf, waits, all);
+    instructions.truncate(INSTRUCTIONS_MAX);
+    let mut places = vec![Location {
+        kind: LocationKind::Kernel,
+        name: name.clone(),
+        at: String::new(),
+        context: 0,
+        share_percent: percent(of_kernel, all),
+    }];
+    places.extend(instructions);
+    places.extend(facts.lines(reason, waits, all));
     Draft {
         title: format!("{} of the samples of {name} wait: {stall}", written(share)),
         metric: "samples of warps",
@@ -87,13 +103,7 @@ fn finding(
             at_most_percent: percent(n, all),
             because: "other warps may run while one waits, so that less is won".into(),
         },
-        places: vec![Location {
-            kind: LocationKind::Kernel,
-            name,
-            at: String::new(),
-            context: 0,
-            share_percent: percent(of_kernel, all),
-        }],
+        places,
         evidence: vec![
             Figure::measured("samples with this reason", n as f64, "count"),
             Figure::measured("share of the kernel's samples", share, "percent"),
@@ -125,5 +135,52 @@ fn advice(reason: Metric) -> &'static str {
             "Its arithmetic units are busy: use tensor cores or a lower precision."
         }
         _ => "Look at the instructions with most samples (`report --all`).",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use deepctx_profile::frame::Frame;
+    use deepctx_profile::text;
+    use deepctx_profile::units::Nanos;
+
+    use super::super::tests::profile;
+    use super::*;
+    use crate::findings::{Findings, Settings};
+
+    #[test]
+    fn the_instructions_that_wait_are_named_with_their_lines() {
+        let mut profile = profile("P py-7 / n f 1");
+        let mut sample = |kernel: &str, offset: u64, reason: Metric, times: u64| {
+            let mut frame = |text: &str| text::parse_frame(&mut profile, text).unwrap();
+            let mut stack =
+                vec![frame("P py-7"), frame("y /a/train.py:step:30"), frame(&format!("g {kernel}"))];
+            let (kernel, file) = (profile.text(kernel), profile.text("/a/gather.cu"));
+            let line = NonZeroU32::new(40 + offset as u32);
+            stack.push(profile.frame(Frame::Instruction { kernel, offset, file, line }));
+            profile.add(&stack, reason, times);
+        };
+        sample("gather", 0x10, Metric::StallLongScoreboard, 300);
+        for offset in 1..5 {
+            sample("gather", offset, Metric::StallLongScoreboard, 50 + offset);
+        }
+        sample("gather", 0x20, Metric::StallSelected, 90);
+        sample("other", 0x10, Metric::StallLongScoreboard, 2);
+        let mut settings = Settings::default();
+        settings.only("stall-reasons").unwrap();
+        let found = Findings::of_profile(&profile, Nanos(1), &settings).findings;
+        let [finding] = &found[..] else { panic!("{found:?}") };
+        let places: Vec<_> =
+            finding.places.iter().map(|place| (place.kind, place.name.as_str(), place.at.as_str())).collect();
+        let expect = [
+            (LocationKind::Kernel, "[gpu] gather", ""),
+            (LocationKind::Instruction, "gather+0x10 (gather.cu:56)", "/a/gather.cu:56"),
+            (LocationKind::Instruction, "gather+0x4 (gather.cu:44)", "/a/gather.cu:44"),
+            (LocationKind::Instruction, "gather+0x3 (gather.cu:43)", "/a/gather.cu:43"),
+            (LocationKind::Line, "train.py:step:30", "/a/train.py:30"),
+        ];
+        assert_eq!(places, expect);
     }
 }

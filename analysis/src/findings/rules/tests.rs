@@ -65,7 +65,7 @@ pub(super) fn check(rule: &str, lines: &str, expect: &str) {
 
 /// A rule about a share of the program's time: the stack with the defect.
 #[track_caller]
-fn check_share(rule: &str, stack: &str, expect: &str) {
+pub(super) fn check_share(rule: &str, stack: &str, expect: &str) {
     let work = "P py-7 / T py/7 / y /a/train.py:step:30 / o aten::mm / n gemm";
     check(rule, &format!("P py-7 / T py/7 / {stack} 300\n{work} 700"), expect);
     check(rule, &format!("{work} 1000"), "healthy");
@@ -475,58 +475,6 @@ fn without_activities_the_driver_says_how_busy_devices_were() {
     // The library took half of the capture to begin.
     let late = launching(400_000_000).replace("20x400000000", "10x400000000");
     check("idle-device", &late, "healthy");
-}
-
-/// A capture of 10 s whose GPU is busy, has memory taken of 80, and whose CPU is busy, in percent, by half a second.
-fn utilization(gpu: [u64; 20], memory: u64, cpu: u64) -> Profile {
-    let mut profile = profile("kernels: P py-7 / n f 5x1");
-    let mut part = |name: &str| {
-        let frames = ["m machine", name].map(|text| text::parse_frame(&mut profile, text).unwrap());
-        profile.add(&frames, Metric::Samples, 0)
-    };
-    let [device, cpus] = ["m gpu 0 GPU-a", "m cpu 0"].map(&mut part);
-    for (half, busy) in (0u64..).zip(gpu) {
-        let (from, to) = (Nanos(half * 500_000_000), Nanos((half + 1) * 500_000_000));
-        let figures = [
-            (device, Metric::GpuBusyTime, busy * 5_000_000),
-            (device, Metric::MemoryUsedBytes, memory * 80 / 100),
-            (device, Metric::MemoryTotalBytes, 80),
-            (cpus, Metric::CpuBusyTime, cpu * 5_000_000),
-        ];
-        for (node, metric, value) in figures {
-            profile.tree.add(node, metric, value);
-            profile.timeline.add_span(node, metric, from, to, value);
-        }
-    }
-    profile
-}
-
-#[test]
-fn batches_that_leave_the_machine_idle_are_found() {
-    let small =
-        "GPUs are busy 40% of the time at most, with 25% of their memory, and CPUs 20%: larger batches fit";
-    assert_eq!(found("small-batch", &utilization([40; 20], 25, 20)), small);
-    // One that is used is enough.
-    assert_eq!(found("small-batch", &utilization([90; 20], 25, 20)), "healthy");
-    assert_eq!(found("small-batch", &utilization([40; 20], 90, 20)), "healthy");
-    assert_eq!(found("small-batch", &utilization([40; 20], 25, 90)), "healthy");
-    // As at the beginning of a program: more than one window in twenty is another.
-    let starts = std::array::from_fn(|half| if half < 18 { 10 } else { 95 });
-    assert_eq!(found("small-batch", &utilization(starts, 25, 20)), "healthy");
-    check("small-batch", "kernels: P py-7 / n f 5x1", "record with nothing");
-    check("small-batch", "P py-7 / n f 300", "record with nothing");
-}
-
-#[test]
-fn devices_that_work_in_bursts_are_found() {
-    let bursts = std::array::from_fn(|half| if half % 4 < 2 { 100 } else { 0 });
-    let found_in = |gpu| found("bursty-device", &utilization(gpu, 25, 20));
-    assert_eq!(found_in(bursts), "1 GPU works in bursts, and hardly at all for 50% of the time");
-    assert_eq!(found_in([55; 20]), "healthy");
-    assert_eq!(found_in([100; 20]), "healthy");
-    // Never busy: idle, not bursty.
-    assert_eq!(found_in(std::array::from_fn(|half| if half == 3 { 40 } else { 0 })), "healthy");
-    check("bursty-device", "P py-7 / n f 300", "record with nothing");
 }
 
 /// A profile with a value of a metric in each second.

@@ -9,13 +9,14 @@ use std::sync::OnceLock;
 use crate::symbols::Library;
 
 /// By number of the operation; the names are like the real ones, with the time that each takes.
-const KERNELS: [&CStr; 6] = [
+const KERNELS: [&CStr; 7] = [
     c"ncclDevKernel_AllReduce_Sum_f32_RING_LL_40us",
     c"ncclDevKernel_Reduce_Sum_f32_RING_LL_30us",
     c"ncclDevKernel_Broadcast_RING_LL_25us",
     c"ncclDevKernel_AllGather_RING_LL_35us",
     c"ncclDevKernel_ReduceScatter_Sum_f32_RING_LL_35us",
     c"ncclDevKernel_SendRecv_20us",
+    c"ncclDevKernel_AllReduce_Sum_f32_RING_SIMPLE_20000us",
 ];
 
 type Launch = extern "C" fn(usize, u32, u32, u32, u32, u32, u32, u32, usize, usize, usize) -> i32;

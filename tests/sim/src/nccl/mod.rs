@@ -36,6 +36,9 @@ fn check(communicator: usize) -> Status {
     if communicator.wrapping_sub(COMMUNICATOR) <= 0xffff_ffff { Ok(()) } else { Err(INVALID_ARGUMENT) }
 }
 
+/// Elements from which an all-reduce has another protocol, and takes long.
+const LARGE: usize = 1 << 20;
+
 thread_local! {
     /// How many groups of this thread are open, and the kernels that are launched when the outermost one ends.
     static GROUP: RefCell<(usize, Vec<(usize, Raw)>)> = const { RefCell::new((0, Vec::new())) };
@@ -97,8 +100,8 @@ api! { Nccl;
         Ok(())
     }
     fn ncclGroupEnd() { end_group() }
-    fn ncclAllReduce(_from: Raw, _to: Raw, _count: usize, _data: u32, _operation: u32, communicator: Raw, stream: Raw) {
-        operate(0, communicator, stream)
+    fn ncclAllReduce(_from: Raw, _to: Raw, count: usize, _data: u32, _operation: u32, communicator: Raw, stream: Raw) {
+        operate(if count < LARGE { 0 } else { 6 }, communicator, stream)
     }
     fn ncclReduce(_from: Raw, _to: Raw, _count: usize, _data: u32, _operation: u32, _root: i32, communicator: Raw, stream: Raw) {
         operate(1, communicator, stream)

@@ -32,6 +32,7 @@ pub(super) use setup::Setup;
 pub(super) use waiting_calls::WaitingCalls;
 use worker::ProbeWorker;
 
+use super::budget::ProbeHold;
 use super::supervisor::Supervisor;
 
 /// The thread that attaches probes.
@@ -42,6 +43,8 @@ pub(super) struct Probes {
     ending: Arc<AtomicBool>,
     /// Closed once the libraries and processes of the setup have their probes.
     first_scan: Receiver<()>,
+    /// Whether some probes have a budget.
+    has_budget: bool,
 }
 
 impl Probes {
@@ -53,6 +56,7 @@ impl Probes {
         let (scan_queue, requests) = ScanQueue::new();
         let dropped = scan_queue.dropped();
         let ending = Arc::clone(&setup.ending);
+        let has_budget = setup.duty_cycled.is_some();
         let (scanning, first_scan) = bounded(0);
         let body = move || {
             let mut worker = ProbeWorker::new(setup, dropped);
@@ -60,7 +64,7 @@ impl Probes {
             worker.run(&requests);
         };
         let thread = supervisor.spawn("probes", "new libraries are not probed", body)?;
-        Ok(Self { scan_queue, thread, ending, first_scan })
+        Ok(Self { scan_queue, thread, ending, first_scan, has_budget })
     }
 
     /// Where scans of processes are requested.
@@ -71,6 +75,11 @@ impl Probes {
     /// Where tensors are requested.
     pub(super) fn tensor_requests(&self) -> TensorRequests {
         self.scan_queue.tensor_requests()
+    }
+
+    /// Asks for the probes that have a budget to be attached or not; false where there are none.
+    pub(super) fn hold(&self, hold: ProbeHold) -> bool {
+        self.has_budget && self.scan_queue.hold(hold)
     }
 
     /// Waits until the libraries and processes of the setup have their probes, for at most `longest`.

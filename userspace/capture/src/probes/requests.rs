@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
+use crate::budget::ProbeHold;
+
 /// Requests that may wait. One that finds no room is dropped and counted: the next library of that process asks again.
 const REQUESTS_MAX: usize = 4096;
 
@@ -18,6 +20,8 @@ pub(super) enum Request {
     Scan(u32),
     /// Also record the tensors of these operators.
     Tensors(Vec<String>),
+    /// Attach or detach the probes that have a budget.
+    Hold(ProbeHold),
     /// Detach everything and end.
     End,
 }
@@ -51,6 +55,11 @@ impl ScanQueue {
     /// Asks the thread to end; false if it has ended already.
     pub(super) fn end(&self) -> bool {
         self.requests.send(Request::End).is_ok()
+    }
+
+    /// Asks for the probes that have a budget to be attached or not; false where there is no room, or nobody answers.
+    pub(super) fn hold(&self, hold: ProbeHold) -> bool {
+        self.requests.try_send(Request::Hold(hold)).is_ok()
     }
 
     /// The other sender.

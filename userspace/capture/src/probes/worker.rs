@@ -32,6 +32,7 @@ use super::setup::Setup;
 use super::site_table::SiteTable;
 use super::unused::UnusedFiles;
 use super::waiting_calls::WaitingCalls;
+use crate::budget::ProbeHold;
 use crate::clock::monotonic_ns;
 use crate::duty_cycle::{DutyCycle, feature_of};
 use crate::links::{self, AttachMethod, ProbeSide, ProbeSite};
@@ -73,6 +74,8 @@ pub(super) struct ProbeWorker {
     refused: VecDeque<(FileKey, u32)>,
     /// The probes that have a budget.
     duty_cycle: Option<DutyCycle>,
+    /// What was asked of them, also before there are any.
+    hold: ProbeHold,
     counters: ProbeCounters,
     reported: ProbeCounters,
     /// Requests that found no room.
@@ -118,6 +121,7 @@ impl ProbeWorker {
             waiting_calls: setup.waiting_calls,
             refused: VecDeque::new(),
             duty_cycle: None,
+            hold: ProbeHold::default(),
             counters: ProbeCounters::default(),
             reported: ProbeCounters::default(),
             dropped,
@@ -135,7 +139,10 @@ impl ProbeWorker {
     /// Loads the programs, if that was not tried yet; whether they are loaded.
     fn load(&mut self) -> bool {
         match self.programs.load() {
-            Ok(Some(duty_cycle)) => self.duty_cycle = Some(duty_cycle),
+            Ok(Some(mut duty_cycle)) => {
+                duty_cycle.hold(self.hold);
+                self.duty_cycle = Some(duty_cycle);
+            }
             Ok(None) => {}
             Err(error) => self.notice(refusal(error)),
         }
@@ -161,6 +168,12 @@ impl ProbeWorker {
                 match request {
                     Request::Scan(pid) => drop(pids.insert(pid)),
                     Request::Tensors(names) => self.record_tensors(names),
+                    Request::Hold(hold) => {
+                        self.hold = hold;
+                        if let Some(duty_cycle) = &mut self.duty_cycle {
+                            duty_cycle.hold(hold);
+                        }
+                    }
                     Request::End => return self.end(),
                 }
             }

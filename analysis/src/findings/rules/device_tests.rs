@@ -1,0 +1,102 @@
+//! Rules about what GPUs and their drivers say of a machine, by a profile with the defect and a twin without it.
+
+use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
+use deepctx_profile::text;
+use deepctx_profile::units::Nanos;
+
+use super::tests::{check, check_share, found, profile};
+
+/// A program whose GPU nobody asked.
+const LAUNCHES: &str = "kernels: P py-7 / n f 5x1";
+/// A program without one.
+const NO_DEVICE: &str = "P py-7 / n f 300";
+
+/// A capture of 10 s whose GPU is busy, has memory taken of 80, and whose CPU is busy, in percent, by half a second.
+fn utilization(gpu: [u64; 20], memory: u64, cpu: u64) -> Profile {
+    let mut profile = profile(LAUNCHES);
+    let mut part = |name: &str| {
+        let frames = ["m machine", name].map(|text| text::parse_frame(&mut profile, text).unwrap());
+        profile.add(&frames, Metric::Samples, 0)
+    };
+    let [device, cpus] = ["m gpu 0 GPU-a", "m cpu 0"].map(&mut part);
+    for (half, busy) in (0u64..).zip(gpu) {
+        let (from, to) = (Nanos(half * 500_000_000), Nanos((half + 1) * 500_000_000));
+        let figures = [
+            (device, Metric::GpuBusyTime, busy * 5_000_000),
+            (device, Metric::MemoryUsedBytes, memory * 80 / 100),
+            (device, Metric::MemoryTotalBytes, 80),
+            (cpus, Metric::CpuBusyTime, cpu * 5_000_000),
+        ];
+        for (node, metric, value) in figures {
+            profile.tree.add(node, metric, value);
+            profile.timeline.add_span(node, metric, from, to, value);
+        }
+    }
+    profile
+}
+
+#[test]
+fn batches_that_leave_the_machine_idle_are_found() {
+    let small =
+        "GPUs are busy 40% of the time at most, with 25% of their memory, and CPUs 20%: larger batches fit";
+    assert_eq!(found("small-batch", &utilization([40; 20], 25, 20)), small);
+    // One that is used is enough.
+    assert_eq!(found("small-batch", &utilization([90; 20], 25, 20)), "healthy");
+    assert_eq!(found("small-batch", &utilization([40; 20], 90, 20)), "healthy");
+    assert_eq!(found("small-batch", &utilization([40; 20], 25, 90)), "healthy");
+    // As at the beginning of a program: more than one window in twenty is another.
+    let starts = std::array::from_fn(|half| if half < 18 { 10 } else { 95 });
+    assert_eq!(found("small-batch", &utilization(starts, 25, 20)), "healthy");
+    check("small-batch", LAUNCHES, "record with nothing");
+    check("small-batch", NO_DEVICE, "record with nothing");
+}
+
+#[test]
+fn memory_of_gpus_that_is_nearly_full_is_found() {
+    let full = |memory| found("full-memory", &utilization([90; 20], memory, 20));
+    assert_eq!(full(96), "The memory of a GPU is 95% full at its peak");
+    assert_eq!(full(85), "healthy");
+    check("full-memory", LAUNCHES, "record with nothing");
+}
+
+#[test]
+fn copies_of_a_model_in_each_step_are_found() {
+    let expect = "30% of cpu-time is one process that spreads a model and its batches over devices";
+    for function in ["DataParallel.replicate", "scatter", "DataParallel.gather"] {
+        let file = "y /a/train.py:step:31 / y /v/torch/nn/parallel/data_parallel.py";
+        check_share("data-parallel", &format!("{file}:{function} / o aten::copy_"), expect);
+    }
+    let ours = "P py-7 / y /v/torch/nn/parallel/distributed.py:DistributedDataParallel.scatter 300";
+    check("data-parallel", ours, "healthy");
+}
+
+#[test]
+fn collectives_on_cpus_beside_devices_are_found() {
+    let run = |function: &str, kernels: u64| {
+        let launched = if kernels > 0 { "kernels: P py-7 / a cuLaunchKernel / g gemm 5x1" } else { "" };
+        format!(
+            "P py-7 / T pt_gloo_runloop/8 / n {function} / n memcpy 300
+             P py-7 / T py/7 / y /a/train.py:step:30 / n gemm 700
+             {launched}"
+        )
+    };
+    let expect = "30% of cpu-time is collectives on CPUs, by Gloo or MPI, in a program that has devices";
+    check("collective-backend", &run("void gloo::sum<float>(void*, void const*)", 5), expect);
+    check("collective-backend", &run("c10d::ProcessGroupGloo::runLoop(int)", 5), expect);
+    check("collective-backend", &run("c10d::ProcessGroupNCCL::Watchdog::run()", 5), "healthy");
+    // On a machine without devices it is the right one.
+    check("collective-backend", &run("c10d::ProcessGroupGloo::runLoop(int)", 0), "record with nothing");
+}
+
+#[test]
+fn devices_that_work_in_bursts_are_found() {
+    let bursts = std::array::from_fn(|half| if half % 4 < 2 { 100 } else { 0 });
+    let found_in = |gpu| found("bursty-device", &utilization(gpu, 25, 20));
+    assert_eq!(found_in(bursts), "1 GPU works in bursts, and hardly at all for 50% of the time");
+    assert_eq!(found_in([55; 20]), "healthy");
+    assert_eq!(found_in([100; 20]), "healthy");
+    // Never busy: idle, not bursty.
+    assert_eq!(found_in(std::array::from_fn(|half| if half == 3 { 40 } else { 0 })), "healthy");
+    check("bursty-device", NO_DEVICE, "record with nothing");
+}

@@ -1,0 +1,107 @@
+//! Controlled: carrying out what is asked of a capture.
+//!
+//! Owns: what each request does, and why it cannot be done here. Because: who asks for what a capture lacks gets a
+//! sentence that names the option. Does not: read requests.
+
+use std::fmt;
+use std::time::Duration;
+
+use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::{Capture, ProbeHold};
+use deepctx_session::{FlightRequests, Session, Status, Trigger};
+use serde_json::json;
+
+use super::{ControlAnswer, ControlRequest};
+
+/// A running capture, as far as it can be changed.
+pub(crate) struct Controlled<'a> {
+    /// What samples.
+    pub capture: &'a mut Capture,
+    /// What makes a profile of it.
+    pub session: &'a Session,
+    /// Asks the flight recorder, if there is one.
+    pub flight: Option<&'a FlightRequests>,
+    /// Whether a window of single events can be requested.
+    pub traces: bool,
+    /// How it is doing.
+    pub status: &'a Status,
+    /// Since its start.
+    pub elapsed: Duration,
+}
+
+impl fmt::Debug for Controlled<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controlled").field("elapsed", &self.elapsed).finish_non_exhaustive()
+    }
+}
+
+impl Controlled<'_> {
+    /// Does what is asked; what changes the capture is a notice, too.
+    pub(super) fn carry_out(&mut self, request: ControlRequest) -> ControlAnswer {
+        let answer = match request {
+            ControlRequest::Status => return self.status(),
+            ControlRequest::Frequency(frequency) => self.sample_at(frequency),
+            ControlRequest::Probes(hold) => self.hold_probes(hold),
+            ControlRequest::Keep => self.keep(),
+            ControlRequest::Trace => self.trace(),
+            ControlRequest::Stop => Ok("the capture ends".to_owned()),
+        };
+        match answer {
+            Ok(sentence) => {
+                let at = self.elapsed.as_secs_f64();
+                self.session.notice(format!("on request, {at:.1} s after the start: {sentence}"));
+                ControlAnswer::Done(sentence)
+            }
+            Err(sentence) => ControlAnswer::Refused(sentence),
+        }
+    }
+
+    fn status(&self) -> ControlAnswer {
+        let status = self.status;
+        ControlAnswer::Status(json!({
+            "seconds": self.elapsed.as_secs_f64(),
+            "frequency_hz": self.capture.frequency(),
+            "samples": status.samples,
+            "launches": status.launches,
+            "lost": status.lost,
+            "probes": status.probes.probes,
+            "write_error": status.write_error,
+        }))
+    }
+
+    fn sample_at(&mut self, frequency: u32) -> Result<String, String> {
+        self.capture.set_frequency(frequency).map_err(|error| match error.hint() {
+            Some(hint) => format!("{error}: {hint}"),
+            None => error.to_string(),
+        })?;
+        Ok(format!("each CPU is sampled {frequency} times a second"))
+    }
+
+    fn hold_probes(&self, hold: ProbeHold) -> Result<String, String> {
+        if !self.capture.hold_probes(hold) {
+            return Err("no probe has a budget here: record with --probe-budget, and --probe, --shapes or \
+                        --probe-file"
+                .to_owned());
+        }
+        let sentence = match hold {
+            ProbeHold::Attached => "the probes that have a budget are attached, whatever they cost",
+            ProbeHold::Detached => "the probes that have a budget are detached",
+            ProbeHold::Budget => "the probes that have a budget are attached while it lasts",
+        };
+        Ok(sentence.to_owned())
+    }
+
+    fn keep(&self) -> Result<String, String> {
+        let flight = self.flight.ok_or("nothing is kept here: record with --keep TIME")?;
+        flight.request(Trigger::Request);
+        Ok("what is kept is written".to_owned())
+    }
+
+    fn trace(&self) -> Result<String, String> {
+        if !self.traces {
+            return Err("no window of single events waits here: record with --trace signal=TIME".to_owned());
+        }
+        self.session.request_trace(monotonic_ns());
+        Ok("single events are requested".to_owned())
+    }
+}
