@@ -15,6 +15,7 @@ use super::pen::{Pen, put};
 use crate::difference::change;
 use crate::layout::boxes::{Content, FlameBox};
 use crate::model::Model;
+use crate::tab::Tab;
 use crate::text;
 use crate::theme::{Emphasis, Theme, letter};
 use crate::tree::path;
@@ -27,6 +28,9 @@ const LINE: &str = "─";
 
 /// Fills what stands for hidden frames.
 const HATCH: &str = "╱";
+
+/// Between the frames of a trunk.
+const ARROW: &str = " → ";
 
 /// Before the name of a pinned function.
 const PIN: &str = "◆";
@@ -77,6 +81,8 @@ fn names<'b>(model: &Model, boxes: impl Iterator<Item = &'b FlameBox>) -> BTreeM
     let nodes = &model.drawn().nodes;
     let shown: Vec<(u32, &FlameNode)> = boxes
         .filter_map(|it| match it.content {
+            // The names of a trunk are short already.
+            Content::Node(index) if model.folded.is_trunk(index) => None,
             Content::Node(index) => Some((index, nodes.get(index as usize)?)),
             Content::Rest { .. } | Content::Hidden { .. } => None,
         })
@@ -122,10 +128,21 @@ fn draw_box(
                 }
             };
             let pinned = model.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind));
-            let room = usize::from(place.width).saturating_sub(2);
-            let short = || names.get(&index).unwrap_or(&node.label).clone();
-            let name = layer_within(model, index, room).unwrap_or_else(short);
+            let name = match model.folded.is_trunk(index) {
+                true => {
+                    let around = text::width(&label("", node.kind, theme, emphasis, pinned));
+                    trunk(model, &node.label, name_room(&share, place).0.saturating_sub(around))
+                }
+                false => {
+                    let room = usize::from(place.width).saturating_sub(2);
+                    let short = || names.get(&index).unwrap_or(&node.label).clone();
+                    layer_within(model, index, room).unwrap_or_else(short)
+                }
+            };
             fill(&label(&name, node.kind, theme, emphasis, pinned), &share, style, theme, place, buffer);
+            if node.label.starts_with(frame::BACKWARD) {
+                hatch_free(place, buffer);
+            }
         }
         Content::Rest { count, value, selected, .. } => {
             let emphasis = if searching.is_some() { Emphasis::Faded } else { Emphasis::None };
@@ -133,25 +150,57 @@ fn draw_box(
             let share = text::percent(value, model.whole());
             fill(&format!("{count} smaller"), &share, style, theme, place, buffer);
         }
-        Content::Hidden { value } => {
-            hatch(&text::percent(value, model.whole()), theme, place, buffer);
+        Content::Hidden { of, value } => {
+            let workers = model.drawn().nodes.get(of as usize).and_then(|node| node.workers);
+            let share = |value| text::percent(value, model.whole());
+            let workers = workers.map(|(kind, part)| (kind.name(), share(part)));
+            hatch(&hidden(&share(value), workers.as_ref()), theme, place, buffer);
         }
     }
 }
 
-/// Fills an area that stands for frames that this view hides; says so as far as there is room.
-fn hatch(share: &str, theme: &Theme, place: Rect, buffer: &mut Buffer) {
-    let labels = [
-        format!(" no Python frames {share}: v shows native code "),
-        format!(" no Python {share} "),
-        String::new(),
-    ];
+/// What is said of frames that this view hides, the longest text first: whose threads most of the time is of, where
+/// that is known.
+fn hidden(share: &str, workers: Option<&(&str, String)>) -> Vec<String> {
+    let mut labels = Vec::new();
+    if let Some((name, part)) = workers {
+        let all = if part == share { String::new() } else { format!(", of {share}") };
+        labels.push(format!(" no Python: {name} {part}{all}; v shows native code "));
+        labels.push(format!(" no Python: {name} {part}{all} "));
+        labels.push(format!(" {name} {part} "));
+    } else {
+        labels.push(format!(" no Python frames {share}: v shows native code "));
+    }
+    labels.push(format!(" no Python {share} "));
+    labels
+}
+
+/// Fills an area that stands for frames that this view hides, and says so as far as there is room.
+fn hatch(labels: &[String], theme: &Theme, place: Rect, buffer: &mut Buffer) {
     let mut pen = Pen::new(buffer, place, 0);
     let label = labels.iter().find(|label| text::width(label) <= pen.room()).map_or("", String::as_str);
     let room = pen.room() - text::width(label);
     pen.write(&HATCH.repeat(room / 2), theme.quiet());
     pen.write(label, theme.quiet());
     pen.write(&HATCH.repeat(room - room / 2), theme.quiet());
+}
+
+/// Hatches what is free within a box: the backward pass is a half of its own, whatever the colours.
+fn hatch_free(place: Rect, buffer: &mut Buffer) {
+    let free = |buffer: &Buffer, x: u16| {
+        !(place.x..place.right()).contains(&x)
+            || buffer.cell((x, place.y)).is_some_and(|cell| [" ", LINE, HATCH].contains(&cell.symbol()))
+    };
+    for x in place.x + 1..place.right() {
+        // One column beside a word stays free.
+        if free(buffer, x)
+            && free(buffer, x + 1)
+            && (x == place.x + 1 || free(buffer, x - 1))
+            && let Some(cell) = buffer.cell_mut((x, place.y))
+        {
+            cell.set_symbol(HATCH);
+        }
+    }
 }
 
 /// Name with its letter where there is no colour, and a star where it matches and there is no colour either. A pinned
@@ -164,6 +213,22 @@ fn label(text: &str, kind: FrameKind, theme: &Theme, emphasis: Emphasis, pinned:
     }
     let star = if emphasis == Emphasis::Match { "*" } else { "" };
     format!("{}{star} {name}", letter(kind))
+}
+
+/// The name of a trunk: where it leads stands at its end, or at its beginning among the callers.
+fn trunk(model: &Model, name: &str, room: usize) -> String {
+    if model.tab == Tab::Callers || text::width(name) <= room {
+        return text::cut(name, room);
+    }
+    let mut rest = name;
+    while let Some((_, inner)) = rest.split_once(ARROW) {
+        rest = inner;
+        let shorter = format!("…{ARROW}{rest}");
+        if text::width(&shorter) <= room {
+            return shorter;
+        }
+    }
+    text::cut(rest.split_once(" frames: ").map_or(rest, |(_, named)| named), room)
 }
 
 /// The name of a layer that has too little room, without what it shares with the layer that it is in.
@@ -184,9 +249,8 @@ pub(super) fn fill(name: &str, share: &str, style: Style, theme: &Theme, place: 
     buffer.set_style(place, style);
     buffer.set_string(place.x, place.y, EDGE, theme.edge(style));
     let mut pen = Pen::new(buffer, Rect { x: place.x + 1, width: place.width - 1, ..place }, 0);
+    let (for_name, beside) = name_room(share, place);
     let share_width = text::width(share) + 2;
-    let beside = !share.is_empty() && pen.room() >= share_width + NAME_BESIDE_SHARE;
-    let for_name = if beside { pen.room() - share_width } else { pen.room() };
     // One column of a name is useless, and an ellipsis there looks like a name.
     if for_name >= 2 {
         pen.write(&text::cut(name, for_name), style);
@@ -204,6 +268,14 @@ pub(super) fn fill(name: &str, share: &str, style: Style, theme: &Theme, place: 
         pen.align_right(share_width - 1);
         pen.write(share, style);
     }
+}
+
+/// Columns of a box that its name may have, and whether its share stands beside it.
+fn name_room(share: &str, place: Rect) -> (usize, bool) {
+    let room = usize::from(place.width).saturating_sub(1);
+    let share_width = text::width(share) + 2;
+    let beside = !share.is_empty() && room >= share_width + NAME_BESIDE_SHARE;
+    (if beside { room - share_width } else { room }, beside)
 }
 
 /// Boxes from the root to the selected node, for the footer: the nearest first.
