@@ -128,9 +128,11 @@ fn draw_box(
                 }
             };
             let pinned = model.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind));
+            let hatched = node.label.starts_with(frame::BACKWARD);
+            let before = if hatched { format!("{HATCH}{HATCH} ") } else { String::new() };
             let name = match model.folded.is_trunk(index) {
                 true => {
-                    let around = text::width(&label("", node.kind, theme, emphasis, pinned));
+                    let around = text::width(&label(&before, node.kind, theme, emphasis, pinned));
                     trunk(model, &node.label, name_room(&share, place).0.saturating_sub(around))
                 }
                 false => {
@@ -139,8 +141,9 @@ fn draw_box(
                     layer_within(model, index, room).unwrap_or_else(short)
                 }
             };
-            fill(&label(&name, node.kind, theme, emphasis, pinned), &share, style, theme, place, buffer);
-            if node.label.starts_with(frame::BACKWARD) {
+            let name = label(&(before + &name), node.kind, theme, emphasis, pinned);
+            fill(&name, &share, style, theme, place, buffer);
+            if hatched {
                 hatch_free(place, buffer);
             }
         }
@@ -220,6 +223,13 @@ fn trunk(model: &Model, name: &str, room: usize) -> String {
     if model.tab == Tab::Callers || text::width(name) <= room {
         return text::cut(name, room);
     }
+    if let Some(rest) = name.strip_prefix(frame::BACKWARD).and_then(|rest| rest.strip_prefix(ARROW)) {
+        let half = format!("{}{ARROW}", frame::BACKWARD);
+        return match room.saturating_sub(text::width(&half)) {
+            0..=3 => text::cut(frame::BACKWARD, room),
+            room => half + &trunk(model, rest, room),
+        };
+    }
     let mut rest = name;
     while let Some((_, inner)) = rest.split_once(ARROW) {
         rest = inner;
@@ -285,4 +295,51 @@ pub(crate) fn above(model: &Model) -> String {
     ancestors.pop();
     let names = ancestors.iter().rev().take(8).filter_map(|&node| tree.nodes.get(node as usize));
     names.map(|node| node.label.as_str()).collect::<Vec<_>>().join(" ← ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::theme::Palette;
+
+    fn drawn(width: u16, draw: impl Fn(Rect, &mut Buffer)) -> String {
+        let place = Rect { x: 0, y: 0, width, height: 1 };
+        let mut buffer = Buffer::empty(place);
+        draw(place, &mut buffer);
+        (0..width).map(|x| buffer[(x, 0)].symbol()).collect()
+    }
+
+    #[test]
+    fn hidden_time_names_the_threads_it_is_of() {
+        let theme = Theme::new(Palette::Plain);
+        let check = |width, workers: Option<(&str, &str)>, expect: &str| {
+            let workers = workers.map(|(name, part)| (name, part.to_owned()));
+            let labels = hidden("50.1%", workers.as_ref());
+            assert_eq!(drawn(width, |place, buffer| hatch(&labels, &theme, place, buffer)), expect);
+        };
+        let openmp = Some(("OpenMP workers", "46.6%"));
+        check(70, openmp, "╱╱╱ no Python: OpenMP workers 46.6%, of 50.1%; v shows native code ╱╱╱");
+        check(50, openmp, "╱╱╱ no Python: OpenMP workers 46.6%, of 50.1% ╱╱╱╱");
+        check(26, openmp, "╱╱ OpenMP workers 46.6% ╱╱");
+        check(20, openmp, "╱ no Python 50.1% ╱╱");
+        check(8, openmp, "╱╱╱╱╱╱╱╱");
+        check(50, Some(("OpenMP workers", "50.1%")), "╱╱╱╱╱╱╱╱ no Python: OpenMP workers 50.1% ╱╱╱╱╱╱╱╱╱");
+        check(50, None, "╱╱ no Python frames 50.1%: v shows native code ╱╱╱");
+    }
+
+    #[test]
+    fn the_backward_pass_is_hatched_beside_its_words() {
+        for palette in [Palette::Plain, Palette::True] {
+            let theme = Theme::new(palette);
+            let style = theme.frame(FrameKind::Operator, frame::BACKWARD, Emphasis::None, false);
+            let text = drawn(40, |place, buffer| {
+                let name = label(frame::BACKWARD, FrameKind::Operator, &theme, Emphasis::None, false);
+                fill(&name, "46.0%", style, &theme, place, buffer);
+                hatch_free(place, buffer);
+            });
+            let around = text.split("[backward]").nth(1).unwrap();
+            assert!(around.starts_with(" ╱") && around.trim_end().ends_with("╱ 46.0%"), "{text}");
+            assert!(!text.contains(LINE), "{text}");
+        }
+    }
 }
