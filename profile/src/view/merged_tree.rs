@@ -181,8 +181,8 @@ impl MergedTree {
         MergedTree { spinning_apart: true, ..self }
     }
 
-    /// The same, with the backward pass in a box `[backward]` below its process or thread, and in it the same callers as
-    /// in the forward pass: a line is as wide as what it does itself, and the two passes are two halves.
+    /// The same, with the backward pass in a box `[backward]` below its process or thread, and in it the same callers
+    /// as in the forward pass: a line is as wide as what it does itself, and the two passes are two halves.
     #[must_use]
     pub fn with_backward_apart(self) -> Self {
         MergedTree { backward_apart: true, ..self }

@@ -358,8 +358,8 @@ fn names(frames: &[FlameNode], growth: Orientation) -> String {
         .filter(|(at, frame)| names_work(frame) || at + 1 == frames.len() && growth == Orientation::TopDown)
         .map(|(_, frame)| frame)
         .collect();
-    let tells = telling.iter().any(|frame| names_work(frame));
-    let shown = if tells { telling } else { frames.iter().collect() };
+    let says_work = telling.iter().any(|frame| names_work(frame));
+    let shown = if says_work { telling } else { frames.iter().collect() };
     let (from, to) = match growth {
         Orientation::TopDown => (shown.len().saturating_sub(NAMED), shown.len()),
         Orientation::BottomUp => (0, shown.len().min(NAMED)),

@@ -74,7 +74,7 @@ all 1000
               load 485";
 
 #[test]
-fn a_trunk_is_one_box_with_the_one_where_ways_part() {
+fn a_trunk_is_one_box_to_where_ways_part() {
     let expect = "
 #python → … 5 frames: t.py:<module> → t.py:main 1000
   load 485
