@@ -317,7 +317,7 @@ fn every_tab_of_a_stored_profile_can_be_printed() {
             assert!(picture.contains(part), "no {part} with {more:?} in\n{picture}");
         }
     };
-    check(&["--tab", "callers"], &["N f", "g → main", "# app-7"]);
+    check(&["--tab", "callers"], &["N f", "g → main → app-7"]);
     check(&["--tab", "table"], &["self", "total", "m.py:step"]);
     check(&["--tab", "time", "--group-by", "thread"], &["mean", "# app-7", "~ app/8"]);
     check(&["--tab", "source", "--source", "m.py"], &["no text: there is no such file", "31.2%  3"]);

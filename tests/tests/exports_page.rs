@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 
 use cli_support::browser::{self, browser};
 use cli_support::expect_code;
-use deepctx_profile::frame::FrameKind;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::view::fold::{Fold, FoldedTree};
 use deepctx_profile::view::{MergedTree, Resolution, Selection};
@@ -186,18 +185,18 @@ const BOXES: &str = "
 fn boxes_of_terminal(input: &str, folds: bool) -> BTreeMap<String, u64> {
     let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("../analysis/tests").join(input);
     let opened = deepctx_storage::open(&input).unwrap();
-    let mut merged = MergedTree::by_text(Selection::of(Metric::CpuTime));
+    let merged = MergedTree::by_text(Selection::of(Metric::CpuTime));
+    let mut merged = if folds { merged.with_backward_apart() } else { merged };
     merged.refresh(&opened.profile);
     let flame = merged.flame(Resolution::default());
     let folded =
         if folds { FoldedTree::of(&flame, Fold::default(), |_| false) } else { FoldedTree::nothing(&flame) };
-    let nodes = &folded.tree.nodes;
     let mut boxes = BTreeMap::new();
     let mut paths: Vec<String> = Vec::new();
-    for node in nodes {
-        let is_trunk = node.kind == FrameKind::Root && !node.detail.is_empty();
+    for (place, node) in (0u32..).zip(&folded.tree.nodes) {
+        let is_named = folded.is_trunk(place) && !node.detail.is_empty();
         let above = if paths.is_empty() { "" } else { paths[node.parent as usize].as_str() };
-        let path = format!("{above}{};", if is_trunk { &node.detail } else { &node.label });
+        let path = format!("{above}{};", if is_named { &node.detail } else { &node.label });
         *boxes.entry(path.clone()).or_default() += node.inclusive;
         paths.push(path);
     }
@@ -208,7 +207,8 @@ fn boxes_of_terminal(input: &str, folds: bool) -> BTreeMap<String, u64> {
 fn the_page_folds_what_the_terminal_folds() {
     let Some(browser) = browser() else { return };
     let folder = tempfile::tempdir().unwrap();
-    for input in ["profiles/torch-layers.dctx", "profiles/stdlib-mix.dctx"] {
+    let mut halves = 0;
+    for input in ["profiles/torch-layers.dctx", "profiles/stdlib-mix.dctx", "profiles/torch-embedding.dctx"] {
         let said = browser::run(browser, &page(input, folder.path()), BOXES, &WINDOWS[1]);
         assert_eq!(said["metric"], "cpu-time");
         for (of, folds) in [("down", true), ("whole", false)] {
@@ -220,9 +220,11 @@ fn the_page_folds_what_the_terminal_folds() {
             assert_eq!(boxes, boxes_of_terminal(input, folds), "{input}: {of}");
         }
         assert!(said["down"].as_array().unwrap().len() < said["whole"].as_array().unwrap().len(), "{input}");
+        halves += usize::from(said["down"].to_string().contains(";[backward]"));
         let shown = said["shown"].to_string();
         assert!(shown.contains(" → ") && !shown.contains("Module._call_impl ("), "{input}: {shown}");
     }
+    assert_eq!(halves, 1, "one of them was recorded with --probe backward");
 }
 
 fn titles(tabs: &Value) -> Vec<String> {

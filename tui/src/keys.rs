@@ -72,6 +72,8 @@ pub enum Action {
     ToggleLines,
     /// Whether repeated sequences of calls are folded.
     ToggleRecursion,
+    /// Whether the backward pass is a half of its own.
+    ToggleBackward,
     /// Whether the time tab shows single events or sums.
     ToggleEvents,
     /// Whether chains of boxes with the same value are folded.
@@ -306,6 +308,13 @@ pub const BINDINGS: &[Binding] = &[
     bind(Scope::Views, &[letter('i')], Action::ToggleInterpreter, "show the interpreter's own frames", ""),
     bind(Scope::Views, &[letter('L')], Action::ToggleLines, "split by source line", ""),
     bind(Scope::Views, &[letter('r')], Action::ToggleRecursion, "collapse recursion", ""),
+    bind(
+        Scope::Views,
+        &[letter('b')],
+        Action::ToggleBackward,
+        "backward pass: apart, or below its operators",
+        "",
+    ),
     bind(
         Scope::Views,
         &[letter('M')],

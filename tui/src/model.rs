@@ -294,13 +294,13 @@ impl Model {
 
     pub(crate) fn zoom_box(&mut self, place: u32) {
         let GraphState { listed, .. } = *self.graph();
-        let within = path(self.drawn(), place).contains(&self.folded.box_of(listed));
+        let within = place != 0 && path(self.drawn(), place).contains(&self.folded.box_of(listed));
         self.zoom_and_list(place, if within { listed } else { 0 });
     }
 
     /// Zooms into a box and lists what it calls: siblings that differ by a number are boxes of their own.
     pub(crate) fn list_box(&mut self, place: u32) {
-        self.zoom_and_list(place, self.folded.first_of(place));
+        self.zoom_and_list(place, self.folded.last_of(place));
     }
 
     fn zoom_and_list(&mut self, place: u32, listed: u32) {
@@ -324,7 +324,8 @@ impl Model {
         self.folded = match self.folds {
             // The list of contexts of the overview names a whole chain in each row.
             true => {
-                let fold = Fold { growth, trunks: self.tab != Tab::Overview, listed: self.graph().listed };
+                let trunks = self.tab != Tab::Overview;
+                let fold = Fold { growth, trunks, listed: self.graph().listed, ..Fold::default() };
                 FoldedTree::of(self.tree(), fold, keep)
             }
             false => FoldedTree::nothing(self.tree()),

@@ -70,6 +70,7 @@ fn tree() -> impl Strategy<Value = FlameTree> {
                 detail,
                 kind,
                 each: None,
+                workers: None,
                 exclusive,
                 inclusive,
                 before,

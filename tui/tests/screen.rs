@@ -157,9 +157,9 @@ fn each_tab_asks_for_what_it_shows() {
 #[test]
 fn pinning_again_lets_go() {
     let mut program = Program::new(80, 24);
-    program.press("P");
+    program.press("3 P");
     assert!(!program.screen().contains('◆'), "the root is no function");
-    program.press("Down P");
+    program.press("2 Down P");
     assert!(program.screen().contains("◆"));
     program.press("P");
     assert!(!program.screen().contains('◆'));
@@ -174,7 +174,11 @@ fn a_key_copies_what_is_selected() {
         assert_eq!(program.effects == Effects::Copy, text.is_some(), "{keys}");
         text
     };
-    assert_eq!(copied("y"), None, "the root is no stack");
+    assert_eq!(copied("3 y"), None, "the root is no stack");
+    expect![[r#"
+        python-4711
+        CPU time 12.0 s"#]]
+    .assert_eq(&copied("y").unwrap());
     expect![[r#"
         python-4711
         MainThread/4711
@@ -293,30 +297,37 @@ fn check(keys: &str, selected: &str, zoomed: &str) {
 
 #[test]
 fn keys_move_through_the_flame_graph() {
-    check("", "all", "all");
-    check("Up", "all", "all");
-    check("Left", "all", "all");
-    check("Down", "python-4711", "all");
-    check("Down Down", "MainThread/4711", "all");
-    check("Down Down Right", "pt_autograd_0/4720", "all");
-    check("Down Down Right Left", "MainThread/4711", "all");
-    check("jjlh", "MainThread/4711", "all");
-    check("Down Down Right Down Down Down Down", "at::native::sum_kernel", "all");
-    check("Down Down Right Down Down Down Down Down", "at::native::sum_kernel", "all");
+    // Unfolded, each node is a box.
+    check("z", "all", "all");
+    check("z Up", "all", "all");
+    check("z Left", "all", "all");
+    check("z Down", "python-4711", "all");
+    check("z Down Down", "MainThread/4711", "all");
+    check("z Down Down Right", "pt_autograd_0/4720", "all");
+    check("z Down Down Right Left", "MainThread/4711", "all");
+    check("zjjlh", "MainThread/4711", "all");
     check("End", "mkl_blas_avx512_sgemm_kernel", "all");
     check("End Home", "all", "all");
     check("PgDn PgUp", "all", "all");
+    // The process is the root's box, a thread begins its trunk's.
+    check("Down", "MainThread/4711", "all");
+    check("Down Right", "pt_autograd_0/4720", "all");
+    check("Down Right Down Down", "pt_autograd_0/4720", "all");
+    check("Down Right Left Down", "train.py:step", "all");
 }
 
 #[test]
 fn keys_zoom_in_and_out() {
-    check("Down Down Enter", "MainThread/4711", "MainThread/4711");
-    check("Down Down Enter Up Up", "all", "MainThread/4711");
-    check("Down Down Enter Up Up Down Down Down", "train.py:<module>", "MainThread/4711");
-    check("Down Down Enter Up Enter", "python-4711", "python-4711");
-    check("Down Down Enter Backspace", "MainThread/4711", "python-4711");
-    check("Down Down Enter Down 0", "train.py:<module>", "all");
-    check("Down Down Enter Esc", "MainThread/4711", "all");
+    check("z Down Down Enter", "MainThread/4711", "MainThread/4711");
+    check("z Down Down Enter Up Up", "all", "MainThread/4711");
+    check("z Down Down Enter Up Enter", "python-4711", "python-4711");
+    check("z Down Down Enter Backspace", "MainThread/4711", "python-4711");
+    check("z Down Down Enter Esc", "MainThread/4711", "all");
+    check("Down Enter", "MainThread/4711", "MainThread/4711");
+    check("Down Enter Up", "all", "MainThread/4711");
+    check("Down Enter Up Down Down", "train.py:step", "MainThread/4711");
+    check("Down Enter Backspace", "MainThread/4711", "all");
+    check("Down Enter Down 0", "train.py:step", "all");
     check("Backspace", "all", "all");
 }
 
@@ -342,12 +353,12 @@ fn the_table_finds_its_function_in_the_flame_graph() {
 #[test]
 fn the_mouse_selects_zooms_and_switches_tabs() {
     let mut program = Program::new(80, 24);
-    program.click(3, 5);
+    program.click(3, 4);
     assert_eq!(program.selected(), "MainThread/4711");
-    program.click(3, 5);
+    program.click(3, 4);
     assert_eq!(program.zoomed(), "MainThread/4711");
-    program.mouse(MouseEventKind::Down(MouseButton::Right), 3, 5);
-    assert_eq!(program.zoomed(), "python-4711");
+    program.mouse(MouseEventKind::Down(MouseButton::Right), 3, 4);
+    assert_eq!(program.zoomed(), "all");
     program.click(22, 2).click(30, 4).click(30, 4);
     assert_eq!(program.selected(), "mkl_blas_avx512_sgemm_kernel", "tab, row, row again");
     program.click(79, 23).click(0, 0).click(500, 500);
@@ -357,7 +368,7 @@ fn the_mouse_selects_zooms_and_switches_tabs() {
 #[test]
 fn selection_and_zoom_survive_a_growing_tree() {
     let mut program = Program::new(80, 24);
-    program.press("Down Down Down Down Down Enter Down Down Down");
+    program.press("Down Enter Down Down");
     let (selected, zoomed) = (program.selected(), program.zoomed());
     assert_ne!(selected, zoomed);
     let mut grown = Training::at(51).snapshot(&request());
@@ -479,7 +490,7 @@ fn a_stack_of_ten_thousand_frames_can_be_navigated() {
     };
     let nodes: Vec<FlameNode> = (0..=10_000).map(node).collect();
     program.show(Snapshot { flame: FlameTree { nodes }, ..Snapshot::default() });
-    assert!(program.screen().contains("… 9999 frames"));
+    assert!(program.screen().contains("… 10001 frames: f9998 → f9999 → f10000"));
     program.press("z End");
     assert_eq!(program.selected(), "f10000");
     assert!(program.screen().contains("f10000"));
@@ -519,7 +530,7 @@ fn layers_in_one_box_are_listed_when_it_is_entered() {
         }
     };
     let (joined, both, single) = ("g.h.{0,1} (Block) ×2", "g.h.{0,1}.attn (Attention) ×2", "g.h.1 (Block)");
-    check("Down Down", &[joined, both, "100%, each 40.0% to 60.0%"], &[single]);
+    check("Down", &[joined, both, "100%, each 40.0% to 60.0%"], &[single]);
     check("Enter", &["g.h.0 (Block)", single, "g.h.1.attn (Attention)"], &[joined, both]);
     check("Right Enter", &["g.h.1.attn (Attention)"], &["g.h.0"]);
     check("Esc", &[joined], &[single]);

@@ -54,6 +54,15 @@ impl Apt {
         Ok(apt)
     }
 
+    /// The same, of packages for another machine, by Debian's name of it.
+    pub(crate) fn for_machine(self, machine: &str) -> Result<Self> {
+        let path = self.folder.join("apt.conf");
+        let text = fs::read_to_string(&path)?;
+        let of = format!("APT::Architecture \"{machine}\";\nAPT::Architectures {{ \"{machine}\"; }};\n");
+        fs::write(&path, text + &of)?;
+        Ok(self)
+    }
+
     /// One of its programs.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);

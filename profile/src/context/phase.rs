@@ -7,7 +7,7 @@
 //! Where phases are nested, the more particular one counts ([`Phase`] is in that order): what a checkpoint runs again
 //! within the backward pass is backward, what an optimizer sends to other hosts is communication.
 
-use crate::frame::Frame;
+use crate::frame::{BACKWARD, Frame};
 use crate::profile::Profile;
 use crate::tree::NodeId;
 
@@ -167,7 +167,7 @@ fn of_operator(name: &str) -> Phase {
         Phase::Backward
     } else if path.contains("jvp(") {
         Phase::Forward
-    } else if name == "[backward]" || name == "torch::autograd::AccumulateGrad" || is_step(name) {
+    } else if name == BACKWARD || name == "torch::autograd::AccumulateGrad" || is_step(name) {
         Phase::Backward
     } else {
         Phase::Other

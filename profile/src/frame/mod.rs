@@ -6,14 +6,19 @@
 mod label;
 mod short;
 mod spinning;
+mod worker;
 
 use std::num::NonZeroU32;
 
 pub use label::clean;
 pub use short::{layer_within, short_labels};
 pub use spinning::is_spinning;
+pub use worker::WorkerKind;
 
 use crate::intern::StrId;
+
+/// Name of the operator that stands between an operator and its backward pass.
+pub const BACKWARD: &str = "[backward]";
 
 /// A source line, counted from 1; `None` when unknown.
 pub type Line = Option<NonZeroU32>;

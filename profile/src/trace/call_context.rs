@@ -6,13 +6,12 @@
 use rustc_hash::FxHashMap;
 
 use crate::context::phase::Phase;
-use crate::frame::{Frame, Role};
+use crate::frame::{BACKWARD, Frame, Role};
 use crate::intern::{StrId, Strings};
 use crate::profile::Profile;
 use crate::tree::NodeId;
 
 /// Below it stands what runs in a backward pass, at the operator that it is the gradient of.
-const BACKWARD: &str = "[backward]";
 /// Below it stand operators of which no stack was taken.
 const WITHOUT_STACK: &str = "[operators]";
 

@@ -45,6 +45,7 @@ pub(super) fn flame_node(merged: &MergedTree, node: u32) -> FlameNode {
         exclusive: merged.exclusive[at],
         inclusive: merged.inclusive[at],
         before: merged.before.as_ref().map_or(0, |before| before.inclusive[at]),
+        workers: merged.workers(node),
         source: source_place(merged, merged.label_id(node), merged.pid(node)),
         ..FlameNode::default()
     }

@@ -12,8 +12,8 @@ use rustc_hash::FxHashMap;
 
 use super::mark::Mark;
 use super::stack_filter::StackFilter;
-use crate::context::selection::{Selection, below_process};
-use crate::frame::{Frame, FrameKind, is_spinning};
+use crate::context::selection::{Selection, View, below_process};
+use crate::frame::{BACKWARD, Frame, FrameKind, WorkerKind, is_spinning};
 use crate::intern::{Id, StrId};
 use crate::metric::Metric;
 use crate::profile::Profile;
@@ -78,6 +78,16 @@ pub struct MergedTree {
     spins: Vec<bool>,
     /// The label of that box.
     spinning: Option<LabelId>,
+    /// Whether the backward pass is a box of its own beside the forward pass.
+    backward_apart: bool,
+    /// The label of that box.
+    backward: Option<LabelId>,
+    /// By frame: the threads that begin with it.
+    begins: Vec<Option<WorkerKind>>,
+    /// By node of the calling context tree: the threads that it is in.
+    worker_of_node: Vec<Option<WorkerKind>>,
+    /// Where native code is hidden, own values of processes and threads by whose threads they are of.
+    workers: FxHashMap<u32, [u64; WorkerKind::ALL.len()]>,
     shape: Trie<BoxLabel>,
     /// By node of the shape: whether an ancestor has the same label.
     recursive: Vec<bool>,
@@ -141,6 +151,11 @@ impl MergedTree {
             groups: Vec::new(),
             spins: Vec::new(),
             spinning: None,
+            backward_apart: false,
+            backward: None,
+            begins: Vec::new(),
+            worker_of_node: vec![None],
+            workers: FxHashMap::default(),
             shape: Trie::new(ROOT),
             recursive: vec![false],
             pids: vec![0],
@@ -166,6 +181,13 @@ impl MergedTree {
         MergedTree { spinning_apart: true, ..self }
     }
 
+    /// The same, with the backward pass in a box `[backward]` below its process or thread, and in it the same callers
+    /// as in the forward pass: a line is as wide as what it does itself, and the two passes are two halves.
+    #[must_use]
+    pub fn with_backward_apart(self) -> Self {
+        MergedTree { backward_apart: true, ..self }
+    }
+
     /// Adds what is new in the profile, which must be the same at each call, and sums its values.
     pub fn refresh(&mut self, profile: &Profile) {
         self.refresh_part(profile, RefreshScope::default());
@@ -189,6 +211,7 @@ impl MergedTree {
         };
         self.sum_up(&mut sums, profile, metric, scope.since);
         Sums { exclusive: self.exclusive, inclusive: self.inclusive } = sums;
+        self.workers = self.sum_workers(profile, scope.since);
         (self.before, self.counts) = (None, (0, 0));
         if let Some(mark) = scope.since {
             let mut before = Sums { exclusive: vec![0; self.shape.len()], inclusive: Vec::new() };
@@ -227,6 +250,36 @@ impl MergedTree {
         self.sum_below(sums);
     }
 
+    fn sum_workers(
+        &self,
+        profile: &Profile,
+        since: Option<&Mark>,
+    ) -> FxHashMap<u32, [u64; WorkerKind::ALL.len()]> {
+        let mut workers = FxHashMap::default();
+        if self.selection.view != View::Python {
+            return workers;
+        }
+        let metric = self.selection.metric;
+        for (node, place, cell) in profile.tree.placed_cells(metric) {
+            let Some(kind) = self.worker_of_node.get(node.index()).copied().flatten() else { continue };
+            let to = self.of_node[node.index()];
+            if is_target(self.label(to).kind) && self.passes(node) {
+                let before = since.map_or(0, |mark| mark.value(metric, place).0);
+                let sums = workers.entry(to).or_insert([0u64; WorkerKind::ALL.len()]);
+                let sum = &mut sums[kind as usize];
+                *sum = sum.saturating_add(cell.sum.saturating_sub(before));
+            }
+        }
+        workers
+    }
+
+    /// Whose threads most of a box's own value is of, where it is one of hidden frames; and how much of it.
+    pub(crate) fn workers(&self, node: u32) -> Option<(WorkerKind, u64)> {
+        let sums = self.workers.get(&node)?;
+        let most = WorkerKind::ALL.into_iter().max_by_key(|kind| sums[*kind as usize])?;
+        Some((most, sums[most as usize])).filter(|(_, sum)| *sum > 0)
+    }
+
     fn sum_below(&self, sums: &mut Sums) {
         sums.inclusive.clone_from(&sums.exclusive);
         for node in (1..self.shape.len()).rev() {
@@ -250,6 +303,13 @@ impl MergedTree {
             let spins = self.spinning_apart
                 && matches!(frame, Frame::Native { symbol, .. } if is_spinning(profile.strings.get(symbol)));
             self.spins.push(spins);
+            self.begins.push(match frame {
+                Frame::Native { symbol, .. } => WorkerKind::of(profile.strings.get(symbol)),
+                _ => None,
+            });
+            if matches!(frame, Frame::Operator { name } if profile.strings.get(name) == BACKWARD) {
+                self.backward = shown.filter(|_| self.backward_apart);
+            }
             if spins && self.spinning.is_none() {
                 self.spinning = Some(self.add_spinning_label());
             }
@@ -324,7 +384,7 @@ impl MergedTree {
         }
         let kind = |tree: &Self, at: u32| tree.labels[tree.shape.key(at).index()].kind;
         let mut outer = parent;
-        while outer != 0 && !matches!(kind(self, outer), FrameKind::Process | FrameKind::Thread) {
+        while outer != 0 && !is_target(kind(self, outer)) {
             outer = self.shape.parent(outer);
         }
         Some(self.child(outer, label))
@@ -340,16 +400,33 @@ impl MergedTree {
             let apart = if spins { self.spinning_box(profile, node.parent, parent) } else { None };
             let parent = apart.unwrap_or(parent);
             let place = match (of(&self.groups), of(&self.of_frame)) {
-                (Some(group), _) => self.below(parent, group),
+                (Some(group), _) => self.insert(parent, group, |kinds| below_process(kinds.iter().copied())),
+                (None, Some(label)) if self.backward == Some(label) => self.backward_box(parent, label),
                 (None, Some(label)) => self.child(parent, label),
                 (None, None) => parent,
             };
             self.of_node.push(place);
+            let begins = self.begins.get(node.frame.index()).copied().flatten();
+            self.worker_of_node.push(begins.or(self.worker_of_node[node.parent.index()]));
         }
     }
 
-    /// The box of the same stack with a device below its process.
-    fn below(&mut self, node: u32, device: LabelId) -> u32 {
+    /// The box of an operator's backward pass: that of the operator in the half of the backward pass. What is nested in
+    /// a backward pass already stays there.
+    fn backward_box(&mut self, operator: u32, label: LabelId) -> u32 {
+        let mut above = operator;
+        while above != 0 && self.shape.key(above) != label {
+            above = self.shape.parent(above);
+        }
+        if above != 0 {
+            return self.child(operator, label);
+        }
+        self.insert(operator, label, |kinds| kinds.iter().take_while(|kind| is_target(**kind)).count())
+    }
+
+    /// The box of the same stack with one more label, at the place that the kinds of the others say: a device below its
+    /// process, say.
+    fn insert(&mut self, node: u32, label: LabelId, place: impl Fn(&[FrameKind]) -> usize) -> u32 {
         let mut labels = Vec::new();
         let mut at = node;
         while at != 0 {
@@ -357,8 +434,8 @@ impl MergedTree {
             at = self.shape.parent(at);
         }
         labels.reverse();
-        let kinds = labels.iter().map(|label| self.labels[label.index()].kind);
-        labels.insert(below_process(kinds), device);
+        let kinds: Vec<FrameKind> = labels.iter().map(|label| self.labels[label.index()].kind).collect();
+        labels.insert(place(&kinds), label);
         labels.into_iter().fold(0, |parent, label| self.child(parent, label))
     }
 
@@ -539,6 +616,11 @@ impl MergedTree {
         }
         totals
     }
+}
+
+/// Whether a box is a process or a thread, which have no code of their own.
+fn is_target(kind: FrameKind) -> bool {
+    matches!(kind, FrameKind::Process | FrameKind::Thread)
 }
 
 /// Readers of folded lines read `name 12 34` as two values: a number at the end of a name is joined to it.

@@ -23,6 +23,8 @@ pub struct Request {
     pub selection: Selection,
     /// Whether repeated sequences of boxes are folded into one.
     pub fold_recursion: bool,
+    /// Whether the backward pass stands below the operators that it is of, instead of beside all of them.
+    pub backward_in_place: bool,
     /// Which stacks count.
     pub filter: Option<Pattern>,
     /// Number of the latest mark, counted from 1; 0 for none. The profile at the first request with a number is what
@@ -65,6 +67,7 @@ impl Request {
         Request {
             selection,
             fold_recursion: false,
+            backward_in_place: false,
             filter: None,
             mark: 0,
             since_mark: false,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub use deepctx_common::memory::MemoryUse;
 use deepctx_common::reasons;
 
-pub use crate::frame::FrameKind;
+pub use crate::frame::{FrameKind, WorkerKind};
 pub use crate::ledger::LossRow;
 pub use crate::metric::{Metric, Unit};
 use crate::trace::EventLanes;
@@ -190,6 +190,8 @@ pub struct FlameNode {
     pub before: u64,
     /// Smallest and largest inclusive value of the siblings that this box stands for, where it stands for several.
     pub each: Option<(u64, u64)>,
+    /// Of a process or thread, where native code is hidden: which threads its own value is of most, and how much of it.
+    pub workers: Option<(WorkerKind, u64)>,
     /// Source file and line, where known.
     pub source: Option<SourcePlace>,
     /// Index of the parent; 0 for the root itself.

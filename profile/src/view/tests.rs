@@ -2,6 +2,8 @@ use expect_test::expect;
 use proptest::prelude::*;
 
 use super::*;
+use crate::context::selection::{GroupBy, View};
+use crate::frame::WorkerKind;
 use crate::intern::FrameId;
 use crate::metric::Metric;
 use crate::profile::{Limits, Meta, Profile};
@@ -183,4 +185,69 @@ fn threads_that_spin_for_nobody_stand_apart() {
     let named: Vec<_> =
         tree.table(Resolution::default()).into_iter().map(|row| (row.label, row.inclusive)).collect();
     assert!(named.contains(&("gomp_team_barrier_wait_end".to_owned(), 48)), "{named:?}");
+}
+
+const BACKWARD_PASS: &str = "
+    P a-1 / T main/1 / y t.py:step:1 / y t.py:loss:2 / o aten::mm / n sgemm 30
+    P a-1 / T main/1 / y t.py:step:1 / y t.py:loss:2 / o aten::mm / o [backward] / o MmBackward0 / n sgemm 40
+    P a-1 / T main/1 / y t.py:step:1 / y t.py:loss:2 / o aten::mm / o [backward] / o MmBackward0 / o aten::mul / o [backward] / n dmul 5
+    P a-1 / T main/1 / o [backward] / n lost 1";
+
+#[test]
+fn the_backward_pass_is_a_half_of_its_own() {
+    let profile = profile(BACKWARD_PASS);
+    let selection = Selection { group_by: GroupBy::Thread, ..CPU };
+    let show = |tree: MergedTree| {
+        let mut tree = tree;
+        tree.refresh(&profile);
+        show(&tree.flame(Resolution::default()))
+    };
+    expect![[r#"
+        all 0/76 Root 
+          a-1 0/76 Process 
+            main/1 0/76 Thread 
+              [backward] 0/46 Operator 
+                lost 1/1 Native 
+                t.py:step 0/45 Python t.py:1
+                  t.py:loss 0/45 Python t.py:1
+                    aten::mm 0/45 Operator 
+                      MmBackward0 0/45 Operator 
+                        aten::mul 0/5 Operator 
+                          [backward] 0/5 Operator 
+                            dmul 5/5 Native 
+                        sgemm 40/40 Native 
+              t.py:step 0/30 Python t.py:1
+                t.py:loss 0/30 Python t.py:1
+                  aten::mm 0/30 Operator 
+                    sgemm 30/30 Native 
+    "#]]
+    .assert_eq(&show(MergedTree::new(selection).with_backward_apart()));
+    let in_place = show(MergedTree::new(selection));
+    assert_eq!(in_place.matches("t.py:loss").count(), 1, "{in_place}");
+}
+
+#[test]
+fn hidden_time_says_whose_threads_it_is_of() {
+    let profile = profile(
+        "P a-1 / n clone / n gomp_thread_start / n sgemm 40
+         P a-1 / n clone / n torch::autograd::Engine::thread_init(int) / n mul 7
+         P a-1 / n clone / n gomp_thread_start / y t.py:callback:1 3
+         P a-1 / n clone / n other 5
+         P a-1 / y t.py:f:1 / n sgemm 10
+         P b-2 / n other 5",
+    );
+    let check = |view, expect: &[(&str, Option<(WorkerKind, u64)>)]| {
+        let mut tree = MergedTree::new(Selection { view, ..CPU });
+        tree.refresh(&profile);
+        let flame = tree.flame(Resolution::default());
+        let found: Vec<_> = flame.nodes.iter().map(|node| (node.label.as_str(), node.workers)).collect();
+        assert_eq!(found[..expect.len()], *expect);
+        assert!(flame.nodes.iter().filter(|node| node.workers.is_some()).count() <= 1);
+    };
+    let of = Some((WorkerKind::OpenMp, 40));
+    check(
+        View::Python,
+        &[("all", None), ("a-1", of), ("t.py:callback", None), ("t.py:f", None), ("b-2", None)],
+    );
+    check(View::Full, &[("all", None), ("a-1", None)]);
 }

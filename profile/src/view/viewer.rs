@@ -19,9 +19,17 @@ use crate::view::snapshot::{Baseline, DeviceRow, Header, MetricTotal, Snapshot, 
 /// Makes the snapshots of one screen from one profile.
 #[derive(Clone, Debug, Default)]
 pub struct Viewer {
-    /// The merged tree, and whether recursion is folded in it.
-    tree: Option<(bool, MergedTree)>,
+    /// The merged tree, and of which form it is.
+    tree: Option<(TreeForm, MergedTree)>,
     mark: Option<(u32, Mark)>,
+}
+
+/// What a merged tree depends on beside its selection: whether recursion is folded, and whether the backward pass
+/// stands below its operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TreeForm {
+    fold_recursion: bool,
+    backward_in_place: bool,
 }
 
 impl Viewer {
@@ -44,16 +52,15 @@ impl Viewer {
             self.mark = Some((request.mark, Mark::set(profile, header.elapsed)));
         }
         let since = self.mark.as_ref().map(|(_, mark)| mark).filter(|_| request.since_mark);
+        let Request { fold_recursion, backward_in_place, .. } = *request;
+        let form = TreeForm { fold_recursion, backward_in_place };
         let tree = match &mut self.tree {
-            Some((fold, tree))
-                if *fold == request.fold_recursion && *tree.selection() == request.selection =>
-            {
-                tree
-            }
+            Some((of, tree)) if *of == form && *tree.selection() == request.selection => tree,
             slot => {
                 let tree = MergedTree::new(request.selection).with_spinning_apart();
-                let tree = if request.fold_recursion { tree.folding_recursion() } else { tree };
-                &mut slot.insert((request.fold_recursion, tree)).1
+                let tree = if backward_in_place { tree } else { tree.with_backward_apart() };
+                let tree = if fold_recursion { tree.folding_recursion() } else { tree };
+                &mut slot.insert((form, tree)).1
             }
         };
         tree.refresh_part(profile, RefreshScope { filter: request.filter.as_ref(), since });

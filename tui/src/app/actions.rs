@@ -45,7 +45,8 @@ pub(super) fn act(model: &mut Model, action: Action) -> Effects {
         | Action::NextGroup
         | Action::ToggleInterpreter
         | Action::ToggleLines
-        | Action::ToggleRecursion => change_selection(model, action),
+        | Action::ToggleRecursion
+        | Action::ToggleBackward => change_selection(model, action),
         Action::ToggleEvents => toggle_events(model),
         Action::ChooseMetric => metrics::open(model),
         Action::ToggleTrunk => {
@@ -109,6 +110,7 @@ fn change_selection(model: &mut Model, action: Action) {
         Action::ToggleInterpreter => selection.interpreter = !selection.interpreter,
         Action::ToggleLines => selection.lines = !selection.lines,
         Action::ToggleRecursion => model.request.fold_recursion = !model.request.fold_recursion,
+        Action::ToggleBackward => model.request.backward_in_place = !model.request.backward_in_place,
         _ => {}
     }
 }
@@ -164,7 +166,7 @@ fn clear(model: &mut Model) {
 
 fn is_zoomed(model: &Model) -> bool {
     match model.tab {
-        Tab::Flame | Tab::Callers => model.zoomed_box() != 0,
+        Tab::Flame | Tab::Callers => model.zoomed_box() != 0 || model.graph().listed != 0,
         Tab::Timeline => model.timeline.zoom > 0 || model.timeline.at.is_some(),
         Tab::Overview | Tab::Table | Tab::Source | Tab::Health => false,
     }

@@ -12,12 +12,18 @@ use crate::tab::Tab;
 /// Pins what is selected; what was pinned already is released.
 pub(super) fn toggle(model: &mut Model) {
     let selected = match model.tab {
-        Tab::Flame | Tab::Callers => model
-            .tree()
-            .nodes
-            .get(model.folded.last_of(model.selected_box()) as usize)
-            .filter(|node| node.kind != FrameKind::Root)
-            .map(|node| Pin::new(&node.label, &node.detail, node.kind)),
+        Tab::Flame | Tab::Callers => {
+            let innermost = model.folded.last_of(model.selected_box());
+            let node = model.tree().nodes.get(innermost as usize);
+            let pin = node
+                .filter(|node| node.kind != FrameKind::Root)
+                .map(|node| Pin::new(&node.label, &node.detail, node.kind));
+            // A pinned function leaves the trunk that it ends, and stays selected.
+            if pin.is_some() {
+                model.graph_mut().selected = innermost;
+            }
+            pin
+        }
         Tab::Table => model.selected_row().map(|row| Pin::new(&row.label, &row.detail, row.kind)),
         Tab::Overview | Tab::Timeline | Tab::Source | Tab::Health => None,
     };

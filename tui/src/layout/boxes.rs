@@ -25,6 +25,8 @@ pub(crate) enum Content {
     },
     /// Own value of a process or thread in a view that hides its frames.
     Hidden {
+        /// The process or thread.
+        of: u32,
         /// The value.
         value: u64,
     },
@@ -190,7 +192,7 @@ fn divide(
     if let Some(value) = own.map(|it| it.exclusive).filter(|value| *value as f64 * scale >= 1.0 && x < right)
     {
         let exact = Span { start: f64::from(x), width: f64::from(right - x) };
-        out.push(FlameBox { x, width: right - x, content: Content::Hidden { value }, exact });
+        out.push(FlameBox { x, width: right - x, content: Content::Hidden { of: node, value }, exact });
     }
 }
 
@@ -239,7 +241,7 @@ mod tests {
         let boxes = layout.row(row).iter().map(|it| match it.content {
             Content::Node(node) => format!("{}+{}: {node}", it.x, it.width),
             Content::Rest { count, value, .. } => format!("{}+{}: {count} more, {value}", it.x, it.width),
-            Content::Hidden { value } => format!("{}+{}: hidden, {value}", it.x, it.width),
+            Content::Hidden { value, .. } => format!("{}+{}: hidden, {value}", it.x, it.width),
         });
         assert_eq!(boxes.collect::<Vec<_>>().join(" | "), expected);
     }
@@ -272,7 +274,7 @@ mod tests {
             let view = View { tree, zoom: 0, selected: 0, hides_frames };
             let layout = FlameLayout::of(view, 10, 2, 1);
             let hidden = layout.row(2).iter().filter_map(|it| match it.content {
-                Content::Hidden { value } => Some((it.x, it.width, value)),
+                Content::Hidden { value, .. } => Some((it.x, it.width, value)),
                 _ => None,
             });
             assert_eq!(hidden.collect::<Vec<_>>(), expect);

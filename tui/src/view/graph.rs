@@ -15,6 +15,7 @@ use super::pen::{Pen, put};
 use crate::difference::change;
 use crate::layout::boxes::{Content, FlameBox};
 use crate::model::Model;
+use crate::tab::Tab;
 use crate::text;
 use crate::theme::{Emphasis, Theme, letter};
 use crate::tree::path;
@@ -27,6 +28,9 @@ const LINE: &str = "─";
 
 /// Fills what stands for hidden frames.
 const HATCH: &str = "╱";
+
+/// Between the frames of a trunk.
+const ARROW: &str = " → ";
 
 /// Before the name of a pinned function.
 const PIN: &str = "◆";
@@ -77,6 +81,8 @@ fn names<'b>(model: &Model, boxes: impl Iterator<Item = &'b FlameBox>) -> BTreeM
     let nodes = &model.drawn().nodes;
     let shown: Vec<(u32, &FlameNode)> = boxes
         .filter_map(|it| match it.content {
+            // The names of a trunk are short already.
+            Content::Node(index) if model.folded.is_trunk(index) => None,
             Content::Node(index) => Some((index, nodes.get(index as usize)?)),
             Content::Rest { .. } | Content::Hidden { .. } => None,
         })
@@ -122,10 +128,24 @@ fn draw_box(
                 }
             };
             let pinned = model.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind));
-            let room = usize::from(place.width).saturating_sub(2);
-            let short = || names.get(&index).unwrap_or(&node.label).clone();
-            let name = layer_within(model, index, room).unwrap_or_else(short);
-            fill(&label(&name, node.kind, theme, emphasis, pinned), &share, style, theme, place, buffer);
+            let hatched = node.label.starts_with(frame::BACKWARD);
+            let before = if hatched { format!("{HATCH}{HATCH} ") } else { String::new() };
+            let name = match model.folded.is_trunk(index) {
+                true => {
+                    let around = text::width(&label(&before, node.kind, theme, emphasis, pinned));
+                    trunk(model, &node.label, name_room(&share, place).0.saturating_sub(around))
+                }
+                false => {
+                    let room = usize::from(place.width).saturating_sub(2);
+                    let short = || names.get(&index).unwrap_or(&node.label).clone();
+                    layer_within(model, index, room).unwrap_or_else(short)
+                }
+            };
+            let name = label(&(before + &name), node.kind, theme, emphasis, pinned);
+            fill(&name, &share, style, theme, place, buffer);
+            if hatched {
+                hatch_free(place, buffer);
+            }
         }
         Content::Rest { count, value, selected, .. } => {
             let emphasis = if searching.is_some() { Emphasis::Faded } else { Emphasis::None };
@@ -133,25 +153,57 @@ fn draw_box(
             let share = text::percent(value, model.whole());
             fill(&format!("{count} smaller"), &share, style, theme, place, buffer);
         }
-        Content::Hidden { value } => {
-            hatch(&text::percent(value, model.whole()), theme, place, buffer);
+        Content::Hidden { of, value } => {
+            let workers = model.drawn().nodes.get(of as usize).and_then(|node| node.workers);
+            let share = |value| text::percent(value, model.whole());
+            let workers = workers.map(|(kind, part)| (kind.name(), share(part)));
+            hatch(&hidden(&share(value), workers.as_ref()), theme, place, buffer);
         }
     }
 }
 
-/// Fills an area that stands for frames that this view hides; says so as far as there is room.
-fn hatch(share: &str, theme: &Theme, place: Rect, buffer: &mut Buffer) {
-    let labels = [
-        format!(" no Python frames {share}: v shows native code "),
-        format!(" no Python {share} "),
-        String::new(),
-    ];
+/// What is said of frames that this view hides, the longest text first: whose threads most of the time is of, where
+/// that is known.
+fn hidden(share: &str, workers: Option<&(&str, String)>) -> Vec<String> {
+    let mut labels = Vec::new();
+    if let Some((name, part)) = workers {
+        let all = if part == share { String::new() } else { format!(", of {share}") };
+        labels.push(format!(" no Python: {name} {part}{all}; v shows native code "));
+        labels.push(format!(" no Python: {name} {part}{all} "));
+        labels.push(format!(" {name} {part} "));
+    } else {
+        labels.push(format!(" no Python frames {share}: v shows native code "));
+    }
+    labels.push(format!(" no Python {share} "));
+    labels
+}
+
+/// Fills an area that stands for frames that this view hides, and says so as far as there is room.
+fn hatch(labels: &[String], theme: &Theme, place: Rect, buffer: &mut Buffer) {
     let mut pen = Pen::new(buffer, place, 0);
     let label = labels.iter().find(|label| text::width(label) <= pen.room()).map_or("", String::as_str);
     let room = pen.room() - text::width(label);
     pen.write(&HATCH.repeat(room / 2), theme.quiet());
     pen.write(label, theme.quiet());
     pen.write(&HATCH.repeat(room - room / 2), theme.quiet());
+}
+
+/// Hatches what is free within a box: the backward pass is a half of its own, whatever the colours.
+fn hatch_free(place: Rect, buffer: &mut Buffer) {
+    let free = |buffer: &Buffer, x: u16| {
+        !(place.x..place.right()).contains(&x)
+            || buffer.cell((x, place.y)).is_some_and(|cell| [" ", LINE, HATCH].contains(&cell.symbol()))
+    };
+    for x in place.x + 1..place.right() {
+        // One column beside a word stays free.
+        if free(buffer, x)
+            && free(buffer, x + 1)
+            && (x == place.x + 1 || free(buffer, x - 1))
+            && let Some(cell) = buffer.cell_mut((x, place.y))
+        {
+            cell.set_symbol(HATCH);
+        }
+    }
 }
 
 /// Name with its letter where there is no colour, and a star where it matches and there is no colour either. A pinned
@@ -164,6 +216,29 @@ fn label(text: &str, kind: FrameKind, theme: &Theme, emphasis: Emphasis, pinned:
     }
     let star = if emphasis == Emphasis::Match { "*" } else { "" };
     format!("{}{star} {name}", letter(kind))
+}
+
+/// The name of a trunk: where it leads stands at its end, or at its beginning among the callers.
+fn trunk(model: &Model, name: &str, room: usize) -> String {
+    if model.tab == Tab::Callers || text::width(name) <= room {
+        return text::cut(name, room);
+    }
+    if let Some(rest) = name.strip_prefix(frame::BACKWARD).and_then(|rest| rest.strip_prefix(ARROW)) {
+        let half = format!("{}{ARROW}", frame::BACKWARD);
+        return match room.saturating_sub(text::width(&half)) {
+            0..=3 => text::cut(frame::BACKWARD, room),
+            room => half + &trunk(model, rest, room),
+        };
+    }
+    let mut rest = name;
+    while let Some((_, inner)) = rest.split_once(ARROW) {
+        rest = inner;
+        let shorter = format!("…{ARROW}{rest}");
+        if text::width(&shorter) <= room {
+            return shorter;
+        }
+    }
+    text::cut(rest.split_once(" frames: ").map_or(rest, |(_, named)| named), room)
 }
 
 /// The name of a layer that has too little room, without what it shares with the layer that it is in.
@@ -184,9 +259,8 @@ pub(super) fn fill(name: &str, share: &str, style: Style, theme: &Theme, place: 
     buffer.set_style(place, style);
     buffer.set_string(place.x, place.y, EDGE, theme.edge(style));
     let mut pen = Pen::new(buffer, Rect { x: place.x + 1, width: place.width - 1, ..place }, 0);
+    let (for_name, beside) = name_room(share, place);
     let share_width = text::width(share) + 2;
-    let beside = !share.is_empty() && pen.room() >= share_width + NAME_BESIDE_SHARE;
-    let for_name = if beside { pen.room() - share_width } else { pen.room() };
     // One column of a name is useless, and an ellipsis there looks like a name.
     if for_name >= 2 {
         pen.write(&text::cut(name, for_name), style);
@@ -206,6 +280,14 @@ pub(super) fn fill(name: &str, share: &str, style: Style, theme: &Theme, place: 
     }
 }
 
+/// Columns of a box that its name may have, and whether its share stands beside it.
+fn name_room(share: &str, place: Rect) -> (usize, bool) {
+    let room = usize::from(place.width).saturating_sub(1);
+    let share_width = text::width(share) + 2;
+    let beside = !share.is_empty() && room >= share_width + NAME_BESIDE_SHARE;
+    (if beside { room - share_width } else { room }, beside)
+}
+
 /// Boxes from the root to the selected node, for the footer: the nearest first.
 pub(crate) fn above(model: &Model) -> String {
     let tree = model.drawn();
@@ -213,4 +295,51 @@ pub(crate) fn above(model: &Model) -> String {
     ancestors.pop();
     let names = ancestors.iter().rev().take(8).filter_map(|&node| tree.nodes.get(node as usize));
     names.map(|node| node.label.as_str()).collect::<Vec<_>>().join(" ← ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::theme::Palette;
+
+    fn drawn(width: u16, draw: impl Fn(Rect, &mut Buffer)) -> String {
+        let place = Rect { x: 0, y: 0, width, height: 1 };
+        let mut buffer = Buffer::empty(place);
+        draw(place, &mut buffer);
+        (0..width).map(|x| buffer[(x, 0)].symbol()).collect()
+    }
+
+    #[test]
+    fn hidden_time_names_the_threads_it_is_of() {
+        let theme = Theme::new(Palette::Plain);
+        let check = |width, workers: Option<(&str, &str)>, expect: &str| {
+            let workers = workers.map(|(name, part)| (name, part.to_owned()));
+            let labels = hidden("50.1%", workers.as_ref());
+            assert_eq!(drawn(width, |place, buffer| hatch(&labels, &theme, place, buffer)), expect);
+        };
+        let openmp = Some(("OpenMP workers", "46.6%"));
+        check(70, openmp, "╱╱╱ no Python: OpenMP workers 46.6%, of 50.1%; v shows native code ╱╱╱");
+        check(50, openmp, "╱╱╱ no Python: OpenMP workers 46.6%, of 50.1% ╱╱╱╱");
+        check(26, openmp, "╱╱ OpenMP workers 46.6% ╱╱");
+        check(20, openmp, "╱ no Python 50.1% ╱╱");
+        check(8, openmp, "╱╱╱╱╱╱╱╱");
+        check(50, Some(("OpenMP workers", "50.1%")), "╱╱╱╱╱╱╱╱ no Python: OpenMP workers 50.1% ╱╱╱╱╱╱╱╱╱");
+        check(50, None, "╱╱ no Python frames 50.1%: v shows native code ╱╱╱");
+    }
+
+    #[test]
+    fn the_backward_pass_is_hatched_beside_its_words() {
+        for palette in [Palette::Plain, Palette::True] {
+            let theme = Theme::new(palette);
+            let style = theme.frame(FrameKind::Operator, frame::BACKWARD, Emphasis::None, false);
+            let text = drawn(40, |place, buffer| {
+                let name = label(frame::BACKWARD, FrameKind::Operator, &theme, Emphasis::None, false);
+                fill(&name, "46.0%", style, &theme, place, buffer);
+                hatch_free(place, buffer);
+            });
+            let around = text.split("[backward]").nth(1).unwrap();
+            assert!(around.starts_with(" ╱") && around.trim_end().ends_with("╱ 46.0%"), "{text}");
+            assert!(!text.contains(LINE), "{text}");
+        }
+    }
 }

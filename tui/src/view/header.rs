@@ -93,6 +93,7 @@ fn options(model: &Model) -> String {
         (selection.group_by == GroupBy::Stream, "by stream"),
         (selection.interpreter, "interpreter"),
         (model.request.fold_recursion, "recursion collapsed"),
+        (model.request.backward_in_place, "backward in place"),
     ];
     parts.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }

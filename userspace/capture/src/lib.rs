@@ -67,6 +67,8 @@ mod kernel_offsets;
 mod links;
 mod load;
 mod message;
+#[cfg(target_env = "musl")]
+mod musl;
 mod no_executable;
 mod overlayfs;
 mod perf_event;

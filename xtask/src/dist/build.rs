@@ -1,4 +1,5 @@
-//! The build: one program that runs on every distribution whose C library is not older than 2.31.
+//! The build: one program for each target, that runs on every distribution whose glibc is not older than 2.31, or on
+//! every Linux where it is linked against musl.
 //!
 //! Owns: the tools that link it, and the record of how it was made. Because: a program that is linked against this
 //! machine's C library does not start on an older one. Does not: pack.
@@ -8,63 +9,105 @@
 
 use super::epoch;
 use super::needs::Needs;
+use super::product::{COLLECTOR, Product};
+use super::target::Target;
 use super::tree::Tree;
 use crate::apt::Apt;
 use crate::{environment, module, sh};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What zig's linker needs.
 const TOOLS: &[&str] = &["cargo-zigbuild==0.24.0", "ziglang==0.17.1"];
-/// Debian 11, Ubuntu 20.04 and all later.
-const GLIBC: &str = "2.31";
-/// The release of Debian with that glibc, and what is linked in from there.
-const LIBRARIES: (&str, [&str; 2]) = ("bullseye", ["libelf-dev", "zlib1g-dev"]);
-/// Optimized over crates; see `profile.dist` in the workspace's manifest.
-const PROFILE: &str = "dist";
-/// Program, collector and Python module.
-const PACKAGES: [&str; 3] = ["deepctx-bpf", "deepctx-collector", "deepctx-python"];
+/// What is linked in, as Debian packs it.
+const LIBRARIES: [&str; 2] = ["libelf-dev", "zlib1g-dev"];
+/// Loaded by other programs: the collector and the Python module.
+const LOADED: [&str; 2] = ["deepctx-collector", "deepctx-python"];
 
-/// A program to pack; the collector lies beside it.
-pub(super) struct Product {
-    pub(super) program: PathBuf,
-    /// The library of the Python module.
-    pub(super) module: PathBuf,
-    /// What linked it.
-    linker: String,
+/// How a program is compiled.
+#[derive(Clone, Copy)]
+pub(super) enum Optimization {
+    /// Over crates; see `profile.dist` in the workspace's manifest.
+    Whole,
+    /// Not at all: to see whether a target links, in a fraction of the time.
+    None,
 }
 
-impl Product {
-    /// One that somebody built, with the module's library.
-    pub(super) fn given(program: &Path, module: &Path) -> Self {
-        Self { program: program.to_owned(), module: module.to_owned(), linker: "elsewhere".to_owned() }
+impl Optimization {
+    /// Cargo's name of the profile, and that of its folder.
+    fn profile(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Whole => ("dist", "dist"),
+            Self::None => ("dev", "debug"),
+        }
     }
 }
 
+/// The folder for all that is compiled for packages.
+pub(super) fn folder() -> PathBuf {
+    let folder = sh::target_dir().join("dist-build");
+    if folder.is_absolute() { folder } else { sh::root().join(folder) }
+}
+
 /// Builds program, collector and module.
-pub(super) fn build() -> Result<Product> {
-    sh::step("build deepctx-bpf", "for every distribution since glibc 2.31, without other libraries");
+pub(super) fn build(target: Target, optimization: Optimization) -> Result<Product> {
+    let triple = target.triple();
+    sh::step(
+        &format!("build deepctx-bpf for {triple}"),
+        "without other libraries than those of the C library",
+    );
+    target.install()?;
+    let built = |target: Target| folder().join(target.triple()).join(optimization.profile().1);
+    let loaded = target.with_glibc();
+    if target.is_musl() {
+        loaded.install()?;
+        sh::run(&mut cargo(target, optimization, &["deepctx-bpf"])?)?;
+        sh::run(&mut cargo(loaded, optimization, &LOADED[..1])?)?;
+    } else {
+        let packages = [&["deepctx-bpf"], &LOADED[..]].concat();
+        sh::run(&mut cargo(target, optimization, &packages)?)?;
+    }
+    Ok(Product {
+        target,
+        program: built(target).join("deepctx-bpf"),
+        collector: built(loaded).join(COLLECTOR),
+        module: (!target.is_musl()).then(|| built(loaded).join(module::LIBRARY)),
+        linker: TOOLS.join(", "),
+    })
+}
+
+/// Cargo, building packages for a target.
+fn cargo(target: Target, optimization: Optimization, packages: &[&str]) -> Result<Command> {
     let tools = tools("dist-tools", TOOLS)?;
-    let libraries = libraries()?;
-    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let libraries = libraries(target)?;
     let mut cargo = sh::command("cargo");
     cargo
-        .args(["zigbuild", "--locked", "--profile", PROFILE])
-        .args(PACKAGES.iter().flat_map(|package| ["--package", package]))
-        .args(["--features", "deepctx-bpf/static", "--target", &format!("{triple}.{GLIBC}")])
+        .args([
+            "zigbuild",
+            "--locked",
+            "--profile",
+            optimization.profile().0,
+            "--target",
+            &target.zig_triple(),
+        ])
+        .args(packages.iter().flat_map(|package| ["--package", package]));
+    if packages.contains(&"deepctx-bpf") {
+        cargo.args(["--features", "deepctx-bpf/static"]);
+    }
+    if matches!(optimization, Optimization::None) {
+        cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
+    }
+    cargo
+        .env("CARGO_TARGET_DIR", folder())
         .env("PATH", sh::path_with(&[&tools.join("bin")])?)
         .env("RUSTFLAGS", remapped()?)
         .env("LIBBPF_SYS_EXTRA_CFLAGS", format!("-I{}", libraries.join("usr/include").display()))
-        .env(
-            "LIBBPF_SYS_LIBRARY_PATH",
-            libraries.join(format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH)),
-        )
+        .env("LIBBPF_SYS_LIBRARY_PATH", libraries.join(format!("usr/lib/{}-linux-gnu", target.machine())))
         // As its crate carries it.
         .env("LZMA_API_STATIC", "1")
         .env("SOURCE_DATE_EPOCH", epoch()?);
-    sh::run(&mut cargo)?;
-    let program = sh::target_dir().join(triple).join(PROFILE).join("deepctx-bpf");
-    Ok(Product { module: program.with_file_name(module::LIBRARY), program, linker: TOOLS.join(", ") })
+    Ok(cargo)
 }
 
 /// Flags that keep the folders of this machine out of the program: those of this checkout, of crates and of the
@@ -82,14 +125,21 @@ fn remapped() -> Result<String> {
 }
 
 /// A folder with the libraries that are linked in, as their packages have them.
-fn libraries() -> Result<PathBuf> {
-    let folder = sh::target_dir().join("dist-libraries");
+fn libraries(target: Target) -> Result<PathBuf> {
+    let (suite, machine) = (target.libraries(), target.debian_architecture());
+    let folder = sh::target_dir().join(format!("dist-libraries-{suite}-{machine}"));
     let folder = if folder.is_absolute() { folder } else { sh::root().join(folder) };
-    let (suite, packages) = LIBRARIES;
-    sh::unless_made(&folder, &format!("{suite} {}", packages.join(" ")), |folder| {
-        let apt = Apt::of(&folder.join("apt"), "deb", suite)?;
+    sh::unless_made(&folder, &LIBRARIES.join(" "), |folder| {
+        let apt = Apt::of(&folder.join("apt"), "deb", suite)?.for_machine(machine)?;
         apt.update()?;
-        apt.unpack(&packages, folder)
+        apt.unpack(&LIBRARIES, folder)?;
+        if target.is_musl() {
+            // They call functions that only glibc's headers make, and nothing of ours reads such files.
+            let archive = folder.join(format!("usr/lib/{}-linux-gnu/libz.a", target.machine()));
+            let objects = ["gzlib.o", "gzread.o", "gzwrite.o", "gzclose.o"];
+            sh::output(sh::command("ar").arg("d").arg(&archive).args(objects))?;
+        }
+        Ok(())
     })?;
     Ok(folder)
 }
@@ -110,11 +160,16 @@ pub(super) fn provenance(product: &Product, tree: &Tree, needs: &Needs, output: 
         !sh::output(sh::command("git").args(["status", "--porcelain", "--untracked-files=no"]))?.is_empty();
     let compiler = sh::output(sh::command("rustc").arg("--version"))?;
     let changed = if changed { ", with changes that are not committed" } else { "" };
-    let libraries = needs.libraries.join(" ");
+    let libraries = match needs.glibc {
+        Some(glibc) => format!("{}; symbols of glibc up to {glibc}", needs.libraries.join(" ")),
+        None => "nothing: musl is linked in".to_owned(),
+    };
     let text = format!(
         "program     deepctx-bpf {}\ncommit      {commit}{changed}\ncompiler    {compiler}\nlinked      {}\n\
-         needs       {libraries}; symbols of glibc up to {}\ncommand     cargo xtask dist\n",
-        tree.version, product.linker, needs.glibc,
+         needs       {libraries}\ncommand     cargo xtask dist --target {}\n",
+        tree.version,
+        product.linker,
+        product.target.triple(),
     );
     let path = output.join(format!("{}.build.txt", tree.stem));
     std::fs::write(&path, text)?;

@@ -4,9 +4,10 @@
 //! Does not: test the program; the same one has passed its tests.
 
 use super::archive::Effort;
-use super::build::Product;
+use super::needs::Needs;
+use super::product::Product;
 use super::tree::{COLLECTOR, NAME, PROGRAM};
-use super::{Packages, deb, pack};
+use super::{Packages, deb, image, pack};
 use crate::{module, sh};
 use anyhow::{Context, Result, ensure};
 use std::fs;
@@ -19,10 +20,16 @@ pub(crate) fn of_product(program: &Path, library: &Path) -> Result<()> {
     let folder = sh::target_dir().join("dist-check");
     let packages = pack(&product, &std::path::absolute(folder.join("one"))?, Effort::Least)?;
     let again = pack(&product, &std::path::absolute(folder.join("two"))?, Effort::Least)?;
-    let sums = |packages: &Packages| fs::read_to_string(&packages.about[2]);
-    let (first, second) = (sums(&packages)?, sums(&again)?);
-    ensure!(first == second, "packed twice, the bytes differ:\n{first}\nand\n{second}");
+    equal(&packages, &again)?;
     check(&packages)
+}
+
+/// Packages that were made twice have the same bytes.
+pub(super) fn equal(packages: &Packages, again: &Packages) -> Result<()> {
+    let sums = |packages: &Packages| fs::read_to_string(&packages.about[2]);
+    let (first, second) = (sums(packages)?, sums(again)?);
+    ensure!(first == second, "made twice, the bytes differ:\n{first}\nand\n{second}");
+    Ok(())
 }
 
 /// Checks the packages.
@@ -31,10 +38,23 @@ pub(super) fn check(packages: &Packages) -> Result<()> {
     let folder = packages.archive.with_file_name("check");
     sh::remove(&folder)?;
     fs::create_dir_all(&folder)?;
-    archive(packages, &folder).context("the archive")?;
-    debian(packages, &folder).context("the Debian package")?;
-    wheel(packages, &folder).context("the wheel")?;
-    module_wheel(&packages.module, &folder.join("module")).context("the wheel of the Python module")?;
+    if packages.target.is_foreign() {
+        foreign(packages, &folder).context("what is for another machine")?;
+    } else {
+        archive(packages, &folder).context("the archive")?;
+        if let Some(deb) = &packages.deb {
+            debian(deb, &folder).context("the Debian package")?;
+        }
+        if packages.target.is_musl() {
+            image::check(packages, &folder).context("the container image")?;
+        } else {
+            // pip installs one for musl only where musl is.
+            wheel(packages, &folder).context("the wheel")?;
+        }
+        if let Some(module) = &packages.module {
+            module_wheel(module, &folder.join("module")).context("the wheel of the Python module")?;
+        }
+    }
     sh::output(
         sh::command("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(folder_of(packages)?),
     )?;
@@ -44,7 +64,8 @@ pub(super) fn check(packages: &Packages) -> Result<()> {
 /// The program may have 15 MiB and each wheel 8: it is fetched over slow networks, and into every container.
 pub(super) fn sizes(packages: &Packages) -> Result<()> {
     let program = ("the program without debug information", packages.program, 15);
-    let wheels = [("the wheel", &packages.wheel), ("the wheel of the Python module", &packages.module)];
+    let module = packages.module.iter().map(|path| ("the wheel of the Python module", path));
+    let wheels = std::iter::once(("the wheel", &packages.wheel)).chain(module);
     let wheels = wheels.map(|(what, path)| fs::metadata(path).map(|found| (what, found.len(), 8)));
     for size in std::iter::once(Ok(program)).chain(wheels) {
         let (what, bytes, most) = size?;
@@ -58,26 +79,56 @@ fn folder_of(packages: &Packages) -> Result<&Path> {
 }
 
 fn archive(packages: &Packages, folder: &Path) -> Result<()> {
-    sh::output(sh::command("tar").arg("-xf").arg(&packages.archive).arg("-C").arg(folder))?;
-    let stem = packages.archive.file_name().unwrap_or_default().to_string_lossy().replace(".tar.xz", "");
-    installed(&folder.join(stem))
+    installed(&unpacked(packages, folder)?)
 }
 
-fn debian(packages: &Packages, folder: &Path) -> Result<()> {
+/// The folder of the unpacked archive.
+fn unpacked(packages: &Packages, folder: &Path) -> Result<PathBuf> {
+    sh::output(sh::command("tar").arg("-xf").arg(&packages.archive).arg("-C").arg(folder))?;
+    Ok(folder.join(packages.stem()))
+}
+
+/// What is for another machine starts under emulation and opens a profile of another tool; nothing can be captured
+/// there. All parts are of that machine, and the packages say so.
+fn foreign(packages: &Packages, folder: &Path) -> Result<()> {
+    let (target, prefix) = (packages.target, unpacked(packages, folder)?);
+    let program = prefix.join(PROGRAM);
+    let said = sh::output(target.command(&program).arg("--version"))?;
+    ensure!(said.starts_with("deepctx-bpf "), "`{} --version` says {said}", program.display());
+    for part in [PROGRAM, COLLECTOR] {
+        let needs = Needs::of(&prefix.join(part))?;
+        ensure!(needs.machine == target.machine(), "{part} is for {}", needs.machine);
+        ensure!(needs.others().count() == 0, "{part} needs {:?}", needs.libraries);
+    }
+    let stacks = folder.join("stacks.folded");
+    fs::write(&stacks, "main;work 30\nmain;rest 10\n")?;
+    let mut report = target.command(&program);
+    let report = sh::output(report.args(["report", "--format", "json"]).arg(&stacks))?;
+    ensure!(report.contains("\"work\""), "the report knows nothing of the stacks: {report}");
+    if let Some(deb) = &packages.deb {
+        let machine = sh::output(sh::command("dpkg-deb").arg("--field").arg(deb).arg("Architecture"))?;
+        ensure!(machine == target.debian_architecture(), "the Debian package is for {machine}");
+    }
+    for wheel in std::iter::once(&packages.wheel).chain(&packages.module) {
+        let tag = format!("_{}.whl", target.machine());
+        ensure!(wheel.to_string_lossy().ends_with(&tag), "{} is not for {tag}", wheel.display());
+    }
+    Ok(())
+}
+
+fn debian(deb: &Path, folder: &Path) -> Result<()> {
     let root = folder.join("deb");
-    sh::output(sh::command("dpkg-deb").arg("--extract").arg(&packages.deb).arg(&root))?;
+    sh::output(sh::command("dpkg-deb").arg("--extract").arg(deb).arg(&root))?;
     installed(&root.join("usr"))?;
     service(&root).context("the systemd service")?;
-    let listed = sh::output(sh::command("dpkg-deb").arg("--contents").arg(&packages.deb))?;
+    let listed = sh::output(sh::command("dpkg-deb").arg("--contents").arg(deb))?;
     let foreign = listed.lines().find(|line| !line.contains(" root/root "));
     ensure!(foreign.is_none(), "not root's: {}", foreign.unwrap_or_default());
     if sh::which("lintian").is_some() {
         // Uploads to Debian's own archive close the report that asked for them; this is none. And zlib is linked in, so
         // that one package serves all releases.
         let suppress = ["--suppress-tags", "initial-upload-closes-no-bugs,embedded-library"];
-        sh::run(
-            sh::command("lintian").args(["--fail-on", "error,warning"]).args(suppress).arg(&packages.deb),
-        )?;
+        sh::run(sh::command("lintian").args(["--fail-on", "error,warning"]).args(suppress).arg(deb))?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Other releases: the Debian package on a system that has nothing else.
+//! Other releases: a system of Debian that has nothing else, and the Debian package on it.
 //!
 //! Owns: making that system, and what must work there. Because: the C library, `dpkg` and folders of each release are
 //! others. Does not: know other kernels; what runs there is this machine's.
@@ -7,48 +7,88 @@ use super::Packages;
 use crate::{archive, sh};
 use anyhow::{Context, Result, ensure};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// A release of Debian in a folder, with this machine's `/proc` and `/sys`, which are taken away when it is dropped.
+pub(super) struct Release {
+    root: PathBuf,
+    mounted: Vec<PathBuf>,
+}
+
+impl Release {
+    /// Makes it unless it is there; `packages` are installed.
+    pub(super) fn made(suite: &str, packages: &str) -> Result<Self> {
+        ensure!(sh::which("debootstrap").is_some(), "no debootstrap here\nhint: apt-get install debootstrap");
+        let root = std::path::absolute(sh::target_dir().join("dist-releases").join(suite))?;
+        if !root.join("usr/bin/dpkg").exists() {
+            fs::create_dir_all(&root)?;
+            let mut make = sh::as_root("debootstrap", &[]);
+            sh::run(make.args(["--variant=minbase", suite]).arg(&root).arg(archive::debian()?))?;
+        }
+        let mut release = Self { root, mounted: Vec::new() };
+        for kind in ["proc", "sys"] {
+            let folder = release.root.join(kind);
+            let mut mount = sh::as_root("mount", &[]);
+            mount.args(["--rbind", "--make-rslave"]).arg(Path::new("/").join(kind)).arg(&folder);
+            sh::output(&mut mount)?;
+            release.mounted.push(folder);
+        }
+        if !packages.is_empty() {
+            let install = format!(
+                "export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && \
+                 apt-get install -y -qq --no-install-recommends {packages} > /dev/null && rm -rf /tmp/*"
+            );
+            release.run(&install)?;
+        }
+        Ok(release)
+    }
+
+    /// Where a path of it is here.
+    pub(super) fn path(&self, inside: &str) -> PathBuf {
+        self.root.join(inside.trim_start_matches('/'))
+    }
+
+    /// Copies a file into its `/tmp`; gives the path there.
+    pub(super) fn copy(&self, file: &Path) -> Result<String> {
+        sh::output(sh::as_root("cp", &[]).arg(file).arg(self.root.join("tmp")))?;
+        let name = file.file_name().context("a package without a name")?;
+        Ok(format!("/tmp/{}", name.to_string_lossy()))
+    }
+
+    /// Runs a script of its shell.
+    pub(super) fn run(&self, script: &str) -> Result<String> {
+        let mut enter = sh::as_root("chroot", &[]);
+        enter.arg(&self.root).args(["/usr/bin/env", "-i", "HOME=/root", "LC_ALL=C.UTF-8"]);
+        enter.arg("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        sh::output(enter.args(["sh", "-ec", script]))
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        for folder in &self.mounted {
+            if let Err(error) =
+                sh::output(sh::as_root("umount", &[]).args(["--recursive", "--lazy"]).arg(folder))
+            {
+                eprintln!("note: {} stays mounted: {error:#}", folder.display());
+            }
+        }
+    }
+}
 
 /// Installs the Debian package on a release and records there.
 pub(super) fn check(packages: &Packages, suite: &str) -> Result<()> {
-    ensure!(sh::which("debootstrap").is_some(), "no debootstrap here\nhint: apt-get install debootstrap");
     sh::step(&format!("install on Debian {suite}"), "a package must work where nothing else is");
-    let root = std::path::absolute(sh::target_dir().join("dist-releases").join(suite))?;
-    if !root.join("usr/bin/dpkg").exists() {
-        fs::create_dir_all(&root)?;
-        let mut make = sh::as_root("debootstrap", &[]);
-        sh::run(make.args(["--variant=minbase", suite]).arg(&root).arg(archive::debian()?))?;
-    }
-    let name = packages.deb.file_name().context("a package without a name")?;
-    sh::output(sh::as_root("cp", &[]).arg(&packages.deb).arg(root.join("tmp")))?;
-    let mounted = ["proc", "sys"].map(|folder| root.join(folder));
-    for folder in &mounted {
-        let kind = folder.file_name().unwrap_or_default();
-        sh::output(
-            sh::as_root("mount", &[])
-                .args(["--rbind", "--make-rslave"])
-                .arg(Path::new("/").join(kind))
-                .arg(folder),
-        )?;
-    }
-    let tried = within(
-        &root,
-        &format!(
-            "dpkg -i /tmp/{0} && deepctx-bpf --version && deepctx-bpf record --force -o /tmp/run.dctx -- \
+    let deb = packages.deb.as_ref().filter(|_| !packages.target.is_foreign());
+    let deb = deb.context("there is no Debian package for this machine")?;
+    let release = Release::made(suite, "")?;
+    let inside = release.copy(deb)?;
+    let said = release.run(&format!(
+        "dpkg -i {inside} && deepctx-bpf --version && deepctx-bpf record --force -o /tmp/run.dctx -- \
          sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done' && deepctx-bpf report /tmp/run.dctx && \
          dpkg --purge deepctx-bpf && ! ls -d /usr/bin/deepctx-bpf /usr/lib/deepctx-bpf /usr/share/doc/deepctx-bpf",
-            name.to_string_lossy()
-        ),
-    );
-    for folder in &mounted {
-        sh::output(sh::as_root("umount", &[]).args(["--recursive", "--lazy"]).arg(folder))?;
-    }
-    let said = tried?;
+    ))?;
     ensure!(said.contains("Hottest functions"), "nothing was recorded on {suite}:\n{said}");
     println!("Debian {suite}: installed, recorded, removed");
     Ok(())
-}
-
-fn within(root: &Path, script: &str) -> Result<String> {
-    sh::output(sh::as_root("chroot", &[]).arg(root).args(["sh", "-ec", script]))
 }

@@ -70,7 +70,8 @@ pub(super) fn make(
 }
 
 fn control(tree: &Tree, needs: &Needs, kibibytes: u64) -> Result<String> {
-    let mut depends = vec![format!("libc6 (>= {})", needs.glibc)];
+    let glibc = needs.glibc.context("Debian has glibc, and this is linked with musl")?;
+    let mut depends = vec![format!("libc6 (>= {glibc})")];
     for library in needs.others() {
         let package = LIBRARIES.iter().find(|(name, _)| *name == library).map(|(_, package)| *package);
         depends.push(package.with_context(|| format!("{library}: no package is known for it"))?.to_owned());

@@ -4,12 +4,13 @@
 //! compiler takes ten. Does not: publish anything.
 //!
 //! ```text
-//! build    one program for every distribution since glibc 2.31 (zig links it), or --product FILE
+//! build    a program for a target: for every distribution since glibc 2.31, or with musl (zig links it); or --product
 //! split    debug information apart, linked by name and checksum
 //! tree     what every package holds: bin, lib, manual pages, completions, licences
 //! archive, deb, wheel    the tree in three forms, and the wheel of the Python module
 //! sums     SHA256SUMS, the list of components (CycloneDX), how it was built
 //! check    each one installed where nothing else is, and run; made twice, the bytes are the same
+//! minute   how long it takes from nothing to a flame graph, beside other profilers
 //! ```
 
 mod archive;
@@ -18,7 +19,11 @@ mod check;
 mod chroot;
 mod components;
 mod deb;
+mod first_minute;
+mod image;
 mod needs;
+mod product;
+mod target;
 mod tree;
 mod wheel;
 
@@ -29,8 +34,10 @@ use std::path::{Path, PathBuf};
 pub(crate) use check::of_product;
 
 use archive::Effort;
-use build::Product;
+use build::Optimization;
 use needs::Needs;
+use product::Product;
+use target::Target;
 use tree::Tree;
 
 /// Options of `cargo xtask dist`.
@@ -42,9 +49,22 @@ pub(crate) struct Options {
     /// Where the packages go.
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
+    /// Build for this target instead of this machine with glibc.
+    #[arg(long, value_enum, conflicts_with = "product")]
+    target: Option<Target>,
+    /// Do not optimize: to see whether a target links, in a fraction of the time.
+    #[arg(long, conflicts_with = "product")]
+    unoptimized: bool,
+    /// Build and pack a second time, from nothing: the bytes must be the same.
+    #[arg(long, conflicts_with = "product")]
+    twice: bool,
     /// Then install each package where nothing else is, and run it.
     #[arg(long)]
     check: bool,
+    /// Then time the first minute with each package on a fresh Debian without Rust, beside py-spy and perf (needs root,
+    /// and PyTorch as the tests install it).
+    #[arg(long)]
+    first_minute: bool,
     /// Then install the Debian package on these releases of Debian, each in a folder of its own (needs root).
     #[arg(long, value_name = "SUITE", num_args = 1.., value_delimiter = ',')]
     releases: Vec<String>,
@@ -54,19 +74,32 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let output = options.output.clone().unwrap_or_else(|| sh::target_dir().join("dist"));
     let output = std::path::absolute(output)?;
+    let target = options.target.unwrap_or_else(Target::here);
+    let optimization = if options.unoptimized { Optimization::None } else { Optimization::Whole };
     let product = match &options.product {
         Some(program) => Product::given(program, &program.with_file_name(module::LIBRARY)),
-        None => build::build()?,
+        None => build::build(target, optimization)?,
     };
     let packages = pack(&product, &output, Effort::Usual)?;
-    if options.product.is_none() {
+    if options.product.is_none() && !options.unoptimized {
         check::sizes(&packages)?;
+    }
+    if options.twice {
+        // At the same place, since paths of what is generated there are in the program.
+        sh::remove(&build::folder())?;
+        let again =
+            pack(&build::build(target, optimization)?, &output.with_extension("again"), Effort::Usual)?;
+        check::equal(&packages, &again)?;
+        println!("built twice: the bytes are the same");
     }
     if options.check {
         check::check(&packages)?;
     }
     for suite in &options.releases {
         chroot::check(&packages, suite)?;
+    }
+    if options.first_minute {
+        first_minute::time(&packages)?;
     }
     for package in packages.all() {
         let bytes = std::fs::metadata(package)?.len();
@@ -77,13 +110,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// What was packed.
 struct Packages {
+    target: Target,
     archive: PathBuf,
     /// Debug information of the program and the collector.
     debug: PathBuf,
-    deb: PathBuf,
+    /// None for musl, which Debian's programs do not use.
+    deb: Option<PathBuf>,
     wheel: PathBuf,
-    /// The wheel of the Python module.
-    module: PathBuf,
+    /// The wheel of the Python module; none for musl.
+    module: Option<PathBuf>,
     /// Bytes of the program without its debug information.
     program: u64,
     /// Components that were linked in, how it was built, and the sums of all.
@@ -91,8 +126,15 @@ struct Packages {
 }
 
 impl Packages {
+    /// Name of the archive without its ending, and of the folder in it.
+    fn stem(&self) -> String {
+        let name = self.archive.file_name().unwrap_or_default().to_string_lossy();
+        name.trim_end_matches(".tar.xz").to_owned()
+    }
+
     fn all(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.archive, &self.debug, &self.deb, &self.wheel, &self.module].into_iter().chain(&self.about)
+        let always = [&self.archive, &self.debug, &self.wheel];
+        always.into_iter().chain(&self.deb).chain(&self.module).chain(&self.about)
     }
 }
 
@@ -103,22 +145,25 @@ fn pack(product: &Product, output: &Path, effort: Effort) -> Result<Packages> {
     let parts = output.join("parts");
     std::fs::create_dir_all(&parts)?;
     let needs = Needs::of(&product.program)?;
-    let tree = Tree::make(&product.program, &product.module, &needs, &parts)?;
+    let tree = Tree::make(product, &needs, &parts)?;
     let archive = archive::make(&tree.root, &tree.stem, effort, output)?;
     let debug = archive::make(&tree.debug, &format!("{}-debug", tree.stem), effort, output)?;
-    let deb = deb::make(&tree, &needs, effort, &parts, output)?;
+    let deb = || deb::make(&tree, &needs, effort, &parts, output);
+    let deb = (!product.target.is_musl()).then(deb).transpose()?;
     let wheel = wheel::program::make(&tree, &needs, &parts, output)?;
-    let module = wheel::module::make(&tree, &parts, output)?;
+    let module = |library: &PathBuf| wheel::module::make(library, &tree, &parts, output);
+    let module = tree.module.as_ref().map(module).transpose()?;
     let program = std::fs::metadata(tree.root.join(tree::PROGRAM))?.len();
     let components = components::list(&tree, output)?;
     let built = build::provenance(product, &tree, &needs, output)?;
     std::fs::remove_dir_all(&parts)?;
     let sums = output.join("SHA256SUMS");
-    let names = [&archive, &debug, &deb, &wheel, &module, &components, &built];
-    let names = names.map(|path| path.file_name().unwrap_or_default());
+    let made = [&archive, &debug, &wheel, &components, &built].into_iter().chain(&deb).chain(&module);
+    let names = made.map(|path| path.file_name().unwrap_or_default());
     let text = sh::output(sh::command("sha256sum").current_dir(output).args(names))?;
     std::fs::write(&sums, text + "\n")?;
-    Ok(Packages { archive, debug, deb, wheel, module, program, about: [components, built, sums] })
+    let (target, about) = (product.target, [components, built, sums]);
+    Ok(Packages { target, archive, debug, deb, wheel, module, program, about })
 }
 
 /// The time that all files of a package have, seconds since 1970: that of the last commit, so that the same sources

@@ -42,8 +42,8 @@ pub(super) struct Needs {
     pub(super) machine: &'static str,
     /// Libraries that are loaded with it.
     pub(super) libraries: Vec<String>,
-    /// The newest version of a symbol of the C library that it uses.
-    pub(super) glibc: Glibc,
+    /// The newest version of a symbol of glibc that it uses; none where it loads no library, with musl linked in.
+    pub(super) glibc: Option<Glibc>,
 }
 
 impl Needs {
@@ -63,12 +63,14 @@ impl Needs {
         self.libraries.iter().map(String::as_str).filter(|library| !EVERYWHERE.contains(library))
     }
 
-    /// The platform's name among Python's: any Linux since a glibc, or one like that where it was built.
+    /// The platform's name among Python's: any Linux since a glibc, any with musl, or one like that where it was built.
     pub(super) fn python_platform(&self) -> String {
-        if self.others().next().is_some() {
-            return format!("linux_{}", self.machine);
+        match self.glibc {
+            _ if self.others().next().is_some() => format!("linux_{}", self.machine),
+            Some(Glibc { major, minor }) => format!("manylinux_{major}_{minor}_{}", self.machine),
+            // What it is linked with does not matter, as it loads nothing.
+            None => format!("musllinux_1_1_{}", self.machine),
         }
-        format!("manylinux_{}_{}_{}", self.glibc.major, self.glibc.minor, self.machine)
     }
 }
 
@@ -91,6 +93,9 @@ fn read(bytes: &[u8]) -> Result<Needs> {
             }
         }
     }
+    if libraries.is_empty() {
+        return Ok(Needs { machine, libraries, glibc: None });
+    }
     let versions = sections.versions(endian, bytes)?.context("its symbols have no versions")?;
     let symbols = sections.symbols(endian, bytes, elf::SHT_DYNSYM)?;
     let mut newest = Glibc { major: 2, minor: 0 };
@@ -100,7 +105,7 @@ fn read(bytes: &[u8]) -> Result<Needs> {
             newest = newest.max(found);
         }
     }
-    Ok(Needs { machine, libraries, glibc: newest })
+    Ok(Needs { machine, libraries, glibc: Some(newest) })
 }
 
 /// The version in a name like `GLIBC_2.31`.
@@ -119,7 +124,7 @@ mod tests {
         let needs = Needs::of(&std::env::current_exe().unwrap()).unwrap();
         assert_eq!(needs.machine, std::env::consts::ARCH);
         assert!(needs.libraries.iter().any(|library| library == "libc.so.6"), "{needs:?}");
-        assert!(needs.glibc >= Glibc { major: 2, minor: 17 }, "{needs:?}");
+        assert!(needs.glibc >= Some(Glibc { major: 2, minor: 17 }), "{needs:?}");
         assert_eq!(needs.others().count(), 0, "{needs:?}");
     }
 

@@ -11,6 +11,7 @@
 //! Owns: these names. Because: three forms of package must not differ in what they hold. Does not: pack it.
 
 use super::needs::Needs;
+use super::product::Product;
 use crate::sh;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -38,8 +39,8 @@ const DOCUMENTS: [&str; 5] = ["README.md", "CHANGELOG.md", "SECURITY.md", "LICEN
 pub(super) struct Tree {
     /// The folder.
     pub(super) root: PathBuf,
-    /// The library of the Python module, which only its own wheel holds.
-    pub(super) module: PathBuf,
+    /// The library of the Python module, which only its own wheel holds; none for musl.
+    pub(super) module: Option<PathBuf>,
     /// A folder with the debug information of programs and libraries.
     pub(super) debug: PathBuf,
     pub(super) version: String,
@@ -48,17 +49,18 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Lays it out below `folder`, of the program and the Python module's library.
-    pub(super) fn make(product: &Path, library: &Path, needs: &Needs, folder: &Path) -> Result<Self> {
+    /// Lays it out below `folder`.
+    pub(super) fn make(product: &Product, needs: &Needs, folder: &Path) -> Result<Self> {
         let (root, debug) = (folder.join("tree"), folder.join("debug"));
-        let collector = product.with_file_name("libdeepctx_collector.so");
         let tools = Binutils::of(needs.machine);
-        tools.split(product, &root.join(PROGRAM), &debug, 0o755)?;
-        tools.split(&collector, &root.join(COLLECTOR), &debug, 0o644)?;
-        let module = folder.join("module").join(crate::module::LIBRARY);
-        tools.split(library, &module, &debug, 0o644)?;
-        // Not the stripped one of another machine: this one can be asked.
-        let ask = |arguments: &[&str]| sh::output(sh::command(product).args(arguments));
+        tools.split(&product.program, &root.join(PROGRAM), &debug, 0o755)?;
+        tools.split(&product.collector, &root.join(COLLECTOR), &debug, 0o644)?;
+        let module = product.module.as_ref().map(|library| {
+            let module = folder.join("module").join(crate::module::LIBRARY);
+            tools.split(library, &module, &debug, 0o644).map(|()| module)
+        });
+        let module = module.transpose()?;
+        let ask = |arguments: &[&str]| sh::output(product.target.command(&product.program).args(arguments));
         let version = ask(&["--version"])?;
         let version = version.strip_prefix("deepctx-bpf ").context("it does not say its version")?.to_owned();
         for (shell, place) in SHELLS {
@@ -73,7 +75,8 @@ impl Tree {
         for name in DOCUMENTS {
             put(&root.join("share/doc").join(NAME).join(name), &fs::read_to_string(sh::root().join(name))?)?;
         }
-        let stem = format!("{NAME}-{version}-{}-linux", needs.machine);
+        let musl = if product.target.is_musl() { "-musl" } else { "" };
+        let stem = format!("{NAME}-{version}-{}-linux{musl}", needs.machine);
         Ok(Self { root, module, debug, version, stem })
     }
 }

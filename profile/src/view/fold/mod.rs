@@ -7,7 +7,7 @@
 //!
 //! | what | becomes |
 //! |---|---|
-//! | trunk: frames that hand on at least 98 % of the first of them | one box, `… 21 frames: a → b → c` |
+//! | trunk: frames that hand on at least 98 % of the first of them, and the last of them, where ways part or time is spent | one box, `… 21 frames: a → b → c`: no row has the share of the one above it |
 //! | wrappers ([`is_wrapper`]), unless most of their time is their own | nothing: what they call is called by their caller |
 //! | boxes with the same name that meet so | one box |
 //! | layers and ranges that differ by a number | one box, `h.{0..11} ×12`, with the smallest and the largest value; apart where they are listed |
@@ -18,7 +18,7 @@ mod wrapper;
 use std::collections::BTreeMap;
 
 use super::snapshot::{FlameNode, FlameTree, FrameKind};
-use crate::frame::short_labels;
+use crate::frame::{BACKWARD, short_labels};
 
 pub use siblings::may_be_joined;
 pub use wrapper::is_wrapper;
@@ -49,13 +49,15 @@ pub struct Fold {
     pub growth: Orientation,
     /// Whether trunks become one box each.
     pub trunks: bool,
+    /// Whether a trunk may begin with the root: not where the root is drawn without a name.
+    pub from_root: bool,
     /// What is called by the box of this node, where it is not the root, is listed: not joined.
     pub listed: u32,
 }
 
 impl Default for Fold {
     fn default() -> Self {
-        Self { growth: Orientation::TopDown, trunks: true, listed: 0 }
+        Self { growth: Orientation::TopDown, trunks: true, from_root: true, listed: 0 }
     }
 }
 
@@ -98,6 +100,11 @@ impl FoldedTree {
     /// The last node of a box.
     pub fn last_of(&self, place: u32) -> u32 {
         self.nodes_of.get(place as usize).map_or(0, |(_, last)| *last)
+    }
+
+    /// Whether a box stands for a trunk.
+    pub fn is_trunk(&self, place: u32) -> bool {
+        self.first_of(place) != self.last_of(place)
     }
 
     /// Whether a box stands for siblings that differ by a number.
@@ -148,12 +155,8 @@ impl<K: Fn(&FlameNode) -> bool> Folding<'_, K> {
         let mut open: Vec<(Together, u32)> = (count > 0).then_some((root, 0)).into_iter().collect();
         while let Some((of, parent)) = open.pop() {
             let place = folded.tree.nodes.len() as u32;
-            let mut trunk = self.trunk(&of);
-            let mut node = if trunk.is_empty() { self.merged(&of) } else { self.chain(&trunk) };
-            if trunk.is_empty() {
-                let callees = self.callees(&of.nodes);
-                trunk.push(Link { of, callees });
-            }
+            let trunk = self.trunk(of);
+            let mut node = if trunk.len() < LEAST { self.merged(&trunk[0].of) } else { self.chain(&trunk) };
             let first = trunk.first().map_or(0, |link| link.of.first());
             let last = trunk.last().map_or(0, |link| link.of.first());
             let mut below = Vec::new();
@@ -264,35 +267,23 @@ impl<K: Fn(&FlameNode) -> bool> Folding<'_, K> {
         out
     }
 
-    /// The boxes from `first` on that have its value, as far as they may be folded. The last of them stays out: it is
-    /// where the ways part.
-    fn trunk(&self, first: &Together) -> Vec<Link> {
-        if !self.fold.trunks {
-            return Vec::new();
+    /// `first`, and the boxes below it that have its value, as far as they may be one box with it. Never empty.
+    fn trunk(&self, first: Together) -> Vec<Link> {
+        let whole = self.value(&first);
+        let mut trunk = vec![Link { callees: self.callees(&first.nodes), of: first }];
+        while let Some(last) = trunk.last_mut().filter(|last| self.may_be_in_trunk(&last.of)) {
+            let boxes = &mut last.callees.boxes;
+            let is_next = |of: &Together| is_same(self.value(of), whole) && self.may_be_in_trunk(of);
+            let Some(next) = boxes.iter().position(is_next) else { break };
+            let of = boxes.remove(next);
+            trunk.push(Link { callees: self.callees(&of.nodes), of });
         }
-        let whole = self.value(first);
-        let mut chain: Vec<Link> = Vec::new();
-        // Where the next one of the chain stood among its siblings.
-        let mut next_at = 0;
-        let mut of = first.clone();
-        loop {
-            let node = self.node(of.first());
-            let is_target = matches!(node.kind, FrameKind::Root | FrameKind::Process | FrameKind::Thread);
-            if of.first() == 0 || of.joined || is_target || (self.keep)(node) {
-                break;
-            }
-            let mut callees = self.callees(&of.nodes);
-            let next = callees.boxes.iter().position(|of| is_same(self.value(of), whole));
-            let Some(next) = next else { break };
-            next_at = next;
-            let next = callees.boxes.remove(next);
-            chain.push(Link { of, callees });
-            of = next;
-        }
-        if let Some(last) = chain.last_mut() {
-            last.callees.boxes.insert(next_at, of);
-        }
-        if chain.len() < LEAST { Vec::new() } else { chain }
+        trunk
+    }
+
+    fn may_be_in_trunk(&self, of: &Together) -> bool {
+        let at_root = of.first() == 0 && !(self.fold.from_root && self.fold.growth == Orientation::TopDown);
+        self.fold.trunks && !of.joined && !at_root && !(self.keep)(self.node(of.first()))
     }
 
     /// One box of nodes that have the same name, or names that differ by a number.
@@ -318,15 +309,22 @@ impl<K: Fn(&FlameNode) -> bool> Folding<'_, K> {
         node
     }
 
-    /// One box of a chain.
+    /// One box of a chain. Its kind is that of the frame where it leads; among callers, of the nearest one.
     fn chain(&self, chain: &[Link]) -> FlameNode {
         let frames: Vec<FlameNode> = chain.iter().map(|link| self.merged(&link.of)).collect();
         let mut node = frames[0].clone();
         node.exclusive = frames.iter().fold(0, |sum, frame| sum.saturating_add(frame.exclusive));
-        node.label = names(&frames, self.fold.growth);
-        node.detail = frames.iter().map(|frame| frame.label.as_str()).collect::<Vec<_>>().join(" → ");
-        node.kind = FrameKind::Root;
-        node.source = None;
+        // That it is everything, its width says.
+        let named = &frames[usize::from(frames[0].kind == FrameKind::Root)..];
+        node.label = names(named, self.fold.growth);
+        node.detail = named.iter().map(|frame| frame.label.as_str()).collect::<Vec<_>>().join(" → ");
+        if node.detail == node.label {
+            node.detail.clear();
+        }
+        if let Some(last) = frames.last().filter(|_| self.fold.growth == Orientation::TopDown) {
+            (node.kind, node.source) = (last.kind, last.source.clone());
+        }
+        node.workers = frames.iter().rev().find_map(|frame| frame.workers);
         node
     }
 }
@@ -345,18 +343,36 @@ pub fn names_work(frame: &FlameNode) -> bool {
     by_kind && !is_wrapper(frame.kind, &frame.label)
 }
 
-/// The innermost names of a chain that say most, code of the program before native code; and how many frames there are
-/// where some are not named.
+/// Whether a frame says what the frames below it are of: a process, a thread, the backward pass.
+pub fn is_heading(kind: FrameKind, label: &str) -> bool {
+    matches!(kind, FrameKind::Process | FrameKind::Thread) || kind == FrameKind::Operator && label == BACKWARD
+}
+
+/// The headings of a chain, the names nearest to where it leads that say most, code of the program before native code,
+/// and its last one, where ways part or time is spent; and how many frames there are where some are not named.
 fn names(frames: &[FlameNode], growth: Orientation) -> String {
-    let telling: Vec<&FlameNode> = frames.iter().filter(|frame| names_work(frame)).collect();
-    let shown = if telling.is_empty() { frames.iter().collect() } else { telling };
+    let headings = frames.iter().take_while(|frame| is_heading(frame.kind, &frame.label)).count();
+    let (headings, frames) = frames.split_at(headings);
+    let telling: Vec<&FlameNode> = (0..)
+        .zip(frames)
+        .filter(|(at, frame)| names_work(frame) || at + 1 == frames.len() && growth == Orientation::TopDown)
+        .map(|(_, frame)| frame)
+        .collect();
+    let says_work = telling.iter().any(|frame| names_work(frame));
+    let shown = if says_work { telling } else { frames.iter().collect() };
     let (from, to) = match growth {
         Orientation::TopDown => (shown.len().saturating_sub(NAMED), shown.len()),
         Orientation::BottomUp => (0, shown.len().min(NAMED)),
     };
+    let mut parts: Vec<String> = headings.iter().map(|frame| frame.label.clone()).collect();
     let named =
         short_labels(shown[from..to].iter().map(|frame| (frame.kind, frame.label.as_str()))).join(" → ");
-    if to - from == frames.len() { named } else { format!("… {} frames: {named}", frames.len()) }
+    match frames.len() {
+        0 => {}
+        all if to - from == all => parts.push(named),
+        all => parts.push(format!("… {all} frames: {named}")),
+    }
+    parts.join(" → ")
 }
 
 #[cfg(test)]

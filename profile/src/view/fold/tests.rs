@@ -74,35 +74,58 @@ all 1000
               load 485";
 
 #[test]
-fn a_trunk_is_one_box_up_to_where_ways_part() {
+fn a_trunk_is_one_box_to_where_ways_part() {
     let expect = "
-all 1000
-  #python 1000
-    … 4 frames: t.py:<module> 1000
-      other 10
-      t.py:main 985
-        step 500
-        load 485";
-    check(TRUNK, expect);
+#python → … 5 frames: t.py:<module> → t.py:main 1000
+  load 485
+  other 10
+  step 500";
+    check(TRUNK, &expect.replace("  load 485\n  other 10\n  step 500", "  other 10\n  step 500\n  load 485"));
     let kept = "
+#python → outer → main 1000
+  other 10
+  inner 990
+    t.py:<module> → t.py:main 988
+      step 500
+      load 485";
+    check_with(TRUNK, Orientation::TopDown, 0, "inner", kept);
+    check("all 10\n  a 10\n    b 10\n      c 6\n      d 4", "a → b 10\n  c 6\n  d 4");
+    check("all 10\n  a 6\n    b 6\n      c 6\n  d 4", "all 10\n  a → b → c 6\n  d 4");
+    let branches = "all 100\n  a 97\n    b 94\n      c 91\n        d 88";
+    check(branches, branches);
+    let operators = "all 100\n  p|t.py:f 60\n    _PyEval 60\n      call 60\n        sgemm 60\n  g 40";
+    check(operators, "all 100\n  … 4 frames: t.py:f → sgemm 60\n  g 40");
+}
+
+#[test]
+fn no_row_repeats_the_share_above_it() {
+    let layers = "
 all 1000
   #python 1000
-    outer → main 1000
-      other 10
-      inner 990
-        t.py:<module> 988
-          t.py:main 985
-            step 500
-            load 485";
-    check_with(TRUNK, Orientation::TopDown, 0, "inner", kept);
-    let short = "all 10\n  a 10\n    b 10\n      c 6\n      d 4";
-    check(short, short);
-    check(
-        "all 10\n  a 10\n    b 10\n      c 10\n        d 6\n        e 4",
-        "all 10\n  a → b 10\n    c 10\n      d 6\n      e 4",
-    );
-    let branches = "all 100\n  a 100\n    b 97\n      c 94\n        d 91\n          e 88";
-    check(branches, branches);
+    p|t.py:<module> 1000
+      p|t.py:train 990
+        l|net 600
+          p|net.py:Net.forward 598
+            l|net.fc 597
+              p|linear.py:Linear.forward 596
+                addmm 590
+        p|t.py:load 300
+          read 298";
+    let expect = "
+#python → t.py:<module> → t.py:train 1000
+  … 5 frames: net.fc → linear.py:Linear.forward → addmm 600
+  t.py:load → read 300";
+    check(layers, expect);
+    let folded = FoldedTree::of(&tree(layers), Fold::default(), |_| false);
+    for node in folded.tree.nodes.iter().skip(1) {
+        assert!(!is_same(node.inclusive, folded.tree.nodes[node.parent as usize].inclusive), "{node:?}");
+    }
+    let places: Vec<(FrameKind, bool)> =
+        (0u32..).zip(&folded.tree.nodes).map(|(at, node)| (node.kind, folded.is_trunk(at))).collect();
+    assert_eq!(places, [(FrameKind::Python, true), (FrameKind::Native, true), (FrameKind::Native, true)]);
+    let unnamed = Fold { from_root: false, ..Fold::default() };
+    let folded = FoldedTree::of(&tree(layers), unnamed, |_| false);
+    assert_eq!(folded.tree.nodes[0].label, "all");
 }
 
 #[test]
@@ -120,7 +143,7 @@ all 100
           p|threading.py:Thread.run 89
             p|t.py:work 80
             p|t.py:rest 9";
-    check(threads, "all 100\n  #python 100\n    t.py:rest 9\n    t.py:work 90");
+    check(threads, "#python 100\n  t.py:rest 9\n  t.py:work 90");
     let layers = "
 all 100
   p|t.py:Net.forward 100
@@ -130,25 +153,21 @@ all 100
           p|t.py:Block.forward 60
           p|t.py:hook 4
     p|t.py:loss 30";
-    check(
-        layers,
-        "all 100\n  t.py:Net.forward 100\n    t.py:Block.forward 60\n    t.py:hook 4\n    t.py:loss 30",
-    );
+    check(layers, "t.py:Net.forward 100\n  t.py:Block.forward 60\n  t.py:hook 4\n  t.py:loss 30");
     let spends = "all 100\n  p|t.py:f 100\n    slot_tp_call 60\n      g 20\n    h 40";
-    check(spends, &spends.replace("p|", ""));
+    check(spends, "t.py:f 100\n  slot_tp_call 60\n    g 20\n  h 40");
     check_with(
         layers,
         Orientation::TopDown,
         0,
         "_impl",
         "
-all 100
-  t.py:Net.forward 100
-    module.py:Module._wrapped_call_impl 70
-      module.py:Module._call_impl:1790 68
-        t.py:Block.forward 60
-        t.py:hook 4
-    t.py:loss 30",
+t.py:Net.forward 100
+  module.py:Module._wrapped_call_impl 70
+    module.py:Module._call_impl:1790 68
+      t.py:Block.forward 60
+      t.py:hook 4
+  t.py:loss 30",
     );
 }
 
@@ -167,14 +186,22 @@ all 100
 #[test]
 fn siblings_that_differ_by_a_number_are_one_until_listed() {
     let joined = "
-all 100
-  t.py:forward 100
-    g.h.{0..2} (Block) ×3 90 (20–40)
-      g.h.{0,1}.attn (Attention) ×2 45 (15–30)
-      g.h.{0,2}.mlp (MLP) ×2 40 (10–30)
-    g.ln (LayerNorm) 10";
+t.py:forward 100
+  g.h.{0..2} (Block) ×3 90 (20–40)
+    g.h.{0,1}.attn (Attention) ×2 45 (15–30)
+    g.h.{0,2}.mlp (MLP) ×2 40 (10–30)
+  g.ln (LayerNorm) 10";
     check(LAYERS, joined);
-    check_with(LAYERS, Orientation::TopDown, 1, "", &LAYERS.replace("p|", "").replace("l|", ""));
+    let listed = "
+t.py:forward 100
+  g.h.0 (Block) 40
+    g.h.0.attn (Attention) 30
+    g.h.0.mlp (MLP) 10
+  g.h.1 (Block) 20
+    g.h.1.attn (Attention) 15
+  g.h.2 (Block) → g.h.2.mlp (MLP) 30
+  g.ln (LayerNorm) 10";
+    check_with(LAYERS, Orientation::TopDown, 1, "", listed);
     let functions = "all 10\n  a.1 6\n  a.2 4";
     check(functions, functions);
 }
@@ -182,7 +209,7 @@ all 100
 #[test]
 fn functions_stay_above_their_folded_callers() {
     let callers = "all 10\n  f 10\n    a 10\n      p|b.py 10\n        p|c.py 10\n          d 10";
-    let expect = "all 10\n  f 10\n    … 3 frames: b.py → c.py 10\n      d 10";
+    let expect = "all 10\n  f 10\n    … 4 frames: b.py → c.py 10";
     check_with(callers, Orientation::BottomUp, 0, "", expect);
     let wrapped = "all 10\n  slot_tp_call 4\n    g 4\n  f 6\n    slot_tp_call 6\n      g 4\n      h 2";
     let expect = "all 10\n  slot_tp_call 4\n    g 4\n  f 6\n    g 4\n    h 2";
@@ -193,12 +220,12 @@ fn functions_stay_above_their_folded_callers() {
 fn each_node_has_a_box_that_covers_it() {
     let folded = FoldedTree::of(&tree(TRUNK), Fold::default(), |_| false);
     let boxes: Vec<u32> = (0..10).map(|node| folded.box_of(node)).collect();
-    assert_eq!(boxes, [0, 1, 2, 2, 3, 2, 2, 4, 5, 6]);
-    assert_eq!((folded.first_of(2), folded.last_of(2), folded.first_of(4)), (2, 6, 7));
+    assert_eq!(boxes, [0, 0, 0, 0, 1, 0, 0, 0, 2, 3]);
+    assert_eq!((folded.first_of(0), folded.last_of(0), folded.first_of(1)), (0, 7, 4));
     let folded = FoldedTree::of(&tree(LAYERS), Fold::default(), |_| false);
     let boxes: Vec<u32> = (0..9).map(|node| folded.box_of(node)).collect();
-    assert_eq!(boxes, [0, 1, 2, 3, 4, 2, 3, 2, 4]);
-    assert_eq!((folded.joins(2), folded.joins(5), folded.first_of(3)), (true, false, 3));
+    assert_eq!(boxes, [0, 0, 1, 2, 3, 1, 2, 1, 3]);
+    assert_eq!((folded.joins(1), folded.joins(4), folded.first_of(2)), (true, false, 3));
 }
 
 proptest! {

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::json_text::{field, list, value};
 use super::outline::Outline;
 use super::{Source, kind_name, page_events};
-use deepctx_profile::frame::{FrameKind, clean, short_labels};
+use deepctx_profile::frame::{BACKWARD, FrameKind, clean, short_labels};
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::trace::EventLanes;
 use deepctx_profile::tree::NodeId;
@@ -238,9 +238,14 @@ fn data(
     out.write_all(b"}")
 }
 
-/// What folding does with a frame: 1 for a wrapper, 2 for what is joined with siblings that differ by a number.
+/// What folding does with a frame: 1 for a wrapper, 2 for what is joined with siblings that differ by a number, 4 for
+/// what says what the frames below it are of, 8 for the backward pass.
 fn folding(kind: FrameKind, label: &str) -> u8 {
-    u8::from(fold::is_wrapper(kind, label)) | u8::from(fold::may_be_joined(kind, label)) << 1
+    let is_backward = kind == FrameKind::Operator && label == BACKWARD;
+    u8::from(fold::is_wrapper(kind, label))
+        | u8::from(fold::may_be_joined(kind, label)) << 1
+        | u8::from(fold::is_heading(kind, label)) << 2
+        | u8::from(is_backward) << 3
 }
 
 fn target(source: &Source<'_>) -> String {

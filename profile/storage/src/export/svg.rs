@@ -23,19 +23,23 @@ const FOLDED_BYTES_MAX: usize = 1 << 30;
 /// Writes the flame graph of a selection as SVG, what says nothing folded if `folds` says so. Boxes too narrow to be
 /// seen are left out of the picture.
 pub fn write(profile: &Profile, selection: &Selection, folds: bool, out: &mut dyn Write) -> io::Result<()> {
-    let mut merged = MergedTree::by_text(*selection);
+    let merged = MergedTree::by_text(*selection);
+    let mut merged = if folds { merged.with_backward_apart() } else { merged };
     merged.refresh(profile);
     check_sum(merged.exclusive.iter().copied())?;
     let flame = merged.flame(Resolution::default());
-    let tree = if folds { FoldedTree::of(&flame, Fold::default(), |_| false).tree } else { flame };
+    let fold = Fold { from_root: false, ..Fold::default() };
+    let folded = if folds { FoldedTree::of(&flame, fold, |_| false) } else { FoldedTree::nothing(&flame) };
+    let tree = &folded.tree;
 
     let labels = || tree.nodes.iter().map(|node| (node.kind, node.label.as_str()));
     let mut names = ShortNames::of(labels());
-    for (label, short) in layers_within(&tree) {
+    for (label, short) in layers_within(tree) {
         names.shorten(label, short);
     }
     // The frames of a folded trunk.
-    for node in tree.nodes.iter().filter(|node| node.kind == FrameKind::Root && !node.detail.is_empty()) {
+    let trunks = (0u32..).zip(&tree.nodes).filter(|(place, _)| folded.is_trunk(*place));
+    for (_, node) in trunks {
         names.explain(&node.label, &node.detail);
     }
     let mut palette = PaletteMap::default();
@@ -52,15 +56,15 @@ pub fn write(profile: &Profile, selection: &Selection, folds: bool, out: &mut dy
     options.factor = factor;
     options.reverse_stack_order = false;
 
-    let folded = lines(&tree, &names)?;
-    if folded.is_empty() {
+    let lines = lines(tree, &names)?;
+    if lines.is_empty() {
         let metric = selection.metric;
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
             format!("the profile has no values of {metric}"),
         ));
     }
-    draw(&mut options, &folded, &names, out)
+    draw(&mut options, &lines, &names, out)
 }
 
 /// The names of layers without what they share with the layer that they are in.
@@ -276,7 +280,7 @@ mod tests {
         };
         let (folded, whole) = (draw(true), draw(false));
         for (name, in_folded, in_whole) in [
-            (">main → mid</text>", true, false),
+            (">a-1 → main → mid → run</text>", true, false),
             ("g.h.{0,1} (Block) ×2</text>", true, false),
             (">….attn (Attention) ×2</text>", true, false),
             ("<title>g.h.{0,1}.attn (Attention) ×2 (", true, false),

@@ -79,8 +79,12 @@ impl OwnMemory {
 /// Drops tables until no more than this is kept, or nothing but those of the last request.
 fn keep_below(most: u64, tables: &mut Tables, memory: &OwnMemory) {
     while memory.bytes().is_some_and(|bytes| bytes > most) && tables.forget_oldest() {
+        // That of musl gives them back by itself.
+        #[cfg(target_env = "gnu")]
         // SAFETY: no argument is a pointer; the allocator gives free pages back.
-        unsafe { libc::malloc_trim(0) };
+        unsafe {
+            libc::malloc_trim(0);
+        }
     }
 }
 

@@ -33,12 +33,12 @@ print(" → ".join(hot.path), hot.exclusive())
 It needs no other package, no root and no profiler. `deepctx-bpf` records the profiles.
 "#;
 
-/// Packs the module of the tree.
-pub(in super::super) fn make(tree: &Tree, parts: &Path, output: &Path) -> Result<PathBuf> {
+/// Packs the module of a tree.
+pub(in super::super) fn make(library: &Path, tree: &Tree, parts: &Path, output: &Path) -> Result<PathBuf> {
     let folder = parts.join("module-wheel");
-    module::lay_out(&tree.module, &folder.join(NAME))?;
+    module::lay_out(library, &folder.join(NAME))?;
     // The library's own platform: it may need an older C library than the program.
-    let platform = Needs::of(&tree.module)?.python_platform();
+    let platform = Needs::of(library)?.python_platform();
     let (major, minor) = module::OLDEST;
     let about = Description {
         name: NAME,

@@ -6,6 +6,7 @@
 const Fold = (() => {
   const WRAPPER = 1;
   const JOINED = 2;
+  const HEADING = 4;
   const LISTED = 4;
   const NUMBER = /(?<![\p{L}\p{N}_])[0-9]+(?![\p{L}\p{N}_])/gu;
 
@@ -98,49 +99,50 @@ const Fold = (() => {
       return { boxes: byNumber(byName(found)), own, left };
     }
 
+    const mayBeInTrunk = (of) => !of.joined && !(upward && of.nodes[0] === root) && !kept(of.nodes[0]);
+
+    // `first`, and the boxes below it that have its value, as far as they may be one box with it.
     function trunk(first) {
       const whole = all(first.nodes);
-      const chain = [];
-      let place = 0;
-      let of = first;
+      const chain = [{ of: first, below: callees(first.nodes) }];
       for (;;) {
-        const [node] = of.nodes;
-        if (node === root || of.joined || ["root", "process", "thread"].includes(kind(node)) || kept(node)) break;
-        const below = callees(of.nodes);
-        const next = below.boxes.findIndex((box) => same(all(box.nodes), whole));
-        if (next < 0) break;
-        place = next;
-        chain.push({ of, below });
-        [of] = below.boxes.splice(next, 1);
+        const last = chain[chain.length - 1];
+        if (!mayBeInTrunk(last.of)) return chain;
+        const next = last.below.boxes.findIndex((box) => same(all(box.nodes), whole) && mayBeInTrunk(box));
+        if (next < 0) return chain;
+        const [of] = last.below.boxes.splice(next, 1);
+        chain.push({ of, below: callees(of.nodes) });
       }
-      if (chain.length < limits.least) return [];
-      chain[chain.length - 1].below.boxes.splice(place, 0, of);
-      return chain;
     }
 
     const nameOf = (of) => (of.joined ? joinedName([...new Set(of.nodes.map(name))].sort(byText)) : name(of.nodes[0]));
 
-    // What is written on a folded chain: its innermost names, code of the program before native code; and how many frames
-    // there are where some are not named.
+    // What is written on a folded chain: its headings, the names nearest to where it leads, code of the program before
+    // native code, and its last one; and how many frames there are where some are not named.
     function chainName(chain) {
-      const telling = chain.filter(({ of: { nodes: [node] } }) => ["python", "operator", "layer", "gpu_kernel"].includes(kind(node)) && !(flags(node) & WRAPPER));
-      const shown = telling.length ? telling : chain;
-      const few = upward ? shown.slice(0, limits.named) : shown.slice(-limits.named);
-      const short = ({ of }) => (of.joined ? nameOf(of) : frames[of.nodes[0].frame][3] || name(of.nodes[0]));
+      const work = ({ of: { nodes: [node] } }) => ["python", "operator", "layer", "gpu_kernel"].includes(kind(node)) && !(flags(node) & WRAPPER);
+      const begin = chain.findIndex(({ of: { nodes: [node] } }) => !(flags(node) & HEADING));
+      const calls = begin < 0 ? [] : chain.slice(begin);
+      const parts = chain.slice(0, chain.length - calls.length).map(({ of }) => nameOf(of));
+      const telling = calls.some(work) ? calls.filter((link, at) => work(link) || (at + 1 === calls.length && !upward)) : calls;
+      const few = upward ? telling.slice(0, limits.named) : telling.slice(-limits.named);
+      const short = ({ of }) => frames[of.nodes[0].frame][3] || nameOf(of);
       const named = few.map(short).join(" → ");
-      return few.length === chain.length ? named : "… " + chain.length + " frames: " + named;
+      if (calls.length) parts.push(few.length === calls.length ? named : "… " + calls.length + " frames: " + named);
+      return parts.join(" → ");
     }
 
     function box(of, parent) {
       const [first] = of.nodes;
-      const chain = trunk(of);
-      const links = chain.length ? chain : [{ of, below: callees(of.nodes) }];
+      const links = trunk(of);
       const made = { frame: first.frame, parent, own: 0, all: all(of.nodes), children: [], depth: parent ? parent.depth + 1 : 0, first };
       made.own = sum(links, (link) => sum(link.of.nodes, (node) => node.own) + link.below.own);
-      if (chain.length) {
-        made.name = chainName(chain);
-        made.detail = chain.map((link) => nameOf(link.of)).join(" → ");
-        made.kind = "root";
+      const [last] = links[links.length - 1].of.nodes;
+      if (links.length >= limits.least) {
+        const named = links.slice(first === root ? 1 : 0);
+        made.name = chainName(named);
+        made.detail = named.map((link) => nameOf(link.of)).join(" → ");
+        made.kind = kind(upward ? first : last);
       } else if (of.joined) {
         const each = new Map();
         for (const node of of.nodes) each.set(name(node), (each.get(name(node)) || 0) + node.all);

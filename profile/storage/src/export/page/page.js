@@ -55,14 +55,40 @@ function sumUp(nodes, order) {
   return nodes[0];
 }
 
+const BACKWARD = 8;
+const isBackward = (frame) => (data.frames[frame][4] & BACKWARD) !== 0;
+const isTarget = (frame) => ["process", "thread"].includes(data.frames[frame][1]);
+
+// Nodes in the order of their making, and by node of the profile: its node. What folds has the backward pass as a half
+// of its own, below its process or thread.
 function topDown() {
-  const nodes = [];
+  const nodes = [node(data.nodeFrames[0], null)];
+  const below = new Map();
+  const child = (parent, frame) => {
+    const key = parent.number + " " + frame;
+    let made = below.get(key);
+    if (!made) {
+      below.set(key, made = { ...node(frame, parent), number: nodes.length });
+      parent.children.push(made);
+      nodes.push(made);
+    }
+    return made;
+  };
+  const backward = (operator, frame) => {
+    const path = [];
+    for (let at = operator; at.parent; at = at.parent) path.unshift(at.frame);
+    if (path.some(isBackward)) return child(operator, frame);
+    const calls = path.findIndex((of) => !isTarget(of));
+    path.splice(calls < 0 ? path.length : calls, 0, frame);
+    return path.reduce(child, nodes[0]);
+  };
+  nodes[0].number = 0;
+  const placed = [nodes[0]];
   for (let at = 0; at < data.parents.length; at++) {
-    const parent = at === 0 ? null : nodes[data.parents[at]];
-    const made = node(data.nodeFrames[at], parent);
-    made.own = made.all = metric().own[at];
-    if (parent) parent.children.push(made);
-    nodes.push(made);
+    const frame = data.nodeFrames[at];
+    if (at > 0) placed.push((state.folds && isBackward(frame) ? backward : child)(placed[data.parents[at]], frame));
+    placed[at].own += metric().own[at];
+    placed[at].all += metric().own[at];
   }
   return sumUp(nodes, byText);
 }
@@ -102,7 +128,7 @@ function bottomUp() {
 }
 
 function tree(tab) {
-  const key = tab + state.metric;
+  const key = [tab, state.metric, state.folds].join(" ");
   if (!trees.has(key)) trees.set(key, tab === "down" ? topDown() : bottomUp());
   return trees.get(key);
 }
@@ -220,6 +246,7 @@ function flame(tab) {
   icicle(frame, zoom, frame.clientWidth || view.clientWidth || 1000, (of) => of.children, (box, of, wide) => {
     box.textContent = shortLabel(of) + (wide < WITH_SHARE ? "" : "  " + share(of.all, total()));
     box.style.background = "var(--" + kindOf(of) + ")";
+    if (isBackward(of.frame)) box.style.backgroundImage = "var(--hatch)";
     if (state.search !== null) box.classList.add(!of.name && matches(of) ? "found" : "dim");
     box.title = describe(of);
     box.onmouseenter = box.onfocus = () => { byId("path").textContent = describe(of); };

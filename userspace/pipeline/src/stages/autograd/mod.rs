@@ -74,7 +74,7 @@ const NESTED_MAX: usize = 4;
 /// The number of a node that no operator made, such as one that accumulates a gradient.
 const NO_NUMBER: u64 = u64::MAX;
 /// What stands between an operator and its backward pass.
-pub(crate) const MARK: &str = "[backward]";
+pub(crate) const MARK: &str = deepctx_profile::frame::BACKWARD;
 /// [`StackNote::steps`] when the stack does not show it.
 pub(crate) const UNSURE: u8 = u8::MAX;
 /// The same of a stack in at least one node.

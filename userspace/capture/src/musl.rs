@@ -1,0 +1,16 @@
+//! What a library that is linked in needs of glibc and musl lacks.
+//!
+//! Owns: [`rawmemchr`]. Because: libelf is linked in as Debian builds it, for glibc, and this is the one function of it
+//! that musl has not. Does not: exist with glibc.
+
+use std::ffi::{c_int, c_void};
+
+/// The first such byte; it must be there.
+///
+/// # Safety
+/// The bytes from `text` up to that one can be read.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rawmemchr(text: *const c_void, byte: c_int) -> *mut c_void {
+    // SAFETY: it reads no further than the byte, which the caller says is there.
+    unsafe { libc::memchr(text, byte, usize::MAX) }
+}

@@ -1,0 +1,102 @@
+//! The first minute: how long it takes from nothing to a flame graph of a running training, by each package and by
+//! other profilers.
+//!
+//! Owns: the machine that has nothing (a fresh Debian without Rust), the commands that its user types, and their times.
+//! Because: whoever compares profilers stops at the first that shows something. Does not: judge what they show; the
+//! figures stand in docs/packages.md.
+
+use super::Packages;
+use super::chroot::Release;
+use crate::workloads;
+use anyhow::{Context, Result, ensure};
+use std::time::{Duration, Instant};
+
+/// The release of Debian that has it.
+const SUITE: &str = "bookworm";
+/// What a machine that trains has before: Python with pip, and addresses of packages.
+const GIVEN: &str = "python3-venv ca-certificates";
+/// How long each of them records.
+const SECONDS: u32 = 10;
+
+/// A profiler, and how it is installed.
+struct Tool {
+    name: &'static str,
+    /// What is typed; `PID` stands for the process, `FILE` for the package.
+    commands: Vec<String>,
+    /// Where the picture is then.
+    picture: &'static str,
+}
+
+impl Tool {
+    fn ours(name: &'static str, install: &[&str], program: &str) -> Self {
+        let record = format!("{program} record --pid PID --duration {SECONDS}s -o /tmp/run.dctx");
+        let export = format!("{program} export /tmp/run.dctx --format svg -o /tmp/run.svg");
+        let install = install.iter().map(|&command| command.to_owned());
+        Self { name, commands: install.chain([record, export]).collect(), picture: "/tmp/run.svg" }
+    }
+
+    fn all() -> [Self; 4] {
+        let seconds = SECONDS.to_string();
+        let own = |commands: &[&str]| commands.iter().map(|text| text.replace("SECONDS", &seconds)).collect();
+        [
+            Self::ours("deepctx-bpf, by deb", &["dpkg -i FILE"], "deepctx-bpf"),
+            Self::ours(
+                "deepctx-bpf, by wheel",
+                &["python3 -m venv /tmp/v", "/tmp/v/bin/pip install -q FILE"],
+                "/tmp/v/bin/deepctx-bpf",
+            ),
+            Self {
+                name: "py-spy, by wheel",
+                commands: own(&[
+                    "python3 -m venv /tmp/p",
+                    "/tmp/p/bin/pip install -q py-spy",
+                    "/tmp/p/bin/py-spy record --pid PID --duration SECONDS --native -o /tmp/spy.svg",
+                ]),
+                picture: "/tmp/spy.svg",
+            },
+            Self {
+                name: "perf, by deb",
+                commands: own(&[
+                    "apt-get update -qq",
+                    "apt-get install -y -qq linux-perf",
+                    "perf record -q -g --pid PID -o /tmp/perf.data -- sleep SECONDS",
+                    "perf report -i /tmp/perf.data --stdio > /tmp/perf.txt",
+                ]),
+                // It draws none; this is what it shows first.
+                picture: "/tmp/perf.txt",
+            },
+        ]
+    }
+}
+
+/// Times all of them beside a training of PyTorch on this machine's CPUs.
+pub(super) fn time(packages: &Packages) -> Result<()> {
+    let release = Release::made(SUITE, GIVEN)?;
+    let workload = workloads::torch()?.start()?;
+    let pid = workload.pid().to_string();
+    println!("| by | commands | seconds | of them to install | first picture |\n|---|---|---|---|---|");
+    for tool in Tool::all() {
+        let file = match tool.name {
+            "deepctx-bpf, by deb" => packages.deb.as_deref(),
+            "deepctx-bpf, by wheel" => Some(packages.wheel.as_path()),
+            _ => None,
+        };
+        let inside = file.map(|path| release.copy(path)).transpose()?.unwrap_or_default();
+        let (mut whole, mut install) = (Duration::ZERO, Duration::ZERO);
+        for command in &tool.commands {
+            let is_install =
+                !command.contains("PID") && !command.contains("export") && !command.contains("report");
+            let began = Instant::now();
+            release
+                .run(&command.replace("PID", &pid).replace("FILE", &inside))
+                .with_context(|| format!("{}: {command}", tool.name))?;
+            whole += began.elapsed();
+            install += if is_install { began.elapsed() } else { Duration::ZERO };
+        }
+        let bytes = std::fs::metadata(release.path(tool.picture)).with_context(|| tool.picture)?.len();
+        ensure!(bytes > 0, "{}: {} is empty", tool.name, tool.picture);
+        let (count, whole, install) = (tool.commands.len(), whole.as_secs_f64(), install.as_secs_f64());
+        println!("| {} | {count} | {whole:.1} | {install:.1} | {} KiB |", tool.name, bytes / 1024);
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Targets: the machines and C libraries that packages are made for.
+//!
+//! Owns: what each of them takes to be linked, and what runs its programs here. Because: most who want a package for
+//! another machine have none to build it on. Does not: build; see [`super::build`].
+
+use crate::sh;
+use anyhow::Result;
+use std::path::Path;
+use std::process::Command;
+
+/// A machine with a C library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Target {
+    #[value(name = "x86_64-unknown-linux-gnu")]
+    X86Gnu,
+    #[value(name = "aarch64-unknown-linux-gnu")]
+    ArmGnu,
+    #[value(name = "x86_64-unknown-linux-musl")]
+    X86Musl,
+    #[value(name = "aarch64-unknown-linux-musl")]
+    ArmMusl,
+}
+
+/// The oldest glibc that programs run with: that of Debian 11 and Ubuntu 20.04.
+const GLIBC: &str = "2.31";
+/// Runs programs of the other machine here.
+const EMULATOR: &str = "qemu-aarch64-static";
+/// What they load, as Debian's cross compiler has it.
+const EMULATED_LIBRARIES: &str = "/usr/aarch64-linux-gnu";
+
+impl Target {
+    /// That of this machine, with glibc.
+    pub(super) fn here() -> Self {
+        if std::env::consts::ARCH == "aarch64" { Self::ArmGnu } else { Self::X86Gnu }
+    }
+
+    pub(super) fn machine(self) -> &'static str {
+        match self {
+            Self::X86Gnu | Self::X86Musl => "x86_64",
+            Self::ArmGnu | Self::ArmMusl => "aarch64",
+        }
+    }
+
+    pub(super) fn is_musl(self) -> bool {
+        matches!(self, Self::X86Musl | Self::ArmMusl)
+    }
+
+    /// The same machine with glibc. What is loaded into programs that use a GPU is made for it: GPUs' drivers need it.
+    pub(super) fn with_glibc(self) -> Self {
+        if self.machine() == "aarch64" { Self::ArmGnu } else { Self::X86Gnu }
+    }
+
+    /// As rustc names it, and folders of cargo.
+    pub(super) fn triple(self) -> String {
+        format!("{}-unknown-linux-{}", self.machine(), if self.is_musl() { "musl" } else { "gnu" })
+    }
+
+    /// As cargo-zigbuild takes it: with the version of glibc.
+    pub(super) fn zig_triple(self) -> String {
+        if self.is_musl() { self.triple() } else { format!("{}.{GLIBC}", self.triple()) }
+    }
+
+    /// The machine's name among Debian's.
+    pub(super) fn debian_architecture(self) -> &'static str {
+        if self.machine() == "aarch64" { "arm64" } else { "amd64" }
+    }
+
+    /// The release of Debian whose libelf and zlib are linked in. That of the oldest glibc; for musl a later one, whose
+    /// libelf calls no function that only glibc's headers make (`__fxstat`).
+    pub(super) fn libraries(self) -> &'static str {
+        if self.is_musl() { "bookworm" } else { "bullseye" }
+    }
+
+    /// Whether its programs run here only under emulation.
+    pub(super) fn is_foreign(self) -> bool {
+        self.machine() != std::env::consts::ARCH
+    }
+
+    /// A program of this target, as it is started here.
+    pub(super) fn command(self, program: &Path) -> Command {
+        if !self.is_foreign() {
+            return sh::command(program);
+        }
+        let mut command = sh::command(EMULATOR);
+        command.args(["-L", EMULATED_LIBRARIES]).arg(program);
+        command
+    }
+
+    /// Installs the standard library of this target unless it is there.
+    pub(super) fn install(self) -> Result<()> {
+        let triple = self.triple();
+        let folder =
+            sh::output(sh::command("rustc").args(["--print", "target-libdir", "--target", &triple]))?;
+        if Path::new(&folder).is_dir() {
+            return Ok(());
+        }
+        sh::step(&format!("install Rust's standard library for {triple}"), "it is linked in");
+        sh::run(sh::command("rustup").args(["target", "add", &triple]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum as _;
+
+    #[test]
+    fn targets_are_called_as_rustc_calls_them() {
+        for target in Target::value_variants() {
+            let name = target.to_possible_value().unwrap();
+            assert_eq!(name.get_name(), target.triple());
+            assert_eq!(target.with_glibc().machine(), target.machine());
+            assert!(!target.with_glibc().is_musl());
+            assert_eq!(target.zig_triple().ends_with(".2.31"), !target.is_musl(), "{target:?}");
+        }
+        assert!(!Target::here().is_foreign());
+    }
+}
