@@ -120,7 +120,15 @@ fn odd_events_are_left_out_and_counted() {
     check(&[good.clone(), odd("5", "1e16")].join(","), &[kept, "1 too-long"]);
     check(&[good.clone(), odd("-5", "1")].join(","), &[kept, "1 out-of-range"]);
     check(&[good.clone(), odd("\"soon\"", "1")].join(","), &[kept, "1 not-understood"]);
-    check(&[good, odd("1e300", "null")].join(","), &[kept, "1 not-understood"]);
+    check(&[good.clone(), odd("1e300", "null")].join(","), &[kept, "1 not-understood"]);
+    // What is no event, or has a name that is no text, spoils nothing else.
+    let named = |name: &str| format!(r#"{{"ph":"X","name":{name},"pid":[],"tid":{{}},"ts":1,"dur":2}}"#);
+    for name in ["null", "7", "[\"a\"]", r#"{"a":1}"#] {
+        check(&[named(name), good.clone()].join(","), &[kept, "1 not-understood"]);
+    }
+    for value in ["null", "true", "7", "-7", "1.5", r#""a""#, r#"[{"ph":"X"}]"#] {
+        check(&[value.to_owned(), good.clone()].join(","), &[kept, "1 not-understood"]);
+    }
 }
 
 #[test]

@@ -92,6 +92,10 @@ impl DocumentVisitor for Reader {
         Ok(())
     }
 
+    fn not_an_event(&mut self) {
+        self.gap(NOT_UNDERSTOOD);
+    }
+
     fn found(&mut self) {
         self.found = true;
     }
