@@ -1,7 +1,7 @@
 //! Names: what a trace calls the contexts of a profile.
 //!
-//! Owns: [`ContextNames`]. Because: a trace has a name for each event, as traces of all tools do, while a recorded event
-//! refers to a node of the tree, whose innermost frame says it. Does not: keep the rest of the context
+//! Owns: [`ContextNames`]. Because: a trace has a name for each event, as traces of all tools do, while a recorded
+//! event refers to a node of the tree, whose innermost frame says it. Does not: keep the rest of the context
 //! ([`super::super::call_context`]).
 
 use rustc_hash::FxHashMap;

@@ -307,8 +307,8 @@ fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
     // A folded stack may begin with a bracket as well.
     let is_json = matches!((first, words.next()), (b'{', Some(b'"' | b'}')) | (b'[', Some(b'{' | b']')));
     let is_control = |byte: &u8| *byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b);
-    // No protobuf begins with a bracket (it would be that of a group), or has keys of traces at its begin: such a file is
-    // damaged JSON.
+    // No protobuf begins with a bracket (it would be that of a group), or has keys of traces at its begin: such a file
+    // is damaged JSON.
     let head = &start[..start.len().min(256)];
     let has_key = KEYS.iter().any(|key| head.windows(key.len()).any(|window| window == *key));
     let is_text = is_json && (start.first() == Some(&first) || has_key);

@@ -2,8 +2,8 @@
 //!
 //! Owns: nodes by the handles that the program got for them, and the edges that it named. Because: a graph that is
 //! built names its edges, in arrays of handles: nothing has to be followed from the order of calls. Does not: see nodes
-//! that were recorded from streams ([`super::graph_order`]) or copied with their graph: nobody reports their handles, so
-//! that what comes after them has no order.
+//! that were recorded from streams ([`super::graph_order`]) or copied with their graph: nobody reports their handles,
+//! so that what comes after them has no order.
 //!
 //! A node that gives the device no work (an empty one, a function of the host, memory) is passed through: what comes
 //! after it comes after what it comes after.
@@ -144,10 +144,10 @@ mod tests {
 
     const GRAPH: u64 = 0x70;
 
-    /// What happens to a graph: `kernel 1 2` adds node 3 behind 1 and 2, `empty 1` one without work, `unread` one whose
-    /// array was not read, `edge 1 2` makes 2 come after 1, `cut 2` makes it come after less, `copy` makes another graph
-    /// of it. Nodes have their numbers as handles, but for a hundred. Then what each node with work comes after; `?`
-    /// where that is not known.
+    /// What happens to a graph: `kernel 1 2` adds node 3 behind 1 and 2, `empty 1` one without work, `unread` one
+    /// whose array was not read, `edge 1 2` makes 2 come after 1, `cut 2` makes it come after less, `copy` makes
+    /// another graph of it. Nodes have their numbers as handles, but for a hundred. Then what each node with work comes
+    /// after; `?` where that is not known.
     fn check(steps: &str, expect: &[&str]) {
         let mut graphs = BuiltGraphs::default();
         let mut works = Vec::new();
