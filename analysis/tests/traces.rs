@@ -3,6 +3,8 @@
 //! Sums of events are those of `jq`-like counting over the JSON, without any rule; HTA's figures are those of
 //! HolisticTraceAnalysis 0.5.0. `traces/README.md` says where the traces come from.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -192,7 +194,7 @@ fn is_work(event: &Value) -> bool {
 
 /// Every seventh event with a length.
 fn some(place: usize, event: &Value) -> bool {
-    place % 7 == 0 && event["ph"] == "X" && event["cat"] != "Trace"
+    place.is_multiple_of(7) && event["ph"] == "X" && event["cat"] != "Trace"
 }
 
 #[test]
