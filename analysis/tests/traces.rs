@@ -3,11 +3,15 @@
 //! Sums of events are those of `jq`-like counting over the JSON, without any rule; HTA's figures are those of
 //! HolisticTraceAnalysis 0.5.0. `traces/README.md` says where the traces come from.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use deepctx_analysis::OverTime;
 use deepctx_analysis::over_time::{ClockBasis, Steps};
 use deepctx_storage::open_traces;
+use serde_json::{Value, json};
 
 fn tables(name: &str) -> OverTime {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(name);
@@ -158,4 +162,117 @@ fn a_step_has_a_slowest_rank_with_a_reason() {
         assert_eq!((rank.clock, rank.clock_offset_ns), (ClockBasis::AsTraced, 0));
         assert!(rank.clock_uncertainty_ns.is_some_and(|by| by <= 7_000));
     }
+}
+
+/// The tables of a trace of the folder whose events were edited, and how many events that concerned.
+fn edited(name: &str, edit: impl Fn(&mut Vec<Value>) -> usize) -> (OverTime, u64) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(name);
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    let mut document: Value = serde_json::from_str(&text).unwrap();
+    let concerned = edit(document["traceEvents"].as_array_mut().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("edited.json");
+    std::fs::write(&path, document.to_string()).unwrap();
+    (OverTime::compute(&open_traces(&[path]).expect(name), Steps::default()), concerned as u64)
+}
+
+/// Changes each of these events, and counts them.
+fn change(events: &mut [Value], which: impl Fn(usize, &Value) -> bool, edit: impl Fn(&mut Value)) -> usize {
+    let chosen = events.iter_mut().enumerate().filter(|(place, event)| which(*place, event));
+    chosen.map(|(_, event)| edit(event)).count()
+}
+
+/// What is counted of a reason.
+fn gap(tables: &OverTime, reason: &str) -> u64 {
+    tables.traces[0].gaps.iter().find(|gap| gap.reason == reason).map_or(0, |gap| gap.count)
+}
+
+fn is_work(event: &Value) -> bool {
+    ["kernel", "gpu_memcpy", "gpu_memset"].iter().any(|category| event["cat"] == *category)
+}
+
+/// Every seventh event with a length.
+fn some(place: usize, event: &Value) -> bool {
+    place.is_multiple_of(7) && event["ph"] == "X" && event["cat"] != "Trace"
+}
+
+#[test]
+fn odd_events_of_real_traces_are_counted() {
+    for name in ["alexnet-a100-sync.json.gz", "gpuonly-mi210.json.gz", "eventsync-a100.json.gz"] {
+        let whole = tables(name);
+        let work = whole.launches[0].launches;
+        assert_eq!((whole.launches[0].ambiguous, whole.launches[0].minute_delays), (0, 0), "{name}");
+        for (reason, duration) in [("end-before-begin", json!(-3)), ("too-long", json!(1e18))] {
+            let (tables, count) =
+                edited(name, |events| change(events, some, |event| event["dur"] = duration.clone()));
+            assert!(count > 0);
+            assert_eq!(gap(&tables, reason), count, "{name}");
+        }
+        // One that is none; a name that is no text.
+        let (tables, count) = edited(name, |events| {
+            events.push(json!([1]));
+            1 + change(events, some, |event| event["name"] = json!(["a"]))
+        });
+        assert_eq!(gap(&tables, "not-understood"), count, "{name}");
+        // The clock of the device an hour ahead, and an hour behind.
+        for (hours, expect) in [(1.0, (0, work)), (-1.0, (work, 0))] {
+            let shift =
+                |event: &mut Value| event["ts"] = json!(event["ts"].as_f64().unwrap() + hours * 3600e6);
+            let (tables, _) = edited(name, |events| change(events, |_, event| is_work(event), shift));
+            let launches = &tables.launches[0];
+            assert_eq!((launches.begun_before_call, launches.minute_delays), expect, "{name}");
+        }
+    }
+}
+
+#[test]
+fn ids_that_are_used_twice_are_counted() {
+    let check = |name: &str, expect: u64| {
+        let (tables, _) = edited(name, |events| {
+            let has_id = |_, event: &Value| event["args"]["correlation"].is_u64();
+            change(events, has_id, |event| {
+                let id = &mut event["args"]["correlation"];
+                *id = json!(id.as_u64().unwrap() / 2);
+            })
+        });
+        assert_eq!(tables.launches[0].ambiguous, expect, "{name}");
+        assert_eq!(tables.launches[0].launches, self::tables(name).launches[0].launches, "{name}");
+    };
+    check("alexnet-a100-sync.json.gz", 19);
+    // Its ids follow each other, so that each call shares its own with another.
+    check("gpuonly-mi210.json.gz", 562);
+}
+
+#[test]
+fn events_in_another_order_have_the_same_tables() {
+    for name in ["alexnet-a100-sync.json.gz", "gpuonly-mi210.json.gz", "eventsync-a100.json.gz"] {
+        let whole = tables(name);
+        let (turned, _) = edited(name, |events| {
+            events.reverse();
+            events.len()
+        });
+        assert_eq!(turned.devices, whole.devices, "{name}");
+        assert_eq!((&turned.idle, &turned.queues), (&whole.idle, &whole.queues), "{name}");
+        assert_eq!((&turned.launches, &turned.steps), (&whole.launches, &whole.steps), "{name}");
+        assert_eq!(turned.critical_paths, whole.critical_paths, "{name}");
+        assert_eq!(turned.exposed, whole.exposed, "{name}");
+    }
+}
+
+#[test]
+fn a_cut_file_and_a_missing_rank_are_said() {
+    let path = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(name);
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["alexnet-a100-sync.json.gz", "gpuonly-mi210.json.gz", "dlrm/rank3.json.gz"] {
+        let bytes = std::fs::read(path(name)).unwrap();
+        let cut = folder.path().join("cut.json.gz");
+        std::fs::write(&cut, &bytes[..bytes.len() * 2 / 3]).unwrap();
+        let tables = OverTime::compute(&open_traces(&[cut]).expect(name), Steps::default());
+        assert_eq!(gap(&tables, "cut-short"), 1, "{name}");
+    }
+    let ranks: Vec<PathBuf> =
+        [0, 1, 2, 4, 5, 6, 7].iter().map(|rank| path(&format!("dlrm/rank{rank}.json.gz"))).collect();
+    let tables = OverTime::compute(&open_traces(&ranks).unwrap(), Steps::default());
+    assert_eq!((tables.traces.len(), &tables.missing_ranks[..]), (7, &[3][..]));
 }

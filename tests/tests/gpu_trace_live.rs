@@ -194,45 +194,91 @@ fn a_trace_of_calls_has_each_with_its_end() {
     assert!(rank.trace.host.iter().all(|(_, op)| ended(&op)));
 }
 
-/// What work of each launch of a graph waited for: of the nodes before it, the one that ended last.
-fn graph_waits(rank: &RankTrace) -> Vec<(u64, u64)> {
-    let mut waits = Vec::new();
+/// What work of each launch of a graph waited for: of the nodes before it, the one that ended last. Waits are known by
+/// this basis; `unknown` is how many nodes have an order that nobody knows.
+fn graph_waits(rank: &RankTrace, basis: Basis, unknown: usize) -> Vec<(u64, u64)> {
+    let (mut waits, mut without) = (Vec::new(), BTreeSet::new());
     for (id, op) in rank.trace.device.iter().filter(|(_, op)| op.graph_node != 0) {
         match rank.links.graph_order(id) {
-            GraphOrder::Unknown => panic!("{op:?}"),
+            GraphOrder::Unknown => _ = without.insert(op.graph_node),
             GraphOrder::First => waits.push((0, op.graph_node)),
             GraphOrder::After(wait) => {
                 let on = rank.trace.device.get(wait.on).unwrap();
-                assert_eq!((on.correlation, wait.basis), (op.correlation, Basis::ByOrder));
+                assert_eq!((on.correlation, wait.basis), (op.correlation, basis));
                 // The device's clock is known to some microseconds.
                 assert!(on.end() <= op.begin + Nanos(100_000), "{on:?} {op:?}");
                 waits.push((on.graph_node, op.graph_node));
             }
         }
     }
+    assert_eq!(without.len(), unknown, "{without:?}");
     waits
+}
+
+/// A program of two threads that launches graphs of this kind.
+fn traced_graphs(kind: &str) -> Option<Capture> {
+    let words = &["--trace", "10m"];
+    let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
+    let words = format!("--threads 2 --rate 2000 --launches 200 {kind} --attended");
+    simulated::record(setting, &simulated::launcher()?, &words.split(' ').collect::<Vec<_>>())
+}
+
+/// Edges of graphs, of nodes before to nodes after, by number.
+type Edges = BTreeSet<(u64, u64)>;
+
+/// Edges as the device made them.
+fn made_edges(capture: &Capture) -> Edges {
+    let edges = capture.account.iter().filter(|line| line.what == "edge");
+    edges.map(|line| (line.name.parse().unwrap(), line.node)).collect()
+}
+
+/// Edges as they were recorded: the nodes that come first, and all others.
+fn recorded_edges(rank: &RankTrace) -> (Edges, Edges) {
+    let edges = rank.trace.graph_edges.iter().map(|(_, edge)| (edge.from, edge.to));
+    edges.partition(|(from, _)| *from == 0)
 }
 
 #[test]
 fn edges_of_graphs_are_those_of_the_device() {
-    let words = &["--trace", "10m"];
-    let setting = Setting { libraries: "cuda13", collector: true, words, ..Setting::default() };
-    let Some(program) = simulated::launcher() else { return };
-    let words = "--threads 2 --rate 2000 --launches 200 --forked-graphs --attended";
-    let words: Vec<&str> = words.split(' ').collect();
-    let Some(capture) = simulated::record(setting, &program, &words) else { return };
+    let Some(capture) = traced_graphs("--forked-graphs") else { return };
     let rank = only_rank(&capture);
     assert_eq!(recorded(rank), done(&capture));
-    let edges = capture.account.iter().filter(|line| line.what == "edge");
-    let made: BTreeSet<(u64, u64)> = edges.map(|line| (line.name.parse().unwrap(), line.node)).collect();
+    let made = made_edges(&capture);
     let nodes = made.iter().map(|(_, to)| *to).collect::<BTreeSet<u64>>();
-    let edges = rank.trace.graph_edges.iter().map(|(_, edge)| (edge.from, edge.to));
-    let (first, found): (BTreeSet<_>, BTreeSet<_>) = edges.partition(|(from, _)| *from == 0);
+    let (first, found) = recorded_edges(rank);
     assert_eq!(found, made);
     // Each thread has a graph of five nodes and five edges.
     assert_eq!((made.len(), nodes.len(), first.len()), (10, 8, 2));
-    let waits = graph_waits(rank);
+    let waits = graph_waits(rank, Basis::ByOrder, 0);
     assert_eq!(waits.len() as u64, 5 * lines(&capture, "graph"));
+    assert!(waits.iter().all(|wait| found.contains(wait) || first.contains(wait)), "{waits:?}");
+}
+
+#[test]
+fn edges_of_built_graphs_are_those_of_the_device() {
+    let Some(capture) = traced_graphs("--built-graphs") else { return };
+    let rank = only_rank(&capture);
+    assert_eq!(recorded(rank), done(&capture));
+    let made = made_edges(&capture);
+    let worked = capture.account.iter().filter(|line| matches!(line.what.as_str(), "kernel" | "fill"));
+    let works: BTreeSet<u64> = worked.map(|line| line.node).collect();
+    let before = |node: u64| made.iter().filter(move |(_, to)| *to == node).map(|(from, _)| *from);
+    let mut expect = BTreeSet::new();
+    for (from, to) in made.iter().filter(|(_, to)| works.contains(to)) {
+        // One node of each graph does not work: what comes after it comes after what it joins.
+        let through: Vec<u64> = if works.contains(from) { vec![*from] } else { before(*from).collect() };
+        // The array of one node has more than is read.
+        if before(*to).count() <= 12 {
+            expect.extend(through.into_iter().map(|from| (from, *to)));
+        }
+    }
+    let (first, found) = recorded_edges(rank);
+    assert_eq!(found, expect);
+    assert!(rank.trace.graph_edges.iter().all(|(_, edge)| edge.basis == Basis::Exact));
+    // Each thread: three edges to the second row, three through what joins it, one of its own, and fourteen behind it.
+    assert_eq!((found.len(), first.len()), (2 * (3 + 3 + 1 + 14), 2));
+    let waits = graph_waits(rank, Basis::Exact, 2);
+    assert_eq!(waits.len() as u64, (4 + 1 + 1 + 14) * lines(&capture, "graph"));
     assert!(waits.iter().all(|wait| found.contains(wait) || first.contains(wait)), "{waits:?}");
 }
 

@@ -1,15 +1,16 @@
 // Launches kernels, copies, fills and graphs at a fixed rate from several threads, and says how many of each.
 //
-// gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S] [--graphs | --forked-graphs]
-// [--copies] [--borrow] [--wait | --attended]
+// gpu_launch [--threads N] [--rate PER_SECOND] [--launches PER_THREAD] [--seconds S]
+// [--graphs | --forked-graphs | --built-graphs] [--copies] [--borrow] [--wait | --attended]
 //
 // It needs no CUDA headers and no device: whatever `libcuda.so.1` the linker finds is used. Every launch goes through
 // functions of its own (`launch_0` … `launch_3`, below `step_DEPTH`), so that its stack is known, and starts a kernel
 // that is named after them. `--rate 0` goes as fast as it can. With `--borrow` the program has its own client of CUPTI,
 // as PyTorch's profiler is one, and counts what it gets. With `--forked-graphs` each graph is recorded from two streams:
-// a kernel, two branches behind it, and a kernel behind both. With `--wait` it starts when a line comes on standard input,
-// and ends when another does; with `--attended` it starts once somebody watches: a probe was put on cuLaunchKernel, and
-// a collector that was loaded is listened to.
+// a kernel, two branches behind it, and a kernel behind both. With `--built-graphs` each is made node by node: kernels,
+// a fill, and a node without work, with edges by the array of each node and by a call of their own. With `--wait` it
+// starts when a line comes on standard input, and ends when another does; with `--attended` it starts once somebody
+// watches: a probe was put on cuLaunchKernel, and a collector that was loaded is listened to.
 //
 // Prints `ready PID`, once a second `tick LAUNCHES CPU_NS WALL_NS`, and at the end `launched WHAT COUNT` lines.
 
@@ -107,6 +108,96 @@ const char MODULE[] =
     ".entry kernel_0_2us() { ret; }\n.entry kernel_1_3us() { ret; }\n.entry kernel_2_4us() { ret; }\n"
     ".entry kernel_3_5us() { ret; }\n.entry captured_a_2us() { ret; }\n.entry captured_b_3us() { ret; }\n";
 const char *const KERNELS[] = {"kernel_0_2us", "kernel_1_3us", "kernel_2_4us", "kernel_3_5us"};
+
+// What builds a graph node by node.
+struct Builder {
+    // CUDA_KERNEL_NODE_PARAMS, and CUgraphNodeParams with one: its first member is the kind, 0.
+    struct Kernel {
+        Handle function;
+        unsigned grid[3], block[3], shared;
+        void **arguments, **extra;
+        Handle kernel, context;
+    };
+    struct Node {
+        int kind, reserved[3];
+        Kernel kernel;
+        long long rest[24];
+    };
+    // CUDA_MEMSET_NODE_PARAMS
+    struct Fill {
+        uint64_t to;
+        size_t pitch;
+        unsigned value, element;
+        size_t width, height;
+    };
+    using Nodes = std::vector<Handle>;
+
+    Handle graph, context;
+    int (*create)(Handle *, unsigned);
+    int (*add_kernel)(Handle *, Handle, const Handle *, size_t, const Kernel *);
+    int (*add_fill)(Handle *, Handle, const Handle *, size_t, const Fill *, Handle);
+    int (*add_empty)(Handle *, Handle, const Handle *, size_t);
+    int (*add_node)(Handle *, Handle, const Handle *, const void *, size_t, Node *);
+    int (*add_dependencies)(Handle, const Handle *, const Handle *, size_t);
+
+    Builder(Handle library, Handle context) : context(context) {
+        create = function<decltype(create)>(library, "cuGraphCreate");
+        add_kernel = function<decltype(add_kernel)>(library, "cuGraphAddKernelNode_v2");
+        add_fill = function<decltype(add_fill)>(library, "cuGraphAddMemsetNode");
+        add_empty = function<decltype(add_empty)>(library, "cuGraphAddEmptyNode");
+        add_node = function<decltype(add_node)>(library, "cuGraphAddNode_v2");
+        add_dependencies = function<decltype(add_dependencies)>(library, "cuGraphAddDependencies");
+        check(create(&graph, 0), "cuGraphCreate");
+    }
+
+    static Kernel parameters(Handle function) {
+        return {function, {1, 1, 1}, {32, 1, 1}, 0, nullptr, nullptr, nullptr, nullptr};
+    }
+
+    Handle kernel(Handle function, const Nodes &after) {
+        const Kernel kernel = parameters(function);
+        Handle node;
+        check(add_kernel(&node, graph, after.data(), after.size(), &kernel), "cuGraphAddKernelNode");
+        return node;
+    }
+
+    Handle any(Handle function, const Nodes &after) {
+        Node parameters{};
+        parameters.kernel = Builder::parameters(function);
+        Handle node;
+        check(add_node(&node, graph, after.data(), nullptr, after.size(), &parameters), "cuGraphAddNode");
+        return node;
+    }
+
+    Handle fill(uint64_t memory, const Nodes &after) {
+        const Fill fill = {memory, 0, 7, 4, 64, 1};
+        Handle node;
+        check(add_fill(&node, graph, after.data(), after.size(), &fill, context), "cuGraphAddMemsetNode");
+        return node;
+    }
+
+    Handle empty(const Nodes &after) {
+        Handle node;
+        check(add_empty(&node, graph, after.data(), after.size()), "cuGraphAddEmptyNode");
+        return node;
+    }
+
+    void connect(Handle before, Handle after) {
+        check(add_dependencies(graph, &before, &after, 1), "cuGraphAddDependencies");
+    }
+
+    // A kernel; a fill and two kernels behind it; a node without work that joins them; behind that a kernel, and one
+    // that comes after it by an edge of its own. One more comes after fourteen others.
+    void build(Handle a, Handle b, uint64_t memory) {
+        const Handle first = kernel(a, {});
+        const Handle joined = empty({kernel(b, {first}), any(a, {first}), fill(memory, {first})});
+        const Handle behind = kernel(b, {joined}), last = any(a, {});
+        connect(behind, last);
+        Nodes many;
+        while (many.size() < 14) many.push_back(kernel(a, {last}));
+        kernel(b, many);
+    }
+};
 
 struct Counts {
     std::atomic<uint64_t> kernels[4]{};
@@ -208,10 +299,10 @@ struct Options {
     double rate = 10000;
     uint64_t launches = 0;
     double seconds = 0;
-    bool graphs = false, forked = false, copies = false, borrow = false, wait = false, attended = false;
+    bool graphs = false, forked = false, built = false, copies = false, borrow = false, wait = false, attended = false;
 };
 
-void work_on(const Options &options, Handle context, Handle module, std::atomic<bool> &stop) {
+void work_on(const Options &options, Handle library, Handle context, Handle module, std::atomic<bool> &stop) {
     check(driver->set_current(context), "cuCtxSetCurrent");
     Work work{};
     check(driver->stream_create(&work.stream, 1), "cuStreamCreate");
@@ -224,15 +315,23 @@ void work_on(const Options &options, Handle context, Handle module, std::atomic<
         Handle graph, copy, a, b;
         check(driver->by_name(&a, module, "captured_a_2us"), "cuModuleGetFunction");
         check(driver->by_name(&b, module, "captured_b_3us"), "cuModuleGetFunction");
-        check(driver->begin(work.stream, 0), "cuStreamBeginCapture");
-        if (options.forked) {
-            capture_branches(work, a, b);
+        if (options.built) {
+            uint64_t memory;
+            check(driver->alloc(&memory, 4096), "cuMemAlloc");
+            Builder builder(library, context);
+            builder.build(a, b, memory);
+            graph = builder.graph;
         } else {
-            capture_first(work, a);
-            capture_second(work, a);
-            capture_first(work, b);
+            check(driver->begin(work.stream, 0), "cuStreamBeginCapture");
+            if (options.forked) {
+                capture_branches(work, a, b);
+            } else {
+                capture_first(work, a);
+                capture_second(work, a);
+                capture_first(work, b);
+            }
+            check(driver->end(work.stream, &graph), "cuStreamEndCapture");
         }
-        check(driver->end(work.stream, &graph), "cuStreamEndCapture");
         check(driver->clone(&copy, graph), "cuGraphClone");
         check(driver->instantiate(&work.graph, copy, 0), "cuGraphInstantiate");
     }
@@ -364,6 +463,7 @@ int main(int count, char **words) {
         else if (word == "--seconds") options.seconds = value();
         else if (word == "--graphs") options.graphs = true;
         else if (word == "--forked-graphs") options.graphs = options.forked = true;
+        else if (word == "--built-graphs") options.graphs = options.built = true;
         else if (word == "--copies") options.copies = true;
         else if (word == "--borrow") options.borrow = true;
         else if (word == "--wait") options.wait = true;
@@ -395,7 +495,7 @@ int main(int count, char **words) {
     std::vector<std::thread> threads;
     for (unsigned i = 0; i < options.threads; i++)
         threads.emplace_back([&] {
-            work_on(options, context, module, stop);
+            work_on(options, library, context, module, stop);
             running--;
         });
     const uint64_t begin = now_ns(CLOCK_MONOTONIC);

@@ -5,6 +5,7 @@
 //! the folder has them, and `reference/NAME.hta.json` for each.
 
 mod figures;
+mod plain;
 mod sql;
 
 use crate::sh;
@@ -49,18 +50,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let last = last_step(&ours);
         let windowed = last.map(|last| timeline(&binary, &trace, Some(last))).transpose()?;
         for row in against_hta(windowed.as_ref().unwrap_or(&ours), &reference["hta"]) {
-            let Row { analysis, ours, hta, why } = row;
-            table += &format!("| `{name}` | {analysis} | {ours} | {hta} | {why} |\n");
+            table += &line_of(&name, &row);
         }
         println!("{name}: {}", if wrong.is_empty() { "counts as plain counting does" } else { "see below" });
     }
-    for suffix in [".sqlite", ".sqlite.gz"] {
-        for file in sh::files_below(&options.folder, suffix) {
-            let lines = sql::against_sql(&timeline(&binary, &file, None)?, &file)?;
-            let name = file.file_name().unwrap_or_default().to_string_lossy();
-            println!("{name}: {}", if lines.is_empty() { "counts as plain SQL does" } else { "see below" });
-            wrong.extend(lines.into_iter().map(|line| format!("{name}: {line}")));
-        }
+    for counted in plain::count(&options.folder, |file| timeline(&binary, file, None))? {
+        let plain::Counted { name, wrong: lines, rows } = counted;
+        println!("{name}: {}", if lines.is_empty() { "counts as plain counting does" } else { "see below" });
+        wrong.extend(lines.into_iter().map(|line| format!("{name}: {line}")));
+        rows.iter().for_each(|row| table += &line_of(&name, row));
     }
     if options.write {
         write(&table)?;
@@ -69,6 +67,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     ensure!(wrong.is_empty(), "sums differ from plain counting:\n{}", wrong.join("\n"));
     Ok(())
+}
+
+/// A line of the table.
+fn line_of(name: &str, row: &Row) -> String {
+    let Row { analysis, ours, hta, why } = row;
+    format!("| `{name}` | {analysis} | {ours} | {hta} | {why} |\n")
 }
 
 fn build() -> Result<PathBuf> {

@@ -14,6 +14,7 @@ use super::window::Window;
 
 const LONG_CALL_NS: u64 = 50_000;
 const LONG_DELAY_NS: u64 = 100_000;
+const MINUTE_NS: u64 = 60_000_000_000;
 
 /// Launches of one rank: one for each device operation, so that those of a graph share their call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -48,6 +49,8 @@ pub struct Launches {
     pub delay_max_ns: u64,
     /// Operations that begin before their call does: the clocks of host and device disagree by that much.
     pub begun_before_call: u64,
+    /// Operations that begin more than a minute behind their call: no queue is that long, and clocks may be apart.
+    pub minute_delays: u64,
 }
 
 pub(super) fn compute(window: &Window<'_>) -> Launches {
@@ -77,6 +80,7 @@ pub(super) fn compute(window: &Window<'_>) -> Launches {
         row.begun_before_call += u64::from(op.begin < call.begin);
         let delay = (op.begin - call.end()).0;
         row.long_delays += u64::from(delay > LONG_DELAY_NS);
+        row.minute_delays += u64::from(delay > MINUTE_NS);
         delays.push(delay);
     }
     row.shared_call = calls.values().filter(|uses| **uses > 1).sum();

@@ -93,6 +93,25 @@ fn launches_of_every_call_count() {
 }
 
 #[test]
+fn clocks_of_threads_and_devices_that_disagree_are_counted() {
+    let check = |begin: u64, expect: (u64, u64)| {
+        let events = format!(
+            "
+            call m 5000..5002 cudaLaunchKernel #1
+            call m 5010..5012 cudaLaunchKernel #2
+            kernel 0/7 5020..5022 b #2
+            kernel 0/7 {begin}..{} a #1",
+            begin + 10
+        );
+        let row = of(&events).launches.remove(0);
+        assert_eq!((row.begun_before_call, row.minute_delays, row.launches), (expect.0, expect.1, 2));
+    };
+    check(5003, (0, 0));
+    check(4999, (1, 0));
+    check(3_600_000_000, (0, 1));
+}
+
+#[test]
 fn a_queue_is_never_below_nothing() {
     let check = |input: &str, expect: (u64, u64, u64)| {
         let row = &of(input).queues[0];

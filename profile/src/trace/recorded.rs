@@ -298,11 +298,11 @@ impl RecordedEvent {
         }
     }
 
-    /// An edge of a graph: the node with this number comes after a recorded one; 0: after none. It follows from the
-    /// order of the calls that recorded them.
-    pub fn graph_edge(lane: u32, start: Nanos, number: u64, before: u64) -> Self {
+    /// An edge of a graph: the node with this number comes after a recorded one; 0: after none. By order, when it
+    /// follows from the calls that recorded them; exact, when the program named it.
+    pub fn graph_edge(lane: u32, start: Nanos, number: u64, before: u64, basis: Basis) -> Self {
         let event = Self::gap(lane, start, start, before);
-        let cause = Some(Cause { id: 0, basis: Basis::ByOrder });
+        let cause = Some(Cause { id: 0, basis });
         RecordedEvent { kind: RecordedKind::GraphEdge, cause, graph_node: number, ..event }
     }
 

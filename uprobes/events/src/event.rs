@@ -201,6 +201,9 @@ events! {
     0x0306 "graph-release" Gpu(GpuCall::Graph(GraphCall::Release));
     0x0307 "graph-node" Gpu(GpuCall::Graph(GraphCall::Node));
     0x0308 "graph-clone" Gpu(GpuCall::Graph(GraphCall::Clone));
+    0x0309 "graph-node-without-work" Gpu(GpuCall::Graph(GraphCall::NodeWithoutWork));
+    0x030a "graph-add-dependencies" Gpu(GpuCall::Graph(GraphCall::AddDependencies));
+    0x030b "graph-remove-dependencies" Gpu(GpuCall::Graph(GraphCall::RemoveDependencies));
     0x0500 "prefetch" Gpu(GpuCall::Transfer(TransferCall::Prefetch));
     0x0a00 "event-record" Gpu(GpuCall::Stream(StreamCall::EventRecord));
     0x0a01 "stream-wait" Gpu(GpuCall::Stream(StreamCall::Wait));

@@ -69,6 +69,12 @@ pub enum GraphCall {
     Node,
     /// A graph is copied; its nodes get new handles.
     Clone,
+    /// A node that gives a device no work is added to a graph by hand.
+    NodeWithoutWork,
+    /// Nodes of a graph are made to come after others.
+    AddDependencies,
+    /// They need not any more.
+    RemoveDependencies,
 }
 
 /// What is done with the contents of memory.

@@ -128,6 +128,13 @@ roles! {
     FramePointer = 102, "frame-pointer", "the frame of the caller, then that of its caller, and so on";
     UniqueId = 103, "unique-id", "eight bytes of the id by which ranks find each other, in order";
     Color = 104, "color", "which of the new communicators a rank joins";
+    Dependencies = 105, "dependencies", "an array of nodes of a graph that come before";
+    Dependency = 106, "dependency", "a node of a graph that comes before, one of an array";
+    Dependents = 107, "dependents", "an array of nodes of a graph that come after those of another array";
+    Dependent = 108, "dependent", "a node of a graph that comes after, one of an array";
+    EdgeData = 109, "edge-data", "an array that says how nodes depend on each other";
+    NodeKind = 110, "node-kind", "the kind of a node of a graph";
+    ElementBytes = 111, "element-bytes", "bytes of an element";
 }
 
 #[cfg(test)]

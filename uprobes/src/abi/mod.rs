@@ -141,6 +141,18 @@ impl Argument {
 /// Words that are read of a structure: of an NCCL id, a random number and an address.
 const STRUCTURE_WORDS: usize = 3;
 
+/// Elements that are read of an array of nodes: all that there is room for beside a node's own parameters.
+const ARRAY_ELEMENTS: i32 = 12;
+
+/// What one element of an array means.
+const fn element_of(role: Role) -> Option<Role> {
+    match role {
+        Role::Dependencies => Some(Role::Dependency),
+        Role::Dependents => Some(Role::Dependent),
+        _ => None,
+    }
+}
+
 /// Hands out registers and stack slots in the order of the declaration.
 #[derive(Debug, Default)]
 struct Assigner {
@@ -207,17 +219,19 @@ impl Assigner {
     fn number(&mut self, role: Role, kind: Type, fields: &[Field]) -> Vec<Argument> {
         let location = self.scalar();
         let Some(scalar) = kind.scalar() else { return Vec::new() };
+        let behind = |offset| match location {
+            Location::Register { register, .. } => Location::BehindRegister { register, offset },
+            Location::Stack(stack) => Location::BehindStack { stack, offset },
+            other => other,
+        };
         let members = fields.iter().filter(|field| field.through == role);
-        let members = members.map(|field| {
-            let offset = i32::from(field.offset);
-            let location = match location {
-                Location::Register { register, .. } => Location::BehindRegister { register, offset },
-                Location::Stack(stack) => Location::BehindStack { stack, offset },
-                other => other,
-            };
-            Argument::new(field.role, field.scalar, location)
+        let members = members.map(|field| (field.role, field.scalar, i32::from(field.offset)));
+        let elements = element_of(role).into_iter().flat_map(|element| {
+            (0..ARRAY_ELEMENTS).map(move |number| (element, Scalar::POINTER, 8 * number))
         });
-        std::iter::once(Argument::new(role, scalar, location)).chain(members).collect()
+        let read = members.chain(elements);
+        let read = read.map(|(role, scalar, offset)| Argument::new(role, scalar, behind(offset)));
+        std::iter::once(Argument::new(role, scalar, location)).chain(read).collect()
     }
 }
 

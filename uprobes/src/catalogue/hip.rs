@@ -71,20 +71,20 @@ pub(super) const ROWS: &[Row] = table! { Hip, Gpu:
     Graph(GraphCall::Update), NotNeeded => hipGraphExecUpdate 4.5
         (GraphExec Pointer, Graph Pointer, Other Pointer, Other Pointer);
     Graph(GraphCall::Release), NotNeeded => hipGraphExecDestroy 4.3 (GraphExec Pointer);
-    Graph(GraphCall::Node), OutPointer => hipGraphAddHostNode 4.5
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Parameters Pointer);
+    Graph(GraphCall::NodeWithoutWork), OutPointer => hipGraphAddHostNode 4.5
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer);
     Graph(GraphCall::Node), OutPointer => hipGraphAddKernelNode 4.3
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Parameters Pointer) with HIP_KERNEL_NODE;
-    Graph(GraphCall::Node), OutPointer => hipGraphAddMemAllocNode 5.5
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Parameters Pointer);
-    Graph(GraphCall::Node), OutPointer => hipGraphAddMemFreeNode 5.5
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Address Pointer);
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer) with HIP_KERNEL_NODE;
+    Graph(GraphCall::NodeWithoutWork), OutPointer => hipGraphAddMemAllocNode 5.5
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer);
+    Graph(GraphCall::NodeWithoutWork), OutPointer => hipGraphAddMemFreeNode 5.5
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Address Pointer);
     Graph(GraphCall::Node), OutPointer => hipGraphAddMemcpyNode 4.3
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Copy Pointer) with RUNTIME_COPY_3D;
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Copy Pointer) with RUNTIME_COPY_3D;
     Graph(GraphCall::Node), OutPointer => hipGraphAddMemsetNode 4.3
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Parameters Pointer);
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer);
     Graph(GraphCall::Node), OutPointer => hipGraphAddNode 5.5
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Parameters Pointer);
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer);
     Graph(GraphCall::Clone), OutPointer => hipGraphClone 4.5 (Out Pointer, Graph Pointer);
 
     // Copies.

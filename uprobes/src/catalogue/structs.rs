@@ -78,6 +78,17 @@ structure!(
     BlockX U32 "blockDimX" 20, BlockY U32 "blockDimY" 24, BlockZ U32 "blockDimZ" 28, SharedBytes U32 "sharedMemBytes" 32,
     Handle POINTER "kern" 56);
 structure!(
+    /// Of `cuGraphAddNode`: what kind of node it is, and the members of a kernel's.
+    DRIVER_NODE, "CUgraphNodeParams", Parameters:
+    NodeKind U32 "type" 0,
+    Function POINTER "kernel.func" 16, GridX U32 "kernel.gridDimX" 24, GridY U32 "kernel.gridDimY" 28,
+    GridZ U32 "kernel.gridDimZ" 32, BlockX U32 "kernel.blockDimX" 36, BlockY U32 "kernel.blockDimY" 40,
+    BlockZ U32 "kernel.blockDimZ" 44, SharedBytes U32 "kernel.sharedMemBytes" 48, Handle POINTER "kernel.kern" 72);
+structure!(
+    /// Of `cuGraphAddMemsetNode`.
+    DRIVER_FILL_NODE, "CUDA_MEMSET_NODE_PARAMS", Parameters:
+    ElementBytes U32 "elementSize" 20, Width U64 "width" 24, Height U64 "height" 32);
+structure!(
     /// Of `cudaGraphAddKernelNode`.
     RUNTIME_KERNEL_NODE, "cudaKernelNodeParams", Parameters:
     Function POINTER "func" 0, GridX U32 "gridDim" 8, GridY U32 "gridDim+4" 12, GridZ U32 "gridDim+8" 16,

@@ -164,9 +164,17 @@ fn call_has_stack(call: GpuCall) -> bool {
     }
 }
 
-/// Pointers to a kernel's own arguments say nothing without its signature.
+/// Pointers to a kernel's own arguments say nothing without its signature; of arrays, the elements are fetched.
 fn is_worth_fetching(role: Role) -> bool {
-    !matches!(role, Role::Other | Role::KernelArguments | Role::Extra | Role::UserData)
+    !matches!(
+        role,
+        Role::Other
+            | Role::KernelArguments
+            | Role::Extra
+            | Role::UserData
+            | Role::Dependencies
+            | Role::Dependents
+    )
 }
 
 /// How an argument is fetched; `None` when it cannot be.

@@ -95,66 +95,80 @@ fn import(program: &Path, options: &Options) -> Result<()> {
     let Some(largest) = files.into_iter().max_by_key(size) else { bail!("DEEPCTX_TRACES has no .json.gz") };
     let runs = measured(program, options.runs, &["import", &largest.display().to_string()], || Ok(()))?;
     let name = largest.file_name().unwrap_or_default().to_string_lossy();
-    let peers = Peers::fetch()?;
+    let peers = Peers::fetch();
     let file = largest.display().to_string();
-    let hta = peers.hta("import", &file)?;
-    Figure::new("trace", format!("import of {name}"), "s", each(&runs, |run| run[1]))
+    let figure = Figure::new("trace", format!("import of {name}"), "s", each(&runs, |run| run[1]))
         .target(Target::AtMost(1.0))
-        .peer("hta", &[hta[1]])
         .note("events", median(&each(&runs, |run| run[0])))
         .note("bytes", size(&largest))
-        .note("peak_mib", median(&each(&runs, |run| run[3] / MIB)))
-        .note("hta_peak_mib", hta[3] / MIB)
-        .print();
+        .note("peak_mib", median(&each(&runs, |run| run[3] / MIB)));
+    peers.beside(figure, Peer::HtaImport, &file).print();
     // Theirs is the critical path of the first step alone, ours every table of all steps.
     let tables = measured(program, options.runs, &["tables", &file], || Ok(()))?;
-    let hta = peers.hta("critical-path", &file)?;
-    Figure::new(
-        "trace",
-        format!("all tables of {name}; peer: one critical path"),
-        "s",
-        each(&tables, |run| run[1]),
-    )
-    .peer("hta", &[hta[1]])
-    .note("peak_mib", median(&each(&tables, |run| run[3] / MIB)))
-    .note("hta_peak_mib", hta[3] / MIB)
-    .print();
+    let case = format!("all tables of {name}; peer: one critical path");
+    let figure = Figure::new("trace", case, "s", each(&tables, |run| run[1]))
+        .note("peak_mib", median(&each(&tables, |run| run[3] / MIB)));
+    peers.beside(figure, Peer::HtaCriticalPath, &file).print();
     let packets = sh::target_dir().join("bench/trace/peer.pftrace");
     let packets = packets.display().to_string();
     measured(program, 1, &["perfetto", &file, &packets], || Ok(()))?;
     let ours = measured(program, options.runs, &["import", &packets], || Ok(()))?;
-    let perfetto = peers.perfetto(&packets)?;
-    Figure::new("trace", format!("import of {name} as Perfetto's packets"), "s", each(&ours, |run| run[1]))
-        .peer("perfetto classes, parsing alone", &[perfetto[1]])
-        .note("bytes", perfetto[2])
-        .note("peak_mib", median(&each(&ours, |run| run[3] / MIB)))
-        .note("perfetto_peak_mib", perfetto[3] / MIB)
-        .print();
+    let case = format!("import of {name} as Perfetto's packets");
+    let figure = Figure::new("trace", case, "s", each(&ours, |run| run[1]))
+        .note("peak_mib", median(&each(&ours, |run| run[3] / MIB)));
+    peers.beside(figure, Peer::PerfettoParse, &packets).print();
     sh::remove(Path::new(&packets))
 }
 
-/// Other tools, once each: they take a hundred times as long.
+/// What another tool is asked to do with a file.
+#[derive(Clone, Copy)]
+enum Peer {
+    HtaImport,
+    HtaCriticalPath,
+    PerfettoParse,
+}
+
+impl Peer {
+    /// The environment of Python that it is in, its word for the script, and what it is called.
+    const fn words(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::HtaImport => ("traces", "import", "hta"),
+            Self::HtaCriticalPath => ("traces", "critical-path", "hta"),
+            Self::PerfettoParse => ("python", "perfetto", "perfetto classes, parsing alone"),
+        }
+    }
+}
+
+/// Other tools, once each: they take a hundred times as long. Without them, our figures stand alone.
 struct Peers {
-    environments: PathBuf,
+    environments: Result<PathBuf>,
     script: PathBuf,
 }
 
 impl Peers {
-    fn fetch() -> Result<Self> {
-        let environments = validators::fetch_python()?;
-        Ok(Self { environments, script: sh::root().join("xtask/src/bench/trace_peers.py") })
+    fn fetch() -> Self {
+        let script = sh::root().join("xtask/src/bench/trace_peers.py");
+        Self { environments: validators::fetch_python(), script }
     }
 
-    fn hta(&self, way: &str, file: &str) -> Result<[f64; 4]> {
-        self.ask("traces", way, file)
+    /// Our figure, and what the other tool takes for its part.
+    fn beside(&self, figure: Figure, peer: Peer, file: &str) -> Figure {
+        match self.ask(peer, file) {
+            Ok(run) => figure
+                .peer(peer.words().2, &[run[1]])
+                .note("peer_events", run[0])
+                .note("peer_peak_mib", run[3] / MIB),
+            Err(error) => {
+                eprintln!("{}: {error:#}", peer.words().2);
+                figure.note("peer", "not measured")
+            }
+        }
     }
 
-    fn perfetto(&self, file: &str) -> Result<[f64; 4]> {
-        self.ask("python", "perfetto", file)
-    }
-
-    fn ask(&self, environment: &str, way: &str, file: &str) -> Result<[f64; 4]> {
-        let python = self.environments.join(environment).join("bin/python");
+    fn ask(&self, peer: Peer, file: &str) -> Result<[f64; 4]> {
+        let (environment, way, _) = peer.words();
+        let environments = self.environments.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
+        let python = environments.join(environment).join("bin/python");
         let text = sh::output(Command::new(python).arg(&self.script).args([way, file]))?;
         let last = text.lines().last().with_context(|| format!("{way}: it said nothing"))?;
         let line = lines(last, 4)?.into_iter().next().context("it said nothing")?.0;

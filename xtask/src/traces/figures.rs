@@ -114,6 +114,8 @@ pub(super) fn against_hta(ours: &Value, hta: &Value) -> Vec<Row> {
     for (analysis, field, theirs, scale) in [
         ("launches", "launches", "launches", 1.0),
         ("mean delay, µs", "delay_mean_ns", "launch_delay_mean_us", 1e3),
+        ("longest delay, µs", "delay_max_ns", "launch_delay_max_us", 1e3),
+        ("calls > 50 µs", "long_calls", "runtime_over_50us", 1.0),
         ("shorter than their call", "short_operations", "short_kernels", 1.0),
         ("delays > 100 µs", "long_delays", "launch_delay_over_100us", 1.0),
     ] {

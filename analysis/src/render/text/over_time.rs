@@ -273,6 +273,16 @@ fn launches(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<(
             "  {ambiguous} guessed: several calls have the id, and the latest before the work is taken"
         )?;
     }
+    let (before, minute) = (sum(|row| row.begun_before_call), sum(|row| row.minute_delays));
+    if before > 0 {
+        writeln!(out, "  {before} begin before their call: the clocks of threads and devices disagree")?;
+    }
+    if minute > 0 {
+        writeln!(
+            out,
+            "  {minute} begin more than a minute behind their call: the clocks of threads and devices may be apart"
+        )?;
+    }
     Ok(())
 }
 

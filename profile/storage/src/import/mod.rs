@@ -288,6 +288,9 @@ fn plain(bytes: &[u8]) -> Result<Decompressed<'_>, ImportError> {
     Ok(Decompressed { bytes: Cow::Owned(out), is_cut })
 }
 
+/// Keys that traces in JSON begin with.
+const KEYS: [&[u8]; 2] = [b"\"schemaVersion\"", b"\"traceEvents\""];
+
 /// Recognises the format by its beginning.
 fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
     let unknown = |because: &str| Err(ImportError::Unknown { because: because.to_owned() });
@@ -304,8 +307,11 @@ fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
     // A folded stack may begin with a bracket as well.
     let is_json = matches!((first, words.next()), (b'{', Some(b'"' | b'}')) | (b'[', Some(b'{' | b']')));
     let is_control = |byte: &u8| *byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b);
-    // No protobuf begins with a bracket (it would be that of a group): such a file is damaged JSON.
-    let is_text = is_json && start.first() == Some(&first);
+    // No protobuf begins with a bracket (it would be that of a group), or has keys of traces at its begin: such a file
+    // is damaged JSON.
+    let head = &start[..start.len().min(256)];
+    let has_key = KEYS.iter().any(|key| head.windows(key.len()).any(|window| window == *key));
+    let is_text = is_json && (start.first() == Some(&first) || has_key);
     if !is_text && start.iter().any(is_control) {
         return Ok(match start {
             _ if xplane::is_one(start) => Kind::XPlane,

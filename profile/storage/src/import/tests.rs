@@ -238,6 +238,7 @@ fn damaged_json_is_still_json() {
     check(b"{\n \"traceEvents\": [ {\"ph\": \"X\", \x01\"ts\": 1}]}", true);
     check(b"{\"traceEvents\": [{\"ph\": \"X\", \"name\": \"\x02\xff\"}]}", true);
     check(b"[ {\"ph\": \"X\", \x00}]", true);
+    check(b"\n{\n \"schemaVersion\": 1, \x01", true);
     // The first field of a protobuf, of 123 bytes: text begins behind its length.
     check(b"\x0a{\"\x00", false);
     check(b"\n [{\x00", false);

@@ -147,6 +147,19 @@ impl Graph {
         self.entries().get(index).map(|entry| handle_of(&entry.node)).ok_or(Code::INVALID_VALUE)
     }
 
+    /// Makes nodes come after others, pairwise.
+    fn connect(&self, before: &[usize], after: &[usize]) -> Status {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = |entries: &[Entry], handle: usize| {
+            entries.iter().position(|entry| handle_of(&entry.node) == handle).ok_or(Code::INVALID_VALUE)
+        };
+        for (&before, &after) in before.iter().zip(after) {
+            let (before, after) = (place(&entries, before)?, place(&entries, after)?);
+            entries.get_mut(after).ok_or(Code::INVALID_VALUE)?.after.push(before);
+        }
+        Ok(())
+    }
+
     /// True when a node is among those, or comes before one of them.
     pub(crate) fn leads_to(&self, node: usize, tail: &[usize]) -> bool {
         let entries = self.entries();
@@ -313,6 +326,34 @@ struct HostParameters {
     data: usize,
 }
 
+/// `CUgraphNodeParams`, as far as it is a kernel's.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct NodeParameters {
+    kind: u32,
+    reserved: [u32; 3],
+    kernel: KernelParameters,
+}
+
+/// Adds a node of a kind (`CUgraphNodeType`): a kernel, or an empty one.
+fn add_node(
+    graph: usize,
+    after: In<Raw>,
+    count: usize,
+    parameters: In<NodeParameters>,
+) -> Result<usize, Code> {
+    let NodeParameters { kind, kernel, .. } = parameters.get()?;
+    let work = match kind {
+        0 => {
+            let function = module::function(kernel.function)?;
+            Work::Kernel(launch::kernel(&function, kernel.grid, kernel.block, kernel.shared)?)
+        }
+        5 => Work::Marker,
+        _ => return Err(Code::INVALID_VALUE),
+    };
+    GRAPHS.get(graph)?.add_behind(work, after, count)
+}
+
 fn fill_of(parameters: &FillParameters) -> Work {
     Work::Fill(Fill {
         to: Region { address: parameters.to, pitch: parameters.pitch, plane: 0 },
@@ -350,6 +391,18 @@ api! { Driver;
     }
     fn cuGraphAddEmptyNode(node: Out<Raw>, graph: Raw, after: In<Raw>, count: usize) {
         node.put(GRAPHS.get(graph)?.add_behind(Work::Marker, after, count)?)
+    }
+    fn cuGraphAddNode(node: Out<Raw>, graph: Raw, after: In<Raw>, count: usize, parameters: In<NodeParameters>) {
+        node.put(add_node(graph, after, count, parameters)?)
+    }
+    fn cuGraphAddNode_v2(node: Out<Raw>, graph: Raw, after: In<Raw>, _edges: Raw, count: usize, parameters: In<NodeParameters>) {
+        node.put(add_node(graph, after, count, parameters)?)
+    }
+    fn cuGraphAddDependencies(graph: Raw, before: In<Raw>, after: In<Raw>, count: usize) {
+        GRAPHS.get(graph)?.connect(&before.list(count)?, &after.list(count)?)
+    }
+    fn cuGraphAddDependencies_v2(graph: Raw, before: In<Raw>, after: In<Raw>, _edges: Raw, count: usize) {
+        GRAPHS.get(graph)?.connect(&before.list(count)?, &after.list(count)?)
     }
     fn cuGraphGetNodes(graph: Raw, nodes: Out<Raw>, count: Out<usize>) {
         let entries = GRAPHS.get(graph)?.entries();

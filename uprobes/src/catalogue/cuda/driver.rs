@@ -74,27 +74,42 @@ pub(in crate::catalogue) const ROWS: &[Row] = table! { CudaDriver, Gpu:
     Graph(GraphCall::Update), NotNeeded => cuGraphExecUpdate_v2 12.0
         (GraphExec Pointer, Graph Pointer, Other Pointer);
     Graph(GraphCall::Release), NotNeeded => cuGraphExecDestroy 10.0 (GraphExec Pointer);
-    Graph(GraphCall::Node), OutPointer => cuGraphAddHostNode 10.0
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Parameters Pointer);
+    Graph(GraphCall::NodeWithoutWork), OutPointer => cuGraphAddHostNode 10.0
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer);
     Graph(GraphCall::Node), OutPointer => cuGraphAddKernelNode 10.0
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64,
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64,
          Parameters Pointer) with DRIVER_KERNEL_NODE;
     Graph(GraphCall::Node), OutPointer => cuGraphAddKernelNode_v2 12.0
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64,
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64,
          Parameters Pointer) with DRIVER_KERNEL_NODE_2;
-    Graph(GraphCall::Node), OutPointer => cuGraphAddMemAllocNode 11.4
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Parameters Pointer);
-    Graph(GraphCall::Node), OutPointer => cuGraphAddMemFreeNode 11.4
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Address U64);
+    Graph(GraphCall::NodeWithoutWork), OutPointer => cuGraphAddMemAllocNode 11.4
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer);
+    Graph(GraphCall::NodeWithoutWork), OutPointer => cuGraphAddMemFreeNode 11.4
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Address U64);
     Graph(GraphCall::Node), OutPointer => cuGraphAddMemcpyNode 10.0
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Copy Pointer,
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Copy Pointer,
          Context Pointer) with COPY_3D;
     Graph(GraphCall::Node), OutPointer => cuGraphAddMemsetNode 10.0
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Parameters Pointer, Context Pointer);
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer,
+         Context Pointer) with DRIVER_FILL_NODE;
     Graph(GraphCall::Node), OutPointer => cuGraphAddNode 12.2
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Parameters Pointer);
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64,
+         Parameters Pointer) with DRIVER_NODE;
     Graph(GraphCall::Node), OutPointer => cuGraphAddNode_v2 12.3, cuGraphAddNode_v3 13.4
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other Pointer, Other U64, Parameters Pointer);
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, EdgeData Pointer, Count U64,
+         Parameters Pointer) with DRIVER_NODE;
+    Graph(GraphCall::NodeWithoutWork), OutPointer => cuGraphAddEmptyNode 10.0
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64);
+    Graph(GraphCall::NodeWithoutWork), OutPointer => cuGraphAddEventRecordNode 11.1
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Other Pointer);
+    Graph(GraphCall::AddDependencies), Status => cuGraphAddDependencies 10.0
+        (Graph Pointer, Dependencies Pointer, Dependents Pointer, Count U64);
+    Graph(GraphCall::AddDependencies), Status => cuGraphAddDependencies_v2 12.3
+        (Graph Pointer, Dependencies Pointer, Dependents Pointer, EdgeData Pointer, Count U64);
+    Graph(GraphCall::RemoveDependencies), NotNeeded => cuGraphRemoveDependencies 10.0
+        (Graph Pointer, Dependencies Pointer, Dependents Pointer, Count U64);
+    Graph(GraphCall::RemoveDependencies), NotNeeded => cuGraphRemoveDependencies_v2 12.3
+        (Graph Pointer, Dependencies Pointer, Dependents Pointer, EdgeData Pointer, Count U64);
     Graph(GraphCall::Clone), OutPointer => cuGraphClone 10.0 (Out Pointer, Graph Pointer);
 
     // Copies.

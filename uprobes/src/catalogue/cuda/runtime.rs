@@ -60,23 +60,23 @@ pub(in crate::catalogue) const ROWS: &[Row] = table! { CudaRuntime, Gpu:
     Graph(GraphCall::Update), NotNeeded => cudaGraphExecUpdate 10.2
         (GraphExec Pointer, Graph Pointer, Other Pointer);
     Graph(GraphCall::Release), NotNeeded => cudaGraphExecDestroy 10.0 (GraphExec Pointer);
-    Graph(GraphCall::Node), OutPointer => cudaGraphAddHostNode 10.0
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Parameters Pointer);
+    Graph(GraphCall::NodeWithoutWork), OutPointer => cudaGraphAddHostNode 10.0
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer);
     Graph(GraphCall::Node), OutPointer => cudaGraphAddKernelNode 10.0
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64,
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64,
          Parameters Pointer) with RUNTIME_KERNEL_NODE;
-    Graph(GraphCall::Node), OutPointer => cudaGraphAddMemAllocNode 11.4
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Parameters Pointer);
-    Graph(GraphCall::Node), OutPointer => cudaGraphAddMemFreeNode 11.4
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Address Pointer);
+    Graph(GraphCall::NodeWithoutWork), OutPointer => cudaGraphAddMemAllocNode 11.4
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer);
+    Graph(GraphCall::NodeWithoutWork), OutPointer => cudaGraphAddMemFreeNode 11.4
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Address Pointer);
     Graph(GraphCall::Node), OutPointer => cudaGraphAddMemcpyNode 10.0
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Copy Pointer) with RUNTIME_COPY_3D;
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Copy Pointer) with RUNTIME_COPY_3D;
     Graph(GraphCall::Node), OutPointer => cudaGraphAddMemsetNode 10.0
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Parameters Pointer);
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer);
     Graph(GraphCall::Node), OutPointer => cudaGraphAddNode @13 13.0
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other Pointer, Other U64, Parameters Pointer);
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, EdgeData Pointer, Count U64, Parameters Pointer);
     Graph(GraphCall::Node), OutPointer => cudaGraphAddNode @12 12.2
-        (OutNode Pointer, Graph Pointer, Other Pointer, Other U64, Parameters Pointer);
+        (OutNode Pointer, Graph Pointer, Dependencies Pointer, Count U64, Parameters Pointer);
     Graph(GraphCall::Clone), OutPointer => cudaGraphClone 10.0 (Out Pointer, Graph Pointer);
 
     // Copies.

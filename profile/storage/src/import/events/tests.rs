@@ -120,15 +120,31 @@ fn odd_events_are_left_out_and_counted() {
     check(&[good.clone(), odd("5", "1e16")].join(","), &[kept, "1 too-long"]);
     check(&[good.clone(), odd("-5", "1")].join(","), &[kept, "1 out-of-range"]);
     check(&[good.clone(), odd("\"soon\"", "1")].join(","), &[kept, "1 not-understood"]);
-    check(&[good, odd("1e300", "null")].join(","), &[kept, "1 not-understood"]);
+    check(&[good.clone(), odd("1e300", "null")].join(","), &[kept, "1 not-understood"]);
+    // What is no event, or has a name that is no text, spoils nothing else.
+    let named = |name: &str| format!(r#"{{"ph":"X","name":{name},"pid":[],"tid":{{}},"ts":1,"dur":2}}"#);
+    for name in ["null", "7", "[\"a\"]", r#"{"a":1}"#] {
+        check(&[named(name), good.clone()].join(","), &[kept, "1 not-understood"]);
+    }
+    for value in ["null", "true", "7", "-7", "1.5", r#""a""#, r#"[{"ph":"X"}]"#] {
+        check(&[value.to_owned(), good.clone()].join(","), &[kept, "1 not-understood"]);
+    }
 }
 
 #[test]
 fn a_trace_without_its_end_is_read_up_to_there() {
     let whole =
         r#"{"traceEvents":[{"ph":"X","name":"a","pid":1,"tid":1,"ts":1,"dur":2},{"ph":"X","name":"b"}]}"#;
-    let (trace, kind) = trace(&whole.as_bytes()[..whole.len() - 12]).unwrap();
-    assert_eq!((shown(&trace).as_str(), kind), ("Other 1/1 1000+2000 a #0\n1 cut-short\n", Kind::Kineto));
+    let check = |bytes: &[u8]| {
+        let (trace, kind) = trace(bytes).unwrap();
+        assert_eq!((shown(&trace).as_str(), kind), ("Other 1/1 1000+2000 a #0\n1 cut-short\n", Kind::Kineto));
+    };
+    check(&whole.as_bytes()[..whole.len() - 12]);
+    // In the middle of a number, which is not one then.
+    for number in ["-", "1.", "1e"] {
+        check(format!(r#"{}{{"ts":{number}"#, &whole[..whole.len() - 23]).as_bytes());
+        check(format!("{}\n{{\"ts\":{number}", &whole[..whole.len() - 23]).as_bytes());
+    }
 }
 
 #[test]

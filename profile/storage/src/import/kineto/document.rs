@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::event::RawEvent;
+use super::event::{Listed, RawEvent};
 use crate::event_header::{EventHeader, HEADER};
 use crate::import::arguments::{NumberOrText, Text};
 
@@ -15,6 +15,8 @@ use crate::import::arguments::{NumberOrText, Text};
 pub(super) trait DocumentVisitor {
     /// An event.
     fn event(&mut self, event: RawEvent<'_>) -> Result<(), &'static str>;
+    /// Something in the list of events is none.
+    fn not_an_event(&mut self);
     /// The list of events begins.
     fn found(&mut self);
     /// Nanoseconds from 1970 UTC to the zero of the times.
@@ -85,8 +87,11 @@ impl<'de, T: DocumentVisitor> Visitor<'de> for Events<'_, T> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         self.0.found();
-        while let Some(event) = seq.next_element::<RawEvent<'de>>()? {
-            self.0.event(event).map_err(serde::de::Error::custom)?;
+        while let Some(Listed(event)) = seq.next_element()? {
+            match event {
+                Some(event) => self.0.event(event).map_err(serde::de::Error::custom)?,
+                None => self.0.not_an_event(),
+            }
         }
         Ok(())
     }

@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::import::arguments::{NumberOrText, Text};
@@ -15,11 +16,11 @@ use crate::import::arguments::{NumberOrText, Text};
 /// An event.
 #[derive(Deserialize)]
 pub(super) struct RawEvent<'b> {
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub(super) ph: Option<Text<'b>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub(super) cat: Option<Text<'b>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "text")]
     pub(super) name: Option<Text<'b>>,
     #[serde(borrow, default)]
     pub(super) pid: NumberOrText<'b>,
@@ -31,6 +32,64 @@ pub(super) struct RawEvent<'b> {
     pub(super) dur: Option<&'b RawValue>,
     #[serde(borrow)]
     pub(super) args: Option<&'b RawValue>,
+}
+
+/// A text; `None` for a value that is none.
+fn text<'de: 'b, 'b, D: Deserializer<'de>>(from: D) -> Result<Option<Text<'b>>, D::Error> {
+    Ok(match NumberOrText::deserialize(from)? {
+        NumberOrText::Word(word) => Some(Text(word)),
+        _ => None,
+    })
+}
+
+/// What stands in the list of events; `None` where that is no event.
+pub(super) struct Listed<'b>(pub(super) Option<RawEvent<'b>>);
+
+impl<'de: 'b, 'b> Deserialize<'de> for Listed<'b> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl<'de> Visitor<'de> for Visit {
+            type Value = Listed<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an event")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                RawEvent::deserialize(MapAccessDeserializer::new(map)).map(|event| Listed(Some(event)))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Listed(None))
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(Listed(None))
+            }
+
+            fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+                Ok(Listed(None))
+            }
+
+            fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+                Ok(Listed(None))
+            }
+
+            fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+                Ok(Listed(None))
+            }
+
+            fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+                Ok(Listed(None))
+            }
+
+            fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+                Ok(Listed(None))
+            }
+        }
+        from.deserialize_any(Visit)
+    }
 }
 
 /// Values of a counter that are numbers, by name.

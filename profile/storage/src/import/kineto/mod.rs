@@ -48,7 +48,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Trace>, ImportError> {
             return Err(ImportError::TooLarge { most: EVENTS_MAX, what: "events of a trace" });
         }
         // A process that was killed leaves a file without an end, and all that it had written.
-        if !error.is_eof() || reader.events == 0 {
+        if !(error.is_eof() || is_at_end(&text, &error)) || reader.events == 0 {
             return Err(ImportError::damaged(Kind::Kineto, error.to_string()));
         }
         reader.gap(CUT_SHORT);
@@ -59,6 +59,12 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Trace>, ImportError> {
         });
     }
     Ok(reader.finish())
+}
+
+/// Whether what is wrong is the last byte of the text: a number that was cut is invalid, not an early end.
+fn is_at_end(text: &str, error: &serde_json::Error) -> bool {
+    let last_line = text.rsplit('\n').next().unwrap_or_default();
+    text.matches('\n').count() + 1 == error.line() && error.column() >= last_line.len()
 }
 
 #[derive(Default)]
@@ -90,6 +96,10 @@ impl DocumentVisitor for Reader {
             _ => {}
         }
         Ok(())
+    }
+
+    fn not_an_event(&mut self) {
+        self.gap(NOT_UNDERSTOOD);
     }
 
     fn found(&mut self) {

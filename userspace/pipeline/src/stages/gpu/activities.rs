@@ -23,7 +23,7 @@ use super::graphs::RecordedNode;
 use super::kernels::{kernel_frame, named_kernel, recorded_below};
 use super::names::{KernelKey, NamedKernel, REPORTED_MAX};
 use super::process::Process;
-use super::recorder::RecordedWork;
+use super::recorder::{NodesBefore, RecordedWork};
 use super::work::{Work, WorkKind};
 use super::{EXPIRY_NS, Gpu};
 
@@ -164,7 +164,14 @@ impl Gpu {
             let launch = call.zip(launched_ns);
             let (basis, times) = (process.basis(), process.host_times(activity));
             let order = launchable.and_then(|graph| process.graphs.order(graph, activity.node)).unwrap_or(0);
-            let after = process.graph_order.after(order);
+            let built = process.built_graphs.after(order);
+            let after = match &built {
+                Some(nodes) => Some(NodesBefore { nodes, basis: Basis::Exact }),
+                None => {
+                    let nodes = process.graph_order.after(order);
+                    nodes.map(|nodes| NodesBefore { nodes, basis: Basis::ByOrder })
+                }
+            };
             recorder.worked(&RecordedWork { pid, node, launch, basis, times, order, after }, activity);
         }
         if done && let Some(work) = call.and_then(|call| self.work.take(call)) {

@@ -2,8 +2,8 @@
 //!
 //! Owns: for each stream that records a graph, the nodes that its next one comes after, and what events stand for
 //! within a recording. Because: work of a graph runs at once where its edges allow that, and no record of the device
-//! says which edges a graph has. Does not: know graphs ([`super::graphs`]), or see edges that are made by other calls
-//! than those of streams and events: their nodes have no order here.
+//! says which edges a graph has. Does not: know graphs ([`super::graphs`]), or edges that are made by other calls
+//! than those of streams and events ([`super::built_graphs`]).
 
 use rustc_hash::FxHashMap;
 
@@ -40,10 +40,15 @@ impl GraphOrder {
         self.put(stream, CapturePosition { recording, after: from_start.then(Vec::new) });
     }
 
+    /// The number of a node that is there from now on.
+    pub(super) fn number(&mut self) -> u64 {
+        self.numbered += 1;
+        self.numbered
+    }
+
     /// A stream that records gets a node; gives its number.
     pub(super) fn add(&mut self, stream: StreamKey, recording: u64) -> u64 {
-        self.numbered += 1;
-        let number = self.numbered;
+        let number = self.number();
         let place = self.streams.get(&stream).filter(|place| place.recording == recording);
         if self.after.len() < NODES_MAX
             && let Some(after) = place.and_then(|place| place.after.clone())
@@ -93,6 +98,11 @@ impl GraphOrder {
     pub(super) fn ends(&mut self, recording: u64) {
         self.streams.retain(|_, place| place.recording != recording);
         self.events.retain(|_, place| place.recording != recording);
+    }
+
+    /// What a node comes after is not known any more.
+    pub(super) fn forget(&mut self, number: u64) {
+        self.after.remove(&number);
     }
 
     /// The nodes that one comes after; `None` when they are not all known.

@@ -197,6 +197,12 @@ impl Graphs {
         }
     }
 
+    /// The numbers of the nodes of a graph, in the order of what was recorded.
+    pub(super) fn orders(&self, graph: u64) -> Vec<u64> {
+        let nodes = self.graphs.get(&graph).map_or(&[][..], |nodes| nodes);
+        nodes.iter().map(|node| node.order).collect()
+    }
+
     /// A graph is a copy of another.
     pub(super) fn cloned(&mut self, graph: u64, of: u64) {
         if let Some(nodes) = self.graphs.get(&of).cloned() {

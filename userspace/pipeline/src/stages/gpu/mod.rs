@@ -13,6 +13,7 @@
 //! ```
 
 mod activities;
+mod built_graphs;
 mod calls;
 mod clock;
 mod communicators;

@@ -10,6 +10,7 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
+use super::built_graphs::BuiltGraphs;
 use super::clock::DeviceClock;
 use super::communicators::Communicators;
 use super::counts::{Counts, Gap};
@@ -40,6 +41,7 @@ pub(super) struct Process {
     pub(super) streams: Streams,
     pub(super) graphs: Graphs,
     pub(super) graph_order: GraphOrder,
+    pub(super) built_graphs: BuiltGraphs,
     pub(super) communicators: Communicators,
     pub(super) clock: DeviceClock,
     /// Kernels by the ids that the collector gave their names.

@@ -3,6 +3,7 @@
 //! Owns: the table of probes. Because: records carry numbers; whoever uses a call asks for its stream, not for its
 //! eighth argument. Does not: know how arguments were fetched.
 
+use deepctx_common::activity;
 use deepctx_events::{CuptiEvent, Event, Family, Role};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
@@ -153,12 +154,24 @@ impl<'a> CallArguments<'a> {
 
     /// All values of a meaning; none when one of them could not be read.
     pub(super) fn all(&self, role: Role) -> Vec<u64> {
-        let places = self.roles.iter().enumerate().filter(|(_, other)| **other == role);
-        let value = |(at, _): (usize, _)| {
-            let read = at < 32 && self.arguments.call.unread & 1 << at == 0;
-            self.arguments.values.iter().nth(at).filter(|_| read)
-        };
-        places.map(value).collect::<Option<_>>().unwrap_or_default()
+        self.values(role).collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// The values of a meaning; `None` for one that could not be read.
+    fn values(&self, role: Role) -> impl Iterator<Item = Option<u64>> {
+        let Self { roles, arguments } = *self;
+        let places = roles.iter().enumerate().filter(move |(_, other)| **other == role);
+        places.map(move |(at, _)| {
+            let read = at < 32 && arguments.call.unread & 1 << at == 0;
+            arguments.values.iter().nth(at).filter(|_| read)
+        })
+    }
+
+    /// The first values of a meaning, as of an array; `None` when not that many were read.
+    pub(super) fn first(&self, role: Role, count: u64) -> Option<Vec<u64>> {
+        let read = self.values(role).take(usize::try_from(count).ok()?);
+        let values: Vec<u64> = read.collect::<Option<_>>()?;
+        (values.len() as u64 == count).then_some(values)
     }
 
     /// The text; `None` when there is none.
@@ -173,6 +186,9 @@ impl<'a> CallArguments<'a> {
 
     /// The handle of the kernel: a function, or the kernel that stands for it.
     pub(super) fn kernel_handle(&self) -> Option<u64> {
+        if self.get(Role::NodeKind).is_some_and(|kind| kind != activity::node::KERNEL) {
+            return None;
+        }
         self.get(Role::Function).filter(|handle| *handle != 0).or(self.get(Role::Handle))
     }
 }

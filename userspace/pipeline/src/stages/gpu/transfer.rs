@@ -143,6 +143,12 @@ pub(super) fn fill_bytes(element: u8, given: &CallArguments<'_>) -> Option<u64> 
         .or_else(|| area(given).map(|area| area.saturating_mul(element)))
 }
 
+/// Bytes that a node of a graph sets; `None` when it is no fill.
+pub(super) fn node_fill_bytes(given: &CallArguments<'_>) -> Option<u64> {
+    let element = given.get(Role::ElementBytes)?;
+    area(given).map(|area| area.saturating_mul(element))
+}
+
 /// Bytes that a rank gives into a collective: the count of elements times their size.
 pub(super) fn collective_bytes(family: Family, given: &CallArguments<'_>) -> Option<u64> {
     let count = given.get(Role::Count)?;

@@ -6,15 +6,18 @@
 use std::sync::Arc;
 
 use deepctx_events::{Direction, GraphCall, Role};
+use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
+use super::super::built_graphs::AddedNode;
 use super::super::counts::{Counts, Gap};
 use super::super::foreign_collection::LaunchIdentity;
 use super::super::graphs::{NodeKind, RecordedNode};
 use super::super::kernels::{UNNAMED, kernel_frame, recorded_below};
 use super::super::process::Process;
+use super::super::sites::CallArguments;
 use super::super::transfer;
 use super::super::work::{Work, WorkKind};
 use super::api_call::ApiCall;
@@ -48,10 +51,17 @@ impl Process {
                     GraphReturn::Captured { recording }
                 })
             }
-            GraphCall::Instantiate => source.map(|graph| GraphReturn::Instantiated { graph }),
-            GraphCall::Clone => source.map(|of| GraphReturn::Cloned { of }),
+            GraphCall::Instantiate => source.map(|graph| {
+                self.built_graphs.copied(graph);
+                GraphReturn::Instantiated { graph }
+            }),
+            GraphCall::Clone => source.map(|of| {
+                self.built_graphs.copied(of);
+                GraphReturn::Cloned { of }
+            }),
             GraphCall::Update => {
                 if let (Some(launchable), Some(graph)) = (launchable, source) {
+                    self.built_graphs.copied(graph);
                     self.graphs.updated(launchable, graph);
                 }
                 None
@@ -61,6 +71,17 @@ impl Process {
                 None
             }
             GraphCall::Node => self.graph_node(call, counts, profile),
+            GraphCall::NodeWithoutWork => source.map(|graph| {
+                let added = self.added_node(call, false);
+                GraphReturn::NodeAdded { graph, recorded: None, added }
+            }),
+            GraphCall::AddDependencies => source.and_then(|graph| self.add_dependencies(graph, call)),
+            GraphCall::RemoveDependencies => {
+                if let Some(graph) = source {
+                    self.order_changes(graph, dependents(call).as_deref());
+                }
+                None
+            }
         };
         Outcome::on_return(on_return.map(ReturnAction::Graph))
     }
@@ -68,7 +89,9 @@ impl Process {
     pub(super) fn graph_returned(&mut self, action: GraphReturn, returned: &ReturnedCall) {
         match action {
             GraphReturn::Captured { recording } => {
-                self.graphs.recorded(recording, returned.out.unwrap_or(0));
+                let graph = returned.out.unwrap_or(0);
+                self.built_graphs.replaced(graph);
+                self.graphs.recorded(recording, graph);
             }
             GraphReturn::Instantiated { graph } => {
                 if let Some(launchable) = returned.out {
@@ -77,12 +100,21 @@ impl Process {
             }
             GraphReturn::Cloned { of } => {
                 if let Some(graph) = returned.out {
+                    self.built_graphs.replaced(graph);
                     self.graphs.cloned(graph, of);
                 }
             }
-            GraphReturn::NodeAdded { graph, recorded } => {
-                if returned.done {
+            GraphReturn::NodeAdded { graph, recorded, added } => {
+                if let Some(recorded) = recorded.filter(|_| returned.done) {
                     self.graphs.add(graph, recorded);
+                }
+                if let Some(handle) = returned.out {
+                    self.built_graphs.add(graph, handle, added);
+                }
+            }
+            GraphReturn::Connected { graph, edges } => {
+                if returned.done && !self.built_graphs.connect(graph, edges.into_iter()) {
+                    self.order_changes(graph, None);
                 }
             }
         }
@@ -138,36 +170,90 @@ impl Process {
         graph.contexts(api, |recorded| recorded_below(api, recorded.node, profile))
     }
 
-    /// A node is added by hand: a kernel, or a copy.
+    /// A node with work is added by hand.
     fn graph_node(
         &mut self,
         call: &mut ApiCall<'_>,
         counts: &mut Counts,
         profile: &mut Profile,
     ) -> Option<GraphReturn> {
-        let given = &call.given;
-        let graph = given.get(Role::Graph)?;
-        let mut module = 0;
-        let (frame, what, bytes) = match given.kernel_handle() {
-            Some(handle) => match self.names.get(handle) {
-                Some(named) => {
-                    module = named.module;
-                    (named.frame, NodeKind::Kernel, 0)
-                }
-                None => (kernel_frame(UNNAMED, profile), NodeKind::KernelUnnamed, 0),
-            },
-            None => {
-                let direction = Direction::ByParameters;
-                let copy = transfer::copy(direction, given, &self.memory, self.host_memory_known());
-                // What has no extent is no copy: a fill, a function of the host, or memory.
-                (kernel_frame(copy.label, profile), NodeKind::Transfer, copy.bytes?)
-            }
-        };
+        let graph = call.given.get(Role::Graph)?;
+        if call.given.get(Role::NodeKind).is_some_and(has_no_work) {
+            let added = self.added_node(call, false);
+            return Some(GraphReturn::NodeAdded { graph, recorded: None, added });
+        }
+        let (frame, module, what, bytes) = self.node_work(&call.given, profile)?;
         let api = call.node(counts, profile);
         let node = self.kernel_node(api, frame, module, profile);
-        // What it comes after is in the memory of the program.
-        let recorded = RecordedNode { node, frame, what, bytes, order: 0 };
+        let added = self.added_node(call, true);
+        let recorded = RecordedNode { node, frame, what, bytes, order: added.order };
         self.graphs.recording_by(call.at.tid, recorded);
-        Some(GraphReturn::NodeAdded { graph, recorded })
+        Some(GraphReturn::NodeAdded { graph, recorded: Some(recorded), added })
     }
+
+    /// What a node does: its name, the module of its code, and bytes that it moves. `None` when the call does not say.
+    fn node_work(
+        &self,
+        given: &CallArguments<'_>,
+        profile: &mut Profile,
+    ) -> Option<(FrameId, u64, NodeKind, u64)> {
+        if let Some(handle) = given.kernel_handle() {
+            return Some(match self.names.get(handle) {
+                Some(named) => (named.frame, named.module, NodeKind::Kernel, 0),
+                None => (kernel_frame(UNNAMED, profile), 0, NodeKind::KernelUnnamed, 0),
+            });
+        }
+        if let Some(bytes) = transfer::node_fill_bytes(given) {
+            return Some((kernel_frame("memset", profile), 0, NodeKind::Transfer, bytes));
+        }
+        let copy = transfer::copy(Direction::ByParameters, given, &self.memory, self.host_memory_known());
+        Some((kernel_frame(copy.label, profile), 0, NodeKind::Transfer, copy.bytes?))
+    }
+
+    /// A node that is added by hand, with what it comes after.
+    fn added_node(&mut self, call: &ApiCall<'_>, works: bool) -> AddedNode {
+        let given = &call.given;
+        let after = given.get(Role::Count).filter(|_| edges_are_full(given));
+        let after = after.and_then(|count| given.first(Role::Dependency, count));
+        AddedNode { order: self.graph_order.number(), works, after }
+    }
+
+    /// Nodes of a graph are made to come after others.
+    fn add_dependencies(&mut self, graph: u64, call: &ApiCall<'_>) -> Option<GraphReturn> {
+        let before = call.given.get(Role::Count).and_then(|count| call.given.first(Role::Dependency, count));
+        match before.zip(dependents(call)).filter(|_| edges_are_full(&call.given)) {
+            Some((before, after)) => {
+                Some(GraphReturn::Connected { graph, edges: before.into_iter().zip(after).collect() })
+            }
+            None => {
+                self.order_changes(graph, dependents(call).as_deref());
+                None
+            }
+        }
+    }
+
+    /// Nodes of a graph, by handle, come after others than before; `None` when nobody knows which.
+    fn order_changes(&mut self, graph: u64, nodes: Option<&[u64]>) {
+        if nodes.is_some_and(|nodes| self.built_graphs.disconnect(graph, nodes)) {
+            return;
+        }
+        self.built_graphs.disconnect_all(graph);
+        self.graphs.orders(graph).into_iter().for_each(|number| self.graph_order.forget(number));
+    }
+}
+
+/// Whether a kind of node (`CUgraphNodeType`) gives a device no work, and takes no time of it: functions of the host,
+/// empty ones, records of events, memory.
+const fn has_no_work(kind: u64) -> bool {
+    matches!(kind, 3 | 5 | 7 | 10 | 11)
+}
+
+/// Whether what comes after a node waits for its end: the call says nothing else of its edges.
+fn edges_are_full(given: &CallArguments<'_>) -> bool {
+    given.get(Role::EdgeData).is_none_or(|data| data == 0)
+}
+
+/// Handles of the nodes that come after others now; `None` when they were not all read.
+fn dependents(call: &ApiCall<'_>) -> Option<Vec<u64>> {
+    call.given.first(Role::Dependent, call.given.get(Role::Count)?)
 }

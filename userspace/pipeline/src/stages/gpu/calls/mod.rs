@@ -261,7 +261,13 @@ fn needs_return(call: GpuCall) -> bool {
             | ModuleCall::KernelOfStub
             | ModuleCall::FunctionOfStub,
         )
-        | GpuCall::Graph(GraphCall::Instantiate | GraphCall::Clone | GraphCall::Node)
+        | GpuCall::Graph(
+            GraphCall::Instantiate
+            | GraphCall::Clone
+            | GraphCall::Node
+            | GraphCall::NodeWithoutWork
+            | GraphCall::AddDependencies,
+        )
         | GpuCall::Context(ContextCall::Create) => true,
         _ => false,
     }

@@ -7,6 +7,7 @@ use deepctx_events::MemoryKind;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::tree::NodeId;
 
+use super::super::built_graphs::AddedNode;
 use super::super::communicators::Communicator;
 use super::super::graphs::RecordedNode;
 use super::super::streams::WaitedFor;
@@ -75,8 +76,10 @@ pub(in crate::stages::gpu) enum GraphReturn {
     Instantiated { graph: u64 },
     /// The copy of a graph.
     Cloned { of: u64 },
-    /// Whether a node was added to a graph.
-    NodeAdded { graph: u64, recorded: RecordedNode },
+    /// The handle of a node that was added to a graph.
+    NodeAdded { graph: u64, recorded: Option<RecordedNode>, added: AddedNode },
+    /// Whether nodes of a graph come after others now: pairs of before and after.
+    Connected { graph: u64, edges: Vec<(u64, u64)> },
 }
 
 /// What the return of a call about device code says.

@@ -1,0 +1,52 @@
+//! Names: what a trace calls the contexts of a profile.
+//!
+//! Owns: [`ContextNames`]. Because: a trace has a name for each event, as traces of all tools do, while a recorded
+//! event refers to a node of the tree, whose innermost frame says it. Does not: keep the rest of the context
+//! ([`super::super::call_context`]).
+
+use rustc_hash::FxHashMap;
+
+use super::super::Trace;
+use super::super::recorded::{RecordedEvent, RecordedKind};
+use crate::frame::Frame;
+use crate::intern::StrId;
+use crate::profile::Profile;
+use crate::tree::NodeId;
+
+/// The names of the contexts that came up so far.
+#[derive(Default)]
+pub(super) struct ContextNames(FxHashMap<NodeId, StrId>);
+
+impl ContextNames {
+    /// The name of the innermost frame of a context.
+    pub(super) fn name(&mut self, trace: &mut Trace, profile: &Profile, node: NodeId) -> StrId {
+        if let Some(name) = self.0.get(&node) {
+            return *name;
+        }
+        let frame = profile.frames.get(profile.tree.node(node).frame);
+        let name = match frame {
+            Frame::GpuApi { name } | Frame::GpuKernel { name } | Frame::Range { name } => {
+                trace.strings.intern(profile.strings.get(name))
+            }
+            other => trace.strings.intern(&other.label(&profile.strings, false)),
+        };
+        self.0.insert(node, name);
+        name
+    }
+
+    /// The name of work: of copies and fills as traces of all tools have it (`Memcpy HtoD`), since those tell them from
+    /// kernels by it.
+    pub(super) fn work(&mut self, trace: &mut Trace, profile: &Profile, event: &RecordedEvent) -> StrId {
+        let name = self.name(trace, profile, event.node);
+        if !matches!(event.kind, RecordedKind::Copy | RecordedKind::Fill) {
+            return name;
+        }
+        match trace.name(name).strip_prefix("mem") {
+            Some(rest) => {
+                let capital = format!("Mem{rest}");
+                trace.text(&capital)
+            }
+            None => name,
+        }
+    }
+}

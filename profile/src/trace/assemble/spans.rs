@@ -1,0 +1,115 @@
+//! Spans: ranges, operators, training steps and time off the CPU of a recording, as host operations of a trace.
+//!
+//! Owns: which of the recorded steps are the steps of a process, and what becomes of spans without an end. Because: a
+//! process has one row of steps, while its recording has those of every place that ends some, which only its end
+//! shows. Does not: know calls or work of devices.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::super::event::{HostKind, HostOp, Status, WakeUpEvent, Waker};
+use super::super::recorded::{
+    End, OFF_CPU_END_MISSING, RANGE_END_MISSING, RecordedEvent, RecordedKind, WokenBy,
+};
+use super::super::{Trace, TraceTime};
+use super::names::ContextNames;
+use super::tables::{ThreadKey, count_pushed};
+use crate::intern::{Id, StrId};
+use crate::ledger::Stage;
+use crate::profile::Profile;
+use crate::tree::NodeId;
+
+/// Training steps and their threads, by the place that they end at.
+#[derive(Default)]
+pub(super) struct RecordedSteps(BTreeMap<NodeId, Vec<(ThreadKey, RecordedEvent)>>);
+
+impl RecordedSteps {
+    /// A step; one whose end is not known has no length that any table could use.
+    pub(super) fn take(&mut self, trace: &mut Trace, thread: ThreadKey, event: &RecordedEvent) {
+        if has_end(trace, event) {
+            self.0.entry(event.node).or_default().push((thread, *event));
+        }
+    }
+
+    /// Steps of a process follow each other at one place: the one with most of them (the first of several). Steps at
+    /// other places, of a second optimizer or thread, are ranges.
+    pub(super) fn place(self, trace: &mut Trace, names: &mut ContextNames, profile: &Profile) {
+        let most = self.0.iter().max_by_key(|(_, steps)| (steps.len(), Reverse(steps[0].1.start)));
+        let Some(most) = most.map(|(place, _)| *place) else { return };
+        for (place, steps) in self.0 {
+            let name = names.name(trace, profile, place);
+            let kind = if place == most { HostKind::Step } else { HostKind::Annotation };
+            for (thread, event) in steps {
+                let name = format!("{}#{}", trace.name(name), event.position);
+                let name = trace.strings.intern(&name);
+                add(trace, thread, kind, name, &event);
+            }
+        }
+    }
+}
+
+/// A range; one whose end is not known has no length that any table could use.
+pub(super) fn range(trace: &mut Trace, thread: ThreadKey, name: StrId, event: &RecordedEvent) {
+    if has_end(trace, event) {
+        add(trace, thread, HostKind::Annotation, name, event);
+    }
+}
+
+/// An operator, of which no end is watched.
+pub(super) fn operator(trace: &mut Trace, thread: ThreadKey, name: StrId, event: &RecordedEvent) {
+    add(trace, thread, HostKind::Operator, name, event);
+}
+
+/// Time off the CPU, and who ended it.
+pub(super) fn off_cpu(trace: &mut Trace, thread: ThreadKey, name: StrId, event: &RecordedEvent) {
+    if !has_end(trace, event) {
+        return;
+    }
+    let ends = add(trace, thread, HostKind::OffCpu, name, event);
+    let (Some(ends), Some(wake_up)) = (ends, event.wake_up()) else { return };
+    let by = match wake_up.by {
+        WokenBy::Thread { pid, tid } if pid == thread.pid => {
+            Waker::Thread(ThreadKey { pid, tid }.add_to(trace))
+        }
+        WokenBy::Thread { pid, tid } => Waker::OtherProcess { pid, tid },
+        WokenBy::ThreadOutside => Waker::Outside,
+        WokenBy::Interrupt => Waker::Interrupt,
+    };
+    let at = TraceTime::from_nanos(event.start.0) + wake_up.after;
+    let pushed = trace.wake_ups.push(WakeUpEvent { ends, at, by });
+    count_pushed(trace, pushed);
+}
+
+/// Whether the end of a span is known; counts it where it is not.
+fn has_end(trace: &mut Trace, event: &RecordedEvent) -> bool {
+    let ends = matches!(event.end, End::After(_));
+    if !ends {
+        let missing = match event.kind {
+            RecordedKind::OffCpu => OFF_CPU_END_MISSING,
+            _ => RANGE_END_MISSING,
+        };
+        trace.ledger.gap(Stage::Store, missing, 1);
+    }
+    ends
+}
+
+fn add(
+    trace: &mut Trace,
+    thread: ThreadKey,
+    kind: HostKind,
+    name: StrId,
+    event: &RecordedEvent,
+) -> Option<Id<HostOp>> {
+    let op = HostOp {
+        thread: thread.add_to(trace),
+        kind,
+        begin: TraceTime::from_nanos(event.start.0),
+        duration: event.end.duration(),
+        name,
+        correlation: 0,
+        status: Status::Unknown,
+        context: event.node,
+    };
+    let pushed = trace.host.push(op);
+    count_pushed(trace, pushed)
+}

@@ -1,0 +1,32 @@
+//! Tables: how assembly adds to those of a trace.
+//!
+//! Owns: threads by the kernel's numbers, and the count of what a table has no room for. Because: every kind of event
+//! needs both. Does not: know kinds of events.
+
+use super::super::Trace;
+use super::super::event::Thread;
+use super::super::recorded::NotTraced;
+use crate::intern::Id;
+use crate::ledger::Stage;
+
+/// A thread, as the kernel numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct ThreadKey {
+    pub(super) pid: u32,
+    pub(super) tid: u32,
+}
+
+impl ThreadKey {
+    /// Its number in a trace.
+    pub(super) fn add_to(self, trace: &mut Trace) -> Id<Thread> {
+        trace.thread(&self.pid.to_string(), &self.tid.to_string())
+    }
+}
+
+/// Counts what a table has no room for.
+pub(super) fn count_pushed<T>(trace: &mut Trace, pushed: Option<T>) -> Option<T> {
+    if pushed.is_none() {
+        trace.ledger.dropped(Stage::Store, NotTraced::QueueFull.reason(), 1);
+    }
+    pushed
+}

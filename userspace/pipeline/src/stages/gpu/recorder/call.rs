@@ -1,0 +1,28 @@
+//! One call, as a recording takes it.
+//!
+//! Owns: [`RecordedCall`]. Because: what a call is recorded as, and what caused it, are found from the same facts. Does
+//! not: find them.
+
+use deepctx_profile::trace::RecordedKind;
+use deepctx_profile::tree::NodeId;
+
+use super::super::communicators::Exchange;
+use super::super::streams::StreamKey;
+
+/// A call that is recorded.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::stages::gpu) struct RecordedCall {
+    pub(in crate::stages::gpu) kind: RecordedKind,
+    pub(in crate::stages::gpu) number: u64,
+    pub(in crate::stages::gpu) time_ns: u64,
+    pub(in crate::stages::gpu) pid: u32,
+    pub(in crate::stages::gpu) tid: u32,
+    pub(in crate::stages::gpu) node: NodeId,
+    pub(in crate::stages::gpu) stream: StreamKey,
+    /// Handle of an event or of a launchable graph; 0 for none.
+    pub(in crate::stages::gpu) object: u64,
+    /// It becomes part of a graph and gives no work.
+    pub(in crate::stages::gpu) is_captured: bool,
+    /// Of a collective: which one it is, and the bytes that this rank gives into it.
+    pub(in crate::stages::gpu) exchange: Option<(Exchange, u64)>,
+}

@@ -1,0 +1,81 @@
+//! Queue: recorded events until they are taken.
+//!
+//! Owns: their room, the lanes that they are in, and the account of what found no room. Because: the pipeline waits for
+//! nobody who writes, and what is left out must be counted by lane and time. Does not: know what events mean.
+
+use deepctx_profile::trace::{Lane, NotTraced, RecordedAccount, RecordedBatch, RecordedEvent, RecordedGaps};
+use rustc_hash::FxHashMap;
+
+/// Events that wait to be taken: two ticks of a million a second, about 26 MiB.
+pub(super) const QUEUE_MAX: usize = 1 << 18;
+/// Threads and streams of a recording; events of more are counted as left out.
+const LANES_MAX: usize = 1 << 16;
+
+/// Events, and what became of those before.
+#[derive(Debug, Default)]
+pub(super) struct RecordQueue {
+    events: Vec<RecordedEvent>,
+    lanes: Vec<Lane>,
+    lane_numbers: FxHashMap<Lane, u32>,
+    /// Lanes that were taken already.
+    lanes_taken: usize,
+    lost: RecordedGaps,
+    account: RecordedAccount,
+}
+
+impl RecordQueue {
+    /// The number of a lane; `None` when there is no room for it, which is counted as an event that is left out.
+    pub(super) fn lane(&mut self, lane: Lane) -> Option<u32> {
+        if let Some(number) = self.lane_numbers.get(&lane) {
+            return Some(*number);
+        }
+        if self.lanes.len() >= LANES_MAX {
+            self.leave_out(NotTraced::QueueFull);
+            return None;
+        }
+        let number = self.lanes.len() as u32;
+        self.lanes.push(lane);
+        self.lane_numbers.insert(lane, number);
+        Some(number)
+    }
+
+    /// The lane of an event.
+    pub(super) fn lane_of(&self, event: &RecordedEvent) -> Option<Lane> {
+        self.lanes.get(event.lane as usize).copied()
+    }
+
+    /// Keeps an event, or counts it where there is no room.
+    pub(super) fn keep(&mut self, event: RecordedEvent) {
+        if self.events.len() < QUEUE_MAX {
+            self.account.received += 1;
+            self.account.kept += 1;
+            self.events.push(event);
+            return;
+        }
+        self.leave_out(NotTraced::QueueFull);
+        self.lost.add(&event);
+    }
+
+    /// Counts an event that is not kept.
+    pub(super) fn leave_out(&mut self, because: NotTraced) {
+        self.account.received += 1;
+        self.account.leave_out(because, 1);
+    }
+
+    /// Takes what was kept since the last time; `None` when nothing was.
+    pub(super) fn take(&mut self) -> Option<RecordedBatch> {
+        self.events.extend(self.lost.take());
+        if self.events.is_empty() && self.lanes_taken == self.lanes.len() {
+            return None;
+        }
+        let first_lane = self.lanes_taken as u32;
+        let lanes = self.lanes[self.lanes_taken..].to_vec();
+        self.lanes_taken = self.lanes.len();
+        Some(RecordedBatch { lanes, first_lane, events: std::mem::take(&mut self.events) })
+    }
+
+    /// What became of the events so far.
+    pub(super) fn account(&self) -> RecordedAccount {
+        self.account
+    }
+}
