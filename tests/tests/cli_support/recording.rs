@@ -127,6 +127,16 @@ impl Recording {
     #[track_caller]
     pub(crate) fn wait_for_probes(&self) {
         self.wait_for("the probes are in place");
+        wait_for("a handler of signals", || self.catches_interrupts());
+    }
+
+    /// Whether a signal would end it in good order. Where there is nothing to probe, that is later than the probes.
+    fn catches_interrupts(&self) -> bool {
+        const SIGINT: u32 = 2;
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        caught.is_some_and(|mask| mask & 1 << (SIGINT - 1) != 0)
     }
 
     /// Looks at the growing profile until it holds what is waited for.

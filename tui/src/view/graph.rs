@@ -15,6 +15,7 @@ use super::pen::{Pen, put};
 use crate::difference::change;
 use crate::layout::boxes::{Content, FlameBox};
 use crate::model::Model;
+use crate::state::search::Search;
 use crate::tab::Tab;
 use crate::text;
 use crate::theme::{Emphasis, Theme, letter};
@@ -100,55 +101,10 @@ fn draw_box(
     place: Rect,
     buffer: &mut Buffer,
 ) {
-    let searching = model.search.as_ref().filter(|search| !search.is_empty());
     match it.content {
-        Content::Node(index) => {
-            let Some(node) = model.drawn().nodes.get(index as usize) else { return };
-            let emphasis = match searching {
-                Some(search) if search.matches(&node.label) => Emphasis::Match,
-                Some(_) => Emphasis::Faded,
-                None if above => Emphasis::Faded,
-                None => Emphasis::None,
-            };
-            let selected = model.interactive && index == model.selected_box();
-            let mut share = text::percent(node.inclusive, model.whole());
-            let since = model.shown().and_then(|snapshot| snapshot.since);
-            let style = match since {
-                Some(since) => {
-                    let change = change(node.inclusive, node.before, model.whole(), &since);
-                    share = format!("{share} {}", change.text());
-                    theme.difference(change.trend, emphasis, selected)
-                }
-                None => {
-                    if let Some((least, most)) = node.each {
-                        let [least, most] = [least, most].map(|value| text::percent(value, model.whole()));
-                        share = format!("{share}, each {least} to {most}");
-                    }
-                    theme.frame(node.kind, &node.label, emphasis, selected)
-                }
-            };
-            let pinned = model.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind));
-            let hatched = node.label.starts_with(frame::BACKWARD);
-            let before = if hatched { format!("{HATCH}{HATCH} ") } else { String::new() };
-            let name = match model.folded.is_trunk(index) {
-                true => {
-                    let around = text::width(&label(&before, node.kind, theme, emphasis, pinned));
-                    trunk(model, &node.label, name_room(&share, place).0.saturating_sub(around))
-                }
-                false => {
-                    let room = usize::from(place.width).saturating_sub(2);
-                    let short = || names.get(&index).unwrap_or(&node.label).clone();
-                    layer_within(model, index, room).unwrap_or_else(short)
-                }
-            };
-            let name = label(&(before + &name), node.kind, theme, emphasis, pinned);
-            fill(&name, &share, style, theme, place, buffer);
-            if hatched {
-                hatch_free(place, buffer);
-            }
-        }
+        Content::Node(index) => draw_node(model, theme, index, names, above, place, buffer),
         Content::Rest { count, value, selected, .. } => {
-            let emphasis = if searching.is_some() { Emphasis::Faded } else { Emphasis::None };
+            let emphasis = if searched(model).is_some() { Emphasis::Faded } else { Emphasis::None };
             let style = theme.frame(FrameKind::Root, "", emphasis, selected && model.interactive);
             let share = text::percent(value, model.whole());
             fill(&format!("{count} smaller"), &share, style, theme, place, buffer);
@@ -159,6 +115,65 @@ fn draw_box(
             let workers = workers.map(|(kind, part)| (kind.name(), share(part)));
             hatch(&hidden(&share(value), workers.as_ref()), theme, place, buffer);
         }
+    }
+}
+
+/// What is searched for.
+fn searched(model: &Model) -> Option<&Search> {
+    model.search.as_ref().filter(|search| !search.is_empty())
+}
+
+fn draw_node(
+    model: &Model,
+    theme: &Theme,
+    index: u32,
+    names: &BTreeMap<u32, String>,
+    above: bool,
+    place: Rect,
+    buffer: &mut Buffer,
+) {
+    let Some(node) = model.drawn().nodes.get(index as usize) else { return };
+    let emphasis = match searched(model) {
+        Some(search) if search.matches(&node.label) => Emphasis::Match,
+        Some(_) => Emphasis::Faded,
+        None if above => Emphasis::Faded,
+        None => Emphasis::None,
+    };
+    let selected = model.interactive && index == model.selected_box();
+    let mut share = text::percent(node.inclusive, model.whole());
+    let since = model.shown().and_then(|snapshot| snapshot.since);
+    let style = match since {
+        Some(since) => {
+            let change = change(node.inclusive, node.before, model.whole(), &since);
+            share = format!("{share} {}", change.text());
+            theme.difference(change.trend, emphasis, selected)
+        }
+        None => {
+            if let Some((least, most)) = node.each {
+                let [least, most] = [least, most].map(|value| text::percent(value, model.whole()));
+                share = format!("{share}, each {least} to {most}");
+            }
+            theme.frame(node.kind, &node.label, emphasis, selected)
+        }
+    };
+    let pinned = model.pin.as_ref().is_some_and(|pin| pin.is(&node.label, &node.detail, node.kind));
+    let hatched = node.label.starts_with(frame::BACKWARD);
+    let before = if hatched { format!("{HATCH}{HATCH} ") } else { String::new() };
+    let name = match model.folded.is_trunk(index) {
+        true => {
+            let around = text::width(&label(&before, node.kind, theme, emphasis, pinned));
+            trunk(model, &node.label, name_room(&share, place).0.saturating_sub(around))
+        }
+        false => {
+            let room = usize::from(place.width).saturating_sub(2);
+            let short = || names.get(&index).unwrap_or(&node.label).clone();
+            layer_within(model, index, room).unwrap_or_else(short)
+        }
+    };
+    let name = label(&(before + &name), node.kind, theme, emphasis, pinned);
+    fill(&name, &share, style, theme, place, buffer);
+    if hatched {
+        hatch_free(place, buffer);
     }
 }
 

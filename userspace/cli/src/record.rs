@@ -111,6 +111,11 @@ pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
     if arguments.rules.is_some() {
         say_findings(&ended, &rules);
     }
+    end_of(arguments, output, &ended)
+}
+
+/// What the recording ended with, after its files are as they were asked for.
+fn end_of(arguments: &RecordArgs, output: Output, ended: &CaptureEnd) -> Result<RecordingEnd, Failure> {
     let status = &ended.finished.status;
     if let Some(error) = &status.write_error {
         return Err(Failure::new(error).hint(

@@ -33,13 +33,14 @@ pub fn write(profile: &Profile, selection: &Selection, folds: bool, out: &mut dy
     let tree = &folded.tree;
 
     let labels = || tree.nodes.iter().map(|node| (node.kind, node.label.as_str()));
-    let mut names = ShortNames::of(labels());
+    let (trunks, single): (Vec<_>, Vec<_>) =
+        (0u32..).zip(&tree.nodes).partition(|(place, _)| folded.is_trunk(*place));
+    // The names of a folded trunk are short already.
+    let mut names = ShortNames::of(single.iter().map(|(_, node)| (node.kind, node.label.as_str())));
     for (label, short) in layers_within(tree) {
         names.shorten(label, short);
     }
-    // The frames of a folded trunk.
-    let trunks = (0u32..).zip(&tree.nodes).filter(|(place, _)| folded.is_trunk(*place));
-    for (_, node) in trunks {
+    for (_, node) in trunks.iter().filter(|(_, node)| !node.detail.is_empty()) {
         names.explain(&node.label, &node.detail);
     }
     let mut palette = PaletteMap::default();
@@ -246,7 +247,7 @@ mod tests {
         assert!(svg.contains("cpu-time of python train.py (pid 7)"));
         for title in [
             "a-1 (5,000 µs, 100.00%)",
-            "t.py:f&lt;int&gt; &amp; co (3,000 µs, 60.00%)",
+            "t.py:f&lt;int&gt; &amp; co → g (3,000 µs, 60.00%)",
             "h (2,000 µs, 40.00%)",
         ] {
             assert!(svg.contains(title), "no box `{title}` in\n{svg}");
@@ -305,9 +306,11 @@ mod tests {
         let escaped =
             FULL.replace('<', "&lt;").replace('>', "&gt;").replace('&', "&amp;").replace("&amp;lt", "&lt");
         let escaped = escaped.replace("&amp;gt", "&gt");
-        let short = "std::vector::push_back";
+        let short = "a-1 → main → std::vector::push_back";
         assert!(
-            svg.contains(&format!("<g data-name=\"{short}\"><title>{escaped} (3,000 µs, 100.00%)")),
+            svg.contains(&format!(
+                "<g data-name=\"{short}\"><title>a-1 → main → {escaped} (3,000 µs, 100.00%)"
+            )),
             "{svg}"
         );
         assert!(svg.contains(&format!(">{short}</text>")), "{svg}");
