@@ -11,8 +11,8 @@ mount -t tmpfs tmp /tmp
 mount -t tracefs tracing /sys/kernel/tracing
 echo "guest kernel $(uname -r)"
 
-# captured NAME SECONDS OPTIONS…: records the process $target for that long from when the probes are in place, which
-# an emulated kernel takes up to half a minute for; what went wrong is printed.
+# captured NAME SECONDS OPTIONS…: records the process $target for that long from when the probes are in place and the
+# first complete stack came, which an emulated kernel takes up to a minute for; what went wrong is printed.
 captured() {
     name=$1
     seconds=$2
@@ -20,7 +20,8 @@ captured() {
     deepctx-bpf record --verbose --pid "$target" -o "/tmp/$name" "$@" >"/tmp/$name.log" 2>&1 &
     recorder=$!
     waited=0
-    until grep -q "the probes are in place" "/tmp/$name.log"; do
+    until grep -q "the probes are in place" "/tmp/$name.log" &&
+        grep -q "first complete stack after" "/tmp/$name.log"; do
         [ -d "/proc/$recorder" ] && [ "$waited" -lt 200 ] || break
         sleep 1
         waited=$((waited + 1))
