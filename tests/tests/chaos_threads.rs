@@ -59,6 +59,9 @@ fn a_pipeline_that_stands_still_is_ended_in_time() {
     let standing = program.env("DEEPCTX_TEST_STANDSTILL", "pipeline");
     let mut recording = Recording::by(standing, &["--pid", &busy.pid()]);
     recording.wait_for_probes();
+    // Samples come, at the first of which it stands.
+    let before = ticks(&busy.pid());
+    wait_for("a second of CPU time", || ticks(&busy.pid()) >= before + TICKS);
     recording.signal("INT");
     // Without progress for 5 s it is given up.
     let Ended { status, said } = recording.ended_within(Duration::from_secs(10));
