@@ -117,7 +117,7 @@ fn import(program: &Path, options: &Options) -> Result<()> {
     let figure = Figure::new("trace", case, "s", each(&ours, |run| run[1]))
         .note("peak_mib", median(&each(&ours, |run| run[3] / MIB)));
     peers.beside(figure, Peer::PerfettoParse, &packets).print();
-    sh::remove(Path::new(&packets))
+    Ok(std::fs::remove_file(packets)?)
 }
 
 /// What another tool is asked to do with a file.
