@@ -264,24 +264,19 @@ fn launches(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<(
     more(tables.launches.len(), rows, "rank", out)?;
     let sum = |of: fn(&Launches) -> u64| tables.launches.iter().map(of).sum::<u64>();
     let (by_order, ambiguous) = (sum(|row| row.by_order), sum(|row| row.ambiguous));
-    if by_order > 0 {
-        writeln!(out, "  {by_order} by the order of their streams: no ids were seen")?;
-    }
-    if ambiguous > 0 {
-        writeln!(
-            out,
-            "  {ambiguous} guessed: several calls have the id, and the latest before the work is taken"
-        )?;
-    }
     let (before, minute) = (sum(|row| row.begun_before_call), sum(|row| row.minute_delays));
-    if before > 0 {
-        writeln!(out, "  {before} begin before their call: the clocks of threads and devices disagree")?;
-    }
-    if minute > 0 {
-        writeln!(
-            out,
-            "  {minute} begin more than a minute behind their call: the clocks of threads and devices may be apart"
-        )?;
+    for (count, what) in [
+        (by_order, "by the order of their streams: no ids were seen"),
+        (ambiguous, "guessed: several calls have the id, and the latest before the work is taken"),
+        (before, "begin before their call: the clocks of threads and devices disagree"),
+        (
+            minute,
+            "begin more than a minute behind their call: the clocks of threads and devices may be apart",
+        ),
+    ] {
+        if count > 0 {
+            writeln!(out, "  {count} {what}")?;
+        }
     }
     Ok(())
 }
