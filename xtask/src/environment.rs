@@ -18,6 +18,11 @@ pub(crate) fn make(folder: &Path, packages: &[&str]) -> Result<PathBuf> {
     Ok(python)
 }
 
+/// The same, with packages that need no compiler.
+pub(crate) fn make_of_wheels(folder: &Path, packages: &[&str]) -> Result<PathBuf> {
+    make(folder, &[&["--only-binary=:all:"], packages].concat())
+}
+
 /// Makes an environment without packages. Gives its interpreter.
 pub(crate) fn empty(folder: &Path) -> Result<PathBuf> {
     sh::run(sh::command("python3").args(["-m", "venv", "--clear", "--without-pip"]).arg(folder))?;
@@ -37,7 +42,6 @@ fn installer() -> Result<PathBuf> {
     static MADE: Mutex<()> = Mutex::new(());
     let _made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = sh::target_dir().join("venvs/pip");
-    let folder = if folder.is_absolute() { folder } else { sh::root().join(folder) };
     sh::unless_made(&folder, "", |folder| {
         sh::run(sh::command("python3").args(["-m", "venv", "--clear"]).arg(folder))
     })?;

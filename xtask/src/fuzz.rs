@@ -90,7 +90,6 @@ fn folder() -> PathBuf {
 fn fuzz(target: &str, options: &Options) -> Result<FuzzRun> {
     // What was found interesting lasts longer than the build folder's other contents are worth.
     let corpus = sh::target_dir().join("fuzz-corpus").join(target);
-    let corpus = if corpus.is_absolute() { corpus } else { sh::root().join(corpus) };
     fs::create_dir_all(&corpus)?;
     let mut cargo = sh::command("cargo");
     cargo

@@ -88,7 +88,6 @@ pub(crate) fn fetch(kernels: Kernels) -> Result<Vec<PathBuf>> {
 /// Where they are kept.
 fn folder() -> Result<PathBuf> {
     let folder = sh::target_dir().join("kernels");
-    let folder = if folder.is_absolute() { folder } else { sh::root().join(folder) };
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }

@@ -117,7 +117,7 @@ pub(crate) fn environment() -> Result<PathBuf> {
     let folder = sh::target_dir().join("validators/module");
     fs::create_dir_all(&folder)?;
     sh::unless_made(&folder, &PACKAGES.join(" "), |python| {
-        environment::make(python, &[&["--only-binary=:all:"], PACKAGES].concat()).map(drop)
+        environment::make_of_wheels(python, PACKAGES).map(drop)
     })?;
     Ok(folder)
 }

@@ -16,9 +16,10 @@ pub(crate) fn root() -> PathBuf {
     manifest.parent().unwrap_or(manifest).to_owned()
 }
 
-/// Where cargo puts what it builds; honours `CARGO_TARGET_DIR`.
+/// Where cargo puts what it builds; honours `CARGO_TARGET_DIR`. Absolute: chores run cargo in the project's folder, and
+/// other programs elsewhere.
 pub(crate) fn target_dir() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
 /// Where this program lies. The path is taken once, when the program starts ([`remember_own_program`]): cargo may

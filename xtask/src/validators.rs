@@ -48,10 +48,10 @@ pub(crate) fn fetch_python() -> Result<PathBuf> {
     let folder = sh::target_dir().join("validators");
     fs::create_dir_all(&folder)?;
     sh::unless_made(&folder.join("python"), &PYTHON.join(" "), |python| {
-        environment::make(python, &[&["--only-binary=:all:"], PYTHON].concat()).map(drop)
+        environment::make_of_wheels(python, PYTHON).map(drop)
     })?;
     sh::unless_made(&folder.join("traces"), &TRACES.join(" "), |python| {
-        environment::make(python, &[&["--only-binary=:all:", "--no-deps"], TRACES].concat()).map(drop)
+        environment::make_of_wheels(python, &[&["--no-deps"], TRACES].concat()).map(drop)
     })?;
     Ok(folder)
 }

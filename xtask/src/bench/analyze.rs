@@ -16,7 +16,7 @@ use crate::{module, sh};
 
 /// Contexts of the profile.
 const NODES: u32 = 1_000_000;
-/// Seconds of a recording whose findings are rule_runs for meanwhile.
+/// Seconds of a recording during which rules run.
 const LIVE_SECONDS: u64 = 30;
 /// Runs a command, and prints the seconds that it took, those that it computed, and the most memory it had.
 const RUN: &str = "

@@ -46,8 +46,7 @@ impl Optimization {
 
 /// The folder for all that is compiled for packages.
 pub(super) fn folder() -> PathBuf {
-    let folder = sh::target_dir().join("dist-build");
-    if folder.is_absolute() { folder } else { sh::root().join(folder) }
+    sh::target_dir().join("dist-build")
 }
 
 /// Builds program, collector and module.
@@ -128,7 +127,6 @@ fn remapped() -> Result<String> {
 fn libraries(target: Target) -> Result<PathBuf> {
     let (suite, machine) = (target.libraries(), target.debian_architecture());
     let folder = sh::target_dir().join(format!("dist-libraries-{suite}-{machine}"));
-    let folder = if folder.is_absolute() { folder } else { sh::root().join(folder) };
     sh::unless_made(&folder, &LIBRARIES.join(" "), |folder| {
         let apt = Apt::of(&folder.join("apt"), "deb", suite)?.for_machine(machine)?;
         apt.update()?;
@@ -148,7 +146,7 @@ fn libraries(target: Target) -> Result<PathBuf> {
 pub(super) fn tools(name: &str, packages: &[&str]) -> Result<PathBuf> {
     let folder = sh::target_dir().join(name);
     sh::unless_made(&folder, &packages.join(" "), |folder| {
-        environment::make(folder, &[&["--only-binary=:all:"], packages].concat()).map(drop)
+        environment::make_of_wheels(folder, packages).map(drop)
     })?;
     Ok(folder)
 }
