@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::figure::{Figure, Target};
+use super::figure::{Figure, Target, in_seconds};
 use super::{Options, rates};
 use crate::{module, sh};
 
@@ -100,13 +100,6 @@ impl RuleRun {
         };
         Some(RuleRun { seconds: in_seconds(field("cost")?)?, contexts: field("contexts")?.parse().ok()? })
     }
-}
-
-/// A duration as Rust prints it.
-fn in_seconds(text: &str) -> Option<f64> {
-    let units = [("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
-    let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
-    Some(number.parse::<f64>().ok()? * unit)
 }
 
 fn by_the_command(program: &Path, profile: &Path, options: &Options) -> Result<()> {

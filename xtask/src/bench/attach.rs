@@ -4,7 +4,7 @@
 //! waits for it. Does not: take the time itself; the profiler says it with `-v`, by the clock of the records.
 
 use super::Options;
-use super::figure::{Figure, Target};
+use super::figure::{Figure, Target, in_seconds};
 use super::profiler::Profilers;
 use crate::workloads::{self, Workload};
 use anyhow::{Context, Result, bail};
@@ -39,13 +39,8 @@ fn once(profilers: &Profilers, workload: Maker, options: &Options) -> Result<f64
 /// The number behind [`SAYS`], in seconds; it is written with its unit (`s` or `ms`).
 fn seconds_in(said: &str) -> Option<f64> {
     let mut words = said.split_once(SAYS)?.1.split_whitespace();
-    let number: f64 = words.next()?.parse().ok()?;
-    match words.next()?.trim_end_matches(|c: char| !c.is_alphanumeric()) {
-        "s" => Some(number),
-        "ms" => Some(number / 1e3),
-        "µs" | "us" => Some(number / 1e6),
-        _ => None,
-    }
+    let (number, unit) = (words.next()?, words.next()?);
+    in_seconds(&format!("{number}{}", unit.trim_end_matches(|c: char| !c.is_alphanumeric())))
 }
 
 /// Makes a program that can be started.

@@ -89,6 +89,13 @@ pub(super) fn median(runs: &[f64]) -> f64 {
     }
 }
 
+/// A duration as Rust prints it: a number and its unit.
+pub(super) fn in_seconds(text: &str) -> Option<f64> {
+    let units = [("ns", 1e-9), ("µs", 1e-6), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
+    let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    Some(number.parse::<f64>().ok()? * unit)
+}
+
 /// Six significant digits: more would pretend a precision that no run has.
 fn rounded(value: f64) -> Value {
     if !value.is_finite() {
