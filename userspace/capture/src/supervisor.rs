@@ -1,6 +1,6 @@
 //! Supervisor: threads that must live as long as the capture.
 //!
-//! Owns: starting them, and remembering which one ended because of a defect. Because: a capture without its scans or
+//! Owns: starting them, and remembering which one ended first, and why. Because: a capture without its scans or
 //! its probes looks healthy and lies; whoever runs it must learn of that, keep what it has, and end. Does not: stop the
 //! capture, or start a thread again: what it knew is gone with it.
 
@@ -17,14 +17,32 @@ pub struct EarlyEnd {
     pub thread: &'static str,
     /// What is missing from then on.
     pub missing: &'static str,
-    /// The message of its panic.
-    pub because: String,
+    /// Why it ended.
+    pub because: EndCause,
+}
+
+/// Why a thread ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndCause {
+    /// It panicked with this message.
+    Defect(String),
+    /// The system refused what it cannot do without.
+    System(String),
+}
+
+impl std::fmt::Display for EndCause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Defect(panic) => write!(f, "a defect ({panic})"),
+            Self::System(error) => f.write_str(error),
+        }
+    }
 }
 
 impl std::fmt::Display for EarlyEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { thread, missing, because } = self;
-        write!(f, "the thread {thread:?} stopped because of a defect ({because}): {missing}")
+        write!(f, "the thread {thread:?} stopped because of {because}: {missing}")
     }
 }
 
@@ -43,7 +61,7 @@ impl Supervisor {
         missing: &'static str,
         body: impl FnOnce() + Send + 'static,
     ) -> io::Result<JoinHandle<()>> {
-        let first = Arc::clone(&self.0);
+        let first = self.clone();
         let body = move || {
             defect_for_tests(thread);
             body();
@@ -51,10 +69,15 @@ impl Supervisor {
         Builder::new().name(thread.into()).spawn(move || {
             // Nothing that the body owned is used again.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
-                let end = EarlyEnd { thread, missing, because: message(panic.as_ref()) };
-                first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(end);
+                let because = EndCause::Defect(message(panic.as_ref()));
+                first.report(EarlyEnd { thread, missing, because });
             }
         })
+    }
+
+    /// Remembers that a thread has nothing left to do before the capture ends.
+    pub fn report(&self, end: EarlyEnd) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(end);
     }
 
     /// The first thread that ended early, if one did.

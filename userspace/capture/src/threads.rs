@@ -4,6 +4,7 @@
 //! meanwhile. Does not: decode records beyond what asks for a scan.
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -24,7 +25,7 @@ use super::processes::{Processes, ScanCounters, ScanResult};
 use super::rings::{BATCH_BYTES_MAX, Ring};
 use super::scan_job::ScanReading;
 use super::scan_readers::{EndedRead, READERS, ScanReaders};
-use super::supervisor::{self, Supervisor};
+use super::supervisor::{self, EarlyEnd, EndCause, Supervisor};
 use super::tables::TableError;
 use super::unsent_scans::UnsentScans;
 use super::waiting_scans::{Urgency, WaitingScans};
@@ -122,6 +123,13 @@ const LAST_SCANS_NS: u64 = 1_000_000_000;
 /// How often processes that went unnoticed are looked for.
 const SWEEP_EVERY_NS: u64 = 10_000_000_000;
 
+/// Name of the thread that empties the ring, and what a capture lacks without it.
+const DRAIN: &str = "drain";
+const WITHOUT_DRAIN: &str = "nothing is recorded any more";
+
+/// Rounds in which the ring cannot be read, after which the capture ends: two seconds and more.
+const UNREAD_MAX: u32 = 40;
+
 /// Rounds of the drain thread after which counters are sent.
 const COUNTERS_EVERY: u32 = 20;
 
@@ -158,15 +166,19 @@ pub(super) fn spawn_drain(
     let map = deepctx_common::config::map::EVENTS;
     let error = |source| TableError::Map { map, source };
     let ring = Ring::new(&events, events.max_entries()).map_err(error)?;
-    let body = || Drain { ring, setup, pending: Vec::new() }.run();
-    supervisor.spawn("drain", "nothing is recorded any more", body).map(drop).map_err(error)
+    let for_drain = supervisor.clone();
+    let body = || Drain { ring, setup, supervisor: for_drain, pending: Vec::new(), unread: 0 }.run();
+    supervisor.spawn(DRAIN, WITHOUT_DRAIN, body).map(drop).map_err(error)
 }
 
 struct Drain {
     ring: Ring,
     setup: DrainSetup,
+    supervisor: Supervisor,
     /// Records that found no room among the messages.
     pending: Vec<u8>,
+    /// Rounds one after another in which the ring could not be read.
+    unread: u32,
 }
 
 impl Drain {
@@ -208,16 +220,35 @@ impl Drain {
         if self.pending.len() >= BATCH_BYTES_MAX {
             return;
         }
-        let batch = self.ring.drain().unwrap_or_else(|error| {
-            // It stays in the ring, and what finds no room there meanwhile is counted.
-            tracing::warn!(%error, "the ring cannot be read now");
-            Vec::new()
-        });
+        let batch = match self.ring.drain() {
+            Ok(batch) => {
+                self.unread = 0;
+                batch
+            }
+            Err(error) => {
+                self.report_unread(&error);
+                Vec::new()
+            }
+        };
         self.request_scans(&batch);
         if self.pending.is_empty() {
             self.pending = batch;
         } else {
             self.pending.extend_from_slice(&batch);
+        }
+    }
+
+    /// Notices that the ring could not be read. What was written stays there, and what finds no room is counted.
+    fn report_unread(&mut self, error: &io::Error) {
+        self.unread += 1;
+        match self.unread {
+            1 => tracing::warn!(%error, "the ring cannot be read now"),
+            UNREAD_MAX => self.supervisor.report(EarlyEnd {
+                thread: DRAIN,
+                missing: WITHOUT_DRAIN,
+                because: EndCause::System(format!("a ring that cannot be read ({error})")),
+            }),
+            _ => {}
         }
     }
 

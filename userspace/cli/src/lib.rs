@@ -38,6 +38,7 @@ mod export;
 mod fail_on;
 mod failure;
 mod files;
+mod finisher;
 mod flight_args;
 mod flight_recorder;
 mod held_signal;

@@ -21,6 +21,7 @@ use super::command::exit_code;
 use super::control::{ControlSocket, Controlled};
 use super::debuginfod;
 use super::failure::Failure;
+use super::finisher::{Finisher, Finishing};
 use super::flight_recorder::ProfileRequesters;
 use super::held_signal::{BEGIN_TRACE, HeldSignal, WRITE_KEPT};
 use super::on_finding::Actions;
@@ -31,6 +32,7 @@ use super::step_marker;
 use super::target::Target;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::config::TraceWindow;
+use deepctx_capture::supervisor::EndCause;
 use deepctx_capture::{Capture, CaptureConfig};
 use deepctx_pipeline::{self as pipeline, Config};
 use deepctx_session::{
@@ -274,7 +276,8 @@ pub(crate) fn until_end(
         .enable_all()
         .build()
         .map_err(|error| Failure::io("the event loop", &error))?;
-    let ended = runtime.block_on(Run { capture, session, until, progress }.until_over());
+    let finisher = Finisher::start().map_err(|error| Failure::io("a thread for the end", &error))?;
+    let ended = runtime.block_on(Run { capture, session, finisher, until, progress }.until_over());
     // What did not end is not waited for here either.
     runtime.shutdown_background();
     ended
@@ -283,6 +286,7 @@ pub(crate) fn until_end(
 struct Run {
     capture: Capture,
     session: Session,
+    finisher: Finisher,
     until: EndConditions,
     progress: Option<Progress>,
 }
@@ -419,7 +423,7 @@ impl Run {
         mut command: Option<u8>,
         signals: &mut Signals,
     ) -> Result<CaptureEnd, Failure> {
-        let Self { capture, session, mut until, mut progress } = self;
+        let Self { capture, session, finisher, mut until, mut progress } = self;
         if let Some(stop) = &until.stop_screen {
             stop.store(true, Ordering::Relaxed);
         }
@@ -430,14 +434,10 @@ impl Run {
         let early = capture.ended_early();
         let watch = session.watch();
         let detached = Arc::<AtomicBool>::default();
-        let now_detached = Arc::clone(&detached);
-        let finishing = tokio::task::spawn_blocking(move || {
-            let counters = capture.stop();
-            now_detached.store(true, Ordering::Relaxed);
-            session.finish(Some(counters))
-        });
+        let finishing = finisher.finish(Finishing { capture, session, detached: Arc::clone(&detached) });
         let finished = end_of(finishing, signals, &mut Standstill::at_end(watch), &detached).await?;
-        let finished = finished.map_err(Failure::new)?;
+        let finished =
+            finished.map_err(|_| Failure::new("the end of the capture failed because of a defect"))?;
         if let (Some(progress), Ok(finished)) = (&mut progress, &finished) {
             progress.end(&finished.status);
         }
@@ -456,8 +456,15 @@ impl Run {
         }
         let finished = finished.map_err(Failure::new)?;
         match early.or_else(|| finished.status.ended_early.clone()) {
-            Some(early) => Err(Failure::new(early)
-                .hint("what was captured before is whole and can be opened; please report this")),
+            Some(early) => {
+                let hint = match early.because {
+                    EndCause::Defect(_) => {
+                        "what was captured before is whole and can be opened; please report this"
+                    }
+                    EndCause::System(_) => "what was captured before is whole and can be opened",
+                };
+                Err(Failure::new(early).hint(hint))
+            }
             None => {
                 let (stopped_by_finding, signalled) = (until.actions.stopped, signals.came > 0);
                 Ok(CaptureEnd { finished, elapsed, command, stopped_by_finding, signalled })

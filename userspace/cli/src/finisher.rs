@@ -1,0 +1,53 @@
+//! Finisher: the thread that stops a capture and finishes its session.
+//!
+//! Owns: that thread, started when the capture begins. Because: the end takes seconds during which signals must be
+//! answered, and a machine without memory for another thread is a reason to end. Does not: decide when.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+
+use deepctx_capture::Capture;
+use deepctx_session::{PipelinePanicked, Session, SessionResult};
+use tokio::sync::oneshot;
+
+/// What there is to finish.
+pub(crate) struct Finishing {
+    pub capture: Capture,
+    pub session: Session,
+    /// Set when the kernel holds no program of the capture any more.
+    pub detached: Arc<AtomicBool>,
+}
+
+type Finished = Result<SessionResult, PipelinePanicked>;
+
+/// The thread; it ends when this is dropped, and is not waited for.
+pub(crate) struct Finisher(Sender<(Finishing, oneshot::Sender<Finished>)>);
+
+impl Finisher {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub(crate) fn start() -> io::Result<Self> {
+        let (order, ordered) = channel::<(Finishing, oneshot::Sender<Finished>)>();
+        let run = move || {
+            let Ok((Finishing { capture, session, detached }, done)) = ordered.recv() else { return };
+            let counters = capture.stop();
+            detached.store(true, Ordering::Relaxed);
+            // Whoever waited has given up, and said so.
+            let _ = done.send(session.finish(Some(counters)));
+        };
+        std::thread::Builder::new().name("finish".into()).spawn(run)?;
+        Ok(Self(order))
+    }
+
+    /// Stops and finishes. The result comes through the channel, which is closed if that panics.
+    pub(crate) fn finish(self, finishing: Finishing) -> oneshot::Receiver<Finished> {
+        let (done, finished) = oneshot::channel();
+        // A thread that is gone drops its end of the channel.
+        let _ = self.0.send((finishing, done));
+        finished
+    }
+}
