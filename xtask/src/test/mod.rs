@@ -109,8 +109,9 @@ const KERNELS_BETWEEN: &str = "kernels-between";
 const KERNELS_OF_GROUPS: [(&str, Kernels); 2] =
     [(KERNELS, Kernels::Ends), (KERNELS_BETWEEN, Kernels::Between)];
 
-/// Groups that run for minutes on two CPUs, longest first.
-const LONG: [&str; 4] = ["torch", "python", KERNELS, "jax"];
+/// Groups whose programs look at nothing but what they start, so that any row may run them beside the others: first those
+/// that run for minutes, last those that fill what is left.
+const INDEPENDENT: [&str; 8] = ["torch", "python", KERNELS, "jax", "gpu", "exports", "unwind-oracle", "unit"];
 
 /// Groups that run no test program of the workspace.
 const WITHOUT_PROGRAMS: [&str; 6] = ["style", "module", "ebpf", "aarch64", "docs", "fuzz"];
@@ -136,21 +137,21 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let compiled = compile(options, &mut outcomes);
     // Most programs run their tests one after another and sleep for half of the time: the CPUs have time for the
     // compiler, and for programs whose tests look at nothing but the processes that they start.
-    let long = Mutex::new(
-        compiled.as_ref().map(|(built, surroundings)| long(built, surroundings, options)).unwrap_or_default(),
-    );
+    let independent =
+        compiled.as_ref().map(|(built, surroundings)| independent(built, surroundings, options));
+    let independent = Mutex::new(independent.unwrap_or_default());
     std::thread::scope(|scope| {
         let beside = scope.spawn(|| {
             let built = compiled.as_ref().map(|(built, _)| built);
             let compiled_only = std::thread::scope(|low| low.spawn(|| compiled_only(options, built)).join());
             let mut outcomes = compiled_only.unwrap_or_else(resume);
-            outcomes.extend(taken(&long));
+            outcomes.extend(taken(&independent));
             outcomes
         });
-        let longest_first = scope.spawn(|| taken(&long));
+        let longest_first = scope.spawn(|| taken(&independent));
         if let Some((built, surroundings)) = &compiled {
             outcomes.extend(others(built, surroundings, options));
-            outcomes.extend(taken(&long));
+            outcomes.extend(taken(&independent));
         }
         outcomes
             .extend([beside, longest_first].into_iter().flat_map(|row| row.join().unwrap_or_else(resume)));
@@ -254,9 +255,8 @@ fn taken(jobs: &Mutex<VecDeque<Job<'_>>>) -> Vec<Outcome> {
     std::iter::from_fn(next).map(|job| job()).collect()
 }
 
-/// The test programs of the wanted groups that take minutes, longest first, and guests of an emulator: apart from all
-/// that the others look at.
-fn long<'a>(
+/// The test programs of the wanted groups that any row may run, and guests of an emulator.
+fn independent<'a>(
     built: &'a BuildOutput,
     surroundings: &'a TestEnvironment,
     options: &'a Options,
@@ -266,7 +266,7 @@ fn long<'a>(
         Box::new(move || program.run(product, surroundings, variant, options.filter.as_deref()))
     };
     let mut jobs = VecDeque::new();
-    for group in LONG {
+    for group in INDEPENDENT {
         let variants = surroundings.variants(group);
         for program in built.tests.iter().filter(|program| program.group.name == group) {
             if wants_variant(options, group) {
@@ -291,7 +291,7 @@ fn long<'a>(
 fn others(built: &BuildOutput, surroundings: &TestEnvironment, options: &Options) -> Vec<Outcome> {
     let product = built.product.as_deref();
     let wanted = built.tests.iter();
-    let wanted = wanted.filter(|program| !program.is_long() && options.wants(program.group.name));
+    let wanted = wanted.filter(|program| !program.is_independent() && options.wants(program.group.name));
     let mut outcomes: Vec<Outcome> =
         wanted.map(|program| program.run(product, surroundings, None, options.filter.as_deref())).collect();
     if options.wants("gpu") {

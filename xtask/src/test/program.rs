@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::ended::ProgramEnd;
 use super::outcome::{Counts, Outcome, SkipReason, check, failures};
 use super::surroundings::{TestEnvironment, Variant};
-use super::{GROUPS, Group, LONG, UNIT};
+use super::{GROUPS, Group, INDEPENDENT, UNIT};
 use crate::{module, sh};
 
 /// Several times what the longest test program takes on two CPUs.
@@ -116,9 +116,9 @@ fn library_in(message: &serde_json::Value) -> Option<PathBuf> {
 }
 
 impl Program {
-    /// Whether it runs for minutes.
-    pub(super) fn is_long(&self) -> bool {
-        LONG.contains(&self.group.name)
+    /// Whether any row may run it.
+    pub(super) fn is_independent(&self) -> bool {
+        INDEPENDENT.contains(&self.group.name)
     }
 
     /// Tests on live processes need root, whatever group they belong to.
