@@ -27,9 +27,10 @@ const SECONDS: u32 = 60;
 /// Most bytes of an input unless another number is given.
 const BYTES: u32 = 16384;
 
-impl Default for Options {
-    fn default() -> Self {
-        Self { targets: Vec::new(), seconds: SECONDS, bytes: BYTES }
+impl Options {
+    /// All targets, ten minutes each.
+    pub(crate) fn scheduled() -> Self {
+        Self { targets: Vec::new(), seconds: 600, bytes: BYTES }
     }
 }
 

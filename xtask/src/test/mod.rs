@@ -15,6 +15,7 @@ mod outcome;
 mod program;
 mod surroundings;
 
+use crate::bench::soak;
 use crate::kernels::{self, Kernels};
 use crate::{aarch64, dist, ebpf, fuzz, gpu, module, setup, sh, sim, tidy, toolchain};
 use anyhow::{Context, Result};
@@ -29,8 +30,8 @@ use surroundings::TestEnvironment;
 /// Options of `cargo xtask test`.
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Groups to run; when none is named, all but `torch-older`, `python-optimized`, `kernels-between`, `docs` and
-    /// `fuzz`, which take long.
+    /// Groups to run; when none is named, all but `torch-older`, `python-optimized`, `kernels-between`, `docs`, `fuzz`
+    /// and `soak`, which take long.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(GROUPS.iter().map(|group| group.name)))]
     groups: Vec<String>,
     /// Run only tests whose name contains this.
@@ -90,6 +91,7 @@ const GROUPS: &[Group] = &[
     group("aarch64"),
     scheduled("docs"),
     scheduled("fuzz"),
+    scheduled(SOAK),
 ];
 
 /// Groups whose programs run with other surroundings where another group is named.
@@ -109,12 +111,15 @@ const KERNELS_BETWEEN: &str = "kernels-between";
 const KERNELS_OF_GROUPS: [(&str, Kernels); 2] =
     [(KERNELS, Kernels::Ends), (KERNELS_BETWEEN, Kernels::Between)];
 
+/// A capture of the whole machine for minutes.
+const SOAK: &str = "soak";
+
 /// Groups whose programs look at nothing but what they start, so that any row may run them beside the others: first those
 /// that run for minutes, last those that fill what is left.
 const INDEPENDENT: [&str; 8] = ["torch", "python", KERNELS, "jax", "gpu", "exports", "unwind-oracle", "unit"];
 
 /// Groups that run no test program of the workspace.
-const WITHOUT_PROGRAMS: [&str; 6] = ["style", "module", "ebpf", "aarch64", "docs", "fuzz"];
+const WITHOUT_PROGRAMS: [&str; 7] = ["style", "module", "ebpf", "aarch64", "docs", "fuzz", SOAK];
 
 impl Options {
     fn wants(&self, name: &str) -> bool {
@@ -161,7 +166,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         outcomes.push(cargo("links of the documentation", &of_all));
     }
     if options.wants("fuzz") {
-        outcomes.push(check("fuzz targets", || fuzz::run(&fuzz::Options::default())));
+        outcomes.push(check("fuzz targets", || fuzz::run(&fuzz::Options::scheduled())));
+    }
+    if options.wants(SOAK) {
+        outcomes.push(check("ten minutes of soak", soak::ten_minutes));
     }
     summary(&outcomes)
 }

@@ -56,6 +56,14 @@ const DESCRIPTORS_MAX: f64 = 8.0;
 /// Longest time to end after SIGINT.
 const END_MAX: Duration = Duration::from_secs(5);
 
+/// Runs the chore for ten minutes, as root: long enough to see what each process or library leaves behind.
+pub(crate) fn ten_minutes() -> Result<()> {
+    // Root must not be the owner of what is built.
+    let ours = product(Profile::Release)?;
+    let mut soak = sh::as_root(sh::own_program()?, &sh::kept(&["PATH", "HOME", "CARGO_TARGET_DIR"]));
+    sh::run(soak.args(["soak", "--hours", "0.17", "--profiler"]).arg(ours))
+}
+
 /// Runs the chore.
 pub(crate) fn run(options: &Options) -> Result<()> {
     ensure!(options.hours > 0.0 && options.forks > 0, "--hours and --forks must be more than 0");
