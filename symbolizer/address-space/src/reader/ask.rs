@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use super::protocol::{ANSWER_BYTES, ReplyHeader, Request};
 use crate::worker::{Worker, WorkerFailure, send};
 
-/// Longest wait for a reader that has work but no CPU. A process that waits for a page is not running.
+/// Longest wait for a reader that has work but no CPU; then it is replaced. A process that waits for a page is not
+/// running.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Has a reader read. An answer with its bytes in `into`.
@@ -46,8 +47,12 @@ pub(super) fn ask(
             Ok(read) => received += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if began.elapsed() >= PATIENCE || !reader.is_running() {
-                    return Err(WorkerFailure::Silent);
+                let is_patient = began.elapsed() < PATIENCE;
+                match reader.is_running() {
+                    true if is_patient => {}
+                    // Nobody whose memory it reads is to blame.
+                    true => return Err(WorkerFailure::Ended),
+                    false => return Err(WorkerFailure::Silent),
                 }
             }
             Err(_) => return Err(WorkerFailure::Ended),

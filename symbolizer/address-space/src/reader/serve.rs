@@ -15,9 +15,10 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use super::protocol::{ANSWER_BYTES, PIECE_BYTES, REQUEST_BYTES, ReplyHeader, Request};
+use crate::cpu_clock::CpuWaitClock;
 use crate::worker::{self, Bounds};
 
-/// Files: its own three, and one that it reads. Memory: its own file is mapped, and it needs one buffer.
+/// Files: its own three, its clock, and one that it reads. Memory: its own file is mapped, and it needs one buffer.
 const BOUNDS: Bounds = Bounds { files: 16, memory: 1 << 30, written: 0 };
 
 /// Answers requests on standard input, which is a socket, until it is closed. Nothing else may run in this process.
@@ -25,23 +26,26 @@ const BOUNDS: Bounds = Bounds { files: 16, memory: 1 << 30, written: 0 };
 /// # Errors
 /// The privileges cannot be given up, or the socket fails.
 pub fn serve() -> io::Result<()> {
+    // Nobody could not open it.
+    let cpu_wait = CpuWaitClock::of_this_thread();
     worker::give_up_privileges(&BOUNDS)?;
     worker::limit_threads()?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     // A second wall. A kernel without seccomp, or a container that forbids it, has the first.
     let _ = worker::enter(false);
     worker::ready(&socket)?;
-    answer_all(&socket)
+    answer_all(&socket, &cpu_wait)
 }
 
 /// Answers requests until the socket is closed.
-pub(super) fn answer_all(socket: &UnixStream) -> io::Result<()> {
+pub(super) fn answer_all(socket: &UnixStream, cpu_wait: &CpuWaitClock) -> io::Result<()> {
     let mut buffer = vec![0; ANSWER_BYTES + PIECE_BYTES];
     while let Some((request, [file])) = worker::receive::<REQUEST_BYTES, 1>(socket)? {
         let request = Request::decode(request);
-        let began = Instant::now();
+        let (began, queued) = (Instant::now(), cpu_wait.now());
         let read = read(&file, request, &mut buffer[ANSWER_BYTES..]);
-        let microseconds = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
+        let took = began.elapsed().saturating_sub(cpu_wait.now().saturating_sub(queued));
+        let microseconds = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
         drop(file);
         let (error, length) = match read {
             Ok(length) => (0, length),
