@@ -9,30 +9,28 @@ use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Certificates of those that this machine trusts: a registry's address may lead to a machine of its owner's.
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
 /// A release of Debian in a folder, with this machine's `/proc` and `/sys`, which are taken away when it is dropped.
 pub(super) struct Release {
     root: PathBuf,
     mounted: Vec<PathBuf>,
+    /// Holds what was written, of one that is gone after its use.
+    layer: Option<PathBuf>,
 }
 
 impl Release {
     /// Makes it unless it is there; `packages` are installed.
     pub(super) fn made(suite: &str, packages: &str) -> Result<Self> {
-        ensure!(sh::which("debootstrap").is_some(), "no debootstrap here\nhint: apt-get install debootstrap");
         let root = std::path::absolute(sh::target_dir().join("dist-releases").join(suite))?;
         if !root.join("usr/bin/dpkg").exists() {
             fs::create_dir_all(&root)?;
             let mut make = sh::as_root("debootstrap", &[]);
             sh::run(make.args(["--variant=minbase", suite]).arg(&root).arg(archive::debian()?))?;
         }
-        let mut release = Self { root, mounted: Vec::new() };
-        for kind in ["proc", "sys"] {
-            let folder = release.root.join(kind);
-            let mut mount = sh::as_root("mount", &[]);
-            mount.args(["--rbind", "--make-rslave"]).arg(Path::new("/").join(kind)).arg(&folder);
-            sh::output(&mut mount)?;
-            release.mounted.push(folder);
-        }
+        let mut release = Self { root, mounted: Vec::new(), layer: None };
+        release.mount_kernel()?;
         if !packages.is_empty() {
             let install = format!(
                 "export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && \
@@ -41,6 +39,47 @@ impl Release {
             release.run(&install)?;
         }
         Ok(release)
+    }
+
+    /// Makes it trust those that this machine trusts; it has the package `ca-certificates`.
+    pub(super) fn trust(&self) -> Result<()> {
+        let mut copy = sh::as_root("cp", &[]);
+        copy.args(["--dereference", CERTIFICATES]).arg(self.path(CERTIFICATES));
+        sh::output(&mut copy).map(drop)
+    }
+
+    /// Another one that begins as this one is, without what its `/tmp` holds; all that is written there is gone with it.
+    pub(super) fn fresh(&self) -> Result<Self> {
+        let layer = self.root.with_extension("fresh");
+        let (root, upper, work) = (layer.join("root"), layer.join("upper"), layer.join("work"));
+        // An interrupted run leaves one.
+        sh::output(sh::as_root("rm", &[]).args(["-rf", "--one-file-system"]).arg(&layer))?;
+        sh::output(sh::as_root("mkdir", &[]).arg("-p").args([&root, &upper, &work]))?;
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            self.root.display(),
+            upper.display(),
+            work.display()
+        );
+        let mut release = Self { root: root.clone(), mounted: Vec::new(), layer: Some(layer) };
+        let mut mount = sh::as_root("mount", &[]);
+        sh::output(mount.args(["-t", "overlay", "overlay", "-o", &options]).arg(&root))?;
+        release.mounted.push(root);
+        release.mount_kernel()?;
+        release.run("rm -rf /tmp/*")?;
+        Ok(release)
+    }
+
+    /// Gives it this machine's `/proc` and `/sys`.
+    fn mount_kernel(&mut self) -> Result<()> {
+        for kind in ["proc", "sys"] {
+            let folder = self.root.join(kind);
+            let mut mount = sh::as_root("mount", &[]);
+            mount.args(["--rbind", "--make-rslave"]).arg(Path::new("/").join(kind)).arg(&folder);
+            sh::output(&mut mount)?;
+            self.mounted.push(folder);
+        }
+        Ok(())
     }
 
     /// Where a path of it is here.
@@ -66,11 +105,19 @@ impl Release {
 
 impl Drop for Release {
     fn drop(&mut self) {
-        for folder in &self.mounted {
+        let mut left = false;
+        for folder in self.mounted.iter().rev() {
             if let Err(error) =
                 sh::output(sh::as_root("umount", &[]).args(["--recursive", "--lazy"]).arg(folder))
             {
                 eprintln!("note: {} stays mounted: {error:#}", folder.display());
+                left = true;
+            }
+        }
+        if let Some(layer) = self.layer.as_ref().filter(|_| !left) {
+            let mut remove = sh::as_root("rm", &[]);
+            if let Err(error) = sh::output(remove.args(["-rf", "--one-file-system"]).arg(layer)) {
+                eprintln!("note: {} stays: {error:#}", layer.display());
             }
         }
     }

@@ -72,10 +72,13 @@ impl Tool {
 /// Times all of them beside a training of PyTorch on this machine's CPUs.
 pub(super) fn time(packages: &Packages) -> Result<()> {
     let release = Release::made(SUITE, GIVEN)?;
+    release.trust()?;
     let workload = workloads::torch()?.start()?;
     let pid = workload.pid().to_string();
     println!("| by | commands | seconds | of them to install | first picture |\n|---|---|---|---|---|");
     for tool in Tool::all() {
+        // None of them finds what another one installed or wrote.
+        let release = release.fresh()?;
         let file = match tool.name {
             "deepctx-bpf, by deb" => packages.deb.as_deref(),
             "deepctx-bpf, by wheel" => Some(packages.wheel.as_path()),

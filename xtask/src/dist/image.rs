@@ -19,7 +19,8 @@ const OUTPUT: &str = "/out";
 /// Records a process from a root that holds the archive and nothing else, without a network.
 pub(super) fn check(packages: &Packages, folder: &Path) -> Result<()> {
     let recipe = fs::read_to_string(sh::root().join(RECIPE)).context(RECIPE)?;
-    for line in ["FROM scratch", "ADD ${ARCHIVE}.tar.xz /", "WORKDIR /out"] {
+    let variables = "ENV PATH=/${ARCHIVE}/bin TMPDIR=/out";
+    for line in ["FROM scratch", "ADD ${ARCHIVE}.tar.xz /", variables, "WORKDIR /out"] {
         ensure!(
             recipe.lines().any(|found| found == line),
             "{RECIPE} has no `{line}`, which is what is tried here"
@@ -34,7 +35,7 @@ pub(super) fn check(packages: &Packages, folder: &Path) -> Result<()> {
     let target = Busy::start()?;
     // All of it in namespaces that end with it: no mount is left behind.
     let script = "mount --rbind --make-rslave /proc \"$1/proc\" && mount --rbind --make-rslave /sys \"$1/sys\" && \
-                  exec chroot \"$@\"";
+                  exec env -i TMPDIR=/out PATH=\"${2%/*}\" \"$(command -v chroot)\" \"$@\"";
     let run = |arguments: &[&str]| {
         let mut unshare = sh::as_root("unshare", &[]);
         unshare.args(["--mount", "--net", "sh", "-ec", script, "sh"]).arg(&image).arg(&program);

@@ -23,6 +23,7 @@ mod first_minute;
 mod image;
 mod needs;
 mod product;
+mod programs;
 mod target;
 mod tree;
 mod wheel;
@@ -75,6 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let output = options.output.clone().unwrap_or_else(|| sh::target_dir().join("dist"));
     let output = std::path::absolute(output)?;
     let target = options.target.unwrap_or_else(Target::here);
+    programs::check(options, target)?;
     let optimization = if options.unoptimized { Optimization::None } else { Optimization::Whole };
     let product = match &options.product {
         Some(program) => Product::given(program, &program.with_file_name(module::LIBRARY)),

@@ -24,7 +24,7 @@ pub(super) enum Target {
 /// The oldest glibc that programs run with: that of Debian 11 and Ubuntu 20.04.
 const GLIBC: &str = "2.31";
 /// Runs programs of the other machine here.
-const EMULATOR: &str = "qemu-aarch64-static";
+pub(super) const EMULATOR: &str = "qemu-aarch64-static";
 /// What they load, as Debian's cross compiler has it.
 const EMULATED_LIBRARIES: &str = "/usr/aarch64-linux-gnu";
 
