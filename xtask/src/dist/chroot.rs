@@ -48,7 +48,7 @@ impl Release {
         sh::output(&mut copy).map(drop)
     }
 
-    /// Another one that begins as this one is, without what its `/tmp` holds; all that is written there is gone with it.
+    /// Another one that begins as this one is, but for its `/tmp`; all that is written there is gone with it.
     pub(super) fn fresh(&self) -> Result<Self> {
         let layer = self.root.with_extension("fresh");
         let (root, upper, work) = (layer.join("root"), layer.join("upper"), layer.join("work"));
