@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_for_a_cpu_is_read_from_what_the_kernel_prints() {
+    fn waiting_time_is_read_from_the_kernels_text() {
         let check = |text: &str, expect: Option<u64>| {
             assert_eq!(parse(text.as_bytes()), expect.map(Duration::from_nanos), "{text:?}");
         };

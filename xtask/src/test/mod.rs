@@ -114,8 +114,8 @@ const KERNELS_OF_GROUPS: [(&str, Kernels); 2] =
 /// A capture of the whole machine for minutes.
 const SOAK: &str = "soak";
 
-/// Groups whose programs look at nothing but what they start, so that any row may run them beside the others: first those
-/// that run for minutes, last those that fill what is left.
+/// Groups whose programs look at nothing but what they start, so that any row may run them beside the others: first
+/// those that run for minutes, last those that fill what is left.
 const INDEPENDENT: [&str; 8] = ["torch", "python", KERNELS, "jax", "gpu", "exports", "unwind-oracle", "unit"];
 
 /// Groups that run no test program of the workspace.
