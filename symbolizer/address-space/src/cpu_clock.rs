@@ -16,16 +16,16 @@ pub fn thread_cpu_time() -> Duration {
 
 /// How long a thread was ready to run and had no CPU.
 #[derive(Debug)]
-pub struct CpuWaitClock(Option<File>);
+pub(crate) struct CpuWaitClock(Option<File>);
 
 impl CpuWaitClock {
     /// The clock of the calling thread. Where the kernel keeps none (`CONFIG_SCHED_INFO`), it stands still.
-    pub fn of_this_thread() -> Self {
+    pub(crate) fn of_this_thread() -> Self {
         Self(File::open("/proc/thread-self/schedstat").ok())
     }
 
     /// Time so far.
-    pub fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         let mut text = [0; 64];
         let read = self.0.as_ref().and_then(|file| file.read_at(&mut text, 0).ok()).unwrap_or(0);
         text.get(..read).and_then(parse).unwrap_or_default()
