@@ -141,7 +141,8 @@ fn a_step_has_a_slowest_rank_with_a_reason() {
     let tables = tables("dlrm");
     let slowest = &tables.slowest[0];
     assert_eq!((tables.slowest.len(), slowest.ranks), (1, 8));
-    for step in &tables.steps {
+    let slowest = slowest.found.figures().unwrap();
+    for step in tables.steps.iter().map(|step| step.split.figures().unwrap()) {
         let parts = [
             step.kernel_ns,
             step.copy_ns,

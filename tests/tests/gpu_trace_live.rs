@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cli_support::can_capture;
 use deepctx_analysis::OverTime;
-use deepctx_analysis::over_time::Steps;
+use deepctx_analysis::over_time::{StepParts, Steps};
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::trace::{
@@ -345,7 +345,8 @@ fn steps_and_ranges_of_a_python_program_are_recorded() {
     let tables = OverTime::compute(capture.job.as_ref().unwrap(), of);
     let steps: Vec<u64> = tables.steps.iter().map(|step| step.step).collect();
     assert_eq!(steps, [5, 6, 7]);
-    assert!(tables.steps.iter().all(|step| step.kernel_ns > 0 && step.api_call_ns > 0), "{:?}", tables.steps);
+    let has_both = |of: &StepParts| of.kernel_ns > 0 && of.api_call_ns > 0;
+    assert!(tables.steps.iter().all(|step| step.split.figures().is_some_and(has_both)), "{:?}", tables.steps);
 }
 
 #[test]

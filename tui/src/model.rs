@@ -8,6 +8,7 @@ use std::sync::Arc;
 use deepctx_profile::context::selection::View;
 use deepctx_profile::metric::{Metric, Unit};
 use deepctx_profile::trace::EventLanes;
+use deepctx_profile::view::conclusions::Conclusions;
 use deepctx_profile::view::fold::{Fold, FoldedTree, Orientation};
 use deepctx_profile::view::request::{Request, TabRequest};
 use deepctx_profile::view::snapshot::{
@@ -371,7 +372,18 @@ impl Model {
     /// The lanes of a trace, where the source has one.
     pub(crate) fn events_data(&self) -> Option<&EventLanes> {
         match self.parts.timeline.as_ref().map(|snapshot| &snapshot.extra) {
-            Some(TabData::Events(lanes)) => Some(&lanes.0),
+            Some(TabData::Events(lanes) | TabData::EventRange(lanes, _)) => Some(&lanes.0),
+            _ => None,
+        }
+    }
+
+    /// What is concluded from the selected part of a trace, once that is known.
+    pub(crate) fn range_conclusions(&self) -> Option<&Conclusions> {
+        let range = self.events.range.as_ref()?;
+        match self.parts.timeline.as_ref().map(|snapshot| &snapshot.extra) {
+            Some(TabData::EventRange(_, of)) if (of.from, of.to) == (range.from, range.to) => {
+                Some(&of.conclusions)
+            }
             _ => None,
         }
     }
@@ -489,7 +501,10 @@ impl Model {
             Tab::Callers => TabRequest::Callers,
             Tab::Table => TabRequest::Table,
             Tab::Timeline if self.sums_by_time => TabRequest::Timeline,
-            Tab::Timeline => TabRequest::Events,
+            Tab::Timeline => match &self.events.range {
+                Some(range) => TabRequest::EventRange(range.from, range.to),
+                None => TabRequest::Events,
+            },
             Tab::Source => self
                 .source
                 .place

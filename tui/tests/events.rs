@@ -12,7 +12,9 @@ use std::sync::Arc;
 use crossterm::event::{MouseButton, MouseEventKind};
 use deepctx_profile::trace::{EventLanes, Job, text};
 use deepctx_profile::units::Nanos;
-use deepctx_profile::view::snapshot::{Header, SharedLanes, Snapshot, TabData};
+use deepctx_profile::view::TabRequest;
+use deepctx_profile::view::conclusions::{Conclusions, FindingRow, RuleCoverage};
+use deepctx_profile::view::snapshot::{Header, RangeConclusions, SharedLanes, Snapshot, TabData};
 use deepctx_tui::{Charset, RenderOptions, Tab, render_once};
 use expect_test::expect_file;
 
@@ -108,6 +110,37 @@ fn dragging_selects_as_keys_do() {
     program.click(60, 4).mouse(MouseEventKind::Up(MouseButton::Left), 60, 4).press("Space");
     assert!(dragged.contains("sgemm_128x64"), "{dragged}");
     assert_eq!(tables(&mut program), dragged);
+}
+
+#[test]
+fn a_selection_has_findings_of_its_own() {
+    let mut program = Program::trace(100, 48);
+    program.press("n Space nnnnnnn Space");
+    let TabRequest::EventRange(from, to) = program.model.request().part else { panic!("no range") };
+    assert!(from < to && !program.screen().contains("in this part"));
+    let finding = |title: &str| FindingRow { title: title.to_owned(), ..FindingRow::default() };
+    let conclusions = Arc::new(Conclusions {
+        findings: vec![finding("Small kernels take all of it"), finding("The device is idle")],
+        rules: RuleCoverage { checked: 9, unchecked: 41, most_helpful: None },
+        ..Conclusions::default()
+    });
+    let mut show = |from, to| {
+        let snapshot = training();
+        let TabData::Events(lanes) = &snapshot.extra else { panic!("no lanes") };
+        let of = RangeConclusions { from, to, conclusions: Arc::clone(&conclusions) };
+        let extra = TabData::EventRange(lanes.clone(), of);
+        program.show(Snapshot { extra, ..snapshot });
+        program.screen()
+    };
+    let screen = show(from, to);
+    let said = "2 findings in this part: 9 rules run on its events, 41 need more than these";
+    for text in [said, "Small kernels take all of it", "The device is idle", "sgemm_128x64"] {
+        assert!(screen.contains(text), "{text}: {screen}");
+    }
+    // Those of another part are none of this one.
+    assert!(!show(from, to.saturating_add(Nanos(1))).contains("in this part"));
+    program.press("Esc");
+    assert_eq!(program.model.request().part, TabRequest::Events);
 }
 
 #[test]

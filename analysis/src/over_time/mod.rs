@@ -20,6 +20,7 @@ mod idle;
 mod intervals;
 mod kernel_classes;
 mod launches;
+mod measured;
 mod nesting;
 mod operators;
 mod pacing;
@@ -33,15 +34,19 @@ mod what_if;
 mod window;
 
 #[cfg(test)]
+mod loss_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod work_tests;
 
+use deepctx_profile::device::activity::ClockOffset;
 use deepctx_profile::frame::clean;
 use deepctx_profile::ledger::{Reason, Stage};
 use deepctx_profile::trace::{Basis, DeviceKind, Job, RankTrace, Trace};
 use serde::Serialize;
 
+use collectives::Matches;
 use nesting::Nesting;
 use window::Window;
 
@@ -57,20 +62,22 @@ pub use gaps::{DeviceGap, DeviceGaps};
 pub use idle::Idle;
 pub use kernel_classes::{ClassSum, ClassesTogether, KernelClasses, NamedLengths};
 pub use launches::Launches;
+pub use measured::{LostOf, Measured, NotMeasured};
 pub use nesting::OperatorBasis;
 pub use operators::{CallSite, Kernel, Launched, Operator, Operators};
 pub use pacing::{Pace, PacedKind};
 pub use queues::Queue;
 pub(crate) use rank_tables::RankTables;
-pub use ranks::{CommunicatorSum, Excess, Phase, PhaseImbalance, SlowestRank};
+pub use ranks::{CommunicatorSum, Excess, Phase, PhaseImbalance, Slowest, SlowestRank};
 pub use sequences::{Repetition, Sequence, Sequences};
 pub use statistics::Statistics;
-pub use steps::StepSplit;
+pub use steps::{RefusedStep, StepParts, StepSplit};
 pub use what_if::{Edit, Trust, WhatIf};
 pub use window::Steps;
 
-/// Version of the serialized form: raised when a field is removed or changes its meaning.
-pub const SCHEMA_VERSION: u32 = 3;
+/// Version of the serialized form: raised when a field is removed or changes its meaning. In 4, steps that are not
+/// measured have a reason in place of their figures.
+pub const SCHEMA_VERSION: u32 = 4;
 
 /// Every table over time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -81,6 +88,9 @@ pub struct OverTime {
     pub traces: Vec<TraceSummary>,
     /// Ranks of the job that have no trace here.
     pub missing_ranks: Vec<u32>,
+    /// Steps that were asked for alone and are not measured: their ranks are in no table.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedStep>,
     /// What each device did.
     pub devices: Vec<DeviceTime>,
     /// Why each stream had nothing to do.
@@ -138,6 +148,10 @@ pub struct TraceSummary {
     pub span_ns: u64,
     /// The smallest difference of times that the source can express.
     pub resolution_ns: u64,
+    /// How far the clock of the devices may be off the threads', in a capture of ours whose collector compared them: so
+    /// much each time from a call to its work may be wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_clock: Option<ClockOffset>,
     /// Events on threads.
     pub host_events: usize,
     /// Kernels, copies and fills.
@@ -198,16 +212,20 @@ pub struct LostBefore {
 impl OverTime {
     /// Computes every table. Steps bound what counts: see [`Steps`].
     pub fn compute(job: &Job, of: Steps) -> Self {
-        let windows: Vec<Window<'_>> = job.ranks().iter().map(|rank| Window::new(rank, of)).collect();
-        let nestings: Vec<Nesting> = job.ranks().iter().map(Nesting::of).collect();
+        let mut windows: Vec<Window<'_>> = job.ranks().iter().map(|rank| Window::new(rank, of)).collect();
+        let refused: Vec<RefusedStep> = windows.iter().filter_map(RefusedStep::of).collect();
+        windows.retain(|window| !refused.iter().any(|step| step.rank == window.of.rank));
+        let nestings: Vec<Nesting> = windows.iter().map(|window| Nesting::of(window.of)).collect();
         let nested = || windows.iter().zip(&nestings);
-        let matches = collectives::compute(job, of);
+        // Of one step, ranks cannot be compared with one that lost events of it.
+        let matches = if refused.is_empty() { collectives::compute(job, of) } else { Matches::default() };
         let split = |window: &Window<'_>| steps::compute(window, &matches.waits_of(window.of.rank));
         let steps: Vec<StepSplit> = windows.iter().flat_map(split).collect();
         OverTime {
             schema_version: SCHEMA_VERSION,
             traces: job.ranks().iter().map(summary).collect(),
             missing_ranks: job.missing(),
+            refused,
             devices: windows.iter().flat_map(breakdown::compute).collect(),
             idle: windows.iter().flat_map(idle::compute).collect(),
             launches: windows.iter().map(launches::compute).collect(),
@@ -254,6 +272,7 @@ fn summary(of: &RankTrace) -> TraceSummary {
         file: clean(&of.file),
         span_ns: of.trace.span().map_or(0, |(first, last)| (last - first).0),
         resolution_ns: of.trace.clock.resolution.0,
+        device_clock: of.trace.device_clock,
         host_events: of.trace.host.len(),
         device_events: of.trace.device.len(),
         sync_events: of.trace.syncs.len(),

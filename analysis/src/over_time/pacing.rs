@@ -5,7 +5,8 @@
 //!
 //! Definition of Nsight Systems' recipes `nvtx_pace` and `cuda_gpu_kern_pace`: times from the begin of one to the begin
 //! of the next of the same name, and from its end to that begin. They take one name; here those with most time are
-//! listed: every step, and the first ranges and kernels.
+//! listed: every step, and the first ranges and kernels. A step that may have been lost between two others makes no
+//! longer interval of them: it is left out.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{HostKind, Thread, TraceTime};
 use serde::Serialize;
 
+use super::measured::lost_between;
 use super::statistics::Statistics;
 use super::window::Window;
 
@@ -96,7 +98,10 @@ fn pace(window: &Window<'_>, kind: PacedKind, name: &str, mut times: Times) -> O
         return None;
     }
     times.sort_unstable();
-    let pairs = || times.array_windows::<2>();
+    let next = |[a, b]: &&[(TraceTime, TraceTime); 2]| {
+        kind != PacedKind::Step || a.1 >= b.0 || lost_between(window.of, a.1, b.0).is_empty()
+    };
+    let pairs = || times.array_windows::<2>().filter(next);
     let slowest = pairs().max_by_key(|[a, b]| (b.0 - a.0, std::cmp::Reverse(a.0)))?[0].0;
     let first = window.of.trace.span().map_or(TraceTime::default(), |(first, _)| first);
     Some(Pace {

@@ -22,7 +22,7 @@ pub(crate) struct RankTables {
     pub(crate) slowest: Vec<SlowestRank>,
     /// How unevenly phases are spread.
     pub(crate) imbalance: Vec<PhaseImbalance>,
-    /// Length of all steps of all ranks together.
+    /// Length of all steps of all ranks together, as far as they are measured on each.
     pub(crate) steps_ns: u64,
     /// By rank: from the first event to the last, and the file.
     pub(crate) ranks: BTreeMap<u32, (u64, String)>,
@@ -42,10 +42,11 @@ impl RankTables {
             let ns = of.trace.span().map_or(0, |(first, last)| (last - first).0);
             (of.rank, (ns, clean(&of.file)))
         });
+        let (measured, _) = ranks::measured_on_all(&steps);
         Some(RankTables {
             slowest: ranks::slowest(&steps),
             imbalance: ranks::imbalance(&steps),
-            steps_ns: steps.iter().fold(0, |sum: u64, step| sum.saturating_add(step.length_ns)),
+            steps_ns: measured.iter().fold(0, |sum: u64, (_, parts)| sum.saturating_add(parts.length_ns)),
             ranks: ranks.collect(),
             stragglers: matches.stragglers,
         })

@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::collectives::Collective;
-use super::steps::StepSplit;
+use super::measured::{LostOf, Measured};
+use super::steps::{StepParts, StepSplit};
 
 /// What a rank does in a part of a step. Each moment of a step is in one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -78,7 +79,7 @@ impl Phase {
     }
 
     /// Its time in a step.
-    fn of(self, step: &StepSplit) -> u64 {
+    fn of(self, step: &StepParts) -> u64 {
         match self {
             Phase::Compute => step.kernel_ns,
             Phase::Copies => step.copy_ns + step.fill_ns,
@@ -98,6 +99,14 @@ pub struct SlowestRank {
     pub step: u64,
     /// Ranks that have the step.
     pub ranks: usize,
+    /// Which one it is; not known when one of them lost events of the step.
+    #[serde(flatten)]
+    pub found: Measured<Slowest>,
+}
+
+/// Which rank is the slowest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Slowest {
     /// The rank with the most time of its own.
     pub slowest_rank: u32,
     /// Its length without waiting for others.
@@ -121,7 +130,7 @@ pub struct Excess {
     pub median_ns: u64,
 }
 
-/// One phase over all ranks, of all steps together.
+/// One phase over all ranks, of all steps together that each rank measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PhaseImbalance {
     /// The phase.
@@ -138,6 +147,8 @@ pub struct PhaseImbalance {
     pub least_ns: u64,
     /// How far the most is above the mean, in percent of the mean; `None` while there is nothing.
     pub imbalance_percent: Option<f64>,
+    /// Steps that are left out: a rank lost events of them.
+    pub steps_not_measured: usize,
 }
 
 /// Collectives of one communicator.
@@ -161,7 +172,7 @@ pub struct CommunicatorSum {
     pub waited_for_ns: u64,
 }
 
-fn own(step: &StepSplit) -> u64 {
+fn own(step: &StepParts) -> u64 {
     step.length_ns.saturating_sub(step.waiting_ns)
 }
 
@@ -171,43 +182,67 @@ pub(super) fn median(mut of: Vec<u64>) -> Option<u64> {
     of.get(of.len() / 2).copied()
 }
 
-/// The slowest rank of each step that several ranks have.
-pub(super) fn slowest(steps: &[StepSplit]) -> Vec<SlowestRank> {
+/// The steps of all ranks by number.
+fn by_number(steps: &[StepSplit]) -> BTreeMap<u64, Vec<&StepSplit>> {
     let mut by_number: BTreeMap<u64, Vec<&StepSplit>> = BTreeMap::new();
     for step in steps {
         by_number.entry(step.step).or_default().push(step);
     }
-    let several = by_number.into_iter().filter(|(_, of)| of.len() > 1);
-    several.filter_map(|(number, of)| slowest_of(number, &of)).collect()
+    by_number
 }
 
-fn slowest_of(number: u64, of: &[&StepSplit]) -> Option<SlowestRank> {
-    let slowest = of.iter().max_by_key(|step| (own(step), std::cmp::Reverse(step.rank)))?;
+fn lost_of(of: &[&StepSplit]) -> Vec<LostOf> {
+    of.iter().filter_map(|step| step.split.not_measured()).flat_map(|because| because.lost.clone()).collect()
+}
+
+/// The slowest rank of each step that several ranks have.
+pub(super) fn slowest(steps: &[StepSplit]) -> Vec<SlowestRank> {
+    let several = by_number(steps).into_iter().filter(|(_, of)| of.len() > 1);
+    several.map(|(number, of)| slowest_of(number, &of)).collect()
+}
+
+fn slowest_of(number: u64, of: &[&StepSplit]) -> SlowestRank {
+    let measured: Vec<(u32, &StepParts)> =
+        of.iter().filter_map(|step| Some((step.rank, step.split.figures()?))).collect();
+    let found = Measured::unless(lost_of(of), || slowest_among(&measured));
+    SlowestRank { step: number, ranks: of.len(), found }
+}
+
+fn slowest_among(of: &[(u32, &StepParts)]) -> Slowest {
+    let slowest = of.iter().max_by_key(|(rank, parts)| (own(parts), std::cmp::Reverse(*rank)));
+    let (slowest_rank, slowest) = slowest.map_or((0, StepParts::default()), |(rank, parts)| (*rank, **parts));
     let excess = |phase: Phase| Excess {
         phase,
-        slowest_ns: phase.of(slowest),
-        median_ns: median(of.iter().map(|step| phase.of(step)).collect()).unwrap_or(0),
+        slowest_ns: phase.of(&slowest),
+        median_ns: median(of.iter().map(|(_, parts)| phase.of(parts)).collect()).unwrap_or(0),
     };
     let mut because: Vec<Excess> =
         PHASES.into_iter().filter(|phase| *phase != Phase::Waiting).map(excess).collect();
     because.retain(|row| row.slowest_ns > row.median_ns);
     because.sort_by_key(|row| std::cmp::Reverse(row.slowest_ns - row.median_ns));
-    Some(SlowestRank {
-        step: number,
-        ranks: of.len(),
-        slowest_rank: slowest.rank,
-        own_ns: own(slowest),
-        median_own_ns: median(of.iter().map(|step| own(step)).collect()).unwrap_or(0),
-        least_own_ns: of.iter().map(|step| own(step)).min()?,
+    Slowest {
+        slowest_rank,
+        own_ns: own(&slowest),
+        median_own_ns: median(of.iter().map(|(_, parts)| own(parts)).collect()).unwrap_or(0),
+        least_own_ns: of.iter().map(|(_, parts)| own(parts)).min().unwrap_or(0),
         because,
-    })
+    }
+}
+
+/// Steps of which no rank lost events, and how many others there are.
+pub(super) fn measured_on_all(steps: &[StepSplit]) -> (Vec<(u32, &StepParts)>, usize) {
+    let (whole, not): (Vec<_>, Vec<_>) =
+        by_number(steps).into_values().partition(|of| of.iter().all(|step| step.split.figures().is_some()));
+    let whole = whole.into_iter().flatten();
+    (whole.filter_map(|step| Some((step.rank, step.split.figures()?))).collect(), not.len())
 }
 
 /// Each phase over ranks; none with fewer than two ranks that have steps.
 pub(super) fn imbalance(steps: &[StepSplit]) -> Vec<PhaseImbalance> {
+    let (measured, steps_not_measured) = measured_on_all(steps);
     let mut ranks: BTreeMap<u32, [u64; PHASES.len()]> = BTreeMap::new();
-    for step in steps {
-        let sums = ranks.entry(step.rank).or_default();
+    for (rank, step) in measured {
+        let sums = ranks.entry(rank).or_default();
         for (sum, phase) in sums.iter_mut().zip(PHASES) {
             *sum = sum.saturating_add(phase.of(step));
         }
@@ -220,7 +255,16 @@ pub(super) fn imbalance(steps: &[StepSplit]) -> Vec<PhaseImbalance> {
         let ((most_ns, most_rank), (least_ns, least_rank)) = (of_ranks().max()?, of_ranks().min()?);
         let mean_ns = of_ranks().map(|(ns, _)| ns as f64).sum::<f64>() / ranks.len() as f64;
         let imbalance_percent = (mean_ns > 0.0).then(|| (most_ns as f64 / mean_ns - 1.0) * 100.0);
-        Some(PhaseImbalance { phase, mean_ns, most_rank, most_ns, least_rank, least_ns, imbalance_percent })
+        Some(PhaseImbalance {
+            phase,
+            mean_ns,
+            most_rank,
+            most_ns,
+            least_rank,
+            least_ns,
+            imbalance_percent,
+            steps_not_measured,
+        })
     };
     PHASES.into_iter().enumerate().filter_map(row).collect()
 }

@@ -6,25 +6,36 @@
 //! The split is that of Kineto's TensorBoard plug-in: kinds of events have priorities, and a moment belongs to the kind
 //! that is highest among those that happen then: kernels, copies, fills, communication, calls of the runtime, the data
 //! loader, operators, nothing. A step ends where the next one begins; the last one with its own end or the end of what
-//! it launched, whichever is later. Beyond the plug-in, communication has a part in which another rank had not come.
+//! it launched, whichever is later. Beyond the plug-in, communication has a part in which another rank had not come. A
+//! step in whose time events were lost is not measured: its parts would be too small, and its length wrong if the begin
+//! of the next one was among them.
 
 use deepctx_profile::trace::{DeviceKind, HostKind, KernelClass, TraceTime};
 use serde::Serialize;
 
 use super::intervals::Intervals;
+use super::measured::{Measured, NotMeasured, lost_between};
 use super::window::{Step, Window};
 
-/// One step of one rank. All parts add up to the length.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// One step of one rank.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepSplit {
     /// The rank.
     pub rank: u32,
     /// Number of the step.
     pub step: u64,
-    /// From its begin to the begin of the next, or its end on the device.
-    pub length_ns: u64,
     /// Length of the step on the host.
     pub host_ns: u64,
+    /// What it was spent with.
+    #[serde(flatten)]
+    pub split: Measured<StepParts>,
+}
+
+/// The time of a step. All parts add up to the length.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StepParts {
+    /// From its begin to the begin of the next, or its end on the device.
+    pub length_ns: u64,
     /// A kernel computes.
     pub kernel_ns: u64,
     /// A copy runs.
@@ -58,9 +69,37 @@ pub(super) fn compute(window: &Window<'_>, waits: &Intervals) -> Vec<StepSplit> 
     let kinds = by_priority(window);
     let split = |(place, step): (usize, &Step)| {
         let end = steps.get(place + 1).map_or_else(|| end_of_last(window, step), |next| next.op.begin);
-        of_step(window.of.rank, step, end, &kinds, waits)
+        let lost = lost_between(window.of, step.op.begin, end);
+        let split = Measured::unless(lost, || parts(step, end, &kinds, waits));
+        StepSplit { rank: window.of.rank, step: step.number, host_ns: step.op.duration.0, split }
     };
     steps.iter().enumerate().map(split).collect()
+}
+
+/// A step that was asked for alone, and that is not measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusedStep {
+    /// The rank.
+    pub rank: u32,
+    /// Number of the step.
+    pub step: u64,
+    /// Why.
+    #[serde(flatten)]
+    pub because: NotMeasured,
+}
+
+impl RefusedStep {
+    /// The one step of a window, if events were lost in it: no table of the window can be believed.
+    pub(super) fn of(window: &Window<'_>) -> Option<Self> {
+        let steps = window.steps();
+        let [step] = steps.as_slice() else { return None };
+        if !window.is_of_steps() {
+            return None;
+        }
+        let lost = lost_between(window.of, step.op.begin, end_of_last(window, step));
+        let because = Measured::unless(lost, || ()).not_measured()?.clone();
+        Some(RefusedStep { rank: window.of.rank, step: step.number, because })
+    }
 }
 
 fn end_of_last(window: &Window<'_>, step: &Step) -> TraceTime {
@@ -96,7 +135,7 @@ fn by_priority(window: &Window<'_>) -> [Intervals; 7] {
     ]
 }
 
-fn of_step(rank: u32, step: &Step, end: TraceTime, kinds: &[Intervals; 7], waits: &Intervals) -> StepSplit {
+fn parts(step: &Step, end: TraceTime, kinds: &[Intervals; 7], waits: &Intervals) -> StepParts {
     let mut left = Intervals::of([(step.op.begin, end)]);
     let length_ns = left.length();
     let (mut parts, mut waiting_ns) = ([0; 7], 0);
@@ -109,11 +148,8 @@ fn of_step(rank: u32, step: &Step, end: TraceTime, kinds: &[Intervals; 7], waits
         left = left.without(kind);
     }
     let [kernel_ns, copy_ns, fill_ns, communication_ns, api_call_ns, data_loader_ns, operator_ns] = parts;
-    StepSplit {
-        rank,
-        step: step.number,
+    StepParts {
         length_ns,
-        host_ns: step.op.duration.0,
         kernel_ns,
         copy_ns,
         fill_ns,

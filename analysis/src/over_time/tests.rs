@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn job(traces: &[&str]) -> Job {
+pub(super) fn job(traces: &[&str]) -> Job {
     let parse = |(place, input): (usize, &&str)| (format!("rank{place}.json"), text::parse(input).unwrap());
     Job::new(traces.iter().enumerate().map(parse).collect()).unwrap()
 }
@@ -12,7 +12,7 @@ pub(super) fn of(input: &str) -> OverTime {
     OverTime::compute(&job(&[input]), Steps::default())
 }
 
-const TWO_KERNELS: &str = "
+pub(super) const TWO_KERNELS: &str = "
     call main 0..2 cudaLaunchKernel #1
     call main 3..4 cudaLaunchKernel #2
     kernel 0/7 10..20 gemm #1
@@ -143,11 +143,12 @@ fn parts_of_a_step_go_by_priority() {
         kernel 0/7 30..60 gemm #1
         kernel 0/7 70..95 gemm #2")
     .steps;
-    let row = &steps[0];
+    let parts_of = |place: usize| *steps[place].split.figures().unwrap();
+    let row = parts_of(0);
     let parts =
         [row.kernel_ns, row.api_call_ns, row.data_loader_ns, row.operator_ns, row.other_ns, row.length_ns];
     assert_eq!(parts.map(|ns| ns / 1000), [20, 2, 10, 16, 2, 50]);
-    assert_eq!((steps[1].length_ns, steps[1].kernel_ns), (45_000, 35_000));
+    assert_eq!((parts_of(1).length_ns, parts_of(1).kernel_ns), (45_000, 35_000));
 }
 
 #[test]
@@ -284,7 +285,8 @@ fn the_latest_rank_is_whom_others_wait_for() {
     assert_eq!((collective.latest_rank, collective.skew_ns, collective.waited_ns), (1, 30_000, 40_000));
     assert_eq!((collective.transfer_ns, collective.end_spread_ns), (10_000, 0));
     assert!(found.stragglers.communicators_inferred && found.missing_ranks.is_empty());
-    assert_eq!((found.slowest[0].slowest_rank, found.slowest[0].own_ns), (1, 40_000));
+    let slowest = found.slowest[0].found.figures().unwrap();
+    assert_eq!((slowest.slowest_rank, slowest.own_ns), (1, 40_000));
     let communicator = &found.communicators[0];
     let latest = (communicator.latest_rank, communicator.times_latest, communicator.waited_for_ns);
     assert_eq!((communicator.collectives, latest), (1, (1, 1, 40_000)));
@@ -298,8 +300,9 @@ fn who_waits_for_others_is_not_slow() {
         "step m 0..100 ProfilerStep#1\n kernel 0/7 0..90 gemm\n kernel 0/9 90..100 ncclKernel_AllReduce",
     ];
     let found = OverTime::compute(&job(&traces), Steps::default());
-    assert_eq!((found.steps[0].communication_ns, found.steps[0].waiting_ns), (80_000, 70_000));
-    let slowest = &found.slowest[0];
+    let parts = found.steps[0].split.figures().unwrap();
+    assert_eq!((parts.communication_ns, parts.waiting_ns), (80_000, 70_000));
+    let slowest = found.slowest[0].found.figures().unwrap();
     assert_eq!((slowest.slowest_rank, slowest.own_ns, slowest.least_own_ns), (1, 100_000, 30_000));
     let uneven = |wanted| found.imbalance.iter().find(|row| row.phase == wanted).unwrap();
     let compute = uneven(Phase::Compute);
@@ -316,9 +319,10 @@ fn a_slow_rank_is_slow_by_its_phases() {
     };
     let traces = [rank(20), rank(30), rank(70)];
     let found = OverTime::compute(&job(&traces.each_ref().map(String::as_str)), Steps::default());
-    let because = &found.slowest[0].because;
+    let slowest = found.slowest[0].found.figures().unwrap();
+    let because = &slowest.because;
     let expect = Excess { phase: Phase::Compute, slowest_ns: 70_000, median_ns: 30_000 };
-    assert_eq!((found.slowest[0].slowest_rank, because.as_slice()), (2, [expect].as_slice()));
+    assert_eq!((slowest.slowest_rank, because.as_slice()), (2, [expect].as_slice()));
     // No collective: clocks are as traced, and nobody checked them.
     let clocks: Vec<_> =
         found.stragglers.ranks.iter().map(|row| (row.clock, row.clock_uncertainty_ns)).collect();

@@ -65,6 +65,11 @@ impl<'t> Window<'t> {
         })
     }
 
+    /// Whether steps bound it.
+    pub(super) fn is_of_steps(&self) -> bool {
+        !self.whole
+    }
+
     /// Steps that begin in the window, by begin.
     pub(super) fn steps(&self) -> Vec<Step> {
         steps_of(self.of).into_iter().filter(|step| self.has(step.op.begin)).collect()

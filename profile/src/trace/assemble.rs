@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use super::basis::Basis;
-use super::event::{DeviceKind, DeviceOp, HostKind, HostOp, Stream, Sync, SyncKind, Thread};
+use super::event::{DeviceKind, DeviceOp, HostKind, HostOp, LostEvents, Stream, Sync, SyncKind, Thread};
 use super::exchanges::Exchanges;
 use super::graph_edges::RecordedGraphs;
 use super::recorded::{CALL_END_MISSING, End, Lane, NotTraced, RecordedEvent, RecordedKind};
@@ -54,6 +54,10 @@ pub fn assemble(
         }
     }
     let mut traces: Vec<_> = processes.into_iter().map(|(pid, of)| (pid, of.finish(profile))).collect();
+    for (pid, trace) in &mut traces {
+        let process = profile.gpu.processes.iter().find(|process| process.pid == *pid);
+        trace.device_clock = process.and_then(|process| process.clock);
+    }
     if let Some((_, first)) = traces.first_mut() {
         first.ledger.dropped(Stage::Store, NotTraced::Unreadable.reason(), without_lane);
     }
@@ -109,10 +113,7 @@ impl Assembly {
     ) {
         let profile = recorded.profile;
         match lane {
-            _ if event.kind == RecordedKind::Gap => {
-                let lost = NotTraced::QueueFull.reason();
-                self.trace.ledger.dropped(Stage::Store, lost, event.position);
-            }
+            _ if event.kind == RecordedKind::Gap => self.lost(lane, event),
             Lane::Thread { pid, tid } => self.on_thread(recorded, ThreadKey { pid, tid }, event),
             Lane::Stream { .. } if event.kind == RecordedKind::GraphEdge => self.graphs.edge(event),
             Lane::Stream { pid, device, context, stream } => {
@@ -123,6 +124,18 @@ impl Assembly {
                 self.work(profile, stream, event);
             }
         }
+    }
+
+    fn lost(&mut self, lane: Lane, event: &RecordedEvent) {
+        self.trace.ledger.dropped(Stage::Store, NotTraced::QueueFull.reason(), event.position);
+        let lane = match lane {
+            Lane::Thread { tid, .. } => format!("thread {tid}"),
+            Lane::Stream { device, stream, .. } => format!("gpu{device} stream {stream}"),
+        };
+        let (lane, from) = (self.trace.text(&lane), TraceTime::from_nanos(event.start.0));
+        let lost = LostEvents { lane, from, to: from + event.end.duration(), events: event.position };
+        let pushed = self.trace.lost.push(lost);
+        count_pushed(&mut self.trace, pushed);
     }
 
     fn on_thread(&mut self, recorded: Recorded<'_>, thread: ThreadKey, event: &RecordedEvent) {

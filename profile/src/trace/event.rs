@@ -282,6 +282,20 @@ columns! {
 }
 
 columns! {
+    /// Events of a lane that a recorder lost: they began and ended within this time.
+    pub struct LostEvents in plain LostTimes {
+        /// The lane in words (`thread 8`, `gpu0 stream 7`): it may have no event that was kept.
+        pub lane: StrId,
+        /// Begin of the first of them.
+        pub from: TraceTime,
+        /// End of the last one.
+        pub to: TraceTime,
+        /// How many.
+        pub events: u64,
+    }
+}
+
+columns! {
     /// A thread that was off its CPU was woken: from then on it waited for a CPU.
     pub struct WakeUpEvent in plain WakeUpEvents {
         /// The time off the CPU, of [`HostKind::OffCpu`].

@@ -193,6 +193,19 @@ pub struct EventLanes {
 }
 
 impl EventLanes {
+    /// The job.
+    pub fn job(&self) -> &Job {
+        &self.job
+    }
+
+    /// Two moments since the first event of the job on the clock of a rank, by its place in the job; `None` when it has
+    /// no lane.
+    pub fn times_of(&self, rank: usize, from: Nanos, to: Nanos) -> Option<(TraceTime, TraceTime)> {
+        let shift = self.lanes.iter().find(|lane| lane.rank == rank)?.shift;
+        let own = |at: Nanos| u64::try_from((i128::from(at.0) - shift).max(0)).unwrap_or(u64::MAX);
+        Some((TraceTime::from_nanos(own(from)), TraceTime::from_nanos(own(to))))
+    }
+
     /// From the first event to the end of the last; never 0.
     pub fn length(&self) -> Nanos {
         self.length

@@ -10,6 +10,7 @@
 //! decimals, lose nothing; [`ClockInfo::resolution`] says what the source was able to tell.
 
 mod assemble;
+mod at_zero;
 mod basis;
 mod call_context;
 mod columns;
@@ -33,6 +34,7 @@ mod wait;
 
 use rustc_hash::FxHashMap;
 
+use crate::device::activity::ClockOffset;
 use crate::intern::{Id, StrId, Strings};
 use crate::ledger::Ledger;
 use crate::units::{Nanos, Time, clock};
@@ -43,8 +45,8 @@ pub use call_context::{CallContext, CallContexts};
 pub use event::{
     CollectiveNote, CollectiveNotes, CounterStep, CounterSteps, CounterValue, DeviceKind, DeviceOp,
     DeviceOps, DeviceRange, DeviceRanges, GraphEdge, GraphEdges, HostCategories, HostCategory, HostKind,
-    HostOp, HostOps, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs, Thread, WakeUpEvent,
-    WakeUpEvents, Waker,
+    HostOp, HostOps, LostEvents, LostTimes, MemoryEvent, MemoryEvents, Status, Stream, Sync, SyncKind, Syncs,
+    Thread, WakeUpEvent, WakeUpEvents, Waker,
 };
 pub use graph_edges::GraphOrder;
 pub use job::{Job, RankTrace};
@@ -106,6 +108,9 @@ pub struct Trace {
     pub strings: Strings,
     /// The clock of every time in it.
     pub clock: ClockInfo,
+    /// Where the clock of its devices lay to that clock, for a recorder that aligned them: each time of a device may be
+    /// off by that uncertainty.
+    pub device_clock: Option<ClockOffset>,
     /// Which process of a job it is of.
     pub rank: RankInfo,
     /// What threads did.
@@ -120,6 +125,8 @@ pub struct Trace {
     pub categories: HostCategories,
     /// Values over time.
     pub counters: CounterSteps,
+    /// When events were lost, by lane.
+    pub lost: LostTimes,
     /// Who ended times off the CPU.
     pub wake_ups: WakeUpEvents,
     /// What the tool says about collectives.
@@ -173,6 +180,7 @@ impl Trace {
         Trace {
             strings: Strings::new(NAMES_MAX),
             clock: ClockInfo::default(),
+            device_clock: None,
             rank: RankInfo::default(),
             host: HostOps::default(),
             device: DeviceOps::default(),
@@ -180,6 +188,7 @@ impl Trace {
             syncs: Syncs::default(),
             categories: HostCategories::default(),
             counters: CounterSteps::default(),
+            lost: LostTimes::default(),
             wake_ups: WakeUpEvents::default(),
             collectives: CollectiveNotes::default(),
             memory: MemoryEvents::default(),

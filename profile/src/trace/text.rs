@@ -14,12 +14,13 @@
 //! edge 3 4                                 node 4 comes after 3; after 0: it comes after none
 //! copy   0/7  20..30 Memcpy HtoD #2 4096B
 //! sync wait 0/8 21..21 #3 record=2 on=0/7  also: sync stream 0/8, sync event -, sync context -
+//! lost   gpu0-s7 5..50 42                  events of a lane that were lost
 //! off-cpu main 5..50 futex woken=48 by=t2  a thread, or `interrupt`; without both: ready to run all the time
 //! ```
 
 use super::{
-    Basis, CallContext, DeviceKind, DeviceOp, Duration, GraphEdge, HostKind, HostOp, RankInfo, Status, Sync,
-    SyncKind, Trace, TraceTime, WakeUpEvent, Waker,
+    Basis, CallContext, DeviceKind, DeviceOp, Duration, GraphEdge, HostKind, HostOp, LostEvents, RankInfo,
+    Status, Sync, SyncKind, Trace, TraceTime, WakeUpEvent, Waker,
 };
 use crate::context::phase::Phase;
 use crate::intern::StrId;
@@ -55,6 +56,11 @@ fn event(trace: &mut Trace, line: &str) -> Option<()> {
         "edge" => {
             let (from, to) = (words.get(1)?.parse().ok()?, words.get(2)?.parse().ok()?);
             return trace.graph_edges.push(GraphEdge { from, to, basis: Basis::ByOrder }).map(drop);
+        }
+        "lost" => {
+            let (lane, (from, duration)) = (trace.text(words.get(1)?), span(words.get(2)?)?);
+            let (to, events) = (from + duration, words.get(3)?.parse().ok()?);
+            return trace.lost.push(LostEvents { lane, from, to, events }).map(drop);
         }
         "kernel" => return device(trace, DeviceKind::Kernel, &words),
         "copy" => return device(trace, DeviceKind::Copy, &words),

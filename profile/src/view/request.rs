@@ -10,6 +10,7 @@ use regex::{Regex, RegexBuilder};
 
 use crate::context::selection::Selection;
 use crate::metric::Metric;
+use crate::units::Nanos;
 
 /// Bytes of the longest pattern: longer than anyone types.
 const PATTERN_MAX: usize = 1000;
@@ -52,6 +53,8 @@ pub enum TabRequest {
     Timeline,
     /// Single events of threads and streams, where the source has some; else as [`TabRequest::Timeline`].
     Events,
+    /// The same, with what is concluded from the events between two moments, which are since the first event.
+    EventRange(Nanos, Nanos),
     /// The lines of the source file with this path, or of the first one whose path ends with it.
     Source(Arc<str>),
 }

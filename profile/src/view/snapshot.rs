@@ -60,6 +60,8 @@ pub enum TabData {
     Timeline(Timeline),
     /// Single events by time, where the source is a trace: in place of [`TabData::Timeline`].
     Events(SharedLanes),
+    /// The same, with what is concluded from a part of the time.
+    EventRange(SharedLanes, RangeConclusions),
     /// The lines of one source file.
     Source(SourceLines),
 }
@@ -73,6 +75,17 @@ impl PartialEq for SharedLanes {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
+}
+
+/// What is concluded from the events of a part of the time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RangeConclusions {
+    /// Its begin, since the first event.
+    pub from: Nanos,
+    /// Its end.
+    pub to: Nanos,
+    /// What the rules say that can be computed from these events alone.
+    pub conclusions: Arc<Conclusions>,
 }
 
 /// A metric that the profile has values of.

@@ -70,7 +70,7 @@ impl Viewer {
             TabRequest::Overview => TabData::Overview(overview(tree)),
             TabRequest::Callers => TabData::Callers(tree.callers(resolution)),
             TabRequest::Table => TabData::Table(tree.full_table(profile, resolution, since)),
-            TabRequest::Timeline | TabRequest::Events => {
+            TabRequest::Timeline | TabRequest::Events | TabRequest::EventRange(..) => {
                 TabData::Timeline(lanes(profile, &request.selection, header.elapsed))
             }
             TabRequest::Source(file) => TabData::Source(source_lines(tree, profile, file, since)),

@@ -7,8 +7,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use deepctx_profile::device::activity::ClockOffset;
 use deepctx_profile::ledger::{Ledger, Reason, Stage};
-use deepctx_profile::trace::{ClockInfo, RankInfo, Trace};
+use deepctx_profile::trace::{ClockInfo, LostEvents, RankInfo, Trace, TraceTime};
 use deepctx_profile::units::Nanos;
 
 /// What it is called in the files.
@@ -42,6 +43,22 @@ pub(crate) struct RankHeader {
     /// What its trace lacks.
     #[serde(default)]
     pub(crate) losses: Vec<LossHeader>,
+    /// When it lacks what, by lane.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lost: Vec<LostHeader>,
+    /// What its recorder knew of the clock of its devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) device_clock: Option<ClockOffset>,
+}
+
+/// Events of a lane that were lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LostHeader {
+    pub(crate) lane: String,
+    /// On the clock of the rank.
+    pub(crate) from_ns: u64,
+    pub(crate) to_ns: u64,
+    pub(crate) events: u64,
 }
 
 /// Something that a trace lacks.
@@ -100,7 +117,15 @@ impl RankHeader {
                 }));
             }
         }
+        let lost = trace.lost.iter().map(|(_, lost)| LostHeader {
+            lane: trace.name(lost.lane).to_owned(),
+            from_ns: lost.from.as_nanos(),
+            to_ns: lost.to.as_nanos(),
+            events: lost.events,
+        });
         RankHeader {
+            lost: lost.collect(),
+            device_clock: trace.device_clock,
             rank: trace.rank.rank,
             world_size: trace.rank.world_size,
             epoch_ns,
@@ -125,6 +150,12 @@ impl RankHeader {
         for loss in &self.losses {
             loss.count(&mut trace.ledger);
         }
+        for of in &self.lost {
+            let (from, to) = (TraceTime::from_nanos(of.from_ns), TraceTime::from_nanos(of.to_ns));
+            let lane = trace.text(&of.lane);
+            trace.lost.push(LostEvents { lane, from, to, events: of.events });
+        }
+        trace.device_clock = self.device_clock;
     }
 }
 

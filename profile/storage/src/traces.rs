@@ -11,7 +11,7 @@ use deepctx_profile::trace::{Job, Trace};
 
 use crate::error::OpenError;
 use crate::import::{self, ImportError};
-use crate::store::{self, Recording};
+use crate::store::{self, Recording, TracePart};
 
 /// Ends of the names of traces: a folder of them may hold other files, too.
 const NAMES: [&str; 10] = [
@@ -35,10 +35,23 @@ const FILES_MAX: usize = 4096;
 /// # Errors
 /// One of them is no trace with events (a profile needs `record --trace`), is damaged, or two are of the same rank.
 pub fn open_traces(paths: &[PathBuf]) -> Result<Job, OpenError> {
+    open_traces_in_part(paths, TracePart::All)
+}
+
+/// Opens a part of traces as one job: of ours, which may have more events than are read at once. Of other tools' files,
+/// a part by training steps is all of them, since tables leave out what is not of the steps.
+///
+/// # Errors
+/// As [`open_traces`], or a part by time is asked for of another tool's file.
+pub fn open_traces_in_part(paths: &[PathBuf], part: TracePart) -> Result<Job, OpenError> {
     let mut traces: Vec<(String, Trace)> = Vec::new();
     let mut left = import::EVENTS_MAX;
     for (number, file) in (0u32..).zip(files(paths)?) {
-        let of_file = if is_ours(&file) { open_ours(&file, number)? } else { open_foreign(&file, number)? };
+        let of_file = match part {
+            _ if is_ours(&file) => open_ours(&file, number, part, left)?,
+            TracePart::Between(..) => return Err(no_part(&file)),
+            TracePart::All | TracePart::Steps(..) => open_foreign(&file, number)?,
+        };
         for (name, trace) in of_file {
             left = left.checked_sub(trace.len()).ok_or_else(|| OpenError::Import {
                 path: file.clone(),
@@ -79,14 +92,25 @@ fn open_foreign(path: &Path, domain: u32) -> Result<Vec<(String, Trace)>, OpenEr
         .collect())
 }
 
+fn no_part(path: &Path) -> OpenError {
+    let because =
+        "a part of the time is read of captures with `record --trace` only: this is another tool's file";
+    OpenError::NotAProfile { path: path.to_owned(), because: because.to_owned() }
+}
+
 /// Whether it is a profile of ours, as a folder or as one file.
 fn is_ours(path: &Path) -> bool {
     store::is_packed(path) || path.is_dir()
 }
 
 /// The traces of a capture with `--trace`, one for each process; all of them have its clock.
-fn open_ours(path: &Path, domain: u32) -> Result<Vec<(String, Trace)>, OpenError> {
-    let Recording { mut traces } = Recording::open(path)?;
+fn open_ours(
+    path: &Path,
+    domain: u32,
+    part: TracePart,
+    most: usize,
+) -> Result<Vec<(String, Trace)>, OpenError> {
+    let Recording { mut traces } = Recording::open(path, part, most)?;
     traces.iter_mut().for_each(|(_, trace)| trace.clock.domain = Some(domain));
     if traces.len() == 1 {
         return Ok(traces.into_iter().map(|(_, trace)| (name(path), trace)).collect());

@@ -10,6 +10,7 @@ use deepctx_profile::trace::{
     EventClass, EventFacts, EventLane, EventLanes, RangeRow, RangeTables, Segment, busy,
 };
 use deepctx_profile::units::Nanos;
+use deepctx_profile::view::conclusions::{Conclusions, RuleCoverage};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -26,6 +27,8 @@ use crate::theme::Theme;
 const NAMED: u16 = 4;
 /// Fewest columns of a table with shares.
 const SHARES_FROM: u16 = 60;
+/// A line in so many of the tables' is for findings.
+const FINDINGS: u16 = 3;
 /// Columns of the share at the right of a lane's name.
 const SHARE: usize = 6;
 
@@ -57,7 +60,9 @@ pub(crate) fn draw(model: &Model, lanes: &EventLanes, theme: &Theme, body: Rect,
         }
     }
     if let Some(range) = model.events.range.as_ref().filter(|_| areas.tables.height > 0) {
-        tables(range, theme, areas.tables, buffer);
+        let found =
+            model.range_conclusions().map_or_else(Vec::new, |found| findings(found, areas.tables.height));
+        tables(range, &found, theme, areas.tables, buffer);
     }
 }
 
@@ -158,13 +163,32 @@ fn moment(at_ns: u64, distance_ns: u64) -> String {
     }
 }
 
-fn tables(range: &RangeTables, theme: &Theme, area: Rect, buffer: &mut Buffer) {
+/// What the rules say of the selected part: as many as have room, the largest gain first, and how many rules had what
+/// they need.
+fn findings(found: &Conclusions, height: u16) -> Vec<String> {
+    let RuleCoverage { checked, unchecked, .. } = found.rules;
+    let room = usize::from(height / FINDINGS).saturating_sub(1);
+    let shown = found.findings.iter().take(room).map(|finding| format!("   {}", finding.title));
+    let findings = match found.findings.len() {
+        0 => "no finding in this part".to_owned(),
+        1 => "1 finding in this part".to_owned(),
+        many => format!("{many} findings in this part"),
+    };
+    let head = format!(" {findings}: {checked} rules run on its events, {unchecked} need more than these");
+    std::iter::once(head).chain(shown).collect()
+}
+
+fn tables(range: &RangeTables, found: &[String], theme: &Theme, area: Rect, buffer: &mut Buffer) {
     let length = range.to.saturating_sub(range.from);
     let exact = length.0.min(999_999);
     let (from, to) = (moment(range.from.0, exact), moment(range.to.0, exact));
     let title = format!(" selected: {} from {from} to {to}", text::duration(length));
     put(buffer, area, 0, &title, theme.strong());
-    let below = Rect { y: area.y + 1, height: area.height - 1, ..area };
+    for (line, text) in (1..area.height).zip(found) {
+        put(buffer, area, line, text, if line == 1 { theme.strong() } else { Style::new() });
+    }
+    let used = (1 + found.len() as u16).min(area.height);
+    let below = Rect { y: area.y + used, height: area.height - used, ..area };
     let half = below.width / 2;
     let left = Rect { width: half.saturating_sub(1), ..below };
     let right = Rect { x: below.x + half, width: below.width - half, ..below };

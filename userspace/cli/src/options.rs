@@ -10,6 +10,7 @@ use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, Type
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use deepctx_analysis::diff::GrowthLimit;
 use deepctx_analysis::over_time::{Edit, Steps};
+use deepctx_profile::units::Nanos;
 use deepctx_storage::export::Format;
 
 use super::capture_args::{
@@ -347,6 +348,10 @@ pub(crate) struct TimelineArgs {
     /// Only what was launched from the begin of step A to the begin of step B, as `A..B`, `A..` or `..B`.
     #[arg(long, value_name = "A..B", value_parser = steps)]
     pub steps: Option<Steps>,
+    /// Only this time of a capture of ours, since its first event, as `10s..12s`, and the work that its calls launched:
+    /// of a trace with more events than are read at once.
+    #[arg(long, value_name = "FROM..TO", value_parser = between, conflicts_with = "steps")]
+    pub between: Option<Between>,
     /// How long it would have taken, by a model, if this were different: `kernel:TEXT=FACTOR`, `operator:TEXT=FACTOR`,
     /// `host:TEXT=FACTOR`, `launch-delay=FACTOR`, `no-wait:TEXT`. Several are shown alone and together.
     #[arg(long, value_name = "EDIT")]
@@ -367,6 +372,24 @@ fn steps(text: &str) -> Result<Steps, String> {
         text => text.parse().map(Some).map_err(|_| expected()),
     };
     Ok(Steps { from: number(from)?, until: number(until)? })
+}
+
+/// A part of the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Between {
+    pub from: Nanos,
+    pub to: Nanos,
+}
+
+fn between(text: &str) -> Result<Between, String> {
+    let expected = || format!("expected two times, as in 10s..12s or 900ms..1s, found `{text}`");
+    let (from, to) = text.split_once("..").ok_or_else(expected)?;
+    let time = |text: &str| {
+        let time = duration::parse(text).map_err(|_| expected())?;
+        Ok::<Nanos, String>(Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+    };
+    let (from, to) = (time(from)?, time(to)?);
+    if from < to { Ok(Between { from, to }) } else { Err(expected()) }
 }
 
 /// Forms of a report.

@@ -13,9 +13,10 @@ use deepctx_analysis::findings::Settings;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::view::conclusions::Conclusions;
-use deepctx_profile::view::snapshot::{Header, SharedLanes, Snapshot, Snapshots, TabData};
+use deepctx_profile::view::snapshot::{Header, RangeConclusions, SharedLanes, Snapshot, Snapshots, TabData};
 use deepctx_profile::view::{Request, Resolution, TabRequest, Viewer, complete_share};
 use deepctx_storage::OpenedProfile;
+use deepctx_storage::import::profile_of_range;
 use deepctx_tui::Options;
 
 use super::failure::{Completion, Failure};
@@ -123,12 +124,26 @@ impl StaticSnapshots {
                 self.conclusions.get_or_insert_with(|| Arc::new(conclude(profile, elapsed, settings)));
             snapshot.conclude(Arc::clone(drawn));
         }
-        if request.part == TabRequest::Events
-            && let Some(lanes) = self.trace.lanes()
-        {
-            snapshot.extra = TabData::Events(lanes.clone());
-        }
+        self.events(request, &mut snapshot);
         snapshot
+    }
+
+    /// Adds single events where they are asked for and the file has some, and what is concluded from a part of them.
+    fn events(&mut self, request: &Request, snapshot: &mut Snapshot) {
+        let range = match request.part {
+            TabRequest::Events => None,
+            TabRequest::EventRange(from, to) => Some((from, to)),
+            _ => return,
+        };
+        let Some(lanes) = self.trace.lanes().cloned() else { return };
+        snapshot.extra = match range {
+            None => TabData::Events(lanes),
+            Some((from, to)) => {
+                let profile = profile_of_range(&lanes.0, from, to);
+                let conclusions = Arc::new(conclude(&profile, to.saturating_sub(from), &self.settings));
+                TabData::EventRange(lanes, RangeConclusions { from, to, conclusions })
+            }
+        };
     }
 
     fn stored(&mut self, opened: &OpenedProfile, request: &Request) -> Snapshot {

@@ -74,7 +74,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 
 /// The phases in which it spends more than the median rank, in the steps in which it is the slowest.
 fn reasons(ranks: &RankTables, rank: u32) -> Vec<Figure> {
-    let of_rank = ranks.slowest.iter().filter(|step| step.slowest_rank == rank);
+    let measured = ranks.slowest.iter().filter_map(|step| step.found.figures());
+    let of_rank = measured.filter(|step| step.slowest_rank == rank);
     let mut sums: Vec<(&'static str, u64)> = Vec::new();
     for excess in of_rank.flat_map(|step| &step.because) {
         let (name, more) = (excess.phase.above_median(), excess.slowest_ns - excess.median_ns);

@@ -16,6 +16,7 @@ use deepctx_profile::frame::clean;
 use deepctx_profile::trace::Job;
 use serde::Serialize;
 
+use super::steps::RefusedStep;
 use super::window::{Steps, Window};
 use model::Model;
 
@@ -126,7 +127,8 @@ impl WhatIf {
         let mut rows = Vec::new();
         for rank in job.ranks() {
             let window = Window::new(rank, of);
-            let Some(model) = Model::of(&window) else { continue };
+            let refused = RefusedStep::of(&window).is_some();
+            let Some(model) = Model::of(&window).filter(|_| !refused) else { continue };
             rows.extend(edits.iter().map(|edit| row(&model, std::slice::from_ref(edit))));
             if edits.len() > 1 {
                 rows.push(row(&model, edits));

@@ -8,8 +8,8 @@ use deepctx_storage::export::html::{Column, Tab};
 
 use super::cells::{first, numbers, share, time};
 use super::{percent, work};
-use crate::over_time::{Operators, OverTime};
-use crate::render::text::{bound_in_words, clock_in_words, sequence_in_words};
+use crate::over_time::{Measured, Operators, OverTime};
+use crate::render::text::{bound_in_words, clock_in_words, not_measured_in_words, sequence_in_words};
 
 /// Every table with rows.
 pub(super) fn tabs(tables: &OverTime) -> impl Iterator<Item = Tab> {
@@ -214,18 +214,24 @@ fn steps(tables: &OverTime) -> Tab {
         "Operators",
         "Nothing",
     ]);
+    let has_lost = tables.steps.iter().any(|row| row.split.not_measured().is_some());
+    let why = has_lost.then(|| Column::text("Why not"));
+    let columns: Vec<Column> = columns.into_iter().chain(why).collect();
     let rows = tables.steps.iter().map(|row| {
-        let parts = [
-            row.kernel_ns,
-            row.copy_ns + row.fill_ns,
-            row.communication_ns,
-            row.api_call_ns,
-            row.data_loader_ns,
-            row.operator_ns,
-            row.other_ns,
-        ];
-        let mut cells = vec![row.rank.to_string(), row.step.to_string(), time(row.length_ns)];
-        cells.extend(parts.map(|part| share(part, row.length_ns)));
+        let mut cells = vec![row.rank.to_string(), row.step.to_string()];
+        match &row.split {
+            Measured::Yes(of) => {
+                let device = [of.kernel_ns, of.copy_ns + of.fill_ns, of.communication_ns];
+                let host = [of.api_call_ns, of.data_loader_ns, of.operator_ns, of.other_ns];
+                cells.push(time(of.length_ns));
+                cells.extend(device.into_iter().chain(host).map(|part| share(part, of.length_ns)));
+                cells.extend(has_lost.then(String::new));
+            }
+            Measured::No { not_measured } => {
+                cells.resize(columns.len() - 1, String::new());
+                cells.push(not_measured_in_words(not_measured));
+            }
+        }
         cells
     });
     first("split", "Steps over time", &columns, rows)
@@ -237,15 +243,23 @@ fn slowest(tables: &OverTime) -> Tab {
         vec![Column::text("Because of")],
     ];
     let rows = tables.slowest.iter().map(|row| {
-        let because = row
+        let found = match &row.found {
+            Measured::Yes(found) => found,
+            Measured::No { not_measured } => {
+                let none = [const { String::new() }; 3];
+                let step = [row.step.to_string()].into_iter().chain(none);
+                return step.chain([row.ranks.to_string(), not_measured_in_words(not_measured)]).collect();
+            }
+        };
+        let because = found
             .because
             .iter()
             .map(|of| format!("{} +{}", of.phase.name(), time(of.slowest_ns.saturating_sub(of.median_ns))));
         vec![
             row.step.to_string(),
-            row.slowest_rank.to_string(),
-            time(row.own_ns),
-            time(row.median_own_ns),
+            found.slowest_rank.to_string(),
+            time(found.own_ns),
+            time(found.median_own_ns),
             row.ranks.to_string(),
             because.collect::<Vec<_>>().join(", "),
         ]
@@ -254,8 +268,10 @@ fn slowest(tables: &OverTime) -> Tab {
 }
 
 fn imbalance(tables: &OverTime) -> Tab {
-    let columns =
-        [vec![Column::text("Phase")], numbers(["Mean", "Most", "Rank", "Least", "Rank", "Above mean"])];
+    let columns = [
+        vec![Column::text("Phase")],
+        numbers(["Mean", "Most", "Rank", "Least", "Rank", "Above mean", "Steps left out"]),
+    ];
     let rows = tables.imbalance.iter().filter_map(|row| {
         let above = percent(row.imbalance_percent?);
         Some(vec![
@@ -266,6 +282,7 @@ fn imbalance(tables: &OverTime) -> Tab {
             time(row.least_ns),
             row.least_rank.to_string(),
             above,
+            row.steps_not_measured.to_string(),
         ])
     });
     first("imbalance", "Phases over ranks", &columns.concat(), rows)

@@ -7,9 +7,9 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::{Bytes, Nanos};
 
-use super::{counted, more, operators, ranks, without_middle, work};
+use super::{counted, more, not_measured_in_words, operators, ranks, without_middle, work};
 use crate::over_time::{
-    Bound, CriticalPath, Launches, LostBefore, OverTime, StepSplit, TraceSummary, Trust, WhatIf,
+    Bound, CriticalPath, Launches, LostBefore, Measured, OverTime, StepSplit, TraceSummary, Trust, WhatIf,
 };
 
 /// Widest name of a kernel.
@@ -54,28 +54,19 @@ fn head(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
             Nanos(of.span_ns),
             Nanos(of.resolution_ns),
         )?;
+        if let Some(clock) = of.device_clock {
+            writeln!(
+                out,
+                "        device clock: ± {} of the threads', by {}, moved by {}",
+                clock.uncertainty,
+                counted(clock.readings, "reading"),
+                Nanos(clock.drift_ns.unsigned_abs()),
+            )?;
+        }
         if tables.traces.len() > 1 && of.gaps.is_empty() && of.lost_before.is_empty() {
             continue;
         }
-        let waits = (of.exact_waits + of.waits_by_order, of.inferred_waits, of.unlinked_waits);
-        if waits != (0, 0, 0) {
-            writeln!(
-                out,
-                "        waits: {} certain, {} guessed, {} for nothing known",
-                waits.0, waits.1, waits.2
-            )?;
-        }
-        for gap in &of.gaps {
-            writeln!(out, "        {} {}: {}", gap.count, gap.reason, gap.sentence)?;
-        }
-        for LostBefore { stage, lost } in &of.lost_before {
-            let (count, reason) = (lost.count, &lost.reason);
-            writeln!(
-                out,
-                "        {count} {reason}, before the recorder ({stage}, whole capture): {}",
-                lost.sentence
-            )?;
-        }
+        notes(of, out)?;
     }
     more(tables.traces.len(), rows, "rank", out)?;
     if let [_, _, ..] = tables.traces[..] {
@@ -87,6 +78,39 @@ fn head(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
             "waits of all ranks: {certain} certain, {guessed} guessed, {unlinked} for nothing known"
         )?;
     }
+    left_out(tables, out)
+}
+
+/// What is known of waits, and what is missing.
+fn notes(of: &TraceSummary, out: &mut dyn Write) -> io::Result<()> {
+    let waits = (of.exact_waits + of.waits_by_order, of.inferred_waits, of.unlinked_waits);
+    if waits != (0, 0, 0) {
+        writeln!(
+            out,
+            "        waits: {} certain, {} guessed, {} for nothing known",
+            waits.0, waits.1, waits.2
+        )?;
+    }
+    for gap in &of.gaps {
+        writeln!(out, "        {} {}: {}", gap.count, gap.reason, gap.sentence)?;
+    }
+    for LostBefore { stage, lost } in &of.lost_before {
+        let (count, reason) = (lost.count, &lost.reason);
+        writeln!(
+            out,
+            "        {count} {reason}, before the recorder ({stage}, whole capture): {}",
+            lost.sentence
+        )?;
+    }
+    Ok(())
+}
+
+/// Which ranks are in no table.
+fn left_out(tables: &OverTime, out: &mut dyn Write) -> io::Result<()> {
+    for step in &tables.refused {
+        let because = not_measured_in_words(&step.because);
+        writeln!(out, "step {} of rank {} {because}; no table has this rank", step.step, step.rank)?;
+    }
     match tables.missing_ranks.as_slice() {
         [] => Ok(()),
         missing => {
@@ -97,6 +121,9 @@ fn head(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn devices(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
+    if tables.devices.is_empty() && !tables.refused.is_empty() {
+        return Ok(());
+    }
     if tables.devices.is_empty() {
         return writeln!(out, "\nDevices\n  the trace has no work of a device");
     }
@@ -304,20 +331,28 @@ fn steps(steps: &[StepSplit], rows: usize, out: &mut dyn Write) -> io::Result<()
     writeln!(out, "\nSteps, by what was going on")?;
     writeln!(out, "  rank   step    length  kernel    copy    comm   calls  loader  operators  nothing")?;
     for row in steps.iter().take(rows) {
-        let share = |part: u64| format!("{:5.1}%", part as f64 * 100.0 / row.length_ns.max(1) as f64);
+        let parts = match &row.split {
+            Measured::Yes(parts) => parts,
+            Measured::No { not_measured } => {
+                let because = not_measured_in_words(not_measured);
+                writeln!(out, "  {:>4} {:>6}  {:>8}  {because}", row.rank, row.step, "–")?;
+                continue;
+            }
+        };
+        let share = |part: u64| format!("{:5.1}%", part as f64 * 100.0 / parts.length_ns.max(1) as f64);
         writeln!(
             out,
             "  {:>4} {:>6}  {:>8}  {}  {}  {}  {}  {}     {}   {}",
             row.rank,
             row.step,
-            Nanos(row.length_ns).to_string(),
-            share(row.kernel_ns),
-            share(row.copy_ns + row.fill_ns),
-            share(row.communication_ns),
-            share(row.api_call_ns),
-            share(row.data_loader_ns),
-            share(row.operator_ns),
-            share(row.other_ns),
+            Nanos(parts.length_ns).to_string(),
+            share(parts.kernel_ns),
+            share(parts.copy_ns + parts.fill_ns),
+            share(parts.communication_ns),
+            share(parts.api_call_ns),
+            share(parts.data_loader_ns),
+            share(parts.operator_ns),
+            share(parts.other_ns),
         )?;
     }
     more(steps.len(), rows, "step", out)

@@ -7,8 +7,8 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::Nanos;
 
-use super::{more, without_middle};
-use crate::over_time::{ClockBasis, Lateness, OverTime, Phase, SlowestRank, Stragglers};
+use super::{counted, more, not_measured_in_words, without_middle};
+use crate::over_time::{ClockBasis, Lateness, Measured, OverTime, Phase, SlowestRank, Stragglers};
 
 /// Widest name of a kernel or a communicator.
 const NAME_WIDTH: usize = 60;
@@ -34,9 +34,16 @@ fn slowest(steps: &[SlowestRank], rows: usize, out: &mut dyn Write) -> io::Resul
     }
     writeln!(out, "\nSlowest rank of each step, by its own time: without waiting for others")?;
     for row in steps.iter().take(rows) {
-        let [own, median] = [row.own_ns, row.median_own_ns].map(Nanos);
+        let found = match &row.found {
+            Measured::Yes(found) => found,
+            Measured::No { not_measured } => {
+                writeln!(out, "  step {}: {}", row.step, not_measured_in_words(not_measured))?;
+                continue;
+            }
+        };
+        let [own, median] = [found.own_ns, found.median_own_ns].map(Nanos);
         let reason = |(phase, more_ns): (Phase, u64)| format!("{} +{}", phase.name(), Nanos(more_ns));
-        let reasons = row.because.iter().take(REASONS).map(|of| (of.phase, of.slowest_ns - of.median_ns));
+        let reasons = found.because.iter().take(REASONS).map(|of| (of.phase, of.slowest_ns - of.median_ns));
         let reasons: Vec<String> = reasons.map(reason).collect();
         let because = match reasons.as_slice() {
             [] => "no phase is longer than in the median".to_owned(),
@@ -45,7 +52,7 @@ fn slowest(steps: &[SlowestRank], rows: usize, out: &mut dyn Write) -> io::Resul
         writeln!(
             out,
             "  step {}: rank {}, {own} (median of {} ranks {median}), {because}",
-            row.step, row.slowest_rank, row.ranks
+            row.step, found.slowest_rank, row.ranks
         )?;
     }
     more(steps.len(), rows, "step", out)
@@ -57,6 +64,9 @@ fn imbalance(tables: &OverTime, out: &mut dyn Write) -> io::Result<()> {
         return Ok(());
     }
     writeln!(out, "\nPhases of the steps over ranks")?;
+    if let Some(left_out @ 1..) = shown.first().map(|row| row.steps_not_measured) {
+        writeln!(out, "  without {} of which a rank lost events", counted(left_out as u64, "step"))?;
+    }
     writeln!(out, "      mean           most          least  above mean  phase")?;
     for row in shown {
         let [most, least] = [(row.most_ns, row.most_rank), (row.least_ns, row.least_rank)]

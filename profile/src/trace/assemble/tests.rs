@@ -2,6 +2,7 @@ use super::super::event::{Status, Waker};
 use super::super::recorded::{Cause, OFF_CPU_END_MISSING, RANGE_END_MISSING, WakeUp, WokenBy};
 use super::super::{Launch, Links, Waiter};
 use super::*;
+use crate::device::activity::{ClockOffset, GpuProcess};
 use crate::frame::Frame;
 use crate::profile::{Limits, Meta};
 use crate::units::Nanos;
@@ -192,6 +193,17 @@ fn copies_are_called_as_other_tools_call_them() {
 }
 
 #[test]
+fn traces_say_how_well_their_devices_clock_is_known() {
+    let mut profile = Profile::new(Meta::default(), Limits::default());
+    let clock = ClockOffset { offset_ns: -5, uncertainty: Nanos(1_500), drift_ns: 20, readings: 7 };
+    profile.gpu.processes.push(GpuProcess { pid: 9, clock: Some(clock), ..GpuProcess::default() });
+    let lines = ["launch 0 1+1 #1 s1 x", "launch 3 2+1 #2 s1 x"];
+    let events: Vec<RecordedEvent> = lines.iter().map(|line| event(&mut profile, line)).collect();
+    let traces = assemble(&profile, &LANES, events);
+    assert!(traces.iter().map(|(pid, of)| (*pid, of.device_clock)).eq([(7, None), (9, Some(clock))]));
+}
+
+#[test]
 fn what_is_missing_is_counted() {
     let check = |line: &str, key: &str, count: u64| {
         let trace = &assembled(&format!("launch 0 1+1 #1 s1 x\n{line}"))[0].1;
@@ -199,6 +211,12 @@ fn what_is_missing_is_counted() {
         assert_eq!(store.dropped.count(key) + store.gaps.count(key), count, "{line}");
     };
     check("gap 0 5+5 p42 lost", NotTraced::QueueFull.reason().key, 42);
+    let trace = &assembled("launch 0 1+1 #1 s1 x\ngap 0 5+5 p42 lost\ngap 1 7+1 p3 lost")[0].1;
+    let found = trace
+        .lost
+        .iter()
+        .map(|(_, lost)| (trace.name(lost.lane), lost.from.as_nanos(), lost.to.as_nanos(), lost.events));
+    assert!(found.eq([("thread 8", 5, 10, 42), ("gpu0 stream 13", 7, 8, 3)]));
     check("launch 99 5+5 #2 s1 x", NotTraced::Unreadable.reason().key, 1);
     check("launch 0 5+? #2 s1 x", CALL_END_MISSING.key, 1);
     check("range 0 5+? x", RANGE_END_MISSING.key, 1);

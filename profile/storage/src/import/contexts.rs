@@ -8,6 +8,9 @@
 //! from the launch, copies and fills with their time and bytes. Without a launch it hangs below a node that says so.
 //! Synchronisations on device rows are no time at all: the calls that wait have theirs. Operations of kinds that are
 //! not known are none of any thread, and in no sum: they are counted.
+//!
+//! Of a part of the time, each event counts with what of it lies there. A launch from before that part is a context all
+//! the same: its work may be in it.
 
 use rustc_hash::FxHashMap;
 
@@ -16,7 +19,9 @@ use deepctx_profile::intern::{Id, StrId};
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::trace::{Call, DeviceKind, HostKind, HostOp, Launch, Links, MemoryEvent, Thread, Trace};
+use deepctx_profile::trace::{
+    Call, DeviceKind, HostKind, HostOp, Launch, Links, MemoryEvent, Thread, Trace, TraceTime,
+};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
@@ -25,13 +30,34 @@ use super::{AMBIGUOUS_ID, NO_LAUNCH, gap, words};
 /// Operations within each other.
 const DEPTH_MAX: usize = 16 * 1024;
 
-/// Adds what a trace holds to a profile, below `root`. Gives the length of the trace.
-pub(super) fn add(trace: &Trace, links: &Links, root: NodeId, profile: &mut Profile) -> Nanos {
+/// A part of a trace's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    /// Its begin.
+    pub(super) from: TraceTime,
+    /// Its end, which is not in it.
+    pub(super) to: TraceTime,
+}
+
+impl Part {
+    /// Everything.
+    pub(super) const ALL: Part = Part { from: TraceTime::from_nanos(0), to: TraceTime::from_nanos(u64::MAX) };
+
+    /// How much of a time lies in it; `None` when none does. A moment has no length, and lies in it or not.
+    fn of(self, begin: TraceTime, end: TraceTime) -> Option<u64> {
+        let is_in = begin < self.to && (self.from < end || self.from <= begin);
+        is_in.then(|| (end.min(self.to) - begin.max(self.from)).0)
+    }
+}
+
+/// Adds what a part of a trace holds to a profile, below `root`. Gives the length of the trace.
+pub(super) fn add(trace: &Trace, links: &Links, part: Part, root: NodeId, profile: &mut Profile) -> Nanos {
     for (reason, n) in trace.ledger.stage(Stage::Decode).gaps.iter() {
         profile.ledger.gap(Stage::Decode, reason.clone(), n);
     }
     let mut builder = Builder {
         trace,
+        part,
         profile,
         root,
         frames: FxHashMap::default(),
@@ -39,9 +65,10 @@ pub(super) fn add(trace: &Trace, links: &Links, root: NodeId, profile: &mut Prof
         allocations: Vec::new(),
     };
     let memory = builder.memory_by_thread();
+    let first = builder.first_launch(links);
     for (thread, ops) in links.threads().iter().enumerate() {
         let events = memory.get(thread).map_or(&[][..], |events| events);
-        builder.thread(Id::from_number(thread as u32), ops, events);
+        builder.thread(Id::from_number(thread as u32), ops, first, events);
     }
     builder.tensors();
     builder.device(links);
@@ -50,6 +77,7 @@ pub(super) fn add(trace: &Trace, links: &Links, root: NodeId, profile: &mut Prof
 
 struct Builder<'a> {
     trace: &'a Trace,
+    part: Part,
     profile: &'a mut Profile,
     root: NodeId,
     /// Names repeat a thousandfold, and telling what one is takes a look at its shape.
@@ -74,15 +102,27 @@ struct Open {
 impl Builder<'_> {
     fn memory_by_thread(&self) -> Vec<Vec<MemoryEvent>> {
         let mut by_thread = vec![Vec::new(); self.trace.threads().len()];
-        for (_, event) in self.trace.memory.iter() {
+        for (_, event) in
+            self.trace.memory.iter().filter(|(_, event)| self.part.of(event.at, event.at).is_some())
+        {
             by_thread[event.thread.index()].push(event);
         }
         by_thread.iter_mut().for_each(|events| events.sort_by_key(|event| event.at));
         by_thread
     }
 
-    /// The stacks of one thread.
-    fn thread(&mut self, thread: Id<Thread>, ops: &[Id<HostOp>], memory: &[MemoryEvent]) {
+    /// Begin of the first call whose work lies in the part, or of the part.
+    fn first_launch(&self, links: &Links) -> TraceTime {
+        if self.part == Part::ALL {
+            return self.part.from;
+        }
+        let in_part = self.trace.device.iter().filter(|(_, op)| self.part.of(op.begin, op.end()).is_some());
+        let calls = in_part.filter_map(|(id, _)| self.trace.host.get(links.launch(id).call()?));
+        calls.map(|call| call.begin).fold(self.part.from, TraceTime::min)
+    }
+
+    /// The stacks of one thread, of what ends behind `first`.
+    fn thread(&mut self, thread: Id<Thread>, ops: &[Id<HostOp>], first: TraceTime, memory: &[MemoryEvent]) {
         if ops.is_empty() && memory.is_empty() {
             return;
         }
@@ -90,7 +130,10 @@ impl Builder<'_> {
         let mut memory = memory.iter().peekable();
         let mut open: Vec<Open> = Vec::new();
         for id in ops {
-            let known = self.trace.host.get(*id).filter(|op| op.kind != HostKind::UnknownCategory);
+            let counts = |op: &HostOp| {
+                op.kind != HostKind::UnknownCategory && op.end() >= first && op.begin < self.part.to
+            };
+            let known = self.trace.host.get(*id).filter(counts);
             let Some(op) = known else { continue };
             let begin = op.begin.as_nanos();
             while let Some(event) = memory.next_if(|event| event.at < op.begin) {
@@ -101,7 +144,8 @@ impl Builder<'_> {
             if let Some(above) = open.last_mut() {
                 // Rounded times may stick out by a nanosecond.
                 end = end.min(above.end);
-                above.inner = above.inner.saturating_add(end - begin);
+                let inner = self.part.of(op.begin, TraceTime::from_nanos(end)).unwrap_or(0);
+                above.inner = above.inner.saturating_add(inner);
             }
             if open.len() >= DEPTH_MAX {
                 continue;
@@ -133,8 +177,10 @@ impl Builder<'_> {
 
     /// Adds what an operation took. Gives its time in ranges.
     fn close(&mut self, closed: &Open) -> u64 {
+        let Some(length) = self.part.of(closed.op.begin, TraceTime::from_nanos(closed.end)) else {
+            return closed.ranges;
+        };
         let tree = &mut self.profile.tree;
-        let length = closed.end.saturating_sub(closed.op.begin.as_nanos());
         let own = length.saturating_sub(closed.inner);
         if own > 0 {
             tree.add(closed.node, Metric::WallTime, own);
@@ -151,7 +197,9 @@ impl Builder<'_> {
             }
             HostKind::Annotation | HostKind::Step => {
                 tree.add(closed.node, Metric::RangeTime, length.saturating_sub(closed.ranges));
-                if closed.op.kind == HostKind::Step {
+                // A step that is cut is no short one.
+                let is_whole = length == closed.end - closed.op.begin.as_nanos();
+                if closed.op.kind == HostKind::Step && is_whole {
                     tree.add(closed.node, Metric::StepTime, length);
                 }
                 length
@@ -225,6 +273,7 @@ impl Builder<'_> {
     fn device(&mut self, links: &Links) {
         let (mut lost, mut ambiguous) = (0, 0);
         for (id, op) in self.trace.device.iter() {
+            let Some(length) = self.part.of(op.begin, op.end()) else { continue };
             let launch = links.launch(id);
             ambiguous += u64::from(matches!(launch, Launch::Ambiguous(_)));
             let found = launch.call().and_then(|call| self.launches.get(&call).copied());
@@ -242,15 +291,19 @@ impl Builder<'_> {
             let node = tree.child(above, frame);
             match op.kind {
                 DeviceKind::Kernel => {
-                    tree.add(node, Metric::GpuTime, op.duration.0);
+                    tree.add(node, Metric::GpuTime, length);
                     tree.add(node, Metric::Kernels, 1);
                     if let Some(delay) = launched.and_then(|begin| op.begin.as_nanos().checked_sub(begin)) {
                         tree.add(node, Metric::LaunchDelay, delay);
                     }
                 }
                 DeviceKind::Copy | DeviceKind::Fill => {
-                    tree.add(node, Metric::CopyTime, op.duration.0);
-                    tree.add(node, Metric::CopyBytes, op.bytes.0);
+                    tree.add(node, Metric::CopyTime, length);
+                    let bytes =
+                        u128::from(op.bytes.0) * u128::from(length) / u128::from(op.duration.0.max(1));
+                    let is_whole = length == op.duration.0;
+                    let bytes = if is_whole { op.bytes.0 } else { u64::try_from(bytes).unwrap_or(u64::MAX) };
+                    tree.add(node, Metric::CopyBytes, bytes);
                 }
             }
         }

@@ -5,7 +5,10 @@
 
 use deepctx_profile::trace::Trace;
 
-use super::{Decompressed, ImportError, Kind, count_cut, detect, kineto, perfetto, plain, rocprof, xplane};
+use super::{
+    Decompressed, ImportError, Kind, count_cut, detect, kineto, leave_out_at_zero, perfetto, plain, rocprof,
+    xplane,
+};
 
 /// The traces of a file, with the ids of their processes where a file has several.
 pub type ProcessTraces = Vec<(Option<u32>, Trace)>;
@@ -29,6 +32,16 @@ pub fn traces(bytes: &[u8]) -> Result<(ProcessTraces, Kind), ImportError> {
 
 /// Reads the events of a file whose format is known.
 pub(super) fn of_kind(kind: Kind, bytes: &[u8]) -> Result<ProcessTraces, ImportError> {
+    let mut traces = with_all(kind, bytes)?;
+    match kind {
+        // Their readers do, but for what is a file of ours: it comes back as it was.
+        Kind::Kineto | Kind::Perfetto => {}
+        _ => traces.iter_mut().for_each(|(_, trace)| leave_out_at_zero(trace)),
+    }
+    Ok(traces)
+}
+
+fn with_all(kind: Kind, bytes: &[u8]) -> Result<ProcessTraces, ImportError> {
     let trace = match kind {
         Kind::Kineto => return Ok(kineto::read(bytes)?.into_iter().map(|trace| (None, trace)).collect()),
         Kind::Rocprof => rocprof::read(bytes)?,

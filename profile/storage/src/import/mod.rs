@@ -45,9 +45,11 @@ use deepctx_common::reasons;
 use deepctx_profile::frame::Frame;
 use deepctx_profile::ledger::{Ledger, Stage};
 use deepctx_profile::profile::{Limits, Meta, Profile};
-use deepctx_profile::trace::{Job, Links};
+use deepctx_profile::trace::{EventLanes, Job, Links, Trace};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
+
+use contexts::Part;
 
 pub use events::{ProcessTraces, traces};
 
@@ -68,6 +70,8 @@ reasons! {
     const END_BEFORE_BEGIN = "end-before-begin", "events end before they begin and were left out";
     const TOO_LONG = "too-long", "events last longer than a year and were left out";
     const OUT_OF_RANGE = "out-of-range", "times before the zero of the clock, or beyond its end, were left out";
+    const AT_ZERO = "at-time-zero",
+        "events at time 0, more than a year before all others, were left out: when they were is not known";
     const NEGATIVE = "negative", "values below zero, as differences have, were left out";
     const NO_END = "no-end", "ranges that had not ended when the recording did were left out";
     const TABLE_DAMAGED = "table-damaged", "tables end at a damaged page: rows before it are there";
@@ -223,6 +227,15 @@ pub fn read(bytes: &[u8], name: &str) -> Result<ImportedProfile, ImportError> {
     Ok(ImportedProfile { profile, kind, elapsed })
 }
 
+/// An event that lasts longer, or is that long before all others, has a time that its writer did not know.
+const YEAR: Nanos = Nanos(366 * 24 * 3600 * 1_000_000_000);
+
+/// Leaves out events whose writer did not know their time, and counts them.
+fn leave_out_at_zero(trace: &mut Trace) {
+    let left_out = trace.leave_out_at_zero(YEAR);
+    trace.ledger.gap(Stage::Decode, AT_ZERO, left_out);
+}
+
 /// Adds the traces of one file, which have one clock, and gives its length.
 fn add_traces(traces: ProcessTraces, profile: &mut Profile) -> Nanos {
     let spans = traces.iter().filter_map(|(_, trace)| trace.span());
@@ -231,7 +244,7 @@ fn add_traces(traces: ProcessTraces, profile: &mut Profile) -> Nanos {
         profile.meta.started = Time::from_nanos(epoch.saturating_add(first.as_nanos()));
     }
     for (_, trace) in &traces {
-        contexts::add(trace, &Links::of(trace), NodeId::ROOT, profile);
+        contexts::add(trace, &Links::of(trace), Part::ALL, NodeId::ROOT, profile);
     }
     last - first
 }
@@ -245,9 +258,26 @@ pub fn profile_of_job(job: &Job, name: &str) -> ImportedProfile {
         let frame = Frame::Range { name: profile.text(&format!("rank {}", of.rank)) };
         let frame = profile.frame(frame);
         let root = profile.tree.child(NodeId::ROOT, frame);
-        elapsed = elapsed.max(contexts::add(&of.trace, &of.links, root, &mut profile));
+        elapsed = elapsed.max(contexts::add(&of.trace, &of.links, Part::ALL, root, &mut profile));
     }
     ImportedProfile { profile, kind: Kind::Kineto, elapsed }
+}
+
+/// The profile of a part of the time of a job, which is since its first event: of several ranks, each below a frame of
+/// its own.
+pub fn profile_of_range(lanes: &EventLanes, from: Nanos, to: Nanos) -> Profile {
+    let mut profile = Profile::new(Meta::default(), LIMITS);
+    for (place, of) in lanes.job().ranks().iter().enumerate() {
+        let Some((from, to)) = lanes.times_of(place, from, to) else { continue };
+        let mut root = NodeId::ROOT;
+        if lanes.job().ranks().len() > 1 {
+            let frame = Frame::Range { name: profile.text(&format!("rank {}", of.rank)) };
+            let frame = profile.frame(frame);
+            root = profile.tree.child(NodeId::ROOT, frame);
+        }
+        contexts::add(&of.trace, &of.links, Part { from, to }, root, &mut profile);
+    }
+    profile
 }
 
 /// Bytes as they were before they were compressed.

@@ -57,6 +57,8 @@ mod lanes;
 mod manifest;
 mod merge;
 mod pack;
+#[cfg(feature = "import")]
+mod part;
 mod read;
 mod reason;
 #[cfg(feature = "import")]
@@ -69,6 +71,8 @@ mod write;
 pub use container::{FoundProfile, is_packed};
 pub use error::StoreError;
 pub use pack::{pack, write as write_packed};
+#[cfg(feature = "import")]
+pub use part::TracePart;
 pub use trace::TraceWriter;
 #[cfg(feature = "import")]
 pub use trace::{TraceGaps, TraceReader};

@@ -7,18 +7,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::container::Container;
+use super::part::{PartEvents, PartTimes, TracePart};
 use super::read::{self, StoredProfile};
 use super::reason::{CONTEXT_LOST, NOT_FINISHED};
 use super::trace::{List, TraceGaps, TraceReader};
 use crate::error::OpenError;
-use crate::import;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::ledger::{Ledger, Stage};
 use deepctx_profile::trace::{NotTraced, RankInfo, RecordedEvent, Trace, assemble};
 use deepctx_profile::tree::NodeId;
-
-/// Events that are read into memory at most, as of other tools' traces.
-const EVENTS_MAX: usize = import::EVENTS_MAX;
 
 /// The traces of a recorded profile.
 #[derive(Debug)]
@@ -28,11 +25,11 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Opens the profile and reads its events.
+    /// Opens the profile and reads the events of a part of its trace, not more than `most`.
     ///
     /// # Errors
-    /// It is no profile, has no trace, its list of files is damaged, or its events are more than fit into memory.
-    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
+    /// It is no profile, has no trace, its list of files is damaged, or the events of the part are more.
+    pub(crate) fn open(path: &Path, part: TracePart, most: usize) -> Result<Self, OpenError> {
         let StoredProfile { mut profile, nodes, .. } = read::open(path)?;
         let not_a_trace = |because: String| OpenError::NotAProfile { path: path.to_owned(), because };
         let container = Container::at(path)?;
@@ -41,23 +38,39 @@ impl Recording {
                 "the profile has no events in time: record it with `--trace 10s`".to_owned(),
             ));
         };
-        if list.events() > EVENTS_MAX as u64 {
-            return Err(not_a_trace(format!(
-                "its trace has {} events, and {EVENTS_MAX} are read at most: record a shorter window",
-                list.events()
-            )));
-        }
+        let count = list.events();
+        let too_many = |what: &str| {
+            not_a_trace(format!(
+                "{what} has more than {most} events: choose fewer with `--between` or `--steps`"
+            ))
+        };
+        let times = match part {
+            TracePart::All | TracePart::Steps(..) if count <= most as u64 => PartTimes::ALL,
+            TracePart::All => return Err(too_many(&format!("its trace of {count} events"))),
+            TracePart::Between(from, to) => {
+                let first = list.first_ns();
+                PartTimes { from: first.saturating_add(from.0), to: first.saturating_add(to.0) }
+            }
+            TracePart::Steps(from, until) => {
+                PartTimes::of_steps(TraceReader::new(&container, list.clone()), from, until)
+                    .ok_or_else(|| not_a_trace("its trace has no such training steps".to_owned()))?
+            }
+        };
         let ranks = list.ranks();
         let mut reader = TraceReader::new(&container, list);
         let lanes = reader.lanes().to_vec();
         let reason = profile.strings.intern(CONTEXT_LOST.key);
         let frame = profile.frames.intern(Frame::Unresolved { reason, origin: Origin::default() });
         let lost = profile.tree.child(NodeId::ROOT, frame);
-        let events = reader.by_ref().map(|event| {
+        let mut events = PartEvents::new(reader.by_ref(), times, most);
+        let with_nodes = events.by_ref().map(|event| {
             let node = nodes.get(&event.node.number()).copied().unwrap_or(lost);
             RecordedEvent { node, ..event }
         });
-        let mut traces = assemble(&profile, &lanes, events);
+        let mut traces = assemble(&profile, &lanes, with_nodes);
+        if events.is_full {
+            return Err(too_many("this part of its trace"));
+        }
         set_ranks(&mut traces, &ranks);
         if let Some((_, first)) = traces.first_mut() {
             count_gaps(first, reader.gaps());
@@ -117,8 +130,58 @@ fn count_gaps(trace: &mut Trace, gaps: &TraceGaps) {
 #[cfg(test)]
 mod tests {
     use deepctx_profile::ledger::Reason;
+    use deepctx_profile::profile::Meta;
+    use deepctx_profile::trace::{End, Lane, RecordedAccount, RecordedBatch, RecordedKind};
+    use deepctx_profile::units::Nanos;
+
+    use crate::store::{TraceWriter, Writer};
 
     use super::*;
+
+    /// A profile whose trace has ten launches, one each 10 ns from 100 ns on, and a step around each.
+    fn recorded(path: &Path) {
+        let profile = Writer::create(path, &Meta::default()).unwrap();
+        let mut writer = TraceWriter::create(profile.folder(), Some(Nanos(1000))).unwrap();
+        for number in 1..=10 {
+            let start = Nanos(90 + 10 * number);
+            let of = |kind, position| RecordedEvent {
+                kind,
+                id: if kind == RecordedKind::Launch { number } else { 0 },
+                end: End::After(Nanos(10)),
+                ..RecordedEvent::gap(0, start, start, position)
+            };
+            let events = vec![of(RecordedKind::Step, number), of(RecordedKind::Launch, 1)];
+            let lanes = if number == 1 { vec![Lane::Thread { pid: 7, tid: 8 }] } else { Vec::new() };
+            writer.append(&mut RecordedBatch { lanes, first_lane: 0, events }).unwrap();
+        }
+        writer.finish(&RecordedAccount::new(20, 20)).unwrap();
+    }
+
+    #[test]
+    fn a_trace_that_is_too_large_is_read_in_parts() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("run.dctx");
+        recorded(&path);
+        let check = |part, most, expect: Result<usize, &str>| {
+            let found = Recording::open(&path, part, most);
+            let calls = |trace: &Trace| trace.host.iter().filter(|(_, op)| op.kind.is_call()).count();
+            match (&found, expect) {
+                (Ok(found), Ok(expect)) => assert_eq!(calls(&found.traces[0].1), expect, "{part:?}"),
+                (Err(error), Err(said)) => assert!(error.to_string().contains(said), "{error}"),
+                _ => panic!("{part:?} of {most}: {found:?}"),
+            }
+        };
+        let between = |from, to| TracePart::Between(Nanos(from), Nanos(to));
+        check(TracePart::All, 20, Ok(10));
+        check(TracePart::All, 19, Err("its trace of 20 events has more than 19 events: choose fewer with"));
+        check(between(0, 25), 19, Ok(3));
+        check(between(20, 1000), 20, Ok(8));
+        check(between(0, 1000), 19, Err("this part of its trace has more than 19 events"));
+        check(TracePart::Steps(Some(3), Some(5)), 19, Ok(2));
+        // It fits: what else there is may belong to these steps.
+        check(TracePart::Steps(Some(3), Some(5)), 20, Ok(10));
+        check(TracePart::Steps(Some(30), None), 19, Err("its trace has no such training steps"));
+    }
 
     #[test]
     fn records_lost_before_the_recorder_are_kept_by_stage() {

@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use deepctx_profile::device::activity::ClockOffset;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::trace::{
     Basis, ClockInfo, CollectiveNote, CounterStep, CounterValue, DeviceKind, DeviceOp, DeviceRange,
@@ -46,7 +47,24 @@ fn check(job: &Job, format: Format) {
         assert_eq!(differ, None, "{format}, rank {}", expect.rank);
         assert_eq!(found_rows.len(), expect_rows.len(), "{format}");
         assert_eq!(found.ledger, expect.trace.ledger, "{format}");
+        assert_eq!(lost(found), lost(&expect.trace), "{format}");
+        assert_eq!(found.device_clock, expect.trace.device_clock, "{format}");
     }
+}
+
+fn lost(trace: &Trace) -> Vec<(&str, TraceTime, TraceTime, u64)> {
+    let rows = trace.lost.iter().map(|(_, lost)| (trace.name(lost.lane), lost.from, lost.to, lost.events));
+    rows.collect()
+}
+
+#[test]
+fn losses_and_clocks_of_recordings_come_back() {
+    let lines = "kernel 0/7 10..20 a\nlost gpu0-s7 30..40 42\nlost t8 5..5 1";
+    let mut trace = deepctx_profile::trace::text::parse(lines).unwrap();
+    trace.device_clock =
+        Some(ClockOffset { offset_ns: -5, uncertainty: Nanos(1_500), drift_ns: 20, readings: 7 });
+    assert_eq!(lost(&trace).len(), 2);
+    FORMATS.into_iter().for_each(|format| check(&job(vec![trace.clone()]), format));
 }
 
 #[test]

@@ -121,6 +121,10 @@ fn odd_events_are_left_out_and_counted() {
     check(&[good.clone(), odd("-5", "1")].join(","), &[kept, "1 out-of-range"]);
     check(&[good.clone(), odd("\"soon\"", "1")].join(","), &[kept, "1 not-understood"]);
     check(&[good.clone(), odd("1e300", "null")].join(","), &[kept, "1 not-understood"]);
+    check(&[odd("0", "1"), good.clone()].join(","), &["Other 1/1 0+1000 a #0", kept]);
+    let late = odd("1695835542514261.125", "2");
+    let kept_late = "Other 1/1 1695835542514261125+2000 a #0";
+    check(&[odd("0", "1"), late.clone(), odd("0.000", "7")].join(","), &[kept_late, "2 at-time-zero"]);
     // What is no event, or has a name that is no text, spoils nothing else.
     let named = |name: &str| format!(r#"{{"ph":"X","name":{name},"pid":[],"tid":{{}},"ts":1,"dur":2}}"#);
     for name in ["null", "7", "[\"a\"]", r#"{"a":1}"#] {
@@ -129,6 +133,65 @@ fn odd_events_are_left_out_and_counted() {
     for value in ["null", "true", "7", "-7", "1.5", r#""a""#, r#"[{"ph":"X"}]"#] {
         check(&[value.to_owned(), good.clone()].join(","), &[kept, "1 not-understood"]);
     }
+}
+
+#[test]
+fn an_event_at_time_0_makes_no_trace_of_1970() {
+    let event = |ts| format!(r#"{{"ph":"X","name":"a","pid":1,"tid":1,"ts":{ts},"dur":2}}"#);
+    let events = [event("0"), event("1695835542514261.125"), event("1695835542514270")].join(",");
+    let document = format!(r#"{{"traceEvents":[{events}]}}"#);
+    let (trace, _) = trace(document.as_bytes()).unwrap();
+    let (first, last) = trace.span().unwrap();
+    assert_eq!((last - first, trace.clock.epoch_ns), (Nanos(10_875), Some(0)));
+    // The sums are of the same events.
+    let profile = read(document.as_bytes(), "x").unwrap();
+    assert_eq!(
+        (profile.elapsed, profile.profile.ledger.stage(Stage::Decode).gaps.count("at-time-zero")),
+        (Nanos(10_875), 1)
+    );
+}
+
+#[test]
+fn a_part_of_the_time_has_its_own_sums() {
+    use deepctx_profile::metric::Metric;
+    use deepctx_profile::trace::{EventLanes, Job, text};
+    // Begins at 5 µs: moments are since then.
+    let trace = text::parse(
+        "step main 5..25 s#1
+         op main 6..20 aten::mm
+         call main 8..10 cudaLaunchKernel #1
+         call main 25..45 cudaDeviceSynchronize #2
+         kernel 0/7 15..35 gemm #1
+         copy 0/7 36..40 Memcpy HtoD #1 400B",
+    );
+    let job = Job::new(vec![("t".to_owned(), trace.unwrap())]).unwrap();
+    let lanes = EventLanes::new(std::sync::Arc::new(job), |_| 0);
+    let micros = |ns: u64| Nanos(ns * 1000);
+    let check = |from, to, metric, expect: (u64, u64)| {
+        let profile = super::super::profile_of_range(&lanes, micros(from), micros(to));
+        let total = profile.tree.total(metric);
+        assert_eq!((total.sum, total.count), expect, "{from}..{to} {metric:?}");
+    };
+    check(0, 100, Metric::GpuTime, (20_000, 1));
+    check(0, 20, Metric::GpuTime, (10_000, 1));
+    check(0, 10, Metric::GpuTime, (0, 0));
+    check(33, 100, Metric::CopyBytes, (200, 1));
+    check(0, 100, Metric::WallTime, (40_000, 4));
+    // Of the call, and not of the launch or the operator before.
+    check(20, 30, Metric::WallTime, (10_000, 1));
+    check(0, 20, Metric::StepTime, (20_000, 1));
+    check(0, 19, Metric::StepTime, (0, 0));
+    check(20, 30, Metric::LaunchTime, (0, 0));
+    // Its launch was before: it is its context all the same.
+    let profile = super::super::profile_of_range(&lanes, micros(20), micros(30));
+    let (node, _) = profile.tree.cells(Metric::GpuTime).next().unwrap();
+    let stack = profile
+        .tree
+        .stack(node)
+        .into_iter()
+        .map(|frame| profile.frames.get(frame).label(&profile.strings, false));
+    let stack: Vec<String> = stack.collect();
+    assert!(stack.iter().any(|name| name == "aten::mm"), "{stack:?}");
 }
 
 #[test]

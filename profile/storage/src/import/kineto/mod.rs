@@ -29,12 +29,10 @@ use super::ranks::Ranks;
 use super::trace_rows::{MEMORY, TraceEvent, TraceRows};
 use super::{
     CUT_SHORT, END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, OUT_OF_RANGE, ROUNDED,
-    TOO_LONG,
+    TOO_LONG, YEAR, leave_out_at_zero,
 };
 use crate::event_header::{EventHeader, LaneOf};
 
-/// An event that lasts longer is an error of its writer, which subtracted from an end that was not there.
-const DURATION_MAX: i128 = 366 * 24 * 3600 * 1_000_000_000;
 /// Microseconds since 1970 are above this (2001), microseconds since the boot of a machine below.
 const SINCE_1970: u64 = 1_000_000_000_000_000_000;
 
@@ -138,6 +136,7 @@ impl Reader {
         // Exports of this project write whole numbers of nanoseconds as decimals, too.
         let resolution = if self.has_fraction { Nanos(1) } else { Nanos(1000) };
         self.ranks.finish(|trace| {
+            leave_out_at_zero(trace);
             let first = trace.span().map_or(0, |(first, _)| first.as_nanos());
             let epoch_ns = base.or((first > SINCE_1970).then_some(0));
             trace.clock = ClockInfo { epoch_ns, resolution, ..ClockInfo::default() };
@@ -171,7 +170,8 @@ impl Reader {
         match self.nanos(micros) {
             None => self.gap(NOT_UNDERSTOOD),
             Some(ns) if ns < 0 => self.gap(END_BEFORE_BEGIN),
-            Some(ns) if ns > DURATION_MAX => self.gap(TOO_LONG),
+            // Its writer subtracted from an end that was not there.
+            Some(ns) if ns > i128::from(YEAR.0) => self.gap(TOO_LONG),
             Some(ns) => return Some(Nanos(ns as u64)),
         }
         None

@@ -31,7 +31,9 @@ use self::fields::{Field, fields};
 use self::sequences::{NameTable, PacketState, Sequences};
 use self::tracks::Tracks;
 use super::ranks::Ranks;
-use super::{BYTES_MAX, CUT_SHORT, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, UNKNOWN_PACKET};
+use super::{
+    BYTES_MAX, CUT_SHORT, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, UNKNOWN_PACKET, leave_out_at_zero,
+};
 use crate::event_header::{EventHeader, HEADER};
 use crate::proto::perfetto::{COUNTER, SLICE_BEGIN, SLICE_END, SLICE_INSTANT, TracePacket, TrackEvent};
 
@@ -324,6 +326,7 @@ impl Reader<'_> {
     fn finish(self) -> Vec<Trace> {
         let epoch_ns = self.sequences.epoch_ns;
         self.ranks.finish(|trace| {
+            leave_out_at_zero(trace);
             trace.clock = ClockInfo { epoch_ns, resolution: Nanos(1), ..ClockInfo::default() };
         })
     }

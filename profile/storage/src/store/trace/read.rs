@@ -30,6 +30,12 @@ impl List {
         let events = self.segments.iter().filter(|listed| listed.segment.table == Table::Trace.name());
         events.fold(0, |sum, listed| sum.saturating_add(listed.segment.rows))
     }
+
+    /// Begin of the first event.
+    pub(in crate::store) fn first_ns(&self) -> u64 {
+        let events = self.segments.iter().filter(|listed| listed.segment.table == Table::Trace.name());
+        events.map(|listed| listed.first_ns).min().unwrap_or(0)
+    }
 }
 
 /// What a trace on disk lacks.

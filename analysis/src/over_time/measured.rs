@@ -1,0 +1,84 @@
+//! Measured or not: figures of a step, or why there are none.
+//!
+//! Owns: [`Measured`], [`NotMeasured`]. Because: a step in which events were lost has figures that are too small, and
+//! a number that is too small looks like any other. Does not: judge windows: what is lost from a window is counted.
+
+use deepctx_profile::frame::clean;
+use deepctx_profile::trace::{RankTrace, TraceTime};
+use serde::Serialize;
+
+/// Figures, or why there are none. Written as the fields of the one that it is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Measured<T> {
+    /// Nothing is missing.
+    Yes(T),
+    /// They would be too small.
+    No {
+        /// Why.
+        not_measured: NotMeasured,
+    },
+}
+
+impl<T> Measured<T> {
+    /// `figures` where nothing was lost.
+    pub(super) fn unless(lost: Vec<LostOf>, figures: impl FnOnce() -> T) -> Self {
+        match lost.is_empty() {
+            true => Measured::Yes(figures()),
+            false => Measured::No { not_measured: NotMeasured { reason: EVENTS_LOST, lost } },
+        }
+    }
+
+    /// The figures, if there are any.
+    pub fn figures(&self) -> Option<&T> {
+        match self {
+            Measured::Yes(figures) => Some(figures),
+            Measured::No { .. } => None,
+        }
+    }
+
+    /// Why there are none.
+    pub fn not_measured(&self) -> Option<&NotMeasured> {
+        match self {
+            Measured::Yes(_) => None,
+            Measured::No { not_measured } => Some(not_measured),
+        }
+    }
+}
+
+/// The one reason so far.
+const EVENTS_LOST: &str = "events-lost";
+
+/// Why figures are not known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotMeasured {
+    /// Stable name of the reason.
+    pub reason: &'static str,
+    /// What was lost meanwhile.
+    pub lost: Vec<LostOf>,
+}
+
+/// Events that were lost from a lane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LostOf {
+    /// The rank.
+    pub rank: u32,
+    /// The lane (`gpu0 stream 7`).
+    pub lane: String,
+    /// How many, of which any may lie in the time in question.
+    pub events: u64,
+}
+
+/// What a rank lost that may lie between two moments.
+pub(super) fn lost_between(of: &RankTrace, from: TraceTime, to: TraceTime) -> Vec<LostOf> {
+    let overlaps = of.trace.lost.iter().filter(|(_, lost)| lost.from < to && from <= lost.to);
+    let mut found: Vec<LostOf> = Vec::new();
+    for (_, lost) in overlaps {
+        let lane = clean(of.trace.name(lost.lane));
+        match found.iter_mut().find(|row| row.lane == lane) {
+            Some(row) => row.events = row.events.saturating_add(lost.events),
+            None => found.push(LostOf { rank: of.rank, lane, events: lost.events }),
+        }
+    }
+    found
+}
