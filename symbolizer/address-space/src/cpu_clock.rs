@@ -73,9 +73,15 @@ mod tests {
             let over = std::sync::atomic::AtomicBool::new(false);
             std::thread::scope(|scope| {
                 // It inherits the CPU.
-                scope.spawn(|| while !over.load(std::sync::atomic::Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
                 let before = clock.now();
-                while clock.now() < before + Duration::from_millis(2) {}
+                while clock.now() < before + Duration::from_millis(2) {
+                    std::hint::spin_loop();
+                }
                 over.store(true, std::sync::atomic::Ordering::Relaxed);
             });
         })
