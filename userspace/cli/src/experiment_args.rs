@@ -55,9 +55,9 @@ pub(crate) struct ExperimentArgs {
     #[arg(long, env = "DEEPCTX_EXPERIMENT_LEVELS", action = ArgAction::SetTrue,
           value_parser = FalseyValueParser::new(), help_heading = "Experiment")]
     pub levels: bool,
-    /// With `--levels`: switch sets of probes while the command runs, in rounds of a window of steps each: ends of steps,
-    /// samples, and the probes of `--probe`, `--shapes` and `--probe-file` (operators where none is named). Every other
-    /// option holds for all of them.
+    /// With `--levels`: switch sets of probes while the command runs, in rounds of a window of steps each: ends of
+    /// steps, samples, and the probes of `--probe`, `--shapes` and `--probe-file` (operators where none is named).
+    /// Every other option holds for all of them.
     #[arg(long, env = "DEEPCTX_EXPERIMENT_IN_PROCESS", action = ArgAction::SetTrue, requires = "levels",
           value_parser = FalseyValueParser::new(), help_heading = "Experiment")]
     pub in_process: bool,
@@ -261,7 +261,7 @@ impl ExperimentArgs {
 
     /// How sets of probes are switched within a run, if they are.
     pub(crate) fn level_plan(&self) -> Option<LevelPlan> {
-        self.in_process.then(|| LevelPlan {
+        self.in_process.then_some(LevelPlan {
             window: self.window as usize,
             rounds: self.rounds as usize,
             frequency: self.record.capture.freq,
@@ -277,7 +277,9 @@ impl ExperimentArgs {
         }
         let capture = &mut record.capture;
         if self.in_process {
-            let has_probes = capture.probe.iter().any(|probe| *probe != Probe::Ranges);
+            // The others of them are more frames, or stay.
+            let is_switched = |probe: &Probe| !matches!(probe, Probe::Ranges | Probe::Modules | Probe::Async);
+            let has_probes = capture.probe.iter().any(is_switched);
             if !has_probes && capture.shapes.is_empty() && capture.probe_file.is_none() {
                 capture.probe.push(Probe::Operators);
             }
@@ -408,6 +410,7 @@ mod tests {
         check("", &[Probe::Operators, Probe::Ranges], "100%");
         check("--probe memory --probe-budget 5%", &[Probe::Memory, Probe::Ranges], "5%");
         check("--probe ranges", &[Probe::Ranges, Probe::Operators], "100%");
+        check("--probe modules", &[Probe::Modules, Probe::Operators, Probe::Ranges], "100%");
         check("--probe-file rows.toml", &[Probe::Ranges], "100%");
     }
 

@@ -8,7 +8,7 @@
 //! ```text
 //!  round 1                          round 2                          round 3
 //!  markers │ samples │ probes       samples │ probes │ markers       probes │ markers │ samples      …
-//!          └ asked ─ attached ─ N steps ─ next
+//!          └ requested ─ attached ─ N steps ─ next
 //! ```
 //! Each round begins with another set, so that a program that becomes slower or faster favours none of them.
 
@@ -114,12 +114,12 @@ pub(crate) struct LevelSwitch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing was asked for yet.
+    /// Nothing was requested yet.
     New,
     /// The first steps of a program are slower than those that follow.
     WarmUp { ended: usize },
-    /// A set was asked for at a time.
-    Asked { at_ns: u64, ended: usize },
+    /// A set was requested at a time.
+    Requested { at_ns: u64, ended: usize },
     /// It is attached since then.
     Measures { from_ns: u64 },
     /// All rounds are over, or none will.
@@ -153,7 +153,7 @@ impl LevelSwitch {
                     return self.begin_turn(now_ns);
                 }
             }
-            State::Asked { at_ns, ended: so_far } => {
+            State::Requested { at_ns, ended: so_far } => {
                 *so_far += ended.iter().filter(|step| step.began_ns >= *at_ns).count();
                 if attached.unwrap_or(false) == wanted {
                     self.state = State::Measures { from_ns: now_ns };
@@ -231,7 +231,7 @@ impl LevelSwitch {
 
     fn begin_turn(&mut self, now_ns: u64) -> Option<LevelRequest> {
         self.steps.clear();
-        self.state = State::Asked { at_ns: now_ns, ended: 0 };
+        self.state = State::Requested { at_ns: now_ns, ended: 0 };
         Some(self.request(self.level()))
     }
 
@@ -256,21 +256,25 @@ fn at_busiest_place(steps: &[EndedStep]) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
-    /// A program whose steps end once in each tick, and take as long as its probes make them: 10 ns, and 1 with
-    /// samples, and 5 with probes.
+    /// A program whose steps end once in each tick, and take as long as its probes make them: 10 ns, 1 more with
+    /// samples, and 5 with probes. They are known some ticks later.
     struct Program {
         now_ns: u64,
         attached: Option<bool>,
         frequency: u32,
+        late: VecDeque<EndedStep>,
         switch: LevelSwitch,
     }
 
     impl Program {
         fn new(attached: Option<bool>, rounds: usize) -> Self {
             let plan = LevelPlan { window: 2, rounds, frequency: 99 };
-            Self { now_ns: 0, attached, frequency: 99, switch: LevelSwitch::new(plan) }
+            let (late, switch) = (VecDeque::new(), LevelSwitch::new(plan));
+            Self { now_ns: 0, attached, frequency: 99, late, switch }
         }
 
         fn tick(&mut self) {
@@ -279,23 +283,28 @@ mod tests {
             let began_ns = self.now_ns;
             self.now_ns += 100;
             let step = |place, took_ns| EndedStep { place: NodeId::from_number(place), began_ns, took_ns };
+            self.late.push_back(step(1, took_ns));
             // Others end elsewhere.
-            let mut ended = vec![step(1, took_ns)];
-            ended.extend((began_ns % 300 == 0).then(|| step(2, 7)));
+            self.late.extend(began_ns.is_multiple_of(300).then(|| step(2, 7)));
+            let known = self.late.iter().take_while(|step| step.began_ns + 300 < self.now_ns).count();
+            let ended: Vec<EndedStep> = self.late.drain(..known).collect();
             let Some(request) = self.switch.advance(self.now_ns, self.attached, &ended) else { return };
             self.frequency = request.frequency;
             self.attached = self.attached.map(|_| request.hold == ProbeHold::Attached);
         }
 
-        fn windows(mut self, ticks: usize) -> Result<Vec<LevelWindow>, String> {
-            (0..ticks).for_each(|_| self.tick());
+        /// What is left of it when it has had so many windows.
+        fn windows(mut self, count: usize) -> Result<Vec<LevelWindow>, String> {
+            while self.switch.windows.len() < count {
+                self.tick();
+            }
             self.switch.into_windows()
         }
     }
 
     #[test]
     fn each_round_has_every_set_in_another_order() {
-        let windows = Program::new(Some(true), 3).windows(1000).unwrap();
+        let windows = Program::new(Some(true), 3).windows(9).unwrap();
         let (m, s, p) = (SwitchedLevel::Markers, SwitchedLevel::Samples, SwitchedLevel::Probes);
         let order: Vec<_> = windows.iter().map(|window| (window.round, window.level)).collect();
         assert_eq!(order, [(0, m), (0, s), (0, p), (1, s), (1, p), (1, m), (2, p), (2, m), (2, s)]);
@@ -314,14 +323,14 @@ mod tests {
 
     #[test]
     fn a_round_that_is_not_over_does_not_count() {
-        let levels = |attached, ticks| {
-            let windows = Program::new(attached, 3).windows(ticks)?;
+        let levels = |attached, count| {
+            let windows = Program::new(attached, 3).windows(count)?;
             Ok::<_, String>(windows.iter().map(|window| window.level.name()).collect::<Vec<_>>())
         };
-        assert!(levels(Some(true), 4).unwrap_err().contains("--window"));
-        assert_eq!(levels(Some(true), 22).unwrap(), ["markers", "samples", "probes"]);
+        assert!(levels(Some(true), 1).unwrap_err().contains("--window"));
+        assert_eq!(levels(Some(true), 5).unwrap(), ["markers", "samples", "probes"]);
         // No library has the probes.
-        assert_eq!(levels(None, 13).unwrap(), ["markers", "samples"]);
+        assert_eq!(levels(None, 3).unwrap(), ["markers", "samples"]);
     }
 
     #[test]

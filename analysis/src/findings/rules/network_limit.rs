@@ -31,33 +31,36 @@ struct Direction {
     percent: Vec<f64>,
 }
 
-fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+/// Both directions of every link whose speed is known.
+fn directions(facts: &Facts<'_>) -> Result<Vec<Direction>, Outcome> {
     let rows = rows(facts.whole(), facts.elapsed());
-    let of = |figure: &str| rows.iter().filter(move |row| row.figure == figure).collect::<Vec<_>>();
-    let links: BTreeMap<&str, f64> = of("network-link-megabits")
-        .into_iter()
-        .filter(|row| row.max > 0.0)
-        .map(|row| (row.resource.as_str(), row.max * 1e6 / 8.0))
-        .collect();
+    let of = |figure: &'static str| rows.iter().filter(move |row| row.figure == figure);
+    let links = of("network-link-megabits").filter(|row| row.max > 0.0);
+    let bytes_per_second: BTreeMap<_, _> =
+        links.map(|row| (row.resource.as_str(), row.max * 1e6 / 8.0)).collect();
     let mut directions = Vec::new();
-    let mut looked_at = 0;
     for (figure, name) in [("network-received-bytes", "receives"), ("network-sent-bytes", "sends")] {
         for row in of(figure) {
-            looked_at += 1;
-            let Some(bytes_per_second) = links.get(row.resource.as_str()) else { continue };
-            let percent = row.by_time.iter().map(|rate| rate * 100.0 / bytes_per_second).collect();
+            let Some(most) = bytes_per_second.get(row.resource.as_str()) else { continue };
+            let percent = row.by_time.iter().map(|rate| rate * 100.0 / most).collect();
             directions.push(Direction { interface: row.resource.clone(), name, percent });
         }
     }
-    if looked_at == 0 {
-        return no_system_metrics();
-    }
-    if directions.is_empty() {
-        return Outcome::missing(
+    match (directions.is_empty(), of("network-sent-bytes").next()) {
+        (false, _) => Ok(directions),
+        (true, None) => Err(no_system_metrics()),
+        (true, Some(_)) => Err(Outcome::missing(
             "no network interface says how fast its link is; those of virtual machines seldom do",
             "",
-        );
+        )),
     }
+}
+
+fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
+    let directions = match directions(facts) {
+        Ok(directions) => directions,
+        Err(missing) => return missing,
+    };
     let limit = values.get("busy_percent");
     let busy = |of: &Direction| of.percent.iter().filter(|percent| **percent > limit).count() as u64;
     let datapoints = directions.iter().map(|of| of.percent.len() as u64).max().unwrap_or(0).max(1);

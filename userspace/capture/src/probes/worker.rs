@@ -103,8 +103,8 @@ enum Program {
 }
 
 impl ProbeWorker {
-    /// Attaches to the libraries and processes that the setup names. `dropped` counts requests that found no room; `budgeted`
-    /// says whether the probes that have a budget are attached.
+    /// Attaches to the libraries and processes that the setup names. `dropped` counts requests that found no room;
+    /// `budgeted` says whether the probes that have a budget are attached.
     pub(super) fn new(setup: Setup, dropped: Arc<AtomicU32>, budgeted: BudgetedState) -> Self {
         let planner = Planner::new(setup.user_rows, Layers::Lowest, running_kernel())
             .with_request(setup.accelerators, setup.request.clone());
