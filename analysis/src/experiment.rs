@@ -6,14 +6,18 @@
 //! A run has one step time: the median of its steps where single events were recorded, else their mean, else the wall
 //! time of the run. The runs of a value are summed up by a trimmed mean: without the same share of them at both ends.
 
+mod overhead;
+
 use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Bound, ModelTotals, StepTimes};
 
+pub use overhead::Overhead;
+
 /// Version of the serialized form: raised when a field is removed or changes its meaning.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// Name of the last placeholder where its values are nested sets of probes, from the least to the most.
 pub const LEVEL: &str = "level";
@@ -38,12 +42,12 @@ pub struct RunFigures {
     pub totals: ModelTotals,
 }
 
-/// One run of the command.
+/// One run of the command, or a part of one with one set of probes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Run {
     /// A value for each placeholder.
     pub values: Vec<String>,
-    /// Which run of these values, from 1.
+    /// Which run of these values, from 1. Runs with the same number are compared.
     pub repeat: usize,
     /// Its profile.
     pub profile: String,
@@ -51,7 +55,7 @@ pub struct Run {
     pub exit_code: Option<u8>,
     /// Why it does not count; `None` when it does.
     pub failure: Option<String>,
-    /// From the start of the command to its end.
+    /// From the start of the command, or of this part of it, to the end.
     pub wall_ns: u64,
     /// What its profile says; `None` when nothing.
     #[serde(skip)]
@@ -104,10 +108,8 @@ pub struct ValueRow {
     pub throughput_per_second: Option<f64>,
     /// By how much throughput is higher than with the next smaller value.
     pub gain_percent: Option<f64>,
-    /// By how much its steps are longer than those of the next smaller set of probes.
-    pub overhead_ns: Option<f64>,
-    /// The same, as a share of those.
-    pub overhead_percent: Option<f64>,
+    /// What its set of probes adds to a step with the next smaller one.
+    pub overhead: Option<Overhead>,
     /// Whether it is the best one.
     pub optimal: bool,
     /// Figures of the run in the middle.
@@ -158,6 +160,8 @@ pub struct Experiment {
     pub placeholders: Vec<String>,
     /// How it is judged.
     pub judgement: Judgement,
+    /// Whether sets of probes were switched while the command ran: its runs are then windows of steps.
+    pub in_process: bool,
     /// A row for each combination of values, in the order of their runs.
     pub rows: Vec<ValueRow>,
     /// The best values.
@@ -207,7 +211,7 @@ impl Experiment {
         let rows = combinations.into_iter().map(|values| row(values, &runs, judgement.trim_percent));
         let mut rows: Vec<ValueRow> = rows.collect();
         if placeholders.last().is_some_and(|name| name == LEVEL) {
-            overheads(&mut rows);
+            overhead::compare(&mut rows, &runs, judgement.trim_percent);
         }
         let mut others: Vec<Vec<String>> = Vec::new();
         for row in &rows {
@@ -219,7 +223,16 @@ impl Experiment {
         // Without values there is nothing to choose.
         others.retain(|_| placeholders.first().is_some_and(|name| name != LEVEL));
         let optima = others.into_iter().map(|others| optimum(&mut rows, others, &judgement)).collect();
-        Experiment { schema_version: SCHEMA_VERSION, command, placeholders, judgement, rows, optima, runs }
+        Experiment {
+            schema_version: SCHEMA_VERSION,
+            command,
+            placeholders,
+            judgement,
+            in_process: false,
+            rows,
+            optima,
+            runs,
+        }
     }
 
     /// Whether a run failed.
@@ -251,25 +264,9 @@ fn row(values: &[String], runs: &[Run], trim_percent: f64) -> ValueRow {
         step_max_ns: times.last().copied(),
         throughput_per_second: value.zip(step_ns).filter(|(_, ns)| *ns > 0.0).map(|(of, ns)| of / ns * 1e9),
         gain_percent: None,
-        overhead_ns: None,
-        overhead_percent: None,
+        overhead: None,
         optimal: false,
         per_step: middle.map(|run| run.figures_per_step()).unwrap_or_default(),
-    }
-}
-
-/// What each set of probes adds to the one before it (XSP's levelled experiments).
-fn overheads(rows: &mut [ValueRow]) {
-    for place in 1..rows.len() {
-        let (before, row) = (&rows[place - 1], &rows[place]);
-        let same = |of: &ValueRow| of.values.split_last().map(|(_, values)| values.to_vec());
-        let times = before.step_ns.zip(row.step_ns).filter(|(before, _)| *before > 0.0);
-        let Some((before_ns, ns)) = times.filter(|_| same(before) == same(row)) else { continue };
-        // A wall time beside steps would compare two things.
-        if before.basis == row.basis {
-            rows[place].overhead_ns = Some(ns - before_ns);
-            rows[place].overhead_percent = Some((ns / before_ns - 1.0) * 100.0);
-        }
     }
 }
 
@@ -280,11 +277,16 @@ fn number(value: &str) -> Option<f64> {
 
 /// The mean of sorted values without so many percent of them at each end, rounded down; `None` of nothing.
 fn trimmed_mean(sorted: &[f64], percent: f64) -> Option<f64> {
-    let left_out = (sorted.len() as f64 * percent.clamp(0.0, 50.0) / 100.0) as usize;
-    // Of half at each end, the middle is left.
-    let left_out = left_out.min(sorted.len().checked_sub(1)? / 2);
+    let left_out = left_out(sorted.len(), percent)?;
     let kept = sorted.get(left_out..sorted.len() - left_out)?;
     Some(kept.iter().sum::<f64>() / kept.len() as f64)
+}
+
+/// How many of so many values that is at each end; `None` of no values.
+fn left_out(count: usize, percent: f64) -> Option<usize> {
+    let left_out = (count as f64 * percent.clamp(0.0, 50.0) / 100.0) as usize;
+    // Of half at each end, the middle is left.
+    Some(left_out.min(count.checked_sub(1)? / 2))
 }
 
 /// Finds the best of the rows with these other values, and marks it.
@@ -441,14 +443,41 @@ mod tests {
             at("2", "launches", 50.0),
         ];
         let of = Experiment::of(String::new(), vec!["batch".into(), LEVEL.into()], JUDGEMENT, runs);
-        let overheads: Vec<_> = of.rows.iter().map(|row| row.overhead_ns).collect();
+        let overheads: Vec<_> = of.rows.iter().map(|row| row.overhead.map(|of| of.ns)).collect();
         assert_eq!(overheads, [None, Some(2e6), Some(-3e6), None, Some(10e6)]);
-        assert_eq!(of.rows[4].overhead_percent, Some(25.0));
+        assert_eq!(of.rows[4].overhead.unwrap().percent, 25.0);
         let mut alone = run("samples", 3.0);
         alone.figures = None;
         let of =
             Experiment::of(String::new(), vec![LEVEL.into()], JUDGEMENT, vec![alone, run("launches", 3.0)]);
-        assert_eq!((of.rows[1].overhead_ns, of.optima.len()), (None, 0));
+        assert_eq!((of.rows[1].overhead, of.optima.len()), (None, 0));
+    }
+
+    #[test]
+    fn levels_are_compared_within_a_round() {
+        // Each round is 30 ms longer than the one before: their means say nothing, their differences do.
+        let rounds = |costs: [f64; 3]| {
+            let mut runs = Vec::new();
+            for (round, cost_ms) in costs.into_iter().enumerate() {
+                for (level, ms) in [("samples", 0.0), ("launches", cost_ms)] {
+                    runs.push(Run { repeat: round + 1, ..run(level, 10.0 + 30.0 * round as f64 + ms) });
+                }
+            }
+            runs
+        };
+        let overhead = |runs| {
+            let of = Experiment::of(String::new(), vec![LEVEL.into()], JUDGEMENT, runs);
+            of.rows[1].overhead.unwrap()
+        };
+        let found = overhead(rounds([2.0, 2.1, 1.9]));
+        assert_eq!((found.rounds, found.within_spread), (3, Some(false)), "{found:?}");
+        assert!((found.ns - 2e6).abs() < 1.0, "{found:?}");
+        assert_eq!(overhead(rounds([-2.0, 2.0, 0.1])).within_spread, Some(true));
+        // A round of which one failed is none.
+        let mut runs = rounds([2.0, 2.1, 50.0]);
+        runs[5].failure = Some("exit code 1".into());
+        let found = overhead(runs);
+        assert_eq!((found.rounds, (found.ns / 1e3).round()), (2, 2050.0), "{found:?}");
     }
 
     #[test]

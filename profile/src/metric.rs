@@ -196,6 +196,8 @@ metrics! {
     GpuSlowdownTime = 69, "system:gpu-slowdown-time", Nanoseconds;
     /// The same, because somebody set its clocks, or it keeps those of other GPUs.
     GpuClockSettingTime = 70, "system:gpu-clock-setting-time", Nanoseconds;
+    /// Megabits a second that the link of a network interface carries in each direction.
+    NetworkLinkMegabits = 71, "system:network-link-megabits", Count;
 }
 
 impl Metric {
@@ -224,6 +226,7 @@ impl Metric {
                 | Self::GpuTemperatureCelsius
                 | Self::GpuClockMegahertz
                 | Self::GpuMemoryClockMegahertz
+                | Self::NetworkLinkMegabits
         )
     }
 

@@ -67,6 +67,50 @@ fn steps_of_each_value_are_those_the_program_measured() {
 }
 
 #[test]
+fn levels_within_a_run_cost_what_the_program_measured() {
+    if !can_capture() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let rows = r#"probe = [{ library = "libsteps.so*", symbol = "cuProfilerStart", event = "user" }]"#;
+    std::fs::write(folder.path().join("rows.toml"), rows).unwrap();
+    let library = folder.path().join("libsteps.so").display().to_string();
+    let options = ["--levels", "--in-process", "--window", "3", "--rounds", "2", "--format", "json"];
+    let options = [&options[..], &["--probe-file", "rows.toml"]].concat();
+    // It ends once its steps are not watched any more.
+    let output = experiment(folder.path(), &options, &["python3", &workload("switched_steps.py"), &library]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let found: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let rows = found["rows"].as_array().unwrap();
+    let levels: Vec<_> = rows.iter().map(|row| row["values"][0].as_str().unwrap()).collect();
+    assert_eq!((levels, &found["in_process"]), (vec!["markers", "samples", "probes"], &Value::Bool(true)));
+    for row in rows {
+        assert!(row["runs"] == 2 && row["steps"].as_u64().unwrap() >= 2 * 3, "{row}");
+        assert_eq!(row["basis"], "median-of-steps", "{row}");
+    }
+    // Both are medians of steps with the same probe and without it, by two clocks.
+    let said = stderr(&output);
+    let own = |name| -> f64 {
+        said.lines()
+            .find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+            .unwrap_or_else(|| panic!("{said}"))
+    };
+    let (cost_ns, probes) = (own("with ") - own("without "), &rows[2]["overhead"]);
+    let ns = probes["ns"].as_f64().unwrap();
+    assert!(cost_ns > 0.0 && ns > cost_ns / 5.0 && ns < cost_ns * 5.0, "{probes}: {cost_ns}");
+    for row in &rows[1..] {
+        let of = &row["overhead"];
+        let within = of["ns"].as_f64().unwrap().abs() <= of["spread_ns"].as_f64().unwrap();
+        assert_eq!((&of["rounds"], &of["within_spread"]), (&Value::from(2), &Value::Bool(within)), "{row}");
+    }
+    // One profile has all of it, and says that counts of these probes are of a part of the time.
+    assert_eq!(std::fs::read_dir(folder.path().join("out")).unwrap().count(), 1);
+    let report =
+        program().args(["report", "--all"]).arg(folder.path().join("out/run-1.dctx")).output().unwrap();
+    assert!(stdout(&report).contains("functions of your own: attached"), "{}", stdout(&report));
+}
+
+#[test]
 fn a_failed_run_is_told_and_the_others_go_on() {
     if !can_capture() {
         return;

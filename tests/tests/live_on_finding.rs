@@ -9,8 +9,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use cli_support::recording::{Ended, Recording};
-use cli_support::{can_capture, program, run, sample_count, stderr, stdout};
+use cli_support::recording::{Ended, Recording, wait_for};
+use cli_support::{Busy, can_capture, program, run, sample_count, stderr, stdout};
 use deepctx_profile::metric::Metric;
 use serde_json::Value;
 
@@ -175,4 +175,63 @@ fn a_running_capture_is_changed_on_request() {
     let each_ns = seen(Metric::CpuTime) / seen(Metric::Samples);
     assert!(each_ns < 100_000_000, "{each_ns} ns a sample");
     assert!(asked(&socket, "status").1.contains("No such file"));
+}
+
+#[test]
+fn what_is_kept_is_written_on_request() {
+    if !can_capture() {
+        return;
+    }
+    let (folder, busy) = (tempfile::tempdir().unwrap(), Busy::start());
+    let socket = folder.path().join("control.sock").display().to_string();
+    let mut recording = Recording::start(&busy.pid(), &["--keep", "60s", "--control", &socket]);
+    recording.wait_for_probes();
+    assert_eq!(asked(&socket, "keep"), (Some(0), "what is kept is written\n".to_owned()));
+    let file = recording.file();
+    let kept =
+        |file: &str| deepctx_storage::open(Path::new(file)).unwrap().profile.meta.kept.unwrap().because;
+    let is_whole = |file: &str| {
+        Path::new(file).exists() && deepctx_storage::open(Path::new(file)).is_ok_and(|of| of.is_complete())
+    };
+    wait_for("what is kept", || is_whole(&file));
+    assert_eq!(kept(&file), "request");
+    assert_eq!(asked(&socket, "stop").0, Some(0));
+    let Ended { status, said } = recording.ended();
+    assert!(status.success() && busy.lives(), "{said}");
+    // It went on, and wrote the rest beside that.
+    assert_eq!(kept(&file.replace("run.dctx", "run-2.dctx")), "end");
+    assert!(said.contains("s after the start: what is kept is written"), "{said}");
+}
+
+#[test]
+fn a_window_of_single_events_begins_on_request() {
+    if !can_capture() {
+        return;
+    }
+    /// Waits before the window.
+    const BEFORE: u64 = 50;
+    let folder = tempfile::tempdir().unwrap();
+    let waiting =
+        Busy::of(Command::new("python3").args(["-c", "import time\nwhile True: time.sleep(0.005)"]));
+    let socket = folder.path().join("control.sock").display().to_string();
+    let options = ["--off-cpu", "--trace", "signal=10m", "--control", &socket];
+    let mut recording = Recording::start(&waiting.pid(), &options);
+    let waits = |file: &str| {
+        let profile = deepctx_storage::open(Path::new(file)).unwrap().profile;
+        profile.tree.total(Metric::OffCpuTime).count
+    };
+    recording.wait_until(|file| waits(file) >= BEFORE);
+    assert_eq!(asked(&socket, "trace"), (Some(0), "single events are requested\n".to_owned()));
+    let traced = |file: &str| {
+        let text = stdout(&run(&["timeline", file]));
+        let words: Vec<&str> = text.lines().next().unwrap_or_default().split_whitespace().collect();
+        let at = words.iter().position(|word| word.starts_with("event"));
+        at.and_then(|at| words[at - 1].parse::<u64>().ok()).unwrap_or(0)
+    };
+    recording.wait_until(|file| traced(file) > 0);
+    assert_eq!(asked(&socket, "stop").0, Some(0));
+    let Ended { status, said } = recording.ended();
+    assert!(status.success() && said.contains("single events are recorded from"), "{said}");
+    let (traced, waits) = (traced(&recording.file()), waits(&recording.file()));
+    assert!(0 < traced && traced + BEFORE <= waits, "{traced} of {waits}: {said}");
 }

@@ -194,6 +194,11 @@ impl Capture {
         self.probes.as_ref().is_some_and(|probes| probes.hold(hold))
     }
 
+    /// Whether the probes that have a budget are attached; `None` before there are any.
+    pub fn budgeted_attached(&self) -> Option<bool> {
+        self.probes.as_ref().and_then(Probes::budgeted_attached)
+    }
+
     /// Waits until the probes of libraries that are already there are attached, for at most `longest`. Someone must
     /// read the messages meanwhile.
     pub fn wait_for_probes(&self, longest: Duration) {
@@ -307,6 +312,7 @@ fn start_probes(
         instruction_samples: config.pc_sampling.is_some(),
         accelerators: config.accelerators,
         request: config.probe_request(),
+        steps_stay: config.hands_out_steps,
         call_returns: config.trace.is_some() && config.trace_level > TraceLevel::Launches,
         operator_stacks: config.operator_stacks.unwrap_or(OPERATOR_STACKS).per_second(),
         libraries: if config.starts_command { probes::installed() } else { Vec::new() },

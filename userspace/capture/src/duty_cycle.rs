@@ -194,6 +194,11 @@ impl DutyCycle {
         }
     }
 
+    /// Whether the probes are attached; `None` before there are any.
+    pub(super) fn attached(&self) -> Option<bool> {
+        self.governor.as_ref().map(Governor::attached)
+    }
+
     /// How long until [`DutyCycle::check`] is due; `None` before there are probes.
     pub(super) fn next_check(&self) -> Option<Duration> {
         self.governor.as_ref().map(Governor::next_check)

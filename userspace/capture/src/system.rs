@@ -96,16 +96,19 @@ impl Totals {
     }
 
     /// Network interfaces, from `/proc/net/dev`.
-    fn networks(&mut self, text: &str, interfaces: &BTreeSet<String>) {
+    fn networks(&mut self, text: &str, interfaces: &BTreeMap<String, Option<u64>>) {
         for line in text.lines() {
             let Some((name, rest)) = line.split_once(':') else { continue };
-            if interfaces.contains(name.trim()) {
+            if let Some(megabits) = interfaces.get(name.trim()) {
                 let numbers: Vec<u64> =
                     rest.split_ascii_whitespace().map_while(|word| word.parse().ok()).collect();
                 let of = |place: usize| numbers.get(place).copied().unwrap_or(0);
                 let resource = format!("network {}", name.trim());
                 self.add(&resource, Metric::NetworkReceivedBytes, of(0));
                 self.add(&resource, Metric::NetworkSentBytes, of(8));
+                if let Some(megabits) = megabits {
+                    self.add(&resource, Metric::NetworkLinkMegabits, *megabits);
+                }
             }
         }
     }
@@ -146,7 +149,8 @@ struct Sources {
     /// `/proc`.
     proc: PathBuf,
     disks: BTreeSet<String>,
-    interfaces: BTreeSet<String>,
+    /// Network interfaces, and how fast their links were at the start: asking takes a lock of the kernel's.
+    interfaces: BTreeMap<String, Option<u64>>,
     /// Folder and name of each cgroup; in version 1 one for CPUs and another one for memory.
     cgroups: BTreeMap<PathBuf, String>,
 }
@@ -154,7 +158,7 @@ struct Sources {
 impl Sources {
     /// Those of this machine, and the cgroups of these processes.
     fn of(pids: &[u32]) -> Self {
-        let with_device = |class: &str| {
+        let with_device = |class: &str| -> BTreeSet<String> {
             let entries = fs::read_dir(class).into_iter().flatten().flatten();
             let real = entries.filter(|entry| entry.path().join("device").exists());
             real.filter_map(|entry| entry.file_name().into_string().ok()).take(DEVICES_MAX).collect()
@@ -162,7 +166,7 @@ impl Sources {
         Self {
             proc: PathBuf::from("/proc"),
             disks: with_device("/sys/block"),
-            interfaces: with_device("/sys/class/net"),
+            interfaces: with_device("/sys/class/net").into_iter().map(with_speed).collect(),
             cgroups: first(pids.iter().flat_map(|pid| cgroups_of(*pid)), CGROUPS_MAX),
         }
     }
@@ -190,6 +194,18 @@ impl Sources {
         }
         totals
     }
+}
+
+/// An interface, and how many megabits a second its link carries.
+fn with_speed(name: String) -> (String, Option<u64>) {
+    let text = fs::read_to_string(Path::new("/sys/class/net").join(&name).join("speed"));
+    let speed = text.ok().and_then(|text| link_megabits(&text));
+    (name, speed)
+}
+
+/// The number of `/sys/class/net/*/speed`: -1 or the largest number stands for a link that is down, or virtual.
+fn link_megabits(text: &str) -> Option<u64> {
+    text.trim().parse().ok().filter(|megabits| (1..u64::from(u32::MAX)).contains(megabits))
 }
 
 /// The first so many that differ.
@@ -377,9 +393,27 @@ mod tests {
         let text =
             "Inter-|   Receive\n face |bytes\n    lo: 1 1 1 1 1 1 1 1 1\n  eth0:270 1 0 0 0 0 0 0 406 9\n";
         check(
-            |totals| totals.networks(text, &names(&["eth0"])),
+            |totals| totals.networks(text, &[("eth0".to_owned(), None)].into()),
             &["network eth0 system:network-received-bytes=270", "network eth0 system:network-sent-bytes=406"],
         );
+        check(
+            |totals| totals.networks(text, &[("eth0".to_owned(), Some(25_000))].into()),
+            &[
+                "network eth0 system:network-received-bytes=270",
+                "network eth0 system:network-sent-bytes=406",
+                "network eth0 system:network-link-megabits=25000",
+            ],
+        );
+        for (text, expect) in [
+            ("10000\n", Some(10_000)),
+            ("-1\n", None),
+            ("0\n", None),
+            ("4294967295\n", None),
+            ("18446744073709551616", None),
+            ("", None),
+        ] {
+            assert_eq!(link_megabits(text), expect, "{text:?}");
+        }
     }
 
     #[test]
@@ -432,7 +466,7 @@ mod tests {
         write("memory.usage_in_bytes", "4096\n");
         write("stat", "cpu0 1 0 0\n");
         let cgroups = [(folder.path().to_owned(), "cgroup /job".to_owned())].into();
-        let (disks, interfaces) = (BTreeSet::new(), BTreeSet::new());
+        let (disks, interfaces) = (BTreeSet::new(), BTreeMap::new());
         let sources = Sources { proc: folder.path().to_owned(), disks, interfaces, cgroups };
         check(
             |totals| *totals = sources.totals(),

@@ -6,20 +6,19 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use deepctx_analysis::experiment::{Experiment, Judgement, Run, RunFigures};
+use deepctx_analysis::experiment::{Experiment, Judgement, LEVEL, Run, RunFigures};
 use deepctx_analysis::render;
 use deepctx_storage::folder::Folder;
 
-use super::capture_args::Probe;
 use super::common_args::TextOrJson;
 use super::experiment_args::ExperimentArgs;
 use super::failure::{Completion, Failure};
+use super::level_switch::{LevelSwitch, SwitchedLevel};
 use super::progress::Progress;
-use super::record_args::RecordArgs;
 use super::{output, record};
 
 /// Most bytes of what `report` says of a run; its totals take some hundred.
@@ -44,7 +43,8 @@ pub(crate) fn run(arguments: &ExperimentArgs) -> Result<Completion, Failure> {
     let printed_elsewhere = StandardOutput::of_commands_to_standard_error()?;
     let (done, stopped) = run_all(arguments, &runs)?;
     drop(printed_elsewhere);
-    let experiment = Experiment::of(command(arguments), names(arguments), judgement(arguments), done);
+    let mut experiment = Experiment::of(command(arguments), names(arguments), judgement(arguments), done);
+    experiment.in_process = arguments.in_process;
     output::write(Path::new("-"), false, |out| match arguments.format {
         TextOrJson::Text => render::text::write_experiment(&experiment, out),
         TextOrJson::Json => render::json::write(&experiment, out),
@@ -62,7 +62,8 @@ fn command(arguments: &ExperimentArgs) -> String {
 }
 
 fn names(arguments: &ExperimentArgs) -> Vec<String> {
-    arguments.dimensions().into_iter().map(|of| of.name).collect()
+    let levels = arguments.in_process.then(|| LEVEL.to_owned());
+    arguments.dimensions().into_iter().map(|of| of.name).chain(levels).collect()
 }
 
 fn judgement(arguments: &ExperimentArgs) -> Judgement {
@@ -94,14 +95,17 @@ fn run_all(
         let words = arguments.dimensions();
         let words = words.iter().zip(values).map(|(of, value)| format!("{}={value}", of.name));
         let words: Vec<String> = words.collect();
-        Progress::new(false).say(&format!("run {} of {}: {}", number + 1, runs.len(), words.join(", ")));
+        let label = if words.is_empty() { String::new() } else { format!(": {}", words.join(", ")) };
+        Progress::new(false).say(&format!("run {} of {}{label}", number + 1, runs.len()));
         let mut run = Run {
             values: values.clone(),
             repeat: *repeat,
             profile: profile.display().to_string(),
             ..Run::default()
         };
-        let recorded = record::record(&record_args(arguments, values, profile.clone()));
+        let levels = arguments.level_plan().map(LevelSwitch::new);
+        let mut switched = None;
+        let recorded = record::record(&arguments.record_args(values, profile.clone()), levels);
         let signalled = match recorded {
             // What keeps the first run from being recorded keeps all others.
             Err(failure) if number == 0 => return Err(failure),
@@ -117,6 +121,7 @@ fn run_all(
                     Some(code) => Some(format!("the command ended with exit code {code}")),
                     None => Some("the capture ended before the command".to_owned()),
                 };
+                switched = recorded.levels;
                 recorded.signalled
             }
         };
@@ -126,33 +131,59 @@ fn run_all(
             Err(_) => {}
         }
         if let Some(failure) = &run.failure {
-            Progress::new(false).say(&format!("{}: {failure}", words.join(", ")));
+            Progress::new(false).say(&format!("run {}{label}: {failure}", number + 1));
         }
         if signalled {
             // What was stopped in the middle says nothing about its value.
             let code = run.exit_code.filter(|code| *code != 0).unwrap_or(SIGNALLED);
             return Ok((done, Some(code)));
         }
-        done.push(run);
+        match arguments.in_process {
+            true => done.extend(windows_of(&run, switched, arguments.rounds as usize)),
+            false => done.push(run),
+        }
     }
     Ok((done, None))
 }
 
+/// The windows of a run in which sets of probes were switched, as runs of their own: those of one round have the same
+/// number. Where a set has none, that is a failure.
+fn windows_of(run: &Run, levels: Option<LevelSwitch>, rounds: usize) -> Vec<Run> {
+    let with_level = |level: SwitchedLevel| {
+        let values = run.values.iter().cloned().chain([level.name().to_owned()]).collect();
+        Run { values, figures: None, ..run.clone() }
+    };
+    let failed = |why: &str| {
+        SwitchedLevel::ALL.map(|level| Run { failure: Some(why.to_owned()), ..with_level(level) }).to_vec()
+    };
+    let windows = match (&run.failure, levels) {
+        (Some(failure), _) => return failed(failure),
+        (None, None) => return failed("it was not recorded"),
+        (None, Some(levels)) => levels.into_windows(),
+    };
+    let windows = match windows {
+        Ok(windows) => windows,
+        Err(why) => return failed(&why),
+    };
+    let mut runs = Vec::new();
+    for level in SwitchedLevel::ALL {
+        let of_level = windows.iter().filter(|window| window.level == level);
+        runs.extend(of_level.map(|window| Run {
+            repeat: (run.repeat - 1) * rounds + window.round + 1,
+            wall_ns: window.wall_ns,
+            figures: Some(RunFigures { step_times: window.step_times(), ..RunFigures::default() }),
+            ..with_level(level)
+        }));
+        if !windows.iter().any(|window| window.level == level) {
+            let why = "never attached: the command mapped no library with functions that these probes watch";
+            runs.push(Run { failure: Some(why.to_owned()), ..with_level(level) });
+        }
+    }
+    runs
+}
+
 /// As shells have it for SIGINT.
 const SIGNALLED: u8 = 130;
-
-/// How one run is recorded: as the user says, with the steps of the program.
-fn record_args(arguments: &ExperimentArgs, values: &[String], output: PathBuf) -> RecordArgs {
-    let mut record =
-        RecordArgs { output: Some(output), command: arguments.command(values), ..arguments.record.clone() };
-    if let Some(level) = arguments.level(values) {
-        level.apply(&mut record);
-    }
-    if !record.capture.probe.contains(&Probe::Ranges) {
-        record.capture.probe.push(Probe::Ranges);
-    }
-    record
-}
 
 /// What `report` says of a profile.
 fn figures(profile: &Path) -> Result<RunFigures, String> {
@@ -211,6 +242,37 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_set_that_was_never_attached_is_a_failure() {
+        use deepctx_pipeline::EndedStep;
+        use deepctx_profile::tree::NodeId;
+
+        use super::super::level_switch::LevelPlan;
+
+        let mut switch = LevelSwitch::new(LevelPlan { window: 1, rounds: 2, frequency: 99 });
+        for now_ns in 1..100 {
+            let step = EndedStep { place: NodeId::from_number(1), began_ns: now_ns, took_ns: 7 };
+            let _ = switch.advance(now_ns, None, &[step]);
+        }
+        let run = Run { values: vec!["8".into()], repeat: 3, ..Run::default() };
+        let found: Vec<_> = windows_of(&run, Some(switch), 2)
+            .into_iter()
+            .map(|run| (run.values.join(" "), run.repeat, run.failure.is_none(), run.figures.is_some()))
+            .collect();
+        let window = |level: &str, repeat| (format!("8 {level}"), repeat, true, true);
+        let expect = [
+            window("markers", 5),
+            window("markers", 6),
+            window("samples", 5),
+            window("samples", 6),
+            ("8 probes".to_owned(), 3, false, false),
+        ];
+        assert_eq!(found, expect);
+        let failed = Run { failure: Some("exit code 1".into()), ..run };
+        let found = windows_of(&failed, None, 2);
+        assert!(found.len() == 3 && found.iter().all(|run| run.failure.as_deref() == Some("exit code 1")));
+    }
 
     #[test]
     fn the_folder_is_made_once_and_private() {

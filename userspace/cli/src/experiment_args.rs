@@ -17,6 +17,7 @@ use super::capture_args::{Context, Probe, TargetArgs};
 use super::common_args::TextOrJson;
 use super::duration;
 use super::failure::Failure;
+use super::level_switch::LevelPlan;
 use super::record_args::{RecordArgs, percent_up_to};
 
 /// Runs of one experiment: more take days, and their table is read by nobody.
@@ -54,6 +55,20 @@ pub(crate) struct ExperimentArgs {
     #[arg(long, env = "DEEPCTX_EXPERIMENT_LEVELS", action = ArgAction::SetTrue,
           value_parser = FalseyValueParser::new(), help_heading = "Experiment")]
     pub levels: bool,
+    /// With `--levels`: switch sets of probes while the command runs, in rounds of a window of steps each: ends of
+    /// steps, samples, and the probes of `--probe`, `--shapes` and `--probe-file` (operators where none is named).
+    /// Every other option holds for all of them.
+    #[arg(long, env = "DEEPCTX_EXPERIMENT_IN_PROCESS", action = ArgAction::SetTrue, requires = "levels",
+          value_parser = FalseyValueParser::new(), help_heading = "Experiment")]
+    pub in_process: bool,
+    /// With `--in-process`: steps of a window, at least.
+    #[arg(long, value_name = "STEPS", env = "DEEPCTX_EXPERIMENT_WINDOW", default_value_t = 20,
+          value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Experiment")]
+    pub window: u32,
+    /// With `--in-process`: how often each set has a window. The command then goes on without probes.
+    #[arg(long, value_name = "N", env = "DEEPCTX_EXPERIMENT_ROUNDS", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Experiment")]
+    pub rounds: u32,
     /// How often each value is run.
     #[arg(long, value_name = "N", env = "DEEPCTX_EXPERIMENT_REPEAT", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Experiment")]
@@ -202,16 +217,17 @@ impl ExperimentArgs {
         Ok(())
     }
 
-    /// The placeholders, and the levels as the last one.
+    /// What changes from run to run: the placeholders, and levels as the last one.
     pub(crate) fn dimensions(&self) -> Vec<Placeholder> {
         let names = || Level::ALL.iter().map(|level| level.name().to_owned()).collect();
-        let levels = self.levels.then(|| Placeholder { name: LEVEL.to_owned(), values: names() });
+        let between_runs = self.levels && !self.in_process;
+        let levels = between_runs.then(|| Placeholder { name: LEVEL.to_owned(), values: names() });
         self.values.iter().cloned().chain(levels).collect()
     }
 
     /// The set of probes of a run; `None` for that of the options.
     pub(crate) fn level(&self, values: &[String]) -> Option<Level> {
-        let name = values.last().filter(|_| self.levels)?;
+        let name = values.last().filter(|_| self.levels && !self.in_process)?;
         Level::ALL.into_iter().find(|level| level.name() == name)
     }
 
@@ -239,8 +255,41 @@ impl ExperimentArgs {
     pub(crate) fn profile(&self, values: &[String], repeat: usize) -> PathBuf {
         let part = |(of, value): (&Placeholder, &String)| format!("{}={}", of.name, file_name(value));
         let dimensions = self.dimensions();
-        let parts: Vec<String> = dimensions.iter().zip(values).map(part).collect();
-        self.folder().join(format!("run-{}-{repeat}.dctx", parts.join("-")))
+        let parts = dimensions.iter().zip(values).map(part).chain([repeat.to_string()]);
+        self.folder().join(format!("run-{}.dctx", parts.collect::<Vec<_>>().join("-")))
+    }
+
+    /// How sets of probes are switched within a run, if they are.
+    pub(crate) fn level_plan(&self) -> Option<LevelPlan> {
+        self.in_process.then_some(LevelPlan {
+            window: self.window as usize,
+            rounds: self.rounds as usize,
+            frequency: self.record.capture.freq,
+        })
+    }
+
+    /// How a run is recorded: as the user says, with the steps of the program.
+    pub(crate) fn record_args(&self, values: &[String], output: PathBuf) -> RecordArgs {
+        let mut record =
+            RecordArgs { output: Some(output), command: self.command(values), ..self.record.clone() };
+        if let Some(level) = self.level(values) {
+            level.apply(&mut record);
+        }
+        let capture = &mut record.capture;
+        if self.in_process {
+            // The others of them are more frames, or stay.
+            let is_switched = |probe: &Probe| !matches!(probe, Probe::Ranges | Probe::Modules | Probe::Async);
+            let has_probes = capture.probe.iter().any(is_switched);
+            if !has_probes && capture.shapes.is_empty() && capture.probe_file.is_none() {
+                capture.probe.push(Probe::Operators);
+            }
+            // Only what has a budget can be detached; it does not decide when.
+            capture.probe_budget = capture.probe_budget.or_else(|| "100%".parse().ok());
+        }
+        if !capture.probe.contains(&Probe::Ranges) {
+            capture.probe.push(Probe::Ranges);
+        }
+        record
     }
 
     /// The command with these values.
@@ -322,6 +371,8 @@ mod tests {
             ("--values batch=1,2 --repeat 0 -- true {batch}", "--repeat"),
             ("--values batch=1 --trim 60 -- true {batch}", "from 0 to 50"),
             ("--values level=1 --levels -- true {level}", "the set of probes"),
+            ("--values n=1 --in-process -- true {n}", "--levels"),
+            ("--levels --in-process --window 0 -- true", "--window"),
         ] {
             let error = parsed(arguments).unwrap_err();
             assert!(error.contains(expect), "{arguments}: {error}");
@@ -343,6 +394,24 @@ mod tests {
         let expect = [(true, false, 1, 2), (false, true, 1, 2), (false, true, 2, 2), (false, true, 2, 3)];
         assert_eq!(runs.iter().map(parts).collect::<Vec<_>>(), expect);
         assert_eq!(parsed("--levels -- true").unwrap().combinations().len(), 4);
+    }
+
+    #[test]
+    fn levels_within_a_run_have_one_profile() {
+        let check = |options: &str, probe: &[Probe], budget: &str| {
+            let of = parsed(&format!("--levels --in-process {options} -- true")).unwrap();
+            assert_eq!(of.combinations(), [Vec::<String>::new()]);
+            let output = of.profile(&[], 2);
+            assert_eq!(output, PathBuf::from("experiment/run-2.dctx"));
+            let capture = of.record_args(&[], output).capture;
+            assert_eq!((&capture.probe[..], capture.probe_budget), (probe, budget.parse().ok()), "{options}");
+            assert_eq!(of.level_plan().unwrap().frequency, 99);
+        };
+        check("", &[Probe::Operators, Probe::Ranges], "100%");
+        check("--probe memory --probe-budget 5%", &[Probe::Memory, Probe::Ranges], "5%");
+        check("--probe ranges", &[Probe::Ranges, Probe::Operators], "100%");
+        check("--probe modules", &[Probe::Modules, Probe::Operators, Probe::Ranges], "100%");
+        check("--probe-file rows.toml", &[Probe::Ranges], "100%");
     }
 
     #[test]

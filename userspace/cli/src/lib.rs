@@ -43,6 +43,7 @@ mod flight_args;
 mod flight_recorder;
 mod held_signal;
 mod lanes;
+mod level_switch;
 mod live;
 mod manual;
 mod manual_args;

@@ -18,6 +18,7 @@ use super::destination::Destination;
 use super::failure::{Completion, Failure};
 use super::flight_recorder::{self, FlightFiles, ProfileRequesters};
 use super::held_signal::{BEGIN_TRACE, WRITE_KEPT};
+use super::level_switch::LevelSwitch;
 use super::on_finding::{self, ActionNeeds, Actions, Watch};
 use super::options::RecordArgs;
 use super::progress::Progress;
@@ -36,7 +37,7 @@ use deepctx_storage::store::TraceWriter;
 const PROBES_LONGEST: Duration = Duration::from_secs(2);
 
 /// How a recording ended.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct RecordingEnd {
     /// What it ends with.
     pub done: Completion,
@@ -46,6 +47,8 @@ pub(crate) struct RecordingEnd {
     pub elapsed: Duration,
     /// A signal asked for the end.
     pub signalled: bool,
+    /// What was measured with each set of probes, if they were switched.
+    pub levels: Option<LevelSwitch>,
 }
 
 /// Runs it.
@@ -53,17 +56,18 @@ pub(crate) struct RecordingEnd {
 /// # Errors
 /// What stopped it.
 pub(crate) fn run(arguments: &RecordArgs) -> Result<Completion, Failure> {
-    record(arguments).map(|recorded| recorded.done)
+    record(arguments, None).map(|recorded| recorded.done)
 }
 
-/// Records once.
+/// Records once, with sets of probes in turn if that is asked for.
 ///
 /// # Errors
 /// What stopped it.
-pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
+pub(crate) fn record(arguments: &RecordArgs, levels: Option<LevelSwitch>) -> Result<RecordingEnd, Failure> {
     let asked_ns = monotonic_ns();
     // Whom to profile before where to write: who is not there is the first thing to say.
     let mut target = target::of_record(arguments)?;
+    target.config.hands_out_steps = levels.is_some();
     let destination = destination_of(arguments)?;
     let path = destination.path().to_owned();
     let rules = rules_file::of_capture(arguments.rules.as_deref())?;
@@ -102,6 +106,7 @@ pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
         flight: askers,
         traces_on_signal,
         control,
+        levels,
         ..EndConditions::default()
     };
     let progress = Progress::of_capture(arguments.common.verbose > 0, asked_ns);
@@ -111,11 +116,11 @@ pub(crate) fn record(arguments: &RecordArgs) -> Result<RecordingEnd, Failure> {
     if arguments.rules.is_some() {
         say_findings(&ended, &rules);
     }
-    end_of(arguments, output, &ended)
+    end_of(arguments, output, ended)
 }
 
 /// What the recording ended with, after its files are as they were asked for.
-fn end_of(arguments: &RecordArgs, output: Output, ended: &CaptureEnd) -> Result<RecordingEnd, Failure> {
+fn end_of(arguments: &RecordArgs, output: Output, ended: CaptureEnd) -> Result<RecordingEnd, Failure> {
     let status = &ended.finished.status;
     if let Some(error) = &status.write_error {
         return Err(Failure::new(error).hint(
@@ -129,7 +134,8 @@ fn end_of(arguments: &RecordArgs, output: Output, ended: &CaptureEnd) -> Result<
         Completion::Fully if ended.stopped_by_finding => Completion::WithFindings,
         done => done,
     };
-    Ok(RecordingEnd { done, command: ended.command, elapsed: ended.elapsed, signalled: ended.signalled })
+    let CaptureEnd { command, elapsed, signalled, levels, .. } = ended;
+    Ok(RecordingEnd { done, command, elapsed, signalled, levels })
 }
 
 /// Where the profile goes, after nothing was found there that must not be overwritten.

@@ -24,6 +24,7 @@ use super::failure::Failure;
 use super::finisher::{Finisher, Finishing};
 use super::flight_recorder::ProfileRequesters;
 use super::held_signal::{BEGIN_TRACE, HeldSignal, WRITE_KEPT};
+use super::level_switch::LevelSwitch;
 use super::on_finding::Actions;
 use super::progress::Progress;
 use super::selection;
@@ -78,6 +79,8 @@ pub(crate) struct EndConditions {
     pub actions: Actions,
     /// Where others ask something of the capture.
     pub control: Option<ControlSocket>,
+    /// Which probes are attached when, and when that has been measured.
+    pub levels: Option<LevelSwitch>,
 }
 
 /// Who takes what a session makes.
@@ -107,6 +110,7 @@ pub(crate) fn start_session(
         off_cpu: how.off_cpu,
         timer: selection::measured(how.clock),
         step_markers: step_marker::ranges(&how.step_markers),
+        hands_out_steps: how.hands_out_steps,
         trace: trace.is_some().then(|| how.trace.map(window)).flatten(),
         trace_level: how.trace_level,
         ..Config::default()
@@ -156,6 +160,8 @@ pub(crate) struct CaptureEnd {
     pub stopped_by_finding: bool,
     /// A signal asked for the end.
     pub signalled: bool,
+    /// What was measured with each set of probes, if they were switched.
+    pub levels: Option<LevelSwitch>,
 }
 
 /// Signals that end a capture.
@@ -360,7 +366,8 @@ impl Run {
             progress.show(&status);
         }
         self.pass_on_key();
-        if self.answer_requests(&status, started.elapsed()) || self.act_on_findings() {
+        let ends = self.answer_requests(&status, started.elapsed()) || self.switch_level();
+        if ends || self.act_on_findings() {
             return ControlFlow::Break(None);
         }
         if let Some(child) = &mut self.until.child
@@ -386,6 +393,21 @@ impl Run {
         let (capture, session) = (&mut self.capture, &self.session);
         let traces = self.until.traces_on_signal;
         control.answer_all(&mut Controlled { capture, session, flight, traces, status, elapsed })
+    }
+
+    /// Attaches the next set of probes if it is time; true when all have been measured.
+    fn switch_level(&mut self) -> bool {
+        let Some(levels) = &mut self.until.levels else { return false };
+        let steps = self.session.ended_steps();
+        if let Some(request) = levels.advance(monotonic_ns(), self.capture.budgeted_attached(), &steps) {
+            let set = self.capture.set_frequency(request.frequency).map_err(|error| error.to_string());
+            let held = self.capture.hold_probes(request.hold);
+            let held = held.then_some(()).ok_or_else(|| "no probe can be attached here".to_owned());
+            if let Err(sentence) = set.and(held) {
+                levels.fail(sentence);
+            }
+        }
+        levels.is_over()
     }
 
     fn ask_for_kept(&self, trigger: Trigger) {
@@ -467,7 +489,14 @@ impl Run {
             }
             None => {
                 let (stopped_by_finding, signalled) = (until.actions.stopped, signals.came > 0);
-                Ok(CaptureEnd { finished, elapsed, command, stopped_by_finding, signalled })
+                Ok(CaptureEnd {
+                    finished,
+                    elapsed,
+                    command,
+                    stopped_by_finding,
+                    signalled,
+                    levels: until.levels,
+                })
             }
         }
     }

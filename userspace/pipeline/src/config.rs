@@ -30,6 +30,9 @@ pub struct Config {
     pub launches: usize,
     /// How the names of ranges begin that end a training step.
     pub step_markers: Vec<String>,
+    /// Ends of training steps are handed out ([`crate::Pipeline::ended_steps`]), and are watched also while probes that
+    /// have a budget are detached.
+    pub hands_out_steps: bool,
     /// When single events are recorded; `None`: never.
     pub trace: Option<TraceWindow>,
     /// Which single events those are.
@@ -50,6 +53,7 @@ impl Default for Config {
             off_cpu: false,
             launches: gpu::LAUNCHES,
             step_markers: vec![ranges::STEP_MARKER.to_owned()],
+            hands_out_steps: false,
             trace: None,
             trace_level: TraceLevel::default(),
         }

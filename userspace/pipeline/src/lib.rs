@@ -48,5 +48,5 @@ mod trace_window;
 
 pub use config::Config;
 pub use pipeline::Pipeline;
-pub use stages::ranges::STEP_MARKER;
+pub use stages::ranges::{EndedStep, STEP_MARKER};
 pub use trace_window::{AwaitedBegin, TraceLevel, TraceWindow};

@@ -30,6 +30,10 @@ pub(crate) enum LossCause {
     NotProbed,
 }
 
+/// Whether probes are detached when their budget is spent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HasBudget(pub(crate) bool);
+
 #[derive(Clone, Debug, Default)]
 struct Cpu {
     highest: u64,
@@ -102,6 +106,14 @@ impl LossWindows {
             (true, _) => Some(LossCause::NotProbed),
             (false, true) => Some(LossCause::Lost),
             (false, false) => None,
+        }
+    }
+
+    /// The same for records of certain probes.
+    pub(crate) fn cause_with(&self, budget: HasBudget, from_ns: u64, to_ns: u64) -> Option<LossCause> {
+        match budget {
+            HasBudget(true) => self.cause(from_ns, to_ns),
+            HasBudget(false) => self.any_lost(from_ns, to_ns).then_some(LossCause::Lost),
         }
     }
 
@@ -188,6 +200,10 @@ mod tests {
         check(0, 39, Some(LossCause::NotProbed));
         check(35, 45, Some(LossCause::NotProbed));
         check(1000, 1001, Some(LossCause::NotProbed));
+        assert_eq!(gaps.cause_with(HasBudget(true), 15, 25), Some(LossCause::NotProbed));
+        assert_eq!(gaps.cause_with(HasBudget(false), 15, 25), None);
+        [1, 3].into_iter().for_each(|sequence| gaps.record(0, sequence, 15 + sequence));
+        assert_eq!(gaps.cause_with(HasBudget(false), 15, 25), Some(LossCause::Lost));
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::stack_cache::{CachedStack, StackCache, StackKey};
 use crate::stage::{ProcessChange, ProcessChangeKind};
 use crate::stages::Stages;
 use crate::stages::gpu::Recorder;
+use crate::stages::ranges::EndedStep;
 use crate::symbols::Symbols;
 use crate::threads::Threads;
 use crate::trace_window::AwaitedBegin;
@@ -224,6 +225,11 @@ impl<S: Symbols> Pipeline<S> {
     /// Time of the newest record, `CLOCK_MONOTONIC` nanoseconds; 0 before the first.
     pub fn newest_ns(&self) -> u64 {
         self.newest_ns
+    }
+
+    /// The training steps that ended since the last call, where [`Config::hands_out_steps`] asks for them.
+    pub fn ended_steps(&mut self) -> Vec<EndedStep> {
+        self.stages.set.ranges.ended_steps()
     }
 
     /// Names of ranges that end a training step, and that no range began with.

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU64;
 
 use deepctx_capture::CalledMap;
 use deepctx_capture::cost::OwnCost;
-use deepctx_pipeline::Config;
+use deepctx_pipeline::{Config, EndedStep};
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_symbolizer::native::DebugInfo;
 
@@ -66,4 +66,6 @@ pub(crate) struct SharedState {
     /// When single events were requested, as far as the pipeline's thread has not taken it over yet; `CLOCK_MONOTONIC`
     /// nanoseconds.
     pub(crate) trace_requests: Mutex<Vec<u64>>,
+    /// Training steps that have ended, as far as the session's owner has not taken them.
+    pub(crate) ended_steps: Mutex<Vec<EndedStep>>,
 }

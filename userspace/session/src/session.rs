@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use deepctx_capture::Message;
 use deepctx_capture::cost::OwnCost;
 use deepctx_capture::supervisor::defect_for_tests;
+use deepctx_pipeline::EndedStep;
 use deepctx_pipeline::input::KernelCounters;
 
 use crate::lock;
@@ -89,6 +90,12 @@ impl Session {
     /// on request. A notice says whether they are recorded.
     pub fn request_trace(&self, at_ns: u64) {
         lock(&self.shared.trace_requests).push(at_ns);
+    }
+
+    /// Training steps that ended since the last call, where the configuration has them handed out. They come about a
+    /// second after their end. Of those that nobody takes, only some are kept.
+    pub fn ended_steps(&self) -> Vec<EndedStep> {
+        std::mem::take(&mut lock(&self.shared.ended_steps))
     }
 
     /// Uses everything that was captured, finishes all sinks and ends. `counters` are the last ones of the kernel

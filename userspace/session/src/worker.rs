@@ -41,6 +41,8 @@ const DRAIN_GRACE: Duration = Duration::from_secs(10);
 const DRAIN_IDLE: Duration = Duration::from_secs(3);
 /// Interval at which it is found out who holds the profiler's memory. It takes a millisecond.
 const MEMORY_EVERY: Duration = Duration::from_secs(5);
+/// Training steps that wait for the session's owner, who takes them ten times a second.
+const ENDED_STEPS_MAX: usize = 1 << 16;
 /// Longest wait for lines of device code at the end.
 const LINES_GRACE: Duration = Duration::from_secs(2);
 
@@ -198,6 +200,7 @@ impl Worker {
         let quiet = if idle { monotonic_ns().saturating_sub(IDLE_NS) } else { 0 };
         self.pipeline.advance(newest.max(quiet));
         self.hand_on_events();
+        self.hand_on_steps();
         self.recover_names();
         self.choose_hottest();
         self.feed_lines(Duration::ZERO);
@@ -233,6 +236,14 @@ impl Worker {
         if let Some(error) = trace.error() {
             self.status.write_error = Some(format!("the trace: {error}"));
         }
+    }
+
+    /// Hands training steps to whoever looks at them.
+    fn hand_on_steps(&mut self) {
+        let ended = self.pipeline.ended_steps();
+        let mut waiting = lock(&self.shared.ended_steps);
+        let room = ENDED_STEPS_MAX.saturating_sub(waiting.len());
+        waiting.extend(ended.into_iter().take(room));
     }
 
     /// Begins the window of single events when it was requested.

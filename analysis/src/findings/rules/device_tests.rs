@@ -1,4 +1,4 @@
-//! Rules about what GPUs and their drivers say of a machine, by a profile with the defect and a twin without it.
+//! Rules about what GPUs, their drivers and networks say of a machine, by a profile with the defect and a twin without.
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
@@ -99,4 +99,39 @@ fn devices_that_work_in_bursts_are_found() {
     // Never busy: idle, not bursty.
     assert_eq!(found_in(std::array::from_fn(|half| if half == 3 { 40 } else { 0 })), "healthy");
     check("bursty-device", NO_DEVICE, "record with nothing");
+}
+
+/// A capture of 10 s whose interface sends so many megabytes in each half second, over a link of so many megabits.
+fn sending(megabytes: [u64; 20], link_megabits: Option<u64>) -> Profile {
+    let mut profile = profile(NO_DEVICE);
+    let frames = ["m machine", "m network eth0"].map(|text| text::parse_frame(&mut profile, text).unwrap());
+    let node = profile.add(&frames, Metric::Samples, 0);
+    for (half, megabytes) in (0u64..).zip(megabytes) {
+        let (from, to) = (Nanos(half * 500_000_000), Nanos((half + 1) * 500_000_000));
+        let figures = [
+            (Metric::NetworkReceivedBytes, Some(1_000_000)),
+            (Metric::NetworkSentBytes, Some(megabytes * 1_000_000)),
+            (Metric::NetworkLinkMegabits, link_megabits),
+        ];
+        for (metric, value) in figures {
+            let Some(value) = value else { continue };
+            profile.tree.add(node, metric, value);
+            profile.timeline.add_span(node, metric, from, to, value);
+        }
+    }
+    profile
+}
+
+#[test]
+fn a_link_that_is_full_for_long_is_found() {
+    const RULE: &str = "network-limit";
+    // 1000 Mb/s are 62.5 MB in half a second.
+    let at = |busy: usize| std::array::from_fn(|half| if half < busy { 60 } else { 5 });
+    let full = "For 20% of the capture, network eth0 sends more than 80% of what its link carries";
+    assert_eq!(found(RULE, &sending(at(4), Some(1000))), full);
+    assert_eq!(found(RULE, &sending(at(1), Some(1000))), "healthy");
+    assert_eq!(found(RULE, &sending(at(20), Some(10_000))), "healthy");
+    // As on virtual machines.
+    assert_eq!(found(RULE, &sending(at(20), None)), "record with nothing");
+    check(RULE, NO_DEVICE, "record with --system-metrics 500ms");
 }

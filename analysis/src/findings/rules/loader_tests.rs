@@ -94,3 +94,34 @@ fn too_many_loader_workers_are_found() {
     check("loader-workers", &on_machine(&workers(4)), "healthy");
     check("loader-workers", &workers(5), "record with --system-metrics 500ms");
 }
+
+#[test]
+fn few_workers_are_found_where_training_waits_and_cpus_idle() {
+    const RULE: &str = "few-loader-workers";
+    let next = "y /a/t.py:main:8 / y /v/torch/utils/data/dataloader.py:_BaseDataLoaderIter.__next__";
+    let worker = "y /v/torch/utils/data/_utils/worker.py:_worker_loop / n decode";
+    let of_workers = |workers: u32, waits: u64| {
+        let train = format!(
+            "P py-7 / T main/7 / y /a/t.py:main:9 / n gemm 200
+            off-cpu-time: P py-7 / T main/7 / {next} / n poll {waits}x1000000"
+        );
+        let workers = (1..=workers).map(|pid| format!("\nP py-{pid} / T py/{pid} / {worker} 30"));
+        train + &workers.collect::<String>()
+    };
+    let busy = |busy_ms: u64, lines: &str| {
+        let cpus =
+            (0..2).map(|cpu| format!("system:cpu-busy-time: m machine / m cpu {cpu} 1x{busy_ms}000000\n"));
+        cpus.collect::<String>() + lines
+    };
+    let found = "Training waits 33% of its time for batches, of 1 worker on 2 CPUs";
+    check(RULE, &busy(100, &of_workers(1, 1000)), found);
+    // As many as CPUs, no wait, no CPU that is idle: more workers would not help.
+    check(RULE, &busy(100, &of_workers(2, 1000)), "healthy");
+    check(RULE, &busy(100, &of_workers(1, 10)), "healthy");
+    check(RULE, &busy(9_900, &of_workers(1, 1000)), "healthy");
+    check(RULE, &busy(100, &of_workers(0, 1000)), "healthy");
+    check(RULE, &of_workers(1, 1000), "record with --system-metrics 500ms");
+    check(RULE, &busy(100, "P py-7 / n f 300"), "record with --context python,native");
+    let on_cpu = format!("P py-7 / T main/7 / y /a/t.py:main:9 / n gemm 200\nP py-7 / T main/7 / {next} 2");
+    check(RULE, &busy(100, &on_cpu), "record with --off-cpu");
+}

@@ -28,12 +28,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if cpus == 0 {
         return no_system_metrics();
     }
-    let seen = facts.values(host).chain(facts.values(Metric::OffCpuTime)).map(|(node, _)| node);
-    let workers: BTreeSet<_> = seen
-        .filter(|node| facts.phase(*node) == Phase::LoadingWorker)
-        .map(|node| facts.thread(node))
-        .collect();
-    let workers = workers.len() as u64;
+    let workers = workers(facts, host);
     let percent = workers as f64 * 100.0 / cpus as f64;
     if percent <= values.get("max_percent") {
         return Outcome::Healthy { datapoints: workers.max(1) };
@@ -54,6 +49,13 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         violations: workers.saturating_sub(cpus),
     };
     Outcome::Findings(vec![draft.finding(values)])
+}
+
+/// Processes and threads that make batches for others.
+pub(super) fn workers(facts: &Facts<'_>, host: Metric) -> u64 {
+    let seen = facts.values(host).chain(facts.values(Metric::OffCpuTime)).map(|(node, _)| node);
+    let workers = seen.filter(|node| facts.phase(*node) == Phase::LoadingWorker);
+    workers.map(|node| facts.thread(node)).collect::<BTreeSet<_>>().len() as u64
 }
 
 /// The lines that use the workers' batches: they, or their callers, made the loader.

@@ -17,6 +17,7 @@ mod cpu_limit;
 mod cpu_pressure;
 mod cpu_queue;
 mod data_parallel;
+mod few_loader_workers;
 mod full_memory;
 mod garbage_collection;
 mod gil_holders;
@@ -34,6 +35,7 @@ mod loading;
 mod logging_time;
 mod lost_events;
 mod memory_pressure;
+mod network_limit;
 mod odd_sizes;
 mod page_faults;
 mod path_check;
@@ -83,6 +85,7 @@ pub const RULES: &[&Rule] = &[
     &cpu_limit::RULE,
     &io_pressure::RULE,
     &memory_pressure::RULE,
+    &network_limit::RULE,
     &garbage_collection::RULE,
     &import_time::RULE,
     &page_faults::RULE,
@@ -91,6 +94,7 @@ pub const RULES: &[&Rule] = &[
     &synchronous_data_loader::RULE,
     &stuck_data_loader::RULE,
     &loader_workers::RULE,
+    &few_loader_workers::RULE,
     &single_tensor_optimizer::RULE,
     &gradient_zeroing::RULE,
     &repeated_indexing::RULE,

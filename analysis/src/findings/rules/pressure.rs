@@ -57,16 +57,24 @@ pub(super) fn cpus(facts: &Facts<'_>) -> u64 {
         as u64
 }
 
+/// How busy the machine's CPUs were; 0 where that is not known.
+pub(super) fn cpus_busy_percent(facts: &Facts<'_>) -> f64 {
+    let busy = facts.whole().tree.total(Metric::CpuBusyTime).sum;
+    match facts.elapsed().0.saturating_mul(cpus(facts)) {
+        0 => 0.0,
+        whole => percent(busy.min(whole), whole),
+    }
+}
+
 /// How busy the machine's CPUs were, and how much of that was the profiled programs' own: who they compete with.
 fn cpus_busy(facts: &Facts<'_>) -> Vec<Figure> {
     let tree = &facts.whole().tree;
     let (busy, own) = (tree.total(Metric::CpuBusyTime).sum, tree.total(Metric::CpuTime).sum);
-    let whole = facts.elapsed().0.saturating_mul(cpus(facts));
-    if busy == 0 || whole == 0 {
+    let busy_percent = cpus_busy_percent(facts);
+    if busy_percent == 0.0 {
         return Vec::new();
     }
-    let mut figures =
-        vec![Figure::measured("CPUs of the machine busy", percent(busy.min(whole), whole), "percent")];
+    let mut figures = vec![Figure::measured("CPUs of the machine busy", busy_percent, "percent")];
     if own > 0 {
         let share = percent(own.min(busy), busy);
         figures.push(Figure::measured("of that, for the profiled programs", share, "percent"));

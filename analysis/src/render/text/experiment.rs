@@ -8,7 +8,7 @@ use deepctx_profile::frame::clean;
 use deepctx_profile::units::{Bytes, Nanos};
 
 use super::figures::scaled;
-use crate::experiment::{Experiment, StepBasis, ValueRow};
+use crate::experiment::{Experiment, Overhead, StepBasis, ValueRow};
 
 /// Writes the table, the best values and the runs that failed.
 ///
@@ -27,7 +27,7 @@ pub fn write(of: &Experiment, out: &mut dyn Write) -> io::Result<()> {
     let widths: Vec<usize> = (0..names.len()).map(width).collect();
     write!(out, " ")?;
     names.iter().zip(&widths).try_for_each(|(name, width)| write!(out, "  {name:>width$}"))?;
-    shown.iter().try_for_each(|at| write!(out, "  {:>10}", COLUMNS[*at]))?;
+    shown.iter().try_for_each(|at| write!(out, "  {:>10}", title(of, *at)))?;
     writeln!(out)?;
     for (row, cells) in of.rows.iter().zip(&cells) {
         write!(out, "{}", if row.optimal { "*" } else { " " })?;
@@ -43,7 +43,7 @@ pub fn write(of: &Experiment, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Titles of the columns behind the values.
-const COLUMNS: [&str; 16] = [
+const COLUMNS: [&str; 17] = [
     "runs",
     "failed",
     "step",
@@ -52,6 +52,7 @@ const COLUMNS: [&str; 16] = [
     "per second",
     "gain",
     "overhead",
+    "spread",
     "of step",
     "GPU",
     "kernels",
@@ -61,6 +62,14 @@ const COLUMNS: [&str; 16] = [
     "bound",
     "memory",
 ];
+
+/// The first one says what is counted.
+fn title(of: &Experiment, at: usize) -> &'static str {
+    match at {
+        0 if of.in_process => "windows",
+        at => COLUMNS[at],
+    }
+}
 
 fn cells(row: &ValueRow) -> [Option<String>; COLUMNS.len()] {
     let time = |ns: Option<f64>| ns.map(|ns| Nanos(ns as u64).to_string());
@@ -74,8 +83,11 @@ fn cells(row: &ValueRow) -> [Option<String>; COLUMNS.len()] {
         time(row.step_max_ns.filter(|_| least_and_most)),
         row.throughput_per_second.map(scaled),
         row.gain_percent.map(|gain| format!("{gain:+.1}%")),
-        row.overhead_ns.map(|ns| format!("{}{}", if ns < 0.0 { "-" } else { "+" }, Nanos(ns.abs() as u64))),
-        row.overhead_percent.map(|percent| format!("{percent:+.1}%")),
+        row.overhead.map(|Overhead { ns, .. }| {
+            format!("{}{}", if ns < 0.0 { "-" } else { "+" }, Nanos(ns.abs() as u64))
+        }),
+        row.overhead.and_then(|of| of.spread_ns).map(|ns| format!("±{}", Nanos(ns as u64))),
+        row.overhead.map(|of| format!("{:+.1}%", of.percent)),
         time(of.gpu_ns_per_step),
         of.kernels_per_step.map(scaled),
         of.modelled_flops_per_step.map(scaled),
@@ -86,6 +98,22 @@ fn cells(row: &ValueRow) -> [Option<String>; COLUMNS.len()] {
     ]
 }
 
+/// Says which sets of probes show no cost, and what a spread is.
+fn chance(of: &Experiment, names: &[String], out: &mut dyn Write) -> io::Result<()> {
+    if of.rows.iter().any(|row| row.overhead.is_some_and(|of| of.spread_ns.is_some())) {
+        writeln!(out, "spread: half of the 95 % confidence interval of the overhead, by its rounds")?;
+    }
+    for row in &of.rows {
+        if row.overhead.and_then(|of| of.within_spread) == Some(true) {
+            let values = names.iter().zip(&row.values);
+            let values: Vec<String> =
+                values.map(|(name, value)| format!("{name}={}", clean(value))).collect();
+            writeln!(out, "{}: within the spread, no cost is shown", values.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
 fn notes(of: &Experiment, names: &[String], out: &mut dyn Write) -> io::Result<()> {
     let mut bases: Vec<StepBasis> = of.rows.iter().filter_map(|row| row.basis).collect();
     bases.sort_unstable();
@@ -94,10 +122,12 @@ fn notes(of: &Experiment, names: &[String], out: &mut dyn Write) -> io::Result<(
         let named: Vec<&str> = bases.iter().rev().map(|basis| basis.name()).collect();
         write!(out, "step: {}", named.join(" or "))?;
         if of.rows.iter().any(|row| row.runs > 1) {
-            write!(out, ", over runs a mean without {} % of them at each end", of.judgement.trim_percent)?;
+            let (what, percent) = (if of.in_process { "windows" } else { "runs" }, of.judgement.trim_percent);
+            write!(out, ", over {what} a mean without {percent} % of them at each end")?;
         }
         writeln!(out)?;
     }
+    chance(of, names, out)?;
     for best in &of.optima {
         let others = names.iter().skip(1).zip(&best.others);
         let others: Vec<String> = others.map(|(name, value)| format!("{name}={}", clean(value))).collect();
@@ -108,8 +138,12 @@ fn notes(of: &Experiment, names: &[String], out: &mut dyn Write) -> io::Result<(
         };
         writeln!(out, "optimum{with}: {value} ({})", best.because)?;
     }
+    let mut said = None;
     for run in &of.runs {
-        if let Some(failure) = &run.failure {
+        // The sets of probes of one run fail together.
+        if let Some(failure) = &run.failure
+            && said.replace((&run.profile, failure)) != Some((&run.profile, failure))
+        {
             writeln!(out, "failed: {}: {}", clean(&run.profile), clean(failure))?;
         }
     }

@@ -78,6 +78,9 @@ pub struct CaptureConfig {
     pub probe_rows: Vec<UserRow>,
     /// How much of the targets' CPU time the probes of features may take; above it they are duty-cycled.
     pub probe_budget: Option<Budget>,
+    /// Ends of training steps are handed out while the capture runs; the probes that find them have no budget.
+    #[serde(skip)]
+    pub hands_out_steps: bool,
     /// Probe the libraries of accelerators, and read what GPUs' driver says of them.
     #[serde(rename = "no-gpu", with = "negated")]
     pub accelerators: bool,
@@ -195,6 +198,7 @@ impl Default for CaptureConfig {
             probe_file: None,
             probe_rows: Vec::new(),
             probe_budget: None,
+            hands_out_steps: false,
             accelerators: true,
             gpu_activity: false,
             pc_sampling: None,

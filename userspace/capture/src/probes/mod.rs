@@ -17,7 +17,7 @@ mod worker;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -35,6 +35,27 @@ use worker::ProbeWorker;
 use super::budget::ProbeHold;
 use super::supervisor::Supervisor;
 
+/// Whether the probes that have a budget are attached, as their thread says and others ask.
+#[derive(Clone, Debug, Default)]
+struct BudgetedState(Arc<AtomicU8>);
+
+impl BudgetedState {
+    const ATTACHED: u8 = 1;
+    const DETACHED: u8 = 2;
+
+    fn set(&self, attached: bool) {
+        self.0.store(if attached { Self::ATTACHED } else { Self::DETACHED }, Ordering::Release);
+    }
+
+    fn get(&self) -> Option<bool> {
+        match self.0.load(Ordering::Acquire) {
+            Self::ATTACHED => Some(true),
+            Self::DETACHED => Some(false),
+            _ => None,
+        }
+    }
+}
+
 /// The thread that attaches probes.
 #[derive(Debug)]
 pub(super) struct Probes {
@@ -45,6 +66,8 @@ pub(super) struct Probes {
     first_scan: Receiver<()>,
     /// Whether some probes have a budget.
     has_budget: bool,
+    /// Whether those are attached.
+    budgeted: BudgetedState,
 }
 
 impl Probes {
@@ -58,13 +81,15 @@ impl Probes {
         let ending = Arc::clone(&setup.ending);
         let has_budget = setup.duty_cycled.is_some();
         let (scanning, first_scan) = bounded(0);
+        let budgeted = BudgetedState::default();
+        let of_worker = budgeted.clone();
         let body = move || {
-            let mut worker = ProbeWorker::new(setup, dropped);
+            let mut worker = ProbeWorker::new(setup, dropped, of_worker);
             drop(scanning);
             worker.run(&requests);
         };
         let thread = supervisor.spawn("probes", "new libraries are not probed", body)?;
-        Ok(Self { scan_queue, thread, ending, first_scan, has_budget })
+        Ok(Self { scan_queue, thread, ending, first_scan, has_budget, budgeted })
     }
 
     /// Where scans of processes are requested.
@@ -80,6 +105,11 @@ impl Probes {
     /// Asks for the probes that have a budget to be attached or not; false where there are none.
     pub(super) fn hold(&self, hold: ProbeHold) -> bool {
         self.has_budget && self.scan_queue.hold(hold)
+    }
+
+    /// Whether the probes that have a budget are attached; `None` before there are any.
+    pub(super) fn budgeted_attached(&self) -> Option<bool> {
+        self.budgeted.get()
     }
 
     /// Waits until the libraries and processes of the setup have their probes, for at most `longest`.

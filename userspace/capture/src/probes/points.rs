@@ -27,6 +27,8 @@ pub(super) struct SiteOptions<'a> {
     pub(super) other_collections: bool,
     /// Some probes have a budget.
     pub(super) duty_cycle: bool,
+    /// Those of ranges and steps have none.
+    pub(super) steps_stay: bool,
     /// The file.
     pub(super) file: FileId,
     /// The user who answers for it.
@@ -71,7 +73,8 @@ impl FilePoints {
             if kernel.flags & site_flag::MESSAGE == 0 {
                 table.add_call(index, kernel, info.event);
             }
-            points.add(site, &kernel, info, options.duty_cycle);
+            let stays = options.steps_stay && matches!(info.event, Event::Range(_));
+            points.add(site, &kernel, info, options.duty_cycle && !stays);
         }
         // When a backward pass begins, none of its nodes may be missed; nor, at a node, what came before it.
         for probes in [&mut points.calls, &mut points.duty_cycled] {

@@ -43,6 +43,8 @@ pub(in super::super) struct Setup {
     pub(in super::super) request: ProbeRequest,
     /// Operators that get a stack, per second: 0 for none.
     pub(in super::super) operator_stacks: u32,
+    /// Probes of ranges and steps have no budget.
+    pub(in super::super) steps_stay: bool,
     /// Watch the returns of all calls that give devices work or wait for them.
     pub(in super::super) call_returns: bool,
     /// Libraries to probe before any process has mapped them.

@@ -23,6 +23,7 @@ use deepctx_symbolizer::{NoSymbol, accountable_user, start_ticks};
 use deepctx_uprobes::locate::collector::Collector;
 use deepctx_uprobes::{Contents, FileKey, Layers, NoProbe, PlanId, PlannedFile, Planner, ProbeRequest, plan};
 
+use super::BudgetedState;
 use super::files::{FileId, ProbedFiles};
 use super::installed::running_kernel;
 use super::points::{FilePoints, SiteOptions};
@@ -34,7 +35,7 @@ use super::unused::UnusedFiles;
 use super::waiting_calls::WaitingCalls;
 use crate::budget::ProbeHold;
 use crate::clock::monotonic_ns;
-use crate::duty_cycle::{DutyCycle, feature_of};
+use crate::duty_cycle::{Change, DutyCycle, feature_of};
 use crate::links::{self, AttachMethod, ProbeSide, ProbeSite};
 use crate::message::Message;
 use crate::probe_counters::ProbeCounters;
@@ -62,6 +63,7 @@ pub(super) struct ProbeWorker {
     request: ProbeRequest,
     operator_stacks: u32,
     call_returns: bool,
+    steps_stay: bool,
     other_collections: bool,
     instruction_samples: bool,
     sites: SiteTable,
@@ -76,6 +78,7 @@ pub(super) struct ProbeWorker {
     duty_cycle: Option<DutyCycle>,
     /// What was asked of them, also before there are any.
     hold: ProbeHold,
+    budgeted: BudgetedState,
     counters: ProbeCounters,
     reported: ProbeCounters,
     /// Requests that found no room.
@@ -100,8 +103,9 @@ enum Program {
 }
 
 impl ProbeWorker {
-    /// Attaches to the libraries and processes that the setup names. `dropped` counts requests that found no room.
-    pub(super) fn new(setup: Setup, dropped: Arc<AtomicU32>) -> Self {
+    /// Attaches to the libraries and processes that the setup names. `dropped` counts requests that found no room;
+    /// `budgeted` says whether the probes that have a budget are attached.
+    pub(super) fn new(setup: Setup, dropped: Arc<AtomicU32>, budgeted: BudgetedState) -> Self {
         let planner = Planner::new(setup.user_rows, Layers::Lowest, running_kernel())
             .with_request(setup.accelerators, setup.request.clone());
         let mut worker = Self {
@@ -111,6 +115,7 @@ impl ProbeWorker {
             request: setup.request,
             operator_stacks: setup.operator_stacks,
             call_returns: setup.call_returns,
+            steps_stay: setup.steps_stay,
             other_collections: setup.other_collections,
             instruction_samples: setup.instruction_samples,
             sites: SiteTable::new(setup.sites, setup.site_counts, setup.sites_used),
@@ -122,6 +127,7 @@ impl ProbeWorker {
             refused: VecDeque::new(),
             duty_cycle: None,
             hold: ProbeHold::default(),
+            budgeted,
             counters: ProbeCounters::default(),
             reported: ProbeCounters::default(),
             dropped,
@@ -182,9 +188,17 @@ impl ProbeWorker {
         }
     }
 
-    /// Attaches or detaches the probes that have a budget, if it is time.
+    /// Attaches or detaches the probes that have a budget, if it is time, and says whether they are attached.
     fn check_budget(&mut self) {
-        let Some(change) = self.duty_cycle.as_mut().and_then(DutyCycle::check) else { return };
+        if let Some(change) = self.duty_cycle.as_mut().and_then(DutyCycle::check) {
+            self.follow_budget(change);
+        }
+        if let Some(attached) = self.duty_cycle.as_ref().and_then(DutyCycle::attached) {
+            self.budgeted.set(attached);
+        }
+    }
+
+    fn follow_budget(&mut self, change: Change) {
         let detach = !change.window.watched;
         // The pipeline concludes from their calls: it must know before they are detached, and after they are attached.
         self.send(Message::DutyWindow(change.window));
@@ -480,6 +494,7 @@ impl ProbeWorker {
             correlate: self.counters.collectors > 0,
             other_collections: self.other_collections && !self.is_collected(planned),
             duty_cycle: self.duty_cycle.is_some(),
+            steps_stay: self.steps_stay,
             file,
             account: account_of(planned),
         };

@@ -211,7 +211,7 @@ impl Stages {
     pub(crate) fn new(config: &Config) -> Self {
         let set = StageSet {
             off_cpu: off_cpu::OffCpu::default(),
-            ranges: ranges::Ranges::new(config.step_markers.clone()),
+            ranges: ranges::Ranges::new(config.step_markers.clone(), config.hands_out_steps),
             xla: xla::XlaThunks::default(),
             autograd: autograd::Autograd::default(),
             openmp: openmp::OpenMp::default(),

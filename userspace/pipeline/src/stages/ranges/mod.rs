@@ -32,7 +32,7 @@ use rustc_hash::FxHashMap;
 
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
-use crate::loss_windows::{LossCause, LossWindows};
+use crate::loss_windows::{HasBudget, LossCause, LossWindows};
 use crate::scopes::{OpenScopes, ScopeId, ScopeLists};
 use crate::sites::Sites;
 use crate::spans::{SpanEnd, SpanThread, Spans};
@@ -118,6 +118,24 @@ pub(crate) struct Ranges {
     counts: Counts,
     /// Ranges and steps that have ended, for a trace.
     pub(crate) spans: Spans,
+    /// Whether its probes are detached with those that have a budget.
+    budget: HasBudget,
+    /// Steps that have ended, for whoever looks at them while the program runs; `None` where nobody does.
+    ended_steps: Option<Vec<EndedStep>>,
+}
+
+/// Ended steps that wait for whoever looks at them, which they do ten times a second.
+const ENDED_STEPS_MAX: usize = 1 << 16;
+
+/// A training step that has ended, `CLOCK_MONOTONIC` nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedStep {
+    /// Where it ended.
+    pub place: NodeId,
+    /// When it began: as the one before ended there.
+    pub began_ns: u64,
+    /// How long it took.
+    pub took_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,7 +159,7 @@ impl Counts {
 
 impl Ranges {
     /// Nothing yet. Ranges whose names begin with one of `markers` end a step.
-    pub(crate) fn new(markers: Vec<String>) -> Self {
+    pub(crate) fn new(markers: Vec<String>, hands_out_steps: bool) -> Self {
         Self {
             sites: Sites::default(),
             symbols: FxHashMap::default(),
@@ -152,7 +170,14 @@ impl Ranges {
             markers: Markers::new(markers),
             counts: Counts::default(),
             spans: Spans::default(),
+            budget: HasBudget(!hands_out_steps),
+            ended_steps: hands_out_steps.then(Vec::new),
         }
+    }
+
+    /// The steps that ended since the last call.
+    pub(crate) fn ended_steps(&mut self) -> Vec<EndedStep> {
+        self.ended_steps.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// The ranges that a thread is in, when that is certain.
@@ -160,7 +185,7 @@ impl Ranges {
     pub(crate) fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ScopeId> {
         let thread = self.threads.get_mut(who)?;
         let listed = thread.listed?;
-        if let Some(missing) = loss.cause(thread.since_ns, who.header.time_ns) {
+        if let Some(missing) = loss.cause_with(self.budget, thread.since_ns, who.header.time_ns) {
             self.counts.dropped(missing, thread.forget(SpanEnd::Lost, &mut self.spans));
             return None;
         }
@@ -172,7 +197,7 @@ impl Ranges {
         let Some(thread) = self.threads.get_mut(who) else { return };
         let now_ns = who.header.time_ns;
         if !thread.open().is_empty()
-            && let Some(missing) = loss.cause(thread.since_ns, now_ns)
+            && let Some(missing) = loss.cause_with(self.budget, thread.since_ns, now_ns)
         {
             self.counts.dropped(missing, thread.forget(SpanEnd::Lost, &mut self.spans));
         }
@@ -252,12 +277,12 @@ impl Ranges {
             (kind, Some(record)) => (Key::Record(record), kind == Some(&Kind::Begins), true),
             (_, None) => return,
         };
-        let Self { threads, lists, counts, .. } = self;
+        let Self { threads, lists, counts, budget, .. } = self;
         if began {
             // A record without a name is none of the program's ranges.
             let Some(of) = threads.get_mut(who) else { return };
             let Some((place, named_ns)) = of.named.take() else { return };
-            if let Some(missing) = loss.cause(named_ns, now_ns) {
+            if let Some(missing) = loss.cause_with(*budget, named_ns, now_ns) {
                 // Another one may have begun with this name, and this one have another.
                 return counts.dropped(missing, 1);
             }
@@ -274,7 +299,7 @@ impl Ranges {
             of_process.find_map(|of| of.on_end(key, now_ns, lists))
         });
         if let Some(ended) = ended {
-            match loss.cause(ended.range.began_ns, now_ns) {
+            match loss.cause_with(self.budget, ended.range.began_ns, now_ns) {
                 // This may be the second end of the record, and the first one be lost.
                 Some(missing) => {
                     self.counts.dropped(missing, 1);
@@ -312,10 +337,14 @@ impl Ranges {
         profile: &mut Profile,
     ) {
         // Another step may have ended meanwhile.
-        let missed = |before_ns| loss.any(before_ns, now_ns);
         let first = self.step_places.first(place, profile);
-        if let Some(took) = self.steps.on_end(first, of, now_ns, missed, &mut self.spans) {
-            profile.tree.add(place, Metric::StepTime, took);
+        let budget = self.budget;
+        let missed = |before_ns| loss.cause_with(budget, before_ns, now_ns).is_some();
+        if let Some(took_ns) = self.steps.on_end(first, of, now_ns, missed, &mut self.spans) {
+            profile.tree.add(place, Metric::StepTime, took_ns);
+            if let Some(steps) = self.ended_steps.as_mut().filter(|steps| steps.len() < ENDED_STEPS_MAX) {
+                steps.push(EndedStep { place: first, began_ns: now_ns - took_ns, took_ns });
+            }
         }
     }
 }
