@@ -55,6 +55,10 @@ impl Author {
 const READY: u8 = b'!';
 /// Longest wait for that. Its program may come from a slow disk, which is nobody's fault.
 const START_MAX: Duration = Duration::from_secs(10);
+/// Longest wait for one that has work but no CPU: on a machine that emulates another, all take so long at times.
+const BUSY_START_MAX: Duration = Duration::from_secs(60);
+/// Between two looks at whether it has work.
+const START_LOOK: Duration = Duration::from_secs(1);
 
 /// Notifies the pool that this worker is about to wait for requests.
 ///
@@ -284,9 +288,14 @@ impl Worker {
 
     /// A worker that waits for its own program must not look like one that waits for somebody's memory.
     fn wait_until_ready(&mut self, answer_max: Duration) -> io::Result<()> {
-        self.socket.set_read_timeout(Some(START_MAX))?;
-        let mut said = [0];
-        self.socket.read_exact(&mut said)?;
+        self.socket.set_read_timeout(Some(START_LOOK))?;
+        let (begun, mut said) = (Instant::now(), [0]);
+        while let Err(error) = self.socket.read_exact(&mut said) {
+            let most = if self.is_running() { BUSY_START_MAX } else { START_MAX };
+            if error.kind() != io::ErrorKind::WouldBlock || begun.elapsed() >= most {
+                return Err(error);
+            }
+        }
         self.socket.set_read_timeout(Some(answer_max))?;
         if said == [READY] { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
