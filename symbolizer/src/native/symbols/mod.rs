@@ -45,6 +45,11 @@ use tables::{IDLE_PERIODS, Tables};
 /// Longest wait for an answer about files of root: the tables of the largest library of PyTorch take a second.
 const TERMS: Terms =
     Terms { workers_max: 8, answer_max: Duration::from_secs(10), wait_max: Duration::from_secs(20) };
+/// And from a reader that has work, or waits for a CPU only: a busy machine takes many times as long for the same file.
+/// A file of root has no reason to keep it busy.
+const BUSY_MAX: Duration = Duration::from_secs(60);
+/// Between two looks at whether it has work.
+const BUSY_LOOK: Duration = Duration::from_secs(1);
 /// And about those of others, who may want it to take long: a capture that is to end waits for no more than 5 s.
 const OTHERS_MAX: Duration = Duration::from_secs(4);
 /// Times that files of one author may take too long; then none is read any more.
@@ -103,12 +108,12 @@ impl Symbols {
         };
         let begun = Instant::now();
         let most = self.most_time(author, begun)?;
-        let deadline = begun
-            + match asked.debug {
-                DebugFile::No if more => most / 4,
-                DebugFile::No => most,
-                DebugFile::Own | DebugFile::Separate | DebugFile::Symbols => most * 3 / 4,
-            };
+        let part = match asked.debug {
+            DebugFile::No if more => most / 4,
+            DebugFile::No => most,
+            DebugFile::Own | DebugFile::Separate | DebugFile::Symbols => most * 3 / 4,
+        };
+        let deadline = Deadline::of(author, begun, part);
         let mut all = AddressFacts { functions: Vec::with_capacity(addresses.len()), with_debug: false };
         for addresses in addresses.chunks(ADDRESSES_MAX) {
             let request = Request { question: Question::Names, asked, count: addresses.len() };
@@ -136,7 +141,7 @@ impl Symbols {
             return Ok(Tables::starts(file, addresses));
         };
         let begun = Instant::now();
-        let deadline = begun + self.most_time(author, begun)?;
+        let deadline = Deadline::of(author, begun, self.most_time(author, begun)?);
         let asked = TableRequest { period: self.asked_in, ..TableRequest::default() };
         let files = Files { own: file, debug: file, supplement: file };
         let mut all = Vec::with_capacity(addresses.len());
@@ -213,13 +218,28 @@ impl Symbols {
     }
 }
 
+/// Until when answers are waited for.
+#[derive(Clone, Copy)]
+struct Deadline {
+    at: Instant,
+    /// Until then, of a reader that has work.
+    busy: Instant,
+}
+
+impl Deadline {
+    fn of(author: Author, begun: Instant, most: Duration) -> Self {
+        let busy = if author.charged().is_some() { most } else { most.max(BUSY_MAX) };
+        Self { at: begun + most, busy: begun + busy }
+    }
+}
+
 /// One request, one answer: its bytes, which nobody else can change any more.
 fn ask(
     reader: &Worker,
     request: Request,
     files: Files<'_>,
     addresses: &[u64],
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<Vec<u8>, WorkerFailure> {
     let shared: File =
         rustix::fs::memfd_create("symbols", MemfdFlags::CLOEXEC).map_err(|_| WorkerFailure::Ended)?.into();
@@ -228,14 +248,18 @@ fn ask(
     let mut socket = reader.socket();
     let sent = [shared.as_fd(), files.own.as_fd(), files.debug.as_fd(), files.supplement.as_fd()];
     send(socket, &request.encode(), &sent).map_err(|_| WorkerFailure::Ended)?;
-    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    socket.set_read_timeout(Some(left)).map_err(|_| WorkerFailure::Ended)?;
+    let mut left = deadline.at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let mut length = [0; 8];
-    // At once or not at all: byte by byte, an answer could take as many times as long.
-    match socket.read(&mut length) {
-        Ok(8) => {}
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(WorkerFailure::Silent),
-        _ => return Err(WorkerFailure::Ended),
+    loop {
+        socket.set_read_timeout(Some(left)).map_err(|_| WorkerFailure::Ended)?;
+        // At once or not at all: byte by byte, an answer could take as many times as long.
+        match socket.read(&mut length) {
+            Ok(8) => break,
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(WorkerFailure::Ended),
+            Err(_) if Instant::now() < deadline.busy && reader.is_running() => left = BUSY_LOOK,
+            Err(_) => return Err(WorkerFailure::Silent),
+            Ok(_) => return Err(WorkerFailure::Ended),
+        }
     }
     let length = usize::try_from(u64::from_le_bytes(length)).map_err(|_| WorkerFailure::Ended)?;
     if length > ANSWER_BYTES_MAX {
