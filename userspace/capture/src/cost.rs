@@ -64,8 +64,16 @@ impl Resident {
 fn allocated_bytes() -> u64 {
     #[cfg(target_env = "gnu")]
     {
-        // SAFETY: takes nothing and gives numbers; it holds the allocator's own locks meanwhile.
-        let info = unsafe { libc::mallinfo2() };
+        // glibc has it since 2.33, and the packages run with 2.31, where nothing else counts beyond 2 GiB.
+        // SAFETY: the name is a C string; the lookup changes nothing.
+        let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr()) };
+        if symbol.is_null() {
+            return 0;
+        }
+        // SAFETY: a function of this name in the C library has this type (malloc.h).
+        let mallinfo2: extern "C" fn() -> libc::mallinfo2 = unsafe { std::mem::transmute(symbol) };
+        // It holds the allocator's own locks meanwhile.
+        let info = mallinfo2();
         (info.uordblks + info.hblkhd) as u64
     }
     #[cfg(not(target_env = "gnu"))]
