@@ -3,7 +3,7 @@
 use deepctx_profile::metric::Metric;
 
 use super::loader_workers::workers;
-use super::loading::{LoadingTime, is_with_workers};
+use super::loading::{LoadingTime, no_loading};
 use super::pressure::{cpus, cpus_busy_percent, no_system_metrics};
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, counted, no_host_time, no_waits};
 use crate::amount::percent;
@@ -29,9 +29,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(metric) = facts.host() else { return no_host_time() };
-    let Some(loading) = LoadingTime::of(facts, metric) else {
-        return Outcome::missing("no thread was seen in a data loader", "--context python,native");
-    };
+    let Some(loading) = LoadingTime::of(facts, metric) else { return no_loading() };
     if !loading.with_waits {
         return no_waits();
     }
@@ -45,7 +43,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if workers == 0 || of_cpus >= values.get("min_percent") || busy > values.get("busy_percent") {
         return Outcome::Healthy { datapoints: workers.max(1) };
     }
-    let is_in = |node| is_with_workers(facts, node) && loading.is_of_threads(facts, node);
+    let is_in = |node| loading.is_wait(facts, node);
     let title = |share: &str| {
         let workers = counted(workers, "worker");
         format!("Training waits {share} of its time for batches, of {workers} on {cpus} CPUs")

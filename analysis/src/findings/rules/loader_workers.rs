@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use deepctx_profile::context::phase::Phase;
 use deepctx_profile::metric::Metric;
 
-use super::loading::{LoadingTime, is_with_workers};
+use super::loading::LoadingTime;
 use super::pressure::{cpus, no_system_metrics};
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time};
 use crate::findings::finding::{Figure, Gain, Location};
@@ -62,6 +62,6 @@ pub(super) fn workers(facts: &Facts<'_>, host: Metric) -> u64 {
 fn batches_used(facts: &Facts<'_>, host: Metric) -> Vec<Location> {
     let Some(loading) = LoadingTime::of(facts, host) else { return Vec::new() };
     let metric = if facts.has(Metric::OffCpuTime) { Metric::OffCpuTime } else { host };
-    let is_in = |node| is_with_workers(facts, node) && loading.is_of_threads(facts, node);
+    let is_in = |node| loading.is_wait(facts, node);
     facts.places(metric, PlaceKey::Line, is_in, loading.time(metric).value)
 }

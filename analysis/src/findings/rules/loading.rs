@@ -8,7 +8,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Facts;
+use super::{Facts, Outcome};
 use crate::findings::facts::Class;
 use crate::findings::share::{Share, Sum};
 
@@ -66,14 +66,24 @@ impl LoadingTime {
         if metric == Metric::OffCpuTime { waits } else { whole }
     }
 
+    /// Whether one of the threads waits there for batches of workers.
+    pub(super) fn is_wait(&self, facts: &Facts<'_>, node: NodeId) -> bool {
+        is_with_workers(facts, node) && self.is_of_threads(facts, node)
+    }
+
     /// Whether a context is of one of the threads.
     pub(super) fn is_of_threads(&self, facts: &Facts<'_>, node: NodeId) -> bool {
         self.threads.contains(&facts.thread(node))
     }
 }
 
+/// The outcome where no thread loads data.
+pub(super) fn no_loading() -> Outcome {
+    Outcome::missing("no thread was seen in a data loader", "--context python,native")
+}
+
 /// A batch of workers is fetched, or waited for.
-pub(super) fn is_with_workers(facts: &Facts<'_>, node: NodeId) -> bool {
+fn is_with_workers(facts: &Facts<'_>, node: NodeId) -> bool {
     loads(facts, node) && !is_by_itself(facts, node) && !facts.classes(node).has(Class::CpuQueue)
 }
 

@@ -2,7 +2,7 @@
 
 use deepctx_profile::metric::Metric;
 
-use super::loading::{LoadingTime, is_with_workers};
+use super::loading::{LoadingTime, no_loading};
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
 use crate::findings::rule::Parameter;
 
@@ -21,9 +21,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(metric) = facts.host() else { return no_host_time() };
-    let Some(loading) = LoadingTime::of(facts, metric) else {
-        return Outcome::missing("no thread was seen in a data loader", "--context python,native");
-    };
+    let Some(loading) = LoadingTime::of(facts, metric) else { return no_loading() };
     let with_waits = loading.with_waits;
     let outcome = ShareCheck {
         metric,
@@ -31,7 +29,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         limit: "min_percent",
         of: Some("time of the threads that train"),
         places: facts.has(Metric::OffCpuTime).then_some(Metric::OffCpuTime),
-        is_in: &|node| is_with_workers(facts, node) && loading.is_of_threads(facts, node),
+        is_in: &|node| loading.is_wait(facts, node),
         by: PlaceKey::Line,
         title: &|share| format!("Training waits {share} of its time for batches of the data loader"),
         figure: "time of loading in the threads that train",

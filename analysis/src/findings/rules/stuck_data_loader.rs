@@ -5,7 +5,7 @@ use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
 
-use super::loading::{LoadingTime, is_with_workers};
+use super::loading::{LoadingTime, no_loading};
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time, no_waits};
 use crate::amount::percent;
 use crate::findings::facts::Class;
@@ -43,10 +43,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if !facts.has(Metric::OffCpuTime) {
         return no_waits();
     }
-    let Some(loading) = LoadingTime::of(facts, host) else {
-        return Outcome::missing("no thread was seen in a data loader", "--context python,native");
-    };
-    let waits = |node: NodeId| is_with_workers(facts, node) && loading.is_of_threads(facts, node);
+    let Some(loading) = LoadingTime::of(facts, host) else { return no_loading() };
+    let waits = |node: NodeId| loading.is_wait(facts, node);
     let cells = || facts.profile().tree.cells(Metric::OffCpuTime).filter(|(node, _)| waits(*node));
     let datapoints = cells().map(|(_, cell)| cell.count).sum();
     let Some((node, longest)) =
