@@ -23,14 +23,16 @@ impl Trace {
     /// Leaves out what is at time 0 if everything else begins more than `apart` later, and says how much that is.
     pub fn leave_out_at_zero(&mut self, apart: Nanos) -> u64 {
         let zero = TraceTime::default();
-        let is_zero = |at: &&TraceTime| **at == zero;
-        let times: Vec<TraceTime> = self.times().collect();
-        let at_zero = times.iter().filter(is_zero).count() as u64;
-        let others = times.iter().filter(|at| !is_zero(at)).min();
-        if at_zero == 0 || others.is_none_or(|first| (*first - zero) <= apart) {
+        let (mut at_zero, mut others) = (0, None);
+        for at in self.times() {
+            match at == zero {
+                true => at_zero += 1,
+                false => others = Some(others.map_or(at, |first: TraceTime| first.min(at))),
+            }
+        }
+        if at_zero == 0 || others.is_none_or(|first| first - zero <= apart) {
             return 0;
         }
-        drop(times);
         let mut host = HostOps::default();
         let keep = |(_, op): (_, HostOp)| (op.begin != zero).then(|| host.push(op)).flatten();
         let host_moved = Moved(self.host.iter().map(keep).collect());
