@@ -72,6 +72,11 @@ pub(crate) fn kept(names: &[&'static str]) -> Vec<Variable> {
     names.iter().filter_map(|name| Some((*name, std::env::var_os(name)?))).collect()
 }
 
+/// This program again, as root.
+pub(crate) fn own_program_as_root() -> Result<Command> {
+    Ok(as_root(own_program()?, &kept(&["PATH", "HOME", "CARGO_TARGET_DIR"])))
+}
+
 /// A command that runs as root: itself when we are root, through `sudo`, which hands on only the variables named here,
 /// otherwise.
 pub(crate) fn as_root(program: impl AsRef<OsStr>, variables: &[Variable]) -> Command {

@@ -179,7 +179,7 @@ pub(crate) fn product(profile: Profile) -> Result<PathBuf> {
 /// The kernel's statistics and other people's processes are root's; building is not.
 fn again_as_root(ours: &std::path::Path) -> Result<()> {
     sh::step("go on as root", "attaching and the kernel's statistics need it");
-    let mut command = sh::as_root(sh::own_program()?, &sh::kept(&["PATH", "HOME", "CARGO_TARGET_DIR"]));
+    let mut command = sh::own_program_as_root()?;
     command.args(std::env::args_os().skip(1)).arg("--profiler").arg(ours);
     sh::run(&mut command)
 }

@@ -359,7 +359,7 @@ fn list_of_gpu_checks(product: Option<&Path>) -> Outcome {
         let product = product.context("the product was not built")?;
         // Root must not be the owner of what is built.
         gpu::build_programs()?;
-        let mut list = sh::as_root(sh::own_program()?, &sh::kept(&["PATH", "HOME", "CARGO_TARGET_DIR"]));
+        let mut list = sh::own_program_as_root()?;
         sh::run(list.args(["gpu-check", "--itself", "--product"]).arg(product))
     })
 }

@@ -60,7 +60,7 @@ const END_MAX: Duration = Duration::from_secs(5);
 pub(crate) fn ten_minutes() -> Result<()> {
     // Root must not be the owner of what is built.
     let ours = product(Profile::Release)?;
-    let mut soak = sh::as_root(sh::own_program()?, &sh::kept(&["PATH", "HOME", "CARGO_TARGET_DIR"]));
+    let mut soak = sh::own_program_as_root()?;
     sh::run(soak.args(["soak", "--hours", "0.17", "--profiler"]).arg(ours))
 }
 
