@@ -32,7 +32,8 @@ pub(super) struct ReplyHeader {
     pub(super) error: u32,
     /// How many bytes follow.
     pub(super) length: u32,
-    /// How long the system call took, less what of it was waiting for a CPU, which is nobody's fault.
+    /// How long the system call took; where that would be charged, less what of it was waiting for a CPU, which is
+    /// nobody's fault.
     pub(super) microseconds: u32,
 }
 

@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use super::protocol::{ANSWER_BYTES, PIECE_BYTES, REQUEST_BYTES, ReplyHeader, Request};
+use super::suspects::is_charged;
 use crate::cpu_clock::CpuWaitClock;
 use crate::worker::{self, Bounds};
 
@@ -44,7 +45,10 @@ pub(super) fn answer_all(socket: &UnixStream, cpu_wait: &CpuWaitClock) -> io::Re
         let request = Request::decode(request);
         let (began, queued) = (Instant::now(), cpu_wait.now());
         let read = read(&file, request, &mut buffer[ANSWER_BYTES..]);
-        let took = began.elapsed().saturating_sub(cpu_wait.now().saturating_sub(queued));
+        let mut took = began.elapsed();
+        if is_charged(took) {
+            took = took.saturating_sub(cpu_wait.now().saturating_sub(queued));
+        }
         let microseconds = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
         drop(file);
         let (error, length) = match read {
