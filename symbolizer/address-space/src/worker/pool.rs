@@ -57,8 +57,8 @@ const READY: u8 = b'!';
 const START_MAX: Duration = Duration::from_secs(10);
 /// Longest wait for one that has work but no CPU: on a machine that emulates another, all take so long at times.
 const BUSY_START_MAX: Duration = Duration::from_secs(60);
-/// Between two looks at whether it has work.
-const START_LOOK: Duration = Duration::from_secs(1);
+/// Between two looks at whether a worker that is late has work.
+const BUSY_LOOK: Duration = Duration::from_secs(1);
 
 /// Notifies the pool that this worker is about to wait for requests.
 ///
@@ -97,6 +97,21 @@ pub enum WorkerFailure {
     Silent,
     /// It ended, or answers what is none.
     Ended,
+}
+
+/// Until when an answer is waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    silent: Instant,
+    /// Until then, of a worker that has work.
+    busy: Instant,
+}
+
+impl Deadline {
+    /// So long after the request, and so long where the worker has work, or waits for a CPU only.
+    pub fn new(begun: Instant, silent: Duration, busy: Duration) -> Self {
+        Self { silent: begun + silent, busy: begun + busy }
+    }
 }
 
 /// All workers of one kind.
@@ -288,14 +303,9 @@ impl Worker {
 
     /// A worker that waits for its own program must not look like one that waits for somebody's memory.
     fn wait_until_ready(&mut self, answer_max: Duration) -> io::Result<()> {
-        self.socket.set_read_timeout(Some(START_LOOK))?;
-        let (begun, mut said) = (Instant::now(), [0]);
-        while let Err(error) = self.socket.read_exact(&mut said) {
-            let most = if self.is_running() { BUSY_START_MAX } else { START_MAX };
-            if error.kind() != io::ErrorKind::WouldBlock || begun.elapsed() >= most {
-                return Err(error);
-            }
-        }
+        let mut said = [0];
+        let deadline = Deadline::new(Instant::now(), START_MAX, BUSY_START_MAX);
+        self.read_within(&mut said, deadline).map_err(|_| io::ErrorKind::TimedOut)?;
         self.socket.set_read_timeout(Some(answer_max))?;
         if said == [READY] { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
@@ -304,6 +314,30 @@ impl Worker {
     /// [`Terms::answer_max`].
     pub fn socket(&self) -> &UnixStream {
         &self.socket
+    }
+
+    /// Reads as many bytes, which must come at once: byte by byte, an answer could take as many times as long.
+    ///
+    /// # Errors
+    /// They did not come until the deadline, or what came is no answer.
+    pub fn read_within(&self, into: &mut [u8], deadline: Deadline) -> Result<(), WorkerFailure> {
+        let mut socket = &self.socket;
+        let mut left =
+            deadline.silent.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        loop {
+            socket.set_read_timeout(Some(left)).map_err(|_| WorkerFailure::Ended)?;
+            match socket.read(into) {
+                Ok(read) if read == into.len() => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if Instant::now() >= deadline.busy || !self.is_running() {
+                        return Err(WorkerFailure::Silent);
+                    }
+                    left = BUSY_LOOK;
+                }
+                Ok(_) | Err(_) => return Err(WorkerFailure::Ended),
+            }
+        }
     }
 
     /// Whether it has a CPU, or waits for one only.

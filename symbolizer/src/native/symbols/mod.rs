@@ -24,7 +24,7 @@ mod serve;
 mod tables;
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
@@ -32,7 +32,9 @@ use std::time::{Duration, Instant};
 
 use deepctx_address_space::NoSymbol;
 use deepctx_address_space::time_account::{Terms as TimeTerms, TimeAccounts};
-use deepctx_address_space::worker::{Author, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure, send};
+use deepctx_address_space::worker::{
+    Author, Deadline, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure, send,
+};
 use rustix::fs::MemfdFlags;
 
 pub use serve::serve;
@@ -48,8 +50,6 @@ const TERMS: Terms =
 /// And from a reader that has work, or waits for a CPU only: a busy machine takes many times as long for the same file.
 /// A file of root has no reason to keep it busy.
 const BUSY_MAX: Duration = Duration::from_secs(60);
-/// Between two looks at whether it has work.
-const BUSY_LOOK: Duration = Duration::from_secs(1);
 /// And about those of others, who may want it to take long: a capture that is to end waits for no more than 5 s.
 const OTHERS_MAX: Duration = Duration::from_secs(4);
 /// Times that files of one author may take too long; then none is read any more.
@@ -113,7 +113,7 @@ impl Symbols {
             DebugFile::No => most,
             DebugFile::Own | DebugFile::Separate | DebugFile::Symbols => most * 3 / 4,
         };
-        let deadline = Deadline::of(author, begun, part);
+        let deadline = deadline_of(author, begun, part);
         let mut all = AddressFacts { functions: Vec::with_capacity(addresses.len()), with_debug: false };
         for addresses in addresses.chunks(ADDRESSES_MAX) {
             let request = Request { question: Question::Names, asked, count: addresses.len() };
@@ -141,7 +141,7 @@ impl Symbols {
             return Ok(Tables::starts(file, addresses));
         };
         let begun = Instant::now();
-        let deadline = Deadline::of(author, begun, self.most_time(author, begun)?);
+        let deadline = deadline_of(author, begun, self.most_time(author, begun)?);
         let asked = TableRequest { period: self.asked_in, ..TableRequest::default() };
         let files = Files { own: file, debug: file, supplement: file };
         let mut all = Vec::with_capacity(addresses.len());
@@ -218,19 +218,10 @@ impl Symbols {
     }
 }
 
-/// Until when answers are waited for.
-#[derive(Clone, Copy)]
-struct Deadline {
-    at: Instant,
-    /// Until then, of a reader that has work.
-    busy: Instant,
-}
-
-impl Deadline {
-    fn of(author: Author, begun: Instant, most: Duration) -> Self {
-        let busy = if author.charged().is_some() { most } else { most.max(BUSY_MAX) };
-        Self { at: begun + most, busy: begun + busy }
-    }
+/// Until when answers about files of this author are waited for.
+fn deadline_of(author: Author, begun: Instant, most: Duration) -> Deadline {
+    let busy = if author.charged().is_some() { most } else { most.max(BUSY_MAX) };
+    Deadline::new(begun, most, busy)
 }
 
 /// One request, one answer: its bytes, which nobody else can change any more.
@@ -245,22 +236,10 @@ fn ask(
         rustix::fs::memfd_create("symbols", MemfdFlags::CLOEXEC).map_err(|_| WorkerFailure::Ended)?.into();
     let bytes: Vec<u8> = addresses.iter().flat_map(|address| address.to_le_bytes()).collect();
     shared.write_all_at(&bytes, 0).map_err(|_| WorkerFailure::Ended)?;
-    let mut socket = reader.socket();
     let sent = [shared.as_fd(), files.own.as_fd(), files.debug.as_fd(), files.supplement.as_fd()];
-    send(socket, &request.encode(), &sent).map_err(|_| WorkerFailure::Ended)?;
-    let mut left = deadline.at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    send(reader.socket(), &request.encode(), &sent).map_err(|_| WorkerFailure::Ended)?;
     let mut length = [0; 8];
-    loop {
-        socket.set_read_timeout(Some(left)).map_err(|_| WorkerFailure::Ended)?;
-        // At once or not at all: byte by byte, an answer could take as many times as long.
-        match socket.read(&mut length) {
-            Ok(8) => break,
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(WorkerFailure::Ended),
-            Err(_) if Instant::now() < deadline.busy && reader.is_running() => left = BUSY_LOOK,
-            Err(_) => return Err(WorkerFailure::Silent),
-            Ok(_) => return Err(WorkerFailure::Ended),
-        }
-    }
+    reader.read_within(&mut length, deadline)?;
     let length = usize::try_from(u64::from_le_bytes(length)).map_err(|_| WorkerFailure::Ended)?;
     if length > ANSWER_BYTES_MAX {
         return Err(WorkerFailure::Ended);
