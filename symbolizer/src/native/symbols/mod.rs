@@ -24,7 +24,6 @@ mod serve;
 mod tables;
 
 use std::fs::File;
-use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
