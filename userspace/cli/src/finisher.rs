@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
 
 use deepctx_capture::Capture;
 use deepctx_session::{PipelinePanicked, Session, SessionResult};
@@ -19,6 +20,9 @@ pub(crate) struct Finishing {
     /// Set when the kernel holds no program of the capture any more.
     pub detached: Arc<AtomicBool>,
 }
+
+/// An end that takes longer says which part of it did.
+const SLOW_END: Duration = Duration::from_secs(2);
 
 type Finished = Result<SessionResult, PipelinePanicked>;
 
@@ -34,10 +38,17 @@ impl Finisher {
         let (order, ordered) = channel::<(Finishing, oneshot::Sender<Finished>)>();
         let run = move || {
             let Ok((Finishing { capture, session, detached }, done)) = ordered.recv() else { return };
+            let began = Instant::now();
             let counters = capture.stop();
+            let stopped = began.elapsed();
             detached.store(true, Ordering::Relaxed);
+            let result = session.finish(Some(counters));
+            let took = began.elapsed();
+            if took >= SLOW_END {
+                tracing::info!(kernel = ?stopped, profile = ?(took - stopped), "the end took long");
+            }
             // Whoever waited has given up, and said so.
-            let _ = done.send(session.finish(Some(counters)));
+            let _ = done.send(result);
         };
         std::thread::Builder::new().name("finish".into()).spawn(run)?;
         Ok(Self(order))
