@@ -40,6 +40,8 @@ struct Seen<'e> {
     equal: HashMap<&'e str, u64>,
     /// Those that say that frames are missing.
     labelled: u64,
+    /// The last of them.
+    last_gap: Option<String>,
     /// A stack that no thread has.
     wrong: Option<String>,
 }
@@ -54,6 +56,7 @@ impl<'e> Seen<'e> {
     fn add(&mut self, frames: &[String], count: u64, expected: &'e HashMap<String, String>) {
         if labelled(frames) {
             self.labelled += count;
+            self.last_gap = Some(frames.join(";"));
             return;
         }
         if frames.first().is_some_and(|root| root.starts_with(MAIN_THREAD)) {
@@ -121,7 +124,13 @@ fn every_captured_stack_matches_one_reported_by_the_program() {
             let seen = check(python, target.pid(), how, &expected);
             let compared = seen.equal() + seen.labelled;
             row(&python.name, what, expected.len(), compared, seen.equal(), seen.labelled);
-            assert!(seen.labelled * LABELLED_AT_MOST <= compared, "{}: {} gaps", python.name, seen.labelled);
+            assert!(
+                seen.labelled * LABELLED_AT_MOST <= compared,
+                "{}, {what}: {} gaps in {compared}, as {:?}",
+                python.name,
+                seen.labelled,
+                seen.last_gap
+            );
         }
     }
     for missing in std::env::var("DEEPCTX_PYTHONS_MISSING").unwrap_or_default().lines() {
