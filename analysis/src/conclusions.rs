@@ -15,7 +15,7 @@ use deepctx_profile::view::conclusions::{
     Conclusions, FindingPlace, FindingRow, PhaseRow, RuleCoverage, Severity, StepFigures,
 };
 
-use crate::findings::{self, Check, Finding, Findings, Gain, Location, Settings};
+use crate::findings::{self, Check, Finding, Findings, Location, Settings};
 use crate::tables::phases::{Phases, step_cell};
 
 /// Draws conclusions from a profile `elapsed` after its capture began, zero when unknown, by the rules of `settings`.
@@ -33,12 +33,7 @@ pub fn conclude(profile: &Profile, elapsed: Nanos, settings: &Settings) -> Concl
 }
 
 fn row(profile: &Profile, finding: Finding) -> FindingRow {
-    let gain = match finding.gain {
-        Gain::Bounded { at_most_percent, because } => {
-            format!("at most {at_most_percent:.1}% of {} (bounded: {because})", finding.metric)
-        }
-        Gain::Unknown { because } => format!("not known: {because}"),
-    };
+    let gain = finding.could_win();
     FindingRow {
         rule: finding.rule,
         severity: match finding.severity {

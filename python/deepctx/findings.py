@@ -99,6 +99,8 @@ class Finding:
     #: Share of the metric that is affected, in percent.
     share_percent: float = 0.0
     gain: Gain = Gain("the rule gives no bound")
+    #: The gain as a share of the capture's length, where a device was at work for less than that; else None.
+    gain_of_capture_percent: float | None = None
     #: The figures behind the conclusion.
     evidence: Sequence[Figure] = ()
     #: What to do.
@@ -113,9 +115,15 @@ class Finding:
         _check_number("share_percent", self.share_percent)
 
     @property
+    def weight_percent(self) -> float | None:
+        """What could be won, in percent, to be compared with other findings; None where that is not known."""
+        of_capture = self.gain_of_capture_percent
+        return self.gain.at_most_percent if of_capture is None else of_capture
+
+    @property
     def severity(self) -> str:
         """`high` from 20 % on that could be won, `medium` from 5 % on, else `low`."""
-        percent = self.gain.at_most_percent or 0.0
+        percent = self.weight_percent or 0.0
         return "high" if percent >= 20 else "medium" if percent >= 5 else "low"
 
     def as_dict(self) -> dict[str, Any]:
@@ -167,7 +175,7 @@ class Analysis:
         """In order of what could be won."""
 
         def gain(finding: Finding) -> float:
-            percent = finding.gain.at_most_percent
+            percent = finding.weight_percent
             return 1.0 if percent is None else -percent
 
         return Analysis(tuple(sorted(findings, key=gain)), tuple(checks))

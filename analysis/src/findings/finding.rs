@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub struct Finding {
     /// Id of the rule.
     pub rule: String,
-    /// How much could be won: [`Severity::of`].
+    /// How much could be won: [`Severity::of_percent`].
     pub severity: Severity,
     /// The conclusion in one sentence, with its numbers.
     pub title: String,
@@ -28,6 +28,10 @@ pub struct Finding {
     pub share_percent: f64,
     /// The most that could be won.
     pub gain: Gain,
+    /// The same as a share of the capture's length, where a device was at work for less than that: all of its time may
+    /// be little. `None` for other metrics, or where that length is unknown.
+    #[serde(default)]
+    pub gain_of_capture_percent: Option<f64>,
     /// The figures behind the conclusion.
     pub evidence: Vec<Figure>,
     /// What to do.
@@ -38,6 +42,34 @@ pub struct Finding {
     pub datapoints: u64,
     /// Those of them that are affected.
     pub violations: u64,
+}
+
+impl Finding {
+    /// What could be won, to be compared with other findings; `None` where that is not known.
+    pub fn weight_percent(&self) -> Option<f64> {
+        self.gain_of_capture_percent.or_else(|| self.gain.percent())
+    }
+
+    /// What could be won, with its reason: `at most 12.0% of cpu-time (bounded: what is computed stays)`.
+    pub(crate) fn could_win(&self) -> String {
+        let of_capture =
+            self.gain_of_capture_percent.map(|percent| format!(", {percent:.1}% of the capture"));
+        match &self.gain {
+            Gain::Bounded { at_most_percent, because } => format!(
+                "at most {at_most_percent:.1}% of {}{} (bounded: {because})",
+                self.metric,
+                of_capture.unwrap_or_default()
+            ),
+            Gain::Unknown { because } => format!("not known: {because}"),
+        }
+    }
+
+    /// Says how much of the capture could be won, where the metric was less than all of it.
+    pub(crate) fn weigh(&mut self, of_capture: impl FnOnce(&str) -> Option<f64>) {
+        self.gain_of_capture_percent =
+            self.gain.percent().and_then(|percent| Some(percent * of_capture(&self.metric)?));
+        self.severity = Severity::of_percent(self.weight_percent());
+    }
 }
 
 /// How much could be won.
@@ -56,9 +88,9 @@ impl Severity {
     /// Every severity, lowest first.
     pub const ALL: [Severity; 3] = [Severity::Low, Severity::Medium, Severity::High];
 
-    /// The severity of what could be won.
-    pub fn of(gain: &Gain) -> Self {
-        match gain.percent() {
+    /// The severity of so much that could be won; `None` where that is not known.
+    pub fn of_percent(percent: Option<f64>) -> Self {
+        match percent {
             Some(percent) if percent >= 20.0 => Severity::High,
             Some(percent) if percent >= 5.0 => Severity::Medium,
             _ => Severity::Low,

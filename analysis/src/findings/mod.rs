@@ -120,6 +120,9 @@ impl Findings {
         for rule in settings.own_rules() {
             all.take(&rule.name, rule.check(facts));
         }
+        for finding in &mut all.findings {
+            finding.weigh(|metric| facts.part_of_capture(metric));
+        }
         all.sort();
         all
     }
@@ -131,7 +134,7 @@ impl Findings {
                 let rule = &check.rule;
                 self.findings.extend(findings.into_iter().map(|finding| Finding {
                     rule: rule.clone(),
-                    severity: Severity::of(&finding.gain),
+                    severity: Severity::of_percent(finding.weight_percent()),
                     ..finding
                 }));
                 self.checks.push(check);
@@ -142,7 +145,7 @@ impl Findings {
 
     /// Rules stand in the order of their list where gains are equal.
     fn sort(&mut self) {
-        let gain = |finding: &Finding| finding.gain.percent().unwrap_or(-1.0);
+        let gain = |finding: &Finding| finding.weight_percent().unwrap_or(-1.0);
         self.findings.sort_by(|a, b| gain(b).total_cmp(&gain(a)));
     }
 

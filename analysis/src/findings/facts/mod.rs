@@ -173,6 +173,15 @@ impl<'p> Facts<'p> {
         self.elapsed
     }
 
+    /// The part of the capture, below one, in which a device did what this metric counts. `None` where it is no time of
+    /// a device, where that is at least as much, and where the length of the capture is unknown.
+    pub(crate) fn part_of_capture(&self, metric: &str) -> Option<f64> {
+        let of_device = [Metric::GpuTime, Metric::CopyTime];
+        let metric = of_device.into_iter().find(|of_device| of_device.name() == metric)?;
+        let (time, capture) = (self.whole.tree.total(metric).sum, self.elapsed.0);
+        (time < capture).then(|| time as f64 / capture as f64)
+    }
+
     /// What says where the program's own time went; `None` when nothing does.
     pub(crate) fn host(&self) -> Option<Metric> {
         self.host

@@ -148,12 +148,13 @@ impl Draft<'_> {
     pub(super) fn named(self, rule: &str, parameters: BTreeMap<&'static str, f64>) -> Finding {
         Finding {
             rule: rule.to_owned(),
-            severity: Severity::of(&self.gain),
+            severity: Severity::of_percent(self.gain.percent()),
             title: self.title,
             places: self.places,
             metric: self.metric.into(),
             share_percent: self.share_percent,
             gain: self.gain,
+            gain_of_capture_percent: None,
             evidence: self.evidence,
             advice: self.advice.to_owned(),
             parameters: parameters.into_iter().map(|(name, value)| (name.into(), value)).collect(),

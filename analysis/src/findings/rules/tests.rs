@@ -477,6 +477,28 @@ fn without_activities_the_driver_says_how_busy_devices_were() {
     check("idle-device", &late, "healthy");
 }
 
+#[test]
+fn a_device_at_rest_has_little_to_win() {
+    // 10 ms of kernels, all of them small, beside garbage collection for 3 of 4 s.
+    let device = "gpu-time: P py-7 / a cuLaunchKernel / g add 5000x2000";
+    let profile = profile(&format!("P py-7 / n gc_collect_main 300\nP py-7 / n f 100\n{device}"));
+    let mut settings = Settings::default();
+    settings.only("small-kernels").unwrap();
+    settings.only("garbage-collection").unwrap();
+    let check = |elapsed_ms: u64, expect: [(&str, &str, Option<f64>); 2]| {
+        let subset = Subset::new(&profile, &Selection::of(Metric::CpuTime));
+        let found = Findings::compute(&subset, Nanos(elapsed_ms * 1_000_000), &settings).findings;
+        let said = found.iter().map(|of| (&*of.metric, of.severity.name(), of.gain_of_capture_percent));
+        assert_eq!(said.collect::<Vec<_>>(), expect, "in {elapsed_ms} ms");
+    };
+    let host = ("cpu-time", "high", None);
+    check(10_000, [host, ("gpu-time", "low", Some(0.1))]);
+    check(40, [host, ("gpu-time", "high", Some(25.0))]);
+    check(10, [("gpu-time", "high", None), host]);
+    // The length of the capture is not known.
+    check(0, [("gpu-time", "high", None), host]);
+}
+
 /// A profile with a value of a metric in each second.
 fn by_time(metric: Metric, values: impl IntoIterator<Item = u64>) -> Profile {
     let mut profile = profile("P py-7 / o [memory] cuda:0 1");
@@ -640,7 +662,7 @@ proptest::proptest! {
         let subset = Subset::new(&profile, &Selection::of(Metric::CpuTime));
         let found = Findings::compute(&subset, Nanos(elapsed), &Settings::default());
         proptest::prop_assert_eq!(found.checks.len(), RULES.len());
-        let gains: Vec<f64> = found.findings.iter().map(|of| of.gain.percent().unwrap_or(-1.0)).collect();
+        let gains: Vec<f64> = found.findings.iter().map(|of| of.weight_percent().unwrap_or(-1.0)).collect();
         proptest::prop_assert!(gains.is_sorted_by(|a, b| a >= b), "{gains:?}");
         proptest::prop_assert!(gains.iter().all(|gain| gain.is_finite()), "{gains:?}");
     }

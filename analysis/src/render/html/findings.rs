@@ -6,7 +6,7 @@
 use deepctx_storage::export::html::{Column, Form, Tab};
 
 use super::percent;
-use crate::findings::{Check, Finding, Findings, Gain};
+use crate::findings::{Check, Finding, Findings};
 use crate::render::text::counted;
 
 /// Texts of a sheet.
@@ -51,12 +51,6 @@ fn heading(text: String) -> Vec<String> {
 }
 
 fn finding(of: &Finding) -> Vec<String> {
-    let gain = match &of.gain {
-        Gain::Bounded { at_most_percent, because } => {
-            format!("at most {} of {} (bounded: {because})", percent(*at_most_percent), of.metric)
-        }
-        Gain::Unknown { because } => format!("not known: {because}"),
-    };
     let places = of.places.iter().map(|place| {
         let line = format!("{} {}  {}", percent(place.share_percent), place.name, place.at);
         line.trim_end().to_owned()
@@ -64,7 +58,7 @@ fn finding(of: &Finding) -> Vec<String> {
     let parameters = of.parameters.iter().map(|(name, value)| format!("{name} = {value}"));
     let mut texts = vec![
         of.title.clone(),
-        gain,
+        of.could_win(),
         of.severity.to_string(),
         lines(places),
         lines(of.evidence.iter().map(ToString::to_string)),

@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 
 use super::{NAME_WIDTH, counted, without_middle};
-use crate::findings::{Check, Finding, Findings, Gain, Location, NotChecked};
+use crate::findings::{Check, Finding, Findings, Location, NotChecked};
 
 /// Findings at the top of a report.
 const TOP: usize = 5;
@@ -20,7 +20,7 @@ pub(super) fn top(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
         return writeln!(out, "  none: {}", checked(findings));
     }
     for finding in findings.findings.iter().take(TOP) {
-        writeln!(out, "  {}  {}", gain(&finding.gain), without_middle(&finding.title, WIDTH))?;
+        writeln!(out, "  {}  {}", gain(finding.weight_percent()), without_middle(&finding.title, WIDTH))?;
         // The title names it already where the finding is about one place.
         let other = finding.places.iter().find(|place| !finding.title.contains(&place.name));
         let place = other.map_or(&finding.advice, |place| &place.name);
@@ -54,17 +54,7 @@ pub fn write(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
 fn one(number: usize, finding: &Finding, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{number}. {}", finding.title)?;
     writeln!(out, "   rule       {}, {} severity", finding.rule, finding.severity)?;
-    match &finding.gain {
-        Gain::Bounded { at_most_percent, because } => {
-            writeln!(
-                out,
-                "   could win  at most {} of {} (bounded: {because})",
-                percent(*at_most_percent),
-                finding.metric
-            )?;
-        }
-        Gain::Unknown { because } => writeln!(out, "   could win  not known: {because}")?,
-    }
+    writeln!(out, "   could win  {}", finding.could_win())?;
     for (number, place) in finding.places.iter().enumerate() {
         let title = if number == 0 { "where" } else { "" };
         writeln!(out, "   {title:9}  {}", where_it_is(place))?;
@@ -117,8 +107,8 @@ fn checked(findings: &Findings) -> String {
     format!("{} checked, {lack} without their input (deepctx-bpf analyze)", counted(checked as u64, "rule"))
 }
 
-fn gain(gain: &Gain) -> String {
-    gain.percent().map_or_else(|| "     ?".to_owned(), |gain| format!("≤{gain:5.1}%"))
+fn gain(percent: Option<f64>) -> String {
+    percent.map_or_else(|| "     ?".to_owned(), |gain| format!("≤{gain:5.1}%"))
 }
 
 fn percent(share: f64) -> String {
