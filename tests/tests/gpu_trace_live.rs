@@ -409,6 +409,18 @@ fn a_window_of_steps_has_what_begins_in_them() {
 }
 
 #[test]
+fn a_window_of_launches_has_as_many() {
+    let Some(capture) = with_steps(&["--trace", "launches=20..50"]) else { return };
+    let rank = only_rank(&capture);
+    let calls = named(rank, HostKind::DriverCall);
+    let launches = calls.iter().filter(|(name, _)| name.starts_with("cuLaunch") || name == "cuGraphLaunch");
+    assert_eq!(launches.count(), 30);
+    let traced = rank.trace.device.iter().filter(|(_, op)| op.kind == DeviceKind::Kernel).count();
+    let done = capture.account.iter().filter(|line| line.what == "kernel").count();
+    assert!(traced >= 30 && traced < done / 2, "{traced} of {done}");
+}
+
+#[test]
 fn the_page_on_an_idle_device_is_true() {
     if !can_capture() || !simulated::is_built() {
         return;

@@ -259,7 +259,9 @@ impl Output {
 fn trace_sink(folder: Arc<Folder>, trace: TraceWindow) -> Result<TraceSink, Failure> {
     let window = match window(trace) {
         deepctx_pipeline::TraceWindow::First(window) => Some(window),
-        deepctx_pipeline::TraceWindow::Steps { .. } | deepctx_pipeline::TraceWindow::OnRequest(_) => None,
+        deepctx_pipeline::TraceWindow::Steps { .. }
+        | deepctx_pipeline::TraceWindow::Launches { .. }
+        | deepctx_pipeline::TraceWindow::OnRequest(_) => None,
     };
     let writer = TraceWriter::create(folder, window).map_err(|error| Failure::new(&error))?;
     TraceSink::new(writer).map_err(|error| Failure::io("the thread of the trace", &error))

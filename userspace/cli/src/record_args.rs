@@ -48,8 +48,9 @@ pub(crate) struct RecordArgs {
     pub common: CommonArgs,
     /// Record single events too, for `timeline`: each call of accelerators' libraries, and the work that it launched.
     /// For this long from the start (`10s`), from one training step to another (`steps=5..8`, with `--probe ranges`),
-    /// or from SIGUSR2 on (`signal=10s`). The sums in the profile are of the whole capture in any case.
-    #[arg(long, value_name = "TIME|STEPS|SIGNAL", env = "DEEPCTX_TRACE", value_parser = trace_window)]
+    /// from one launch to another of a process (`launches=1000..2000`), or from SIGUSR2 on (`signal=10s`). The sums in
+    /// the profile are of the whole capture in any case.
+    #[arg(long, value_name = "TIME|STEPS|LAUNCHES|SIGNAL", env = "DEEPCTX_TRACE", value_parser = trace_window)]
     pub trace: Option<TraceWindow>,
     /// Which single events: `launches` (calls that give devices work, without their ends), `calls` (all that are probed
     /// of accelerators' libraries, with their ends), or `context` (operators as they begin as well, with `--probe

@@ -140,6 +140,7 @@ pub(crate) fn window(window: TraceWindow) -> pipeline::TraceWindow {
         TraceWindow::First(time) => pipeline::TraceWindow::First(nanoseconds(time)),
         TraceWindow::OnSignal(time) => pipeline::TraceWindow::OnRequest(nanoseconds(time)),
         TraceWindow::Steps { from, until } => pipeline::TraceWindow::Steps { from, until },
+        TraceWindow::Launches { from, until } => pipeline::TraceWindow::Launches { from, until },
     }
 }
 

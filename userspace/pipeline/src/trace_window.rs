@@ -18,6 +18,13 @@ pub enum TraceWindow {
         /// The first step behind those that are.
         until: u64,
     },
+    /// From a launch to another one, by their numbers in the first process that gets so far.
+    Launches {
+        /// The first launch that is recorded.
+        from: u64,
+        /// The first launch behind those that are.
+        until: u64,
+    },
     /// So long from a request on, and from those that come while the window is open.
     OnRequest(Nanos),
 }
@@ -40,6 +47,8 @@ pub enum TraceLevel {
 pub enum AwaitedBegin {
     /// This training step.
     Step(u64),
+    /// This launch.
+    Launch(u64),
     /// A request.
     Request,
 }

@@ -271,6 +271,10 @@ impl Worker {
                 "the trace is empty: training step {step} never began; steps are counted with `--probe ranges`, and \
                  `--step-marker` says what ends one"
             )),
+            Some(AwaitedBegin::Launch(launch)) => self.notice(format!(
+                "the trace is empty: no process came to launch {launch}; launches are counted from the start of the \
+                 capture"
+            )),
             Some(AwaitedBegin::Request) => {
                 self.notice("the trace is empty: no SIGUSR2 came".to_owned());
             }

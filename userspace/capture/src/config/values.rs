@@ -46,7 +46,8 @@ pub enum TensorShapes {
     Hottest(usize),
 }
 
-/// When single calls are kept. Its text: `10s` from the start, `steps=5..8` of training, `signal=10s` from a signal.
+/// When single calls are kept. Its text: `10s` from the start, `steps=5..8` of training, `launches=1000..2000` of a
+/// process, `signal=10s` from a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum TraceWindow {
@@ -57,6 +58,13 @@ pub enum TraceWindow {
         /// The first step.
         from: u64,
         /// The first step behind them.
+        until: u64,
+    },
+    /// From a launch to another.
+    Launches {
+        /// The first launch.
+        from: u64,
+        /// The first launch behind them.
         until: u64,
     },
     /// So long from SIGUSR2 on.
@@ -204,8 +212,8 @@ impl TraceWindow {
     /// # Errors
     /// What was expected.
     pub fn parse(text: &str, duration: impl Fn(&str) -> Result<Duration, String>) -> Result<Self, String> {
-        if let Some(steps) = Self::of_steps(text) {
-            return steps;
+        if let Some(range) = Self::of_range(text) {
+            return range;
         }
         match text.strip_prefix("signal=") {
             Some(text) => duration(text).map(Self::OnSignal),
@@ -213,16 +221,20 @@ impl TraceWindow {
         }
     }
 
-    /// The window of a text like `steps=5..8`; `None` when it begins otherwise.
-    fn of_steps(text: &str) -> Option<Result<Self, String>> {
-        let range = text.strip_prefix("steps=")?;
-        let steps = range.split_once("..").and_then(|(from, until)| {
+    /// The window of a text like `steps=5..8` or `launches=5..8`; `None` when it begins otherwise.
+    fn of_range(text: &str) -> Option<Result<Self, String>> {
+        let (of, range) = text.split_once('=').filter(|(of, _)| ["steps", "launches"].contains(of))?;
+        let bounds = range.split_once("..").and_then(|(from, until)| {
             let (from, until) = (from.parse().ok()?, until.parse().ok()?);
-            (0 < from && from < until).then_some(Self::Steps { from, until })
+            (0 < from && from < until).then_some((from, until))
         });
-        Some(steps.ok_or_else(|| {
-            format!("expected steps from the first one, 1, like steps=5..8 (5, 6 and 7), found '{text}'")
-        }))
+        Some(match bounds {
+            Some((from, until)) if of == "steps" => Ok(Self::Steps { from, until }),
+            Some((from, until)) => Ok(Self::Launches { from, until }),
+            None => Err(format!(
+                "expected {of} from the first one, 1, like {of}=5..8 (5, 6 and 7), found '{text}'"
+            )),
+        })
     }
 }
 
@@ -231,6 +243,7 @@ impl fmt::Display for TraceWindow {
         match self {
             Self::First(duration) => f.write_str(&seconds::write(*duration)),
             Self::Steps { from, until } => write!(f, "steps={from}..{until}"),
+            Self::Launches { from, until } => write!(f, "launches={from}..{until}"),
             Self::OnSignal(duration) => write!(f, "signal={}", seconds::write(*duration)),
         }
     }
@@ -413,14 +426,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_of_steps_begin_at_one_and_have_an_end() {
+    fn windows_of_steps_and_launches_begin_at_one_and_end() {
         let check = |text: &str, expect: Option<TraceWindow>| {
-            let found = TraceWindow::of_steps(text).and_then(Result::ok);
+            let found = TraceWindow::of_range(text).and_then(Result::ok);
             assert_eq!(found, expect, "{text}");
             assert_eq!(expect.map(|window| window.to_string().parse()), expect.map(Ok), "{text}");
         };
         check("steps=5..8", Some(TraceWindow::Steps { from: 5, until: 8 }));
-        for refused in ["steps=0..8", "steps=8..8", "steps=5", "steps=5..", "steps=..8", "10s", "steps=-1..3"]
+        check("launches=1000..2000", Some(TraceWindow::Launches { from: 1000, until: 2000 }));
+        for refused in
+            ["steps=0..8", "launches=8..8", "steps=5", "steps=5..", "launches=..8", "10s", "steps=-1..3"]
         {
             check(refused, None);
         }
@@ -430,8 +445,10 @@ mod tests {
             (on_signal.to_string().parse(), "signal=".parse::<TraceWindow>().is_err()),
             (Ok(on_signal), true)
         );
-        let error = TraceWindow::of_steps("steps=0..8").and_then(Result::err);
-        assert!(error.is_some_and(|said| said.contains("like steps=5..8")));
+        for (refused, expect) in [("steps=0..8", "like steps=5..8"), ("launches=x", "like launches=5..8")] {
+            let error = TraceWindow::of_range(refused).and_then(Result::err);
+            assert!(error.is_some_and(|said| said.contains(expect)), "{refused}");
+        }
     }
 
     #[test]

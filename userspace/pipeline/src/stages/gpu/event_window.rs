@@ -1,6 +1,6 @@
 //! Event window: the time in which single events are recorded.
 //!
-//! Owns: when it begins and ends: at the start, with training steps, or on request. Because: events come out of order,
+//! Owns: when it begins and ends: at the start, with training steps or launches, or on request. Because: events come out of order,
 //! also after the window has ended, so each is compared with its bounds. There is one: tables over time would take the
 //! time between two for idle time, and a wait behind it would have the wrong cause. Does not: record.
 
@@ -8,16 +8,19 @@ use std::ops::Range;
 
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Nanos;
+use rustc_hash::FxHashMap;
 
 use crate::trace_window::{AwaitedBegin, TraceWindow};
 
 /// What begins the window.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum WindowStart {
     /// It began with the capture.
     Start,
     /// A training step; the place whose step it was, once it has come, since others of its steps end the window.
     Step { from: u64, until: u64, place: Option<NodeId> },
+    /// A launch; launches so far by process, and the process whose launch it was, once it has come.
+    Launch { from: u64, until: u64, counts: FxHashMap<u32, u64>, process: Option<u32> },
     /// A request. It is so long from the last one on that came while it was open.
     Request(Nanos),
 }
@@ -36,6 +39,10 @@ impl EventWindow {
         let (begin, bounds) = match window {
             TraceWindow::First(length) => (WindowStart::Start, of_length(started_ns, length)),
             TraceWindow::Steps { from, until } => (WindowStart::Step { from, until, place: None }, not_yet),
+            TraceWindow::Launches { from, until } => {
+                let counts = FxHashMap::default();
+                (WindowStart::Launch { from, until, counts, process: None }, not_yet)
+            }
             TraceWindow::OnRequest(length) => (WindowStart::Request(length), not_yet),
         };
         Self { begin, bounds }
@@ -52,6 +59,7 @@ impl EventWindow {
             _ if self.bounds.start != u64::MAX => None,
             WindowStart::Start => None,
             WindowStart::Step { from, .. } => Some(AwaitedBegin::Step(from)),
+            WindowStart::Launch { from, .. } => Some(AwaitedBegin::Launch(from)),
             WindowStart::Request(_) => Some(AwaitedBegin::Request),
         }
     }
@@ -67,11 +75,34 @@ impl EventWindow {
         }
     }
 
+    /// A process launches something: that may begin or end the window.
+    pub(super) fn launched(&mut self, pid: u32, at_ns: u64) {
+        let WindowStart::Launch { from, until, counts, process } = &mut self.begin else { return };
+        if process.is_some_and(|process| process != pid) {
+            return;
+        }
+        let count = counts.entry(pid).or_default();
+        *count += 1;
+        if *count == *from {
+            *process = Some(pid);
+            self.bounds.start = at_ns;
+        } else if *count == *until {
+            self.bounds.end = at_ns;
+        }
+    }
+
+    /// A process has ended: another one with its number begins anew.
+    pub(super) fn ended(&mut self, pid: u32) {
+        if let WindowStart::Launch { counts, .. } = &mut self.begin {
+            counts.remove(&pid);
+        }
+    }
+
     /// The window is requested: it begins, or lasts longer if it is open. False when it has ended, or is not one on
     /// request.
     pub(super) fn request(&mut self, at_ns: u64) -> bool {
-        let WindowStart::Request(length) = self.begin else { return false };
-        let requested = of_length(at_ns, length);
+        let WindowStart::Request(length) = &self.begin else { return false };
+        let requested = of_length(at_ns, *length);
         match self.awaited() {
             Some(_) => self.bounds = requested,
             None if at_ns <= self.bounds.end => self.bounds.end = self.bounds.end.max(requested.end),
@@ -108,8 +139,36 @@ mod tests {
     }
 
     #[test]
+    fn launches_of_one_process_begin_and_end_the_window() {
+        let check = |launches: &[(u32, u64)], expect: Range<u64>| {
+            let mut window = EventWindow::new(7, TraceWindow::Launches { from: 2, until: 4 });
+            assert_eq!(window.awaited(), Some(AwaitedBegin::Launch(2)));
+            for (pid, at_ns) in launches {
+                window.launched(*pid, *at_ns);
+                if *pid == 3 {
+                    window.ended(*pid);
+                }
+            }
+            assert_eq!(window.bounds, expect, "{launches:?}");
+        };
+        let all = u64::MAX;
+        check(&[(1, 10)], all..all);
+        check(&[(1, 10), (2, 11)], all..all);
+        check(&[(1, 10), (1, 20)], 20..all);
+        check(&[(1, 10), (1, 20), (1, 30), (1, 40), (1, 50)], 20..40);
+        check(&[(1, 10), (1, 20), (2, 21), (2, 22), (2, 23), (2, 24), (1, 30), (1, 40)], 20..40);
+        // Processes that end, one after another with the same number.
+        check(&[(3, 10), (3, 20), (3, 30)], all..all);
+    }
+
+    #[test]
     fn other_windows_take_no_requests() {
-        for window in [TraceWindow::First(Nanos(5)), TraceWindow::Steps { from: 1, until: 2 }] {
+        let others = [
+            TraceWindow::First(Nanos(5)),
+            TraceWindow::Steps { from: 1, until: 2 },
+            TraceWindow::Launches { from: 1, until: 2 },
+        ];
+        for window in others {
             assert!(!EventWindow::new(0, window).request(3));
         }
     }

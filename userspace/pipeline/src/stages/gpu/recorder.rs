@@ -119,6 +119,9 @@ impl Recorder {
 
     /// A call was entered.
     pub(super) fn called(&mut self, call: &RecordedCall) {
+        if call.kind == RecordedKind::Launch {
+            self.window.launched(call.pid, call.time_ns);
+        }
         if !self.is_open(call.time_ns) || !self.records(call.kind) {
             return;
         }
@@ -273,6 +276,7 @@ impl Recorder {
             self.queue.keep(RecordedEvent { end: End::NotReturned, ..event });
         }
         if let Some(pid) = pid {
+            self.window.ended(pid);
             self.causes.forget(pid);
             self.nodes.retain(|(of, _)| *of != pid);
         }
