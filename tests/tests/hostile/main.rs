@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod changing_user;
 #[path = "../cli_support/mod.rs"]
 mod cli_support;
 mod command_user;

@@ -21,12 +21,14 @@ type Panic = Box<dyn Any + Send>;
 /// A process that was read, or at which a reader panicked.
 pub(super) struct EndedRead {
     pub(super) pid: u32,
+    /// Whose it was when the read began: it may have changed its user since.
+    pub(super) user: u32,
     pub(super) read: Result<ScanReading, Panic>,
 }
 
 /// The threads; they end when this is dropped.
 pub(super) struct ScanReaders {
-    jobs: Sender<ScanJob>,
+    jobs: Sender<(ScanJob, u32)>,
     ended: Receiver<EndedRead>,
 }
 
@@ -36,18 +38,18 @@ impl ScanReaders {
     /// # Errors
     /// No thread can be made.
     pub(super) fn start(supervisor: &Supervisor) -> io::Result<Self> {
-        let (jobs, waiting) = bounded::<ScanJob>(READERS);
+        let (jobs, waiting) = bounded::<(ScanJob, u32)>(READERS);
         let (sender, ended) = bounded(READERS);
         for _ in 0..READERS {
             let (waiting, sender) = (waiting.clone(), sender.clone());
             let body = move || {
-                for job in waiting {
+                for (job, user) in waiting {
                     let pid = job.pid;
                     let read = catch_unwind(AssertUnwindSafe(|| {
                         defect_for_tests("scan-read");
                         job.read()
                     }));
-                    if sender.send(EndedRead { pid, read }).is_err() {
+                    if sender.send(EndedRead { pid, user, read }).is_err() {
                         return;
                     }
                 }
@@ -57,10 +59,10 @@ impl ScanReaders {
         Ok(Self { jobs, ended })
     }
 
-    /// Reads a process. To be called for no more than [`READERS`] whose end was not received.
-    pub(super) fn read(&self, job: ScanJob) {
+    /// Reads a process of this user. To be called for no more than [`READERS`] whose end was not received.
+    pub(super) fn read(&self, job: ScanJob, user: u32) {
         // It has room for all of them, and its readers live as long as this.
-        let _ = self.jobs.send(job);
+        let _ = self.jobs.send((job, user));
     }
 
     /// Where ends of reads are received.

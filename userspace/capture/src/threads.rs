@@ -3,7 +3,7 @@
 //! Owns: the two loops and what passes between them. Because: building tables takes long, and the ring must be emptied
 //! meanwhile. Does not: decode records beyond what asks for a scan.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -396,8 +396,8 @@ pub(super) fn spawn_scan(scans: Scans, supervisor: &Supervisor) -> Sender<ScanRe
 struct ScanRounds {
     waiting: WaitingScans,
     unsent: UnsentScans,
-    /// The user of each process that is read.
-    in_flight: HashMap<u32, u32>,
+    /// Processes that are read.
+    in_flight: usize,
     /// Nobody can ask any more.
     closed: bool,
     defects: u32,
@@ -421,12 +421,12 @@ impl Scans {
                 rounds.swept_ns = now_ns;
                 self.processes.sweep(now_ns);
             }
-            while rounds.in_flight.len() < READERS
+            while rounds.in_flight < READERS
                 && !rounds.unsent.is_full()
                 && let Some((pid, user)) = rounds.waiting.begin(monotonic_ns())
             {
-                rounds.in_flight.insert(pid, user);
-                readers.read(self.processes.begin(pid));
+                rounds.in_flight += 1;
+                readers.read(self.processes.begin(pid), user);
             }
             if rounds.waiting.is_empty() {
                 self.report(&mut rounds.sent);
@@ -482,9 +482,9 @@ impl Scans {
 
     /// A process was read.
     fn ended(&mut self, ended: EndedRead, rounds: &mut ScanRounds) {
-        let EndedRead { pid, read } = ended;
+        let EndedRead { pid, user, read } = ended;
         let finished = read.and_then(|reading| catch_unwind(AssertUnwindSafe(|| self.finish(reading))));
-        let Some(user) = rounds.in_flight.remove(&pid) else { return };
+        rounds.in_flight -= 1;
         rounds.waiting.end(user, monotonic_ns());
         match finished {
             Ok(scanned) => scanned.into_iter().for_each(|scanned| rounds.unsent.push(user, scanned)),
