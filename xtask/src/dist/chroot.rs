@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+/// Of a command that `timeout` had to kill.
 const SIGKILL: i32 = 9;
+
 /// Certificates of those that this machine trusts: a registry's address may lead to a machine of its owner's.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
