@@ -5,9 +5,16 @@
 
 use super::Packages;
 use crate::{archive, sh};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Of a command that `timeout` had to kill.
+const SIGKILL: i32 = 9;
 
 /// Certificates of those that this machine trusts: a registry's address may lead to a machine of its owner's.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
@@ -97,9 +104,32 @@ impl Release {
     /// Runs a script of its shell.
     pub(super) fn run(&self, script: &str) -> Result<String> {
         let mut enter = sh::as_root("chroot", &[]);
-        enter.arg(&self.root).args(["/usr/bin/env", "-i", "HOME=/root", "LC_ALL=C.UTF-8"]);
-        enter.arg("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-        sh::output(enter.args(["sh", "-ec", script]))
+        sh::output(enter.args(self.entered(script)))
+    }
+
+    /// The same, but not for ever: none when it had not ended by then, and was ended with all that it started.
+    pub(super) fn run_within(&self, longest: Duration, script: &str) -> Result<Option<String>> {
+        let mut limited = sh::as_root("timeout", &[]);
+        limited.args(["--kill-after=5", &longest.as_secs_f64().to_string(), "chroot"]);
+        in_time(limited.args(self.entered(script)))
+    }
+
+    /// What `chroot` takes to run a script.
+    fn entered(&self, script: &str) -> Vec<OsString> {
+        let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+        let words = ["/usr/bin/env", "-i", "HOME=/root", "LC_ALL=C.UTF-8", path, "sh", "-ec", script];
+        std::iter::once(self.root.clone().into()).chain(words.map(OsString::from)).collect()
+    }
+}
+
+/// Runs a command below `timeout`; none when its time was over.
+fn in_time(limited: &mut Command) -> Result<Option<String>> {
+    let output = limited.stdin(Stdio::null()).output().context("cannot start `timeout`")?;
+    match (output.status.code(), output.status.signal()) {
+        (Some(0), _) => Ok(Some(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())),
+        // It ended what it ran, or had to kill it, and itself with it.
+        (Some(124), _) | (_, Some(SIGKILL)) => Ok(None),
+        _ => bail!("`{}` failed: {}", sh::words(limited), String::from_utf8_lossy(&output.stderr).trim()),
     }
 }
 
@@ -138,4 +168,26 @@ pub(super) fn check(packages: &Packages, suite: &str) -> Result<()> {
     ensure!(said.contains("Hottest functions"), "nothing was recorded on {suite}:\n{said}");
     println!("Debian {suite}: installed, recorded, removed");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_ends_when_its_time_is_over() {
+        let check = |longest: &str, script: &str, expect: Option<&str>| {
+            let mut limited = Command::new("timeout");
+            let said = in_time(limited.args(["--kill-after=0.1", longest, "sh", "-c", script]));
+            assert_eq!(said.unwrap().as_deref(), expect, "{script}");
+        };
+        check("600", "echo done", Some("done"));
+        check("0.1", "echo begun; sleep 600", None);
+        // What it started holds its output open, and would be waited for.
+        check("0.1", "sleep 600 & wait", None);
+        check("0.1", "trap '' TERM; sleep 600 & sleep 600", None);
+        let mut fails = Command::new("timeout");
+        let error = in_time(fails.args(["600", "sh", "-c", "echo no such package >&2; exit 3"])).unwrap_err();
+        assert!(error.to_string().ends_with("failed: no such package"), "{error:#}");
+    }
 }

@@ -17,6 +17,8 @@ const SUITE: &str = "bookworm";
 const GIVEN: &str = "python3-venv ca-certificates";
 /// How long each of them records.
 const SECONDS: u32 = 10;
+/// How long each of them may take to its picture.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// A profiler, and how it is installed.
 struct Tool {
@@ -69,37 +71,65 @@ impl Tool {
     }
 }
 
+/// How long one took.
+struct Times {
+    whole: Duration,
+    install: Duration,
+    /// Bytes of its picture.
+    picture: u64,
+}
+
 /// Times all of them beside a training of PyTorch on this machine's CPUs.
 pub(super) fn time(packages: &Packages) -> Result<()> {
     let release = Release::made(SUITE, GIVEN)?;
     release.trust()?;
     let workload = workloads::torch()?.start()?;
-    let pid = workload.pid().to_string();
     println!("| by | commands | seconds | of them to install | first picture |\n|---|---|---|---|---|");
     for tool in Tool::all() {
-        // None of them finds what another one installed or wrote.
-        let release = release.fresh()?;
-        let file = match tool.name {
-            "deepctx-bpf, by deb" => packages.deb.as_deref(),
-            "deepctx-bpf, by wheel" => Some(packages.wheel.as_path()),
-            _ => None,
-        };
-        let inside = file.map(|path| release.copy(path)).transpose()?.unwrap_or_default();
-        let (mut whole, mut install) = (Duration::ZERO, Duration::ZERO);
-        for command in &tool.commands {
-            let is_install =
-                !command.contains("PID") && !command.contains("export") && !command.contains("report");
-            let began = Instant::now();
-            release
-                .run(&command.replace("PID", &pid).replace("FILE", &inside))
-                .with_context(|| format!("{}: {command}", tool.name))?;
-            whole += began.elapsed();
-            install += if is_install { began.elapsed() } else { Duration::ZERO };
-        }
-        let bytes = std::fs::metadata(release.path(tool.picture)).with_context(|| tool.picture)?.len();
-        ensure!(bytes > 0, "{}: {} is empty", tool.name, tool.picture);
-        let (count, whole, install) = (tool.commands.len(), whole.as_secs_f64(), install.as_secs_f64());
-        println!("| {} | {count} | {whole:.1} | {install:.1} | {} KiB |", tool.name, bytes / 1024);
+        let times = one(&tool, &release, packages, workload.pid())?;
+        println!("{}", row(&tool, times.as_ref()));
     }
     Ok(())
+}
+
+/// Times one; none when it had no picture within [`LONGEST`].
+fn one(tool: &Tool, release: &Release, packages: &Packages, pid: u32) -> Result<Option<Times>> {
+    // None of them finds what another one installed or wrote.
+    let release = release.fresh()?;
+    let file = match tool.name {
+        "deepctx-bpf, by deb" => packages.deb.as_deref(),
+        "deepctx-bpf, by wheel" => Some(packages.wheel.as_path()),
+        _ => None,
+    };
+    let inside = file.map(|path| release.copy(path)).transpose()?.unwrap_or_default();
+    let (mut whole, mut install) = (Duration::ZERO, Duration::ZERO);
+    for command in &tool.commands {
+        let is_install =
+            !command.contains("PID") && !command.contains("export") && !command.contains("report");
+        let typed = command.replace("PID", &pid.to_string()).replace("FILE", &inside);
+        // None left would be no limit for `timeout`.
+        let left = LONGEST.saturating_sub(whole).max(Duration::from_secs(1));
+        let began = Instant::now();
+        let ended = release.run_within(left, &typed).with_context(|| format!("{}: {command}", tool.name))?;
+        if ended.is_none() {
+            return Ok(None);
+        }
+        whole += began.elapsed();
+        install += if is_install { began.elapsed() } else { Duration::ZERO };
+    }
+    let picture = std::fs::metadata(release.path(tool.picture)).with_context(|| tool.picture)?.len();
+    ensure!(picture > 0, "{}: {} is empty", tool.name, tool.picture);
+    Ok(Some(Times { whole, install, picture }))
+}
+
+/// A line of the table.
+fn row(tool: &Tool, times: Option<&Times>) -> String {
+    let (name, count) = (tool.name, tool.commands.len());
+    match times {
+        Some(Times { whole, install, picture }) => {
+            let (whole, install) = (whole.as_secs_f64(), install.as_secs_f64());
+            format!("| {name} | {count} | {whole:.1} | {install:.1} | {} KiB |", picture / 1024)
+        }
+        None => format!("| {name} | {count} | nothing in {} | | |", LONGEST.as_secs()),
+    }
 }

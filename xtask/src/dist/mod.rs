@@ -83,9 +83,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         None => build::build(target, optimization)?,
     };
     let packages = pack(&product, &output, Effort::Usual)?;
-    if options.product.is_none() && !options.unoptimized {
-        check::sizes(&packages)?;
-    }
     if options.twice {
         // At the same place, since paths of what is generated there are in the program.
         sh::remove(&build::folder())?;
@@ -106,6 +103,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for package in packages.all() {
         let bytes = std::fs::metadata(package)?.len();
         println!("{:>7.1} MiB  {}", bytes as f64 / f64::from(1 << 20), package.display());
+    }
+    // Last: whether packages work is worth knowing of one that is too large, too.
+    if options.product.is_none() && !options.unoptimized {
+        check::sizes(&packages)?;
     }
     Ok(())
 }

@@ -22,6 +22,7 @@ const PACK: &[Program] = &[
     ("sha256sum", "coreutils"),
     ("strip", "binutils"),
     ("tar", "tar"),
+    ("timeout", "coreutils"),
     ("xz", "xz-utils"),
 ];
 /// To fetch and to make the libraries that are linked in.
