@@ -36,7 +36,7 @@ const ALL_BYTES_MAX: u64 = 64 << 20;
 
 /// Rows that go before frame descriptions, if BOLT wrote the file.
 pub(super) fn rows(frames: &[Slice], headers: &[u8], file: &dyn ReadAt, image: &Image<'_>) -> Option<Slice> {
-    if image.arch != Arch::X86_64 {
+    if image.arch != Arch::X86_64 || frames.iter().all(|slice| slice.frames.is_empty()) {
         return None;
     }
     let sections = Sections::of(headers)?;
