@@ -8,6 +8,8 @@
 use std::ops::Range;
 
 use deepctx_address_space::Arch;
+use gimli::{BaseAddresses, EhFrame, EhFrameOffset, LittleEndian, UnwindSection as _};
+use rustc_hash::FxHashMap;
 
 /// The start of each `.eh_frame` CIE, after its length and up to its augmentation: id 0, version 1.
 const CIE_START: [u8; 5] = [0, 0, 0, 0, 1];
@@ -63,6 +65,35 @@ fn run_end(memory: &[u8], begin: usize) -> usize {
         end = next;
     }
     end
+}
+
+/// The functions that a run of `.eh_frame` entries at an address describes, by where they begin.
+///
+/// Only the heads of entries are read, each once. One that cannot be read describes nothing, here as in a table.
+pub fn described(address: u64, run: &[u8]) -> Vec<Range<u64>> {
+    let mut section = EhFrame::new(run, LittleEndian);
+    if Arch::NATIVE == Arch::Aarch64 {
+        section.set_vendor(gimli::Vendor::AArch64);
+    }
+    let bases = BaseAddresses::default().set_eh_frame(address);
+    let word = |at: usize| Some(u32::from_le_bytes(*run.get(at..)?.first_chunk()?));
+    let mut cies = FxHashMap::default();
+    let (mut functions, mut at) = (Vec::new(), 0);
+    while let Some((length, id)) = word(at).zip(word(at + LENGTH_BYTES)) {
+        let offset = EhFrameOffset(at);
+        if id == 0 {
+            cies.extend(section.cie_from_offset(&bases, offset).map(|cie| (at, cie)));
+        } else {
+            // The distance to its CIE leads back.
+            let cie =
+                |of: EhFrameOffset| cies.get(&of.0).cloned().ok_or(gimli::Error::NoUnwindInfoForAddress);
+            let description = section.fde_from_offset(&bases, offset, |_, _, of| cie(of));
+            functions.extend(description.map(|of| of.initial_address()..of.end_address()));
+        }
+        at = at.saturating_add(LENGTH_BYTES + length as usize);
+    }
+    functions.sort_unstable_by_key(|function| function.start);
+    functions
 }
 
 /// Generated code with its call frame information. Addresses are those in the process.
@@ -191,7 +222,7 @@ impl Image {
 mod tests {
     use deepctx_common::unwind::rule_kind;
 
-    use super::{GeneratedCode, frame_runs};
+    use super::{GeneratedCode, described, frame_runs};
     use crate::unwind_rows::UnwindTable;
 
     /// A CIE (CFA = rsp + 8) and an FDE for 32 bytes at `pc`, which pushes after one byte. The FDE stores the
@@ -241,6 +272,27 @@ mod tests {
         for cut in 0..run.len() {
             let runs = frame_runs(&run[..cut]);
             assert!(runs.iter().all(|r| r.end <= cut), "{cut}: {runs:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_says_which_functions_it_describes() {
+        let address = 0x7f00_0000_2010;
+        let mut run = frames(address, 0x7f00_0000_1040);
+        let second = run.len();
+        run.extend(frames(address + second as u64, 0x7f00_0000_1000));
+        let begins =
+            |run: &[u8]| described(address, run).iter().map(|function| function.start).collect::<Vec<_>>();
+        assert_eq!(begins(&run), [0x7f00_0000_1000, 0x7f00_0000_1040]);
+        // One that cannot be read says nothing, and hides none.
+        let mut damaged = run.clone();
+        damaged[9..11].copy_from_slice(b"qq");
+        assert_eq!(described(address, &damaged), std::slice::from_ref(&(0x7f00_0000_1000..0x7f00_0000_1020)));
+        for cut in 0..run.len() {
+            assert!(described(address, &run[..cut]).len() <= 2, "{cut}");
+            let mut wrong = run.clone();
+            wrong[cut] = 0xff;
+            assert!(described(address, &wrong).len() <= 2, "{cut}");
         }
     }
 

@@ -16,6 +16,7 @@
 //! a table has a reason ([`NoTable`]).
 
 mod assemble;
+mod bolt;
 pub mod builder;
 pub mod cache;
 pub mod derived;
@@ -161,7 +162,8 @@ impl UnwindTable {
         *marked = marked
             .take()
             .or_else(|| exceptions::installing(bytes, file, &image))
-            .or_else(|| lazy_binding::rows(&slices.eh_frame, bytes, file, &image));
+            .or_else(|| lazy_binding::rows(&slices.eh_frame, bytes, file, &image))
+            .or_else(|| bolt::rows(&slices.eh_frame, bytes, file, &image));
         slices.assemble(limits, UncoveredCode::new(bytes, file, &image), stats)
     }
 

@@ -19,6 +19,8 @@ const LE: LittleEndian = LittleEndian;
 /// Largest dynamic symbol table, and largest table of its names, in which `greenlet` is looked for: its own have 15
 /// KiB.
 const DYNAMIC_BYTES_MAX: u64 = 256 << 10;
+/// Most names of sections: a program has some fifty.
+const NAMES_BYTES_MAX: u64 = 64 << 10;
 /// Bytes of one symbol (`Elf64_Sym`): name u32, info u8, other u8, section u16, value u64, size u64.
 const SYMBOL_BYTES: usize = 24;
 
@@ -79,6 +81,18 @@ impl<'d> Sections<'d> {
     pub(super) fn of(headers: &'d [u8]) -> Option<Self> {
         let header = headers.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
         Some(Self { list: header.section_headers(LE, headers).ok()? })
+    }
+
+    /// Whether a section has a name that begins so.
+    pub(super) fn any_named(&self, headers: &[u8], file: &dyn ReadAt, begin: &[u8]) -> bool {
+        let header = headers.read_at::<FileHeader64<LittleEndian>>(0).ok();
+        let names = header.and_then(|header| header.shstrndx(LE, headers).ok());
+        let names = names.and_then(|index| self.list.get(index as usize));
+        let Some(names) = names.and_then(|names| contents(names, file, NAMES_BYTES_MAX)) else {
+            return false;
+        };
+        let name = |section: &SectionHeader64<LittleEndian>| names.get(section.sh_name(LE) as usize..);
+        self.list.iter().any(|section| name(section).is_some_and(|name| name.starts_with(begin)))
     }
 
     /// The bytes of a function.

@@ -208,12 +208,14 @@ impl Executables {
         }
         let files = self.look_again(files);
         self.place_new(&files.opened, files.new, tables, account, now_ns);
+        let is_news = |m: &Mapping| m.backing == Backing::Anonymous && !self.generated.knows(pid, m);
+        let has_news = mappings.iter().any(is_news);
         let mut surroundings = None;
         let located = files.opened.into_iter().zip(mappings).map(|(file, m)| match m.backing {
             Backing::Vdso => self.vdso(m, tables, now_ns),
             Backing::Anonymous => {
                 // Read once, and only for a process that has generated code.
-                let all = surroundings.get_or_insert_with(|| ProcessView::read(pid));
+                let all = surroundings.get_or_insert_with(|| ProcessView::read(pid, has_news));
                 self.generated(pid, m, all.as_ref(), tables, now_ns)
             }
             _ => self.in_file(m, file),

@@ -11,10 +11,11 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use deepctx_symbolizer::generated::{GeneratedCode, frame_runs};
+use deepctx_symbolizer::generated::{GeneratedCode, described, frame_runs};
 use deepctx_symbolizer::maps::{self, Backing, LineFilter, Mapping};
 use deepctx_symbolizer::memory::{ProcessMemory, TargetMemory};
 use deepctx_symbolizer::time_account::{Terms, TimeAccounts};
+use deepctx_symbolizer::unwind_rows::PADDING_MAX;
 use deepctx_symbolizer::unwind_rows::builder::{self, BuiltTable};
 use deepctx_symbolizer::unwind_rows::derived::entries_of_generated_code;
 use deepctx_symbolizer::{Arch, accountable_user, thread_cpu_time};
@@ -40,12 +41,29 @@ const KNOWN_MAX: usize = 1 << 14;
 const LOOKING: Terms =
     Terms { credit: Duration::from_secs(1), least: Duration::from_millis(10), regained: 20 };
 
+/// How soon a mapping that is known is read again by a scan that found new ones: its code may have been replaced. Other
+/// scans read all of them, since the code that they were asked for is in one of these.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// Most mappings that such a scan reads again: whoever asked for it waits for rows of the new code.
+const LOOKS_AGAIN_MAX: u32 = 32;
+
 /// What a mapping gave when it was last read.
 #[derive(Debug)]
 struct KnownMapping {
+    /// Its size in the process.
+    bytes: u64,
     /// Of the bytes that were looked at.
     hash: u64,
     table: Result<ExecutableId, NoExecutable>,
+    looked: Instant,
+}
+
+impl KnownMapping {
+    /// What it gave, unless its table is not loaded any more.
+    fn table(&self, is_loaded: &impl Fn(ExecutableId) -> bool) -> Option<Result<ExecutableId, NoExecutable>> {
+        let is_there = self.table.as_ref().map_or(true, |id| is_loaded(*id));
+        is_there.then(|| self.table.clone())
+    }
 }
 
 /// What a look at a mapping gave.
@@ -65,13 +83,47 @@ pub(super) struct ProcessView {
     /// A way to its memory.
     memory: ProcessMemory,
     /// Frame information by the first address of its mapping, as far as that was read.
-    frames: RefCell<HashMap<u64, Rc<FrameRuns>>>,
+    frames: RefCell<HashMap<u64, Rc<[Rc<FrameRun>]>>>,
     /// What may still be read for it.
     frame_memory_left: Cell<u64>,
+    /// Whether it has generated code that is not known.
+    has_news: bool,
+    /// How many mappings that are known may still be read again, if so.
+    looks_left: Cell<u32>,
 }
 
-/// Runs of frame information, with their addresses.
-type FrameRuns = Vec<(u64, Vec<u8>)>;
+/// Frame information.
+struct FrameRun {
+    address: u64,
+    bytes: Vec<u8>,
+    /// The functions that it describes, by where they begin.
+    described: Vec<Range<u64>>,
+}
+
+impl FrameRun {
+    /// Whether it describes any of this code.
+    fn is_about(&self, code: &Mapping) -> bool {
+        // The description of a signal frame begins a byte before its function.
+        let from = self.described.partition_point(|function| function.start.saturating_add(1) < code.begin.0);
+        self.described.get(from).is_some_and(|function| function.start < code.end.0)
+    }
+}
+
+/// Whether all code in a mapping is described. What is zero, or between two functions, is none.
+fn is_all_described(code: &[u8], mapping: &Mapping, by: &[Rc<FrameRun>]) -> bool {
+    let mut functions: Vec<&Range<u64>> = by.iter().flat_map(|run| &run.described).collect();
+    functions.sort_unstable_by_key(|function| function.start);
+    let offset = |address: u64| address.saturating_sub(mapping.begin.0).min(code.len() as u64) as usize;
+    let end = mapping.end.0..mapping.end.0;
+    let mut described = 0;
+    functions.into_iter().chain([&end]).all(|function| {
+        let gap = code.get(described..offset(function.start)).unwrap_or_default();
+        described = described.max(offset(function.end));
+        gap.len() as u64 <= PADDING_MAX || gap.iter().all(|byte| *byte == 0)
+    })
+}
+
+type FrameRuns = Vec<Rc<FrameRun>>;
 
 /// What is known of generated code, by process and first address.
 #[derive(Debug)]
@@ -87,8 +139,8 @@ impl Default for Generated {
 }
 
 impl ProcessView {
-    /// Of a process that is there.
-    pub(super) fn read(pid: u32) -> Option<Self> {
+    /// Of a process that is there; `has_news`: some of its generated code is not known.
+    pub(super) fn read(pid: u32, has_news: bool) -> Option<Self> {
         let user = accountable_user(pid)?;
         let mappings = maps::read(pid, LineFilter::All).ok()?.mappings;
         Some(Self {
@@ -97,49 +149,70 @@ impl ProcessView {
             memory: ProcessMemory::open(pid).ok()?,
             frames: RefCell::default(),
             frame_memory_left: Cell::new(FRAME_MEMORY_MAX),
+            has_news,
+            looks_left: Cell::new(LOOKS_AGAIN_MAX),
         })
     }
 
-    /// The frame information that may be that of the code in a mapping, nearest first, and whether there is more.
-    fn frames_near(&self, code: &Mapping) -> (Vec<Rc<FrameRuns>>, bool) {
+    /// Whether a mapping that was looked at then is read again.
+    fn looks_again(&self, looked: Instant) -> bool {
+        let left = self.looks_left.get();
+        if self.has_news && (left == 0 || looked.elapsed() < LOOK_AGAIN) {
+            return false;
+        }
+        self.looks_left.set(left.saturating_sub(1));
+        true
+    }
+
+    /// The frame information of the code in a mapping, nearest first, and whether there may be more. That of other code
+    /// is not among it: it would make a new table necessary whenever anything is compiled.
+    fn frames_near(&self, code: &Mapping, bytes_of_code: &[u8]) -> (FrameRuns, bool) {
         let mut found = Vec::new();
-        let (mut count, mut bytes) = (0, 0);
+        let mut bytes = 0;
         let mut mappings = frame_mappings(&self.mappings, code);
         let mut more = mappings.len() > FRAME_MAPPINGS_MAX;
         mappings.truncate(FRAME_MAPPINGS_MAX);
         for mapping in mappings {
+            // Memory that is still written to may be much, and compilers leave all of it in one kind.
+            if mapping.writable && !found.is_empty() {
+                break;
+            }
             let Some(runs) = self.frames_in(mapping) else {
                 more = true;
                 continue;
             };
-            count += runs.len();
-            bytes += runs.iter().map(|(_, run)| run.len()).sum::<usize>();
-            if count > RUNS_MAX || bytes > FRAME_BYTES_MAX {
-                more = true;
-                break;
+            let before = found.len();
+            for run in runs.iter().filter(|run| run.is_about(code)) {
+                bytes += run.bytes.len();
+                if found.len() == RUNS_MAX || bytes > FRAME_BYTES_MAX {
+                    return (found, true);
+                }
+                found.push(Rc::clone(run));
             }
-            if !runs.is_empty() {
-                found.push(runs);
+            // There are as many as there are objects, and each costs a request to the reader.
+            if found.len() > before && is_all_described(bytes_of_code, code, &found) {
+                return (found, false);
             }
         }
         (found, more)
     }
 
     /// The frame information in a mapping; none if too much was read for this process already.
-    fn frames_in(&self, mapping: &Mapping) -> Option<Rc<FrameRuns>> {
+    fn frames_in(&self, mapping: &Mapping) -> Option<Rc<[Rc<FrameRun>]>> {
         if let Some(known) = self.frames.borrow().get(&mapping.begin.0) {
             return Some(Rc::clone(known));
         }
         self.frame_memory_left.set(self.frame_memory_left.get().checked_sub(mapping.len())?);
         // One that went away in the meantime has nothing to say.
         let bytes = self.memory.read_vec(mapping.begin.0, mapping.len() as usize).unwrap_or_default();
-        let runs = Rc::new(runs(mapping.begin.0, &bytes));
+        let runs: Rc<[_]> = runs(mapping.begin.0, &bytes).into();
         self.frames.borrow_mut().insert(mapping.begin.0, Rc::clone(&runs));
         Some(runs)
     }
 }
 
-/// The mappings that may hold the frame information of the code in one of them, nearest first.
+/// The mappings that may hold the frame information of the code in one of them: those that cannot be written to, the
+/// nearest first, then the others.
 ///
 /// LLVM writes it into memory of its own, which it protects from writing: right beside the code (XLA), or wherever the
 /// kernel finds room for a few pages (numba). Beside code it may be writable as well.
@@ -153,13 +226,17 @@ fn frame_mappings<'m>(all: &'m [Mapping], code: &Mapping) -> Vec<&'m Mapping> {
         data && m.len() <= FRAME_MEMORY_MAX && (!m.writable || distance(m) == 0)
     };
     let mut mappings: Vec<_> = all.iter().filter(may_hold).collect();
-    mappings.sort_by_key(|m| distance(m));
+    mappings.sort_by_key(|m| (m.writable, distance(m)));
     mappings
 }
 
 /// The runs of frame information in memory at an address.
 fn runs(address: u64, memory: &[u8]) -> FrameRuns {
-    let of = |run: Range<usize>| (address + run.start as u64, memory[run].to_vec());
+    let of = |run: Range<usize>| {
+        let (address, bytes) = (address + run.start as u64, memory[run].to_vec());
+        let described = described(address, &bytes);
+        Rc::new(FrameRun { address, bytes, described })
+    };
     frame_runs(memory).into_iter().map(of).collect()
 }
 
@@ -171,7 +248,7 @@ impl Generated {
         pid: u32,
         mapping: &Mapping,
         process: &ProcessView,
-        is_loaded: impl FnOnce(ExecutableId) -> bool,
+        is_loaded: impl Fn(ExecutableId) -> bool,
     ) -> GeneratedMapping {
         if !self.accounts.allows(process.user, Instant::now()) {
             if self.accounts.is_first_refusal(process.user) {
@@ -180,7 +257,9 @@ impl Generated {
                     "looking at generated code of this user's processes takes too long; some of it is left out"
                 );
             }
-            return GeneratedMapping::Resolved(Err(NoExecutable::OverBudget));
+            // What was found before holds on: only news are left out.
+            let before = self.known(pid, mapping).and_then(|known| known.table(&is_loaded));
+            return GeneratedMapping::Resolved(before.unwrap_or(Err(NoExecutable::OverBudget)));
         }
         let began = thread_cpu_time();
         let found = self.look(pid, mapping, process, is_loaded);
@@ -189,23 +268,39 @@ impl Generated {
         found
     }
 
+    /// Whether a mapping was looked at before.
+    pub(super) fn knows(&self, pid: u32, mapping: &Mapping) -> bool {
+        self.known(pid, mapping).is_some()
+    }
+
+    fn known(&self, pid: u32, mapping: &Mapping) -> Option<&KnownMapping> {
+        self.known.get(&(pid, mapping.begin.0)).filter(|known| known.bytes == mapping.len())
+    }
+
     fn look(
         &mut self,
         pid: u32,
         mapping: &Mapping,
         process: &ProcessView,
-        is_loaded: impl FnOnce(ExecutableId) -> bool,
+        is_loaded: impl Fn(ExecutableId) -> bool,
     ) -> GeneratedMapping {
+        let known = self.known(pid, mapping).and_then(|known| Some((known.table(&is_loaded)?, known)));
+        if let Some((table, known)) = &known
+            && !process.looks_again(known.looked)
+        {
+            return GeneratedMapping::Resolved(table.clone());
+        }
         let bytes = match Bytes::read(mapping, process) {
             Ok(bytes) => bytes,
-            Err(reason) => return GeneratedMapping::Resolved(Err(reason)),
+            Err(reason) => {
+                self.placed(pid, mapping, 0, Err(reason.clone()));
+                return GeneratedMapping::Resolved(Err(reason));
+            }
         };
         let hash = bytes.hash();
-        if let Some(known) = self.known.get(&(pid, mapping.begin.0)).filter(|known| known.hash == hash) {
-            match &known.table {
-                Ok(id) if !is_loaded(*id) => {}
-                table => return GeneratedMapping::Resolved(table.clone()),
-            }
+        if let Some((table, _)) = known.filter(|(_, known)| known.hash == hash) {
+            self.placed(pid, mapping, hash, table.clone());
+            return GeneratedMapping::Resolved(table);
         }
         let more = bytes.more;
         let code = bytes.decode(mapping);
@@ -227,7 +322,7 @@ impl Generated {
         }
     }
 
-    /// Remembers what became of a new table.
+    /// Remembers what a mapping gave, or what became of a new table.
     pub(super) fn placed(
         &mut self,
         pid: u32,
@@ -238,7 +333,8 @@ impl Generated {
         if self.known.len() >= KNOWN_MAX {
             self.known.clear();
         }
-        self.known.insert((pid, mapping.begin.0), KnownMapping { hash, table });
+        let known = KnownMapping { bytes: mapping.len(), hash, table, looked: Instant::now() };
+        self.known.insert((pid, mapping.begin.0), known);
     }
 
     /// Forgets a process.
@@ -250,7 +346,7 @@ impl Generated {
 /// The code of a mapping, and frame information that may be about it.
 struct Bytes {
     code: Vec<u8>,
-    frames: Vec<Rc<FrameRuns>>,
+    frames: FrameRuns,
     /// Whether there is more than was taken.
     more: bool,
 }
@@ -262,26 +358,27 @@ impl Bytes {
         }
         let code = process.memory.read_vec(mapping.begin.0, mapping.len() as usize);
         let code = code.map_err(|_| NoExecutable::Generated)?;
-        let (mut frames, more) = process.frames_near(mapping);
+        let (mut frames, more) = process.frames_near(mapping, &code);
         let mut own = runs(mapping.begin.0, &code);
+        own.retain(|run| run.is_about(mapping));
         let more = more || own.len() > RUNS_MAX;
         own.truncate(RUNS_MAX);
-        frames.push(Rc::new(own));
+        frames.append(&mut own);
         Ok(Self { code, frames, more })
     }
 
     fn hash(&self) -> u64 {
         let mut hasher = FxHasher::default();
         hasher.write(&self.code);
-        for (address, run) in self.frames.iter().flat_map(|runs| runs.iter()) {
-            hasher.write_u64(*address);
-            hasher.write(run);
+        for run in &self.frames {
+            hasher.write_u64(run.address);
+            hasher.write(&run.bytes);
         }
         hasher.finish()
     }
 
     fn decode(self, mapping: &Mapping) -> GeneratedCode {
-        let frames = self.frames.iter().flat_map(|runs| runs.iter().cloned()).collect();
+        let frames = self.frames.iter().map(|run| (run.address, run.bytes.clone())).collect();
         // Kernels of oneDNN and the like have no frame information, but each begins a page of its own.
         let functions = entries_of_generated_code(Arch::NATIVE, &self.code, mapping.begin.0);
         GeneratedCode { text: mapping.begin.0..mapping.end.0, code: self.code, frames, functions }
@@ -290,7 +387,7 @@ impl Bytes {
 
 #[cfg(test)]
 mod tests {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
     use super::*;
 
@@ -301,7 +398,7 @@ mod tests {
             // SAFETY: new memory, anywhere; nothing refers to it, and it stays until the test ends.
             let at = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes as usize, read, private) }.unwrap();
             let pid = std::process::id();
-            let process = ProcessView::read(pid).unwrap();
+            let process = ProcessView::read(pid, true).unwrap();
             let mapping = process.mappings.iter().find(|m| m.begin.0 == at as u64 && m.len() == bytes);
             let found = Generated::default().find(pid, mapping.unwrap(), &process, |_| false);
             let GeneratedMapping::Resolved(Err(why)) = found else { panic!("there is a table of nothing") };
@@ -311,8 +408,100 @@ mod tests {
         check(4096, "generated-without-frames");
     }
 
+    /// A page with the frame description of the first bytes of `code`, as LLVM leaves it.
+    fn describe(code: u64) {
+        let mut run =
+            vec![20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0, 0x0c, 7, 8, 0x90, 1, 0, 0];
+        run.extend([24, 0, 0, 0, 28, 0, 0, 0]);
+        run.extend([code, 16].map(u64::to_le_bytes).as_flattened());
+        run.extend([0; 4]);
+        // SAFETY: new memory, anywhere, which is written before anybody else knows of it; it stays until the test ends.
+        unsafe {
+            let (both, private) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+            let page = mmap_anonymous(std::ptr::null_mut(), 4096, both, private).unwrap();
+            page.cast::<u8>().copy_from_nonoverlapping(run.as_ptr(), run.len());
+            mprotect(page, 4096, MprotectFlags::READ).unwrap();
+        }
+    }
+
     #[test]
-    fn frames_are_looked_for_in_read_only_memory_nearest_first() {
+    fn compiled_code_leaves_tables_of_other_code() {
+        let (mut generated, pid) = (Generated::default(), std::process::id());
+        // Pages that cannot be read between them, so that the kernel makes no one mapping of several.
+        let (none, private) = (ProtFlags::empty(), MapFlags::PRIVATE);
+        // SAFETY: new memory, anywhere; nothing refers to it, and it stays until the test ends.
+        let codes = unsafe {
+            let begin = mmap_anonymous(std::ptr::null_mut(), 4 * 4096, none, private).unwrap();
+            [1, 3].map(|page| {
+                let code = begin.byte_add(page * 4096);
+                mprotect(code, 4096, MprotectFlags::READ | MprotectFlags::WRITE).unwrap();
+                // More than is described, so that no page of frames is left out.
+                code.cast::<u8>().write_bytes(0x90, 100);
+                mprotect(code, 4096, MprotectFlags::READ | MprotectFlags::EXEC).unwrap();
+                code as u64
+            })
+        };
+        let look = |generated: &mut Generated, code: u64, has_news: bool| {
+            // Nothing is looked at again however long this test takes.
+            generated.known.values_mut().for_each(|known| known.looked = Instant::now() + LOOK_AGAIN * 1000);
+            let process = ProcessView::read(pid, has_news).unwrap();
+            let mapping = process.mappings.iter().find(|mapping| mapping.begin.0 == code).unwrap();
+            let (hash, table) = match generated.find(pid, mapping, &process, |_| true) {
+                GeneratedMapping::New(hash, table) => (hash, table),
+                GeneratedMapping::Resolved(Ok(_)) => return "known",
+                GeneratedMapping::Resolved(Err(why)) => return why.reason().key,
+            };
+            let table = table.into_table().unwrap();
+            assert_eq!(table.lookup(code).map(|rule| rule.cfa_offset), Some(8), "{code:#x}");
+            generated.placed(pid, mapping, hash, Ok(ExecutableId(1)));
+            "new"
+        };
+        let mut check = |has_news: bool, expect: [&str; 2]| {
+            assert_eq!(codes.map(|code| look(&mut generated, code, has_news)), expect);
+        };
+        describe(codes[0]);
+        check(true, ["new", "generated-without-frames"]);
+        // A scan that was asked for other code leaves it at that.
+        describe(codes[1]);
+        check(true, ["known", "generated-without-frames"]);
+        check(false, ["known", "new"]);
+        describe(codes[0]);
+        check(false, ["new", "known"]);
+        // What is known is no news, whatever looking at it has cost.
+        let user = ProcessView::read(pid, false).unwrap().user;
+        generated.accounts.charge(user, Duration::from_secs(3600), Instant::now());
+        assert_eq!(look(&mut generated, codes[0], false), "known");
+        generated.known.clear();
+        assert_eq!(look(&mut generated, codes[0], false), "generated-over-budget");
+    }
+
+    #[test]
+    fn code_is_described_but_for_padding() {
+        let lines = b"1000-2000 r-xp 00000000 00:00 0\n";
+        let mapping = &maps::parse(lines, LineFilter::All).mappings[0];
+        let check = |nops: &[(usize, usize)], described: &[(u64, u64)], expect: bool| {
+            let mut code = vec![0; 0x1000];
+            nops.iter().for_each(|&(from, to)| code[from..to].fill(0x90));
+            let described = described.iter().map(|&(from, to)| from..to).collect();
+            let run = FrameRun { address: 0, bytes: Vec::new(), described };
+            let found = is_all_described(&code, mapping, &[Rc::new(run)]);
+            assert_eq!(found, expect, "{nops:?}");
+        };
+        let first = (0x1000, 0x1040);
+        check(&[(0, 0x40)], &[], false);
+        check(&[(0, 0x40)], &[first], true);
+        check(&[(0, 0x80)], &[first], false);
+        check(&[(0, 0x80)], &[first, (0x1050, 0x1080)], false);
+        check(&[(0, 0x80)], &[first, (0x1048, 0x1080)], true);
+        check(&[(0, 0x40), (0xf00, 0x1000)], &[first, (0x1f00, 0x2000)], true);
+        // Of other code, or of more than there is.
+        check(&[(0, 0x40)], &[(0, 0x1040), (0x3000, 0x4000)], true);
+        check(&[(0, 0x40)], &[(0, u64::MAX)], true);
+        check(&[(0x800, 0x900)], &[(0x3000, 0x4000)], false);
+    }
+
+    #[test]
+    fn frames_are_looked_for_in_read_only_memory_first() {
         let lines = "\
             1000-2000 r--p 00000000 00:00 0\n\
             5000-6000 rw-p 00000000 00:00 0\n\
@@ -330,6 +519,6 @@ mod tests {
             assert_eq!(found, expect);
         };
         // Writable memory counts beside code only, other code and files never, nor does more than can be read.
-        check(0xb000, &[0xa000, 0x9000, 0xd000, 0x1000]);
+        check(0xb000, &[0x9000, 0xd000, 0x1000, 0xa000]);
     }
 }

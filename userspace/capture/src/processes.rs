@@ -465,9 +465,10 @@ impl Processes {
         }
     }
 
-    /// The process runs another program: forget its interpreter, and let it be scanned at once.
+    /// The process runs another program: forget its interpreter and its code, and let it be scanned at once.
     pub(crate) fn exec(&mut self, pid: u32) {
         self.programs += 1;
+        self.executables.forget_process(pid);
         let before = self.states.insert(pid, State::of_program(self.programs));
         self.missing_before.add(before.unwrap_or_default().missing);
     }

@@ -57,7 +57,7 @@ impl Files {
 
     /// Generated code stands where it was stated.
     fn generated(&mut self, pid: u32, mapping: &Mapping) -> Option<Rc<UnwindTable>> {
-        let surroundings = ProcessView::read(pid)?;
+        let surroundings = ProcessView::read(pid, false)?;
         match self.generated.find(pid, mapping, &surroundings, |_| false) {
             GeneratedMapping::New(_, table) => table.into_table().map(Rc::new),
             GeneratedMapping::Resolved(_) => None,
