@@ -54,7 +54,7 @@ pub(super) fn rows(frames: &[Slice], headers: &[u8], file: &dyn ReadAt, image: &
             break;
         }
         let Some(code) = sections.code_at(&(frame.begin..frame.end), file) else { continue };
-        for (begin, end, rule) in mended(&code, &(frame.begin..frame.end), &stated) {
+        for (begin, end, rule) in corrected(&code, &(frame.begin..frame.end), &stated) {
             rows.push(begin, end, rule);
         }
     }
@@ -78,7 +78,7 @@ fn doubtful(slice: &Slice, frame: &Frame) -> Option<Vec<(u64, Rule)>> {
 }
 
 /// What holds where the rows of a function are wrong, as far as it follows from its instructions.
-fn mended(code: &[u8], function: &Range<u64>, stated: &[(u64, Rule)]) -> Vec<(u64, u64, Rule)> {
+fn corrected(code: &[u8], function: &Range<u64>, stated: &[(u64, Rule)]) -> Vec<(u64, u64, Rule)> {
     let wrong = contradicted(code, function.start, stated);
     if wrong.is_empty() {
         return Vec::new();
@@ -158,13 +158,13 @@ mod tests {
     fn check(code: &[u8], stated: &[(u64, i32)], expect: &[(u64, u64, i32)]) {
         let rule = |depth| Rule { cfa: rule_kind::SP, cfa_offset: depth, ..Rule::default() };
         let stated: Vec<_> = stated.iter().map(|&(address, depth)| (address, rule(depth))).collect();
-        let parts = mended(code, &FUNCTION, &stated);
+        let parts = corrected(code, &FUNCTION, &stated);
         let parts: Vec<_> = parts.iter().map(|(from, to, rule)| (*from, *to, rule.cfa_offset)).collect();
         assert_eq!(parts, expect, "{stated:?}");
     }
 
     #[test]
-    fn a_row_behind_a_branch_is_mended() {
+    fn a_row_behind_a_branch_is_corrected() {
         check(&CODE, &STATED, &[(0xa0_358a, 0xa0_35c6, 8)]);
         // Where a right row follows, up to there.
         let [first, second, third, wrong] = STATED;
@@ -176,7 +176,7 @@ mod tests {
         let rule = |depth| Rule { cfa: rule_kind::SP, cfa_offset: depth, ..Rule::default() };
         let stated = STATED.map(|(address, depth)| (address, rule(depth)));
         for cut in 0..CODE.len() {
-            let parts = mended(&CODE[..cut], &FUNCTION, &stated);
+            let parts = corrected(&CODE[..cut], &FUNCTION, &stated);
             assert!(parts.iter().all(|(_, to, _)| *to <= FUNCTION.start + cut as u64), "{cut}: {parts:?}");
         }
     }
