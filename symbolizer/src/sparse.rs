@@ -91,7 +91,7 @@ impl ReadAt for SparseFile<'_> {
     }
 }
 
-/// File ranges of the section headers, their names, what a dynamic linker reads, and every call frame section. `None`
+/// File ranges of the headers of segments and sections, their names, what a dynamic linker reads, and every call frame section. `None`
 /// without one of the last.
 fn frame_sections(file: &File) -> Option<Vec<Range<u64>>> {
     const LE: LittleEndian = LittleEndian;
@@ -103,8 +103,13 @@ fn frame_sections(file: &File) -> Option<Vec<Range<u64>>> {
     let (names_at, names_bytes) = strings.file_range(LE)?;
     let names = data.read_bytes_at(names_at, names_bytes).ok()?;
     let table = header.e_shoff(LE);
-    let mut ranges =
-        vec![table..table.checked_add(size_of_val(sections) as u64)?, names_at..names_at + names_bytes];
+    // BOLT and patchelf put them behind everything else. (`program_headers` fails without any.)
+    let (segments_at, segments) = (header.e_phoff(LE), header.program_headers(LE, data).unwrap_or_default());
+    let mut ranges = vec![
+        table..table.checked_add(size_of_val(sections) as u64)?,
+        segments_at..segments_at.checked_add(size_of_val(segments) as u64)?,
+        names_at..names_at + names_bytes,
+    ];
     // It distinguishes programs and the dynamic linker from libraries.
     let dynamic = sections.iter().take(SECTIONS_MAX).find(|section| section.sh_type(LE) == elf::SHT_DYNAMIC);
     if let Some((offset, size)) = dynamic.and_then(|section| section.file_range(LE)) {
@@ -138,6 +143,29 @@ mod tests {
         let file = File::open(&path).unwrap();
         let sparse = SparseFile::frames_of(&file).unwrap();
         assert_eq!(sparse.unwind_table().unwrap(), whole);
+    }
+
+    /// As BOLT leaves them, which rustc and libLLVM are made with.
+    #[test]
+    fn program_headers_behind_everything_else_are_read() {
+        let mut bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let whole = UnwindTable::from_elf(&bytes).unwrap();
+        let number = |at: usize, size: usize| {
+            let mut number = [0; 8];
+            number[..size].copy_from_slice(&bytes[at..at + size]);
+            u64::from_le_bytes(number) as usize
+        };
+        // e_phoff, e_phentsize and e_phnum of `Elf64_Ehdr`.
+        let (begin, size) = (number(32, 8), number(54, 2) * number(56, 2));
+        let headers = bytes[begin..begin + size].to_vec();
+        bytes[begin..begin + size].fill(0);
+        bytes.resize(bytes.len().next_multiple_of(8), 0);
+        let moved = bytes.len() as u64;
+        bytes[32..40].copy_from_slice(&moved.to_le_bytes());
+        bytes.extend(headers);
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, &bytes).unwrap();
+        assert_eq!(SparseFile::frames_of(&file).unwrap().unwind_table().unwrap(), whole);
     }
 
     #[test]
