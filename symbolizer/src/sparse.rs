@@ -91,8 +91,8 @@ impl ReadAt for SparseFile<'_> {
     }
 }
 
-/// File ranges of the headers of segments and sections, their names, what a dynamic linker reads, and every call frame section. `None`
-/// without one of the last.
+/// File ranges of the headers of segments and sections, their names, what a dynamic linker reads, and every call frame
+/// section. `None` without one of the last.
 fn frame_sections(file: &File) -> Option<Vec<Range<u64>>> {
     const LE: LittleEndian = LittleEndian;
     let cache = ReadCache::new(file);

@@ -32,10 +32,21 @@ pub fn losses(profile: &Profile) -> Vec<LossRow> {
 /// `None` when there are no stacks, or another tool counted them.
 pub fn complete_share(ledger: &Ledger) -> Option<f64> {
     let stacks = ledger.stage(Stage::Attribute).received;
+    let gap: u64 = cut(ledger).map(|(_, stacks)| stacks).sum();
+    (stacks > 0).then(|| 1.0 - gap.min(stacks) as f64 / stacks as f64)
+}
+
+/// Why most of the stacks end that have a gap in their native part, and how many do; `None` without any.
+pub fn most_common_gap(ledger: &Ledger) -> Option<(WalkEnd, u64)> {
+    cut(ledger).filter(|(_, stacks)| *stacks > 0).max_by_key(|(_, stacks)| *stacks)
+}
+
+/// How many stacks have a gap of each kind in their native part.
+fn cut(ledger: &Ledger) -> impl Iterator<Item = (WalkEnd, u64)> {
     let gaps = &ledger.stage(Stage::Resolve).gaps;
     let intended = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack, WalkEnd::LeftOut];
-    let gap = WalkEnd::ALL.iter().filter(|end| !intended.contains(end)).map(|end| gaps.count(end.key()));
-    (stacks > 0).then(|| 1.0 - gap.sum::<u64>().min(stacks) as f64 / stacks as f64)
+    let ends = WalkEnd::ALL.iter().copied().filter(move |end| !intended.contains(end));
+    ends.map(|end| (end, gaps.count(end.key())))
 }
 
 #[cfg(test)]
@@ -49,6 +60,9 @@ mod tests {
             ledger.stage_mut(Stage::Attribute).pass(stacks);
             gaps.iter().for_each(|(end, n)| ledger.gap(Stage::Resolve, end.reason(), *n));
             assert_eq!(complete_share(&ledger), expect);
+            let most =
+                gaps.iter().copied().filter(|(end, _)| *end != WalkEnd::LeftOut).max_by_key(|(_, n)| *n);
+            assert_eq!(most_common_gap(&ledger), most);
         };
         check(0, &[], None);
         check(200, &[], Some(1.0));

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deepctx_analysis::findings::{Findings, Settings};
+use deepctx_profile::ledger::Ledger;
 use deepctx_profile::units::{Count, Nanos};
+use deepctx_profile::view::most_common_gap;
 use deepctx_storage::folder::Folder;
 
 use super::command::SuspendedChild;
@@ -298,6 +300,9 @@ fn summarize(arguments: &RecordArgs, path: &Path, output: &Output, ended: &Captu
     };
     let lost = lost_in_words(status.lost, ledger.received());
     progress.say(&format!("{what}: {} samples in {elapsed}, {lost}{complete}", Count(status.samples)));
+    if let Some(gap) = main_gap(status.complete_share, ledger) {
+        progress.say(&gap);
+    }
     if let Some(turns) = ledger.watched_in_turns() {
         progress.say(turns);
     }
@@ -319,6 +324,16 @@ fn summarize(arguments: &RecordArgs, path: &Path, output: &Output, ended: &Captu
     {
         progress.say(&format!("next: deepctx-bpf report {}", quoted(&path)));
     }
+}
+
+/// Why most of the incomplete stacks end, where many are.
+fn main_gap(complete: Option<f64>, ledger: &Ledger) -> Option<String> {
+    /// Programs that end before they are read have no whole stacks, and a machine may start many of them.
+    const FEW: f64 = 0.2;
+    let (end, stacks) =
+        most_common_gap(ledger).filter(|_| complete.is_some_and(|share| share < 1.0 - FEW))?;
+    let reason = end.reason();
+    Some(format!("most incomplete stacks, {}: {} ({})", Count(stacks), reason.sentence, reason.key))
 }
 
 /// How much was lost, in records: a sample is only one kind of them.

@@ -53,6 +53,8 @@ const MEMORY_MAX: f64 = 150.0;
 const GROWTH_MAX: f64 = 0.05;
 /// And descriptors by so many: a worker or a segment may just be open.
 const DESCRIPTORS_MAX: f64 = 8.0;
+/// Stacks to the thread's start, share of samples: the others are of programs that end before they are read.
+const COMPLETE_MIN: f64 = 0.8;
 /// Longest time to end after SIGINT.
 const END_MAX: Duration = Duration::from_secs(5);
 
@@ -138,6 +140,8 @@ fn judge(
     let report = Report::of(ours, profile)?;
     let imbalances = report.imbalances();
     let losses: u64 = report.stages.iter().flat_map(|stage| stage.dropped.values()).sum();
+    let (walked, cut) = report.walked_and_cut()?;
+    let complete = 1.0 - cut.values().sum::<u64>() as f64 / walked.max(1) as f64;
     let hours = readings.last().map_or(0.0, |reading| reading.at.as_secs_f64() / 3600.0);
     let figures = [
         Figure::new("soak", "resident and locked memory, most", "MiB", vec![most])
@@ -158,6 +162,10 @@ fn judge(
         .note("received", report.stage("kernel")?.received)
         .note("lost", losses)
         .note("imbalances", serde_json::json!(imbalances)),
+        Figure::new("soak", "stacks to the thread's start", "share of samples", vec![complete])
+            .target(Target::AtLeast(COMPLETE_MIN))
+            .note("samples", walked)
+            .note("cut", serde_json::json!(cut)),
         Figure::new("soak", "time to end after SIGINT", "s", vec![ended_after.as_secs_f64()])
             .target(Target::AtMost(END_MAX.as_secs_f64())),
         Figure::new("soak", "files of the profile", "files", vec![middle(2, |reading| reading.files)])
