@@ -410,7 +410,7 @@ fn a_window_of_steps_has_what_begins_in_them() {
 
 #[test]
 fn a_window_of_launches_has_as_many() {
-    let Some(capture) = with_steps(&["--trace", "launches=20..50"]) else { return };
+    let Some(capture) = with_steps(&["--trace", "launches=20..50", "--probe", "ranges"]) else { return };
     let rank = only_rank(&capture);
     let calls = named(rank, HostKind::DriverCall);
     let launches = calls.iter().filter(|(name, _)| name.starts_with("cuLaunch") || name == "cuGraphLaunch");
