@@ -97,13 +97,22 @@ impl Recorder {
         self.level
     }
 
+    /// Whether a call of this kind is recorded. To be asked of each call: launches are counted, since one of them may
+    /// begin or end the window.
+    pub(super) fn takes(&mut self, kind: RecordedKind, pid: u32, time_ns: u64) -> bool {
+        if kind == RecordedKind::Launch {
+            self.window.launched(pid, time_ns);
+        }
+        self.is_open(time_ns) && self.records(kind)
+    }
+
     /// Whether calls of a kind are recorded.
-    pub(super) fn records(&self, kind: RecordedKind) -> bool {
+    fn records(&self, kind: RecordedKind) -> bool {
         self.level > TraceLevel::Launches || matches!(kind, RecordedKind::Launch | RecordedKind::Transfer)
     }
 
     /// Whether a time is within the window.
-    pub(super) fn is_open(&self, time_ns: u64) -> bool {
+    fn is_open(&self, time_ns: u64) -> bool {
         self.window.contains(time_ns)
     }
 
@@ -119,9 +128,6 @@ impl Recorder {
 
     /// A call was entered.
     pub(super) fn called(&mut self, call: &RecordedCall) {
-        if call.kind == RecordedKind::Launch {
-            self.window.launched(call.pid, call.time_ns);
-        }
         if !self.is_open(call.time_ns) || !self.records(call.kind) {
             return;
         }

@@ -170,7 +170,7 @@ impl Process {
     ) {
         let kind = exchange.map(|_| RecordedKind::Collective).or_else(|| recorder::kind_of(gpu));
         let Some(kind) = kind else { return };
-        if !recorder.is_open(call.at.time_ns) || !recorder.records(kind) {
+        if !recorder.takes(kind, call.at.pid, call.at.time_ns) {
             return;
         }
         let stream = call.target(self).stream;
