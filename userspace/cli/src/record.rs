@@ -365,6 +365,9 @@ pub(crate) fn done(command: Option<u8>, lost_share: Option<f64>, max_loss: Optio
 
 #[cfg(test)]
 mod tests {
+    use deepctx_common::end::WalkEnd;
+    use deepctx_profile::ledger::Stage;
+
     use super::*;
 
     #[test]
@@ -375,6 +378,24 @@ mod tests {
         assert_eq!(done(None, Some(0.01), Some(1.0)), Completion::Fully);
         assert_eq!(done(Some(0), Some(0.02), Some(1.0)), Completion::WithLosses);
         assert_eq!(done(Some(3), Some(0.02), Some(1.0)), Completion::Command(3));
+    }
+
+    #[test]
+    fn many_incomplete_stacks_say_their_main_reason() {
+        let mut ledger = Ledger::default();
+        ledger.gap(Stage::Resolve, WalkEnd::NoRow.reason(), 3);
+        ledger.gap(Stage::Resolve, WalkEnd::UnknownProcess.reason(), 4_711);
+        ledger.gap(Stage::Resolve, WalkEnd::LeftOut.reason(), 9_999);
+        let check = |complete, expect: Option<&str>| {
+            assert_eq!(main_gap(complete, &ledger).as_deref(), expect, "{complete:?}");
+        };
+        check(None, None);
+        check(Some(0.99), None);
+        check(
+            Some(0.5),
+            Some("most incomplete stacks, 4711: the process has no unwind data loaded yet (unknown-process)"),
+        );
+        assert_eq!(main_gap(Some(0.5), &Ledger::default()), None);
     }
 
     #[test]
