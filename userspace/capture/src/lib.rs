@@ -77,7 +77,6 @@ mod probe_counters;
 mod probes;
 mod processes;
 mod programs;
-mod real_time;
 mod rings;
 mod room;
 mod rows;

@@ -14,8 +14,6 @@ use libbpf_rs::libbpf_sys::{
     BPF_F_UPROBE_MULTI_RETURN, BPF_PERF_EVENT, BPF_TRACE_UPROBE_MULTI, bpf_link_create, bpf_link_create_opts,
 };
 
-use crate::real_time::RealTime;
-
 /// Where a probe goes, and the number that its program gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeSite {
@@ -114,9 +112,6 @@ pub(crate) fn attach(
 pub(crate) fn close(mut links: Vec<OwnedFd>) {
     /// Most that are closed at once: one of each file. On a busy machine each round waits the longer.
     const TOGETHER: usize = 256;
-    // 0.2 s of work for 13,000 probes took 6 s on a busy machine: threads wait for a CPU to be started, and again with
-    // each probe, whose lock the kernel hands to one that sleeps (`dup_mmap_sem`, kernel/events/uprobes.c).
-    let _first = RealTime::begin();
     while !links.is_empty() {
         let some = links.split_off(links.len().saturating_sub(TOGETHER));
         std::thread::scope(|scope| {

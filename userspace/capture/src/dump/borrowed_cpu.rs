@@ -9,12 +9,12 @@ use std::fs;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::real_time::RealTime;
+/// The lowest priority above all threads without one: whoever really needs a CPU at once still gets it.
+const PRIORITY: i32 = 1;
 
 /// This thread, moved; goes back when dropped.
 pub(super) struct BorrowedCpu {
     before: CpuSet,
-    _first: RealTime,
 }
 
 impl BorrowedCpu {
@@ -27,16 +27,26 @@ impl BorrowedCpu {
         there.set(cpu);
         // Without the right to a priority (CAP_SYS_NICE) the scheduler often lets a thread that was just moved run
         // first.
-        let borrowed = Self { before, _first: RealTime::begin() };
+        set_priority(libc::SCHED_FIFO, PRIORITY);
+        let borrowed = Self { before };
         sched_setaffinity(None, &there).ok().map(|()| borrowed)
     }
 }
 
 impl Drop for BorrowedCpu {
     fn drop(&mut self) {
+        set_priority(libc::SCHED_OTHER, 0);
         // It was allowed before.
         let _ = sched_setaffinity(None, &self.before);
     }
+}
+
+fn set_priority(policy: i32, priority: i32) {
+    // SAFETY: all zeros is a value of this structure; there may be more fields than the priority.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = priority;
+    // SAFETY: of this thread, with a structure that outlives the call. A refusal leaves things as they are.
+    let _ = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
 }
 
 /// The 39th field of `/proc/PID/stat`, counted from behind the name, which may contain anything.
