@@ -83,7 +83,7 @@ impl EventWindow {
         }
         let count = counts.entry(pid).or_default();
         *count += 1;
-        if *count == *from {
+        if process.is_none() && *count == *from {
             *process = Some(pid);
             self.bounds.start = at_ns;
         } else if *count == *until {
@@ -159,6 +159,12 @@ mod tests {
         check(&[(1, 10), (1, 20), (2, 21), (2, 22), (2, 23), (2, 24), (1, 30), (1, 40)], 20..40);
         // Processes that end, one after another with the same number.
         check(&[(3, 10), (3, 20), (3, 30)], all..all);
+        // The one whose window it is ends, and another one gets its number: there is one window.
+        let mut window = EventWindow::new(7, TraceWindow::Launches { from: 1, until: 9 });
+        window.launched(1, 10);
+        window.ended(1);
+        window.launched(1, 20);
+        assert_eq!(window.bounds, 10..all);
     }
 
     #[test]
