@@ -40,7 +40,7 @@ pub(super) fn rows(frames: &[Slice], headers: &[u8], file: &dyn ReadAt, image: &
         return None;
     }
     let sections = Sections::of(headers)?;
-    if !sections.any_named(headers, file, KEPT) {
+    if !sections.any_named(file, KEPT) {
         return None;
     }
     let mut rows = Rows::new();

@@ -75,20 +75,21 @@ fn functions(
 #[derive(Default)]
 pub(super) struct Sections<'d> {
     list: &'d [SectionHeader64<LittleEndian>],
+    /// The one that holds the names of all.
+    names: Option<&'d SectionHeader64<LittleEndian>>,
 }
 
 impl<'d> Sections<'d> {
     pub(super) fn of(headers: &'d [u8]) -> Option<Self> {
         let header = headers.read_at::<FileHeader64<LittleEndian>>(0).ok()?;
-        Some(Self { list: header.section_headers(LE, headers).ok()? })
+        let list = header.section_headers(LE, headers).ok()?;
+        let names = header.shstrndx(LE, headers).ok().and_then(|index| list.get(index as usize));
+        Some(Self { list, names })
     }
 
     /// Whether a section has a name that begins so.
-    pub(super) fn any_named(&self, headers: &[u8], file: &dyn ReadAt, begin: &[u8]) -> bool {
-        let header = headers.read_at::<FileHeader64<LittleEndian>>(0).ok();
-        let names = header.and_then(|header| header.shstrndx(LE, headers).ok());
-        let names = names.and_then(|index| self.list.get(index as usize));
-        let Some(names) = names.and_then(|names| contents(names, file, NAMES_BYTES_MAX)) else {
+    pub(super) fn any_named(&self, file: &dyn ReadAt, begin: &[u8]) -> bool {
+        let Some(names) = self.names.and_then(|names| contents(names, file, NAMES_BYTES_MAX)) else {
             return false;
         };
         let name = |section: &SectionHeader64<LittleEndian>| names.get(section.sh_name(LE) as usize..);
