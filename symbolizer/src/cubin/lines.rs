@@ -107,9 +107,12 @@ pub fn read(bytes: &[u8]) -> Result<LineTable, NoCubin> {
             rows.left_out += of_function.len() as u64;
             continue;
         };
-        // A stable sort: of several rows at one offset, the last counts.
-        of_function.sort_by_key(|row| row.offset);
         functions.entry(String::from_utf8_lossy(name).into_owned()).or_default().append(&mut of_function);
+    }
+    // After joining them: several symbols may have one name.
+    for rows in functions.values_mut() {
+        // A stable sort: of several rows at one offset, the last counts.
+        rows.sort_by_key(|row| row.offset);
     }
     Ok(LineTable { files: rows.files, functions, left_out: rows.left_out })
 }
