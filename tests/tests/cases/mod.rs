@@ -34,9 +34,14 @@ impl Analysis {
         self.0[field].as_array().unwrap().iter()
     }
 
+    /// What is said of a rule.
+    fn check(&self, rule: &str) -> &Value {
+        self.list("checks").find(|check| check["rule"] == rule).unwrap()
+    }
+
     /// What became of a rule.
     pub(crate) fn outcome(&self, rule: &str) -> &str {
-        self.list("checks").find(|check| check["rule"] == rule).unwrap()["outcome"].as_str().unwrap()
+        self.check(rule)["outcome"].as_str().unwrap()
     }
 
     /// The findings of a rule.
@@ -85,7 +90,7 @@ impl Case {
                     problems.push(format!("{name}: {rule} is not at {place}: {finding:#}"));
                 }
             }
-            None => problems.push(format!("{name}: {rule} says {}", defect.outcome(rule))),
+            None => problems.push(format!("{name}: {rule} says {:#}", defect.check(rule))),
         }
         if twin.outcome(rule) != "healthy" || !twin.defects().is_empty() {
             problems.push(format!("twin of {name}: {rule} says {}: {:#}", twin.outcome(rule), twin.0));
