@@ -189,7 +189,8 @@ int main(void) {
         } else if (!strcmp(word, "sync")) {
             ((int (*)(void *))find(driver, "cuStreamSynchronize"))((void *)0x99);
         } else if (!strcmp(word, "alloc")) {
-            ((int (*)(uint64_t *, size_t))find(driver, "cuMemAlloc_v2"))(&out, count);
+            int (*allocate)(uint64_t *, size_t) = find(driver, "cuMemAlloc_v2");
+            for (unsigned i = 0; i < threads; i++) allocate(&out, count);
         } else if (!strcmp(word, "free")) {
             ((int (*)(uint64_t))find(driver, "cuMemFree_v2"))(0x7000001000);
         } else if (!strcmp(word, "name")) {

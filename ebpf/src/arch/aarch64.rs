@@ -35,6 +35,12 @@ const MODE_32_BIT: u64 = 0x10;
 /// What a return takes off the stack: the address was in a register.
 pub const RETURN_ADDRESS_BYTES: u64 = 0;
 
+/// Nowhere: the kernel's code behind a probed return is a breakpoint.
+#[inline(always)]
+pub fn behind_trampoline(_: u64) -> Option<(bool, u64)> {
+    None
+}
+
 /// The general register with this DWARF number, of the frame where a walk begins; 0 of one that does not exist.
 #[inline(always)]
 pub fn register(_: &Registers, regs: &UserRegs, number: u8) -> u64 {

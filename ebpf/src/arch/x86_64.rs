@@ -21,6 +21,22 @@ pub const SYSTEM_CALL: usize = offset_of!(UserRegs, orig_rax);
 /// What a return takes off the stack.
 pub const RETURN_ADDRESS_BYTES: u64 = 8;
 
+/// Where a thread is behind the system call that the kernel's code behind a probed return makes, by the offset of its
+/// PC in that code: whether the real return address is certainly back on the stack, and how far above the stack
+/// pointer. While the thread is in the system call, or has just left it, it is not certain.
+///
+/// Source: `uretprobe_trampoline_entry` (arch/x86/kernel/uprobes.c, Linux 6.11 to 6.18): `push %rax; push %rcx;
+/// push %r11; mov $N, %rax; syscall; pop %r11; pop %rcx; ret`. Before 6.11, a breakpoint of one byte.
+#[inline(always)]
+pub fn behind_trampoline(offset: u64) -> Option<(bool, u64)> {
+    match offset {
+        13 => Some((false, 16)),
+        15 => Some((true, 8)),
+        16 => Some((true, 0)),
+        _ => None,
+    }
+}
+
 /// The general register with this DWARF number, of the frame where a walk begins.
 #[inline(always)]
 pub fn register(registers: &Registers, _: &UserRegs, number: u8) -> u64 {

@@ -10,8 +10,10 @@
 
 use deepctx_common::config::Config;
 use deepctx_walk::interleave::Walk;
+use deepctx_walk::memory::Memory as _;
 use deepctx_walk::unwind_row::Registers;
 
+use super::memory::DirectMemory;
 use crate::{arch, maps, task};
 
 /// Most replaced addresses of a thread (`MAX_URETPROBE_DEPTH`).
@@ -56,10 +58,33 @@ extern "C" fn put_back_checked(walk: *mut Walk) -> u32 {
     if registers.pc.wrapping_sub(page) >= PAGE || utask == 0 {
         return NOT_FOUND;
     }
-    if registers.exact != 0 && stepped(config, utask, registers) {
+    if registers.exact == 0 {
+        return returned(config, utask, registers);
+    }
+    // In what order, matters: a return address that the kernel has put back is remembered no more, and the one of the
+    // caller's caller may be as near.
+    let behind = arch::behind_trampoline(registers.pc - page);
+    if let Some((put_back, offset)) = behind
+        && (put_back || returned(config, utask, registers) == NOT_FOUND)
+    {
+        return leaving(registers, offset);
+    }
+    if behind.is_some() || stepped(config, utask, registers) {
         return FOUND;
     }
     returned(config, utask, registers)
+}
+
+/// The thread has left the system call of the kernel's code behind a return: the real return address is on the stack
+/// again, `offset` bytes above the stack pointer.
+#[inline(always)]
+fn leaving(registers: &mut Registers, offset: u64) -> u32 {
+    let at = registers.sp.wrapping_add(offset);
+    let Some(to) = DirectMemory.read_u64(at) else { return NOT_FOUND };
+    registers.pc = to;
+    registers.sp = at.wrapping_add(arch::RETURN_ADDRESS_BYTES);
+    registers.exact = 0;
+    FOUND
 }
 
 /// The thread is about to execute the copy of an instruction, or just did.

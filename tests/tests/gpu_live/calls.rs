@@ -4,6 +4,7 @@ use deepctx_capture::config::{Bytes, Hertz, StackRate};
 use deepctx_common::call::{call_flag, return_flag};
 use deepctx_common::end::{Counter, WalkEnd};
 use deepctx_events::Role;
+use deepctx_symbolizer::Lookup;
 
 use crate::scene::{Scene, Seen};
 use crate::support::{Names, can_capture};
@@ -75,34 +76,73 @@ fn what_a_call_gives_back_is_joined_by_its_number() {
     );
 }
 
+/// What samples of a program that calls a function whose return is probed are made of.
+#[derive(Debug, Default)]
+struct Walks {
+    whole: usize,
+    /// Of those, the ones in the function.
+    inside: usize,
+    /// Taken between two steps of the kernel: it writes its own return address before it remembers the program's
+    /// (`prepare_uretprobe`, kernel/events/uprobes.c), and forgets the program's before it puts that back
+    /// (`sys_uretprobe`, arch/x86/kernel/uprobes.c).
+    between: usize,
+    /// Anything else: names and end.
+    cut: Vec<String>,
+}
+
+/// Walks of the process's samples, while it calls `function`.
+fn walks_while(commands: &[&str], function: &str, returns: usize) -> Walks {
+    let mut scene = Scene::new(&["open DRIVER"], |options| options.frequency = Hertz(4999));
+    let pid = scene.target.pid();
+    for command in commands {
+        scene.tell(command);
+    }
+    scene.until(|reported| reported.returns.len() >= returns);
+    scene.end();
+    let mut names = Names::of(pid);
+    let mut walks = Walks::default();
+    // Where a return address belongs is still the result, zero; or the program counter is put back before the stack
+    // pointer is.
+    let half_put_back = |frames: &[(u64, Lookup)], names: &[String]| {
+        frames[0].0 == 0 || (names.len() == 2 && names[0] == "main")
+    };
+    for sample in scene.reported.samples.iter().filter(|sample| sample.fixed.pid == pid) {
+        let names = names.functions(sample);
+        match sample.native_end() {
+            WalkEnd::Complete => {
+                assert!(names.iter().any(|name| name == "main" || name == "_start"), "{names:?}");
+                walks.whole += 1;
+                walks.inside += usize::from(names.iter().any(|name| name.contains(function)));
+            }
+            WalkEnd::NoMapping if names[0].contains(function) || half_put_back(&sample.native(), &names) => {
+                walks.between += 1;
+            }
+            end => walks.cut.push(format!("{end:?}: {names:?} {:x?}", sample.native())),
+        }
+    }
+    walks
+}
+
 #[test]
 fn samples_below_a_function_whose_return_is_probed_are_whole() {
     if !can_capture() {
         return;
     }
-    let mut scene = Scene::new(&["open DRIVER"], |options| options.frequency = Hertz(999));
-    let pid = scene.target.pid();
-    for _ in 0..200 {
-        scene.tell("sync");
+    let walks = walks_while(&["sync"; 200], "cuStreamSynchronize", 200);
+    assert!(walks.inside > 10 && walks.cut.is_empty(), "{walks:?}");
+    assert!(walks.between * 20 < walks.inside, "{walks:?}");
+}
+
+#[test]
+fn samples_in_the_kernels_return_code_are_whole() {
+    if !can_capture() {
+        return;
     }
-    scene.until(|reported| reported.returns.len() >= 200);
-    scene.end();
-    let mut names = Names::of(pid);
-    let (mut inside, mut between) = (0, 0);
-    for sample in scene.reported.samples.iter().filter(|sample| sample.fixed.pid == pid) {
-        let names = names.functions(sample);
-        // The kernel writes its own return address before it remembers the program's (`prepare_uretprobe`,
-        // kernel/events/uprobes.c): a sample between the two ends at the probed function.
-        if sample.native_end() == WalkEnd::NoMapping && names[0].contains("cuStreamSynchronize") {
-            between += 1;
-            continue;
-        }
-        assert_eq!(sample.native_end(), WalkEnd::Complete, "{names:?}");
-        assert!(names.iter().any(|name| name == "main" || name == "_start"), "{names:?}");
-        inside += usize::from(names.iter().any(|name| name.contains("cuStreamSynchronize")));
-    }
-    assert!(inside > 10, "{inside} of {} samples", scene.reported.samples.len());
-    assert!(between * 20 < inside, "{between} samples between two steps of the kernel, {inside} others");
+    // Most of its time is the probes': samples are taken at every one of their steps.
+    let walks = walks_while(&["alloc 4096 200000"], "cuMemAlloc_v2", 1);
+    println!("{} whole, {} between, {} cut", walks.whole, walks.between, walks.cut.len());
+    assert!(walks.whole > 200 && walks.cut.is_empty(), "{walks:?}");
+    assert!(walks.between * 20 < walks.whole, "{walks:?}");
 }
 
 #[test]
