@@ -18,6 +18,10 @@ pub struct Losses {
     pub lost: u64,
     /// As a share of those received; `None` when nothing was received.
     pub lost_percent: Option<f64>,
+    /// Share of stacks without a gap in their native part; `None` without stacks.
+    pub complete_percent: Option<f64>,
+    /// Key of the reason why most of the others have one.
+    pub most_common_gap: Option<&'static str>,
     /// Losses and gaps by reason, in the order of the stages.
     pub losses: Vec<Loss>,
     /// The account of each stage.
@@ -75,6 +79,8 @@ impl Losses {
             received: ledger.received(),
             lost: ledger.lost(),
             lost_percent: ledger.lost_share().map(|share| share * 100.0),
+            complete_percent: view::complete_share(ledger).map(|share| share * 100.0),
+            most_common_gap: view::most_common_gap(ledger).map(|(end, _)| end.key()),
             losses: losses.collect(),
             ledger: Stage::ALL.iter().map(|stage| account(profile, *stage)).collect(),
             imbalance: ledger.check(when).err().map(|imbalance| imbalance.to_string()),

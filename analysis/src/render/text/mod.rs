@@ -206,6 +206,9 @@ fn losses(losses: &Losses, out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "  {} of {received} lost ({percent:.2}%)", losses.lost)?;
         }
     }
+    if let Some(percent) = losses.complete_percent {
+        writeln!(out, "  {percent:.2}% of stacks complete")?;
+    }
     for row in &losses.losses {
         let what = if row.lost { "lost" } else { "gap" };
         let (reason, sentence) = (clean(&row.reason), clean(&row.sentence));

@@ -144,15 +144,14 @@ fn durations(ranges: &Ranges) -> String {
 fn quality(losses: &Losses) -> String {
     let lost = match losses.lost_percent {
         None => "no records were counted".to_owned(),
+        Some(_) if losses.lost == 0 => format!("none of {} lost", counted(losses.received, "record")),
         Some(percent) => {
             format!("{} of {} lost ({percent:.2}%)", losses.lost, counted(losses.received, "record"))
         }
     };
-    let gaps: Vec<_> = losses.losses.iter().filter(|row| !row.lost).collect();
-    let most = gaps.iter().max_by_key(|row| row.count);
-    let gaps = most.map_or_else(String::new, |most| {
-        let sum = gaps.iter().fold(0u64, |sum, row| sum.saturating_add(row.count));
-        format!(", {}, most {}", counted(sum, "gap"), deepctx_profile::frame::clean(&most.reason))
-    });
-    format!("Quality: {lost}{gaps}")
+    // Rounded down: 100% is a promise.
+    let complete = |percent: f64| format!(", {:.2}% of stacks complete", (percent * 100.0).floor() / 100.0);
+    let stacks = losses.complete_percent.map_or_else(String::new, complete);
+    let gap = losses.most_common_gap.map_or_else(String::new, |gap| format!(" (most others: {gap})"));
+    format!("Quality: {lost}{stacks}{gap}")
 }

@@ -78,6 +78,7 @@ fn text_report_shows_where_time_went_and_what_was_lost() {
 
             Losses and gaps
               1 of 4 records lost (25.00%)
+              66.67% of stacks complete
               decode     short-record                   1  lost  the record is too short
               resolve    no-row                         1  gap   the unwind table has no row for this PC
         "#]],
@@ -288,4 +289,26 @@ fn the_short_report_fits_one_screen() {
     ] {
         assert!(text.contains(part), "no {part} in\n{text}");
     }
+}
+
+#[test]
+fn quality_speaks_of_stacks_and_never_rounds_up() {
+    let check = |cut: u64, expect: &str| {
+        let mut profile = profile("P a-1 / n f 1");
+        profile.ledger.stage_mut(Stage::Attribute).pass(100_000);
+        // What is no stack does not count: mappings here.
+        profile.ledger.gap(
+            Stage::Kernel,
+            Reason::new("mapping-without-rows", "walked by frame pointers"),
+            900,
+        );
+        profile.ledger.gap(Stage::Resolve, Reason::new("no-mapping", "unknown"), cut);
+        let mut out = Vec::new();
+        write(&report(&profile, 20), &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let said = text.lines().find_map(|line| line.strip_prefix("Quality: none of 100000 records lost, "));
+        assert_eq!(said, Some(expect), "{text}");
+    };
+    check(0, "100.00% of stacks complete. All tables: report --all");
+    check(3, "99.99% of stacks complete (most others: no-mapping). All tables: report --all");
 }
