@@ -1,9 +1,11 @@
-//! Unwind tables of arbitrary bytes: an ELF file, its call frame sections, a cached table, Go's table of functions.
+//! Unwind tables of arbitrary bytes: an ELF file, its call frame sections, a cached table, Go's table of functions,
+//! memory beside generated code.
 //!
 //! The first byte says what the rest is. Beyond "no panic, no hang, bounded memory": a table must be sorted, look up
 //! its own rows, survive its cache file, and say what gimli's interpreter says of each frame that stands alone.
 
 use deepctx_common::unwind::{PAGE_SHIFT, Rule, fp_kind, row, rule_kind};
+use deepctx_symbolizer::generated::{GeneratedCode, described, frame_runs};
 use deepctx_symbolizer::pclntab::Pclntab;
 use deepctx_symbolizer::unwind_rows::{Limits, UnwindTable, cache};
 use gimli::{BaseAddresses, CfaRule, CieOrFde, EhFrame, LittleEndian, RegisterRule, UnwindSection, X86_64};
@@ -15,7 +17,7 @@ const TEXT: (u64, u64) = (0x1000, 0x100_0000);
 /// Runs one input.
 pub fn run(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
-    match kind % 6 {
+    match kind % 7 {
         0 => {
             check(data);
         }
@@ -32,7 +34,8 @@ pub fn run(data: &[u8]) {
             check(&elf(eh_frame, debug_frame));
         }
         4 => cached(data),
-        _ => go(data),
+        5 => go(data),
+        _ => generated(data),
     }
 }
 
@@ -75,6 +78,42 @@ fn go(data: &[u8]) {
             before = range.end;
         }
     }
+}
+
+/// What a run describes must be what gimli finds in it, if gimli can read it to its end.
+fn generated(memory: &[u8]) {
+    let mut frames = Vec::new();
+    for run in frame_runs(memory) {
+        let (address, run) = (SECTION + run.start as u64, &memory[run]);
+        let functions = described(address, run);
+        assert!(functions.is_sorted_by_key(|function| function.start));
+        let found = all_described(address, run);
+        if let Some(found) = found {
+            assert!(functions.iter().all(|function| found.contains(&(function.start, function.end))));
+        }
+        frames.push((address, run.to_vec()));
+    }
+    let code = GeneratedCode {
+        text: TEXT.0..TEXT.0 + 0x1000,
+        code: vec![0x90; 0x1000],
+        frames,
+        functions: Vec::new(),
+    };
+    check(&code.to_elf());
+}
+
+/// Begin and end of all functions that gimli finds; `None` if it stops before the end.
+fn all_described(address: u64, eh_frame: &[u8]) -> Option<Vec<(u64, u64)>> {
+    let section = EhFrame::new(eh_frame, LittleEndian);
+    let bases = BaseAddresses::default().set_eh_frame(address);
+    let mut found = Vec::new();
+    let mut entries = section.entries(&bases);
+    while let Some(entry) = entries.next().ok()? {
+        let CieOrFde::Fde(partial) = entry else { continue };
+        let Ok(fde) = partial.parse(EhFrame::cie_from_offset) else { continue };
+        found.push((fde.initial_address(), fde.end_address()));
+    }
+    Some(found)
 }
 
 /// A cached table whose checksum fits.
