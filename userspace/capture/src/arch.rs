@@ -6,13 +6,13 @@
 use deepctx_common::thread::Thread;
 use deepctx_symbolizer::Arch;
 use deepctx_walk::unwind_row::Registers;
+use flate2::{Decompress, FlushDecompress, Status};
+use std::sync::LazyLock;
 
 /// What differs between machines.
 pub(super) struct Machine {
     /// Which one.
     pub(super) arch: Arch,
-    /// The kernel programs, built by `cargo xtask ebpf` and committed, so that users need no BPF toolchain.
-    pub(super) object: &'static [u8],
     /// Where `task_struct` keeps the thread pointer of user space. Of a running thread it is the one with which it was
     /// last switched in, or set by the kernel: C libraries set it before `main`.
     pub(super) thread_pointer: &'static str,
@@ -20,35 +20,51 @@ pub(super) struct Machine {
     pub(super) is_tested: bool,
 }
 
+/// The kernel programs of the machine that this was compiled for, built by `cargo xtask ebpf` and committed, so that
+/// users need no BPF toolchain; `build.rs` packs them. Unpacked once, on first use, and kept: libbpf reads them until
+/// they are loaded. `None` if they are not whole.
+pub(super) fn object() -> Option<&'static [u8]> {
+    static OBJECT: LazyLock<Option<AlignedBytes>> =
+        LazyLock::new(|| AlignedBytes::unpack(include_bytes!(concat!(env!("OUT_DIR"), "/object.zlib"))));
+    OBJECT.as_ref().map(AlignedBytes::bytes)
+}
+
+/// Bytes of the object, unpacked.
+const OBJECT_BYTES: usize = include!(concat!(env!("OUT_DIR"), "/object_bytes"));
+
 /// ELF structures are read in place, so the bytes must stand where a structure may.
-#[repr(align(16))]
-struct AlignedBytes<T: ?Sized>(T);
+struct AlignedBytes {
+    room: Box<[u8]>,
+    begin: usize,
+}
+
+impl AlignedBytes {
+    const ALIGNMENT: usize = 16;
+
+    fn unpack(packed: &[u8]) -> Option<Self> {
+        let mut room = vec![0; OBJECT_BYTES + Self::ALIGNMENT].into_boxed_slice();
+        let begin = room.as_ptr().align_offset(Self::ALIGNMENT);
+        let mut unpack = Decompress::new(true);
+        let end =
+            unpack.decompress(packed, room.get_mut(begin..begin + OBJECT_BYTES)?, FlushDecompress::Finish);
+        let is_whole = matches!(end, Ok(Status::StreamEnd)) && unpack.total_out() == OBJECT_BYTES as u64;
+        is_whole.then_some(Self { room, begin })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.room[self.begin..self.begin + OBJECT_BYTES]
+    }
+}
 
 /// The machine that this was compiled for.
 #[cfg(target_arch = "x86_64")]
-pub(super) static HERE: Machine = Machine {
-    arch: Arch::X86_64,
-    object: {
-        static OBJECT: &AlignedBytes<[u8]> =
-            &AlignedBytes(*include_bytes!("../../../ebpf/prebuilt/deepctx-x86_64.bpf.o"));
-        &OBJECT.0
-    },
-    thread_pointer: "task_struct.thread.fsbase",
-    is_tested: true,
-};
+pub(super) static HERE: Machine =
+    Machine { arch: Arch::X86_64, thread_pointer: "task_struct.thread.fsbase", is_tested: true };
 
 /// The machine that this was compiled for.
 #[cfg(target_arch = "aarch64")]
-pub(super) static HERE: Machine = Machine {
-    arch: Arch::Aarch64,
-    object: {
-        static OBJECT: &AlignedBytes<[u8]> =
-            &AlignedBytes(*include_bytes!("../../../ebpf/prebuilt/deepctx-aarch64.bpf.o"));
-        &OBJECT.0
-    },
-    thread_pointer: "task_struct.thread.uw.tp_value",
-    is_tested: false,
-};
+pub(super) static HERE: Machine =
+    Machine { arch: Arch::Aarch64, thread_pointer: "task_struct.thread.uw.tp_value", is_tested: false };
 
 /// Bits of an address in user space: kernels of aarch64 are configured for 36 to 52. The kernel gives addresses out
 /// from the top, where it puts the stack, and first of all on it the name of the program.
@@ -93,6 +109,41 @@ pub(super) fn registers(thread: &Thread) -> Registers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use flate2::Compression;
+    use std::io::Write as _;
+
+    #[cfg(target_arch = "x86_64")]
+    const COMMITTED: &[u8] = include_bytes!("../../../ebpf/prebuilt/deepctx-x86_64.bpf.o");
+    #[cfg(target_arch = "aarch64")]
+    const COMMITTED: &[u8] = include_bytes!("../../../ebpf/prebuilt/deepctx-aarch64.bpf.o");
+
+    #[test]
+    fn the_object_is_the_committed_one_and_aligned() {
+        let unpacked = object().expect("it is whole");
+        assert!(unpacked == COMMITTED, "{} bytes, committed are {}", unpacked.len(), COMMITTED.len());
+        assert_eq!(unpacked.as_ptr().align_offset(AlignedBytes::ALIGNMENT), 0);
+    }
+
+    #[test]
+    fn a_packed_object_that_is_not_whole_is_refused() {
+        let pack = |bytes: &[u8]| {
+            let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), Compression::fast());
+            packed.write_all(bytes).unwrap();
+            packed.finish().unwrap()
+        };
+        let packed = pack(COMMITTED);
+        let changed_sum = [&packed[..packed.len() - 1], &[!packed[packed.len() - 1]]].concat();
+        let check = |what, packed: &[u8], is_whole| {
+            assert_eq!(AlignedBytes::unpack(packed).is_some(), is_whole, "{what}");
+        };
+        check("as it was packed", &packed, true);
+        check("cut short", &packed[..packed.len() / 2], false);
+        check("without its sum", &packed[..packed.len() - 4], false);
+        check("with another sum", &changed_sum, false);
+        check("one byte less", &pack(&COMMITTED[1..]), false);
+        check("one byte more", &pack(&[COMMITTED, &[0]].concat()), false);
+        check("nothing", &[], false);
+    }
 
     #[test]
     fn address_size_follows_from_the_top_of_the_stack() {

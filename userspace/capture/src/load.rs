@@ -16,7 +16,7 @@ use libbpf_rs::{
     ProgramMut, set_print,
 };
 
-use super::arch::HERE;
+use super::arch;
 use super::links::AttachMethod;
 
 /// Why the programs could not be loaded.
@@ -305,7 +305,8 @@ impl IteratorProgram {
 }
 
 fn open() -> Result<OpenObject, LoadError> {
-    let open = ObjectBuilder::default().open_memory(HERE.object);
+    let object = arch::object().ok_or(LoadError::Object("they cannot be unpacked"))?;
+    let open = ObjectBuilder::default().open_memory(object);
     open.map_err(|source| kernel_error("the object".into(), source))
 }
 
