@@ -7,11 +7,13 @@
 //! Signatures and structures are those of `nvml-wrapper-sys`, which are made from NVIDIA's header. Functions are looked
 //! up by name: an older library lacks some, and then just those figures are missing.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_uint, c_ulonglong};
+use std::path::Path;
 
 use nvml_wrapper_sys::bindings::{
     NvmlLib, nvmlClockType_enum_NVML_CLOCK_MEM, nvmlClockType_enum_NVML_CLOCK_SM, nvmlClockType_t,
-    nvmlDevice_t, nvmlMemory_t, nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU, nvmlUtilization_t,
+    nvmlDevice_t, nvmlMemory_t, nvmlReturn_t, nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU,
+    nvmlTemperatureSensors_t, nvmlUtilization_t,
 };
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -28,19 +30,66 @@ const FOLDERS: [&str; 3] = ["/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/
 macro_rules! call {
     ($library:expr, $function:ident($($argument:expr),*)) => {
         match &$library.$function {
-            Ok(function) => {
+            Some(function) => {
                 // SAFETY: the signature is the header's. Pointers are to values that outlive the call, with room for
                 // what is written there; handles come from the library, which never takes one back.
                 Code(unsafe { function($($argument),*) }).check()
             }
-            Err(_) => Err(Code::FUNCTION_NOT_FOUND),
+            None => Err(Code::FUNCTION_NOT_FOUND),
         }
     };
 }
 
+/// The functions that are called. The crate's own loader looks up all 300 of the header and keeps an error for each one
+/// that is missing, which makes a hundredth of this program.
+macro_rules! functions {
+    ($($name:ident($($argument:ty),*);)*) => {
+        #[allow(non_snake_case, reason = "the library's names")]
+        struct Functions {
+            $($name: Option<unsafe extern "C" fn($($argument),*) -> nvmlReturn_t>,)*
+            _library: libloading::Library,
+        }
+
+        impl Functions {
+            /// Loads the library of that name.
+            ///
+            /// # Safety
+            ///
+            /// Its initialisers run, and each of its functions must have the signature of NVIDIA's header.
+            unsafe fn load(path: &Path) -> Result<Self, libloading::Error> {
+                // SAFETY: the caller's.
+                let library = unsafe { libloading::Library::new(path) }?;
+                Ok(Self {
+                    // SAFETY: the signature is the header's (below). The library is kept as long as the function.
+                    $($name: unsafe { library.get(stringify!($name).as_bytes()) }.ok().map(|found| *found),)*
+                    _library: library,
+                })
+            }
+        }
+
+        /// Compiles only while each signature is that of the header.
+        const _: fn(&NvmlLib) = |header| {
+            $(let _: &Result<unsafe extern "C" fn($($argument),*) -> nvmlReturn_t, _> = &header.$name;)*
+        };
+    };
+}
+
+functions! {
+    nvmlInit_v2();
+    nvmlDeviceGetCount_v2(*mut c_uint);
+    nvmlDeviceGetHandleByIndex_v2(c_uint, *mut nvmlDevice_t);
+    nvmlDeviceGetUUID(nvmlDevice_t, *mut c_char, c_uint);
+    nvmlDeviceGetUtilizationRates(nvmlDevice_t, *mut nvmlUtilization_t);
+    nvmlDeviceGetMemoryInfo(nvmlDevice_t, *mut nvmlMemory_t);
+    nvmlDeviceGetPowerUsage(nvmlDevice_t, *mut c_uint);
+    nvmlDeviceGetTemperature(nvmlDevice_t, nvmlTemperatureSensors_t, *mut c_uint);
+    nvmlDeviceGetClockInfo(nvmlDevice_t, nvmlClockType_t, *mut c_uint);
+    nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t, *mut c_ulonglong);
+}
+
 /// The library, once it has begun, and its GPUs.
 pub(super) struct Library {
-    functions: NvmlLib,
+    functions: Functions,
     gpus: Vec<Gpu>,
     left_out: u32,
 }
@@ -143,7 +192,7 @@ fn add<const FIGURES: usize>(reading: &mut GpuReading, call: impl FnOnce() -> Ca
 }
 
 impl Gpu {
-    fn of(functions: &NvmlLib, index: u32) -> Self {
+    fn of(functions: &Functions, index: u32) -> Self {
         let mut device = std::ptr::null_mut();
         let handle = call!(functions, nvmlDeviceGetHandleByIndex_v2(index, &mut device)).map(|()| device);
         let mut uuid: [c_char; 96] = [0; 96];
@@ -157,17 +206,17 @@ impl Gpu {
 }
 
 /// The library, from where the dynamic loader looks for it, or else from a folder of root's.
-fn load() -> Option<NvmlLib> {
+fn load() -> Option<Functions> {
     let elsewhere = FOLDERS.iter().map(|folder| format!("{folder}/{LIBRARY}"));
     std::iter::once(LIBRARY.to_owned()).chain(elsewhere).find_map(|path| {
         // SAFETY: loading runs the library's initialisers and each of its functions has the signature of NVIDIA's
         // header if it is what its name says. If it is something else, this process has nothing to lose.
-        unsafe { NvmlLib::new(path) }.ok()
+        unsafe { Functions::load(Path::new(&path)) }.ok()
     })
 }
 
 /// Has the library begin, and gives the number of GPUs. Nothing ends it again: it ends with the process.
-fn begin(functions: &NvmlLib) -> Result<u32, Code> {
+fn begin(functions: &Functions) -> Result<u32, Code> {
     call!(functions, nvmlInit_v2())?;
     let mut count = 0;
     call!(functions, nvmlDeviceGetCount_v2(&mut count))?;
