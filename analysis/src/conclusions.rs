@@ -3,6 +3,7 @@
 //! Owns: [`conclude`]. Because: a screen over a growing profile shows the same conclusions as `analyze`, and may know
 //! no rule. Does not: decide how often they are drawn; who has a clock does.
 
+use deepctx_profile::order::SortRows as _;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -108,7 +109,7 @@ fn training_phases(profile: &Profile) -> Vec<PhaseRow> {
         })
         .filter(|row| row.time.0 > 0)
         .collect();
-    rows.sort_by_key(|row| ORDER.iter().position(|phase| phase.name() == row.name));
+    rows.sort_rows_by_key(|row| ORDER.iter().position(|phase| phase.name() == row.name));
     let has = |phase: Phase| rows.iter().any(|row| row.name == phase.name());
     if has(Phase::Forward) && has(Phase::Backward) { rows } else { Vec::new() }
 }

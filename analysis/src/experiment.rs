@@ -8,6 +8,7 @@
 
 mod overhead;
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
@@ -247,7 +248,7 @@ fn row(values: &[String], runs: &[Run], trim_percent: f64) -> ValueRow {
     // Wall time holds start and end of the program: it is not mixed with steps.
     let basis = counting().map(|run| run.step().0).max();
     let mut used: Vec<&Run> = counting().filter(|run| Some(run.step().0) == basis).copied().collect();
-    used.sort_by(|a, b| a.step().1.total_cmp(&b.step().1));
+    used.sort_rows_by(|a, b| a.step().1.total_cmp(&b.step().1));
     let times: Vec<f64> = used.iter().map(|run| run.step().1).collect();
     let step_ns = trimmed_mean(&times, trim_percent);
     let value = values.first().and_then(|value| number(value));
@@ -298,7 +299,7 @@ fn optimum(rows: &mut [ValueRow], others: Vec<String>, judgement: &Judgement) ->
             group.push((place, value, step_ns, rate));
         }
     }
-    group.sort_by(|a, b| a.1.partial_cmp(&b.1).unwrap_or(Ordering::Equal));
+    group.sort_rows_by(|a, b| a.1.partial_cmp(&b.1).unwrap_or(Ordering::Equal));
     for [before, after] in group.array_windows::<2>() {
         rows[after.0].gain_percent = Some((after.3 / before.3 - 1.0) * 100.0);
     }

@@ -11,6 +11,7 @@
 //!   received = kept + merged + dropped, at each stage; kept here = received there
 //! ```
 
+use crate::order::SortRows as _;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -355,7 +356,7 @@ impl Ledger {
             let account = self.stage(stage);
             for (tally, lost) in [(&account.dropped, true), (&account.gaps, false)] {
                 let mut reasons: Vec<_> = tally.iter().collect();
-                reasons.sort_by(|(a, n), (b, m)| m.cmp(n).then_with(|| a.key.cmp(&b.key)));
+                reasons.sort_rows_by(|(a, n), (b, m)| m.cmp(n).then_with(|| a.key.cmp(&b.key)));
                 rows.extend(reasons.into_iter().map(|(reason, count)| LossRow {
                     stage: stage.name().to_owned(),
                     reason: reason.key.clone().into_owned(),

@@ -21,10 +21,10 @@
 //! assert_eq!((table[0].label.as_str(), table[0].exclusive), ("aten::addmm", 10_000_000));
 //! ```
 //!
-//! Modules from the bottom up: [`units`], [`intern`] (strings, frames and their handles), [`frame`], [`metric`],
-//! [`tree`], [`timeline`], [`device`], [`operator`], [`memory`], [`ledger`], [`profile`]; then [`context`] (the
-//! contexts that a selection leaves, and their phases) and [`view`] (what a screen asks for and gets). [`trace`] holds
-//! single events, beside all this; [`text`] is the form of trees in tests.
+//! Modules from the bottom up: [`units`], [`order`], [`intern`] (strings, frames and their handles), [`frame`],
+//! [`metric`], [`tree`], [`timeline`], [`device`], [`operator`], [`memory`], [`ledger`], [`profile`]; then [`context`]
+//! (the contexts that a selection leaves, and their phases) and [`view`] (what a screen asks for and gets). [`trace`]
+//! holds single events, beside all this; [`text`] is the form of trees in tests.
 
 pub mod context;
 pub mod device;
@@ -34,6 +34,7 @@ pub mod ledger;
 pub mod memory;
 pub mod metric;
 pub mod operator;
+pub mod order;
 pub mod profile;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -27,6 +27,7 @@ mod options;
 use deepctx_profile::context::Contexts;
 use deepctx_profile::frame::FrameKind;
 use deepctx_profile::metric::{Cell, Metric};
+use deepctx_profile::order::SortRows as _;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::view::Selection;
 use rustc_hash::FxHashMap;
@@ -221,7 +222,7 @@ impl Comparison {
         let mut rows: Vec<(Change, f64)> =
             cells.into_iter().map(|(labels, cells)| self.change(&labels, cells)).collect();
         // The largest chance that still is below its place's part of the allowed share: all below it pass.
-        rows.sort_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.0.frames.cmp(&b.0.frames)));
+        rows.sort_rows_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.0.frames.cmp(&b.0.frames)));
         let n = rows.len() as f64;
         let passes =
             |(place, (_, chance)): &(usize, &(Change, f64))| *chance <= FALSE_SHARE * (*place + 1) as f64 / n;
@@ -230,7 +231,9 @@ impl Comparison {
 
         let rows = rows.into_iter().map(|(row, _)| row);
         let mut rows: Vec<Change> = rows.filter(|row| row.change != 0.0).collect();
-        rows.sort_by(|a, b| b.change.abs().total_cmp(&a.change.abs()).then_with(|| a.frames.cmp(&b.frames)));
+        rows.sort_rows_by(|a, b| {
+            b.change.abs().total_cmp(&a.change.abs()).then_with(|| a.frames.cmp(&b.frames))
+        });
         rows
     }
 

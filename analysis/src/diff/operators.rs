@@ -8,6 +8,7 @@
 //! its own. Operators are matched by their names without namespace, overload and the mark of those that work in place;
 //! what only one profile has is matched by what it computes ([`family`]), such as `aten::mm` and JAX's `dot_general`.
 
+use deepctx_profile::order::SortRows as _;
 use std::collections::{BTreeMap, BTreeSet};
 
 use deepctx_profile::frame::{Frame, clean};
@@ -152,7 +153,7 @@ pub fn compare_operators(before: &Profile, after: &Profile, rows: usize) -> Oper
         share(&row.before).max(share(&row.after))
     };
     // Stable: rows stand in the order of their names.
-    all.sort_by(|a, b| most(b).total_cmp(&most(a)));
+    all.sort_rows_by(|a, b| most(b).total_cmp(&most(a)));
     let operators = Table::cut(all, rows);
     // A trace has other times of the host than samples.
     let host = match [sides[0].has.host, sides[1].has.host] {

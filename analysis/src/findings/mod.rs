@@ -15,6 +15,7 @@ mod rules;
 mod settings;
 mod share;
 
+use deepctx_profile::order::SortRows as _;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -146,7 +147,7 @@ impl Findings {
     /// Rules stand in the order of their list where gains are equal.
     fn sort(&mut self) {
         let gain = |finding: &Finding| finding.weight_percent().unwrap_or(-1.0);
-        self.findings.sort_by(|a, b| gain(b).total_cmp(&gain(a)));
+        self.findings.sort_rows_by(|a, b| gain(b).total_cmp(&gain(a)));
     }
 
     fn take(&mut self, rule: &str, outcome: Outcome) {

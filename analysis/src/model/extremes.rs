@@ -4,6 +4,7 @@
 //! and that of the one kernel with the most launches says where to begin (PASTA's invocation frequency and
 //! inefficiency locator). Does not: count accesses to memory: that takes code on the device.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
 use deepctx_profile::frame::{Frame, clean};
@@ -127,7 +128,7 @@ impl KernelCounts {
             mean_ns: (of.timed > 0).then(|| of.time_ns as f64 / of.timed as f64),
         };
         let mut rows: Vec<KernelFrequency> = self.kernels.iter().map(row).collect();
-        rows.sort_by(|a, b| b.launches.cmp(&a.launches).then_with(|| a.kernel.cmp(&b.kernel)));
+        rows.sort_rows_by(|a, b| b.launches.cmp(&a.launches).then_with(|| a.kernel.cmp(&b.kernel)));
         rows
     }
 

@@ -10,6 +10,7 @@
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::intern::StrId;
 use deepctx_profile::metric::Metric;
+use deepctx_profile::order::SortRows as _;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
@@ -175,7 +176,7 @@ impl KernelsByLayer {
             }
         };
         let mut rows: Vec<LayerKernel> = self.sums.iter().map(row).collect();
-        rows.sort_by(|a, b| order(&b.figures, &a.figures).then_with(|| a.kernel.cmp(&b.kernel)));
+        rows.sort_rows_by(|a, b| order(&b.figures, &a.figures).then_with(|| a.kernel.cmp(&b.kernel)));
         rows
     }
 
@@ -196,7 +197,7 @@ impl KernelsByLayer {
             figures: figures(&of.sums, available),
         };
         let mut rows: Vec<KernelName> = by_name.into_iter().map(row).collect();
-        rows.sort_by(|a, b| order(&b.figures, &a.figures).then_with(|| a.kernel.cmp(&b.kernel)));
+        rows.sort_rows_by(|a, b| order(&b.figures, &a.figures).then_with(|| a.kernel.cmp(&b.kernel)));
         rows
     }
 

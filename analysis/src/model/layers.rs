@@ -3,6 +3,7 @@
 //! Owns: [`ModelLayer`] (A2 to A4, A11, A12, A14), [`LayerType`] (A5 to A7) and [`Stage`]. Because: which layer, which
 //! kind of layer and which part of the model costs most are the first questions about a model. Does not: find layers.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -208,7 +209,7 @@ pub(super) fn types(
         figures: sums.figures(available),
     };
     let mut types: Vec<LayerType> = sums.into_iter().map(row).collect();
-    types.sort_by_key(|row| Reverse((row.figures.latency_ns, row.layers)));
+    types.sort_rows_by_key(|row| Reverse((row.figures.latency_ns, row.layers)));
     types
 }
 

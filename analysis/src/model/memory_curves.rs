@@ -6,6 +6,7 @@
 
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::metric::Metric;
+use deepctx_profile::order::SortRows as _;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use serde::Serialize;
@@ -42,7 +43,7 @@ impl MemoryCurves {
             live_bytes: lane.values.clone(),
         };
         let mut curves: Vec<MemoryCurve> = lanes.map(curve).filter(|curve| curve.most_bytes > 0).collect();
-        curves.sort_by(|a, b| {
+        curves.sort_rows_by(|a, b| {
             let name = |of: &MemoryCurve| (of.process.clone(), of.device.clone());
             b.most_bytes.cmp(&a.most_bytes).then_with(|| name(a).cmp(&name(b)))
         });

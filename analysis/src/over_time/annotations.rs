@@ -7,6 +7,7 @@
 //! devices (`gpu_user_annotation`), by name. Other than HTA, the same ranges on threads count with their lengths there,
 //! and with the work that was launched within them on their thread, which every format has.
 
+use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;
 
 use deepctx_profile::StrId;
@@ -103,7 +104,7 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Annotations {
     };
     let mut rows: Vec<Annotation> = by_name.into_iter().map(row).collect();
     let host_ns = |row: &Annotation| row.host.map_or(0, |host| host.sum_ns);
-    rows.sort_by(|a, b| {
+    rows.sort_rows_by(|a, b| {
         (b.device_ns, host_ns(b)).cmp(&(a.device_ns, host_ns(a))).then_with(|| a.name.cmp(&b.name))
     });
     let left_out = rows.len().saturating_sub(NAMES_MAX);

@@ -7,6 +7,7 @@
 //! with the bytes that were moved in it. HTA's series (`get_memory_bw_time_series`) has a point at each begin and end
 //! instead, with the sum of the bandwidths of all copies of a name that run then: its highest one is `peak` here.
 
+use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;
 
 use deepctx_profile::frame::clean;
@@ -57,7 +58,7 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Bandwidth> {
         peak_gb_per_second: peak(&ops),
     };
     let mut rows: Vec<Bandwidth> = by_name.into_iter().map(row).collect();
-    rows.sort_by(|a, b| sum(b).cmp(&sum(a)).then_with(|| a.name.cmp(&b.name)));
+    rows.sort_rows_by(|a, b| sum(b).cmp(&sum(a)).then_with(|| a.name.cmp(&b.name)));
     rows
 }
 

@@ -3,6 +3,7 @@
 //! Owns: [`Copies`]. Because: pageable memory and many small copies show in their bandwidth. Does not: add the
 //! bandwidth of copies that run at once, as HTA's series does: a link does not get faster by that.
 
+use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;
 
 use deepctx_profile::trace::{DeviceKind, DeviceOp};
@@ -55,6 +56,6 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Copies> {
         }
     };
     let mut rows: Vec<Copies> = by_name.into_iter().map(row).collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.time_ns));
+    rows.sort_rows_by_key(|row| std::cmp::Reverse(row.time_ns));
     rows
 }

@@ -12,6 +12,7 @@
 //! and the parts add up to the window. HTA takes the longest path of a graph in which waits and gaps have no weight:
 //! its length is below the window (156 of 383 ms for `timesformer-h100`), and parts that nothing hides are not in it.
 
+use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;
 
 use deepctx_profile::intern::Id;
@@ -115,13 +116,13 @@ pub(super) fn compute(window: &Window<'_>) -> Option<CriticalPath> {
             percent: time_ns as f64 * 100.0 / window_ns as f64,
         })
         .collect();
-    parts.sort_by_key(|part| std::cmp::Reverse(part.time_ns));
+    parts.sort_rows_by_key(|part| std::cmp::Reverse(part.time_ns));
     let mut work: Vec<PathOp> = walk
         .work
         .iter()
         .map(|(name, &(count, time_ns))| PathOp { name: deepctx_profile::frame::clean(name), count, time_ns })
         .collect();
-    work.sort_by_key(|row| std::cmp::Reverse(row.time_ns));
+    work.sort_rows_by_key(|row| std::cmp::Reverse(row.time_ns));
     work.truncate(WORK_ROWS);
     let (sure_links, inferred_links) = (walk.sure, walk.inferred);
     Some(CriticalPath { rank: window.of.rank, window_ns, parts, sure_links, inferred_links, work })

@@ -9,6 +9,7 @@
 //! operators of one name together; here everything in the windows counts, of all ranks, and kinds are kept apart.
 //! Nothing is scaled: with unlike numbers of ranks or steps, the sides say so.
 
+use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;
 
 use deepctx_profile::frame::clean;
@@ -108,7 +109,7 @@ impl EventDifference {
         };
         let mut rows: Vec<EventChange> = names.into_iter().map(row).collect();
         // Stable: equal changes stay in the order of kind and name.
-        rows.sort_by_key(|row| std::cmp::Reverse(row.time_change_ns().unsigned_abs()));
+        rows.sort_rows_by_key(|row| std::cmp::Reverse(row.time_change_ns().unsigned_abs()));
         EventDifference { schema_version: SCHEMA_VERSION, before, after, rows }
     }
 

@@ -7,6 +7,7 @@
 //! *Blocking* is the time in which something waits for it: a call of the host that waits for its end, or work behind an
 //! event of its stream that is launched already. What the waits stand on is counted: some are guessed.
 
+use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;
 
 use deepctx_profile::frame::clean;
@@ -74,7 +75,7 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Exposed> {
             rows.push(Exposed { rank, device, name, ..sums });
         }
     }
-    rows.sort_by(|a, b| b.exposed_ns.cmp(&a.exposed_ns).then_with(|| a.name.cmp(&b.name)));
+    rows.sort_rows_by(|a, b| b.exposed_ns.cmp(&a.exposed_ns).then_with(|| a.name.cmp(&b.name)));
     rows
 }
 

@@ -8,6 +8,7 @@
 //! it is shorter than 30 µs, else *other*. HTA takes the end of the one operation before, so that gaps become negative
 //! where two overlap; and it takes the begin of the trace's first event for a launch that it does not know.
 
+use deepctx_profile::order::SortRows as _;
 use serde::Serialize;
 
 use super::window::Window;
@@ -72,6 +73,6 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Idle> {
         }
         rows.push(row);
     }
-    rows.sort_by_key(|row| (row.device, row.stream));
+    rows.sort_rows_by_key(|row| (row.device, row.stream));
     rows
 }

@@ -8,6 +8,7 @@
 //! parts add up to the busy time; and each kernel to its class, by name, with count, sum, least, most, mean and
 //! standard deviation. HTA lists the first kernels of a class up to a share of its time, and joins the rest (`others`).
 
+use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;
 
 use deepctx_profile::StrId;
@@ -109,7 +110,7 @@ fn together(ops: &[(KernelClass, DeviceOp)]) -> Vec<ClassesTogether> {
         })
         .filter(|row| row.time_ns > 0)
         .collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.time_ns));
+    rows.sort_rows_by_key(|row| std::cmp::Reverse(row.time_ns));
     rows
 }
 
@@ -127,7 +128,7 @@ fn class_sum(window: &Window<'_>, class: KernelClass, ops: &[(KernelClass, Devic
             Some(NamedLengths { name: clean(window.of.trace.name(name)), lengths })
         })
         .collect();
-    kernels.sort_by(|a, b| b.lengths.sum_ns.cmp(&a.lengths.sum_ns).then_with(|| a.name.cmp(&b.name)));
+    kernels.sort_rows_by(|a, b| b.lengths.sum_ns.cmp(&a.lengths.sum_ns).then_with(|| a.name.cmp(&b.name)));
     let left_out = kernels.len().saturating_sub(KERNELS_MAX);
     kernels.truncate(KERNELS_MAX);
     Some(ClassSum { class: class_name(class), lengths, kernels, left_out })

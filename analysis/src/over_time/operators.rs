@@ -10,6 +10,7 @@
 //! Our own recordings have no ends of operators. There the stack of each launch says which operator it is in: device
 //! times and counts are exact, and what no stack says is `None` ([`OperatorBasis`]).
 
+use deepctx_profile::order::SortRows as _;
 use std::hash::Hash;
 
 use deepctx_profile::StrId;
@@ -140,7 +141,7 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Operators {
     let name = |id: StrId| clean(trace.name(id));
     let mut rows: Vec<Operator> =
         operators.into_iter().map(|(id, sums)| row(name(id), sums, basis, &name)).collect();
-    rows.sort_by(|a, b| {
+    rows.sort_rows_by(|a, b| {
         let key = |row: &Operator| (row.launched.device_ns, row.host_ns, row.calls);
         key(b).cmp(&key(a)).then_with(|| a.name.cmp(&b.name))
     });
@@ -247,7 +248,7 @@ fn launched_rows<N>(of: FxHashMap<N, (u64, u64)>, text: &dyn Fn(N) -> String) ->
     let rows = of.into_iter();
     let mut rows: Vec<Kernel> =
         rows.map(|(id, (count, device_ns))| Kernel { name: text(id), count, device_ns }).collect();
-    rows.sort_by(|a, b| b.device_ns.cmp(&a.device_ns).then_with(|| a.name.cmp(&b.name)));
+    rows.sort_rows_by(|a, b| b.device_ns.cmp(&a.device_ns).then_with(|| a.name.cmp(&b.name)));
     rows
 }
 

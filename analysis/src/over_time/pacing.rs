@@ -8,6 +8,7 @@
 //! listed: every step, and the first ranges and kernels. A step that may have been lost between two others makes no
 //! longer interval of them: it is left out.
 
+use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;
 
 use deepctx_profile::StrId;
@@ -88,7 +89,7 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Pace> {
 fn most(window: &Window<'_>, kind: PacedKind, all: Vec<(&str, Times)>, most: usize) -> Vec<Pace> {
     let mut paces: Vec<Pace> =
         all.into_iter().filter_map(|(name, times)| pace(window, kind, name, times)).collect();
-    paces.sort_by(|a, b| b.lengths.sum_ns.cmp(&a.lengths.sum_ns).then_with(|| a.name.cmp(&b.name)));
+    paces.sort_rows_by(|a, b| b.lengths.sum_ns.cmp(&a.lengths.sum_ns).then_with(|| a.name.cmp(&b.name)));
     paces.truncate(most);
     paces
 }

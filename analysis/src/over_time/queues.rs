@@ -7,6 +7,7 @@
 //! knows eleven calls by name; here, whatever was launched counts, once for each operation, and work without a launch
 //! is left out on both sides, so that no length is below 0.
 
+use deepctx_profile::order::SortRows as _;
 use serde::Serialize;
 
 use super::window::Window;
@@ -55,7 +56,7 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Queue> {
         summarise(&mut row, &changes);
         rows.push(row);
     }
-    rows.sort_by_key(|row| (row.device, row.stream));
+    rows.sort_rows_by_key(|row| (row.device, row.stream));
     rows
 }
 

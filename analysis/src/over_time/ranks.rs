@@ -11,6 +11,7 @@
 //! What is not here: bubbles of a pipeline and the kind of parallelism of a communicator. Traces name neither stages
 //! nor micro-batches, and a guess from names of kernels would be right for one framework.
 
+use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -219,7 +220,7 @@ fn slowest_among(of: &[(u32, &StepParts)]) -> Slowest {
     let mut because: Vec<Excess> =
         PHASES.into_iter().filter(|phase| *phase != Phase::Waiting).map(excess).collect();
     because.retain(|row| row.slowest_ns > row.median_ns);
-    because.sort_by_key(|row| std::cmp::Reverse(row.slowest_ns - row.median_ns));
+    because.sort_rows_by_key(|row| std::cmp::Reverse(row.slowest_ns - row.median_ns));
     Slowest {
         slowest_rank,
         own_ns: own(&slowest),
@@ -277,7 +278,7 @@ pub(super) fn communicators(collectives: &[Collective]) -> Vec<CommunicatorSum> 
     }
     let mut rows: Vec<CommunicatorSum> =
         by_name.into_iter().filter_map(|(name, of)| communicator(name, &of)).collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(row.waited_ns));
+    rows.sort_rows_by_key(|row| std::cmp::Reverse(row.waited_ns));
     rows
 }
 

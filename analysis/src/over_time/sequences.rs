@@ -16,6 +16,7 @@
 
 use deepctx_profile::StrId;
 use deepctx_profile::frame::clean;
+use deepctx_profile::order::SortRows as _;
 use deepctx_profile::trace::{DeviceOp, HostKind};
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
@@ -121,7 +122,9 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Sequences {
     let text = |id: StrId| clean(trace.name(id));
     let mut rows: Vec<_> = found.into_iter().collect();
     // Names decide between equals, so that two runs give one order.
-    rows.sort_by(|(a, x), (b, y)| (y.device_ns, y.count).cmp(&(x.device_ns, x.count)).then_with(|| a.cmp(b)));
+    rows.sort_rows_by(|(a, x), (b, y)| {
+        (y.device_ns, y.count).cmp(&(x.device_ns, x.count)).then_with(|| a.cmp(b))
+    });
     result.left_out = rows.len().saturating_sub(ROWS_MAX);
     let shown = rows.into_iter().take(ROWS_MAX);
     let row = |((operator, names), sums): ((StrId, Vec<StrId>), Sums)| Sequence {

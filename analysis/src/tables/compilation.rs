@@ -6,6 +6,7 @@
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::{Metric, Unit};
+use deepctx_profile::order::SortRows as _;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
@@ -93,7 +94,7 @@ impl Compilations {
             .into_iter()
             .map(|(line, sums)| compilation(line, sums, metric.unit(), whole))
             .collect();
-        rows.sort_by(|a, b| b.total.value.cmp(&a.total.value).then_with(|| a.line.cmp(&b.line)));
+        rows.sort_rows_by(|a, b| b.total.value.cmp(&a.total.value).then_with(|| a.line.cmp(&b.line)));
         Table::cut(rows, subset.selection().rows)
     }
 }

@@ -6,6 +6,7 @@
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::intern::StrId;
 use deepctx_profile::metric::Metric;
+use deepctx_profile::order::SortRows as _;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
@@ -135,7 +136,7 @@ fn sums(profile: &Profile, metric: Metric) -> Vec<(Origin, u64)> {
         function: clean(text(key.function)),
     };
     let mut rows: Vec<_> = sums.iter().map(|(key, sum)| (origin(key), *sum)).collect();
-    rows.sort_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
+    rows.sort_rows_by(|(a, x), (b, y)| y.cmp(x).then_with(|| a.cmp(b)));
     rows
 }
 

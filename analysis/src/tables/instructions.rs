@@ -3,6 +3,7 @@
 //! Owns: [`Instructions`]. Because: that a kernel is slow is known already; what it waits for is the question. Does
 //! not: say how long: samples are counted, not times.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -87,7 +88,7 @@ impl Instructions {
             }
         };
         let mut rows: Vec<SampledKernel> = kernels.into_iter().map(row).collect();
-        rows.sort_by(|a, b| (Reverse(a.samples), &a.kernel).cmp(&(Reverse(b.samples), &b.kernel)));
+        rows.sort_rows_by(|a, b| (Reverse(a.samples), &a.kernel).cmp(&(Reverse(b.samples), &b.kernel)));
         Table::cut(rows, most)
     }
 }
@@ -115,7 +116,7 @@ fn instruction(profile: &Profile, place: FrameId, reasons: Reasons, of_kernel: u
         _ => label.clone(),
     };
     let mut reasons: Vec<_> = reasons.into_iter().collect();
-    reasons.sort_by_key(|(metric, n)| (Reverse(*n), *metric));
+    reasons.sort_rows_by_key(|(metric, n)| (Reverse(*n), *metric));
     let stall = |(metric, n): (Metric, u64)| Stall {
         reason: metric.name().trim_start_matches(STALL),
         samples: n,
@@ -133,7 +134,7 @@ fn instruction(profile: &Profile, place: FrameId, reasons: Reasons, of_kernel: u
 
 /// Most samples first, then by the text of their frames.
 fn sorted(mut rows: Vec<(String, Instruction)>, most: usize) -> Table<Instruction> {
-    rows.sort_by(|(name, a), (other, b)| (Reverse(a.samples), name).cmp(&(Reverse(b.samples), other)));
+    rows.sort_rows_by(|(name, a), (other, b)| (Reverse(a.samples), name).cmp(&(Reverse(b.samples), other)));
     Table::cut(rows.into_iter().map(|(_, row)| row).collect(), most)
 }
 

@@ -6,6 +6,7 @@
 use deepctx_profile::device::activity::Shape;
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::metric::Metric;
+use deepctx_profile::order::SortRows as _;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -61,7 +62,7 @@ impl Kernels {
             known.0 += launches;
         }
         let mut known: Vec<_> = known.into_iter().collect();
-        known.sort_by(|(name, (n, _)), (other, (m, _))| m.cmp(n).then_with(|| name.cmp(other)));
+        known.sort_rows_by(|(name, (n, _)), (other, (m, _))| m.cmp(n).then_with(|| name.cmp(other)));
         let rows = known.into_iter().map(|(name, (launches, shape))| kernel(name, launches, &shape));
         Table::cut(rows.collect(), subset.selection().rows)
     }

@@ -6,6 +6,7 @@
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
+use deepctx_profile::order::SortRows as _;
 use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
@@ -65,7 +66,8 @@ impl Layers {
             .into_iter()
             .map(|(id, cost)| (profile.frames.get(id).label(&profile.strings, false), id, cost))
             .collect();
-        sorted.sort_by(|(name, _, a), (other, _, b)| b.total.cmp(&a.total).then_with(|| name.cmp(other)));
+        sorted
+            .sort_rows_by(|(name, _, a), (other, _, b)| b.total.cmp(&a.total).then_with(|| name.cmp(other)));
         let (unit, whole) = (metric.unit(), profile.tree.total(metric).sum);
         let other = |id: FrameId, (metric, costs): &(Metric, FxHashMap<FrameId, Cost>)| MetricValue {
             metric: metric.name(),

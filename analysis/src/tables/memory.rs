@@ -3,6 +3,7 @@
 //! Owns: [`PeakMemory`]. Because: "out of memory" has an answer: the lines that held it then. Does not: know when
 //! that was ([`deepctx_profile::memory`] does).
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
 use deepctx_profile::frame::{Frame, FrameKind};
@@ -47,12 +48,12 @@ impl PeakMemory {
         if pools.is_empty() {
             return Table::default();
         }
-        pools.sort_by_key(|pool| Reverse(pool.peak_bytes));
+        pools.sort_rows_by_key(|pool| Reverse(pool.peak_bytes));
         let held = bytes_held(profile);
         let row = |pool: &Pool| {
             let key = (pool.pid, device_frame(&pool.device));
             let mut holders: Vec<_> = held.get(&key).into_iter().flatten().collect();
-            holders.sort_by(|(name, a), (other, b)| b.cmp(a).then_with(|| name.cmp(other)));
+            holders.sort_rows_by(|(name, a), (other, b)| b.cmp(a).then_with(|| name.cmp(other)));
             let holder = |(place, bytes): (&String, &u64)| Holder {
                 place: place.clone(),
                 bytes: *bytes,

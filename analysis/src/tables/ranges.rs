@@ -3,6 +3,7 @@
 //! Owns: [`Ranges`], for both. Because: who trains counts in steps, and asks whether they are even. Does not: know
 //! what a name means.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -58,7 +59,7 @@ fn of_metric(subset: &Subset<'_>, metric: Metric) -> Ranges {
         cells.entry(name_and_place(profile, node)).or_insert(Cell::EMPTY).merge(cell);
     }
     let mut cells: Vec<_> = cells.into_iter().collect();
-    cells.sort_by_key(|(_, cell)| Reverse(cell.sum));
+    cells.sort_rows_by_key(|(_, cell)| Reverse(cell.sum));
     let row = |((name, entered_at), cell): ((String, String), Cell)| Range {
         name,
         entered_at,

@@ -3,6 +3,7 @@
 //! Owns: joining and ordering lanes. Because: the timeline of a profile is by context, readers think in processes.
 //! Does not: choose colours or scales.
 
+use crate::order::SortRows as _;
 use std::cmp::Reverse;
 
 use rustc_hash::FxHashMap;
@@ -46,7 +47,7 @@ impl Group {
     /// Lanes by metric, and what the group is ordered by: time on a CPU, then anything else, then its name.
     fn finish(mut self) -> (Order, Vec<Lane>) {
         let number = |lane: &Lane| lane.metric.parse::<Metric>().map_or(usize::MAX, Metric::index);
-        self.lanes.sort_by_key(number);
+        self.lanes.sort_rows_by_key(number);
         let total = |of: &dyn Fn(&Lane) -> bool| {
             let lanes = self.lanes.iter().filter(|lane| of(lane));
             Reverse(lanes.fold(0, |sum: u64, lane| sum.saturating_add(lane.total)))
@@ -85,11 +86,11 @@ pub fn ordered(profile: &Profile, group_by: GroupBy) -> Vec<ProcessLane> {
     }
     let mut processes: Vec<_> =
         processes.into_iter().map(|(process, (group, below))| (group.finish(), process, below)).collect();
-    processes.sort_by(|((a, _), ..), ((b, _), ..)| a.cmp(b));
+    processes.sort_rows_by(|((a, _), ..), ((b, _), ..)| a.cmp(b));
     let mut lanes = Vec::new();
     for ((_, own), process, below) in processes {
         let mut below: Vec<_> = below.into_values().map(Group::finish).collect();
-        below.sort_by(|(a, _), (b, _)| a.cmp(b));
+        below.sort_rows_by(|(a, _), (b, _)| a.cmp(b));
         let all = own.into_iter().chain(below.into_iter().flat_map(|(_, thread)| thread));
         lanes.extend(all.map(|lane| ProcessLane { process, lane }));
     }

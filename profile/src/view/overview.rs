@@ -3,6 +3,7 @@
 //! Owns: [`overview`]. Because: the first screen shows the top of each table, of the same stacks as the flame graph.
 //! Does not: conclude anything; the caller adds that to the snapshot.
 
+use crate::order::SortRows as _;
 use rustc_hash::FxHashMap;
 
 use super::flame::source_place;
@@ -18,10 +19,12 @@ const ROWS: usize = 50;
 pub(super) fn overview(tree: &MergedTree) -> Overview {
     let functions = tree.table(Resolution { rows: ROWS, ..Resolution::default() });
     let mut operators = of_kind(tree, FrameKind::Operator);
-    operators.sort_by(|a, b| (b.exclusive, b.inclusive, &a.label).cmp(&(a.exclusive, a.inclusive, &b.label)));
+    operators
+        .sort_rows_by(|a, b| (b.exclusive, b.inclusive, &a.label).cmp(&(a.exclusive, a.inclusive, &b.label)));
     operators.truncate(ROWS);
     let mut layers = of_kind(tree, FrameKind::Layer);
-    layers.sort_by(|a, b| (b.inclusive, b.exclusive, &a.label).cmp(&(a.inclusive, a.exclusive, &b.label)));
+    layers
+        .sort_rows_by(|a, b| (b.inclusive, b.exclusive, &a.label).cmp(&(a.inclusive, a.exclusive, &b.label)));
     layers.truncate(ROWS);
     Overview { conclusions: None, functions, operators, layers }
 }

@@ -177,6 +177,8 @@ mod tests {
         check("gemm$", "sgemm", Ok((true, false)));
         check("Gemm", "sgemm", Ok((false, false)));
         check("!^read", "READ", Ok((true, true)));
+        check(r"^\w{5}$", "größe", Ok((true, false)));
+        check("größe", "GRÖßE", Ok((true, false)));
         check("a(b", "ab", Err("unclosed group"));
         check("(a{1000}){1000}", "", Err("Compiled regex exceeds size limit of 1048576 bytes."));
         check(&"x".repeat(1001), "", Err("the pattern is longer than 1000 bytes"));

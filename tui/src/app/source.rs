@@ -3,6 +3,7 @@
 //! Owns: opening files, navigation and clicks among lines. Because: text and figures arrive at different times, and
 //! the selection must wait for both. Does not: read files or draw.
 
+use deepctx_profile::order::SortRows as _;
 use std::sync::Arc;
 
 use deepctx_profile::view::snapshot::{LineRow, SourcePlace, SourceText};
@@ -75,7 +76,7 @@ pub(super) fn next_hot(model: &mut Model, forward: bool) {
         model.status = Some("no line has a value");
         return;
     }
-    hot.sort_by_key(|row| std::cmp::Reverse((row.exclusive, row.inclusive)));
+    hot.sort_rows_by_key(|row| std::cmp::Reverse((row.exclusive, row.inclusive)));
     let at = hot.iter().position(|row| row.line == model.source.line);
     let next = match (at, forward) {
         (None, _) => 0,

@@ -3,6 +3,7 @@
 //! Owns: [`Piece`], [`fitting`]. Because: a narrow screen must lose the least important figure first. Does not:
 //! choose them.
 
+use deepctx_profile::order::SortRows as _;
 use ratatui::style::Style;
 
 use super::pen::Pen;
@@ -27,7 +28,7 @@ pub(super) fn taken(pieces: &[Piece]) -> usize {
 /// Keeps what matters most, as much as fits, in its order.
 pub(super) fn fitting(pieces: Vec<Piece>, width: usize) -> Vec<Piece> {
     let mut by_rank: Vec<usize> = (0..pieces.len()).collect();
-    by_rank.sort_by_key(|&index| pieces[index].rank);
+    by_rank.sort_rows_by_key(|&index| pieces[index].rank);
     let mut keep = vec![false; pieces.len()];
     let mut room = width + text::width(GAP);
     for index in by_rank {

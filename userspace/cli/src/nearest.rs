@@ -3,6 +3,7 @@
 //! Owns: how near two names are. Because: who mistypes a function or a metric must not have to read a list of
 //! thousands. Does not: know regular expressions or queries; of these it takes the words.
 
+use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeSet;
 
 use deepctx_profile::profile::Profile;
@@ -38,11 +39,11 @@ pub(super) fn frames(text: &str, profiles: &[&Profile]) -> Vec<String> {
             .filter(|(distance, _)| distance * 2 < word.len())
             .collect();
         if of_word.iter().all(|(distance, _)| *distance > 0) {
-            of_word.sort_by_key(|(distance, name)| (*distance, name.len(), *name));
+            of_word.sort_rows_by_key(|(distance, name)| (*distance, name.len(), *name));
             near.extend(of_word.into_iter().take(OF_WORD).map(|(distance, name)| (distance, name.clone())));
         }
     }
-    near.sort_by(|a, b| (a.0, a.1.len(), &a.1).cmp(&(b.0, b.1.len(), &b.1)));
+    near.sort_rows_by(|a, b| (a.0, a.1.len(), &a.1).cmp(&(b.0, b.1.len(), &b.1)));
     let mut proposed: Vec<String> = Vec::new();
     for (_, name) in near {
         // Operators stand there with each kind of their tensors, too.
@@ -56,7 +57,7 @@ pub(super) fn frames(text: &str, profiles: &[&Profile]) -> Vec<String> {
 /// Names in the order of how near they are to one that is not among them.
 pub(super) fn sorted<'n>(text: &str, mut names: Vec<&'n str>) -> Vec<&'n str> {
     let word = letters(text, WORD_MAX);
-    names.sort_by_key(|name| distance(&word, &letters(name, WORD_MAX)));
+    names.sort_rows_by_key(|name| distance(&word, &letters(name, WORD_MAX)));
     names
 }
 

@@ -3,6 +3,7 @@
 //! Owns: when enough is known to choose, and the choice, which is made once. Because: a user who asks what is slow
 //! cannot name it yet, and recording the tensors of every operator is expensive. Does not: probe (the capture does).
 
+use deepctx_profile::order::SortRows as _;
 use std::time::{Duration, Instant};
 
 use deepctx_profile::frame::Frame;
@@ -75,7 +76,7 @@ fn choose(profile: &Profile, most: usize) -> Option<Vec<String>> {
             found[place].1 += cell.sum;
         }
     }
-    found.sort_by(|(a, n), (b, m)| m.cmp(n).then_with(|| a.cmp(b)));
+    found.sort_rows_by(|(a, n), (b, m)| m.cmp(n).then_with(|| a.cmp(b)));
     let samples: u64 = found.iter().map(|(_, samples)| samples).sum();
     let hot = found.into_iter().filter(|(_, samples)| *samples > 0).take(most);
     (samples >= SAMPLES_MIN).then(|| hot.map(|(name, _)| name.to_owned()).collect())

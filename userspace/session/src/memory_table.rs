@@ -5,6 +5,7 @@
 
 use deepctx_capture::cost::Resident;
 use deepctx_common::memory::MemoryUse;
+use deepctx_profile::order::SortRows as _;
 
 /// Pages of files: the program itself, its libraries, and what the kernel shares.
 const FILES: &str = "program and libraries";
@@ -24,7 +25,7 @@ pub(crate) fn by_owner(maps: &[MemoryUse], here: Vec<MemoryUse>, resident: Resid
     let held = accounted.max(resident.allocated);
     rows.push(MemoryUse { by: UNUSED, bytes: resident.anonymous.saturating_sub(held) });
     rows.retain(|held| held.bytes > 0);
-    rows.sort_by_key(|held| std::cmp::Reverse(held.bytes));
+    rows.sort_rows_by_key(|held| std::cmp::Reverse(held.bytes));
     rows
 }
 

@@ -3,6 +3,7 @@
 //! Owns: [`PlaceKey`] and [`Facts::places`]. Because: a finding is of use only where it can be acted on: at a line of
 //! the program. Does not: decide which contexts count.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
 use deepctx_profile::frame::{Frame, FrameKind, clean};
@@ -79,7 +80,7 @@ impl Facts<'_> {
         whole: u64,
     ) -> Vec<Location> {
         let mut parts: Vec<(FrameId, PlacePart)> = self.parts(metric, by, is_in).into_iter().collect();
-        parts.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
+        parts.sort_rows_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
         parts.truncate(PLACES_MAX);
         parts.into_iter().map(|(frame, part)| self.place(frame, &part, whole)).collect()
     }

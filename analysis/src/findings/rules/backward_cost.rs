@@ -1,5 +1,6 @@
 //! Operators whose backward pass takes far longer than their forward pass.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
 use deepctx_profile::frame::Frame;
@@ -67,7 +68,9 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     };
     let by_operator = passes(facts, metric);
     let mut slow: Vec<_> = by_operator.into_iter().filter(|(_, passes)| is_slow(passes)).collect();
-    slow.sort_by_key(|((operator, line), of)| (Reverse(of.backward.value), operator.number(), line.number()));
+    slow.sort_rows_by_key(|((operator, line), of)| {
+        (Reverse(of.backward.value), operator.number(), line.number())
+    });
     let found = slow
         .into_iter()
         .take(MOST)

@@ -1,5 +1,6 @@
 //! Lines at which the program waits for its device.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
 use deepctx_profile::metric::Metric;
@@ -44,7 +45,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         .into_iter()
         .filter(|(_, part)| percent(part.sum.value, whole) >= least && part.sum.count as f64 >= least_calls)
         .collect();
-    lines.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
+    lines.sort_rows_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
     let Some((first, _)) = lines.first() else { return Outcome::Healthy { datapoints: calls.count } };
     let mut sum = Sum::default();
     lines.iter().for_each(|(_, part)| sum += part.sum);

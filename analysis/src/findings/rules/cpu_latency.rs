@@ -1,5 +1,6 @@
 //! Lines that keep the CPU far longer than the device.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
 use deepctx_profile::frame::FrameKind;
@@ -50,7 +51,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             share.at_least_percent() >= least && part.sum.value as f64 > ratio * device.value as f64
         })
         .collect();
-    slow.sort_by_key(|(frame, part, _)| (Reverse(part.sum.value), frame.number()));
+    slow.sort_rows_by_key(|(frame, part, _)| (Reverse(part.sum.value), frame.number()));
     let (mut host_sum, mut device_sum) = (Sum::default(), Sum::default());
     slow.iter().for_each(|(_, part, device)| {
         host_sum += part.sum;

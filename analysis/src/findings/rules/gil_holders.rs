@@ -7,6 +7,7 @@
 //! each wait counts for the other threads of its process by the time that they ran below Python functions: modelled,
 //! since native code may have let go of the lock.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
 use deepctx_profile::frame::Frame;
@@ -64,7 +65,7 @@ pub(super) fn figures(facts: &Facts<'_>) -> Vec<Figure> {
 /// The largest, by name where they are equal.
 fn largest(all: impl IntoIterator<Item = (String, u64)>) -> Vec<(String, u64)> {
     let mut all: Vec<(String, u64)> = all.into_iter().filter(|(_, value)| *value > 0).collect();
-    all.sort_by(|(name, a), (other, b)| b.cmp(a).then_with(|| name.cmp(other)));
+    all.sort_rows_by(|(name, a), (other, b)| b.cmp(a).then_with(|| name.cmp(other)));
     all.truncate(THREADS_MAX);
     all
 }

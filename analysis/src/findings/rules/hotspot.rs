@@ -1,5 +1,6 @@
 //! Functions and kernels that take much of the time.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
 use deepctx_profile::frame::FrameKind;
@@ -63,7 +64,7 @@ fn hottest(facts: &Facts<'_>, values: &Values<'_>, metric: Metric, limit: &str) 
     let whole = facts.share(metric, Class::Spin).whole;
     let mut parts: Vec<(FrameId, PlacePart)> =
         facts.parts(metric, PlaceKey::Leaf, is_in).into_iter().collect();
-    parts.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
+    parts.sort_rows_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
     let hot = |(frame, part): (FrameId, PlacePart)| {
         let share =
             Share { part: part.sum, whole, sampled: Facts::is_sampled(metric), exact: Default::default() };

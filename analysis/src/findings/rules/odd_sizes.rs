@@ -1,5 +1,6 @@
 //! Products in half precision whose sizes tensor cores cannot use.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
 use deepctx_profile::frame::Frame;
@@ -47,7 +48,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         return Outcome::Healthy { datapoints: share.whole.count };
     }
     let mut shapes: Vec<_> = facts.parts(metric, PlaceKey::Leaf, is_odd).into_iter().collect();
-    shapes.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
+    shapes.sort_rows_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
     let shapes = shapes.iter().take(3).map(|(frame, part)| facts.place(*frame, part, share.whole.value));
     let draft = Draft {
         title: format!(

@@ -1,5 +1,6 @@
 //! Kernels that are too short for their launches.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
 use deepctx_profile::device::activity::Shape;
@@ -44,7 +45,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         count as f64 >= least && (value as f64) < max_ns * count as f64
     };
     let mut small: Vec<(FrameId, PlacePart)> = parts.into_iter().filter(|(_, part)| is_small(part)).collect();
-    small.sort_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
+    small.sort_rows_by_key(|(frame, part)| (Reverse(part.sum.value), frame.number()));
     let mut sum = Sum::default();
     small.iter().for_each(|(_, part)| sum += part.sum);
     let share = percent(sum.value, whole.sum);

@@ -1,5 +1,6 @@
 //! What the warps of hot kernels wait for.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -56,7 +57,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             found.push((of_kernel, kernel, finding(facts, values, kernel, reason, [n, of_kernel, all])));
         }
     }
-    found.sort_by_key(|(samples, kernel, _)| (Reverse(*samples), kernel.number()));
+    found.sort_rows_by_key(|(samples, kernel, _)| (Reverse(*samples), kernel.number()));
     Outcome::of(found.into_iter().take(MOST).map(|(_, _, finding)| finding).collect(), all)
 }
 

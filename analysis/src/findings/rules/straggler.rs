@@ -5,6 +5,7 @@ use crate::amount::percent;
 use crate::findings::finding::{Figure, Gain};
 use crate::findings::rule::Parameter;
 use crate::over_time::RankTables;
+use deepctx_profile::order::SortRows as _;
 
 pub(super) const RULE: Rule = Rule {
     id: "straggler",
@@ -84,6 +85,6 @@ fn reasons(ranks: &RankTables, rank: u32) -> Vec<Figure> {
             None => sums.push((name, more)),
         }
     }
-    sums.sort_by_key(|(_, more)| std::cmp::Reverse(*more));
+    sums.sort_rows_by_key(|(_, more)| std::cmp::Reverse(*more));
     sums.into_iter().take(2).map(|(name, more)| Figure::measured(name, more as f64, "ns")).collect()
 }

@@ -3,6 +3,7 @@
 //! Owns: their columns, and which rows a screen has room for. Because: a trace of eight ranks has hundreds of rows, and
 //! a person reads twenty. Does not: compute; JSON has every row.
 
+use deepctx_profile::order::SortRows as _;
 use std::io::{self, Write};
 
 use deepctx_profile::units::{Bytes, Nanos};
@@ -252,7 +253,7 @@ fn idle(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
         "  rank device stream  late launch  kernel wait     other   unknown  operations  queue, most"
     )?;
     let mut all: Vec<_> = tables.idle.iter().collect();
-    all.sort_by_key(|row| (row.rank, std::cmp::Reverse(row.operations)));
+    all.sort_rows_by_key(|row| (row.rank, std::cmp::Reverse(row.operations)));
     for row in all.iter().take(rows) {
         let queue = tables
             .queues
@@ -314,7 +315,7 @@ fn copies(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()>
     }
     writeln!(out, "\nCopies and fills\n  rank     count      bytes      time       GB/s  what")?;
     let mut all: Vec<_> = tables.copies.iter().collect();
-    all.sort_by_key(|row| std::cmp::Reverse(row.time_ns));
+    all.sort_rows_by_key(|row| std::cmp::Reverse(row.time_ns));
     for row in all.iter().take(rows) {
         let speed = row.gb_per_second.map_or_else(|| "–".to_owned(), |speed| format!("{speed:.3}"));
         let (bytes, time) = (Bytes(row.bytes).to_string(), Nanos(row.time_ns).to_string());

@@ -3,6 +3,7 @@
 //! Owns: the columns of these tables. Because: of eight ranks and a hundred collectives, a person wants one name.
 //! Does not: compute; JSON has every row.
 
+use deepctx_profile::order::SortRows as _;
 use std::io::{self, Write};
 
 use deepctx_profile::units::Nanos;
@@ -101,7 +102,7 @@ fn stragglers(found: &Stragglers, rows: usize, out: &mut dyn Write) -> io::Resul
     }
     more(ranks.len(), rows, "rank", out)?;
     let mut all: Vec<_> = collectives.iter().collect();
-    all.sort_by_key(|row| std::cmp::Reverse(row.waited_ns));
+    all.sort_rows_by_key(|row| std::cmp::Reverse(row.waited_ns));
     writeln!(out, "      skew  transfer  latest  collective")?;
     for row in all.iter().take(rows.min(COLLECTIVES)) {
         let [skew, transfer] = [row.skew_ns, row.transfer_ns].map(|ns| Nanos(ns).to_string());

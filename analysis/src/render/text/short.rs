@@ -4,6 +4,7 @@
 //! and reads one screen: at most 45 lines, whatever the profile holds. Does not: leave out a table without a word; a
 //! line names the top of each.
 
+use deepctx_profile::order::SortRows as _;
 use std::io::{self, Write};
 
 use deepctx_profile::frame::{FrameKind, short_labels};
@@ -69,7 +70,7 @@ fn phases(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         row.values.iter().map(|of| of.share_percent).fold(0.0, f64::max)
     };
     let mut sizes: Vec<f64> = rows.iter().map(largest).collect();
-    sizes.sort_by(|a, b| b.total_cmp(a));
+    sizes.sort_rows_by(|a, b| b.total_cmp(a));
     let least = sizes.get(ROWS - 1).copied().unwrap_or(0.0);
     for row in rows.iter().filter(|row| largest(row) >= least).take(ROWS) {
         for value in row.values.iter().take(metrics.len()) {

@@ -3,6 +3,7 @@
 //! Owns: their columns. Because: each of them has hundreds of rows, and a screen has room for the first. Does not:
 //! compute; JSON has every row.
 
+use deepctx_profile::order::SortRows as _;
 use std::io::{self, Write};
 
 use deepctx_profile::units::Nanos;
@@ -43,7 +44,7 @@ fn classes(all: &[KernelClasses], rows: usize, out: &mut dyn Write) -> io::Resul
         writeln!(out, "  rank {} device {}: {}", of.rank, of.device, parts.join(", "))?;
         let kernels = of.classes.iter().flat_map(|class| &class.kernels);
         let mut kernels: Vec<_> = kernels.collect();
-        kernels.sort_by_key(|kernel| std::cmp::Reverse(kernel.lengths.sum_ns));
+        kernels.sort_rows_by_key(|kernel| std::cmp::Reverse(kernel.lengths.sum_ns));
         for kernel in kernels.iter().take(if all.len() > 1 { 0 } else { rows }) {
             let lengths = &kernel.lengths;
             let [sum, least, most] =
@@ -61,7 +62,7 @@ fn gaps(all: &[DeviceGaps], rows: usize, out: &mut dyn Write) -> io::Result<()> 
     if longest.is_empty() {
         return Ok(());
     }
-    longest.sort_by_key(|(rank, device, gap)| (std::cmp::Reverse(gap.length_ns), *rank, *device));
+    longest.sort_rows_by_key(|(rank, device, gap)| (std::cmp::Reverse(gap.length_ns), *rank, *device));
     writeln!(out, "\nLongest gaps of devices")?;
     writeln!(
         out,

@@ -4,6 +4,7 @@
 //! agree on all of these, and must come out the same for the same profile, whatever the order in which it was
 //! captured. Does not: write anything.
 
+use deepctx_profile::order::SortRows as _;
 use rustc_hash::FxHashMap;
 
 use deepctx_profile::context::Contexts;
@@ -73,7 +74,7 @@ impl<'p> Outline<'p> {
     pub(crate) fn of(profile: &'p Profile, selection: &Selection) -> Self {
         let contexts = Contexts::of(profile, selection);
         let mut metrics: Vec<Metric> = contexts.tree.metrics_with_sum().collect();
-        metrics.sort_by_key(|&metric| (metric != selection.metric, metric));
+        metrics.sort_rows_by_key(|&metric| (metric != selection.metric, metric));
         let label = |frame: Frame| frame.label(contexts.strings, selection.lines);
         let labels: Vec<String> = contexts.frames.iter().map(|(_, frame)| label(frame)).collect();
         let order = order(&contexts, &labels);

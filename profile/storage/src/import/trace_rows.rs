@@ -9,6 +9,7 @@
 //! or of ours they are of [`HostKind::UnknownCategory`], in no sum, and counted by name. Any other program's categories
 //! are its own words for what its threads do.
 
+use deepctx_profile::order::SortRows as _;
 use std::fmt::Write as _;
 
 use rustc_hash::FxHashMap;
@@ -285,7 +286,7 @@ fn small(number: Option<u64>) -> Option<u32> {
 /// The reason why operations are in no sum, with the words that their tool has for them.
 fn named(trace: &Trace, unknown: &FxHashMap<StrId, u64>) -> Option<ledger::Reason> {
     let mut rows: Vec<(&str, u64)> = unknown.iter().map(|(id, count)| (trace.name(*id), *count)).collect();
-    rows.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
+    rows.sort_rows_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
     let mut sentence = UNKNOWN_CATEGORY.sentence.to_owned();
     for (place, (name, count)) in rows.iter().take(NAMED_MAX).enumerate() {
         let name: String = deepctx_profile::frame::clean(name).chars().take(40).collect();

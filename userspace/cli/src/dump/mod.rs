@@ -6,6 +6,7 @@
 
 mod ranks;
 
+use deepctx_profile::order::SortRows as _;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::io::{self, Write};
@@ -101,7 +102,7 @@ fn write_process(process: &DumpedProcess, each: bool, out: &mut dyn Write) -> io
 /// Threads with equal states, waits and stacks, the largest group first; of equal size, in the order of thread ids.
 fn groups(process: &DumpedProcess, each: bool) -> Vec<Vec<&DumpedThread>> {
     let mut groups = grouped(process.threads.iter().collect(), |thread| alike(thread, each));
-    groups.sort_by_key(|group| std::cmp::Reverse(group.len()));
+    groups.sort_rows_by_key(|group| std::cmp::Reverse(group.len()));
     groups
 }
 

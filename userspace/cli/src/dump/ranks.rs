@@ -6,6 +6,7 @@
 //! Two main threads are at one place if their Python frames are the same, or, of a program without any, all of their
 //! frames are: below one line of Python, threads that wait are in one turn of a loop or another.
 
+use deepctx_profile::order::SortRows as _;
 use std::io::{self, Write};
 
 use deepctx_session::dump::{Dump, DumpedFrame, DumpedJob, DumpedProcess, DumpedThread, FrameRole};
@@ -20,7 +21,7 @@ pub(super) fn text(dump: &Dump, job: &DumpedJob, each: bool, out: &mut dyn Write
         dump.processes.iter().filter(|process| process.is_main_of_rank).collect();
     let (here, mut places) = (counted_ranks(&mains), places(&mains));
     // Those that differ are why somebody looks.
-    places.sort_by_key(Vec::len);
+    places.sort_rows_by_key(Vec::len);
     let found = match (places.len(), mains.len()) {
         (0, _) => ", no main thread was read".to_owned(),
         (1, 1) => String::new(),
@@ -57,7 +58,7 @@ fn places<'d>(mains: &[&'d DumpedProcess]) -> Vec<Vec<ThreadOfProcess<'d>>> {
         Some((*process, thread))
     };
     let mut of: Vec<ThreadOfProcess<'d>> = mains.iter().filter_map(main_thread).collect();
-    of.sort_by_key(|(process, _)| process.rank);
+    of.sort_rows_by_key(|(process, _)| process.rank);
     // Without a stack nothing says that two are alike.
     grouped(of, |(process, thread)| (place(&thread.frames), thread.no_stack.map(|_| process.pid)))
 }
@@ -72,7 +73,7 @@ fn place(frames: &[DumpedFrame]) -> Vec<&DumpedFrame> {
 /// Threads with equal states, waits and stacks, the largest group first.
 fn groups(threads: Vec<ThreadOfProcess<'_>>, each: bool) -> Vec<Vec<ThreadOfProcess<'_>>> {
     let mut groups = grouped(threads, |(_, thread)| alike(thread, each));
-    groups.sort_by_key(|group| std::cmp::Reverse(group.len()));
+    groups.sort_rows_by_key(|group| std::cmp::Reverse(group.len()));
     groups
 }
 

@@ -3,6 +3,7 @@
 //! Owns: [`Processes`], and the bounds on them. Because: rows of all processes stand in one table, and ids, names and
 //! lanes are of one process each. Does not: know a table.
 
+use deepctx_profile::order::SortRows as _;
 use rusqlite::Result;
 use rustc_hash::FxHashMap;
 
@@ -124,7 +125,7 @@ impl<'d> Processes<'d> {
 
     /// Orders processes by their ids.
     pub(super) fn sort(&mut self) {
-        self.all.sort_by_key(|process| process.key);
+        self.all.sort_rows_by_key(|process| process.key);
         self.numbers = self.all.iter().zip(0..).map(|(process, number)| (process.key, number)).collect();
     }
 

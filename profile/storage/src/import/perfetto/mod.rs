@@ -15,6 +15,7 @@ mod slices;
 mod tests;
 mod tracks;
 
+use deepctx_profile::order::SortRows as _;
 use std::fmt::Write as _;
 use std::io::Read as _;
 
@@ -304,7 +305,7 @@ impl Reader<'_> {
     /// Counts packets that are not read, with the names or numbers of their kinds.
     fn count_unknown(&mut self) {
         let mut rows: Vec<(u32, u64)> = self.unknown.drain().collect();
-        rows.sort_by_key(|(number, count)| (std::cmp::Reverse(*count), *number));
+        rows.sort_rows_by_key(|(number, count)| (std::cmp::Reverse(*count), *number));
         let mut sentence = UNKNOWN_PACKET.sentence.to_owned();
         for (place, (number, count)) in rows.iter().take(NAMED_MAX).enumerate() {
             let between = if place == 0 { ":" } else { "," };

@@ -3,6 +3,7 @@
 //! Owns: [`TraceReader`], which merges the files by time, and [`TraceGaps`]. Because: a trace may be larger than
 //! memory, and a damaged file must not take the others with it. Does not: write one.
 
+use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -97,7 +98,7 @@ impl<'p> TraceReader<'p> {
             lanes: Vec::new(),
             gaps,
         };
-        reader.ahead.sort_by_key(|listed| Reverse(listed.first_ns));
+        reader.ahead.sort_rows_by_key(|listed| Reverse(listed.first_ns));
         for listed in lanes {
             let outcome = reader.read_lanes(&listed.segment);
             reader.note(&listed.segment.file, outcome, 0);

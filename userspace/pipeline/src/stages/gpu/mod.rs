@@ -38,6 +38,7 @@ mod transfer;
 mod window;
 mod work;
 
+use deepctx_profile::order::SortRows as _;
 use std::collections::VecDeque;
 
 use deepctx_profile::device::activity::{GpuProcess, PROCESSES_MAX};
@@ -380,7 +381,7 @@ impl Stage for Gpu {
                 info.is_used().then_some(info)
             })
             .collect();
-        live.sort_by_key(|info| info.pid);
+        live.sort_rows_by_key(|info| info.pid);
         profile.gpu.processes.append(&mut live);
         counts.write_to(profile.ledger.stage_mut(LedgerStage::Correlate));
     }

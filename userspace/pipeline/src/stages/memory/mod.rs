@@ -26,6 +26,7 @@ use deepctx_events::{Event, Family, Role, TensorEvent};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::memory::{self, POOLS_MAX};
+use deepctx_profile::order::SortRows as _;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
@@ -443,7 +444,7 @@ impl Stage for TensorMemory {
             .map(Pool::info)
             .filter(|pool| pool.allocations > 0 || pool.peak_bytes > 0)
             .collect();
-        pools.sort_by(|a, b| (a.pid, &a.device).cmp(&(b.pid, &b.device)));
+        pools.sort_rows_by(|a, b| (a.pid, &a.device).cmp(&(b.pid, &b.device)));
         profile.memory = pools;
     }
 }
