@@ -25,6 +25,11 @@ const LIBRARIES: [&str; 2] = ["libelf-dev", "zlib1g-dev"];
 /// Loaded by other programs: the collector and the Python module.
 const LOADED: [&str; 2] = ["deepctx-collector", "deepctx-python"];
 
+/// What of zstd is left out, half of its code: tables are written at its levels 1 to 3, for which it has the fast
+/// strategies; where it would take a slower one, as for few bytes at level 3, it takes the fastest that is next to it.
+/// Whatever it reads, it reads as before.
+const ZSTD_WITHOUT: [&str; 6] = ["GREEDY", "LAZY", "LAZY2", "BTLAZY2", "BTOPT", "BTULTRA"];
+
 /// How a program is compiled.
 #[derive(Clone, Copy)]
 pub(super) enum Optimization {
@@ -101,12 +106,18 @@ fn cargo(target: Target, optimization: Optimization, packages: &[&str]) -> Resul
         .env("CARGO_TARGET_DIR", folder())
         .env("PATH", sh::path_with(&[&tools.join("bin")])?)
         .env("RUSTFLAGS", remapped()?)
+        .env(format!("CFLAGS_{}", target.triple().replace('-', "_")), flags_of_c())
         .env("LIBBPF_SYS_EXTRA_CFLAGS", format!("-I{}", libraries.join("usr/include").display()))
         .env("LIBBPF_SYS_LIBRARY_PATH", libraries.join(format!("usr/lib/{}-linux-gnu", target.machine())))
         // As its crate carries it.
         .env("LZMA_API_STATIC", "1")
         .env("SOURCE_DATE_EPOCH", epoch()?);
     Ok(cargo)
+}
+
+/// Flags for what is written in C.
+fn flags_of_c() -> String {
+    ZSTD_WITHOUT.map(|strategy| format!("-DZSTD_EXCLUDE_{strategy}_BLOCK_COMPRESSOR")).join(" ")
 }
 
 /// Flags that keep the folders of this machine out of the program: those of this checkout, of crates and of the
