@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 use cli_support::expect_code;
 use cli_support::readers::{read, torch_accepts, torch_python, validators};
 use deepctx_profile::frame::Frame;
+use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Meta, Profile};
 use deepctx_profile::trace::{
     Basis, Cause, End, Lane, RankTrace, RecordedAccount, RecordedBatch, RecordedEvent, RecordedExchange,
-    RecordedKind,
+    RecordedKind, RecordedValue,
 };
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
@@ -35,6 +36,8 @@ struct Contexts {
     kernel: NodeId,
     copied: NodeId,
     reduced: NodeId,
+    cpu: NodeId,
+    memory: NodeId,
 }
 
 impl Contexts {
@@ -44,6 +47,12 @@ impl Contexts {
         let name = profile.text("aten::mm");
         let above = [process, thread, Frame::Operator { name }];
         let above: Vec<_> = above.into_iter().map(|frame| profile.frame(frame)).collect();
+        let (machine, cpu, memory) =
+            (profile.text("machine"), profile.text("cpu 0"), profile.text("[memory] cuda:0"));
+        let machine = [machine, cpu].map(|name| profile.frame(Frame::Resource { name }));
+        let cpu = profile.tree.path(NodeId::ROOT, machine);
+        let memory = profile.frame(Frame::Operator { name: memory });
+        let memory = profile.tree.path(NodeId::ROOT, [above[0], memory]);
         let operator = profile.tree.path(NodeId::ROOT, above);
         let mut below = |frame: fn(deepctx_profile::StrId) -> Frame, name: &str| {
             let name = profile.text(name);
@@ -61,6 +70,8 @@ impl Contexts {
             kernel: below(work, "gemm<float>"),
             copied: below(work, "memcpy HtoD"),
             reduced: below(work, "ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
+            cpu,
+            memory,
         }
     }
 }
@@ -102,6 +113,19 @@ fn events(of: &Contexts) -> Vec<RecordedEvent> {
     events
 }
 
+/// A CPU that is busy for a half and then for a quarter of the time, and tensors that are allocated and freed.
+fn counters(of: &Contexts) -> Vec<RecordedEvent> {
+    let at = |lane, from, to, node, value| {
+        RecordedEvent::counter(lane, Nanos(from), Nanos(to), node, RecordedValue { value, merged: 0 })
+    };
+    vec![
+        at(2, 80_000, 180_000, of.cpu, 50_000),
+        at(2, 180_000, 280_000, of.cpu, 25_000),
+        at(3, 120_000, 120_000, of.memory, 4096),
+        at(3, 220_000, 220_000, of.memory, 512),
+    ]
+}
+
 /// The recording, stored.
 fn recording(folder: &Path) -> PathBuf {
     let mut profile = Profile::new(Meta::default(), Limits::default());
@@ -109,9 +133,17 @@ fn recording(folder: &Path) -> PathBuf {
     let path = folder.join("run.dctx");
     let mut writer = store::Writer::create(&path, &profile.meta).unwrap();
     let mut trace = TraceWriter::create(writer.folder(), Some(Nanos(1_000_000))).unwrap();
-    let lanes =
-        vec![Lane::Thread { pid: 7, tid: 8 }, Lane::Stream { pid: 7, device: 0, context: 1, stream: 13 }];
-    let events = events(&contexts);
+    let lanes = vec![
+        Lane::Thread { pid: 7, tid: 8 },
+        Lane::Stream { pid: 7, device: 0, context: 1, stream: 13 },
+        Lane::Counter { pid: 0, metric: Metric::CpuBusyTime, node: contexts.cpu },
+        Lane::Counter { pid: 7, metric: Metric::LiveBytes, node: contexts.memory },
+    ];
+    let events = [events(&contexts), counters(&contexts)].concat();
+    // The sums by time have one of the counters, too, and something that no counter has.
+    for (node, metric) in [(contexts.cpu, Metric::CpuBusyTime), (contexts.launch, Metric::CpuTime)] {
+        profile.timeline.add_span(node, metric, Nanos(80_000), Nanos(180_000), 50_000);
+    }
     let account = RecordedAccount::new(events.len() as u64, events.len() as u64);
     trace.append(&mut RecordedBatch { lanes, first_lane: 0, events }).unwrap();
     trace.finish(&account).unwrap();
@@ -145,7 +177,11 @@ fn listed(path: &Path) -> Vec<String> {
         let names = [note.operation, note.communicator, note.element].map(|name| trace.name(name));
         format!("{names:?} {:?}", (note.group_size, note.elements_in, note.ordinal))
     });
-    let mut all: Vec<String> = host.chain(device).chain(notes).collect();
+    let counters = trace.counters.iter().map(|(_, step)| {
+        let [process, name, series] = [step.process, step.name, step.series].map(|name| trace.name(name));
+        format!("counter {process} {name} {} {} {series}", step.at.as_nanos(), step.value.get())
+    });
+    let mut all: Vec<String> = host.chain(device).chain(notes).chain(counters).collect();
     all.sort();
     all
 }
@@ -154,14 +190,41 @@ fn listed(path: &Path) -> Vec<String> {
 fn own_events_come_back_from_both_trace_formats() {
     let folder = tempfile::tempdir().unwrap();
     let recorded = listed(&recording(folder.path()));
-    // An operator, an allocation, a collective with its note, and launches with their work.
-    assert_eq!(recorded.len() as u64, 4 + 2 * LAUNCHES);
+    // An operator, an allocation, a collective with its note, launches with their work, and values of counters.
+    assert_eq!(recorded.len() as u64, 4 + 2 * LAUNCHES + 4);
+    for expect in [
+        "counter machine system:cpu-busy-time [cpu 0] 80000 0.5 share",
+        "counter machine system:cpu-busy-time [cpu 0] 180000 0.25 share",
+        "counter 7 live-bytes [memory] cuda:0 120000 4096 bytes",
+        "counter 7 live-bytes [memory] cuda:0 220000 512 bytes",
+    ] {
+        assert!(recorded.contains(&expect.to_owned()), "{expect}: {recorded:?}");
+    }
     assert!(
         recorded.contains(&"[\"allreduce\", \"0000000000000abc\", \"byte\"] (4, 256, Some(41))".to_owned())
     );
     for format in ["chrome", "perfetto"] {
         assert_eq!(listed(&exported(folder.path(), format)), recorded, "{format}");
     }
+}
+
+#[test]
+fn a_counter_is_drawn_once() {
+    let folder = tempfile::tempdir().unwrap();
+    recording(folder.path());
+    let text = std::fs::read_to_string(exported(folder.path(), "chrome")).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let events = document["traceEvents"].as_array().unwrap().iter();
+    let counters = events.filter(|event| event["ph"] == "C");
+    let rows: std::collections::BTreeSet<_> =
+        counters.map(|event| format!("{} {} {}", event["pid"], event["name"], event["cat"])).collect();
+    let expect = [
+        "\"machine\" \"system:cpu-busy-time [cpu 0]\" null",
+        "7 \"cpu-time cudaLaunchKernel\" \"deepctx sums\"",
+        "7 \"cpu-time\" \"deepctx sums\"",
+        "7 \"live-bytes [memory] cuda:0\" null",
+    ];
+    assert_eq!(rows.into_iter().collect::<Vec<_>>(), expect);
 }
 
 #[test]

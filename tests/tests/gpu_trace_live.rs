@@ -18,9 +18,10 @@ use deepctx_analysis::OverTime;
 use deepctx_analysis::over_time::{StepParts, Steps};
 use deepctx_profile::ledger::Stage;
 use deepctx_profile::metric::Metric;
+use deepctx_profile::profile::Profile;
 use deepctx_profile::trace::{
-    Basis, Call, DeviceKind, GraphOrder, HostKind, HostOp, Launch, RANGE_END_MISSING, RankTrace, Status,
-    Waiter,
+    Basis, Call, CounterStep, DeviceKind, GraphOrder, HostKind, HostOp, Launch, RANGE_END_MISSING, RankTrace,
+    Status, Waiter,
 };
 use deepctx_profile::units::Nanos;
 use documented::Reader;
@@ -142,13 +143,45 @@ fn lines(capture: &Capture, what: &str) -> u64 {
     capture.account.iter().filter(|line| line.what == what).count() as u64
 }
 
+/// The values of a counter of the machine.
+fn counter(rank: &RankTrace, name: &str) -> Vec<f64> {
+    let trace = &rank.trace;
+    let is_it = |step: &CounterStep| trace.name(step.process) == "machine" && trace.name(step.name) == name;
+    trace.counters.iter().map(|(_, step)| step).filter(is_it).map(|step| step.value.get()).collect()
+}
+
+/// The window is the whole capture: readings of the machine are those of the profile.
+fn the_machine_is_counted(profile: &Profile, rank: &RankTrace) {
+    let name = |metric: Metric, node| {
+        format!(
+            "{metric} {}",
+            profile.frames.get(profile.tree.node(node).frame).label(&profile.strings, false)
+        )
+    };
+    let (mut levels, mut shares) = (0, 0);
+    for (node, cell) in profile.tree.cells(Metric::MemoryUsedBytes) {
+        let values = counter(rank, &name(Metric::MemoryUsedBytes, node));
+        let most = values.iter().copied().fold(0.0, f64::max);
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        assert_eq!((least, most), (cell.min as f64, cell.max as f64));
+        levels += 1;
+    }
+    for (node, cell) in profile.tree.cells(Metric::CpuBusyTime) {
+        let values = counter(rank, &name(Metric::CpuBusyTime, node));
+        assert!(!values.is_empty() && values.len() as u64 <= cell.count, "{values:?} {cell:?}");
+        assert!(values.iter().all(|value| (0.0..=1.0).contains(value)), "{values:?}");
+        shares += 1;
+    }
+    assert!(levels > 0 && shares > 0, "{levels} {shares}");
+}
+
 #[test]
 fn a_trace_of_launches_has_their_work_alone() {
-    let Some(capture) = traced_with("cuda13", &["--trace", "10m", "--trace-level", "launches"]) else {
-        return;
-    };
+    let words = &["--trace", "10m", "--trace-level", "launches", "--system-metrics", "100ms"];
+    let Some(capture) = traced_with("cuda13", words) else { return };
     let rank = only_rank(&capture);
     assert_eq!(recorded(rank), done(&capture));
+    the_machine_is_counted(&capture.profile, rank);
     let exact = rank.trace.device.iter().all(|(id, _)| matches!(rank.links.launch(id), Launch::Exact(_)));
     assert!(exact && rank.trace.ledger.rows().is_empty(), "{:?}", rank.trace.ledger.rows());
     let calls = calls(rank);

@@ -22,7 +22,22 @@ use program::Program;
 
 /// Three steps of a training on one device: kernels, a copy beside them, and gradients that are exchanged.
 fn training() -> Snapshot {
-    let lines: Vec<String> = (0..3).flat_map(step).collect();
+    of_lines((0..3).flat_map(step).collect())
+}
+
+/// The same, with what the machine did and what its tensors took.
+fn counted() -> Snapshot {
+    let memory =
+        |at: u64| format!("counter 1 {} bytes={} live-bytes [memory] cuda:0", at * 50, at % 20 * 100_000);
+    let mut lines: Vec<String> = (0..3).flat_map(step).chain((0..60).map(memory)).collect();
+    for (at, share) in [(0, "0.25"), (500, "1"), (1500, "0.5"), (2500, "0")] {
+        lines.push(format!("counter machine {at} share={share} system:cpu-busy-time [cpu 0]"));
+    }
+    lines.push("counter 1 1000 value=7 queue".to_owned());
+    of_lines(lines)
+}
+
+fn of_lines(lines: Vec<String>) -> Snapshot {
     let trace = text::parse(&lines.join("\n")).expect("the lines are events");
     let job = Job::new(vec![("trace.json".to_owned(), trace)]).expect("there is one rank");
     let lanes = EventLanes::new(Arc::new(job), |_| 0);
@@ -63,6 +78,20 @@ impl Program {
         program.show(training());
         program
     }
+
+    fn counters(width: u16, height: u16) -> Self {
+        let mut program = Self::empty(width, height);
+        program.press("5");
+        program.show(counted());
+        program
+    }
+}
+
+screens! {
+    Program::counters;
+    counters_80x24: 80 x 24, "";
+    counters_of_the_machine_120x24: 120 x 24, "Down Down Down Down Down Down Down nn";
+    counters_zoomed_80x24: 80 x 24, "Down Down Down Down Down nnnnn +++";
 }
 
 screens! {

@@ -12,6 +12,7 @@ mod bandwidth;
 mod breakdown;
 mod collectives;
 mod copies;
+mod counters;
 mod critical_path;
 mod difference;
 mod exposed;
@@ -55,6 +56,7 @@ pub use bandwidth::Bandwidth;
 pub use breakdown::DeviceTime;
 pub use collectives::{ClockBasis, Collective, Lateness, NotMatched, Stragglers};
 pub use copies::Copies;
+pub use counters::CounterSummary;
 pub use critical_path::{Bound, CriticalPath, PathOp, PathPart};
 pub use difference::{CountChange, EventChange, EventDifference, EventSide, EventSum};
 pub use exposed::Exposed;
@@ -113,6 +115,9 @@ pub struct OverTime {
     pub annotations: Vec<Annotations>,
     /// How regularly steps, ranges and kernels come again.
     pub pacing: Vec<Pace>,
+    /// Values over time, for each rank: what the machine did, and what memory was in use.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counters: Vec<CounterSummary>,
     /// What each training step spent its time with.
     pub steps: Vec<StepSplit>,
     /// The slowest rank of each step, and why it is. Empty with one rank.
@@ -237,6 +242,7 @@ impl OverTime {
             gaps: windows.iter().flat_map(gaps::compute).collect(),
             annotations: nested().map(|(window, nesting)| annotations::compute(window, nesting)).collect(),
             pacing: windows.iter().flat_map(pacing::compute).collect(),
+            counters: job.ranks().iter().flat_map(counters::compute).collect(),
             slowest: ranks::slowest(&steps),
             imbalance: ranks::imbalance(&steps),
             communicators: ranks::communicators(&matches.stragglers.collectives),

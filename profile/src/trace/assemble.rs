@@ -4,6 +4,7 @@
 //! correlation ids, while a recording has numbers of calls, handles of streams and contexts of a tree. Does not: read
 //! files, or guess: a handle is a stream because work of a launch into it ran there.
 
+mod counters;
 mod names;
 mod spans;
 mod tables;
@@ -25,6 +26,7 @@ use crate::ledger::Stage;
 use crate::profile::Profile;
 use crate::tree::NodeId;
 use crate::units::Bytes;
+use counters::RecordedCounters;
 use names::ContextNames;
 use spans::RecordedSteps;
 use tables::{ThreadKey, count_pushed};
@@ -34,7 +36,8 @@ const PER_THREAD: u64 = 2;
 
 /// The traces of the processes of a recording, by process id. `profile` has the contexts that events refer to.
 ///
-/// An event whose lane is missing is counted in the ledger of the first trace as unreadable.
+/// An event whose lane is missing is counted in the ledger of the first trace as unreadable. Counters of the machine,
+/// and of processes without any other event, are in the first trace: counters alone make none.
 pub fn assemble(
     profile: &Profile,
     lanes: &[Lane],
@@ -44,12 +47,14 @@ pub fn assemble(
     let phases = phases(profile);
     let recorded = Recorded { profile, phases: &phases };
     let mut processes: BTreeMap<u32, Assembly> = BTreeMap::new();
+    let mut counters = RecordedCounters::default();
     let mut without_lane = 0;
     for event in events {
         match lanes.get(event.lane as usize) {
             Some(&lane @ (Lane::Thread { pid, .. } | Lane::Stream { pid, .. })) => {
                 processes.entry(pid).or_default().take(recorded, lane, &shared, &event);
             }
+            Some(Lane::Counter { pid, metric, node }) => counters.add(*pid, *metric, *node, event),
             None => without_lane += 1,
         }
     }
@@ -58,6 +63,7 @@ pub fn assemble(
         let process = profile.gpu.processes.iter().find(|process| process.pid == *pid);
         trace.device_clock = process.and_then(|process| process.clock);
     }
+    counters.place(profile, &mut traces);
     if let Some((_, first)) = traces.first_mut() {
         first.ledger.dropped(Stage::Store, NotTraced::Unreadable.reason(), without_lane);
     }
@@ -114,6 +120,7 @@ impl Assembly {
         let profile = recorded.profile;
         match lane {
             _ if event.kind == RecordedKind::Gap => self.lost(lane, event),
+            Lane::Counter { .. } => {}
             Lane::Thread { pid, tid } => self.on_thread(recorded, ThreadKey { pid, tid }, event),
             Lane::Stream { .. } if event.kind == RecordedKind::GraphEdge => self.graphs.edge(event),
             Lane::Stream { pid, device, context, stream } => {
@@ -131,6 +138,8 @@ impl Assembly {
         let lane = match lane {
             Lane::Thread { tid, .. } => format!("thread {tid}"),
             Lane::Stream { device, stream, .. } => format!("gpu{device} stream {stream}"),
+            // What is lost of a counter is not lost of the work of a step.
+            Lane::Counter { .. } => return,
         };
         let (lane, from) = (self.trace.text(&lane), TraceTime::from_nanos(event.start.0));
         let lost = LostEvents { lane, from, to: from + event.end.duration(), events: event.position };

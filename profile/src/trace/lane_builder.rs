@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use super::lanes::{ClassTimes, EventClass, EventLane, EventLanes, STRIDE, Segment, at, busy};
-use super::{HostKind, Job, RankTrace};
+use super::job_time::at;
+use super::lanes::{ClassTimes, EventClass, EventLane, EventLanes, STRIDE, Segment, busy};
+use super::{HostKind, Job, RankTrace, counter_lanes};
 use crate::units::Nanos;
 
 impl EventLanes {
@@ -20,16 +21,17 @@ impl EventLanes {
         let spans: Vec<_> = job.ranks().iter().map(zero_of).collect();
         let first = spans.iter().flatten().map(|(_, first, _)| *first).min().unwrap_or(0);
         let last = spans.iter().flatten().map(|(.., last)| *last).max().unwrap_or(0);
-        let mut lanes = Vec::new();
+        let length = Nanos(u64::try_from(last - first).unwrap_or(u64::MAX).max(1));
+        let (mut lanes, mut counters) = (Vec::new(), Vec::new());
         for (place, (of, span)) in job.ranks().iter().zip(&spans).enumerate() {
             let Some((zero, ..)) = span else { continue };
             let rank = if job.ranks().len() > 1 { format!("rank {} ", of.rank) } else { String::new() };
             let lane = Builder { of, place, rank, shift: zero - first };
             lane.streams(&mut lanes);
             lane.threads(&mut lanes);
+            counter_lanes::add(of, &lane.rank, lane.shift, length, &mut counters);
         }
-        let length = Nanos(u64::try_from(last - first).unwrap_or(u64::MAX).max(1));
-        EventLanes { job, length, lanes }
+        EventLanes { job, length, lanes, counters }
     }
 }
 

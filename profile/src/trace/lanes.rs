@@ -12,7 +12,10 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{DeviceKind, DeviceOp, HostKind, HostOp, Job, KernelClass, Launch, RankTrace, TraceTime};
+use super::job_time::at;
+use super::{
+    CounterLane, DeviceKind, DeviceOp, HostKind, HostOp, Job, KernelClass, Launch, RankTrace, TraceTime,
+};
 use crate::intern::{Id, StrId};
 use crate::units::{Bytes, Nanos};
 
@@ -190,6 +193,7 @@ pub struct EventLanes {
     pub(super) job: Arc<Job>,
     pub(super) length: Nanos,
     pub(super) lanes: Vec<EventLane>,
+    pub(super) counters: Vec<CounterLane>,
 }
 
 impl EventLanes {
@@ -214,6 +218,21 @@ impl EventLanes {
     /// The lanes: of each rank its streams, then its threads, each the busiest first.
     pub fn lanes(&self) -> &[EventLane] {
         &self.lanes
+    }
+
+    /// The counters of all ranks that are ever above 0: of each rank by name.
+    pub fn counters(&self) -> &[CounterLane] {
+        &self.counters
+    }
+
+    /// How many rows a picture has: the lanes, then the counters.
+    pub fn row_count(&self) -> usize {
+        self.lanes.len() + self.counters.len()
+    }
+
+    /// The counter of a row.
+    pub fn counter_of_row(&self, row: usize) -> Option<&CounterLane> {
+        self.counters.get(row.checked_sub(self.lanes.len())?)
     }
 
     /// What is known of the event of a segment.
@@ -368,10 +387,4 @@ impl EventLane {
     pub(super) fn at(&self, time: TraceTime) -> Nanos {
         at(self.shift, time)
     }
-}
-
-/// A time of a trace on the clock of the job.
-pub(super) fn at(shift: i128, time: TraceTime) -> Nanos {
-    let at = shift + i128::from(time.as_nanos());
-    Nanos(u64::try_from(at.max(0)).unwrap_or(u64::MAX))
 }

@@ -14,10 +14,13 @@ mod at_zero;
 mod basis;
 mod call_context;
 mod columns;
+mod counter_lanes;
+mod counter_unit;
 mod event;
 mod exchanges;
 mod graph_edges;
 mod job;
+mod job_time;
 mod lane_builder;
 mod lane_events;
 mod lanes;
@@ -42,6 +45,8 @@ use crate::units::{Nanos, Time, clock};
 pub use assemble::assemble;
 pub use basis::Basis;
 pub use call_context::{CallContext, CallContexts};
+pub use counter_lanes::CounterLane;
+pub use counter_unit::{CounterUnit, counter_value_in_words};
 pub use event::{
     CollectiveNote, CollectiveNotes, CounterStep, CounterSteps, CounterValue, DeviceKind, DeviceOp,
     DeviceOps, DeviceRange, DeviceRanges, GraphEdge, GraphEdges, HostCategories, HostCategory, HostKind,
@@ -60,8 +65,9 @@ pub use link::{Launch, Links};
 pub use listing::listing;
 pub use name::{Call, KernelClass};
 pub use recorded::{
-    CALL_END_MISSING, Cause, End, Lane, NotTraced, OFF_CPU_END_MISSING, RANGE_END_MISSING, RecordedAccount,
-    RecordedBatch, RecordedEvent, RecordedExchange, RecordedGaps, RecordedKind, WakeUp, WokenBy,
+    CALL_END_MISSING, COUNTER_VALUES_MERGED, Cause, End, Lane, NotTraced, OFF_CPU_END_MISSING,
+    RANGE_END_MISSING, RecordedAccount, RecordedBatch, RecordedEvent, RecordedExchange, RecordedGaps,
+    RecordedKind, RecordedValue, WakeUp, WokenBy,
 };
 pub use wait::{Wait, Waiter};
 

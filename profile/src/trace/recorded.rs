@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use deepctx_common::reasons;
 
 use super::{Basis, Status};
+use crate::metric::Metric;
 use crate::tree::NodeId;
 use crate::units::Nanos;
 
@@ -53,13 +54,15 @@ pub enum RecordedKind {
     Step,
     /// A thread was off its CPU. [`RecordedEvent::wake_up`] says who ended that.
     OffCpu,
+    /// A counter has a value. [`RecordedEvent::counted`] says which one.
+    Counter,
     /// Nothing: events of this lane and time were lost. `position` is how many.
     Gap,
 }
 
 impl RecordedKind {
     /// Every kind.
-    pub const ALL: [RecordedKind; 19] = [
+    pub const ALL: [RecordedKind; 20] = [
         RecordedKind::Launch,
         RecordedKind::Transfer,
         RecordedKind::Record,
@@ -78,6 +81,7 @@ impl RecordedKind {
         RecordedKind::Range,
         RecordedKind::Step,
         RecordedKind::OffCpu,
+        RecordedKind::Counter,
         RecordedKind::Gap,
     ];
 
@@ -102,6 +106,7 @@ impl RecordedKind {
             RecordedKind::Range => "range",
             RecordedKind::Step => "step",
             RecordedKind::OffCpu => "off-cpu",
+            RecordedKind::Counter => "counter",
             RecordedKind::Gap => "gap",
         }
     }
@@ -223,6 +228,24 @@ pub enum Lane {
         /// The stream in that context.
         stream: u32,
     },
+    /// A counter.
+    Counter {
+        /// The process whose counter it is; 0 for one of the machine.
+        pid: u32,
+        /// What is counted.
+        metric: Metric,
+        /// Of what: the context of a part of the machine, or of the memory of a device.
+        node: NodeId,
+    },
+}
+
+/// The value of a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedValue {
+    /// By how much it grew from the begin of the event to its end; of a level, what it is.
+    pub value: u64,
+    /// Earlier values that this one stands for.
+    pub merged: u32,
 }
 
 /// What ranks exchange by one call.
@@ -258,7 +281,8 @@ pub struct RecordedEvent {
     /// What caused it; `None` when nothing did, or nobody saw it.
     pub cause: Option<Cause>,
     /// Of work: the number that the driver gave its call; 0 for none. Of a call: one more than what it returned, 0 when
-    /// that was not seen. Of time off the CPU: how it ended, 0 if nobody was seen to wake the thread.
+    /// that was not seen. Of time off the CPU: how it ended, 0 if nobody was seen to wake the thread. Of a counter:
+    /// earlier values that this one stands for.
     pub correlation: u32,
     /// Of a call: handle of its stream, 1 for the default stream, 2 for the thread's own; 0 for none.
     pub stream: u64,
@@ -268,8 +292,8 @@ pub struct RecordedEvent {
     pub object: u64,
     /// Of a call: work and records that its stream got up to and with it; 0 when it is recorded into a graph. Of a
     /// collective: how many its communicator had before. Of work of a graph: which recorded node it is; of an edge of
-    /// it: which one comes before, 0 when none does. Of a gap: events lost. Of a step: its number. Of time off the CPU:
-    /// nanoseconds until the thread was woken.
+    /// it: which one comes before, 0 when none does. Of a gap: events lost. Of a step: its number. Of a counter: its
+    /// value. Of time off the CPU: nanoseconds until the thread was woken.
     pub position: u64,
     /// Bytes copied or filled by work, or given into a collective; 0 when not known.
     pub bytes: u64,
@@ -304,6 +328,19 @@ impl RecordedEvent {
         let event = Self::gap(lane, start, start, before);
         let cause = Some(Cause { id: 0, basis });
         RecordedEvent { kind: RecordedKind::GraphEdge, cause, graph_node: number, ..event }
+    }
+
+    /// A value of a counter: of one that grows between two times, or of a level from the first of them on.
+    pub fn counter(lane: u32, from: Nanos, to: Nanos, node: NodeId, counted: RecordedValue) -> Self {
+        let RecordedValue { value, merged } = counted;
+        let event = Self::gap(lane, from, to, value);
+        RecordedEvent { kind: RecordedKind::Counter, node, correlation: merged, ..event }
+    }
+
+    /// The value of a counter; `None` of everything else.
+    pub fn counted(&self) -> Option<RecordedValue> {
+        let counted = RecordedValue { value: self.position, merged: self.correlation };
+        (self.kind == RecordedKind::Counter).then_some(counted)
     }
 
     /// Time off the CPU.
@@ -424,6 +461,9 @@ reasons! {
     /// The end of time off the CPU is missing.
     pub const OFF_CPU_END_MISSING = "trace-off-cpu-end-missing",
         "times off the CPU are left out: they lasted longer than the capture or the process, or records were lost";
+    /// A counter changed more often than is recorded.
+    pub const COUNTER_VALUES_MERGED = "trace-counter-values-merged",
+        "values of counters are left out: others came within the same millisecond, of which the last one is recorded";
 }
 
 /// What became of the events of a recording: received = kept + those that were left out, by reason.

@@ -15,12 +15,13 @@
 //! copy   0/7  20..30 Memcpy HtoD #2 4096B
 //! sync wait 0/8 21..21 #3 record=2 on=0/7  also: sync stream 0/8, sync event -, sync context -
 //! lost   gpu0-s7 5..50 42                  events of a lane that were lost
+//! counter 7 120 bytes=2048 live-bytes      of a process, from then on: series, value, name
 //! off-cpu main 5..50 futex woken=48 by=t2  a thread, or `interrupt`; without both: ready to run all the time
 //! ```
 
 use super::{
-    Basis, CallContext, DeviceKind, DeviceOp, Duration, GraphEdge, HostKind, HostOp, LostEvents, RankInfo,
-    Status, Sync, SyncKind, Trace, TraceTime, WakeUpEvent, Waker,
+    Basis, CallContext, CounterStep, CounterValue, DeviceKind, DeviceOp, Duration, GraphEdge, HostKind,
+    HostOp, LostEvents, RankInfo, Status, Sync, SyncKind, Trace, TraceTime, WakeUpEvent, Waker,
 };
 use crate::context::phase::Phase;
 use crate::intern::StrId;
@@ -62,6 +63,7 @@ fn event(trace: &mut Trace, line: &str) -> Option<()> {
             let (to, events) = (from + duration, words.get(3)?.parse().ok()?);
             return trace.lost.push(LostEvents { lane, from, to, events }).map(drop);
         }
+        "counter" => return counter(trace, &words),
         "kernel" => return device(trace, DeviceKind::Kernel, &words),
         "copy" => return device(trace, DeviceKind::Copy, &words),
         "fill" => return device(trace, DeviceKind::Fill, &words),
@@ -117,6 +119,14 @@ fn device(trace: &mut Trace, kind: DeviceKind, words: &[&str]) -> Option<()> {
         ..DeviceOp::correlated(stream, kind, begin, duration, name, correlation)
     };
     trace.device.push(op).map(drop)
+}
+
+fn counter(trace: &mut Trace, words: &[&str]) -> Option<()> {
+    let (at, _) = span(&format!("{at}..{at}", at = words.get(2)?))?;
+    let (series, value) = words.get(3)?.split_once('=')?;
+    let [process, name, series] = [words[1], &words[4..].join(" "), series].map(|word| trace.text(word));
+    let value = CounterValue::new(value.parse().ok()?);
+    trace.counters.push(CounterStep { process, name, series, at, value }).map(drop)
 }
 
 fn sync(trace: &mut Trace, words: &[&str]) -> Option<()> {

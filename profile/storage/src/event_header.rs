@@ -16,6 +16,8 @@ use deepctx_profile::units::Nanos;
 pub(crate) const HEADER: &str = "deepctx";
 /// Name of the event that has it in Perfetto's form. Its category and its argument are called [`HEADER`].
 pub(crate) const HEADER_EVENT: &str = "deepctx trace";
+/// Category of what a profile sums up by time, in Chrome's form: it is of the whole capture and of no event.
+pub(crate) const SUMS: &str = "deepctx sums";
 
 /// The header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,11 +2,15 @@
 
 use std::collections::HashMap;
 
-use crate::pipeline_support::{NamesInAddresses, config, feed_damaged, folded_as, losses, page, run};
-use deepctx_pipeline::Pipeline;
+use crate::pipeline_support::{
+    NamesInAddresses, config, feed_damaged, folded_as, losses, page, run, run_with,
+};
+use deepctx_pipeline::{Config, Pipeline, TraceWindow};
 use deepctx_profile::ledger::CheckTime;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Meta, Profile};
+use deepctx_profile::trace::{Lane, RecordedEvent, RecordedValue};
+use deepctx_profile::units::Nanos;
 use deepctx_profile::view::Selection;
 use proptest::prelude::*;
 
@@ -72,6 +76,38 @@ fn memory_is_counted_by_allocating_stack_and_at_peak() {
         7 cpu: 160 at 15
         ",
     );
+}
+
+#[test]
+fn levels_of_devices_are_counters_of_a_trace() {
+    let trace = Some(TraceWindow::First(Nanos(1_000_000_000)));
+    // Two values within the first millisecond, of which the last one counts.
+    let records = "
+        10 call 1 report 7/7 app address=64 bytes=512 total-allocated=1512 total-reserved=4096 packed-device=257 : ! f main
+        11 call 2 report 7/7 app address=1024 bytes=1024 total-allocated=2536 total-reserved=4096 packed-device=257 : ! g main
+        2000000 call 3 report 7/7 app address=64 bytes=0xfffffffffffffe00 total-allocated=2024 total-reserved=8192 packed-device=257
+        2000001 call 4 new 7/7 app address=64 bytes=100 : ! f main
+        ";
+    let mut pipeline = run_with(records, Config { trace, ..config() });
+    let batch = pipeline.recorded().unwrap();
+    let profile = pipeline.profile();
+    let shown = |event: &RecordedEvent| {
+        let Lane::Counter { pid, metric, node } = batch.lanes[event.lane as usize] else { return None };
+        let RecordedValue { value, merged } = event.counted()?;
+        let of = profile.frames.get(profile.tree.node(node).frame).label(&profile.strings, false);
+        Some(format!("{pid} {metric} {of} {} {value} +{merged}", event.start.0))
+    };
+    let mut found: Vec<String> = batch.events.iter().filter_map(shown).collect();
+    found.sort();
+    let expect = [
+        "7 live-bytes [memory] cpu 2000001 100 +0",
+        "7 live-bytes [memory] cuda:1 11 2536 +1",
+        "7 live-bytes [memory] cuda:1 2000000 2024 +0",
+        "7 reserved-bytes [memory] cuda:1 11 4096 +1",
+        "7 reserved-bytes [memory] cuda:1 2000000 8192 +0",
+    ];
+    assert_eq!(found, expect);
+    assert_eq!(pipeline.recorded_account().map(|account| account.lost()), Some(0));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Events: how the chosen lane, the chosen moment, the zoom and the selection of a trace move.
+//! Events: how the chosen lane or counter, the chosen moment, the zoom and the selection of a trace move.
 //!
 //! Owns: navigation, clicks, wheel and drags in a trace. Because: a key press must move by a visible distance. Does
 //! not: draw. Tables of a selection are made once, when it ends: they take time in proportion to its events.
@@ -25,12 +25,18 @@ fn areas(model: &Model) -> EventAreas {
 
 pub(crate) fn navigate(model: &mut Model, action: Action) {
     let Some(lanes) = model.events_data() else { return };
-    let (whole, last) = (lanes.length(), lanes.lanes().len().saturating_sub(1));
+    let (whole, last) = (lanes.length(), lanes.row_count().saturating_sub(1));
     let lane = lanes.lanes().get(model.events.lane);
     let at = model.events.at;
     let event = match action {
-        Action::NextEvent => lane.and_then(|lane| lane.next(at)),
-        Action::PreviousEvent => lane.and_then(|lane| lane.previous(at)),
+        Action::NextEvent => lane.and_then(|lane| lane.next(at)).map(|event| event.from),
+        Action::PreviousEvent => lane.and_then(|lane| lane.previous(at)).map(|event| event.from),
+        _ => None,
+    };
+    let counter = lanes.counter_of_row(model.events.lane);
+    let value = match action {
+        Action::NextEvent => counter.and_then(|counter| counter.next(at)),
+        Action::PreviousEvent => counter.and_then(|counter| counter.previous(at)),
         _ => None,
     };
     let areas = areas(model);
@@ -48,8 +54,8 @@ pub(crate) fn navigate(model: &mut Model, action: Action) {
         Action::Left => state.go_to(at.saturating_sub(step), whole),
         Action::Right => state.go_to(at.saturating_add(step), whole),
         Action::NextEvent | Action::PreviousEvent => {
-            if let Some(event) = event {
-                state.go_to(event.from, whole);
+            if let Some(begin) = event.or(value) {
+                state.go_to(begin, whole);
             }
         }
         Action::Enter => state.zoom(true, whole),
@@ -156,7 +162,7 @@ pub(crate) fn keep_visible(model: &mut Model) {
 
 pub(crate) fn keep_in_range(model: &mut Model) {
     let height = usize::from(areas(model).lanes.height).max(1);
-    let Some((lanes, whole)) = model.events_data().map(|lanes| (lanes.lanes().len(), lanes.length())) else {
+    let Some((lanes, whole)) = model.events_data().map(|lanes| (lanes.row_count(), lanes.length())) else {
         return;
     };
     let state = &mut model.events;

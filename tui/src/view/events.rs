@@ -5,6 +5,7 @@
 //!
 //! A column is a bar as high as the share of its time in which something stood, in the colour of the class that stood
 //! longest. Where a lane has fewer events in sight than columns, those with four columns or more have their name.
+//! Counters follow the lanes (`counters`).
 
 use deepctx_profile::trace::{
     EventClass, EventFacts, EventLane, EventLanes, RangeRow, RangeTables, Segment, busy,
@@ -15,8 +16,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use super::counters;
 use super::pen::{Pen, put};
-use super::timeline::{BARS, tick, times};
+use super::timeline::{BARS, edge, moment, times};
 use crate::layout::events::EventAreas;
 use crate::layout::timeline::{TimeSpan, name_columns, time_columns};
 use crate::model::Model;
@@ -34,7 +36,7 @@ const SHARE: usize = 6;
 
 pub(crate) fn draw(model: &Model, lanes: &EventLanes, theme: &Theme, body: Rect, buffer: &mut Buffer) {
     let areas = EventAreas::of(body, model.events.range.is_some());
-    if lanes.lanes().is_empty() {
+    if lanes.row_count() == 0 {
         return put(buffer, areas.lanes, 0, "the trace has no events of threads or devices", theme.quiet());
     }
     let span = model.events.span(lanes.length());
@@ -45,13 +47,21 @@ pub(crate) fn draw(model: &Model, lanes: &EventLanes, theme: &Theme, body: Rect,
     let cursor = span.column_of(model.events.at, columns).filter(|_| model.interactive);
     for line in 0..areas.lanes.height {
         let place = model.events.scroll + usize::from(line);
-        let Some(lane) = lanes.lanes().get(place) else { break };
         let row = Rect { y: areas.lanes.y + line, height: 1, ..areas.lanes };
         let name = Rect { width: name_columns(row.width), ..row };
         let time = Rect { x: name.right(), width: columns, ..row };
-        title(lane, span, theme, name, buffer);
-        bars(lane, span, theme, time, buffer);
-        names(lanes, lane, span, theme, time, buffer);
+        match (lanes.lanes().get(place), lanes.counter_of_row(place)) {
+            (Some(lane), _) => {
+                title(lane, span, theme, name, buffer);
+                bars(lane, span, theme, time, buffer);
+                names(lanes, lane, span, theme, time, buffer);
+            }
+            (None, Some(counter)) => {
+                counters::title(counter, span, theme, name, buffer);
+                counters::bars(counter, span, theme, time, buffer);
+            }
+            (None, None) => break,
+        }
         if model.interactive && place == model.events.lane {
             buffer.set_style(name, theme.chosen());
         }
@@ -76,12 +86,6 @@ fn title(lane: &EventLane, span: TimeSpan, theme: &Theme, area: Rect, buffer: &m
     let share = text::percent(busy, span.length.0);
     pen.align_right(text::width(&share) + 1);
     pen.write(&share, theme.quiet());
-}
-
-/// The first moment of a column.
-fn edge(span: TimeSpan, column: u16, columns: u16) -> Nanos {
-    let offset = u128::from(span.length.0) * u128::from(column) / u128::from(columns.max(1));
-    span.from.saturating_add(Nanos(u64::try_from(offset).unwrap_or(u64::MAX)))
 }
 
 fn bars(lane: &EventLane, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut Buffer) {
@@ -154,15 +158,6 @@ fn axis(model: &Model, span: TimeSpan, theme: &Theme, area: Rect, buffer: &mut B
     }
 }
 
-/// A moment, as exact as its distance to the next one.
-fn moment(at_ns: u64, distance_ns: u64) -> String {
-    match distance_ns {
-        0..1_000 => format!("{:.6} ms", at_ns as f64 / 1e6),
-        1_000..1_000_000 => format!("{:.3} ms", at_ns as f64 / 1e6),
-        _ => tick(at_ns, distance_ns),
-    }
-}
-
 /// What the rules say of the selected part: as many as have room, the largest gain first, and how many rules had what
 /// they need.
 fn findings(found: &Conclusions, height: u16) -> Vec<String> {
@@ -219,6 +214,9 @@ fn table(title: &str, rows: &[RangeRow], length: Nanos, theme: &Theme, area: Rec
 /// The event at the cursor, or else the nearest one of the lane, in words: its name, and what is known of it.
 pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
     let lanes = model.events_data()?;
+    if let Some(counter) = lanes.counter_of_row(model.events.lane) {
+        return Some((counter.label.clone(), counters::describe(counter, model.events.at)));
+    }
     let lane = lanes.lanes().get(model.events.lane)?;
     let segment = lane.nearest(model.events.at)?;
     let facts = lanes.facts(lane, segment)?;

@@ -5,6 +5,7 @@
 //! see `layout`.
 
 mod ascii;
+mod counters;
 mod events;
 mod footer;
 mod graph;

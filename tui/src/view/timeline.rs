@@ -287,6 +287,21 @@ pub(crate) fn selection(model: &Model) -> Option<(String, String)> {
     Some((lane.label.clone(), format!("{from} – {to}: {amount} of {}", lane.metric)))
 }
 
+/// The first moment of a column.
+pub(super) fn edge(span: TimeSpan, column: u16, columns: u16) -> Nanos {
+    let offset = u128::from(span.length.0) * u128::from(column) / u128::from(columns.max(1));
+    span.from.saturating_add(Nanos(u64::try_from(offset).unwrap_or(u64::MAX)))
+}
+
+/// A moment, as exact as its distance to the next one.
+pub(super) fn moment(at_ns: u64, distance_ns: u64) -> String {
+    match distance_ns {
+        0..1_000 => format!("{:.6} ms", at_ns as f64 / 1e6),
+        1_000..1_000_000 => format!("{:.3} ms", at_ns as f64 / 1e6),
+        _ => tick(at_ns, distance_ns),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

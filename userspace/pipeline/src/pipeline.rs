@@ -127,7 +127,11 @@ impl<S: Symbols> Pipeline<S> {
             Input::Recovered(kernels) => self.stages.set.gpu.recovered(kernels),
             Input::Lines(lines) => self.stages.set.gpu.lines_read(lines, &mut self.profile),
             Input::DutyWindow(turn) => self.stages.on_duty_window(turn),
-            Input::System(sample) => super::system::add(&sample, &mut self.profile),
+            Input::System(sample) => {
+                let mut recorder = self.stages.set.gpu.recorder();
+                let record = |value| recorder.as_mut().map_or((), |recorder| recorder.machine(value));
+                super::system::add(&sample, &mut self.profile, record);
+            }
         }
         while self.changes.is_over_capacity() {
             self.change(0);

@@ -1,9 +1,10 @@
-//! Spans: what a stage saw begin and end, for a trace of single events.
+//! Spans: what a stage saw begin and end, and values of counters, for a trace of single events.
 //!
-//! Owns: the spans that a stage has found since they were last taken. Because: the stage that knows ranges does not
-//! record, and the one that records does not know ranges. Does not: bound itself: whoever calls a stage takes its spans
+//! Owns: what a stage has found since it was last taken. Because: the stage that knows ranges does not record, and the
+//! one that records does not know ranges. Does not: bound itself: whoever calls a stage takes its spans
 //! at once, and one call ends at most what is open in the threads of one process.
 
+use deepctx_profile::metric::Metric;
 use deepctx_profile::trace::WakeUp;
 use deepctx_profile::tree::NodeId;
 
@@ -57,30 +58,56 @@ pub(crate) struct Span {
     pub(crate) end: SpanEnd,
 }
 
-/// Spans since they were last taken. Nothing is kept unless somebody records them.
-#[derive(Debug, Default)]
-pub(crate) struct Spans {
-    wanted: bool,
-    found: Vec<Span>,
+/// A value of a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CounterValue {
+    /// The process; 0 for the machine.
+    pub(crate) pid: u32,
+    /// What is counted.
+    pub(crate) metric: Metric,
+    /// Of what.
+    pub(crate) node: NodeId,
+    /// From when on, `CLOCK_MONOTONIC` nanoseconds.
+    pub(crate) from_ns: u64,
+    /// Until when it was counted. The same for a level that holds until the next value.
+    pub(crate) to_ns: u64,
+    /// By how much it grew; of a level, what it is.
+    pub(crate) value: u64,
 }
 
-impl Spans {
-    /// From now on, spans are kept.
+/// What was found since it was last taken. Nothing is kept unless somebody records it.
+#[derive(Debug)]
+pub(crate) struct Found<T> {
+    wanted: bool,
+    found: Vec<T>,
+}
+
+/// Spans since they were last taken.
+pub(crate) type Spans = Found<Span>;
+
+impl<T> Default for Found<T> {
+    fn default() -> Self {
+        Found { wanted: false, found: Vec::new() }
+    }
+}
+
+impl<T> Found<T> {
+    /// From now on, what is found is kept.
     pub(crate) fn want(&mut self) {
         self.wanted = true;
     }
 
     /// Adds one.
     #[inline]
-    pub(crate) fn add(&mut self, span: Span) {
+    pub(crate) fn add(&mut self, one: T) {
         if self.wanted {
-            self.found.push(span);
+            self.found.push(one);
         }
     }
 
     /// Takes what was found.
     #[inline]
-    pub(crate) fn take(&mut self) -> impl Iterator<Item = Span> + '_ {
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = T> + '_ {
         self.found.drain(..)
     }
 }

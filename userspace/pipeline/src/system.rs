@@ -12,6 +12,8 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Time;
 use serde::{Deserialize, Serialize};
 
+use crate::spans::CounterValue;
+
 /// Name of the context above all parts of the machine.
 pub const MACHINE: &str = "machine";
 /// Values of a sample that are used: four for each of a thousand CPUs, and the rest.
@@ -41,9 +43,9 @@ pub struct SystemValue {
     pub value: u64,
 }
 
-/// Adds a sample to the profile. Values of a metric that is not known, or not of the machine, are left out: a newer
-/// program wrote them.
-pub(crate) fn add(sample: &SystemSample, profile: &mut Profile) {
+/// Adds a sample to the profile, and hands its values to whoever records them. Values of a metric that is not known, or
+/// not of the machine, are left out: a newer program wrote them.
+pub(crate) fn add(sample: &SystemSample, profile: &mut Profile, mut record: impl FnMut(CounterValue)) {
     let started = profile.meta.started_monotonic;
     let since = |ns| Time::from_nanos(ns) - started;
     let (from, to) = (since(sample.from_ns), since(sample.to_ns));
@@ -56,6 +58,8 @@ pub(crate) fn add(sample: &SystemSample, profile: &mut Profile) {
         if *value > 0 {
             profile.timeline.add_span(node, metric, from, to, *value);
         }
+        let SystemSample { from_ns, to_ns, .. } = *sample;
+        record(CounterValue { pid: 0, metric, node, from_ns, to_ns, value: *value });
     }
 }
 
@@ -96,8 +100,9 @@ mod tests {
                 SystemValue { resource: "cpu 0".into(), metric: "system:from-the-future".into(), value: 1 },
             ],
         };
-        add(&sample(1_000_000_000, 400_000_000, 9), &mut profile);
-        add(&sample(1_500_000_000, 100_000_000, 8), &mut profile);
+        let mut recorded = Vec::new();
+        add(&sample(1_000_000_000, 400_000_000, 9), &mut profile, |value| recorded.push(value));
+        add(&sample(1_500_000_000, 100_000_000, 8), &mut profile, |value| recorded.push(value));
         assert_eq!(
             text::tree(&profile),
             "all\n  [machine]  system:io-pressure-time=0/2[0..0] system:memory-used-bytes=17/2[8..9]\n    \
@@ -109,6 +114,10 @@ mod tests {
         let busy = [[80_000_000; 5], [20_000_000; 5]].concat();
         assert_eq!(of(Metric::CpuBusyTime), Some(&busy[..]));
         assert_eq!(of(Metric::MemoryUsedBytes), Some(&[[9; 5], [8; 5]].concat()[..]));
+        let one = |value: &CounterValue| (value.metric, value.from_ns, value.to_ns, value.value);
+        let recorded: Vec<_> = recorded.iter().map(one).collect();
+        assert_eq!(recorded.len(), 6, "zeros are recorded, too: {recorded:?}");
+        assert_eq!(recorded[0], (Metric::CpuBusyTime, 1_000_000_000, 1_500_000_000, 400_000_000));
         assert_eq!((of(Metric::IoPressureTime), of(Metric::CpuTime)), (None, None));
     }
 }

@@ -6,6 +6,7 @@
 
 pub(crate) mod accelerators;
 mod comparison;
+mod counters;
 mod event_difference;
 mod experiment;
 mod extremes;

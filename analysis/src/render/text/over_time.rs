@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use deepctx_profile::units::{Bytes, Nanos};
 
-use super::{counted, more, not_measured_in_words, operators, ranks, without_middle, work};
+use super::{counted, counters, more, not_measured_in_words, operators, ranks, without_middle, work};
 use crate::over_time::{
     Bound, CriticalPath, Launches, LostBefore, Measured, OverTime, StepSplit, TraceSummary, Trust, WhatIf,
 };
@@ -39,6 +39,7 @@ pub fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<
     operators::sequences(&tables.sequences, few, out)?;
     work::write(tables, few, out)?;
     copies(tables, few, out)?;
+    counters::write(&tables.counters, few, out)?;
     steps(&tables.steps, few, out)?;
     out.flush()
 }

@@ -279,3 +279,59 @@ fn steps_of_the_busiest_place_are_the_steps() {
     assert_eq!(shown(HostKind::Step), [("optimizer#1", 3, 4), ("optimizer#2", 7, 3)]);
     assert_eq!(shown(HostKind::Annotation), [("outer", 2, 9), ("other#1", 5, 4)]);
 }
+
+#[test]
+fn counters_belong_to_their_process_or_the_first_trace() {
+    use crate::metric::Metric;
+    use crate::trace::recorded::{COUNTER_VALUES_MERGED, RecordedValue};
+
+    let mut profile = Profile::new(Meta::default(), Limits::default());
+    let mut node = |name: &str| {
+        let name = profile.text(name);
+        let frame = profile.frame(Frame::Resource { name });
+        profile.tree.child(NodeId::ROOT, frame)
+    };
+    let (cpu, pool) = (node("cpu 0"), node("pool"));
+    let lane = |pid, metric, node| Lane::Counter { pid, metric, node };
+    let lanes = [
+        LANES[0],
+        LANES[3],
+        lane(0, Metric::CpuBusyTime, cpu),
+        lane(9, Metric::LiveBytes, pool),
+        lane(11, Metric::LiveBytes, pool),
+    ];
+    let value = |lane, from, to, node, value, merged| {
+        RecordedEvent::counter(lane, Nanos(from), Nanos(to), node, RecordedValue { value, merged })
+    };
+    let events = vec![
+        event(&mut profile, "launch 0 10+2 #1 s700 cuLaunchKernel"),
+        event(&mut profile, "launch 1 12+2 #2 s700 cuLaunchKernel"),
+        value(2, 0, 500, cpu, 125, 0),
+        value(3, 15, 15, pool, 4096, 6),
+        value(4, 16, 16, pool, 1, 0),
+        RecordedEvent::gap(3, Nanos(20), Nanos(30), 5),
+    ];
+    let traces = assemble(&profile, &lanes, events);
+    let shown: Vec<String> = traces
+        .iter()
+        .flat_map(|(pid, trace)| {
+            trace.counters.iter().map(move |(_, step)| {
+                let [process, name, series] =
+                    [step.process, step.name, step.series].map(|name| trace.name(name));
+                format!("{pid}: {process} {name} {} {} {series}", step.at.as_nanos(), step.value.get())
+            })
+        })
+        .collect();
+    let expect = [
+        "7: machine system:cpu-busy-time [cpu 0] 0 0.25 share",
+        "7: 11 live-bytes [pool] 16 1 bytes",
+        "9: 9 live-bytes [pool] 15 4096 bytes",
+    ];
+    assert_eq!(shown, expect);
+    let store = traces[1].1.ledger.stage(Stage::Store);
+    assert_eq!(store.gaps.count(COUNTER_VALUES_MERGED.key), 6);
+    assert_eq!(store.dropped.count(NotTraced::QueueFull.reason().key), 5);
+    assert!(traces[1].1.lost.is_empty(), "a step with a lost value of a counter is measured");
+    // Counters alone are no trace.
+    assert!(assemble(&profile, &lanes, [value(2, 0, 500, cpu, 125, 0)]).is_empty());
+}

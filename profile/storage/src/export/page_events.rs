@@ -6,7 +6,7 @@
 //!
 //! What is written is base64 of gzip of: the length of a JSON document (4 bytes, little-endian), the document, then the
 //! columns as varints, each of all lanes one after the other: begins (difference to the one before in the lane),
-//! lengths, names, causes, and of streams correlation and bytes.
+//! lengths, names, causes, and of streams correlation and bytes. Counters are in the document.
 
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use serde_json::json;
 
 use deepctx_profile::frame::clean;
-use deepctx_profile::trace::{Event, EventClass, EventLane, EventLanes, LaneEvent};
+use deepctx_profile::trace::{CounterLane, CounterUnit, Event, EventClass, EventLane, EventLanes, LaneEvent};
 use deepctx_profile::units::Nanos;
 
 use super::base64::Base64;
@@ -25,6 +25,10 @@ use super::base64::Base64;
 const EVENTS_MAX: usize = 1_000_000;
 /// Most bytes of names: a million events of one trace have some thousands of distinct ones.
 const NAMES_MAX: usize = 32 << 20;
+/// Most values of a counter: as many as the widest screen has columns.
+const VALUES_MAX: usize = 4096;
+/// Most counters: a few for each CPU of a large machine.
+const COUNTERS_MAX: usize = 400;
 /// What an event is called whose name found no room.
 const NO_NAME: &str = "[name left out]";
 /// Numbers from here on are not exact in a script, whose numbers are 64-bit floating-point ones; a difference of two
@@ -53,7 +57,10 @@ fn pack(lanes: &EventLanes, most: usize, out: &mut dyn Write) -> io::Result<()> 
             json!({ "label": clean(&lane.label), "stream": lane.is_stream, "rank": rank, "device": device, "count": count })
         })
         .collect();
+    let (counters, counters_left_out) = counters(lanes, VALUES_MAX);
     let document = json!({
+        "counters": counters,
+        "countersLeftOut": counters_left_out,
         "length": lanes.length().0,
         "total": chosen.total,
         "shown": columns.shown,
@@ -68,6 +75,44 @@ fn pack(lanes: &EventLanes, most: usize, out: &mut dyn Write) -> io::Result<()> 
     out.write_all(&document)?;
     let Columns { begins, lengths, name_numbers, causes, correlations, bytes, .. } = columns;
     [begins, lengths, name_numbers, causes, correlations, bytes].iter().try_for_each(|of| out.write_all(of))
+}
+
+/// The counters of the page, and how many are left out. Of one with more values than `most`, the highest of each part
+/// of the time.
+fn counters(lanes: &EventLanes, most: usize) -> (Vec<serde_json::Value>, usize) {
+    let length = lanes.length();
+    let one = |counter: &CounterLane| {
+        let is_thinned = counter.steps().len() > most;
+        let (at, values): (Vec<u64>, Vec<f64>) = match is_thinned {
+            false => counter.steps().iter().map(|(at, value)| (at.0, *value)).unzip(),
+            true => highest_of_parts(counter, length, most).unzip(),
+        };
+        json!({
+            "label": clean(&counter.label),
+            "unit": counter.unit.map(CounterUnit::name),
+            "rank": counter.rank,
+            "thinned": is_thinned,
+            "at": at,
+            "values": values,
+        })
+    };
+    let shown = lanes.counters().iter().take(COUNTERS_MAX).map(one).collect();
+    (shown, lanes.counters().len().saturating_sub(COUNTERS_MAX))
+}
+
+fn highest_of_parts(
+    counter: &CounterLane,
+    length: Nanos,
+    parts: usize,
+) -> impl Iterator<Item = (u64, f64)> + '_ {
+    let edge = move |part: usize| {
+        let at = u128::from(length.0) * part as u128 / parts.max(1) as u128;
+        Nanos(u64::try_from(at).unwrap_or(u64::MAX))
+    };
+    (0..parts).filter_map(move |part| {
+        let (from, to) = (edge(part), edge(part + 1));
+        Some((from.0, counter.highest(from, to)?))
+    })
 }
 
 /// Which events the page holds.
@@ -239,5 +284,21 @@ mod tests {
         assert_eq!(document["until"], json!(3_000));
         assert_eq!(document["lanes"][0]["count"], json!(0));
         assert_eq!(values, [0, 1_000, 100_000, 1_000, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn counters_have_their_values_or_the_highest_of_parts() {
+        let input = "op main 0..100 f\ncounter 1 10 bytes=5 live\ncounter 1 20 bytes=9 live\ncounter 1 30 bytes=2 live";
+        let job = Job::new(vec![("a.json".to_owned(), text::parse(input).unwrap())]).unwrap();
+        let lanes = EventLanes::new(Arc::new(job), |_| 0);
+        let check = |most, thinned: bool, at: &[u64], values: &[f64]| {
+            let (found, left_out) = counters(&lanes, most);
+            let [counter] = &found[..] else { panic!("{found:?}") };
+            assert_eq!((&counter["label"], &counter["unit"]), (&json!("live"), &json!("bytes")));
+            assert_eq!((&counter["at"], &counter["values"]), (&json!(at), &json!(values)));
+            assert_eq!((&counter["thinned"], left_out), (&json!(thinned), 0));
+        };
+        check(3, false, &[10_000, 20_000, 30_000], &[5.0, 9.0, 2.0]);
+        check(2, true, &[0, 50_000], &[9.0, 2.0]);
     }
 }

@@ -49,6 +49,11 @@ impl<K: Eq + Hash> Ranks<K> {
         self.lanes.get(key).map(|(rank, of)| (*rank, of))
     }
 
+    /// Whether the file is one of our exports.
+    pub(super) fn is_ours(&self) -> bool {
+        !self.headers.is_empty()
+    }
+
     /// What times of the file are above those of a rank.
     pub(super) fn shift(&self, rank: usize) -> u64 {
         self.headers.get(rank).map_or(0, |of| of.shift_ns)

@@ -120,6 +120,13 @@ impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
 }
 
 impl Cells {
+    /// Rows without a value.
+    pub(super) fn none(kind: Kind, rows: usize) -> Self {
+        let mut cells = Cells { values: Values::new(kind), levels: Vec::new() };
+        (0..rows).for_each(|_| cells.push(true, Value::None));
+        cells
+    }
+
     /// Adds a value; one that does not suit the column is left out, which [`Batch::check`] finds.
     fn push(&mut self, optional: bool, value: Value<'_>) {
         let is_some = !matches!(value, Value::None);

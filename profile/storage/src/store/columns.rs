@@ -25,6 +25,8 @@ pub(super) struct Column {
     pub(super) kind: Kind,
     /// Whether rows may have no value.
     pub(super) optional: bool,
+    /// Whether files of older versions lack it: their rows have no value.
+    pub(super) added: bool,
     pub(super) encode: Encode,
     /// For docs/formats.md.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test makes the document from it"))]
@@ -56,12 +58,17 @@ pub(super) enum Encode {
 use Kind::{Bool, Decimal, Text, U32, U64};
 
 const fn column(name: &'static str, kind: Kind, meaning: &'static str) -> Column {
-    Column { name, kind, optional: false, encode: Encode::Repeated, meaning }
+    Column { name, kind, optional: false, added: false, encode: Encode::Repeated, meaning }
 }
 
 impl Column {
     const fn or_none(self) -> Self {
         Column { optional: true, ..self }
+    }
+
+    /// A column that files of older versions lack.
+    const fn added(self) -> Self {
+        Column { optional: true, added: true, ..self }
     }
 
     const fn near(self) -> Self {
@@ -189,7 +196,7 @@ const TRACE: &[Column] = &[
         "of `record --trace`, one event of the window. Calls: `launch` `transfer` `record` `stream-wait` `stream-sync` \
          `event-sync` `context-sync` `collective`, any other `call`; an `operator` that begins; work of devices: \
          `kernel` `copy` `fill` `graph`; `graph-edge`: a node of a graph comes after another one; `range` `step` of the \
-         program; `off-cpu`: a thread did not run; `gap`: events of this lane and time were lost",
+         program; `off-cpu`: a thread did not run; `counter`: a value; `gap`: events of this lane and time were lost",
     ),
     column("lane", U32, "row of `trace-lanes`"),
     column("start_ns", U64, "since the capture began").near(),
@@ -210,7 +217,7 @@ const TRACE: &[Column] = &[
         "correlation",
         U32,
         "of work: the driver's number of its call; of `off-cpu`: 1 woken by a thread, 2 by one of another pid namespace, \
-         3 by an interrupt",
+         3 by an interrupt; of `counter`: values of the same millisecond that it stands for",
     )
     .or_none()
     .near(),
@@ -228,7 +235,7 @@ const TRACE: &[Column] = &[
         "of a call: launches and records in its stream up to and with it; of `collective`: how many its communicator \
          had before; of work of a graph: number of the recorded node; of `graph-edge`: that of the node before, none when \
          it is the first; of a step: its number at its place; of a gap: events that were lost; of `off-cpu`: nanoseconds \
-         until it was woken",
+         until it was woken; of `counter`: its value, or by how much it grew in `duration_ns`",
     )
     .or_none()
     .near(),
@@ -248,6 +255,13 @@ const TRACE_LANES: &[Column] = &[
     column("device", U32, "of a lane of work: number of the device in the process").or_none(),
     column("context", U32, "of a lane of work: context of the device").or_none(),
     column("stream", U32, "of a lane of work: stream of the context").or_none(),
+    column("metric", Text, "of a counter (version 6): what is counted; of the machine, `pid` is 0").added(),
+    column(
+        "node",
+        U32,
+        "of a counter (version 6): context of a part of the machine, or of the memory of a device",
+    )
+    .added(),
 ];
 
 impl Table {

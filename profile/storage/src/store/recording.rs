@@ -14,7 +14,7 @@ use super::trace::{List, TraceGaps, TraceReader};
 use crate::error::OpenError;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::ledger::{Ledger, Stage};
-use deepctx_profile::trace::{NotTraced, RankInfo, RecordedEvent, Trace, assemble};
+use deepctx_profile::trace::{Lane, NotTraced, RankInfo, RecordedEvent, Trace, assemble};
 use deepctx_profile::tree::NodeId;
 
 /// The traces of a recorded profile.
@@ -58,15 +58,17 @@ impl Recording {
         };
         let ranks = list.ranks();
         let mut reader = TraceReader::new(&container, list);
-        let lanes = reader.lanes().to_vec();
         let reason = profile.strings.intern(CONTEXT_LOST.key);
         let frame = profile.frames.intern(Frame::Unresolved { reason, origin: Origin::default() });
         let lost = profile.tree.child(NodeId::ROOT, frame);
+        let read = |node: NodeId| nodes.get(&node.number()).copied().unwrap_or(lost);
+        let with_node = |lane: &Lane| match *lane {
+            Lane::Counter { pid, metric, node } => Lane::Counter { pid, metric, node: read(node) },
+            other => other,
+        };
+        let lanes: Vec<Lane> = reader.lanes().iter().map(with_node).collect();
         let mut events = PartEvents::new(reader.by_ref(), times, most);
-        let with_nodes = events.by_ref().map(|event| {
-            let node = nodes.get(&event.node.number()).copied().unwrap_or(lost);
-            RecordedEvent { node, ..event }
-        });
+        let with_nodes = events.by_ref().map(|event| RecordedEvent { node: read(event.node), ..event });
         let mut traces = assemble(&profile, &lanes, with_nodes);
         if events.is_full {
             return Err(too_many("this part of its trace"));
@@ -131,7 +133,7 @@ fn count_gaps(trace: &mut Trace, gaps: &TraceGaps) {
 mod tests {
     use deepctx_profile::ledger::Reason;
     use deepctx_profile::profile::Meta;
-    use deepctx_profile::trace::{End, Lane, RecordedAccount, RecordedBatch, RecordedKind};
+    use deepctx_profile::trace::{End, RecordedAccount, RecordedBatch, RecordedKind};
     use deepctx_profile::units::Nanos;
 
     use crate::store::{TraceWriter, Writer};

@@ -162,10 +162,10 @@ fn write<T: DataType>(
 pub(super) struct Batches {
     reader: SerializedFileReader<Bytes>,
     table: Table,
-    /// Where the columns of the table are in the file.
-    places: Vec<usize>,
+    /// Where the columns of the table are in the file; `None` for those that an older file lacks.
+    places: Vec<Option<usize>>,
     /// Readers of the columns of the group of rows that is being read, and how many of its rows are left.
-    columns: Vec<ColumnReader>,
+    columns: Vec<Option<ColumnReader>>,
     left: usize,
     next_group: usize,
     batch_rows: usize,
@@ -181,7 +181,11 @@ impl Batches {
         if u64::try_from(file.num_rows()) != Ok(rows) {
             return Err(format!("it has {} rows instead of {rows}", file.num_rows()));
         }
-        let places = table.columns().iter().map(|column| find(&reader, column));
+        let is_there = |column: &&Column| !(column.added && lacks(&reader, column));
+        let places = table
+            .columns()
+            .iter()
+            .map(|column| Some(column).filter(is_there).map(|column| find(&reader, column)).transpose());
         let places = places.collect::<Result<_, _>>()?;
         let columns = Vec::new();
         Ok(Batches { reader, table, places, columns, left: 0, next_group: 0, batch_rows, rows, seen: 0 })
@@ -208,7 +212,8 @@ impl Batches {
     fn open_group(&mut self) -> Result<(), String> {
         let group = self.reader.get_row_group(self.next_group).map_err(text)?;
         let rows = group.metadata().num_rows();
-        let columns = self.places.iter().map(|&place| group.get_column_reader(place));
+        let reader = |place: &Option<usize>| place.map(|place| group.get_column_reader(place)).transpose();
+        let columns = self.places.iter().map(reader);
         let columns = columns.collect::<Result<_, _>>().map_err(text)?;
         drop(group);
         (self.columns, self.next_group) = (columns, self.next_group + 1);
@@ -220,10 +225,17 @@ impl Batches {
     fn read(&mut self, rows: usize) -> Result<Batch, String> {
         let columns = self.table.columns().iter().zip(&mut self.columns);
         let cells = columns.map(|(column, reader)| {
+            let Some(reader) = reader else { return Ok(Cells::none(column.kind, rows)) };
             read_cells(column, reader, rows).map_err(|because| format!("column `{}`: {because}", column.name))
         });
         Batch::of(self.table, cells.collect::<Result<_, _>>()?, rows)
     }
+}
+
+/// Whether a file is older than a column.
+fn lacks(reader: &SerializedFileReader<Bytes>, column: &Column) -> bool {
+    let columns = reader.metadata().file_metadata().schema_descr().columns();
+    columns.iter().all(|found| found.path().parts() != [column.name])
 }
 
 /// Where a column is in a file. Columns beyond those of the table are passed over.
@@ -339,5 +351,49 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(result) => result,
         Err(_) => Err("the Parquet reader gave up on it".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of lanes as a program before the version with counters wrote it: rows of a lane and its process.
+    fn older_file(lanes: &[(u32, u32)]) -> Vec<u8> {
+        let is_old = |column: &&Column| !column.added;
+        let columns: Vec<&Column> = Table::TraceLanes.columns().iter().filter(is_old).collect();
+        let fields = columns.iter().map(|column| Arc::new(field(column).unwrap())).collect();
+        let schema = Type::group_type_builder("trace-lanes").with_fields(fields).build().unwrap();
+        let properties = Arc::new(properties(Table::TraceLanes).unwrap());
+        let mut writer = SerializedFileWriter::new(Vec::new(), Arc::new(schema), properties).unwrap();
+        let mut rows = Batch::new(Table::TraceLanes);
+        for (lane, pid) in lanes {
+            let none = || Option::<u32>::None.into();
+            let text = Option::<&str>::None.into();
+            rows.push([(*lane).into(), (*pid).into(), (*pid).into(), none(), none(), none(), text, none()]);
+        }
+        let mut group = writer.next_row_group().unwrap();
+        for cells in &rows.cells()[..columns.len()] {
+            let mut column = group.next_column().unwrap().unwrap();
+            write_cells(&mut column, cells).unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        writer.into_inner().unwrap()
+    }
+
+    #[test]
+    fn columns_that_an_older_file_lacks_have_no_values() {
+        let mut batches = Batches::of(Table::TraceLanes, older_file(&[(0, 7), (1, 9)]), 2, 100).unwrap();
+        let batch = batches.next().unwrap().unwrap();
+        let rows: Vec<_> = batch
+            .iter()
+            .map(|row| (row.u32("lane"), row.u32("tid"), row.text("metric"), row.u32("node")))
+            .collect();
+        assert_eq!(rows, [(Some(0), Some(7), None, None), (Some(1), Some(9), None, None)]);
+        assert!(batches.next().unwrap().is_none());
+        // Another table has all of its columns from the start.
+        let error = Batches::of(Table::Trace, older_file(&[(0, 7)]), 1, 100).err().unwrap();
+        assert_eq!(error, "it has no column `kind`");
     }
 }

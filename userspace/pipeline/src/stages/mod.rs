@@ -347,6 +347,9 @@ impl Stages {
     /// The samples have reached a time.
     pub(crate) fn advance(&mut self, until_ns: u64, profile: &mut Profile) {
         self.set.advance(until_ns, profile);
+        if let Some(recorder) = self.set.gpu.recorder() {
+            recorder.advance(until_ns);
+        }
     }
 
     /// No record will follow.
@@ -354,25 +357,30 @@ impl Stages {
         self.apply_changes(u64::MAX, profile);
         self.set.finish(now_ns, profile);
         self.record_spans();
+        if let Some(recorder) = self.set.gpu.recorder() {
+            recorder.advance(u64::MAX);
+        }
     }
 
     /// Single events are recorded from now on.
     pub(crate) fn record(&mut self, recorder: gpu::Recorder) {
         self.set.ranges.spans.want();
         self.set.off_cpu.spans.want();
-        if recorder.level() == TraceLevel::Context {
+        self.set.memory.counters.want();
+        if recorder.trace_level() == TraceLevel::Context {
             self.set.operators.spans.want();
         }
         self.set.gpu.record(recorder);
     }
 
-    /// Hands what a stage saw begin and end to the recorder.
+    /// Hands what a stage saw begin and end, and what it counted, to the recorder.
     #[inline]
     pub(crate) fn record_spans(&mut self) {
-        let StageSet { ranges, off_cpu, operators, gpu, .. } = &mut self.set;
+        let StageSet { ranges, off_cpu, operators, memory, gpu, .. } = &mut self.set;
         if let Some(recorder) = gpu.recorder() {
             let spans = ranges.spans.take().chain(off_cpu.spans.take()).chain(operators.spans.take());
             spans.for_each(|span| recorder.span(&span));
+            memory.counters.take().for_each(|value| recorder.level(value));
         }
     }
 

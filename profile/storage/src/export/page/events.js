@@ -52,6 +52,11 @@ const Events = (() => {
     model.tooDeep = 0;
     for (const lane of model.lanes) lane.rows = rowsOf(model, lane);
     model.steps = stepsOf(model);
+    for (const counter of model.counters) {
+      counter.at = Float64Array.from(counter.at);
+      counter.values = Float64Array.from(counter.values);
+      counter.most = counter.values.reduce((most, value) => Math.max(most, value), 0);
+    }
     return model;
   }
 
@@ -152,6 +157,9 @@ const Events = (() => {
     return low;
   }
 
+  // The value of a counter at a moment; undefined before the first one.
+  const valueAt = (counter, moment) => counter.values[firstAbove(counter.at, moment, 0, counter.at.length) - 1];
+
   // The event of a row at a moment, or the nearest one within some distance.
   function at(row, moment, within) {
     const place = firstAbove(row.end, moment, 0, row.count);
@@ -232,5 +240,5 @@ const Events = (() => {
     return all;
   }
 
-  return { NONE, OUTSIDE, STEP, ROWS_MAX, unpack, endOf, firstAbove, at, laneOf, beside, causedBy, stepAt, find, shortName, shortKernel };
+  return { NONE, OUTSIDE, STEP, ROWS_MAX, unpack, endOf, firstAbove, valueAt, at, laneOf, beside, causedBy, stepAt, find, shortName, shortKernel };
 })();

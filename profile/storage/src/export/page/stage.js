@@ -28,6 +28,7 @@ const Stage = (() => {
     paper.fillStyle = colours.ground;
     paper.fillRect(0, 0, view.width, view.height);
     labels(paper, lanes(paper));
+    counters(paper);
     steps(paper);
     arrows(paper);
     marks(paper);
@@ -66,6 +67,27 @@ const Stage = (() => {
     paper.imageSmoothingEnabled = false;
     rows.forEach(([top], line) => paper.drawImage(strip.canvas, 0, line, wide, 1, 0, top, view.width, ROW - 1));
     return { named, rows };
+  }
+
+  // Counters below the lanes: of each pixel the highest value, of the highest of all, or of the whole for a share.
+  function counters(paper) {
+    const { model, view } = on;
+    paper.fillStyle = colours.faint;
+    model.counters.forEach((counter, place) => {
+      const top = view.counterTops[place] - view.scroll;
+      if (top > view.height || top + ROW < AXIS) return;
+      const whole = counter.unit === "share" ? 1 : counter.most;
+      const { at, values } = counter;
+      let step = Math.max(0, Events.firstAbove(at, view.from, 0, at.length) - 1);
+      for (let x = 0; x < view.width && step < at.length; x++) {
+        const next = view.from + (x + 1) * view.length / view.width;
+        if (at[step] >= next) continue;
+        let highest = values[step];
+        while (step + 1 < at.length && at[step + 1] < next) highest = Math.max(highest, values[++step]);
+        const height = highest > 0 ? Math.max(1, Math.min(1, highest / whole) * (ROW - 1)) : 0;
+        paper.fillRect(x, top + ROW - 1 - height, 1, height);
+      }
+    });
   }
 
   function labels(paper, { named, rows }) {

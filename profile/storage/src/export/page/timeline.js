@@ -21,7 +21,7 @@ const Timeline = (() => {
   let asked = false;
   const view = {
     from: 0, length: 1, scroll: 0, cursor: 0, chosen: Events.NONE, mark: null, range: null,
-    width: 0, height: 0, gutter: 0, ratio: 1, lane: 0, row: 0, folded: new Set(), tops: [],
+    width: 0, height: 0, gutter: 0, ratio: 1, lane: 0, row: 0, folded: new Set(), tops: [], counterTops: [],
   };
   // Where the picture goes to; it is there after some frames.
   let goal = null;
@@ -108,7 +108,7 @@ const Timeline = (() => {
     byId("events").textContent = "";
     view.length = whole();
     parts.facts.textContent = model.shown.toLocaleString("en") + " events · " + model.lanes.length.toLocaleString("en")
-      + " lanes · " + amount(model.length, "ns");
+      + " lanes · " + (model.counters.length ? model.counters.length.toLocaleString("en") + " counters · " : "") + amount(model.length, "ns");
     const used = new Set(model.names.map((_, name) => KINDS[model.classes[name]][0]));
     for (const [colour, name] of KINDS.slice(0, 9)) {
       if (!used.has(colour)) continue;
@@ -131,6 +131,7 @@ const Timeline = (() => {
         + amount(model.length, "ns") + ", and " + left.toLocaleString("en") + " of " + model.total.toLocaleString("en") + " later ones are left out.");
     }
     if (model.namesLeftOut > 0) notes.push("Names of " + model.namesLeftOut.toLocaleString("en") + " events found no room.");
+    if (model.countersLeftOut > 0) notes.push(model.countersLeftOut.toLocaleString("en") + " more counters found no room.");
     if (model.tooDeep > 0) notes.push(model.tooDeep.toLocaleString("en") + " events with more than " + Events.ROWS_MAX + " around them are not drawn.");
     return notes;
   }
@@ -144,6 +145,7 @@ const Timeline = (() => {
     view.width = Math.max(100, width - view.gutter);
     let top = AXIS;
     view.tops = model.lanes.map((_, place) => { const at = top; top += rowsShown(place) * ROW + GAP; return at; });
+    view.counterTops = model.counters.map(() => { const at = top; top += ROW + GAP; return at; });
     view.content = top;
     const above = parts.canvas.getBoundingClientRect().top + window.scrollY;
     // What is known of the chosen event stays in sight.
@@ -216,9 +218,14 @@ const Timeline = (() => {
       const height = rowsShown(place) * ROW;
       if (top <= view.height && top + height >= AXIS) shown.push([place, Math.max(top, AXIS), top + height]);
     });
+    const counters = [];
+    view.counterTops.forEach((counterTop, place) => {
+      const top = counterTop - view.scroll;
+      if (top <= view.height && top + ROW >= AXIS) counters.push([place, Math.max(top, AXIS), top + ROW]);
+    });
     const sight = amount(Math.round(view.length), "ns") + " in sight";
     if (parts.sight.textContent !== sight) parts.sight.textContent = sight;
-    const key = view.gutter + " " + view.lane + " " + shown.map(([place, top, end]) => place + ":" + top + ":" + end).join(" ");
+    const key = view.gutter + " " + view.lane + " " + [...shown, ...counters].map(([place, top, end]) => place + ":" + top + ":" + end).join(" ");
     if (parts.lanes.dataset.key === key) return;
     parts.lanes.dataset.key = key;
     parts.lanes.replaceChildren(...shown.map(([place, top, end]) => {
@@ -239,7 +246,35 @@ const Timeline = (() => {
       };
       return name;
     }));
+    for (const [place, top, end] of counters) {
+      const counter = model.counters[place];
+      const name = element("span", "lane counter", parts.lanes, counter.label);
+      name.title = counter.label + ": up to " + counted(counter, counter.most);
+      name.style.top = top + "px";
+      name.style.height = Math.max(0, Math.min(ROW, end - top)) + "px";
+    }
     parts.lanes.append(parts.sight);
+  }
+
+  // A value of a counter in words.
+  function counted(counter, value) {
+    if (value === undefined) return "not known yet";
+    if (counter.unit === "share") return (value * 100).toFixed(1) + "%";
+    if (counter.unit === "bytes") return amount(Math.round(value), "bytes");
+    if (counter.unit === "bytes/s") return amount(Math.round(value), "bytes") + "/s";
+    const number = Number.isInteger(value) ? value.toLocaleString("en") : value.toFixed(2);
+    return { null: number, count: number, "count/s": number + "/s", celsius: number + " °C" }[counter.unit] || number + " " + counter.unit;
+  }
+
+  function counterAt(y) {
+    const place = view.counterTops.findIndex((top) => y + view.scroll >= top && y + view.scroll < top + ROW);
+    return y > AXIS && place >= 0 ? model.counters[place] : null;
+  }
+
+  function tellCounter(counter, moment) {
+    const said = [counted(counter, Events.valueAt(counter, moment)) + " at " + Picture.moment(moment, 10), "most " + counted(counter, counter.most)];
+    if (counter.thinned) said.push("of many values, the highest of each part of the time");
+    parts.event.replaceChildren(make("strong", counter.label), make("br"), said.join(" · "));
   }
 
   function fold() {
@@ -348,6 +383,8 @@ const Timeline = (() => {
     canvas.onpointermove = (event) => {
       if (!model) return;
       if (!down) {
+        const counter = counterAt(event.offsetY);
+        if (counter) { tellCounter(counter, momentAt(event.offsetX)); return; }
         const over = eventAt(event.offsetX, event.offsetY);
         tell(over >= 0 ? over : view.chosen);
         return;

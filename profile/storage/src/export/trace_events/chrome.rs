@@ -10,10 +10,9 @@ use std::io::{self, Write};
 use deepctx_profile::trace::TraceTime;
 use serde_json::json;
 
-use super::{Argument, DrawnEvent, Events};
-use crate::event_header::HEADER;
+use super::{Argument, DrawnEvent, Events, sums_by_time};
+use crate::event_header::{HEADER, SUMS};
 use crate::export::Source;
-use crate::export::counters::counters;
 use crate::export::json_text::{field, value};
 
 /// Writes the JSON document.
@@ -48,16 +47,11 @@ pub(super) fn write(source: &Source<'_>, events: &Events<'_>, out: &mut dyn Writ
         }
         rank_counters(events, rank, &mut list)?;
     }
-    for counter in counters(source) {
-        for (at, of) in counter.steps {
-            let step = json!({ "value": of });
-            counter_step(
-                &counter.pid.to_string(),
-                &counter.name,
-                events.at(0, TraceTime::from_nanos(at)),
-                &step,
-                &mut list,
-            )?;
+    for counter in sums_by_time(source, events) {
+        let of = CounterRow { pid: &counter.pid.to_string(), name: &counter.name, category: Some(SUMS) };
+        for (at, value) in counter.steps {
+            let step = json!({ "value": value });
+            counter_step(&of, events.at(0, TraceTime::from_nanos(at)), &step, &mut list)?;
         }
     }
     list.out.write_all(b"\n]}\n")?;
@@ -137,22 +131,33 @@ fn rank_counters(events: &Events<'_>, rank: usize, list: &mut List<'_>) -> io::R
         let process = trace.name(step.process);
         let pid = &events.rows.rows[events.rows.counters(rank, process)].header.pid;
         let values = json!({ trace.name(step.series): step.value.get() });
-        counter_step(pid, trace.name(step.name), events.at(rank, step.at), &values, list)?;
+        let of = CounterRow { pid, name: trace.name(step.name), category: None };
+        counter_step(&of, events.at(rank, step.at), &values, list)?;
     }
     Ok(())
 }
 
+/// Which counter a value is of.
+struct CounterRow<'c> {
+    pid: &'c str,
+    name: &'c str,
+    category: Option<&'static str>,
+}
+
 fn counter_step(
-    pid: &str,
-    name: &str,
+    of: &CounterRow<'_>,
     at: i128,
     values: &serde_json::Value,
     list: &mut List<'_>,
 ) -> io::Result<()> {
     let out = list.next()?;
     out.write_all(b"{\"ph\":\"C\",")?;
-    field(out, "name", name)?;
-    write!(out, ",\"pid\":{},\"tid\":0,\"ts\":{},", id(pid), Micros(at))?;
+    if let Some(category) = of.category {
+        field(out, "cat", category)?;
+        out.write_all(b",")?;
+    }
+    field(out, "name", of.name)?;
+    write!(out, ",\"pid\":{},\"tid\":0,\"ts\":{},", id(of.pid), Micros(at))?;
     field(out, "args", values)?;
     out.write_all(b"}")
 }

@@ -27,9 +27,10 @@ use deepctx_profile::trace::{
     WakeUpEvent,
 };
 use deepctx_profile::tree::NodeId;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::rows::Rows;
+use super::counters::{Counter, counters};
 use super::{Format, Source};
 use crate::event_header::{EventHeader, LossHeader, RankHeader};
 
@@ -141,6 +142,22 @@ impl<'j> Events<'j> {
     fn at(&self, rank: usize, time: TraceTime) -> i128 {
         i128::from(time.as_nanos()) + i128::from(self.shift(rank))
     }
+}
+
+/// What the profile has by time, but for what the events have as counters of their own.
+fn sums_by_time(source: &Source<'_>, events: &Events<'_>) -> Vec<Counter> {
+    let mut known: FxHashSet<(&str, &str)> = FxHashSet::default();
+    for of in events.job.ranks() {
+        let trace = &of.trace;
+        known
+            .extend(trace.counters.iter().map(|(_, step)| (trace.name(step.process), trace.name(step.name))));
+    }
+    let mut all = counters(source);
+    all.retain(|counter| {
+        let process = if counter.pid == 0 { "machine".to_owned() } else { counter.pid.to_string() };
+        !known.contains(&(process.as_str(), counter.name.as_str()))
+    });
+    all
 }
 
 impl Format {

@@ -10,12 +10,11 @@ use std::io::{self, Write};
 
 use rustc_hash::FxHashMap;
 
-use deepctx_profile::trace::TraceTime;
+use deepctx_profile::trace::{CounterUnit, TraceTime};
 
-use super::{Argument, DrawnEvent, EventId, Events};
+use super::{Argument, DrawnEvent, EventId, Events, sums_by_time};
 use crate::event_header::{HEADER, HEADER_EVENT, LaneHeader, LaneOf};
 use crate::export::Source;
-use crate::export::counters::counters;
 use crate::export::packets::Packets;
 use crate::proto::perfetto::{
     COUNTER, CounterDescriptor, DebugAnnotation, INCREMENTAL_STATE_CLEARED, InternedData,
@@ -285,8 +284,9 @@ impl<'a> Writer<'a, '_> {
         })
     }
 
-    fn counter_track(&mut self, uuid: u64, name: String) -> io::Result<()> {
-        let counter = Some(CounterDescriptor::default());
+    fn counter_track(&mut self, uuid: u64, name: String, unit: Option<CounterUnit>) -> io::Result<()> {
+        let unit_name = unit.map(|unit| unit.name().to_owned());
+        let counter = Some(CounterDescriptor { unit_name, ..CounterDescriptor::default() });
         self.track(TrackDescriptor { uuid, name: Some(name), counter, ..TrackDescriptor::default() })
     }
 
@@ -304,7 +304,8 @@ impl<'a> Writer<'a, '_> {
         let mut tracks = FxHashMap::default();
         for lane in std::mem::take(&mut self.counters) {
             let LaneOf::Counter { process, counter, series } = lane.of else { continue };
-            self.counter_track(lane.uuid, format!("{counter} {series}"))?;
+            let unit = CounterUnit::of_series(&series);
+            self.counter_track(lane.uuid, format!("{counter} {series}"), unit)?;
             tracks.insert((lane.rank, process, counter, series), lane.uuid);
         }
         let events = self.events;
@@ -321,9 +322,9 @@ impl<'a> Writer<'a, '_> {
     }
 
     fn profile_counters(&mut self, source: &Source<'_>) -> io::Result<()> {
-        for counter in counters(source) {
+        for counter in sums_by_time(source, self.events) {
             let uuid = self.new_track();
-            self.counter_track(uuid, counter.name)?;
+            self.counter_track(uuid, counter.name, None)?;
             for (at, value) in counter.steps {
                 self.counter(uuid, self.events.at(0, TraceTime::from_nanos(at)), value)?;
             }

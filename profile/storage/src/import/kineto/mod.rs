@@ -31,7 +31,7 @@ use super::{
     CUT_SHORT, END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, OUT_OF_RANGE, ROUNDED,
     TOO_LONG, YEAR, leave_out_at_zero,
 };
-use crate::event_header::{EventHeader, LaneOf};
+use crate::event_header::{EventHeader, LaneOf, SUMS};
 
 /// Microseconds since 1970 are above this (2001), microseconds since the boot of a machine below.
 const SINCE_1970: u64 = 1_000_000_000_000_000_000;
@@ -237,8 +237,11 @@ impl Reader {
         self.rows().memory(thread, at, &arguments);
     }
 
-    /// A step of each of a counter's values.
+    /// A step of each of a counter's values. What a profile of ours sums up by time is no event.
     fn counter(&mut self, raw: &RawEvent<'_>) {
+        if self.ranks.is_ours() && raw.cat.as_ref().is_some_and(|category| category.0 == SUMS) {
+            return;
+        }
         let (process, _) = self.row(raw);
         let (Some(at), Some(name), Some(values)) = (raw.ts, &raw.name, raw.args) else {
             return self.gap(NOT_UNDERSTOOD);

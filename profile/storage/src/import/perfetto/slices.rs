@@ -36,6 +36,8 @@ struct Lane {
     rank: usize,
     place: TrackPlace,
     counter: Option<CounterLane>,
+    /// What a profile of ours sums up by time, which is no event.
+    is_sum: bool,
 }
 
 /// A track of a counter.
@@ -63,18 +65,19 @@ impl Lane {
                     is_of_thread: true,
                     ..place
                 };
-                Lane { rank, place, counter: None }
+                Lane { rank, place, counter: None, is_sum: false }
             }
             Some((rank, LaneOf::Counter { process, counter: name, series })) => {
                 let place = TrackPlace { process: process.clone(), ..place };
-                Lane { rank, place, counter: counter(name.clone(), series.clone()) }
+                let counter = counter(name.clone(), series.clone());
+                Lane { rank, place, counter, is_sum: false }
             }
             Some((rank, LaneOf::Stream { .. } | LaneOf::Counters { .. })) => {
-                Lane { rank, place, counter: None }
+                Lane { rank, place, counter: None, is_sum: false }
             }
             None => {
                 let counter = counter(place.name.clone(), "value".to_owned());
-                Lane { rank: 0, place, counter }
+                Lane { rank: 0, place, counter, is_sum: reader.ranks.is_ours() && described.is_some() }
             }
         }
     }
@@ -92,6 +95,7 @@ fn add_track(reader: &mut Reader<'_>, lane: &Lane, events: &[FoundEvent]) {
             },
             EventType::Instant => slice(reader, lane, event, None),
             EventType::Complete => complete(reader, lane, event),
+            EventType::Counter if lane.is_sum => {}
             EventType::Counter => counter(reader, lane, event, &mut level),
         }
     }

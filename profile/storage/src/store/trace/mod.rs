@@ -38,8 +38,8 @@ pub use write::TraceWriter;
 pub(super) const LIST: &str = "trace.json";
 const FORMAT: &str = "deepctx-trace";
 /// 2 has ranges and steps; 3 has no value where an older one has 0; 4 has operators, and calls of other kinds; 5 has
-/// edges of graphs. A newer one is refused: its events would be misread.
-const VERSION: u64 = 5;
+/// edges of graphs; 6 has counters. A newer one is refused: its events would be misread.
+const VERSION: u64 = 6;
 /// An entry takes about 200 bytes: a flush each second for a month.
 const LIST_BYTES_MAX: u64 = 1 << 29;
 
@@ -84,6 +84,10 @@ struct TraceFile {
     segment: Segment,
     /// Begin of the first event in it.
     first_ns: u64,
+    /// Begin of the first one that is no value of a counter, where that is later: values hold from before the events
+    /// that they stand beside. `u64::MAX` where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    events_from_ns: Option<u64>,
 }
 
 impl List {
@@ -145,7 +149,7 @@ mod tests {
         };
         check("{", "it is damaged: EOF");
         let list =
-            r#"{"format": "deepctx-trace", "version": 6, "complete": true, "window_ns": 1, "segments": []}"#;
-        check(list, "it has format `deepctx-trace` 6, and this program reads `deepctx-trace` 5");
+            r#"{"format": "deepctx-trace", "version": 7, "complete": true, "window_ns": 1, "segments": []}"#;
+        check(list, "it has format `deepctx-trace` 7, and this program reads `deepctx-trace` 6");
     }
 }

@@ -32,10 +32,11 @@ impl List {
         events.fold(0, |sum, listed| sum.saturating_add(listed.segment.rows))
     }
 
-    /// Begin of the first event.
+    /// Begin of the first event that is no value of a counter.
     pub(in crate::store) fn first_ns(&self) -> u64 {
         let events = self.segments.iter().filter(|listed| listed.segment.table == Table::Trace.name());
-        events.map(|listed| listed.first_ns).min().unwrap_or(0)
+        let first = events.map(|listed| listed.events_from_ns.unwrap_or(listed.first_ns)).min();
+        first.filter(|first| *first < u64::MAX).unwrap_or(0)
     }
 }
 
@@ -216,9 +217,12 @@ const LOST_LANE: Lane = Lane::Thread { pid: 0, tid: 0 };
 
 fn lane(row: &Row<'_>) -> Option<(u32, Lane)> {
     let pid = row.u32("pid")?;
-    let lane = match row.u32("tid") {
-        Some(tid) => Lane::Thread { pid, tid },
-        None => Lane::Stream {
+    let lane = match (row.u32("tid"), row.text("metric")) {
+        (Some(tid), _) => Lane::Thread { pid, tid },
+        (None, Some(metric)) => {
+            Lane::Counter { pid, metric: metric.parse().ok()?, node: NodeId::from_number(row.u32("node")?) }
+        }
+        (None, None) => Lane::Stream {
             pid,
             device: row.u32("device")?,
             context: row.u32("context")?,
@@ -331,6 +335,32 @@ mod tests {
             &[],
             &format!("trace-lanes-000000.parquet: {gone}"),
         );
+    }
+
+    #[test]
+    fn counters_come_back_and_begin_no_trace() {
+        use deepctx_profile::metric::Metric;
+        use deepctx_profile::trace::RecordedValue;
+
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("run.dctx");
+        let profile = Writer::create(&path, &Meta::default()).unwrap();
+        let mut writer = TraceWriter::create(profile.folder(), Some(Nanos(1000))).unwrap();
+        let node = NodeId::from_number(5);
+        let lanes = vec![LANE, Lane::Counter { pid: 0, metric: Metric::CpuBusyTime, node }];
+        let counted = RecordedValue { value: 3, merged: 2 };
+        let counter = |from, to| RecordedEvent::counter(1, Nanos(from), Nanos(to), node, counted);
+        let first = vec![counter(10, 20), event(30, 1)];
+        writer.append(&mut RecordedBatch { lanes: lanes.clone(), first_lane: 0, events: first }).unwrap();
+        let second = vec![counter(20, 30)];
+        writer.append(&mut RecordedBatch { lanes: Vec::new(), first_lane: 2, events: second }).unwrap();
+        let container = Container::at(&path).unwrap();
+        let list = List::read(&container).unwrap().unwrap();
+        assert_eq!(list.first_ns(), 30);
+        let mut reader = TraceReader::new(&container, list);
+        let events: Vec<_> = reader.by_ref().collect();
+        assert_eq!(events, [counter(10, 20), counter(20, 30), event(30, 1)]);
+        assert_eq!((reader.lanes(), events[0].counted()), (&lanes[..], Some(counted)));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::store::batch::Batch;
 use crate::store::columns::Table;
 use crate::store::manifest::{Segment, put, sync};
 use crate::store::table::encode;
-use deepctx_profile::trace::{Lane, NotTraced, RecordedAccount, RecordedBatch, RecordedEvent};
+use deepctx_profile::trace::{Lane, NotTraced, RecordedAccount, RecordedBatch, RecordedEvent, RecordedKind};
 use deepctx_profile::units::Nanos;
 
 /// Writes the events of a capture into the folder of its profile.
@@ -60,12 +60,15 @@ impl TraceWriter {
         let mut list = self.list.clone();
         let lanes = lane_rows(batch.first_lane, &batch.lanes);
         let events = event_rows(&batch.events);
-        for (table, rows, first_ns) in [
-            (Table::TraceLanes, lanes, 0),
-            (Table::Trace, events, batch.events.first().map_or(0, |event| event.start.0)),
-        ] {
+        let is_event = |event: &&RecordedEvent| event.kind != RecordedKind::Counter;
+        let first_ns = batch.events.first().map_or(0, |event| event.start.0);
+        let events_from_ns = batch.events.iter().find(is_event).map_or(u64::MAX, |event| event.start.0);
+        let events_from_ns = Some(events_from_ns).filter(|from| *from > first_ns);
+        for (table, rows, first_ns, events_from_ns) in
+            [(Table::TraceLanes, lanes, 0, None), (Table::Trace, events, first_ns, events_from_ns)]
+        {
             if let Some(segment) = self.put_segment(table, number, rows)? {
-                list.segments.push(TraceFile { segment, first_ns });
+                list.segments.push(TraceFile { segment, first_ns, events_from_ns });
             }
         }
         // The names of the files must last before the list has them.
@@ -121,9 +124,12 @@ impl TraceWriter {
 fn lane_rows(first: u32, lanes: &[Lane]) -> Batch {
     let mut batch = Batch::new(Table::TraceLanes);
     for (number, lane) in (first..).zip(lanes) {
-        let (pid, tid, stream) = match *lane {
-            Lane::Thread { pid, tid } => (pid, Some(tid), None),
-            Lane::Stream { pid, device, context, stream } => (pid, None, Some((device, context, stream))),
+        let (pid, tid, stream, counter) = match *lane {
+            Lane::Thread { pid, tid } => (pid, Some(tid), None, None),
+            Lane::Stream { pid, device, context, stream } => {
+                (pid, None, Some((device, context, stream)), None)
+            }
+            Lane::Counter { pid, metric, node } => (pid, None, None, Some((metric, node))),
         };
         batch.push([
             number.into(),
@@ -132,6 +138,8 @@ fn lane_rows(first: u32, lanes: &[Lane]) -> Batch {
             stream.map(|(device, ..)| device).into(),
             stream.map(|(_, context, _)| context).into(),
             stream.map(|(.., stream)| stream).into(),
+            counter.map(|(metric, _)| metric.name()).into(),
+            counter.map(|(_, node)| node.number()).into(),
         ]);
     }
     batch

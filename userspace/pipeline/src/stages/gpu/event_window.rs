@@ -53,6 +53,16 @@ impl EventWindow {
         self.bounds.contains(&time_ns)
     }
 
+    /// When it begins; `u64::MAX` while that is not known.
+    pub(super) fn begin(&self) -> u64 {
+        self.bounds.start
+    }
+
+    /// Whether a part of it is between two times.
+    pub(super) fn overlaps(&self, from_ns: u64, to_ns: u64) -> bool {
+        from_ns < self.bounds.end && self.bounds.start < to_ns
+    }
+
     /// What the window waits for, while it has not begun.
     pub(super) fn awaited(&self) -> Option<AwaitedBegin> {
         match self.begin {

@@ -2,7 +2,8 @@
 //!
 //! Owns: which calls, work and spans are events of the window, and what each has. Because: the tree has sums, and why a
 //! device stood still at a moment is in the order of single events. Does not: run unless a trace was asked for; write
-//! anything: whoever drains it does; know what a wait waits for (`causes`), or what found no room (`queue`).
+//! anything: whoever drains it does; know what a wait waits for (`causes`), which values of counters are events
+//! (`counters`), or what found no room (`queue`).
 //!
 //! A launch causes its work: exactly by the driver's number, by order where the records of another tool are read. The
 //! record of an event causes a wait for that event (exact: the handle), and the last launch into a stream causes what
@@ -12,6 +13,7 @@
 
 mod call;
 mod causes;
+mod counters;
 mod queue;
 
 use deepctx_common::activity::{Activity, kind};
@@ -26,10 +28,11 @@ use rustc_hash::FxHashSet;
 
 use super::event_window::EventWindow;
 use super::window::Window;
-use crate::spans::{Span, SpanEnd, SpanKind};
+use crate::spans::{CounterValue, Span, SpanEnd, SpanKind};
 use crate::trace_window::{AwaitedBegin, TraceLevel, TraceWindow};
 pub(super) use call::RecordedCall;
 use causes::Causes;
+use counters::{CounterOut, CounterStates};
 use queue::RecordQueue;
 
 /// Calls that wait for their return: far more than there are threads.
@@ -76,6 +79,7 @@ pub(crate) struct Recorder {
     causes: Causes,
     /// Nodes of graphs, by process and number, whose edges were recorded.
     nodes: FxHashSet<(u32, u64)>,
+    counters: CounterStates,
 }
 
 impl Recorder {
@@ -89,11 +93,12 @@ impl Recorder {
             queue: RecordQueue::default(),
             causes: Causes::default(),
             nodes: FxHashSet::default(),
+            counters: CounterStates::default(),
         }
     }
 
     /// Which events are recorded.
-    pub(crate) fn level(&self) -> TraceLevel {
+    pub(crate) fn trace_level(&self) -> TraceLevel {
         self.level
     }
 
@@ -271,6 +276,29 @@ impl Recorder {
         });
     }
 
+    /// The machine did something between two times, which the records may not have reached.
+    pub(crate) fn machine(&mut self, value: CounterValue) {
+        let (counters, mut out) = self.counters();
+        counters.read(value, &mut out);
+    }
+
+    /// A level of a process has another value.
+    pub(crate) fn level(&mut self, value: CounterValue) {
+        let (counters, mut out) = self.counters();
+        counters.changed(value, &mut out);
+    }
+
+    /// The records have come to a time.
+    pub(crate) fn advance(&mut self, until_ns: u64) {
+        let (counters, mut out) = self.counters();
+        counters.advance(until_ns, &mut out);
+    }
+
+    fn counters(&mut self) -> (&mut CounterStates, CounterOut<'_>) {
+        let Self { started_ns, window, queue, counters, .. } = self;
+        (counters, CounterOut { started_ns: *started_ns, window, queue })
+    }
+
     /// Whatever has not returned by now never will.
     pub(super) fn finish(&mut self, pid: Option<u32>) {
         let queue = &self.queue;
@@ -285,6 +313,8 @@ impl Recorder {
             self.window.ended(pid);
             self.causes.forget(pid);
             self.nodes.retain(|(of, _)| *of != pid);
+            let (counters, mut out) = self.counters();
+            counters.forget(pid, &mut out);
         }
     }
 

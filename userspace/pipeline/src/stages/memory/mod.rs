@@ -36,10 +36,11 @@ use crate::decode::Arguments;
 use crate::input::SiteInfo;
 use crate::reason::{STACK_LIMITED, STACK_NOT_TAKEN};
 use crate::sites::Sites;
+use crate::spans::{CounterValue, Found};
 use crate::stage::{
     AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, SiteTable, Stage, StageGap,
 };
-use pool::{AllocationOutcome, FreeOutcome, Pool, Reporter};
+use pool::{AllocationOutcome, FreeOutcome, Levels, Pool, Reporter};
 
 reasons! {
     class Gap, page "memory.md";
@@ -132,6 +133,8 @@ pub(crate) struct TensorMemory {
     /// Of processes that are gone.
     ended: Vec<Pool>,
     counts: Counts,
+    /// What devices hold, for a trace.
+    pub(crate) counters: Found<CounterValue>,
 }
 
 #[derive(Debug)]
@@ -244,7 +247,8 @@ impl TensorMemory {
         } else {
             let taken = pool.take(address, Reporter::Report, profile);
             let differs = matches!(taken, FreeOutcome::Bytes(was) if was != change.unsigned_abs());
-            pool.changed(now_ns, profile);
+            let levels = pool.changed(now_ns, profile);
+            self.record(who.pid, levels);
             self.counts.free_differs += u64::from(differs);
             self.counts.free_unknown += u64::from(taken == FreeOutcome::Unknown);
         }
@@ -297,12 +301,18 @@ impl TensorMemory {
         let caller = self.node_of(caller, profile);
         let Some(pool) = self.pool(pid, device, caller, now_ns, profile) else { return };
         let outcome = pool.give(address, bytes, reporter, caller, profile);
-        pool.changed(now_ns, profile);
+        let levels = pool.changed(now_ns, profile);
+        self.record(pid, levels);
         match outcome {
             AllocationOutcome::New => {}
             AllocationOutcome::Replaced => self.counts.free_missed += 1,
             AllocationOutcome::Full => self.counts.full += 1,
         }
+    }
+
+    /// What a device holds from now on, if that is something else.
+    fn record(&mut self, pid: u32, levels: Option<Levels>) {
+        levels.into_iter().flat_map(|of| of.counters(pid)).for_each(|value| self.counters.add(value));
     }
 
     /// The context that called, or the reason why there is none.
@@ -325,7 +335,10 @@ impl TensorMemory {
         for (device, pool) in self.processes.get_mut(&pid).into_iter().flatten() {
             let said = if *device == Device::CPU { Reporter::Report } else { Reporter::Mark };
             match pool.take(address, said, profile) {
-                FreeOutcome::Bytes(_) => return pool.changed(now_ns, profile),
+                FreeOutcome::Bytes(_) => {
+                    let levels = pool.changed(now_ns, profile);
+                    return self.record(pid, levels);
+                }
                 FreeOutcome::BySomeoneElse => by_report = true,
                 // The report of it has come, or will.
                 FreeOutcome::Unknown => by_report |= *device != Device::CPU && pool.reports(),

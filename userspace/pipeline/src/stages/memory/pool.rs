@@ -16,6 +16,7 @@ use deepctx_profile::units::{Nanos, Time};
 use rustc_hash::FxHashMap;
 
 use crate::address_map::{AddressMap, Insertion};
+use crate::spans::CounterValue;
 
 /// Allocations remembered of a process on a device: large models have some ten thousand tensors. About 20 MiB when
 /// full.
@@ -76,6 +77,28 @@ struct Context {
 struct Totals {
     allocated: u64,
     reserved: u64,
+}
+
+/// What a pool holds from a time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Levels {
+    /// `CLOCK_MONOTONIC`, nanoseconds.
+    at_ns: u64,
+    /// Where its course stands.
+    node: NodeId,
+    live: u64,
+    /// `None` while the allocator does not say.
+    reserved: Option<u64>,
+}
+
+impl Levels {
+    /// As values of counters of a process.
+    pub(super) fn counters(self, pid: u32) -> impl Iterator<Item = CounterValue> {
+        let Levels { at_ns, node, live, reserved } = self;
+        let of = move |metric, value| CounterValue { pid, metric, node, from_ns: at_ns, to_ns: at_ns, value };
+        let reserved = reserved.map(|reserved| of(Metric::ReservedBytes, reserved));
+        std::iter::once(of(Metric::LiveBytes, live)).chain(reserved)
+    }
 }
 
 #[derive(Debug)]
@@ -222,12 +245,14 @@ impl Pool {
         of
     }
 
-    /// Something was given or taken: the course by time, and perhaps a new peak.
-    pub(super) fn changed(&mut self, now_ns: u64, profile: &mut Profile) {
+    /// Something was given or taken: the course by time, and perhaps a new peak. Gives the levels if they are others
+    /// than before.
+    pub(super) fn changed(&mut self, now_ns: u64, profile: &mut Profile) -> Option<Levels> {
         let level = self.totals.map_or(self.live, |totals| totals.allocated);
         let reserved = self.totals.map_or(0, |totals| totals.reserved);
         let at = Time::from_nanos(now_ns) - profile.meta.started_monotonic;
-        if (level, reserved) != (self.level, self.reserved) {
+        let has_changed = (level, reserved) != (self.level, self.reserved);
+        if has_changed {
             self.hold_until(now_ns, profile);
             (self.level, self.reserved) = (level, reserved);
             profile.timeline.add(self.lane, Metric::LiveBytes, at, level);
@@ -253,6 +278,8 @@ impl Pool {
                 self.info.most_unused_at = at;
             }
         }
+        let reserved = self.totals.map(|totals| totals.reserved);
+        has_changed.then_some(Levels { at_ns: now_ns, node: self.lane, live: level, reserved })
     }
 
     /// Nothing changed until then.

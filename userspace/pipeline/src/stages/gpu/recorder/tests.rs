@@ -1,9 +1,10 @@
+use deepctx_profile::metric::Metric;
 use proptest::prelude::*;
 
 use super::super::streams::StreamKey;
 use super::queue::QUEUE_MAX;
 use super::*;
-use crate::spans::SpanThread;
+use crate::spans::{CounterValue, SpanThread};
 
 const STARTED_NS: u64 = 1_000;
 
@@ -151,7 +152,7 @@ fn levels_record_what_they_say() {
         let of = SpanThread { pid: 7, tid: 8 };
         let (node, began_ns, end) = (NodeId::ROOT, STARTED_NS + 70, SpanEnd::Open);
         // Stages give the recorder what they were asked for.
-        if recorder.level() == TraceLevel::Context {
+        if recorder.trace_level() == TraceLevel::Context {
             recorder.span(&Span { kind: SpanKind::Operator, of, node, began_ns, end });
         }
         let events = recorder.take().unwrap().events;
@@ -230,4 +231,94 @@ proptest! {
         prop_assert_eq!(account.received, account.kept + account.lost());
         prop_assert_eq!((account.kept, events), (expected.len() as u64 + works, account.kept));
     }
+}
+
+/// What the counters of a recorder gave: what, begin, end, value, and how many it stands for.
+fn counted(recorder: &mut Recorder) -> Vec<String> {
+    let Some(batch) = recorder.take() else { return Vec::new() };
+    let shown = |event: &RecordedEvent| {
+        let Lane::Counter { pid, metric, .. } = batch.lanes[event.lane as usize] else { panic!("{event:?}") };
+        let counted = event.counted().unwrap();
+        let end = event.start.0 + event.end.duration().0;
+        format!("{pid} {metric} {}..{end} {} +{}", event.start.0, counted.value, counted.merged)
+    };
+    batch.events.iter().map(shown).collect()
+}
+
+fn counter_value(pid: u32, metric: Metric, from: u64, to: u64, value: u64) -> CounterValue {
+    let (from_ns, to_ns) = (STARTED_NS + from, STARTED_NS + to);
+    CounterValue { pid, metric, node: NodeId::ROOT, from_ns, to_ns, value }
+}
+
+#[test]
+fn a_level_has_one_value_in_a_millisecond() {
+    const MS: u64 = 1_000_000;
+    let mut recorder = Recorder::new(STARTED_NS, TraceWindow::First(Nanos(10 * MS)), TraceLevel::Calls);
+    let values = [(0, 1), (10, 2), (MS - 1, 3), (MS, 4), (3 * MS, 5), (3 * MS + 1, 6), (10 * MS, 7)];
+    for (at, value) in values {
+        recorder.level(counter_value(7, Metric::LiveBytes, at, at, value));
+    }
+    // Another level is none of these.
+    recorder.level(counter_value(7, Metric::ReservedBytes, 20, 20, 9));
+    recorder.advance(u64::MAX);
+    let expect = [
+        "7 live-bytes 999999..999999 3 +2",
+        "7 live-bytes 1000000..1000000 4 +0",
+        "7 live-bytes 3000001..3000001 6 +1",
+        "7 reserved-bytes 20..20 9 +0",
+    ];
+    let mut found = counted(&mut recorder);
+    found.sort_by_key(|line| line.contains("reserved"));
+    assert_eq!(found, expect);
+    assert_eq!((recorder.account().received, recorder.account().kept), (4, 4));
+}
+
+#[test]
+fn the_level_as_the_window_begins_is_recorded() {
+    let mut recorder = Recorder::new(STARTED_NS, TraceWindow::OnRequest(Nanos(1000)), TraceLevel::Calls);
+    let level = |recorder: &mut Recorder, at, value| {
+        recorder.level(counter_value(7, Metric::LiveBytes, at, at, value));
+    };
+    level(&mut recorder, 10, 1);
+    level(&mut recorder, 20, 2);
+    recorder.advance(STARTED_NS + 30);
+    assert_eq!(counted(&mut recorder), [""; 0]);
+    recorder.request_window(STARTED_NS + 50);
+    recorder.advance(STARTED_NS + 40);
+    assert_eq!(counted(&mut recorder), [""; 0], "the records have not come to the window");
+    recorder.advance(STARTED_NS + 60);
+    assert_eq!(counted(&mut recorder), ["7 live-bytes 50..50 2 +0"]);
+    level(&mut recorder, 2000, 3);
+    recorder.advance(u64::MAX);
+    assert_eq!(counted(&mut recorder), [""; 0], "the window is over");
+}
+
+#[test]
+fn readings_of_the_machine_wait_for_the_records() {
+    let mut recorder = Recorder::new(STARTED_NS, TraceWindow::OnRequest(Nanos(1000)), TraceLevel::Launches);
+    let readings = [
+        (Metric::CpuBusyTime, 0, 500, 1),
+        (Metric::CpuBusyTime, 500, 1000, 2),
+        (Metric::CpuBusyTime, 1000, 1500, 2),
+        (Metric::MemoryUsedBytes, 500, 1000, 9),
+        (Metric::MemoryUsedBytes, 1000, 1500, 9),
+        (Metric::CpuStealTime, 500, 1000, 0),
+        (Metric::CpuStealTime, 1000, 1500, 0),
+        (Metric::CpuBusyTime, 2000, 2500, 3),
+    ];
+    for (metric, from, to, value) in readings {
+        recorder.machine(counter_value(0, metric, from, to, value));
+    }
+    assert_eq!(counted(&mut recorder), [""; 0]);
+    // Nobody knows before that the window is to be.
+    recorder.request_window(STARTED_NS + 600);
+    recorder.advance(u64::MAX);
+    let expect = [
+        "0 system:cpu-busy-time 500..1000 2 +0",
+        // The same sum again is the same rate only if it is of the same length, which a reader sees.
+        "0 system:cpu-busy-time 1000..1500 2 +0",
+        "0 system:memory-used-bytes 500..1000 9 +0",
+        "0 system:cpu-steal-time 500..1000 0 +0",
+    ];
+    assert_eq!(counted(&mut recorder), expect);
 }

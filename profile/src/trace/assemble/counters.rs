@@ -1,0 +1,75 @@
+//! Counters of a recording, as those of traces.
+//!
+//! Owns: [`RecordedCounters`]: which trace has a counter, and what it is called. Because: what the machine did belongs
+//! to no process, and which traces there are is known once all events were seen. Does not: leave anything out: what the
+//! recorder merged or lost is counted as it says.
+
+use rustc_hash::FxHashMap;
+
+use super::super::counter_unit::CounterUnit;
+use super::super::event::{CounterStep, CounterValue};
+use super::super::recorded::{COUNTER_VALUES_MERGED, NotTraced, RecordedEvent, RecordedKind};
+use super::super::{Trace, TraceTime};
+use super::tables::count_pushed;
+use crate::ledger::Stage;
+use crate::metric::Metric;
+use crate::profile::Profile;
+use crate::tree::NodeId;
+
+/// What stands for the process of what the machine did.
+const MACHINE: &str = "machine";
+
+/// A counter: its process, what is counted, and of what.
+type CounterKey = (u32, Metric, NodeId);
+
+/// Values of counters by time, and what is lost of them.
+#[derive(Default)]
+pub(super) struct RecordedCounters {
+    events: Vec<(CounterKey, RecordedEvent)>,
+}
+
+impl RecordedCounters {
+    pub(super) fn add(&mut self, pid: u32, metric: Metric, node: NodeId, event: RecordedEvent) {
+        self.events.push(((pid, metric, node), event));
+    }
+
+    /// Gives each trace its own.
+    pub(super) fn place(self, profile: &Profile, traces: &mut [(u32, Trace)]) {
+        let mut names: FxHashMap<CounterKey, String> = FxHashMap::default();
+        let places: FxHashMap<u32, usize> = (0..).zip(&*traces).map(|(at, (pid, _))| (*pid, at)).collect();
+        for (key, event) in self.events {
+            let (pid, metric, node) = key;
+            let Some((_, trace)) = traces.get_mut(places.get(&pid).copied().unwrap_or(0)) else { return };
+            let name = names.entry(key).or_insert_with(|| name(profile, metric, node));
+            match event.kind {
+                // What is lost of a counter is not lost of the work of a step, which is why it has no lane.
+                RecordedKind::Gap => {
+                    trace.ledger.dropped(Stage::Store, NotTraced::QueueFull.reason(), event.position);
+                }
+                _ => step(trace, pid, metric, name, &event),
+            }
+        }
+    }
+}
+
+fn step(trace: &mut Trace, pid: u32, metric: Metric, name: &str, event: &RecordedEvent) {
+    let Some(counted) = event.counted() else { return };
+    trace.ledger.gap(Stage::Store, COUNTER_VALUES_MERGED, counted.merged.into());
+    let process = if pid == 0 { MACHINE.to_owned() } else { pid.to_string() };
+    let value = CounterUnit::value(metric, counted.value, event.end.duration());
+    let step = CounterStep {
+        process: trace.text(&process),
+        name: trace.text(name),
+        series: trace.text(CounterUnit::of_metric(metric).name()),
+        at: TraceTime::from_nanos(event.start.0),
+        value: CounterValue::new(value),
+    };
+    let pushed = trace.counters.push(step);
+    count_pushed(trace, pushed);
+}
+
+/// As the sums of the profile call it by time.
+fn name(profile: &Profile, metric: Metric, node: NodeId) -> String {
+    let of = profile.frames.get(profile.tree.node(node).frame).label(&profile.strings, false);
+    format!("{metric} {of}")
+}

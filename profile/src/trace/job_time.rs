@@ -1,0 +1,12 @@
+//! Time of a job: when something of a rank was, since the first event of all ranks.
+//!
+//! Owns: [`at`]. Because: lanes of events and of counters stand below each other. Does not: align clocks.
+
+use super::TraceTime;
+use crate::units::Nanos;
+
+/// A time of a trace on the clock of the job.
+pub(super) fn at(shift: i128, time: TraceTime) -> Nanos {
+    let at = shift + i128::from(time.as_nanos());
+    Nanos(u64::try_from(at.max(0)).unwrap_or(u64::MAX))
+}
