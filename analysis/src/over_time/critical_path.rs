@@ -23,6 +23,7 @@ use deepctx_profile::trace::{
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use super::clocks::{self, ClockAccuracy};
 use super::idle::KERNEL_WAIT_NS;
 use super::steps::is_data_loader;
 use super::window::Window;
@@ -72,6 +73,11 @@ pub struct CriticalPath {
     pub sure_links: u64,
     /// Steps of the path over links that are guessed.
     pub inferred_links: u64,
+    /// Steps of the path between a thread and a device, whose times are of two clocks.
+    pub between_clocks: u64,
+    /// How many of them are not longer than the clocks are known to: which end came first is not measured. `None` when
+    /// nobody says how well they are known.
+    pub within_clocks: Option<u64>,
     /// Work of devices on the path by name, the longest first.
     pub work: Vec<PathOp>,
 }
@@ -124,8 +130,16 @@ pub(super) fn compute(window: &Window<'_>) -> Option<CriticalPath> {
         .collect();
     work.sort_rows_by_key(|row| std::cmp::Reverse(row.time_ns));
     work.truncate(WORK_ROWS);
-    let (sure_links, inferred_links) = (walk.sure, walk.inferred);
-    Some(CriticalPath { rank: window.of.rank, window_ns, parts, sure_links, inferred_links, work })
+    Some(CriticalPath {
+        rank: window.of.rank,
+        window_ns,
+        parts,
+        sure_links: walk.sure,
+        inferred_links: walk.inferred,
+        between_clocks: walk.between_clocks,
+        within_clocks: walk.accuracy.within_ns().map(|_| walk.within_clocks),
+        work,
+    })
 }
 
 /// Where the path is.
@@ -146,6 +160,10 @@ struct Walk<'w> {
     work: BTreeMap<&'w str, (u64, u64)>,
     sure: u64,
     inferred: u64,
+    /// How well the clock of devices is known.
+    accuracy: ClockAccuracy,
+    between_clocks: u64,
+    within_clocks: u64,
 }
 
 /// What a thread did.
@@ -227,8 +245,20 @@ impl<'w> Walk<'w> {
         }
         let wake_ups = trace.wake_ups.iter().map(|(_, event)| (event.ends, event)).collect();
         let threads = links.threads().iter().map(|ops| thread_times(window, ops, &wake_ups)).collect();
-        let (parts, work) = (BTreeMap::new(), BTreeMap::new());
-        Some(Walk { window, begin, end, threads, before, parts, work, sure: 0, inferred: 0 })
+        Some(Walk {
+            window,
+            begin,
+            end,
+            threads,
+            before,
+            parts: BTreeMap::new(),
+            work: BTreeMap::new(),
+            sure: 0,
+            inferred: 0,
+            accuracy: clocks::of_devices(trace),
+            between_clocks: 0,
+            within_clocks: 0,
+        })
     }
 
     fn device(&self, id: Id<DeviceOp>) -> Option<DeviceOp> {
@@ -267,6 +297,13 @@ impl<'w> Walk<'w> {
         }
     }
 
+    /// A step between a time of a thread and one of a device.
+    fn between_clocks(&mut self, from: TraceTime, to: TraceTime) {
+        let within_ns = self.accuracy.within_ns();
+        self.between_clocks += 1;
+        self.within_clocks += u64::from(within_ns.is_some_and(|within_ns| (to - from).0 <= within_ns));
+    }
+
     fn link(&mut self, basis: Basis) {
         match basis {
             Basis::Exact | Basis::ByOrder => self.sure += 1,
@@ -292,6 +329,7 @@ impl<'w> Walk<'w> {
         match (call, before) {
             (Some(call), before) if before.is_none_or(|(end, ..)| call.begin >= end) => {
                 self.add(Bound::Launch, call.begin, begin);
+                self.between_clocks(call.begin, begin);
                 match launch {
                     Launch::Ambiguous(_) => self.inferred += 1,
                     _ => self.sure += 1,
@@ -354,6 +392,7 @@ impl<'w> Walk<'w> {
                 self.thread_parts(thread, end, time);
                 let done = self.device(on).map_or(begin, |op| op.end().min(end));
                 self.add(Bound::SyncReturn, done, end);
+                self.between_clocks(done, end);
                 self.link(basis);
                 (done, Some(Position::Device(on)))
             }

@@ -16,6 +16,7 @@ use deepctx_profile::trace::{Basis, DeviceOp, KernelClass, TraceTime, Waiter};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use super::clocks;
 use super::intervals::Intervals;
 use super::window::Window;
 
@@ -39,6 +40,9 @@ pub struct Exposed {
     pub exposed_ns: u64,
     /// Part of it in which something waits for them.
     pub blocking_ns: u64,
+    /// How far `blocking_ns` may be off: where a wait begins is a time of a thread, and how well the device's clock is
+    /// known on that one is the bound of each. `None` when nobody says.
+    pub blocking_within_ns: Option<u64>,
     /// Part of it that is both.
     pub exposed_and_blocking_ns: u64,
     /// How many have something that waits for them.
@@ -52,6 +56,7 @@ type Ops = Vec<(Id<DeviceOp>, DeviceOp)>;
 
 pub(super) fn compute(window: &Window<'_>) -> Vec<Exposed> {
     let waits = waits(window);
+    let within_ns = clocks::of_devices(&window.of.trace).within_ns();
     let mut devices: BTreeMap<u32, (Ops, BTreeMap<&str, Ops>)> = BTreeMap::new();
     for (id, op) in window.device() {
         let Some(stream) = window.of.trace.streams().get(op.stream.index()) else { continue };
@@ -72,7 +77,8 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Exposed> {
             let time = union(ops.iter());
             let sums = exposed(&time, ops, &beside, &waits);
             let (rank, name) = (window.of.rank, clean(name));
-            rows.push(Exposed { rank, device, name, ..sums });
+            let blocking_within_ns = within_ns.map(|each| sums.waited_for.saturating_mul(each));
+            rows.push(Exposed { rank, device, name, blocking_within_ns, ..sums });
         }
     }
     rows.sort_rows_by(|a, b| b.exposed_ns.cmp(&a.exposed_ns).then_with(|| a.name.cmp(&b.name)));

@@ -67,9 +67,43 @@ fn the_head_says_how_well_the_device_clock_is_known() {
     let expect = serde_json::json!({"offset_ns": -5, "uncertainty_ns": 1500, "drift_ns": -20, "readings": 7});
     assert_eq!(serde_json::to_value(&found.traces[0]).unwrap()["device_clock"], expect);
     assert!(shown(&found).contains("device clock: ± 1.50 µs of the threads', by 7 readings, moved by 20 ns"));
+    let lanes = |tables: &OverTime| serde_json::to_value(&tables.traces[0].lane_clocks).unwrap();
+    let expect = serde_json::json!([
+        {"lanes": "threads", "accuracy": "exact"},
+        {"lanes": "gpu0", "accuracy": "bounded", "within_ns": 1500},
+    ]);
+    assert_eq!(lanes(&found), expect);
     let none = of(TWO_KERNELS);
-    assert!(!shown(&none).contains("device clock"));
+    let said = "device clock: unknown, because the trace does not say how the clocks of devices and threads were compared";
+    assert!(shown(&none).contains(said), "{}", shown(&none));
     assert_eq!(serde_json::to_value(&none.traces[0]).unwrap().get("device_clock"), None);
+    assert_eq!(lanes(&none)[1]["accuracy"], "unknown");
+    assert!(!shown(&of("op m 0..9 f")).contains("device clock"), "there is no device");
+}
+
+#[test]
+fn steps_within_the_error_of_clocks_are_counted() {
+    // From the launch to its work 3 µs, from the end of the work to that of the wait 1 µs.
+    let input = "
+        call m 0..2 cudaLaunchKernel #1
+        kernel 0/7 3..20 gemm #1
+        call m 4..21 cudaStreamSynchronize #2
+        sync stream 0/7 4..21 #2";
+    let check = |within_us: Option<u64>, expect: Option<u64>| {
+        let mut trace = text::parse(input).unwrap();
+        let uncertainty = |us| deepctx_profile::units::Nanos(us * 1000);
+        trace.device_clock =
+            within_us.map(|us| ClockOffset { uncertainty: uncertainty(us), ..ClockOffset::default() });
+        let found = OverTime::compute(&Job::new(vec![("t".to_owned(), trace)]).unwrap(), Steps::default());
+        let path = &found.critical_paths[0];
+        assert_eq!((path.between_clocks, path.within_clocks), (2, expect), "{within_us:?}");
+        let said = "steps between threads and devices are not longer than their clocks are known to";
+        assert_eq!(shown(&found).contains(said), expect > Some(0));
+    };
+    check(None, None);
+    check(Some(0), Some(0));
+    check(Some(2), Some(1));
+    check(Some(3), Some(2));
 }
 
 fn shown(tables: &OverTime) -> String {

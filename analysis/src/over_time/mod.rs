@@ -10,6 +10,7 @@
 mod annotations;
 mod bandwidth;
 mod breakdown;
+mod clocks;
 mod collectives;
 mod copies;
 mod counters;
@@ -54,6 +55,7 @@ use window::Window;
 pub use annotations::{Annotation, Annotations};
 pub use bandwidth::Bandwidth;
 pub use breakdown::DeviceTime;
+pub use clocks::{ClockAccuracy, LaneClock};
 pub use collectives::{ClockBasis, Collective, Lateness, NotMatched, Stragglers};
 pub use copies::Copies;
 pub use counters::CounterSummary;
@@ -157,6 +159,9 @@ pub struct TraceSummary {
     /// much each time from a call to its work may be wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_clock: Option<ClockOffset>,
+    /// How well the times of its lanes are known on the clock of its threads. How well that of a rank is known on the
+    /// first one's is in `stragglers`.
+    pub lane_clocks: Vec<LaneClock>,
     /// Events on threads.
     pub host_events: usize,
     /// Kernels, copies and fills.
@@ -279,6 +284,7 @@ fn summary(of: &RankTrace) -> TraceSummary {
         span_ns: of.trace.span().map_or(0, |(first, last)| (last - first).0),
         resolution_ns: of.trace.clock.resolution.0,
         device_clock: of.trace.device_clock,
+        lane_clocks: clocks::of_lanes(of),
         host_events: of.trace.host.len(),
         device_events: of.trace.device.len(),
         sync_events: of.trace.syncs.len(),

@@ -9,7 +9,9 @@ use deepctx_storage::export::html::{Column, Tab};
 use super::cells::{first, numbers, share, time};
 use super::{percent, work};
 use crate::over_time::{Measured, Operators, OverTime};
-use crate::render::text::{bound_in_words, clock_in_words, not_measured_in_words, sequence_in_words};
+use crate::render::text::{
+    bound_in_words, clock_in_words, not_measured_in_words, sequence_in_words, within_clocks_in_words,
+};
 
 /// Every table with rows.
 pub(super) fn tabs(tables: &OverTime) -> impl Iterator<Item = Tab> {
@@ -69,12 +71,13 @@ fn critical_paths(tables: &OverTime) -> Tab {
         };
         let parts = path.parts.iter().map(move |part| row(part.time_ns, None, bound_in_words(part.bound)));
         let links = path.sure_links + path.inferred_links;
-        let guessed = (path.inferred_links > 0).then(|| {
-            let what = format!("{} of {links} links are guessed", path.inferred_links);
-            vec![path.rank.to_string(), String::new(), String::new(), String::new(), what]
-        });
+        let note =
+            |what: String| vec![path.rank.to_string(), String::new(), String::new(), String::new(), what];
+        let guessed = (path.inferred_links > 0)
+            .then(|| note(format!("{} of {links} links are guessed", path.inferred_links)));
+        let within_clocks = within_clocks_in_words(path).map(note);
         let work = path.work.iter().map(move |of| row(of.time_ns, Some(of.count), &of.name));
-        parts.chain(guessed).chain(work).collect::<Vec<_>>()
+        parts.chain(guessed).chain(within_clocks).chain(work).collect::<Vec<_>>()
     });
     first("path", "Critical path", &columns, rows)
 }

@@ -10,7 +10,8 @@ use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{counted, counters, more, not_measured_in_words, operators, ranks, without_middle, work};
 use crate::over_time::{
-    Bound, CriticalPath, Launches, LostBefore, Measured, OverTime, StepSplit, TraceSummary, Trust, WhatIf,
+    Bound, ClockAccuracy, CriticalPath, Launches, LostBefore, Measured, OverTime, StepSplit, TraceSummary,
+    Trust, WhatIf,
 };
 
 /// Widest name of a kernel.
@@ -64,6 +65,8 @@ fn head(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
                 counted(clock.readings, "reading"),
                 Nanos(clock.drift_ns.unsigned_abs()),
             )?;
+        } else if let Some(because) = unknown_clock(of) {
+            writeln!(out, "        device clock: unknown, because {because}")?;
         }
         if tables.traces.len() > 1 && of.gaps.is_empty() && of.lost_before.is_empty() {
             continue;
@@ -81,6 +84,14 @@ fn head(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     left_out(tables, out)
+}
+
+/// Why it is not known how well the times of devices are known on the clock of threads.
+fn unknown_clock(of: &TraceSummary) -> Option<&'static str> {
+    of.lane_clocks.iter().find_map(|lane| match lane.accuracy {
+        ClockAccuracy::Unknown { because } => Some(because),
+        ClockAccuracy::Exact | ClockAccuracy::Bounded { .. } => None,
+    })
 }
 
 /// What is known of waits, and what is missing.
@@ -216,6 +227,9 @@ fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> i
             let links = path.inferred_links + path.sure_links;
             writeln!(out, "                     {} of {links} links are guessed", path.inferred_links)?;
         }
+        if let Some(said) = within_clocks_in_words(path).filter(|_| paths.len() == 1) {
+            writeln!(out, "                     {said}")?;
+        }
         let names = if paths.len() > 1 { 0 } else { 3 };
         for row in path.work.iter().take(names) {
             let (time, name) = (Nanos(row.time_ns).to_string(), without_middle(&row.name, NAME_WIDTH));
@@ -223,6 +237,14 @@ fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> i
         }
     }
     more(paths.len(), rows, "rank", out)
+}
+
+/// How many steps of a path are not measured as two clocks are known; `None` when all of them are, or nobody knows.
+pub(in crate::render) fn within_clocks_in_words(path: &CriticalPath) -> Option<String> {
+    let within = path.within_clocks.filter(|within| *within > 0)?;
+    let all = path.between_clocks;
+    let steps = "steps between threads and devices";
+    Some(format!("{within} of {all} {steps} are not longer than their clocks are known to"))
 }
 
 /// What bounds a part of a critical path.

@@ -91,9 +91,13 @@ fn exposed(all: &[Exposed], rows: usize, out: &mut dyn Write) -> io::Result<()> 
         let [time, exposed, blocking, both] = times.map(|ns| Nanos(ns).to_string());
         let name = without_middle(&row.name, NAME_WIDTH);
         let (rank, device, count) = (row.rank, row.device, row.count);
+        // Where clocks make more than a twentieth of it.
+        let is_much = |within_ns: &u64| row.blocking_ns > 0 && within_ns.saturating_mul(20) > row.blocking_ns;
+        let within = row.blocking_within_ns.filter(is_much);
+        let within = within.map_or_else(String::new, |ns| format!("  (blocking ± {})", Nanos(ns)));
         writeln!(
             out,
-            "  {rank:>4} {device:>6} {count:>9} {time:>9} {exposed:>9} {blocking:>9} {both:>9}  {name}"
+            "  {rank:>4} {device:>6} {count:>9} {time:>9} {exposed:>9} {blocking:>9} {both:>9}  {name}{within}"
         )?;
     }
     more(all.len(), rows, "row", out)

@@ -1,0 +1,69 @@
+//! Clocks of lanes: how well the times of each lane are known on the clock of the others.
+//!
+//! Owns: [`LaneClock`], [`ClockAccuracy`]. Because: a kernel that begins a microsecond behind its launch is measured by
+//! two clocks, and whoever reads the microsecond should know by how much these differ. Does not: align clocks, or know
+//! those of other ranks ([`super::Lateness`] does).
+
+use std::collections::BTreeSet;
+
+use deepctx_profile::trace::{RankTrace, Trace};
+use serde::Serialize;
+
+/// How well a clock is known on another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "accuracy", rename_all = "kebab-case")]
+pub enum ClockAccuracy {
+    /// It is that clock.
+    Exact,
+    /// No time is farther off than this.
+    Bounded {
+        /// Nanoseconds.
+        within_ns: u64,
+    },
+    /// Nobody says.
+    Unknown {
+        /// Why not.
+        because: &'static str,
+    },
+}
+
+impl ClockAccuracy {
+    /// How far a time may be off; `None` when nobody says.
+    pub fn within_ns(self) -> Option<u64> {
+        match self {
+            ClockAccuracy::Exact => Some(0),
+            ClockAccuracy::Bounded { within_ns } => Some(within_ns),
+            ClockAccuracy::Unknown { .. } => None,
+        }
+    }
+}
+
+/// The clock of lanes of a rank, as it is known on that of its threads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LaneClock {
+    /// The lanes: `threads`, or a device with all of its streams (`gpu0`).
+    pub lanes: String,
+    /// How well it is known.
+    #[serde(flatten)]
+    pub accuracy: ClockAccuracy,
+}
+
+const NOT_SAID: &str = "the trace does not say how the clocks of devices and threads were compared";
+
+/// How well the clock of a trace's devices is known on that of its threads.
+pub(super) fn of_devices(trace: &Trace) -> ClockAccuracy {
+    match trace.device_clock {
+        Some(clock) => ClockAccuracy::Bounded { within_ns: clock.uncertainty.0 },
+        None => ClockAccuracy::Unknown { because: NOT_SAID },
+    }
+}
+
+/// The clocks of a rank's lanes: threads first, then devices by number.
+pub(super) fn of_lanes(of: &RankTrace) -> Vec<LaneClock> {
+    let has_threads = !of.trace.threads().is_empty();
+    let threads = LaneClock { lanes: "threads".to_owned(), accuracy: ClockAccuracy::Exact };
+    let devices: BTreeSet<u32> = of.trace.streams().iter().map(|stream| stream.device).collect();
+    let accuracy = of_devices(&of.trace);
+    let device = |device| LaneClock { lanes: format!("gpu{device}"), accuracy };
+    has_threads.then_some(threads).into_iter().chain(devices.into_iter().map(device)).collect()
+}
