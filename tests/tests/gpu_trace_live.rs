@@ -388,7 +388,9 @@ fn processes_that_a_launcher_numbered_are_its_ranks() {
     let setting =
         Setting { libraries: "cuda13", collector: true, words: &["--trace", "10m"], ..Setting::default() };
     // The first one to start is not the first rank, and one of three runs elsewhere.
-    let script = "RANK=1 WORLD_SIZE=3 \"$@\" & RANK=0 WORLD_SIZE=3 \"$@\"; wait";
+    // Each writes an account of its own.
+    let script = "RANK=1 WORLD_SIZE=3 DEEPCTX_SIM_LOG=$DEEPCTX_SIM_LOG.1 \"$@\" & \
+                  RANK=0 WORLD_SIZE=3 \"$@\"; wait";
     let shell = ["sh", "-c", script, "sh"].map(str::to_owned);
     let program: Vec<String> = shell.into_iter().chain(program).collect();
     let words = ["--rate", "2000", "--launches", "200", "--attended"];
