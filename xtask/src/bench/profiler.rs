@@ -89,7 +89,9 @@ impl Profilers {
     /// Our own profiler on the whole machine, with segments as often as users have them.
     pub(super) fn attach_to_machine(&self, profile: &Path, frequency: u32) -> Result<Attached> {
         let mut command = Command::new(&self.ours);
-        command.args(["record", "--force", "--all", "--freq", &frequency.to_string(), "-o"]).arg(profile);
+        command
+            .args(["record", "-v", "--force", "--all", "--freq", &frequency.to_string(), "-o"])
+            .arg(profile);
         self.start(Kind::Ours, command)
     }
 
@@ -180,6 +182,11 @@ impl Attached {
 
     pub(super) fn signal(&self, name: &str) -> Result<()> {
         sh::output(Command::new("kill").args(["-s", name, &self.pid().to_string()])).map(drop)
+    }
+
+    /// Where it writes what it says.
+    pub(super) fn log(&self) -> &Path {
+        &self.log
     }
 
     /// Ends it as Ctrl-C would and waits; its exit code.

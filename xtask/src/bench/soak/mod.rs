@@ -91,8 +91,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let gone = |(name, target): &mut (&'static str, RunningProgram)| (!target.is_alive()).then_some(*name);
     let gone: Vec<_> = targets.iter_mut().filter_map(gone).collect();
     let asked = Instant::now();
+    let log = attached.log().to_owned();
     let code = attached.finish()?;
     let ended_after = asked.elapsed();
+    let said = fs::read_to_string(&log).with_context(|| format!("cannot read {}", log.display()))?;
+    // Who held its memory, which is the last that it says.
+    said.lines().skip_while(|line| !line.starts_with("own memory")).for_each(|line| eprintln!("    {line}"));
     drop(targets);
     judge(&ours, &profile, &readings, &gone, code, ended_after)
 }
