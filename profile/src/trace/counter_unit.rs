@@ -1,8 +1,8 @@
 //! Units of counters: what a value over time is, and how it is written.
 //!
-//! Owns: [`CounterUnit`], and what a recorded quantity is as a value at a moment. Because: a metric of the machine is a
-//! sum over an interval, a counter is a level, and formats of traces have no place for a unit but the name of a series.
-//! Does not: know counters.
+//! Owns: [`CounterUnit`], what a recorded quantity is as a value at a moment, and how its process is called. Because:
+//! a metric of the machine is a sum over an interval, a counter is a level, and formats of traces have no place for a
+//! unit but the name of a series. Does not: know counters.
 
 use crate::metric::{Metric, Unit};
 use crate::units::{Bytes, Nanos};
@@ -106,6 +106,11 @@ impl CounterUnit {
             }
         }
     }
+}
+
+/// What stands for the process of a counter in a trace; 0 is the machine.
+pub fn counter_process(pid: u32) -> String {
+    if pid == 0 { "machine".to_owned() } else { pid.to_string() }
 }
 
 /// A value with its unit, if it is known.

@@ -46,7 +46,7 @@ pub use assemble::assemble;
 pub use basis::Basis;
 pub use call_context::{CallContext, CallContexts};
 pub use counter_lanes::CounterLane;
-pub use counter_unit::{CounterUnit, counter_value_in_words};
+pub use counter_unit::{CounterUnit, counter_process, counter_value_in_words};
 pub use event::{
     CollectiveNote, CollectiveNotes, CounterStep, CounterSteps, CounterValue, DeviceKind, DeviceOp,
     DeviceOps, DeviceRange, DeviceRanges, GraphEdge, GraphEdges, HostCategories, HostCategory, HostKind,

@@ -87,8 +87,7 @@ fn generated(memory: &[u8]) {
         let (address, run) = (SECTION + run.start as u64, &memory[run]);
         let functions = described(address, run);
         assert!(functions.is_sorted_by_key(|function| function.start));
-        let found = all_described(address, run);
-        if let Some(found) = found {
+        if let Some(found) = all_described(address, run) {
             assert!(functions.iter().all(|function| found.contains(&(function.start, function.end))));
         }
         frames.push((address, run.to_vec()));

@@ -6,7 +6,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::super::counter_unit::CounterUnit;
+use super::super::counter_unit::{CounterUnit, counter_process};
 use super::super::event::{CounterStep, CounterValue};
 use super::super::recorded::{COUNTER_VALUES_MERGED, NotTraced, RecordedEvent, RecordedKind};
 use super::super::{Trace, TraceTime};
@@ -15,9 +15,6 @@ use crate::ledger::Stage;
 use crate::metric::Metric;
 use crate::profile::Profile;
 use crate::tree::NodeId;
-
-/// What stands for the process of what the machine did.
-const MACHINE: &str = "machine";
 
 /// A counter: its process, what is counted, and of what.
 type CounterKey = (u32, Metric, NodeId);
@@ -55,10 +52,9 @@ impl RecordedCounters {
 fn step(trace: &mut Trace, pid: u32, metric: Metric, name: &str, event: &RecordedEvent) {
     let Some(counted) = event.counted() else { return };
     trace.ledger.gap(Stage::Store, COUNTER_VALUES_MERGED, counted.merged.into());
-    let process = if pid == 0 { MACHINE.to_owned() } else { pid.to_string() };
     let value = CounterUnit::value(metric, counted.value, event.end.duration());
     let step = CounterStep {
-        process: trace.text(&process),
+        process: trace.text(&counter_process(pid)),
         name: trace.text(name),
         series: trace.text(CounterUnit::of_metric(metric).name()),
         at: TraceTime::from_nanos(event.start.0),

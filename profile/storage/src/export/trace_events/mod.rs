@@ -24,7 +24,7 @@ use deepctx_profile::ledger::Stage;
 use deepctx_profile::trace::{CollectiveNote, DeviceOp, DeviceRange};
 use deepctx_profile::trace::{
     CollectiveNotes, Duration, HostCategory, HostOp, Job, MemoryEvent, RankTrace, Sync, TraceTime,
-    WakeUpEvent,
+    WakeUpEvent, counter_process,
 };
 use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -153,10 +153,7 @@ fn sums_by_time(source: &Source<'_>, events: &Events<'_>) -> Vec<Counter> {
             .extend(trace.counters.iter().map(|(_, step)| (trace.name(step.process), trace.name(step.name))));
     }
     let mut all = counters(source);
-    all.retain(|counter| {
-        let process = if counter.pid == 0 { "machine".to_owned() } else { counter.pid.to_string() };
-        !known.contains(&(process.as_str(), counter.name.as_str()))
-    });
+    all.retain(|counter| !known.contains(&(&*counter_process(counter.pid), counter.name.as_str())));
     all
 }
 
