@@ -85,18 +85,23 @@ fn run(name: &str) {
         return;
     };
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap();
-    let log = std::env::temp_dir().join(format!("deepctx-collector-{}-{name}.tsv", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("deepctx-collector-{}-{name}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    // Probes are in a file, for every process that maps it: the listeners of tests that run beside this one would be
+    // this collector's too.
+    let own = folder.join(collector.file_name().unwrap());
+    std::fs::copy(&collector, &own).unwrap();
     let said = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "scenario", "--ignored", "--nocapture"])
         .env(PLAY, name)
         .env("LD_LIBRARY_PATH", libraries.join(scenario.libraries))
-        .env("CUDA_INJECTION64_PATH", &collector)
+        .env("CUDA_INJECTION64_PATH", &own)
         .env("DEEPCTX_SIM_CUPTI", scenario.misbehaves)
-        .env("DEEPCTX_SIM_LOG", &log)
+        .env("DEEPCTX_SIM_LOG", folder.join("log.tsv"))
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr);
-    std::fs::remove_file(log).ok();
+    std::fs::remove_dir_all(folder).ok();
     assert!(said.status.success() && text.contains("ran to the end"), "{name}: {}\n{text}", said.status);
 }
 
