@@ -11,52 +11,48 @@ mount -t tmpfs tmp /tmp
 mount -t tracefs tracing /sys/kernel/tracing
 echo "guest kernel $(uname -r)"
 
-# captured NAME SECONDS OPTIONS…: records the process $target for that long from when the probes are in place and the
-# first complete stack came, which an emulated kernel takes up to a minute for; what went wrong is printed.
-captured() {
-    name=$1
-    seconds=$2
-    shift 2
-    deepctx-bpf record --verbose --pid "$target" -o "/tmp/$name" "$@" >"/tmp/$name.log" 2>&1 &
-    recorder=$!
+deep_native 60 1 0 >/dev/null &
+native=$!
+"$PYTHON" -S -E /chain.py &
+python=$!
+LD_LIBRARY_PATH=/sim gpu_launch --threads 1 --rate 200 --seconds 600 >/dev/null 2>&1 &
+launches=$!
+sleep 4
+
+# said WORDS: waits until the recorder has said so, which an emulated kernel takes up to a minute for.
+said() {
     waited=0
-    until grep -q "the probes are in place" "/tmp/$name.log" &&
-        grep -q "first complete stack after" "/tmp/$name.log"; do
+    until grep -q "$1" /tmp/all.log; do
         [ -d "/proc/$recorder" ] && [ "$waited" -lt 200 ] || break
         sleep 1
         waited=$((waited + 1))
     done
-    sleep "$seconds"
-    kill -INT "$recorder"
-    wait "$recorder" || { echo "failed $name"; tail -n 25 "/tmp/$name.log"; }
 }
 
-# counted NAME METRIC AWK: how much of a metric lies in stacks that the awk condition accepts.
+# One capture of all three: the programs are verified and attached once. What is captured stands still meanwhile, since
+# emulated processors are slow. It runs for ten seconds from the first complete stack; what went wrong is printed.
+kill -STOP "$native" "$python" "$launches"
+deepctx-bpf record --verbose --pid "$native" --pid "$python" --pid "$launches" --off-cpu \
+    --context python,native,kernel -o /tmp/all >/tmp/all.log 2>&1 &
+recorder=$!
+said "the probes are in place"
+kill -CONT "$native" "$python" "$launches"
+said "first complete stack after"
+sleep 10
+kill -INT "$recorder"
+kill -STOP "$native" "$python" "$launches"
+wait "$recorder" || { echo "failed"; tail -n 25 /tmp/all.log; }
+
+# counted WHAT PID METRIC AWK: how much of a metric of this process lies in stacks that the awk condition accepts.
 counted() {
-    deepctx-bpf export "/tmp/$1" --metric "$2" --format folded -o - |
-        awk -v name="$1 $2" "{ value = \$NF; all += value; if ($3) matching += value }
+    deepctx-bpf export /tmp/all --metric "$3" --format folded -o - | grep "^[^;]*-$2;" |
+        awk -v name="$1 $3" "{ value = \$NF; all += value; if ($4) matching += value }
             END { printf \"check %s: %.0f of %.0f\\n\", name, matching, all }"
 }
 
-deep_native 60 1 0 >/dev/null &
-target=$!
-sleep 1
-captured native 5
-counted native samples 'gsub(/descend\(/, "") == 60'
-counted native samples '/\[unknown: / ? 0 : 1'
-kill "$target"
-
-"$PYTHON" -S -E /chain.py &
-target=$!
-sleep 4
-captured python 5 --off-cpu --context python,native,kernel
-counted python samples '/chain.py:outer.*chain.py:middle.*chain.py:inner|chain.py:nap/'
-counted python off-cpu-time '/chain.py:nap.*\[off-cpu: /'
-kill "$target"
-
-LD_LIBRARY_PATH=/sim gpu_launch --threads 1 --rate 200 --seconds 600 >/dev/null 2>&1 &
-target=$!
-sleep 3
-captured launches 8
-counted launches kernels '/gpu_launch-.*step<12>.*step<1>.*launch_.*cuLaunchKernel;/'
+counted native "$native" samples 'gsub(/descend\(/, "") == 60'
+counted native "$native" samples '/\[unknown: / ? 0 : 1'
+counted python "$python" samples '/chain.py:outer.*chain.py:middle.*chain.py:inner|chain.py:nap/'
+counted python "$python" off-cpu-time '/chain.py:nap.*\[off-cpu: /'
+counted launches "$launches" kernels '/gpu_launch-.*step<12>.*step<1>.*launch_.*cuLaunchKernel;/'
 poweroff -f
