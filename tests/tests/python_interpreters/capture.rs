@@ -6,8 +6,7 @@ use serde_json::Value;
 
 use crate::cli_support::can_capture;
 use crate::support::{
-    Python, Stacks, Target, WITHOUT_NATIVE, captured, chains, for_each, labelled, pythons, row, total,
-    workload,
+    Python, Stacks, Target, captured, chains, for_each, labelled, pythons, row, total, ways, workload,
 };
 
 /// Python frames that a sample surely has room for; deeper stacks keep those nearest to the leaf.
@@ -117,11 +116,9 @@ fn every_captured_stack_matches_one_reported_by_the_program() {
                 (folded(frames_of(scenario, "frames").iter()), name)
             })
             .collect();
-        let without_native: &[&str] = &WITHOUT_NATIVE;
-        for (what, how) in
-            [("fixed chains", (1999, &[][..])), ("fixed, without native", (1999, without_native))]
-        {
-            let seen = check(python, target.pid(), how, &expected);
+        for (way, options) in ways(python) {
+            let what = &format!("fixed chains{way}");
+            let seen = check(python, target.pid(), (1999, options), &expected);
             let compared = seen.equal() + seen.labelled;
             row(&python.name, what, expected.len(), compared, seen.equal(), seen.labelled);
             assert!(

@@ -8,15 +8,8 @@ use crate::cli_support::can_capture;
 use crate::cli_support::recording::Recording;
 use crate::moving::{Calls, calls, wrong};
 use crate::support::{
-    Python, Stacks, Target, broken, captured, for_each, labelled, pythons, row, stacks, total, workload,
+    Python, Stacks, Target, broken, captured, for_each, labelled, row, stacks, total, versions, workload,
 };
-
-/// One interpreter of each version.
-fn versions() -> Vec<Python> {
-    let mut versions = pythons();
-    versions.dedup_by_key(|python| python.minor);
-    versions
-}
 
 /// Records an interpreter that is killed when it was seen; stacks of its workload that were compared, those that were
 /// right, and gaps.

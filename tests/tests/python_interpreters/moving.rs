@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cli_support::can_capture;
 use crate::support::{
-    Python, Stacks, Target, WITHOUT_NATIVE, broken, captured, for_each, programs, row, total, workload,
+    Python, Stacks, Target, broken, captured, for_each, programs, row, total, ways, workload,
 };
 
 /// Line → callees, and the C function between.
@@ -61,11 +61,12 @@ fn check(python: &Python, calls: &Calls) {
     let mut target = Target::start(python, &[&program]);
     target.lines_until_ready();
     let is_enough = |stacks: &Stacks| total(stacks) > 2000;
-    let whole = captured(target.pid(), 1999, ("full", &[]), is_enough);
-    check_stacks(&whole, python, "moving", calls);
-    let without_native = captured(target.pid(), 1999, ("full", &WITHOUT_NATIVE), is_enough);
     let python_alone = calls.iter().map(|(line, (callees, _))| (*line, (callees.clone(), None))).collect();
-    check_stacks(&without_native, python, "moving, without native", &python_alone);
+    for (way, options) in ways(python) {
+        let stacks = captured(target.pid(), 1999, ("full", options), is_enough);
+        let calls = if options.is_empty() { calls } else { &python_alone };
+        check_stacks(&stacks, python, &format!("moving{way}"), calls);
+    }
 }
 
 fn check_stacks(stacks: &Stacks, python: &Python, what: &str, calls: &Calls) {

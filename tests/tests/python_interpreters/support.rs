@@ -71,6 +71,25 @@ pub(crate) fn programs() -> Vec<Python> {
     pythons().into_iter().filter(|python| !python.name.ends_with("-embedded")).collect()
 }
 
+/// One interpreter of each version.
+pub(crate) fn versions() -> Vec<Python> {
+    let mut versions = pythons();
+    versions.dedup_by_key(|python| python.minor);
+    versions
+}
+
+/// The options that this interpreter is captured with, each with what its row is called besides. Without native frames
+/// one build of each version is enough, and those that were built here, which differ in more than their native code.
+pub(crate) fn ways(python: &Python) -> Vec<(&'static str, &'static [&'static str])> {
+    let mut ways: Vec<(&str, &[&str])> = vec![("", &[])];
+    let mut first_builds = pythons();
+    first_builds.dedup_by_key(|python| (python.minor, python.name.starts_with("built-")));
+    if first_builds.iter().any(|first| first.name == python.name) {
+        ways.push((", without native", &WITHOUT_NATIVE));
+    }
+    ways
+}
+
 /// Checks interpreters two at a time: most of a capture is waiting.
 pub(crate) fn for_each(pythons: &[Python], check: impl Fn(&Python) + Sync) {
     let next = AtomicUsize::new(0);
@@ -157,7 +176,7 @@ pub(crate) fn total(stacks: &Stacks) -> u64 {
 }
 
 /// Stacks whose native part is walked for operators alone: all Python frames are there, however short the walk.
-pub(crate) const WITHOUT_NATIVE: [&str; 4] = ["--context", "python,kernel", "--probe", "operators"];
+const WITHOUT_NATIVE: [&str; 4] = ["--context", "python,kernel", "--probe", "operators"];
 
 /// Captures a process until its stacks are enough.
 #[track_caller]

@@ -52,7 +52,11 @@ impl Report {
             let Some(rule) = state.rule() else { continue };
             assert_eq!(state.cfa_of(&rule), Some(Ok(0)), "{rule:?} does not follow from {state:?}");
             self.derived += 1;
-            if let Some(cfa) = state.cfa_of(&stated) {
+            // Behind LLVM's loop that touches each page of a large frame, rsp is what r11 is: only the loop's
+            // condition says so, so that the two rows cannot be compared.
+            let is_behind_probes = (rule.cfa, rule.detail) == (rule_kind::REGISTER, DWARF_R11);
+            let cfa = state.cfa_of(&stated).filter(|cfa| cfa.is_ok() || !is_behind_probes);
+            if let Some(cfa) = cfa {
                 self.compared += 1;
                 if cfa != Ok(0) {
                     self.wrong_cfa += 1;
@@ -87,6 +91,9 @@ fn is_behind_push(code: &[u8], from: u32, begin: u64, address: u64) -> bool {
     let before = from.checked_sub(1).map(|at| code[at as usize]);
     address == begin + u64::from(from) && before.is_some_and(|byte| byte & 0xf8 == 0x50)
 }
+
+/// Number of r11 in call frame information.
+const DWARF_R11: u8 = 11;
 
 fn compare(path: &Path) -> Option<Report> {
     let bytes = std::fs::read(path).ok()?;
