@@ -1,7 +1,7 @@
 //! Losses: what became of the records of a profile, as rows.
 //!
-//! Owns: [`losses`], [`complete_share`], and the rows of the stages. Because: a screen, a report and an export must
-//! count the same. Does not: count; see [`crate::ledger`].
+//! Owns: [`losses`], [`complete_share`] and how it is shown, and the rows of the stages. Because: a screen, a report
+//! and an export must count the same. Does not: count; see [`crate::ledger`].
 
 use deepctx_common::end::WalkEnd;
 
@@ -36,6 +36,13 @@ pub fn complete_share(ledger: &Ledger) -> Option<f64> {
     (stacks > 0).then(|| 1.0 - gap.min(stacks) as f64 / stacks as f64)
 }
 
+/// A share of complete stacks in percent, as people read it: rounded down to hundredths, since 100 is a promise.
+pub fn complete_percent(share: f64) -> String {
+    // What is a whole number of hundredths may lie below it as a floating-point number.
+    const ROUNDING: f64 = 1e-6;
+    format!("{:.2}", (share * 10_000.0 + ROUNDING).floor() / 100.0)
+}
+
 /// Why most of the stacks end that have a gap in their native part, and how many do; `None` without any.
 pub fn most_common_gap(ledger: &Ledger) -> Option<(WalkEnd, u64)> {
     cut(ledger).filter(|(_, stacks)| *stacks > 0).max_by_key(|(_, stacks)| *stacks)
@@ -52,6 +59,18 @@ fn cut(ledger: &Ledger) -> impl Iterator<Item = (WalkEnd, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_all_stacks_are_a_hundred_percent() {
+        let check = |gaps: u64, stacks: u64, expect: &str| {
+            assert_eq!(complete_percent(1.0 - gaps as f64 / stacks as f64), expect, "{gaps} of {stacks}");
+        };
+        check(0, 7, "100.00");
+        check(1, 1_000_000_000, "99.99");
+        check(3, 10_000, "99.97");
+        check(1, 3, "66.66");
+        check(3, 3, "0.00");
+    }
 
     #[test]
     fn every_stack_counts_once_in_the_complete_share() {

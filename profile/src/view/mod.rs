@@ -19,7 +19,7 @@ mod stack_filter;
 mod table;
 mod viewer;
 
-pub use losses::{complete_share, losses, most_common_gap};
+pub use losses::{complete_percent, complete_share, losses, most_common_gap};
 pub use mark::Mark;
 pub use merged_tree::{BoxLabel, LabelId, MergedTree};
 pub use stack_filter::{only, only_contexts};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use deepctx_analysis::findings::{Findings, Settings};
 use deepctx_profile::ledger::Ledger;
 use deepctx_profile::units::{Count, Nanos};
-use deepctx_profile::view::most_common_gap;
+use deepctx_profile::view::{complete_percent, most_common_gap};
 use deepctx_storage::folder::Folder;
 
 use super::command::SuspendedChild;
@@ -291,7 +291,7 @@ fn summarize(arguments: &RecordArgs, path: &Path, output: &Output, ended: &Captu
     let elapsed = Nanos(u64::try_from(ended.elapsed.as_nanos()).unwrap_or(u64::MAX));
     let complete = status
         .complete_share
-        .map_or(String::new(), |share| format!(", {:.2} % of stacks complete", share * 100.0));
+        .map_or(String::new(), |share| format!(", {} % of stacks complete", complete_percent(share)));
     let mut progress = Progress::new(false);
     let path = path.display().to_string();
     let what = match output {

@@ -27,6 +27,7 @@ use std::io::{self, Write};
 use deepctx_profile::frame::short_labels;
 use deepctx_profile::profile::KeptWindow;
 use deepctx_profile::units::Nanos;
+use deepctx_profile::view::complete_percent;
 use deepctx_profile::view::fold::is_wrapper;
 
 use crate::Report;
@@ -208,7 +209,7 @@ fn losses(losses: &Losses, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     if let Some(percent) = losses.complete_percent {
-        writeln!(out, "  {percent:.2}% of stacks complete")?;
+        writeln!(out, "  {}% of stacks complete", complete_percent(percent / 100.0))?;
     }
     for row in &losses.losses {
         let what = if row.lost { "lost" } else { "gap" };

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 
 use deepctx_profile::frame::{FrameKind, short_labels};
 use deepctx_profile::units::{Bytes, Nanos};
+use deepctx_profile::view::complete_percent;
 
 use super::{counted, findings, head, share, without_middle, without_start};
 use crate::tables::functions::Function;
@@ -150,8 +151,7 @@ fn quality(losses: &Losses) -> String {
             format!("{} of {} lost ({percent:.2}%)", losses.lost, counted(losses.received, "record"))
         }
     };
-    // Rounded down: 100% is a promise.
-    let complete = |percent: f64| format!(", {:.2}% of stacks complete", (percent * 100.0).floor() / 100.0);
+    let complete = |percent: f64| format!(", {}% of stacks complete", complete_percent(percent / 100.0));
     let stacks = losses.complete_percent.map_or_else(String::new, complete);
     let gap = losses.most_common_gap.map_or_else(String::new, |gap| format!(" (most others: {gap})"));
     format!("Quality: {lost}{stacks}{gap}")
