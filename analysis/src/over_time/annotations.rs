@@ -69,17 +69,18 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Annotations {
     for (_, range) in trace.device_ranges.iter().filter(|(_, range)| window.has(range.begin)) {
         by_name.entry(range.name).or_default().projected.push(range.duration.0);
     }
-    // Work of each call first: what is around a call is found once.
-    let mut of_call: FxHashMap<Id<HostOp>, (u64, u64)> = FxHashMap::default();
+    // The sum of what stands right below each operation first: what is around that is found once.
+    let mut below: FxHashMap<Id<HostOp>, (u64, u64)> = FxHashMap::default();
     for (id, op) in window.device() {
-        if let Some(call) = links.launch(id).call() {
-            let sum = of_call.entry(call).or_default();
+        let call = links.launch(id).call();
+        if let Some(parent) = call.and_then(|call| nesting.around(call).parent) {
+            let sum = below.entry(parent).or_default();
             *sum = (sum.0 + 1, sum.1.saturating_add(op.duration.0));
         }
     }
-    for (call, (count, device_ns)) in of_call {
+    for (parent, (count, device_ns)) in below {
         let mut names: Vec<StrId> = Vec::new();
-        let mut around = nesting.around(call).parent;
+        let mut around = Some(parent);
         while let Some(id) = around {
             if let Some(op) = trace.host.get(id).filter(is_annotation)
                 && !names.contains(&op.name)

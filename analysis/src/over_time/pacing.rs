@@ -79,39 +79,48 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Pace> {
     }
     let ranges = ranges.into_iter().map(|((name, _), times)| (trace.name(name), times));
     let kernels = kernels.into_iter().map(|(name, times)| (trace.name(name), times));
-    let mut paces = most(window, PacedKind::Step, steps.into_iter().collect(), usize::MAX);
-    paces.extend(most(window, PacedKind::Range, ranges.collect(), NAMES_MAX));
-    paces.extend(most(window, PacedKind::Kernel, kernels.collect(), NAMES_MAX));
+    let pacing = Pacing { window, first: trace.span().map_or(TraceTime::default(), |(first, _)| first) };
+    let mut paces = pacing.most(PacedKind::Step, steps.into_iter().collect(), usize::MAX);
+    paces.extend(pacing.most(PacedKind::Range, ranges.collect(), NAMES_MAX));
+    paces.extend(pacing.most(PacedKind::Kernel, kernels.collect(), NAMES_MAX));
     paces
 }
 
-/// Those with most time.
-fn most(window: &Window<'_>, kind: PacedKind, all: Vec<(&str, Times)>, most: usize) -> Vec<Pace> {
-    let mut paces: Vec<Pace> =
-        all.into_iter().filter_map(|(name, times)| pace(window, kind, name, times)).collect();
-    paces.sort_rows_by(|a, b| b.lengths.sum_ns.cmp(&a.lengths.sum_ns).then_with(|| a.name.cmp(&b.name)));
-    paces.truncate(most);
-    paces
+/// What all paces of a rank are computed with.
+struct Pacing<'w> {
+    window: &'w Window<'w>,
+    /// The first event of the trace. All events are gone through for it: once, not for each name.
+    first: TraceTime,
 }
 
-fn pace(window: &Window<'_>, kind: PacedKind, name: &str, mut times: Times) -> Option<Pace> {
-    if times.len() < TIMES_MIN {
-        return None;
+impl Pacing<'_> {
+    /// Those with most time.
+    fn most(&self, kind: PacedKind, all: Vec<(&str, Times)>, most: usize) -> Vec<Pace> {
+        let mut paces: Vec<Pace> =
+            all.into_iter().filter_map(|(name, times)| self.pace(kind, name, times)).collect();
+        paces.sort_rows_by(|a, b| b.lengths.sum_ns.cmp(&a.lengths.sum_ns).then_with(|| a.name.cmp(&b.name)));
+        paces.truncate(most);
+        paces
     }
-    times.sort_unstable();
-    let next = |[a, b]: &&[(TraceTime, TraceTime); 2]| {
-        kind != PacedKind::Step || a.1 >= b.0 || lost_between(window.of, a.1, b.0).is_empty()
-    };
-    let pairs = || times.array_windows::<2>().filter(next);
-    let slowest = pairs().max_by_key(|[a, b]| (b.0 - a.0, std::cmp::Reverse(a.0)))?[0].0;
-    let first = window.of.trace.span().map_or(TraceTime::default(), |(first, _)| first);
-    Some(Pace {
-        rank: window.of.rank,
-        kind,
-        name: clean(name),
-        lengths: Statistics::of(times.iter().map(|(begin, end)| (*end - *begin).0))?,
-        begin_to_begin: Statistics::of(pairs().map(|[a, b]| (b.0 - a.0).0))?,
-        between: Statistics::of(pairs().map(|[a, b]| b.0.as_nanos().saturating_sub(a.1.as_nanos())))?,
-        slowest_at_ns: (slowest - first).0,
-    })
+
+    fn pace(&self, kind: PacedKind, name: &str, mut times: Times) -> Option<Pace> {
+        if times.len() < TIMES_MIN {
+            return None;
+        }
+        times.sort_unstable();
+        let next = |[a, b]: &&[(TraceTime, TraceTime); 2]| {
+            kind != PacedKind::Step || a.1 >= b.0 || lost_between(self.window.of, a.1, b.0).is_empty()
+        };
+        let pairs = || times.array_windows::<2>().filter(next);
+        let slowest = pairs().max_by_key(|[a, b]| (b.0 - a.0, std::cmp::Reverse(a.0)))?[0].0;
+        Some(Pace {
+            rank: self.window.of.rank,
+            kind,
+            name: clean(name),
+            lengths: Statistics::of(times.iter().map(|(begin, end)| (*end - *begin).0))?,
+            begin_to_begin: Statistics::of(pairs().map(|[a, b]| (b.0 - a.0).0))?,
+            between: Statistics::of(pairs().map(|[a, b]| b.0.as_nanos().saturating_sub(a.1.as_nanos())))?,
+            slowest_at_ns: (slowest - self.first).0,
+        })
+    }
 }
