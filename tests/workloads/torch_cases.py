@@ -1,7 +1,8 @@
 """Training loops with one defect each, and their twins without it: `torch_cases.py FOLDER`.
 
 Waits for a line on its input, then runs each loop below `defect` and below `twin`, one after the other; says `done`
-behind the last. Files go to FOLDER.
+behind the last. Files go to FOLDER. Many workers go on until somebody makes a file `workers-seen` there: on a busy
+machine each of their processes may be known only seconds after it began.
 
 Because: a rule must fire on the defect, at its line, and on nothing in the twin (tests/tests/torch/defects.rs). Loops end
 by the CPU time that they took, so that a busy machine takes as many samples of them.
@@ -82,14 +83,14 @@ def slow_loader(defect):
 def many_workers(defect):
     trainer = Trainer(fused)
     workers = 4 * os.cpu_count() if defect else 1
-    # Each of many makes some fifteen batches: the first few are there before a busy profiler knows its process.
+    # Each of many makes some fifteen batches in that time.
     steps = STEPS // 5 if defect else STEPS
     loader = DataLoader(Made(0), batch_size=64, num_workers=workers, prefetch_factor=4)
     enough = share()
     for images, labels in loader:  # line: many_workers
         for _ in range(steps):
             trainer.step(images, labels)
-        if enough():
+        if enough() and (not defect or os.path.exists(os.path.join(FOLDER, "workers-seen"))):
             break
 
 
