@@ -14,6 +14,7 @@ use deepctx_capture::cost::OwnCost;
 use deepctx_capture::supervisor::defect_for_tests;
 use deepctx_pipeline::EndedStep;
 use deepctx_pipeline::input::KernelCounters;
+use deepctx_symbolizer::worker::work_in_progress;
 
 use crate::lock;
 use crate::options::{Options, SessionResult, SharedState};
@@ -33,9 +34,9 @@ pub struct Session {
 pub struct ProgressWatch(Arc<SharedState>);
 
 impl ProgressWatch {
-    /// A number that changes as long as the thread comes on.
+    /// A number that changes as long as the thread comes on, or waits for a reader that does.
     pub fn progress(&self) -> u64 {
-        self.0.progress.load(Ordering::Relaxed)
+        self.0.progress.load(Ordering::Relaxed).wrapping_add(work_in_progress())
     }
 }
 

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -97,6 +98,15 @@ pub enum WorkerFailure {
     Silent,
     /// It ended, or answers what is none.
     Ended,
+}
+
+/// Goes up while somebody waits for a worker that may be busy, and is.
+static AT_WORK: AtomicU64 = AtomicU64::new(0);
+
+/// A number that changes as long as a worker has work that may take long. Who waits for its answer does not stand
+/// still: on a busy machine, the names of a large library take many times as long.
+pub fn work_in_progress() -> u64 {
+    AT_WORK.load(Ordering::Relaxed)
 }
 
 /// Until when an answer is waited for.
@@ -322,18 +332,22 @@ impl Worker {
     /// They did not come until the deadline, or what came is no answer.
     pub fn read_within(&self, into: &mut [u8], deadline: Deadline) -> Result<(), WorkerFailure> {
         let mut socket = &self.socket;
-        let mut left =
-            deadline.silent.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let may_be_busy = deadline.busy > deadline.silent;
+        let most = if may_be_busy { BUSY_LOOK } else { Duration::MAX };
+        let until_silent = |now: Instant| deadline.silent.saturating_duration_since(now);
+        let mut left = until_silent(Instant::now()).clamp(Duration::from_millis(1), most);
         loop {
             socket.set_read_timeout(Some(left)).map_err(|_| WorkerFailure::Ended)?;
             match socket.read(into) {
                 Ok(read) if read == into.len() => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if Instant::now() >= deadline.busy || !self.is_running() {
+                    let (now, is_running) = (Instant::now(), self.is_running());
+                    if now >= deadline.busy || now >= deadline.silent && !is_running {
                         return Err(WorkerFailure::Silent);
                     }
-                    left = BUSY_LOOK;
+                    AT_WORK.fetch_add(u64::from(may_be_busy && is_running), Ordering::Relaxed);
+                    left = if now < deadline.silent { until_silent(now).min(most) } else { BUSY_LOOK };
                 }
                 Ok(_) | Err(_) => return Err(WorkerFailure::Ended),
             }
