@@ -40,6 +40,7 @@ use deepctx_session::{
     FlightOptions, HottestOperators, Options, Session, SessionResult, Sink, Status, TraceSink, Trigger,
 };
 use deepctx_symbolizer::native::DebugInfo;
+use deepctx_symbolizer::worker::end_answers;
 
 /// Interval at which everything is polled that has no event of its own.
 const TICK: Duration = Duration::from_millis(100);
@@ -53,6 +54,8 @@ const END_STANDSTILL: Duration = Duration::from_secs(5);
 /// How long it may take after a second signal: usually all of it takes less, and nothing is lost. A third one ends it
 /// at once.
 const SIGNALLED_AGAIN: Duration = Duration::from_secs(2);
+/// How long the end waits for names.
+const END_ANSWERS: Duration = Duration::from_secs(15);
 /// How long the end may take in all.
 const END_LONGEST: Duration = Duration::from_secs(30);
 
@@ -455,6 +458,8 @@ impl Run {
         }
         session.set_cost(capture.cost());
         let early = capture.ended_early();
+        // A machine may be so busy that names take longer than an end may: what is not named then says so.
+        end_answers(Instant::now() + END_ANSWERS);
         let watch = session.watch();
         let detached = Arc::<AtomicBool>::default();
         let finishing = finisher.finish(Finishing { capture, session, detached: Arc::clone(&detached) });

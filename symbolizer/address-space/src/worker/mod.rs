@@ -10,7 +10,8 @@ mod sandbox;
 
 pub use descriptors::{receive, send};
 pub use pool::{
-    Author, Deadline, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure, ready, work_in_progress,
+    Author, Deadline, Launch, NoAnswer, Pool, Terms, Worker, WorkerFailure, end_answers, ready,
+    work_in_progress,
 };
 pub use sandbox::{
     Bounds, enter, give_up_privileges, limit_memory, limit_threads, refuse_programs_and_sockets,

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::version::FileVersion;
@@ -109,6 +109,18 @@ pub fn work_in_progress() -> u64 {
     AT_WORK.load(Ordering::Relaxed)
 }
 
+/// When the last answer is waited for, in a program that is to end.
+static LAST_ANSWER: OnceLock<Instant> = OnceLock::new();
+
+/// From `last` on, nobody waits for an answer any more, and nothing is asked. Only the first call counts.
+pub fn end_answers(last: Instant) {
+    LAST_ANSWER.get_or_init(|| last);
+}
+
+fn is_past_last_answer() -> bool {
+    LAST_ANSWER.get().is_some_and(|last| Instant::now() >= *last)
+}
+
 /// Until when an answer is waited for.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
@@ -178,6 +190,9 @@ impl Pool {
         author: Author,
         mut ask: impl FnMut(&Worker) -> Result<T, WorkerFailure>,
     ) -> Result<T, NoAnswer> {
+        if is_past_last_answer() {
+            return Err(NoAnswer::Silent);
+        }
         // One that ended meanwhile (out of memory) is replaced, once.
         for _ in 0..2 {
             let worker = self.take(author).ok_or(NoAnswer::NoWorker)?;
@@ -343,7 +358,8 @@ impl Worker {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let (now, is_running) = (Instant::now(), self.is_running());
-                    if now >= deadline.busy || now >= deadline.silent && !is_running {
+                    let is_late = now >= deadline.busy || now >= deadline.silent && !is_running;
+                    if is_late || is_past_last_answer() {
                         return Err(WorkerFailure::Silent);
                     }
                     AT_WORK.fetch_add(u64::from(may_be_busy && is_running), Ordering::Relaxed);
