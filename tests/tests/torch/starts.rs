@@ -23,7 +23,7 @@ fn captured(command: &mut Command, stacks: &str, shapes: &str) -> [Counts; 2] {
     recording.wait_for_probes();
     target.go();
     target.wait_for("done");
-    // On a busy machine it lags behind by more than an end may take: it has come after when no more calls come.
+    // On a busy machine it may lag behind: it has caught up when no more calls come.
     let mut before = None;
     recording.wait_until(|file| {
         let calls = Some(chains(file, "calls"));
