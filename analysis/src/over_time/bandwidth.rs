@@ -48,11 +48,10 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Bandwidth> {
     let begin = window.device().map(|(_, op)| op.begin).min().unwrap_or_default();
     let end = window.device().map(|(_, op)| op.end()).max().unwrap_or_default();
     let part_ns = (end - begin).0.div_ceil(PARTS).max(1);
-    let first = window.of.trace.span().map_or(TraceTime::default(), |(first, _)| first);
     let row = |(name, ops): (&str, Vec<DeviceOp>)| Bandwidth {
         rank: window.of.rank,
         name: clean(name),
-        begin_ns: (begin - first).0,
+        begin_ns: (begin - window.of.first_event()).0,
         part_ns,
         bytes: series(&ops, begin, part_ns),
         peak_gb_per_second: peak(&ops),

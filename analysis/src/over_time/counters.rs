@@ -50,7 +50,7 @@ pub(super) fn compute(of: &RankTrace) -> Vec<CounterSummary> {
         let [process, name, series] = [step.process, step.name, step.series].map(|id| trace.name(id));
         all.entry((process, name, series)).or_default().push((step.at.as_nanos(), step.value.get()));
     }
-    let end = trace.span().map_or(0, |(_, end)| end.as_nanos());
+    let end = of.span.map_or(0, |(_, end)| end.as_nanos());
     let one = |((process, name, series), mut steps): (CounterKey<'_>, Steps)| {
         steps.sort_by_key(|(at, _)| *at);
         let values = || steps.iter().map(|(_, value)| *value);

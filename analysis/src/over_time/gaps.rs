@@ -98,9 +98,8 @@ fn row(window: &Window<'_>, gap: &Between) -> DeviceGap {
     let call = window.of.links.launch(gap.behind.0).call();
     let launch = call.and_then(|id| trace.host.get(id));
     let stood = launch.and_then(|launch| stood_longest(window, &launch, gap.begin, end));
-    let first = trace.span().map_or(TraceTime::default(), |(first, _)| first);
     DeviceGap {
-        begin_ns: (gap.begin - first).0,
+        begin_ns: (gap.begin - window.of.first_event()).0,
         length_ns: gap.length_ns,
         before: clean(window.name(&gap.before)),
         behind: clean(window.name(&gap.behind.1)),

@@ -281,7 +281,7 @@ fn summary(of: &RankTrace) -> TraceSummary {
         rank: of.rank,
         rank_is_recorded: of.rank_is_recorded,
         file: clean(&of.file),
-        span_ns: of.trace.span().map_or(0, |(first, last)| (last - first).0),
+        span_ns: of.span_ns(),
         resolution_ns: of.trace.clock.resolution.0,
         device_clock: of.trace.device_clock,
         lane_clocks: clocks::of_lanes(of),

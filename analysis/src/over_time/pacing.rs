@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use deepctx_profile::StrId;
 use deepctx_profile::frame::clean;
 use deepctx_profile::intern::Id;
-use deepctx_profile::trace::{HostKind, Thread, TraceTime};
+use deepctx_profile::trace::{HostKind, RankTrace, Thread, TraceTime};
 use serde::Serialize;
 
 use super::measured::lost_between;
@@ -79,48 +79,38 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Pace> {
     }
     let ranges = ranges.into_iter().map(|((name, _), times)| (trace.name(name), times));
     let kernels = kernels.into_iter().map(|(name, times)| (trace.name(name), times));
-    let pacing = Pacing { window, first: trace.span().map_or(TraceTime::default(), |(first, _)| first) };
-    let mut paces = pacing.most(PacedKind::Step, steps.into_iter().collect(), usize::MAX);
-    paces.extend(pacing.most(PacedKind::Range, ranges.collect(), NAMES_MAX));
-    paces.extend(pacing.most(PacedKind::Kernel, kernels.collect(), NAMES_MAX));
+    let mut paces = most(window.of, PacedKind::Step, steps.into_iter().collect(), usize::MAX);
+    paces.extend(most(window.of, PacedKind::Range, ranges.collect(), NAMES_MAX));
+    paces.extend(most(window.of, PacedKind::Kernel, kernels.collect(), NAMES_MAX));
     paces
 }
 
-/// What all paces of a rank are computed with.
-struct Pacing<'w> {
-    window: &'w Window<'w>,
-    /// The first event of the trace. All events are gone through for it: once, not for each name.
-    first: TraceTime,
+/// Those with most time.
+fn most(of: &RankTrace, kind: PacedKind, all: Vec<(&str, Times)>, most: usize) -> Vec<Pace> {
+    let mut paces: Vec<Pace> =
+        all.into_iter().filter_map(|(name, times)| pace(of, kind, name, times)).collect();
+    paces.sort_rows_by(|a, b| b.lengths.sum_ns.cmp(&a.lengths.sum_ns).then_with(|| a.name.cmp(&b.name)));
+    paces.truncate(most);
+    paces
 }
 
-impl Pacing<'_> {
-    /// Those with most time.
-    fn most(&self, kind: PacedKind, all: Vec<(&str, Times)>, most: usize) -> Vec<Pace> {
-        let mut paces: Vec<Pace> =
-            all.into_iter().filter_map(|(name, times)| self.pace(kind, name, times)).collect();
-        paces.sort_rows_by(|a, b| b.lengths.sum_ns.cmp(&a.lengths.sum_ns).then_with(|| a.name.cmp(&b.name)));
-        paces.truncate(most);
-        paces
+fn pace(of: &RankTrace, kind: PacedKind, name: &str, mut times: Times) -> Option<Pace> {
+    if times.len() < TIMES_MIN {
+        return None;
     }
-
-    fn pace(&self, kind: PacedKind, name: &str, mut times: Times) -> Option<Pace> {
-        if times.len() < TIMES_MIN {
-            return None;
-        }
-        times.sort_unstable();
-        let next = |[a, b]: &&[(TraceTime, TraceTime); 2]| {
-            kind != PacedKind::Step || a.1 >= b.0 || lost_between(self.window.of, a.1, b.0).is_empty()
-        };
-        let pairs = || times.array_windows::<2>().filter(next);
-        let slowest = pairs().max_by_key(|[a, b]| (b.0 - a.0, std::cmp::Reverse(a.0)))?[0].0;
-        Some(Pace {
-            rank: self.window.of.rank,
-            kind,
-            name: clean(name),
-            lengths: Statistics::of(times.iter().map(|(begin, end)| (*end - *begin).0))?,
-            begin_to_begin: Statistics::of(pairs().map(|[a, b]| (b.0 - a.0).0))?,
-            between: Statistics::of(pairs().map(|[a, b]| b.0.as_nanos().saturating_sub(a.1.as_nanos())))?,
-            slowest_at_ns: (slowest - self.first).0,
-        })
-    }
+    times.sort_unstable();
+    let next = |[a, b]: &&[(TraceTime, TraceTime); 2]| {
+        kind != PacedKind::Step || a.1 >= b.0 || lost_between(of, a.1, b.0).is_empty()
+    };
+    let pairs = || times.array_windows::<2>().filter(next);
+    let slowest = pairs().max_by_key(|[a, b]| (b.0 - a.0, std::cmp::Reverse(a.0)))?[0].0;
+    Some(Pace {
+        rank: of.rank,
+        kind,
+        name: clean(name),
+        lengths: Statistics::of(times.iter().map(|(begin, end)| (*end - *begin).0))?,
+        begin_to_begin: Statistics::of(pairs().map(|[a, b]| (b.0 - a.0).0))?,
+        between: Statistics::of(pairs().map(|[a, b]| b.0.as_nanos().saturating_sub(a.1.as_nanos())))?,
+        slowest_at_ns: (slowest - of.first_event()).0,
+    })
 }

@@ -38,10 +38,7 @@ impl RankTables {
         let split = |window: Window<'_>| steps::compute(&window, &matches.waits_of(window.of.rank));
         let windows = job.ranks().iter().map(|rank| Window::new(rank, Steps::default()));
         let steps: Vec<StepSplit> = windows.flat_map(split).collect();
-        let ranks = job.ranks().iter().map(|of| {
-            let ns = of.trace.span().map_or(0, |(first, last)| (last - first).0);
-            (of.rank, (ns, clean(&of.file)))
-        });
+        let ranks = job.ranks().iter().map(|of| (of.rank, (of.span_ns(), clean(&of.file))));
         let (measured, _) = ranks::measured_on_all(&steps);
         Some(RankTables {
             slowest: ranks::slowest(&steps),

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use super::{Links, Trace};
+use super::{Links, Trace, TraceTime};
 
 /// One rank's trace.
 #[derive(Clone, Debug)]
@@ -20,6 +20,20 @@ pub struct RankTrace {
     pub trace: Trace,
     /// What belongs together in it.
     pub links: Links,
+    /// The first and the last moment of its events; `None` without any.
+    pub span: Option<(TraceTime, TraceTime)>,
+}
+
+impl RankTrace {
+    /// When the first event begins: what times in tables count from. The clock's zero without events.
+    pub fn first_event(&self) -> TraceTime {
+        self.span.map_or(TraceTime::default(), |(first, _)| first)
+    }
+
+    /// The time from the first event to the last, in nanoseconds.
+    pub fn span_ns(&self) -> u64 {
+        self.span.map_or(0, |(first, last)| (last - first).0)
+    }
 }
 
 /// The traces of a job, by rank.
@@ -56,8 +70,9 @@ impl Job {
         let mut free = (from..).filter(|rank| !taken.contains(rank));
         for (file, trace) in traces {
             let rank = named(&file, &trace).or_else(|| free.next()).unwrap_or(u32::MAX);
-            let links = Links::of(&trace);
-            ranks.push(RankTrace { rank, rank_is_recorded: trace.rank.rank.is_some(), file, trace, links });
+            let (rank_is_recorded, links, span) =
+                (trace.rank.rank.is_some(), Links::of(&trace), trace.span());
+            ranks.push(RankTrace { rank, rank_is_recorded, file, trace, links, span });
         }
         ranks.sort_by_key(|of| of.rank);
         if let Some([a, b]) = ranks.array_windows::<2>().find(|[a, b]| a.rank == b.rank) {

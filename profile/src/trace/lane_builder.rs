@@ -14,7 +14,7 @@ impl EventLanes {
     /// The lanes of a job. `offset_ns` says how far the clock of a rank is ahead.
     pub fn new(job: Arc<Job>, offset_ns: impl Fn(u32) -> i64) -> Self {
         let zero_of = |of: &RankTrace| {
-            let (first, last) = of.trace.span()?;
+            let (first, last) = of.span?;
             let zero = i128::from(of.trace.clock.epoch_ns.unwrap_or(0)) - i128::from(offset_ns(of.rank));
             Some((zero, zero + i128::from(first.as_nanos()), zero + i128::from(last.as_nanos())))
         };

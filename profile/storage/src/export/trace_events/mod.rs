@@ -213,7 +213,7 @@ fn shifts(job: &Job, offset_ns: impl Fn(u32) -> i64) -> Vec<u64> {
     let first = job.ranks().iter().map(zero).min().unwrap_or(0);
     let shift = |of: &RankTrace| {
         let shift = u64::try_from(zero(of) - first).ok()?;
-        let last = of.trace.span().map_or(0, |(_, last)| last.as_nanos());
+        let last = of.span.map_or(0, |(_, last)| last.as_nanos());
         last.checked_add(shift)?.checked_add(1 << 62).map(|_| shift)
     };
     let all: Option<Vec<u64>> = job.ranks().iter().map(shift).collect();
