@@ -33,7 +33,7 @@ use super::step_marker;
 use super::target::Target;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::config::TraceWindow;
-use deepctx_capture::supervisor::EndCause;
+use deepctx_capture::supervisor::{EarlyEnd, EndCause};
 use deepctx_capture::{Capture, CaptureConfig};
 use deepctx_pipeline::{self as pipeline, Config};
 use deepctx_session::{
@@ -484,15 +484,7 @@ impl Run {
         }
         let finished = finished.map_err(Failure::new)?;
         match early.or_else(|| finished.status.ended_early.clone()) {
-            Some(early) => {
-                let hint = match early.because {
-                    EndCause::Defect(_) => {
-                        "what was captured before is whole and can be opened; please report this"
-                    }
-                    EndCause::System(_) => "what was captured before is whole and can be opened",
-                };
-                Err(Failure::new(early).hint(hint))
-            }
+            Some(early) => Err(ended_early(early)),
             None => {
                 let (stopped_by_finding, signalled) = (until.actions.stopped, signals.came > 0);
                 Ok(CaptureEnd {
@@ -506,6 +498,15 @@ impl Run {
             }
         }
     }
+}
+
+/// What is said of a capture that ended before its time.
+fn ended_early(early: EarlyEnd) -> Failure {
+    let hint = match early.because {
+        EndCause::Defect(_) => "what was captured before is whole and can be opened; please report this",
+        EndCause::System(_) => "what was captured before is whole and can be opened",
+    };
+    Failure::new(early).hint(hint)
 }
 
 impl EndConditions {

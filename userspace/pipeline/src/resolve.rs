@@ -242,10 +242,9 @@ impl ResolveStage {
                 self.steps.push(malformed);
             }
         };
-        let space = key.space;
         match repaired(sample.user) {
-            None => user_steps(space, sample.user.iter()).for_each(&mut each),
-            Some(words) => user_steps(space, words.into_iter()).for_each(&mut each),
+            None => user_steps(key.space, sample.user.iter()).for_each(&mut each),
+            Some(words) => user_steps(key.space, words.into_iter()).for_each(&mut each),
         }
         if !gap_seen && let Some(end) = incomplete(sample) {
             let gap = self.gap_behind(outermost, end, profile);

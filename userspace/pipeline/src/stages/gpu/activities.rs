@@ -23,7 +23,7 @@ use super::graphs::RecordedNode;
 use super::kernels::{kernel_frame, named_kernel, recorded_below};
 use super::names::{KernelKey, NamedKernel, REPORTED_MAX};
 use super::process::Process;
-use super::recorder::{NodesBefore, RecordedWork};
+use super::recorder::{NodesBefore, RecordedWork, Recorder};
 use super::work::{Work, WorkKind};
 use super::{EXPIRY_NS, Gpu};
 
@@ -161,18 +161,11 @@ impl Gpu {
         let at = DeviceEntry { node, process_node, launched_ns };
         process.enter_times(&at, activity, &mut self.counts, profile);
         if let Some(recorder) = &mut self.recorder {
-            let launch = call.zip(launched_ns);
-            let (basis, times) = (process.basis(), process.host_times(activity));
             let order = launchable.and_then(|graph| process.graphs.order(graph, activity.node)).unwrap_or(0);
-            let built = process.built_graphs.after(order);
-            let after = match &built {
-                Some(nodes) => Some(NodesBefore { nodes, basis: Basis::Exact }),
-                None => {
-                    let nodes = process.graph_order.after(order);
-                    nodes.map(|nodes| NodesBefore { nodes, basis: Basis::ByOrder })
-                }
-            };
-            recorder.worked(&RecordedWork { pid, node, launch, basis, times, order, after }, activity);
+            let (launch, basis, times) =
+                (call.zip(launched_ns), process.basis(), process.host_times(activity));
+            let work = RecordedWork { pid, node, launch, basis, times, order, after: None };
+            process.record_work(work, activity, recorder);
         }
         if done && let Some(work) = call.and_then(|call| self.work.take(call)) {
             if let Some(process) = self.processes.get_mut(pid) {
@@ -227,6 +220,19 @@ struct DeviceEntry {
 }
 
 impl Process {
+    /// Records what a device did, behind the nodes of its graph that come before.
+    fn record_work(&self, work: RecordedWork<'_>, activity: &Activity, recorder: &mut Recorder) {
+        let built = self.built_graphs.after(work.order);
+        let after = match &built {
+            Some(nodes) => Some(NodesBefore { nodes, basis: Basis::Exact }),
+            None => {
+                let nodes = self.graph_order.after(work.order);
+                nodes.map(|nodes| NodesBefore { nodes, basis: Basis::ByOrder })
+            }
+        };
+        recorder.worked(&RecordedWork { after, ..work }, activity);
+    }
+
     /// The collector read the clock of a device between two readings of the host's.
     fn clock_read(&mut self, [device, before, after]: [u64; 3], counts: &mut Counts) {
         let jumps = self.clock.jumps();

@@ -263,14 +263,7 @@ impl Operators {
         }
         let has_stack = Self::has_stack(&arguments.call);
         let CallStack { node, note: ends_with_it, .. } = *stack;
-        let frame = match (ends_with_it, named) {
-            (true, _) => profile.tree.node(node).frame,
-            (false, Some(named)) => named,
-            (false, None) => {
-                self.counts.unnamed += 1;
-                operator(UNNAMED, profile)
-            }
-        };
+        let frame = if ends_with_it { profile.tree.node(node).frame } else { self.named(named, profile) };
         let Self { threads, memory, counts, .. } = self;
         let Some(watched) = threads.get_mut(who) else { return };
         let node = if has_stack {
@@ -304,6 +297,14 @@ impl Operators {
             end: SpanEnd::Open,
         });
         enter(node, tensors, profile);
+    }
+
+    /// The frame of an operator of this name.
+    fn named(&mut self, named: Option<FrameId>, profile: &mut Profile) -> FrameId {
+        named.unwrap_or_else(|| {
+            self.counts.unnamed += 1;
+            operator(UNNAMED, profile)
+        })
     }
 }
 

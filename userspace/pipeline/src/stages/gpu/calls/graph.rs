@@ -44,13 +44,7 @@ impl Process {
                 self.graph_order.begins(stream, recording, source.is_none());
                 None
             }
-            GraphCall::CaptureEnd => {
-                let stream = call.target(self).stream;
-                self.streams.capture_ends(stream).map(|recording| {
-                    self.graph_order.ends(recording);
-                    GraphReturn::Captured { recording }
-                })
-            }
+            GraphCall::CaptureEnd => self.capture_ends(call),
             GraphCall::Instantiate => source.map(|graph| {
                 self.built_graphs.copied(graph);
                 GraphReturn::Instantiated { graph }
@@ -84,6 +78,13 @@ impl Process {
             }
         };
         Outcome::on_return(on_return.map(ReturnAction::Graph))
+    }
+
+    fn capture_ends(&mut self, call: &ApiCall<'_>) -> Option<GraphReturn> {
+        let stream = call.target(self).stream;
+        let recording = self.streams.capture_ends(stream)?;
+        self.graph_order.ends(recording);
+        Some(GraphReturn::Captured { recording })
     }
 
     pub(super) fn graph_returned(&mut self, action: GraphReturn, returned: &ReturnedCall) {
