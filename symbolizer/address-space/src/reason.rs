@@ -46,7 +46,8 @@ reasons! {
         JitNoRoom = 26, "jit-no-room",
             "the code was generated at run time, and names of such code of its user take more room than one user may have";
         SymbolsTookTooLong = 27, "symbols-took-too-long",
-            "reading the symbols of the file, or of others of its user, took more than 4 s (root's: 10 s), and was given up";
+            "reading the symbols of the file, or of others of its user, took more than 4 s (root's: 10 s), or was not done \
+             15 s after the end of the capture";
         SymbolReaderEnded = 28, "symbol-reader-ended",
             "the process that reads symbols ended over this file, or gave none";
         NoSymbolReader = 29, "symbol-no-reader", "the process that reads symbols could not be started",
