@@ -150,7 +150,8 @@ fn build(linker: &Path, arch: &str) -> Result<Vec<u8>> {
         // Read by aya-ebpf's build script too, for which it would otherwise be the machine that compiles.
         .arg("--config")
         .arg(format!(r#"target.{TARGET}.rustflags=["--cfg", 'bpf_target_arch="{arch}"']"#))
-        .env("CARGO_TARGET_DIR", sh::target_dir().join("ebpf").join(arch))
+        // One folder for both: what runs on this machine, such as macros, is the same for either.
+        .env("CARGO_TARGET_DIR", sh::target_dir().join("ebpf"))
         .env("PATH", path)
         // Flags and wrappers of the surrounding cargo are for the host, not for the kernel.
         .env_remove("RUSTFLAGS")

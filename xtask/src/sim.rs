@@ -105,6 +105,8 @@ pub(crate) fn run() -> Result<()> {
     let builds = folder().join("build");
     let mut cargo = sh::command("cargo");
     cargo.env("RUSTFLAGS", "-C force-frame-pointers=yes").env("CARGO_TARGET_DIR", &builds);
+    // A device that is slower than its programs would be the thing measured.
+    cargo.args(["--config", "profile.dev.package.deepctx-sim.opt-level=3"]);
     sh::run(cargo.args(["build", "--locked", "--quiet", "-p", "deepctx-sim"]))?;
     let archive = builds.join("debug/libdeepctx_sim.a");
     let functions = functions(&archive)?;

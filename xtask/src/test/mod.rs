@@ -10,6 +10,7 @@
 //! groups run as root. A test that cannot run here prints a line `skipped: REASON`, which is a failure where `CI` is
 //! `true`; only `skipped, no GPU: REASON` is excused there.
 
+mod disk;
 mod ended;
 mod outcome;
 mod program;
@@ -135,6 +136,9 @@ impl Options {
 
 /// Runs the chore.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.groups.is_empty() && options.filter.is_none() {
+        disk::require_space()?;
+    }
     if !options.no_setup {
         setup::run(&setup::Options { yes: true, tests: true })?;
     }
