@@ -225,3 +225,38 @@ pub(crate) fn record_until(
     recording.wait_until(holds);
     recording.end()
 }
+
+/// The same of a process that computes all the time. It runs in bursts, each twice as long as the one before, and is
+/// stopped while its samples are on their way to the profile: tests beside this one need the CPUs.
+#[track_caller]
+pub(crate) fn record_in_bursts(
+    pid: &str,
+    options: &[&str],
+    mut holds: impl FnMut(&str) -> bool,
+) -> (tempfile::TempDir, String) {
+    const FIRST_BURST: Duration = Duration::from_millis(300);
+    /// Half a second until a sample is attributed, then the next flush.
+    const ARRIVES: Duration = Duration::from_millis(900);
+    signal(pid, "STOP");
+    let recording = Recording::start(pid, options);
+    recording.wait_for_probes();
+    let mut burst = FIRST_BURST;
+    let mut run = || {
+        signal(pid, "CONT");
+        std::thread::sleep(burst);
+        signal(pid, "STOP");
+        burst *= 2;
+        Instant::now()
+    };
+    let mut stopped = run();
+    recording.wait_until(|file| {
+        let there = holds(file);
+        if !there && stopped.elapsed() > ARRIVES {
+            stopped = run();
+        }
+        there
+    });
+    let ended = recording.end();
+    signal(pid, "CONT");
+    ended
+}

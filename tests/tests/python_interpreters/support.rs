@@ -11,7 +11,7 @@ use deepctx_symbolizer::memory::TargetMemory;
 use deepctx_symbolizer::python::{Interpreter, PythonSymbols, locate_process};
 use serde_json::Value;
 
-use crate::cli_support::recording::record_until;
+use crate::cli_support::recording::{record_in_bursts, record_until};
 use crate::cli_support::{folded, signal};
 
 /// An interpreter that is installed here.
@@ -189,6 +189,20 @@ pub(crate) fn captured(
     let frequency = frequency.to_string();
     let options = [&["--freq", &frequency], options].concat();
     let (_folder, file) = record_until(&pid.to_string(), &options, |file| enough(&stacks(file, view)));
+    stacks(&file, view)
+}
+
+/// The same of a program whose threads all compute: it runs in bursts.
+#[track_caller]
+pub(crate) fn captured_in_bursts(
+    pid: u32,
+    frequency: u32,
+    (view, options): (&str, &[&str]),
+    enough: impl Fn(&Stacks) -> bool,
+) -> Stacks {
+    let frequency = frequency.to_string();
+    let options = [&["--freq", &frequency], options].concat();
+    let (_folder, file) = record_in_bursts(&pid.to_string(), &options, |file| enough(&stacks(file, view)));
     stacks(&file, view)
 }
 
