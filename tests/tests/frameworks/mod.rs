@@ -89,14 +89,20 @@ pub(crate) fn line(program: &str, mark: &str) -> usize {
     text.lines().position(|line| line.ends_with(&format!("# line: {mark}"))).unwrap() + 1
 }
 
-/// Records a program that waits for a line on its input, from when its probes are there until it says `done`. Gives
-/// the file, in its folder.
+/// Starts a program that waits for a line on its input, and sends that line when its probes are there.
 #[track_caller]
-pub(crate) fn record_through(command: &mut Command, options: &[&str]) -> (tempfile::TempDir, String) {
+pub(crate) fn record_from_go(command: &mut Command, options: &[&str]) -> (Target, Recording) {
     let mut target = Target::start(command.stdin(Stdio::piped()));
     let recording = Recording::start(&target.pid(), options);
     recording.wait_for_probes();
     target.go();
+    (target, recording)
+}
+
+/// Records such a program until it says `done`. Gives the file, in its folder.
+#[track_caller]
+pub(crate) fn record_through(command: &mut Command, options: &[&str]) -> (tempfile::TempDir, String) {
+    let (mut target, recording) = record_from_go(command, options);
     target.wait_for("done");
     recording.end()
 }

@@ -1,10 +1,8 @@
 //! Training loops with one defect each, and their twins: what rules say of programs as people write them.
 
-use std::process::Stdio;
-
 use crate::cases::{Analysis, Case, hold};
-use crate::cli_support::recording::{Recording, record_until};
-use crate::frameworks::{Target, line, with_torch};
+use crate::cli_support::recording::record_until;
+use crate::frameworks::{Target, line, record_from_go, with_torch};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
@@ -23,10 +21,7 @@ fn defects_of_training_loops_are_found_at_their_lines() {
     let Some(mut command) = with_torch(PROGRAM) else { return };
     let folder = tempfile::tempdir().unwrap();
     let options = ["--context", "python,native", "-F", "499", "--off-cpu", "--system-metrics", "500ms"];
-    let mut target = Target::start(command.arg(folder.path()).stdin(Stdio::piped()));
-    let recording = Recording::start(&target.pid(), &options);
-    recording.wait_for_probes();
-    target.go();
+    let (mut target, recording) = record_from_go(command.arg(folder.path()), &options);
     target.wait_for("slow_loader twin");
     // More than the rule allows, and those of the slow loader and its twin, which are gone.
     let wanted = 2 * std::thread::available_parallelism().unwrap().get() as u64 + 1 + 2;

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::cli_support::expect_code;
-use crate::cli_support::recording::Recording;
-use crate::frameworks::{Target, can_capture_arguments, look_alike, record_through, stacks};
+use crate::frameworks::{can_capture_arguments, look_alike, record_from_go, record_through, stacks};
 use deepctx_profile::profile::Profile;
 
 /// Microseconds for which the program is busy after each round of seven operators.
@@ -74,10 +73,7 @@ fn over_budget_operators_are_counted_in_reported_duty_windows() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut target = Target::start(rounds(folder.path(), 1 << 40).stdin(Stdio::piped()));
-    let recording = Recording::start(&target.pid(), &options("0.5%"));
-    recording.wait_for_probes();
-    target.go();
+    let (_target, recording) = record_from_go(&mut rounds(folder.path(), 1 << 40), &options("0.5%"));
     // Several duty windows are over, and something was seen in them.
     recording.wait_until(|file| {
         let profile = deepctx_storage::open(file).unwrap().profile;

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::cli_support::recording::Recording;
 use crate::cli_support::{expect_code, folded};
-use crate::frameworks::{Target, can_capture_arguments, look_alike, with_torch};
+use crate::frameworks::{Target, can_capture_arguments, look_alike, record_through, with_torch};
 
 type Counts = BTreeMap<String, u64>;
 
@@ -18,18 +18,7 @@ fn captured(command: &mut Command, stacks: &str, shapes: &str) -> [Counts; 2] {
     let options =
         ["--no-gpu", "--context", "python,native", "--probe", "operators", "--operator-stacks", stacks];
     let options = [&options[..], &["--shapes", shapes]].concat();
-    let mut target = Target::start(command.stdin(Stdio::piped()));
-    let recording = Recording::start(&target.pid(), &options);
-    recording.wait_for_probes();
-    target.go();
-    target.wait_for("done");
-    // On a busy machine it may lag behind: it has caught up when no more calls come.
-    let mut before = None;
-    recording.wait_until(|file| {
-        let calls = Some(chains(file, "calls"));
-        std::mem::replace(&mut before, calls) == before
-    });
-    let (_folder, file) = recording.end();
+    let (_folder, file) = record_through(command, &options);
     let report = expect_code(0, &["report", &file, "--format", "json"]);
     assert!(!report.contains("\"operator-lost\"") && !report.contains("\"ring-full\""), "{report}");
     ["calls", "model-flops"].map(|metric| chains(&file, metric))

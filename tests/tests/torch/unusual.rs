@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::cli_support::recording::{Recording, record_until};
 use crate::cli_support::{can_capture, expect_code};
-use crate::frameworks::{Target, can_capture_arguments, record_through, stacks, workload};
+use crate::frameworks::{Target, can_capture_arguments, record_from_go, record_through, stacks, workload};
 use deepctx_profile::ledger::Stage;
 
 /// Compiles a source with these options.
@@ -39,10 +39,7 @@ fn calls(program: &Path, rounds: u64, processes: u64, libraries: &[&PathBuf]) ->
         "--shapes",
         "aten::relu_",
     ];
-    let mut target = Target::start(command.stdin(Stdio::piped()));
-    let recording = Recording::start(&target.pid(), &options);
-    recording.wait_for_probes();
-    target.go();
+    let (mut target, recording) = record_from_go(&mut command, &options);
     (0..processes).for_each(|_| target.wait_for("done"));
     let (_folder, file) = recording.end();
     let report = expect_code(0, &["report", &file, "--format", "json"]);
