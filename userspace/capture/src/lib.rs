@@ -108,4 +108,4 @@ pub use perf_event::Clock;
 pub use probe_counters::ProbeCounters;
 pub use probes::{TensorRequests, running_kernel};
 pub use processes::ScanCounters;
-pub use targets::Targets;
+pub use targets::{Targets, parent_of};

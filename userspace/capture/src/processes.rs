@@ -22,7 +22,7 @@ use super::clock::monotonic_ns;
 use super::executables::{Executables, MappingRows};
 use super::no_executable::NoExecutable;
 use super::room::Room;
-use super::scan_job::{ProcessReading, PythonSearch, ScanJob, ScanReading, Shape};
+use super::scan_job::{InheritedPython, ProcessReading, PythonSearch, ScanJob, ScanReading, Shape};
 use super::tables::{Eviction, TableError, Tables};
 
 /// Shortest time between two scans of one process.
@@ -94,6 +94,8 @@ struct State {
     python: Option<PythonProcess>,
     /// Why there is none.
     no_python: Option<NoInterpreter>,
+    /// Until the first scan.
+    inherited: Option<InheritedPython>,
     last_scan_ns: u64,
     interval_ns: u64,
     missing: UnwalkableMappings,
@@ -310,9 +312,10 @@ impl Processes {
         // Until it is finished, samples ask for no other one.
         state.last_scan_ns = now_ns;
         state.interval_ns = state.interval_ns.max(SCAN_INTERVAL_NS);
-        let python = match &state.no_python {
+        let python = match (&state.no_python, state.inherited.take()) {
             _ if !self.python || state.python.is_some() => PythonSearch::Never,
-            Some(reason) if reason.may_change() => PythonSearch::Always,
+            (_, Some(inherited)) => PythonSearch::UnlessInherited(inherited),
+            (Some(reason), _) if reason.may_change() => PythonSearch::Always,
             _ => PythonSearch::IfMappingsDiffer(state.shape.clone()),
         };
         let program = state.program;
@@ -463,6 +466,20 @@ impl Processes {
             over_bound,
             left_out,
         }
+    }
+
+    /// A process was forked: it has its parent's interpreter, or none like its parent, until it maps something else.
+    pub(crate) fn forked(&mut self, parent: u32, child: u32) {
+        let Some(of) = self.states.get(&parent) else { return };
+        let interpreter = match (of.python, of.no_python) {
+            (Some(python), _) => Ok(python),
+            (None, Some(reason)) if !reason.may_change() => Err(reason),
+            (None, _) => return,
+        };
+        let inherited = Some(InheritedPython { interpreter, shape: of.shape.clone() });
+        self.programs += 1;
+        let state = State { inherited, ..State::of_program(self.programs) };
+        self.states.entry(child).or_insert(state);
     }
 
     /// The process runs another program: forget its interpreter and its code, and let it be scanned at once.

@@ -17,12 +17,37 @@ use super::room::Room;
 /// Begin and end of every mapping, to see whether a scan found something new.
 pub(crate) type Shape = Vec<(u64, u64)>;
 
+/// An interpreter, or why there is none.
+pub(crate) type Located = Result<PythonProcess, NoInterpreter>;
+
 /// When an interpreter is looked for.
 pub(crate) enum PythonSearch {
     Never,
     /// Where the mappings are others than at the last scan.
     IfMappingsDiffer(Shape),
+    /// Where the mappings are others than those of the process that this one was forked from. With the same ones it
+    /// has the same interpreter at the same place.
+    UnlessInherited(InheritedPython),
     Always,
+}
+
+impl PythonSearch {
+    /// What is known of a process with these mappings; `None` when nothing new is.
+    fn found(self, shape: &Shape, locate: impl FnOnce() -> Located) -> Option<Located> {
+        match self {
+            Self::Never => None,
+            Self::IfMappingsDiffer(before) => (before != *shape).then(locate),
+            Self::UnlessInherited(of) if of.shape == *shape => Some(of.interpreter),
+            Self::UnlessInherited(_) | Self::Always => Some(locate()),
+        }
+    }
+}
+
+/// What was found in the process from which another one was forked.
+pub(crate) struct InheritedPython {
+    pub(crate) interpreter: Located,
+    /// The mappings in which that was found.
+    pub(crate) shape: Shape,
 }
 
 /// A scan that has begun.
@@ -55,7 +80,7 @@ pub(crate) struct ProcessReading {
     /// The files of its mappings, unless nothing of its user is published.
     pub(crate) files: Result<OpenedFiles, Room>,
     /// The interpreter, if it was looked for.
-    pub(crate) interpreter: Option<Result<PythonProcess, NoInterpreter>>,
+    pub(crate) interpreter: Option<Located>,
 }
 
 impl ScanJob {
@@ -74,13 +99,33 @@ impl ScanJob {
         if let Some(&room) = held_back.get(&account) {
             return Ok(ProcessReading { time_ns, account, maps, shape, files: Err(room), interpreter: None });
         }
-        let search = match python {
-            PythonSearch::Never => false,
-            PythonSearch::IfMappingsDiffer(before) => before != shape,
-            PythonSearch::Always => true,
-        };
         let located = || locate_process(pid, &maps.mappings).map(|(interpreter, _)| interpreter.process);
-        let (files, interpreter) = files.open_beside(pid, &maps.mappings, || search.then(located));
+        let search = || python.found(&shape, located);
+        let (files, interpreter) = files.open_beside(pid, &maps.mappings, search);
         Ok(ProcessReading { time_ns, account, maps, shape, files: Ok(files), interpreter })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interpreter_is_looked_for_where_mappings_are_new() {
+        let shape = |begin: u64| vec![(begin, begin + 1)];
+        let inherited = |begin| {
+            let interpreter = Err(NoInterpreter::NotPython);
+            PythonSearch::UnlessInherited(InheritedPython { interpreter, shape: shape(begin) })
+        };
+        let check = |search: PythonSearch, expect: Option<NoInterpreter>| {
+            let found = search.found(&shape(7), || Err(NoInterpreter::NoVersion));
+            assert_eq!(found.map(|located| located.err().unwrap()), expect);
+        };
+        check(PythonSearch::Never, None);
+        check(PythonSearch::Always, Some(NoInterpreter::NoVersion));
+        check(PythonSearch::IfMappingsDiffer(shape(7)), None);
+        check(PythonSearch::IfMappingsDiffer(shape(8)), Some(NoInterpreter::NoVersion));
+        check(inherited(7), Some(NoInterpreter::NotPython));
+        check(inherited(8), Some(NoInterpreter::NoVersion));
     }
 }

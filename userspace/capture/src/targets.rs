@@ -241,7 +241,8 @@ fn in_container(pid: u32, id: &str) -> bool {
         && text.lines().flat_map(|line| line.split(['/', '-', ':', '.'])).any(|part| part.starts_with(id))
 }
 
-pub(super) fn parent_of(pid: u32) -> Option<u32> {
+/// The parent of a process; `None` when it is gone.
+pub fn parent_of(pid: u32) -> Option<u32> {
     // The name may hold spaces and brackets: fields are counted from the last one.
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     text.rsplit_once(')')?.1.split_ascii_whitespace().nth(1)?.parse().ok()

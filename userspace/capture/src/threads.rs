@@ -102,7 +102,7 @@ pub(super) enum ScanRequest {
     /// Samples met code that is not known.
     Unknown(u32),
     /// A child that begins with its parent's address space.
-    Forked(u32),
+    Forked { parent: u32, child: u32 },
     /// A process runs another program.
     Executed(u32),
     /// A process mapped code.
@@ -324,7 +324,10 @@ fn request(header: &RecordHeader, record: &[u8]) -> Option<ScanRequest> {
             (unknown.contains(&sample.native_end) || end == WalkEnd::FramePointerEnd || passed)
                 .then_some(ScanRequest::Unknown(sample.pid))
         }
-        kind::FORK => Some(ScanRequest::Forked(ProcessEvent::read_from(record)?.pid)),
+        kind::FORK => {
+            let ProcessEvent { pid: child, parent, .. } = ProcessEvent::read_from(record)?;
+            Some(ScanRequest::Forked { parent, child })
+        }
         kind::EXEC => Some(ScanRequest::Executed(ProcessEvent::read_from(record)?.pid)),
         kind::MAP => Some(ScanRequest::Mapped(ProcessEvent::read_from(record)?.pid)),
         kind::EXIT => Some(ScanRequest::Exited(ProcessEvent::read_from(record)?.pid)),
@@ -550,9 +553,11 @@ fn take_in(
         match request {
             ScanRequest::Unknown(pid) if !waiting.contains(pid) && !processes.may_scan(pid, now_ns) => {}
             ScanRequest::Unknown(pid) => add(processes, waiting, pid, Urgency::Sampled),
-            ScanRequest::Forked(pid) | ScanRequest::Mapped(pid) => {
-                add(processes, waiting, pid, Urgency::Rescan);
+            ScanRequest::Forked { parent, child } => {
+                processes.forked(parent, child);
+                add(processes, waiting, child, Urgency::Rescan);
             }
+            ScanRequest::Mapped(pid) => add(processes, waiting, pid, Urgency::Rescan),
             ScanRequest::Executed(pid) => {
                 processes.exec(pid);
                 add(processes, waiting, pid, Urgency::Sampled);

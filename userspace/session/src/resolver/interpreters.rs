@@ -6,8 +6,8 @@
 //!
 //! Reads `CLOCK_MONOTONIC`: a reading is compared with samples by when it was made.
 
-use deepctx_capture::CalledMap;
 use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::{CalledMap, parent_of};
 use deepctx_common::memory::{MemoryUse, table_bytes};
 use deepctx_common::reason::Reason;
 use deepctx_pipeline::symbols::{
@@ -15,9 +15,10 @@ use deepctx_pipeline::symbols::{
 };
 use deepctx_symbolizer::maps::Mapping;
 use deepctx_symbolizer::python::{
-    CalledModule, Layer, NoInterpreter, NoPythonName, PythonSymbols, locate_process,
+    self, CalledModule, InterpreterMemory, Layer, NoInterpreter, NoPythonName, PythonSymbols, locate_process,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
 
 use super::await_chains::{AwaitChains, Part, Reading};
 use super::layers::{CodeObject, Layers};
@@ -43,6 +44,8 @@ pub(super) struct Interpreters {
 struct Interpreter {
     /// Executable mappings as they were read last.
     mappings: Vec<Mapping>,
+    /// Where the interpreter is, while the mappings are those in which it was found.
+    located: Option<Arc<python::Interpreter>>,
     state: Attachment,
     /// Functions that were named.
     named: FxHashSet<CodeObject>,
@@ -93,10 +96,15 @@ impl Interpreters {
                 .file_name()
                 .is_some_and(|name| name.as_encoded_bytes().windows(6).any(|part| part == b"python"))
         });
+        // Mappings are read before the fork itself is in order.
+        let inherited = (looks_like_python && !self.by_pid.contains_key(&pid))
+            .then(|| self.located_in(parent_of(pid)?, &mappings))
+            .flatten();
         let interpreter = self.by_pid.entry(pid).or_default();
         // A library that was mapped since may hold the interpreter.
         if interpreter.mappings != mappings && !matches!(interpreter.state, Attachment::Attached) {
             interpreter.state = Attachment::NotTried;
+            interpreter.located = inherited;
         }
         interpreter.mappings = mappings;
         if looks_like_python {
@@ -105,13 +113,19 @@ impl Interpreters {
         }
     }
 
-    /// A forked process has its parent's interpreter until its own mappings are read, but its own memory.
+    /// Where the interpreter of this process is, if it has these mappings.
+    fn located_in(&self, pid: u32, mappings: &[Mapping]) -> Option<Arc<python::Interpreter>> {
+        self.by_pid.get(&pid).filter(|of| of.mappings == mappings)?.located.clone()
+    }
+
+    /// A forked process has its parent's interpreter, where its parent has it, until its own mappings are read and
+    /// differ. Its memory is its own.
     pub(super) fn forked(&mut self, parent: u32, child: u32) {
         if !self.by_pid.contains_key(&child)
-            && let Some(Interpreter { mappings, .. }) = self.by_pid.get(&parent)
+            && let Some(Interpreter { mappings, located, .. }) = self.by_pid.get(&parent)
         {
-            let mappings = mappings.clone();
-            self.by_pid.insert(child, Interpreter { mappings, ..Interpreter::default() });
+            let (mappings, located) = (mappings.clone(), located.clone());
+            self.by_pid.insert(child, Interpreter { mappings, located, ..Interpreter::default() });
         }
     }
 
@@ -306,9 +320,9 @@ impl Interpreters {
             Attachment::Failed(reason) => reason.may_change(),
         };
         if try_now {
-            interpreter.state = match locate_process(pid, &interpreter.mappings) {
-                Ok((found, memory)) => {
-                    if self.symbols.attach(pid, &found, Box::new(memory)) {
+            interpreter.state = match interpreter.locate(pid) {
+                Ok((located, memory)) => {
+                    if self.symbols.attach(pid, &located, Box::new(memory)) {
                         interpreter.state = Attachment::Attached;
                         return Ok(());
                     }
@@ -321,6 +335,20 @@ impl Interpreters {
             };
         }
         Err(NoPythonName::NotAttached.reason())
+    }
+}
+
+impl Interpreter {
+    /// Where the interpreter of process `pid` is. The files of a process that was forked are not read again: a trainer
+    /// forks its loaders anew in each epoch.
+    fn locate(&mut self, pid: u32) -> Result<(Arc<python::Interpreter>, InterpreterMemory), NoInterpreter> {
+        if let Some(located) = &self.located {
+            return Ok((Arc::clone(located), InterpreterMemory::open(pid)?));
+        }
+        let (located, memory) = locate_process(pid, &self.mappings)?;
+        let located = Arc::new(located);
+        self.located = Some(Arc::clone(&located));
+        Ok((located, memory))
     }
 }
 
