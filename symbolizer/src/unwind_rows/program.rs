@@ -175,7 +175,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Applies one instruction that does not advance the location. Returns whether a column may have changed.
+    /// Applies one instruction that does not advance the location. Returns whether a column may have changed. One match
+    /// over all instructions, so that each is named once.
     #[inline]
     fn apply<'d, S: UnwindSection<Bytes<'d>>>(
         &mut self,

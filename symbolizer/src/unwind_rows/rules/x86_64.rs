@@ -11,7 +11,7 @@ use super::{Cfa, END, SavedRegister, State, offset};
 /// The frame pointer.
 pub(in crate::unwind_rows) const FP: Register = X86_64::RBP;
 
-/// The rule of a row, or the number of the reason why it has none.
+/// The rule of a row, or the number of the reason why it has none: one match for each of its three columns.
 #[inline]
 pub(super) fn rule(state: &State) -> Result<Rule, u8> {
     let ra = match state.ra {
