@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use deepctx_common::unwind::{Rule, rule_kind};
-use iced_x86::{Decoder, DecoderOptions};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SymbolKind};
 
 use crate::unwind_rows::UnwindTable;
@@ -40,8 +40,13 @@ impl Report {
             DecoderOptions::NONE,
         );
         while decoder.can_decode() {
-            let address = decoder.decode().ip();
+            let instruction = decoder.decode();
+            let address = instruction.ip();
             let Some(stated) = table.lookup(address) else { continue };
+            // Behind a call that never returns. LLVM takes it for the end of the function, with nothing on the stack.
+            if instruction.mnemonic() == Mnemonic::Ud2 {
+                continue;
+            }
             if matches!(
                 stated.cfa,
                 rule_kind::NONE | rule_kind::UNSUPPORTED | rule_kind::END | rule_kind::SIGNAL
