@@ -29,18 +29,33 @@ said() {
     done
 }
 
-# One capture of all three: the programs are verified and attached once. What is captured stands still meanwhile, since
-# emulated processors are slow. It runs for ten seconds from the first complete stack; what went wrong is printed.
+# enough: whether there are as many named samples of both programs as a check wants, and some more.
+enough() {
+    deepctx-bpf export /tmp/all --metric samples --format folded -o - 2>/dev/null |
+        awk -v native="-$native;" -v python="-$python;" '
+            index($0, native) && /descend\(/ { of_native += $NF }
+            index($0, python) && /chain.py:/ { of_python += $NF }
+            END { exit !(of_native >= 70 && of_python >= 70) }'
+}
+
+# One capture of all three: the programs are verified and attached once. What is captured runs for ten seconds at a time
+# and stands still else: emulated processors are slow, and symbols are read meanwhile. What went wrong is printed.
 kill -STOP "$native" "$python" "$launches"
 deepctx-bpf record --verbose --pid "$native" --pid "$python" --pid "$launches" --off-cpu \
     --context python,native,kernel -o /tmp/all >/tmp/all.log 2>&1 &
 recorder=$!
 said "the probes are in place"
-kill -CONT "$native" "$python" "$launches"
-said "first complete stack after"
-sleep 10
+round=0
+until [ "$round" -ge 12 ] || { [ "$round" -gt 0 ] && enough; }; do
+    kill -CONT "$native" "$python" "$launches"
+    sleep 10
+    kill -STOP "$native" "$python" "$launches"
+    said "first complete stack after"
+    # What is attributed is flushed each five seconds.
+    sleep 6
+    round=$((round + 1))
+done
 kill -INT "$recorder"
-kill -STOP "$native" "$python" "$launches"
 wait "$recorder" || { echo "failed"; tail -n 25 /tmp/all.log; }
 
 # counted WHAT PID METRIC AWK: how much of a metric of this process lies in stacks that the awk condition accepts.
