@@ -186,10 +186,9 @@ pub(crate) fn captured(
     (view, options): (&str, &[&str]),
     enough: impl Fn(&Stacks) -> bool,
 ) -> Stacks {
-    let frequency = frequency.to_string();
-    let options = [&["--freq", &frequency], options].concat();
-    let (_folder, file) = record_until(&pid.to_string(), &options, |file| enough(&stacks(file, view)));
-    stacks(&file, view)
+    let record =
+        |options: &[&str]| record_until(&pid.to_string(), options, |file| enough(&stacks(file, view)));
+    recorded(frequency, (view, options), record)
 }
 
 /// The same of a program whose threads all compute: it runs in bursts.
@@ -200,9 +199,20 @@ pub(crate) fn captured_in_bursts(
     (view, options): (&str, &[&str]),
     enough: impl Fn(&Stacks) -> bool,
 ) -> Stacks {
+    let record =
+        |options: &[&str]| record_in_bursts(&pid.to_string(), options, |file| enough(&stacks(file, view)));
+    recorded(frequency, (view, options), record)
+}
+
+/// The stacks that a recording at this frequency leaves.
+#[track_caller]
+fn recorded(
+    frequency: u32,
+    (view, options): (&str, &[&str]),
+    record: impl FnOnce(&[&str]) -> (tempfile::TempDir, String),
+) -> Stacks {
     let frequency = frequency.to_string();
-    let options = [&["--freq", &frequency], options].concat();
-    let (_folder, file) = record_in_bursts(&pid.to_string(), &options, |file| enough(&stacks(file, view)));
+    let (_folder, file) = record(&[&["--freq", &frequency], options].concat());
     stacks(&file, view)
 }
 
