@@ -13,6 +13,9 @@ use crate::Plain;
 
 /// Symbol of the counter of listeners, `u16`.
 pub const LISTENERS: &str = "deepctx_collector_listeners";
+/// Variable of a program that a profiler started: the profiler's process number. While that process is there, the
+/// collector waits for it within `cuInit`.
+pub const RECORDER_VARIABLE: &str = "DEEPCTX_RECORDER";
 /// Most activities of one message.
 pub const BATCH_MAX: usize = 32;
 

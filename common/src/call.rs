@@ -110,8 +110,6 @@ pub mod site_flag {
     /// The call asks for the next activity record of another tool's collection, and its arguments are the buffer, the
     /// buffer's bytes and the address of the pointer to the record before: that one is complete, and is read.
     pub const BORROW: u16 = 16;
-    /// With [`LAUNCH`]: more than one correlation id may follow, as of a graph.
-    pub const REPEATS: u16 = 32;
     /// The native part of the stack is wanted whole ([`crate::config::config_flag::OPERATORS`] does not hold).
     pub const WHOLE: u16 = 64;
     /// Nobody listens any more: calls are neither reported nor counted. Returns of those that were reported still come.

@@ -13,7 +13,7 @@ use deepctx_common::unwind::{
     RULES_MAX, RowBlock, Rule, SHARDS_MAX,
 };
 
-use crate::programs::{Bucket, InFlight, Launched, Limiter};
+use crate::programs::{Bucket, InFlight, Limiter};
 use crate::walk::{ReadAhead, RuleCache, Scratch};
 
 /// What the loader knows of this kernel and session; constant once the programs are loaded.
@@ -185,9 +185,9 @@ pub static SITE_COUNTS: Array<u64, { SITES_MAX as usize }> = Array::new();
 #[btf_map]
 pub static IN_FLIGHT: HashMap<u64, InFlight, { IN_FLIGHT_MAX as usize }> = HashMap::new();
 
-/// The last launch of each thread (in the initial pid namespace) that has no correlation id yet.
+/// The number of the last launch of each thread (in the initial pid namespace) that has no correlation id yet.
 #[btf_map]
-pub static LAUNCHED: HashMap<u32, Launched, { LAUNCHERS_MAX as usize }> = HashMap::new();
+pub static LAUNCHED: HashMap<u32, u64, { LAUNCHERS_MAX as usize }> = HashMap::new();
 
 /// Processes in which our own collector collects: it reports the records that it reads itself. As many as are sampled.
 #[btf_map]

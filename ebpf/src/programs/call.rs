@@ -22,7 +22,7 @@ use deepctx_common::config::{Config, config_flag};
 use deepctx_common::end::{Counter, KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::record::{StackSample, kind};
 
-use super::state::{InFlight, Launched, Limiter};
+use super::state::{InFlight, Limiter};
 use crate::emit::{self, Urgency};
 use crate::maps::{IN_FLIGHT, LAUNCHED, LIMITER, SITE_COUNTS, SITES, config};
 use crate::task::Ids;
@@ -223,7 +223,7 @@ extern "C" fn remember(index: u32, flags: u32, call: u64, out: u64) -> u32 {
         emit::count(Counter::ReturnsUntracked);
     }
     if flags & site_flag::LAUNCH != 0
-        && LAUNCHED.insert(&thread, Launched { call, flags: u64::from(flags) }, 0).is_err()
+        && LAUNCHED.insert(&thread, call, 0).is_err()
     {
         emit::count(Counter::LaunchersUntracked);
     }

@@ -86,16 +86,14 @@ fn correlation(ids: Ids, [id, api, _]: [u64; 3]) {
     let thread = unsafe { bpf_get_current_pid_tgid() } as u32;
     // SAFETY: the value is copied at once; only this thread's own calls write it.
     let launched = (unsafe { LAUNCHED.get(&thread) }).copied();
-    if launched.is_some_and(|launched| launched.flags & u64::from(site_flag::REPEATS) == 0) {
-        let _ = LAUNCHED.remove(&thread);
-    }
+    let _ = LAUNCHED.remove(&thread);
     emit::count(Counter::CallsSeen);
     let size = size_of::<Correlation>() as u32;
     let record = Correlation {
         header: emit::header(kind::CORRELATION, size),
         pid: ids.pid,
         tid: ids.tid,
-        call: launched.map_or(0, |launched| launched.call),
+        call: launched.unwrap_or(0),
         correlation: id as u32,
         api: (api >> 32 << 16) as u32 | (api as u32 & 0xffff),
     };

@@ -8,4 +8,4 @@ mod sample;
 mod state;
 mod threads;
 
-pub use state::{Bucket, InFlight, Launched, Limiter};
+pub use state::{Bucket, InFlight, Limiter};

@@ -12,16 +12,6 @@ pub struct InFlight {
     pub(super) out: u64,
 }
 
-/// The last launch of a thread.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Launched {
-    /// Number of the call.
-    pub call: u64,
-    /// Flags of its site.
-    pub flags: u64,
-}
-
 /// Who gets a stack, when not all do: a draw among those of a tenth of a second, with the chance that the tenth before
 /// suggests. Taking the first that come would favour what stands at the beginning of each burst.
 #[repr(C)]

@@ -4,15 +4,19 @@
 //! all. Does not: read records.
 //!
 //! Without a listener, the thread wakes ten times a second, reads two bytes and sleeps again.
+//!
+//! A program that a profiler started is different: there the collection begins within `cuInit`, before there is a
+//! context, as NVIDIA's own tools that are loaded this way do. A program was seen to die with CUPTI 13.0 as it made its
+//! first launch while another thread subscribed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use deepctx_common::activity::state;
+use deepctx_common::activity::{RECORDER_VARIABLE, state};
 
 use crate::cupti::Error;
-use crate::session::Collection;
+use crate::session::{Collection, Since};
 use crate::{clock, devices, fork, guard, names, probe, sampling, session};
 
 /// How often the counter is polled.
@@ -21,8 +25,12 @@ const POLL: Duration = Duration::from_millis(100);
 const CLOCK: Duration = Duration::from_secs(1);
 /// How often a CUPTI that another tool uses is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long `cuInit` waits for the profiler that started the program: its probes come when it has seen that this
+/// library is mapped, milliseconds later.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(1);
+const ATTACH_POLL: Duration = Duration::from_millis(1);
 
-/// Starts the thread, once.
+/// Starts the thread, once; before, the collection, if the profiler that started the program listens.
 pub(crate) fn start() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.swap(true, Ordering::Relaxed) {
@@ -33,8 +41,31 @@ pub(crate) fn start() {
     // SAFETY: the function lives as long as the process: the driver does not unload us.
     unsafe { libc::atexit(at_exit) };
     let thread = std::thread::Builder::new().name("deepctx".to_owned()).stack_size(256 << 10);
+    let status = if recorder_lives() { first_collection() } else { Status::Idle };
     // Without a thread there is no collection; the program goes on as if we were not there.
-    let _ = thread.spawn(|| guard(watch));
+    let _ = thread.spawn(|| guard(|| watch(status)));
+}
+
+/// Whether the profiler that started the program is still there. In another pid namespace it is not found, and the
+/// collection begins when the thread sees a listener.
+fn recorder_lives() -> bool {
+    let pid: Option<u32> = std::env::var(RECORDER_VARIABLE).ok().and_then(|pid| pid.parse().ok());
+    pid.is_some_and(|pid| std::path::Path::new(&format!("/proc/{pid}")).exists())
+}
+
+/// Waits for its probes, and begins. What CUPTI starts must not take the program's signals.
+fn first_collection() -> Status {
+    let end = Instant::now() + ATTACH_TIMEOUT;
+    while probe::listeners() == 0 && Instant::now() < end {
+        std::thread::sleep(ATTACH_POLL);
+    }
+    if probe::listeners() == 0 {
+        return Status::Idle;
+    }
+    let before = block_signals();
+    let status = begin(Since::DriverStart);
+    restore_signals(&before);
+    status
 }
 
 /// The program ends: what CUPTI still has is reported.
@@ -52,10 +83,10 @@ enum Status {
     Refused(Option<Instant>),
 }
 
-fn watch() {
+fn watch(mut status: Status) {
     block_signals();
-    let mut status = Status::Idle;
-    let mut known_listeners = 0;
+    // Who is there when a collection begins needs no second report.
+    let mut known_listeners = if matches!(status, Status::Idle) { 0 } else { probe::listeners() };
     let mut sampled = 0;
     let mut clock_due = Instant::now();
     loop {
@@ -73,8 +104,8 @@ fn watch() {
         }
         known_listeners = listeners;
         status = match status {
-            Status::Idle if listeners > 0 => begin(),
-            Status::Refused(Some(again)) if listeners > 0 && Instant::now() >= again => begin(),
+            Status::Idle if listeners > 0 => begin(Since::Now),
+            Status::Refused(Some(again)) if listeners > 0 && Instant::now() >= again => begin(Since::Now),
             Status::Collecting(collection) if listeners == 0 => {
                 collection.end();
                 probe::state(state::IDLE, 0);
@@ -100,8 +131,8 @@ fn watch() {
     }
 }
 
-fn begin() -> Status {
-    match Collection::begin() {
+fn begin(since: Since) -> Status {
+    match Collection::begin(since) {
         Ok(collection) => {
             probe::state(state::COLLECTING, collection.version().into());
             clock::report(&collection);
@@ -123,17 +154,24 @@ fn number(Error(error): Error) -> u64 {
     error.cast_unsigned().into()
 }
 
-/// Signals belong to the program's own threads; those that an instruction of ours would raise stay ours.
-fn block_signals() {
+/// Signals belong to the program's own threads; those that an instruction of ours would raise stay ours. Returns what
+/// was blocked before.
+fn block_signals() -> libc::sigset_t {
     const OWN: [i32; 6] =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
-    // SAFETY: all zeroes are a value of it; the calls get a valid set.
+    // SAFETY: all zeroes are a value of it; the calls get valid sets.
     unsafe {
-        let mut blocked: libc::sigset_t = std::mem::zeroed();
+        let (mut blocked, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
         libc::sigfillset(&raw mut blocked);
         for signal in OWN {
             libc::sigdelset(&raw mut blocked, signal);
         }
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, std::ptr::null_mut());
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const blocked, &raw mut before);
+        before
     }
+}
+
+fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: a set that `block_signals` was given.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const *before, std::ptr::null_mut()) };
 }

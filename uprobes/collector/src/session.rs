@@ -31,6 +31,23 @@ const GAP_MAX: u32 = 64;
 
 /// Calls that put work on a device. The driver's alone: every call of the runtime makes one, with the same id.
 const LAUNCHES: [&CStr; 4] = [c"cuLaunch", c"cuMemcpy", c"cuMemset", c"cuGraphLaunch"];
+/// Of these, calls that put a function of the host between the work of a stream.
+const HOST_FUNCTIONS: &CStr = c"cuLaunchHostFunc";
+
+/// Whether the calls of a function of the driver get ids.
+fn puts_work_on_a_device(function: &CStr) -> bool {
+    let begins_with = |begin: &CStr| function.to_bytes().starts_with(begin.to_bytes());
+    LAUNCHES.into_iter().any(begins_with) && !begins_with(HOST_FUNCTIONS)
+}
+
+/// What CUPTI is to report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// All of the program: the driver is starting, and must not be called.
+    DriverStart,
+    /// From now on, and what there is already.
+    Now,
+}
 
 /// The running collection, for callbacks.
 static CURRENT: RwLock<Option<Arc<Collection>>> = RwLock::new(None);
@@ -138,7 +155,7 @@ extern "C" fn on_complete_second(buffer: *mut u8, size: usize, valid: usize, _: 
 
 impl Collection {
     /// Begins to collect.
-    pub(crate) fn begin() -> Result<Arc<Self>, Error> {
+    pub(crate) fn begin(since: Since) -> Result<Arc<Self>, Error> {
         let mut cupti = Cupti::find()?;
         let subscriber = cupti.subscribe(on_call)?;
         let collection = Arc::new(Self {
@@ -149,14 +166,14 @@ impl Collection {
         });
         // Before anything is enabled: CUPTI requests buffers at once.
         *CURRENT.write().unwrap_or_else(PoisonError::into_inner) = Some(collection.clone());
-        if let Err(error) = collection.enable() {
+        if let Err(error) = collection.enable(since) {
             collection.end();
             return Err(error);
         }
         Ok(collection)
     }
 
-    fn enable(&self) -> Result<(), Error> {
+    fn enable(&self, since: Since) -> Result<(), Error> {
         let functions = BufferFunctions {
             request: on_request,
             request_second: on_request_second,
@@ -166,7 +183,10 @@ impl Collection {
         self.cupti.register(self.subscriber, functions)?;
         self.enable_callbacks();
         // First, so that devices are known when their work is reported. Without it they have numbers only.
-        let _ = self.cupti.enable_existing(self.subscriber, DEVICES);
+        let _ = match since {
+            Since::DriverStart => self.cupti.enable(self.subscriber, DEVICES),
+            Since::Now => self.cupti.enable_existing(self.subscriber, DEVICES),
+        };
         // Kernels are required; a kind that this version or device does not have is left out.
         self.cupti.enable(self.subscriber, KINDS[0])?;
         for kind in &KINDS[1..] {
@@ -187,7 +207,7 @@ impl Collection {
             match self.cupti.callback_name(id) {
                 Some(name) => {
                     gap = 0;
-                    if LAUNCHES.iter().any(|begin| name.to_bytes().starts_with(begin.to_bytes())) {
+                    if puts_work_on_a_device(name) {
                         // One that cannot be enabled leaves its calls without an id, which is counted where they are
                         // joined.
                         let _ = self.cupti.enable_callback(self.subscriber, DRIVER, id);

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
 
-use deepctx_common::activity::{Activity, flag, kind, probe, state};
+use deepctx_common::activity::{Activity, RECORDER_VARIABLE, flag, kind, probe, state};
 use harness::{Harness, Messages};
 
 /// What one scenario runs with.
@@ -61,9 +61,12 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario { name: "fork", libraries: "cuda13", misbehaves: "", run: a_child_says_nothing },
     Scenario { name: "graph", libraries: "cuda13", misbehaves: "", run: nodes_of_a_graph_have_numbers },
+    Scenario { name: RECORDED, libraries: "cuda13", misbehaves: "", run: nothing_comes_before_the_collection },
     Scenario { name: "beside", libraries: "cuda13", misbehaves: "", run: another_tool_may_subscribe_beside },
 ];
 
+/// The scenario of a program that a profiler started.
+const RECORDED: &str = "recorded";
 /// Names the scenario to the process.
 const PLAY: &str = "DEEPCTX_TEST_SCENARIO";
 
@@ -98,6 +101,7 @@ fn run(name: &str) {
         .env("CUDA_INJECTION64_PATH", &own)
         .env("DEEPCTX_SIM_CUPTI", scenario.misbehaves)
         .env("DEEPCTX_SIM_LOG", folder.join("log.tsv"))
+        .envs((name == RECORDED).then(|| (RECORDER_VARIABLE, std::process::id().to_string())))
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr);
@@ -136,6 +140,7 @@ scenarios! {
     a_forked_child_says_nothing_and_its_parent_goes_on: "fork";
     nodes_of_a_graph_are_reported_each: "graph";
     another_tool_may_subscribe_beside_the_collector: "beside";
+    a_recorded_program_waits_for_its_collection: "recorded";
 }
 
 /// One line of the device's own account.
@@ -160,7 +165,7 @@ fn account() -> Vec<Line> {
             name: fields[13].into(),
         }
     });
-    lines.filter(|line| !matches!(&*line.what, "graph" | "edge")).collect()
+    lines.filter(|line| !matches!(&*line.what, "graph" | "edge" | "host")).collect()
 }
 
 /// What was reported of an activity, to be compared with the account.
@@ -357,6 +362,17 @@ fn nodes_of_a_graph_have_numbers(harness: &mut Harness) {
     let numbers: std::collections::HashSet<u64> = nodes.iter().map(|node| node.node).collect();
     assert_eq!((launches.len(), numbers.len()), (3, 2));
     assert!(nodes.iter().all(|node| node.graph != 0));
+    // Functions of the host between them are no work.
+    let given = received.of(probe::CORRELATION).map(|message| message[0] as u32);
+    let others: Vec<u32> = given.filter(|given| !launches.contains(given)).collect();
+    assert_eq!(others.len(), 2, "what was captured: {others:?}");
+}
+
+fn nothing_comes_before_the_collection(harness: &mut Harness) {
+    harness.start_with_late_listener(std::time::Duration::from_millis(50));
+    assert_eq!(harness.received().states(), [state::COLLECTING]);
+    harness.work(1, 50);
+    compare(&harness.stop_listening());
 }
 
 fn another_tool_may_subscribe_beside(harness: &mut Harness) {

@@ -66,9 +66,6 @@ pub(crate) fn with_correlation(mut site: call::Site, event: Event) -> call::Site
     if is_work(event) {
         site.flags |= site_flag::LAUNCH;
     }
-    if event == Event::Gpu(GpuCall::Graph(GraphCall::Launch)) {
-        site.flags |= site_flag::REPEATS;
-    }
     site
 }
 

@@ -7,6 +7,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use deepctx_common::activity::RECORDER_VARIABLE;
+
 use super::failure::Failure;
 
 /// Names the library that the driver loads (CUPTI's documentation, "injection").
@@ -14,11 +16,11 @@ const VARIABLE: &str = "CUDA_INJECTION64_PATH";
 /// Name of the file.
 const FILE: &str = "libdeepctx_collector.so";
 
-/// The variable that makes a command load the collector.
+/// The variables that make a command load the collector, and the collector wait for this process.
 ///
 /// # Errors
-/// There is no such file, or the variable is set already.
-pub(crate) fn variable() -> Result<(&'static str, OsString), Failure> {
+/// There is no such file, or the variable that names it is set already.
+pub(crate) fn variables() -> Result<[(&'static str, OsString); 2], Failure> {
     if let Some(taken) = std::env::var_os(VARIABLE).filter(|taken| !taken.is_empty()) {
         return Err(Failure::new(format_args!(
             "--gpu-activity: {VARIABLE} is already set to {}",
@@ -33,7 +35,8 @@ pub(crate) fn variable() -> Result<(&'static str, OsString), Failure> {
         Failure::new(format_args!("--gpu-activity: cannot find {FILE}"))
             .hint(format_args!("searched: {}", places.join(", ")))
     })?;
-    Ok((VARIABLE, found.clone().into_os_string()))
+    let recorder = std::process::id().to_string();
+    Ok([(VARIABLE, found.clone().into_os_string()), (RECORDER_VARIABLE, recorder.into())])
 }
 
 /// Where it may be: beside the program, as a build leaves it, or where packages put libraries.

@@ -87,6 +87,25 @@ fn graph_kernels_are_attributed_to_the_node_recorded_for_them() {
 }
 
 #[test]
+fn an_id_of_a_later_call_is_not_the_graphs() {
+    // JAX has the driver call a function of the host behind each graph, and that call got an id, too.
+    let records = format!(
+        "{NAMED}{COLLECTING}{CAPTURED}
+        6 correlate 4 60
+        6 correlate 5 61
+        10 call 8 cuGraphLaunch 7/7 app graph-exec=0x80 stream=5 : ! run main
+        11 correlate 8 70
+        12 correlate 8 71
+        100 kernel 7 id=70 node=91 start=1020 end=1021 name=1
+        101 kernel 7 id=70 node=92 start=1030 end=1032 name=1
+    "
+    );
+    let mut pipeline = run(&records);
+    assert!(tree_of(pipeline.profile()).contains("gpu-time"));
+    check_gaps("correlate", &records, "correlate correlation-without-call 1 lost");
+}
+
+#[test]
 fn nodes_with_reported_numbers_keep_their_context_in_any_order() {
     // Clones are numbered backwards, and the launchable handle was not seen being made.
     let records = format!(

@@ -154,6 +154,7 @@ struct Driver {
     end_capture: extern "C" fn(Handle, *mut Handle) -> i32,
     instantiate: extern "C" fn(*mut Handle, Handle, u64) -> i32,
     launch_graph: extern "C" fn(Handle, Handle) -> i32,
+    launch_host_function: extern "C" fn(Handle, extern "C" fn(Handle), Handle) -> i32,
 }
 
 /// The process.
@@ -188,6 +189,7 @@ impl Harness {
             end_capture: symbol(library, "cuStreamEndCapture"),
             instantiate: symbol(library, "cuGraphInstantiateWithFlags"),
             launch_graph: symbol(library, "cuGraphLaunch"),
+            launch_host_function: symbol(library, "cuLaunchHostFunc"),
         };
         let collector = CString::new(std::env::var("CUDA_INJECTION64_PATH").unwrap()).unwrap();
         let collector = open(&collector);
@@ -225,6 +227,17 @@ impl Harness {
         for (kernel, name) in self.kernels.iter_mut().zip([c"gemm_2us", c"scan_3us"]) {
             check((self.driver.by_name)(kernel, module, name.as_ptr()));
         }
+    }
+
+    /// Starts the driver; the counter is raised some time after the collector was loaded.
+    pub(crate) fn start_with_late_listener(&mut self, after: Duration) {
+        let listeners = self.listeners;
+        let listener = std::thread::spawn(move || {
+            std::thread::sleep(after);
+            listeners.store(1, Ordering::Relaxed);
+        });
+        self.start();
+        listener.join().unwrap();
     }
 
     /// Raises the counter, as so many probes do.
@@ -273,8 +286,9 @@ impl Harness {
         std::thread::sleep(Duration::from_millis(20));
     }
 
-    /// Captures two launches, and launches them as one so many times.
+    /// Captures two launches, and launches them as one so many times, with a function of the host after each.
     pub(crate) fn work_with_graph(&self, times: usize) {
+        extern "C" fn nothing(_: Handle) {}
         let (mut stream, mut graph, mut exec) = (0, 0, 0);
         check((self.driver.create)(&raw mut stream, 1));
         check((self.driver.begin_capture)(stream, 0));
@@ -284,6 +298,7 @@ impl Harness {
         check((self.driver.instantiate)(&raw mut exec, graph, 0));
         for _ in 0..times {
             check((self.driver.launch_graph)(exec, stream));
+            check((self.driver.launch_host_function)(stream, nothing, 0));
         }
         check((self.driver.synchronize)(stream));
         std::thread::sleep(Duration::from_millis(20));

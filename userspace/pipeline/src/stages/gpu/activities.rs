@@ -48,11 +48,9 @@ impl Gpu {
                 self.work.take(record.call);
                 self.counts.merged();
             }
-            Some(work) if work.pid == record.pid && record.correlation != 0 => {
-                let old = (record.pid, std::mem::replace(&mut work.correlation, record.correlation));
-                if self.ids.get(&old) == Some(&record.call) {
-                    self.ids.remove(&old);
-                }
+            // A call has one id: another that follows belongs to a call that no probe saw.
+            Some(work) if work.pid == record.pid && work.correlation == 0 && record.correlation != 0 => {
+                work.correlation = record.correlation;
                 self.ids.insert((record.pid, record.correlation), record.call);
                 self.counts.merged();
             }
