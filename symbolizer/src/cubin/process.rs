@@ -29,7 +29,7 @@ use crate::memory::{ProcessMemory, ReadError, TargetMemory};
 const DECOMPRESS_MAX: u64 = 1 << 30;
 /// Most bytes read of the memory of a process in total.
 const SCAN_MAX: u64 = 8 << 30;
-/// Files with at most this much device code are searched before memory; larger ones after it.
+/// Files with at most this much device code are searched before larger ones.
 const SMALL_FILE: u64 = 64 << 20;
 /// Most files of a process searched.
 const FILES_MAX: usize = 1024;
@@ -201,14 +201,16 @@ impl ProcessKernels {
 enum SearchPhase {
     /// The kernels known already.
     Cached,
-    SmallFiles,
+    /// What the driver has loaded: of PyTorch on an H200, 3,924 kernels in 0.6 s. Its files gave 3,585 of all those
+    /// that it may load in 3.4 s, and none of the ones that ran.
     Memory,
+    SmallFiles,
     LargeFiles,
 }
 
 impl SearchPhase {
     /// In order of cost.
-    const ALL: [Self; 4] = [Self::Cached, Self::SmallFiles, Self::Memory, Self::LargeFiles];
+    const ALL: [Self; 4] = [Self::Cached, Self::Memory, Self::SmallFiles, Self::LargeFiles];
 }
 
 fn is_file(mapping: &Mapping) -> bool {
