@@ -186,8 +186,8 @@ fn start_command(arguments: &RecordArgs) -> Result<Option<SuspendedChild>, Failu
         return Ok(None);
     }
     let collects = arguments.gpu_activity || arguments.sampling.pc_sampling.is_some();
-    let collector = collects.then(collector::variable).transpose()?;
-    let variables = collector.into_iter().chain(arguments.sampling.variables());
+    let collector = collects.then(collector::variables).transpose()?;
+    let variables = collector.into_iter().flatten().chain(arguments.sampling.variables());
     let user = CommandUser::choose(arguments.user.as_deref())?;
     if let Some(user) = &user {
         Progress::new(false).say(&user.notice());
@@ -217,8 +217,9 @@ fn start_storing(
         None => {
             let writer = destination.create(&meta)?;
             let folder = writer.folder();
-            takers.trace =
-                target.config.trace.map(|trace| trace_sink(Arc::clone(&folder), trace)).transpose()?;
+            let window = target.config.trace.map(|trace| window(trace, !arguments.command.is_empty()));
+            let sink = window.map(|window| trace_sink(Arc::clone(&folder), window)).transpose()?;
+            takers.trace = sink.zip(window);
             let failed = |error: io::Error| Failure::io("the thread of the store", &error);
             let store = StoreSink::new(writer, arguments.flush).map_err(failed)?;
             takers.sinks.insert(0, Box::new(store));
@@ -258,9 +259,11 @@ impl Output {
 }
 
 /// Single events, in the folder of the profile.
-fn trace_sink(folder: Arc<Folder>, trace: TraceWindow) -> Result<TraceSink, Failure> {
-    let window = match window(trace) {
-        deepctx_pipeline::TraceWindow::First(window) => Some(window),
+fn trace_sink(folder: Arc<Folder>, window: deepctx_pipeline::TraceWindow) -> Result<TraceSink, Failure> {
+    let window = match window {
+        deepctx_pipeline::TraceWindow::First(window) | deepctx_pipeline::TraceWindow::FromWork(window) => {
+            Some(window)
+        }
         deepctx_pipeline::TraceWindow::Steps { .. }
         | deepctx_pipeline::TraceWindow::Launches { .. }
         | deepctx_pipeline::TraceWindow::OnRequest(_) => None,

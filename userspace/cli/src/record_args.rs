@@ -47,9 +47,10 @@ pub(crate) struct RecordArgs {
     #[command(flatten)]
     pub common: CommonArgs,
     /// Record single events too, for `timeline`: each call of accelerators' libraries, and the work that it launched.
-    /// For this long from the start (`10s`), from one training step to another (`steps=5..8`, with `--probe ranges`),
-    /// from one launch to another of a process (`launches=1000..2000`), or from SIGUSR2 on (`signal=10s`). The sums in
-    /// the profile are of the whole capture in any case.
+    /// For this long from the start (`10s`; of a command, from its first launch, range, step, operator or time off the
+    /// CPU), from one training step to another (`steps=5..8`, with `--probe ranges`), from one launch to another of a
+    /// process (`launches=1000..2000`), or from SIGUSR2 on (`signal=10s`). The sums in the profile are of the whole
+    /// capture in any case.
     #[arg(long, value_name = "TIME|STEPS|LAUNCHES|SIGNAL", env = "DEEPCTX_TRACE", value_parser = trace_window)]
     pub trace: Option<TraceWindow>,
     /// Which single events: `launches` (calls that give devices work, without their ends), `calls` (all that are probed

@@ -91,8 +91,8 @@ pub(crate) struct EndConditions {
 pub(crate) struct SessionSinks {
     /// Consumers of its results.
     pub sinks: Vec<Box<dyn Sink>>,
-    /// Takes single events.
-    pub trace: Option<TraceSink>,
+    /// Takes single events, and which.
+    pub trace: Option<(TraceSink, pipeline::TraceWindow)>,
     /// Keeps the last part and writes it on request.
     pub flight_recorder: Option<FlightOptions>,
 }
@@ -114,7 +114,7 @@ pub(crate) fn start_session(
         timer: selection::measured(how.clock),
         step_markers: step_marker::ranges(&how.step_markers),
         hands_out_steps: how.hands_out_steps,
-        trace: trace.is_some().then(|| how.trace.map(window)).flatten(),
+        trace: trace.as_ref().map(|(_, window)| *window),
         trace_level: how.trace_level,
         ..Config::default()
     };
@@ -130,16 +130,18 @@ pub(crate) fn start_session(
         layers: capture.called(),
         hottest: how.hottest().and_then(|most| Some(HottestOperators::new(most, capture.tensor_requests()?))),
         sinks,
-        trace,
+        trace: trace.map(|(sink, _)| sink),
         flight_recorder,
     };
     Session::start(capture.messages(), options)
         .map_err(|error| Failure::io("the thread of the pipeline", &error))
 }
 
-/// When single events are recorded, as the pipeline takes it.
-pub(crate) fn window(window: TraceWindow) -> pipeline::TraceWindow {
+/// When single events are recorded, as the pipeline takes it; `starts`: the program starts with the capture, and has
+/// imports and a model to load before there is anything to be seen.
+pub(crate) fn window(window: TraceWindow, starts: bool) -> pipeline::TraceWindow {
     match window {
+        TraceWindow::First(time) if starts => pipeline::TraceWindow::FromWork(nanoseconds(time)),
         TraceWindow::First(time) => pipeline::TraceWindow::First(nanoseconds(time)),
         TraceWindow::OnSignal(time) => pipeline::TraceWindow::OnRequest(nanoseconds(time)),
         TraceWindow::Steps { from, until } => pipeline::TraceWindow::Steps { from, until },

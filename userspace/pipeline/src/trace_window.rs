@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum TraceWindow {
     /// So long from the start of the capture.
     First(Nanos),
+    /// So long from the first launch, collective, range, step, operator or time off the CPU.
+    FromWork(Nanos),
     /// From the begin of a training step to the begin of another, by their numbers at the first place that gets so far.
     Steps {
         /// The first step that is recorded.
@@ -45,6 +47,8 @@ pub enum TraceLevel {
 /// What the window waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AwaitedBegin {
+    /// Anything that is recorded, but for calls that prepare it.
+    Work,
     /// This training step.
     Step(u64),
     /// This launch.

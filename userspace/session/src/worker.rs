@@ -267,6 +267,11 @@ impl Worker {
         self.hand_on_events();
         let Some(trace) = self.trace.take() else { return };
         match self.pipeline.trace_awaits() {
+            Some(AwaitedBegin::Work) => self.notice(
+                "the trace is empty: no kernel was launched, and no range, step or operator began; the last three \
+                 need `--probe`"
+                    .to_owned(),
+            ),
             Some(AwaitedBegin::Step(step)) => self.notice(format!(
                 "the trace is empty: training step {step} never began; steps are counted with `--probe ranges`, and \
                  `--step-marker` says what ends one"

@@ -1,8 +1,9 @@
 //! Event window: the time in which single events are recorded.
 //!
-//! Owns: when it begins and ends: at the start, with training steps or launches, or on request. Because: events come
-//! out of order, also after the window has ended, so each is compared with its bounds. There is one: tables over time
-//! would take the time between two for idle time, and a wait behind it would have the wrong cause. Does not: record.
+//! Owns: when it begins and ends: at the start, with the first work, training steps or launches, or on request.
+//! Because: events come out of order, also after the window has ended, so each is compared with its bounds. There is
+//! one: tables over time would take the time between two for idle time, and a wait behind it would have the wrong
+//! cause. Does not: record.
 
 use std::ops::Range;
 
@@ -17,6 +18,9 @@ use crate::trace_window::{AwaitedBegin, TraceWindow};
 enum WindowStart {
     /// It began with the capture.
     Start,
+    /// The first launch, collective, span or operator: what comes before (imports, models that are loaded) is long, and
+    /// there is nothing in it to be seen. It is so long from there on.
+    Work(Nanos),
     /// A training step; the place whose step it was, once it has come, since others of its steps end the window.
     Step { from: u64, until: u64, place: Option<NodeId> },
     /// A launch; launches so far by process, and the process whose launch it was, once it has come.
@@ -38,6 +42,7 @@ impl EventWindow {
         let not_yet = u64::MAX..u64::MAX;
         let (begin, bounds) = match window {
             TraceWindow::First(length) => (WindowStart::Start, of_length(started_ns, length)),
+            TraceWindow::FromWork(length) => (WindowStart::Work(length), not_yet),
             TraceWindow::Steps { from, until } => (WindowStart::Step { from, until, place: None }, not_yet),
             TraceWindow::Launches { from, until } => {
                 let counts = FxHashMap::default();
@@ -68,9 +73,17 @@ impl EventWindow {
         match self.begin {
             _ if self.bounds.start != u64::MAX => None,
             WindowStart::Start => None,
+            WindowStart::Work(_) => Some(AwaitedBegin::Work),
             WindowStart::Step { from, .. } => Some(AwaitedBegin::Step(from)),
             WindowStart::Launch { from, .. } => Some(AwaitedBegin::Launch(from)),
             WindowStart::Request(_) => Some(AwaitedBegin::Request),
+        }
+    }
+
+    /// Something is done that a trace is recorded for: that may begin the window.
+    pub(super) fn works(&mut self, at_ns: u64) {
+        if let (WindowStart::Work(length), Some(_)) = (&self.begin, self.awaited()) {
+            self.bounds = of_length(at_ns, *length);
         }
     }
 
@@ -146,6 +159,17 @@ mod tests {
         check(&[(1_000, true), (1_050, true)], 1_000..1_150);
         check(&[(1_000, true), (1_100, true)], 1_000..1_200);
         check(&[(1_000, true), (1_101, false), (1_500, false)], 1_000..1_100);
+    }
+
+    #[test]
+    fn a_window_of_a_length_begins_with_the_first_work() {
+        let mut window = EventWindow::new(7, TraceWindow::FromWork(Nanos(100)));
+        assert_eq!(window.awaited(), Some(AwaitedBegin::Work));
+        assert!(!window.contains(990));
+        for at_ns in [1_000, 1_050, 1_200] {
+            window.works(at_ns);
+            assert_eq!((window.bounds.clone(), window.awaited()), (1_000..1_100, None));
+        }
     }
 
     #[test]

@@ -102,9 +102,11 @@ impl Recorder {
         self.level
     }
 
-    /// Whether a call of this kind is recorded. To be asked of each call: launches are counted, since one of them may
-    /// begin or end the window.
+    /// Whether a call of this kind is recorded. To be asked of each call, since one may begin or end the window.
     pub(super) fn takes(&mut self, kind: RecordedKind, pid: u32, time_ns: u64) -> bool {
+        if matches!(kind, RecordedKind::Launch | RecordedKind::Collective) {
+            self.window.works(time_ns);
+        }
         if kind == RecordedKind::Launch {
             self.window.launched(pid, time_ns);
         }
@@ -246,6 +248,7 @@ impl Recorder {
         if let SpanKind::StepBegins(number) = span.kind {
             return self.window.step_begins(span.node, number, span.began_ns);
         }
+        self.window.works(span.began_ns);
         if !self.is_open(span.began_ns) {
             return;
         }

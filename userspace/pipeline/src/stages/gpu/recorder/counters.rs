@@ -144,6 +144,10 @@ impl CounterStates {
 }
 
 fn flush(key: CounterKey, value: PendingValue, out: &mut CounterOut<'_>) {
+    // It was never to be asked for: the window has not begun.
+    if out.window.begin() == u64::MAX {
+        return;
+    }
     let at_ns = value.at_ns.max(out.window.begin());
     out.keep(key, at_ns, at_ns, value.counted);
 }
