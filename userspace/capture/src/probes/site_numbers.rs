@@ -11,8 +11,11 @@ use deepctx_common::call::SITES_MAX;
 use deepctx_symbolizer::shares::Shares;
 
 use super::files::FileId;
-use crate::table_shares::{MULTIPLE, may_have};
+use crate::table_shares::may_have;
 
+/// How much of what stays free one user may hold: alone half of all. It is less than of other tables, since each place
+/// costs the end of a capture, too: the kernel takes probes away one by one.
+const SHARE_MULTIPLE: usize = 1;
 /// How long a number rests: twice as long as the thread that names may keep samples waiting for one file.
 pub(super) const REST_NS: u64 = 20_000_000_000;
 
@@ -47,7 +50,7 @@ impl SiteNumbers {
             free: Vec::new(),
             held: HashMap::new(),
             resting: VecDeque::new(),
-            shares: Shares::new(SITES_MAX as usize, MULTIPLE),
+            shares: Shares::new(SITES_MAX as usize, SHARE_MULTIPLE),
             left_out: 0,
             over_share: 0,
         }
@@ -132,7 +135,7 @@ mod tests {
     fn numbers_that_have_rested_are_used_again() {
         let mut numbers = numbers();
         let first = greedy(&mut numbers, 1, 1000);
-        assert!(first > SITES_MAX as usize / 2, "{first}");
+        assert_eq!(first, SITES_MAX as usize / 2);
         let given = numbers.give(FileId(1), 5);
         assert_eq!(given.len(), first);
         assert!(numbers.settle(4 + REST_NS).is_empty());
@@ -148,13 +151,13 @@ mod tests {
         for file in 0..100_000u64 {
             let now_ns = file * REST_NS / 100;
             numbers.settle(now_ns);
-            for _ in 0..100 {
+            for _ in 0..50 {
                 assert!(numbers.take(FileId(file), 1000).is_some(), "file {file}: {numbers:?}");
             }
             numbers.give(FileId(file), now_ns);
         }
         assert_eq!(numbers.refused(), (0, 0));
-        assert!(numbers.used.load(Ordering::Relaxed) <= 101 * 100, "{:?}", numbers.used);
+        assert!(numbers.used.load(Ordering::Relaxed) <= 101 * 50, "{:?}", numbers.used);
     }
 
     #[test]
