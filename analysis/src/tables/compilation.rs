@@ -186,6 +186,10 @@ fn stage(profile: &Profile, frame: &Frame, within: Option<usize>) -> Option<usiz
 
 fn stage_of_python(file: &str, function: &str, within: Option<usize>) -> Option<usize> {
     let is_in = |part: &str| file.contains(part);
+    // Importing a compiler is not compiling.
+    if function == "<module>" {
+        return None;
+    }
     if is_in("torch/_dynamo/convert_frame.py") {
         return Some(DYNAMO);
     }
@@ -198,7 +202,7 @@ fn stage_of_python(file: &str, function: &str, within: Option<usize>) -> Option<
     if is_in("jax/_src/") && function.starts_with("trace_to_jaxpr") {
         return Some(TRACING);
     }
-    if is_in("jax/_src/interpreters/mlir.py") && function != "<module>" {
+    if is_in("jax/_src/interpreters/mlir.py") {
         return Some(LOWERING);
     }
     let backend = function.starts_with("backend_compile") || function.starts_with("compile_or_get_cached");

@@ -56,6 +56,14 @@ pub struct Origin {
     pub function: String,
 }
 
+impl Origin {
+    /// The function, or as much as is known instead.
+    pub(crate) fn name(&self) -> &str {
+        let names = [&self.function, &self.operators, &self.unit];
+        names.into_iter().find(|name| !name.is_empty()).map_or("[no name]", String::as_str)
+    }
+}
+
 impl CompiledCode {
     /// Time in compiled code by the metric of the selection.
     pub fn compute(subset: &Subset<'_>) -> Self {

@@ -83,7 +83,13 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
             Some(known) => *known.get_or_insert_with(|| of(profile, profile.frames.get(node.frame))),
             None => Phase::Other,
         };
-        phases[number] = phases[node.parent.index()].max(own);
+        // A first call imports much that it does not do; a compiler that is imported to compile does.
+        let above = match phases[node.parent.index()] {
+            Phase::Compilation => Phase::Compilation,
+            _ if imports(profile, profile.frames.get(node.frame)) => Phase::Other,
+            above => above,
+        };
+        phases[number] = above.max(own);
     }
     // Web servers validate too.
     let trains = |phase: &Phase| !matches!(phase, Phase::Other | Phase::Evaluation);
@@ -91,6 +97,13 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
         phases.fill(Phase::Other);
     }
     phases
+}
+
+/// Whether a module is imported below a frame.
+fn imports(profile: &Profile, frame: Frame) -> bool {
+    let Frame::Python { function, file, .. } = frame else { return false };
+    profile.strings.get(function) == "_find_and_load"
+        && profile.strings.get(file) == "<frozen importlib._bootstrap>"
 }
 
 /// The phase of a frame by itself.
@@ -266,6 +279,13 @@ mod tests {
         ] {
             check(stack, expect);
         }
+    }
+
+    #[test]
+    fn importing_within_a_phase_is_none_but_in_compilers() {
+        const IMPORT: &str = "y <frozen importlib._bootstrap>:_find_and_load / n read";
+        check(&format!("y /v/torch/optim/adamw.py:AdamW.__init__ / {IMPORT}"), Phase::Other);
+        check(&format!("y /v/torch/_dynamo/convert_frame.py:compile_frame / {IMPORT}"), Phase::Compilation);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
 use deepctx_profile::frame::FrameKind;
+use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_device_time, no_host_time, written};
@@ -15,14 +16,16 @@ use crate::findings::share::{Share, Sum};
 pub(super) const RULE: Rule = Rule {
     id: "cpu-latency",
     what: "lines that launch work for a device and keep the CPU far longer than the device",
-    definition: "time of the program / time of kernels > `min_ratio` at a line that launches kernels and \
-                 has ≥ `min_percent` of the program's time",
+    definition: "time of the program / time of kernels > `min_ratio` at a line that launches ≥ `min_launches` \
+                 kernels and has ≥ `min_percent` of the program's time",
     source: "DeepContext 4.3 ⑤",
     origin: "CPU time / GPU time of a node > a threshold that the paper does not give",
     needs: "kernels with measured time, and samples or a trace",
     parameters: &[
         Parameter { name: "min_ratio", default: 5.0, source: "own; the paper gives none" },
         Parameter { name: "min_percent", default: 2.0, source: "own" },
+        // What is launched once while a program starts cannot be launched less often.
+        Parameter { name: "min_launches", default: 100.0, source: "own" },
     ],
     check,
 };
@@ -39,11 +42,15 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         return Outcome::missing("too few samples were taken", "--duration, or a higher --freq");
     }
     let device = facts.parts(Metric::GpuTime, PlaceKey::Line, |_| true);
+    let launches = facts.parts(Metric::Kernels, PlaceKey::Line, |_| true);
     let program = facts.parts(host, PlaceKey::Line, |_| true);
+    let least_launches = values.get("min_launches");
+    let launches_often = |frame: &FrameId| launches.get(frame).is_some_and(|part| part.sum.value as f64 >= least_launches);
     let (ratio, least) = (values.get("min_ratio"), values.get("min_percent"));
     let mut slow: Vec<_> = program
         .into_iter()
         .filter(|(frame, _)| facts.profile().frames.get(*frame).kind() == FrameKind::Python)
+        .filter(|(frame, _)| launches_often(frame))
         .filter_map(|(frame, part)| Some((frame, part, device.get(&frame)?.sum)))
         .filter(|(_, part, device)| {
             let share =

@@ -12,8 +12,9 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "idle-device",
     what: "devices that have nothing to do for much of the capture",
-    definition: "time in which a device runs a kernel or a copy / length of the capture < `min_busy_percent`; where \
-                 that was not measured, of GPUs that ran anything, as their driver says",
+    definition: "time in which a device runs a kernel or a copy / time from the first of these to the end of the \
+                 capture < `min_busy_percent`; where that was not measured, of GPUs that ran anything, as their \
+                 driver says, in the whole capture",
     source: "Kineto's TensorBoard plug-in (GPU utilization < 50 %); Nsight Systems (`gpu_time_util`, 50 %)",
     origin: "GPU utilization < 50 % (Kineto); of 30 equal parts of the trace, those < 50 % (Nsight Systems)",
     needs: "activities of devices, all of them kept; or launches, and system metrics of GPUs",
@@ -24,7 +25,11 @@ pub(super) const RULE: Rule = Rule {
 /// How busy devices were.
 struct BusyTime {
     devices: usize,
+    /// Share of the time that is judged.
     percent: f64,
+    /// That time, in words, and its share of the capture, percent.
+    of: &'static str,
+    of_percent: f64,
     /// What the share is.
     figure: &'static str,
     datapoints: u64,
@@ -48,10 +53,15 @@ fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
         return Err(Outcome::missing("the length of the capture is not known", ""));
     }
     let busy = busy_by_device(facts);
-    let whole = facts.elapsed().0.saturating_mul(busy.len() as u64);
+    // What a program does before it has a device do anything is `late-start`.
+    let first = activities.iter().map(|activity| activity.start).min().unwrap_or_default();
+    let since_first = facts.elapsed().0.saturating_sub(first.0);
+    let whole = since_first.saturating_mul(busy.len() as u64);
     Ok(BusyTime {
         devices: busy.len(),
         percent: percent(busy.values().sum(), whole),
+        of: "the time since its first work",
+        of_percent: percent(since_first, facts.elapsed().0),
         figure: "time in which a kernel or a copy ran",
         datapoints: activities.iter().len() as u64,
     })
@@ -75,20 +85,22 @@ fn as_drivers_say(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
         return Err(no_device_time());
     }
     let figure = "time in which a kernel of any program ran, as the driver says";
-    Ok(BusyTime { devices, percent: percent(busy.min(whole), whole), figure, datapoints: readings })
+    let percent = percent(busy.min(whole), whole);
+    Ok(BusyTime { devices, percent, of: "the capture", of_percent: 100.0, figure, datapoints: readings })
 }
 
 fn judge(busy: BusyTime, values: &Values<'_>) -> Outcome {
-    let BusyTime { devices, percent, figure, datapoints } = busy;
+    let BusyTime { devices, percent, of, of_percent, figure, datapoints } = busy;
     if percent >= values.get("min_busy_percent") {
         return Outcome::Healthy { datapoints };
     }
     let idle = 100.0 - percent;
+    let of_capture = idle * of_percent / 100.0;
     let draft = Draft {
-        title: format!("{} idle {} of the capture", counted_devices(devices), written(idle)),
+        title: format!("{} idle {} of {of}", counted_devices(devices), written(idle)),
         metric: "length of the capture",
-        share_percent: idle,
-        gain: Gain::Bounded { at_most_percent: idle, because: "the device's own work stays".into() },
+        share_percent: of_capture,
+        gain: Gain::Bounded { at_most_percent: of_capture, because: "the device's own work stays".into() },
         places: Vec::new(),
         evidence: vec![Figure::measured(figure, percent, "percent")],
         advice: "See what the program does meanwhile: rules on data loaders, waits and CPU latency, and \

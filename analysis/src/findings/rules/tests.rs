@@ -285,14 +285,19 @@ fn kernels_are_judged_by_their_time() {
 
 #[test]
 fn a_line_that_launches_little_work_is_found() {
-    let run = |ns: u64| {
+    let launching = |launches: u64, ns: u64| {
         format!(
-            "P py-7 / y /a/t.py:f:4 / n dispatch 300\nP py-7 / n other 300\ngpu-time: P py-7 / y /a/t.py:f:4 / g add 10x{ns}"
+            "P py-7 / y /a/t.py:f:4 / n dispatch 300\nP py-7 / n other 300\n\
+             kernels: P py-7 / y /a/t.py:f:4 / g add {launches}x1\n\
+             gpu-time: P py-7 / y /a/t.py:f:4 / g add 10x{ns}"
         )
     };
+    let run = |ns| launching(100, ns);
     let slow = "50% of cpu-time is at lines that keep the CPU 30.0 times as long as the device";
     check("cpu-latency", &run(10_000_000), slow);
     check("cpu-latency", &run(100_000_000), "healthy");
+    // Once, as the program starts.
+    check("cpu-latency", &launching(10, 10_000_000), "healthy");
     check("cpu-latency", "P py-7 / n f 300", "record with --gpu-activity");
 }
 
@@ -436,7 +441,7 @@ fn steps_are_judged_by_their_deviation() {
 
 #[test]
 fn devices_without_work_are_found() {
-    let run = |busy_ms: u64| {
+    let starting = |from_ms: u64, busy_ms: u64| {
         let mut profile = profile("gpu-time: P py-7 / g gemm 1x1000");
         profile.gpu.activities.push(Activity {
             node: NodeId::from_number(2),
@@ -446,15 +451,20 @@ fn devices_without_work_are_found() {
             context: 1,
             stream: 7,
             correlation: 1,
-            start: Nanos(0),
-            end: Nanos(busy_ms * 1_000_000),
+            start: Nanos(from_ms * 1_000_000),
+            end: Nanos((from_ms + busy_ms) * 1_000_000),
             launched: None,
             bytes: 0,
         });
         profile
     };
-    assert_eq!(found("idle-device", &run(2000)), "The device is idle 80% of the capture");
+    let run = |busy_ms| starting(0, busy_ms);
+    assert_eq!(found("idle-device", &run(2000)), "The device is idle 80% of the time since its first work");
     assert_eq!(found("idle-device", &run(7000)), "healthy");
+    // Half of the capture was the program's start.
+    let late = "The device is idle 60% of the time since its first work";
+    assert_eq!(found("idle-device", &starting(5000, 2000)), late);
+    assert_eq!(found("idle-device", &starting(5000, 3000)), "healthy");
     check("idle-device", "P py-7 / n f 300", "record with --gpu-activity");
 }
 

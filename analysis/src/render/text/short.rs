@@ -114,7 +114,7 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
         ("Layers", top(&report.layers, |of| percent(&of.layer, of.inclusive_percent))),
         (
             "Compiled code",
-            top(&report.compiled_code.rows, |of| percent(&of.origin.function, of.exclusive_percent)),
+            top(&report.compiled_code.rows, |of| percent(of.origin.name(), of.exclusive_percent)),
         ),
         ("Compiling", top(&report.compilations, |of| percent(&of.line, of.total_percent))),
         ("Devices", top(&report.devices, |of| format!("process {}: {}", of.pid, of.tier))),
