@@ -11,6 +11,24 @@ mount -t tmpfs tmp /tmp
 mount -t tracefs tracing /sys/kernel/tracing
 echo "guest kernel $(uname -r)"
 
+# ticks PID: what a process has used of the CPU, in hundredths of a second.
+ticks() {
+    awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$1/stat"
+}
+
+# until_idle PID: waits until a process uses less than half a CPU for three seconds, two minutes at most.
+until_idle() {
+    tries=0
+    after=$(ticks "$1")
+    until [ "$tries" -ge 40 ]; do
+        tries=$((tries + 1))
+        before=$after
+        sleep 3
+        after=$(ticks "$1") || return 0
+        [ $((after - before)) -ge 150 ] || break
+    done
+}
+
 # captured NAME SECONDS OPTIONS…: records the process $target for that long from when the probes are in place and the
 # first complete stack came, which an emulated kernel takes up to a minute for; what went wrong is printed.
 captured() {
@@ -27,9 +45,10 @@ captured() {
         waited=$((waited + 1))
     done
     sleep "$seconds"
-    # Symbols are read while it stands still: an end waits for them for fifteen seconds only.
+    # What was captured is worked off while the target stands still: an end waits for that for some seconds only, and
+    # an emulated kernel on a busy machine takes a minute for it.
     kill -STOP "$target"
-    sleep 5
+    until_idle "$recorder"
     kill -INT "$recorder"
     wait "$recorder" || { echo "failed $name"; tail -n 25 "/tmp/$name.log"; }
 }
