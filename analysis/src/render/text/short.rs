@@ -25,6 +25,8 @@ const ROWS: usize = 5;
 const TOP: usize = 3;
 /// Widest line.
 const WIDTH: usize = 118;
+/// Columns of the title of a line.
+const TITLE: usize = 15;
 
 /// Writes findings, phases, the hottest functions, a line for each other table, and the losses in a line.
 ///
@@ -40,7 +42,7 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out)?;
     }
     for (title, text) in lines {
-        let line = format!("{title:15}{text}");
+        let line = format!("{title:TITLE$}{text}");
         writeln!(out, "{}", without_middle(line.trim_end(), WIDTH))?;
     }
     writeln!(out)?;
@@ -48,8 +50,7 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         // Nothing else can be believed then, so that it is never cut.
         Some(imbalance) => writeln!(out, "THE LEDGER DOES NOT ADD UP: {imbalance}")?,
         None => {
-            let line = format!("{}. All tables: report --all", quality(&report.losses));
-            writeln!(out, "{}", without_middle(&line, WIDTH))?;
+            writeln!(out, "{}", last_line(&report.losses))?;
         }
     }
     out.flush()
@@ -106,7 +107,7 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
     let kernel = |(of, name): (&Kernel, &String)| format!("{} ×{}", without_middle(name, 40), of.launches);
     let kernels = report.kernels.rows.iter().take(TOP);
     let names = short_labels(kernels.clone().map(|of| (FrameKind::GpuKernel, of.kernel.as_str())));
-    let kernels = kernels.zip(&names).map(kernel).collect::<Vec<_>>().join(", ");
+    let kernels = fitting(kernels.zip(&names).map(kernel));
     let peak = |of: &MemoryPool| format!("{} {}", of.pool.device, Bytes(of.pool.peak_bytes));
     let texts = [
         ("Steps", durations(&report.training_steps)),
@@ -127,7 +128,22 @@ fn lines(report: &Report) -> Vec<(&'static str, String)> {
 
 /// The first rows of a table, in a line.
 fn top<R>(table: &Table<R>, text: impl Fn(&R) -> String) -> String {
-    table.rows.iter().take(TOP).map(text).collect::<Vec<_>>().join(", ")
+    fitting(table.rows.iter().take(TOP).map(text))
+}
+
+/// As many of these as have room beside a title, and the first in any case.
+fn fitting(texts: impl Iterator<Item = String>) -> String {
+    let mut line = String::new();
+    for text in texts {
+        if line.is_empty() {
+            line = text;
+        } else if TITLE + line.chars().count() + 2 + text.chars().count() <= WIDTH {
+            line = line + ", " + &text;
+        } else {
+            break;
+        }
+    }
+    line
 }
 
 fn durations(ranges: &Ranges) -> String {
@@ -143,16 +159,25 @@ fn durations(ranges: &Ranges) -> String {
     })
 }
 
+/// What was lost, and where more stands. The reason of most gaps goes first where there is no room.
+fn last_line(losses: &Losses) -> String {
+    const MORE: &str = ". All tables: report --all";
+    let gap = losses.most_common_gap.map_or_else(String::new, |gap| format!(" (most others: {gap})"));
+    let quality = quality(losses);
+    let whole = format!("{quality}{gap}{MORE}");
+    if whole.chars().count() <= WIDTH { whole } else { without_middle(&format!("{quality}{MORE}"), WIDTH) }
+}
+
 fn quality(losses: &Losses) -> String {
     let lost = match losses.lost_percent {
         None => "no records were counted".to_owned(),
         Some(_) if losses.lost == 0 => format!("none of {} lost", counted(losses.received, "record")),
         Some(percent) => {
-            format!("{} of {} lost ({percent:.2}%)", losses.lost, counted(losses.received, "record"))
+            let share = if percent < 0.005 { "<0.01%".to_owned() } else { format!("{percent:.2}%") };
+            format!("{} of {} lost ({share})", losses.lost, counted(losses.received, "record"))
         }
     };
     let complete = |percent: f64| format!(", {}% of stacks complete", complete_percent(percent / 100.0));
     let stacks = losses.complete_percent.map_or_else(String::new, complete);
-    let gap = losses.most_common_gap.map_or_else(String::new, |gap| format!(" (most others: {gap})"));
-    format!("Quality: {lost}{stacks}{gap}")
+    format!("Quality: {lost}{stacks}")
 }
