@@ -14,6 +14,7 @@ GPU_CHECK_STRETCH=1.02 the times that the program itself prints are wrong by so 
     sampled           wait until a collector is asked for samples of instructions
     facts             what the driver says of its device
     roads N           N launches by each road
+    graphs N          N launches of a graph of two kernels, a function of the host behind each, as JAX does
     memory N          N allocations, fills, copies each way, waits
     loop N            N launches and nothing else; prints nanoseconds
     operators N       N launches of one operator
@@ -37,6 +38,7 @@ from gpu_train import Code, LaunchConfig, Dim3, first_library, module_text
 ROADS = ["symbol", "symbol_ptsz", "pointer", "pointer_ptsz", "ex_symbol", "ex_pointer", "ex_pointer_ptsz"]
 ROUND = {"deepctx_round_a_4us": 1, "deepctx_round_b_6us": 2, "deepctx_round_c_9us": 3, "deepctx_round_d_20us": 1}
 LOOP = "deepctx_loop_1us"
+GRAPH = "deepctx_graph_2us"
 BYTES = 1 << 16
 PER_THREAD = 2
 
@@ -62,7 +64,7 @@ class Bare:
     def load(self):
         """Kernels of its own, when they are first needed."""
         if self.loaded is None:
-            names = [f"deepctx_road_{road}_3us" for road in ROADS] + [*ROUND, LOOP]
+            names = [f"deepctx_road_{road}_3us" for road in ROADS] + [*ROUND, LOOP, GRAPH]
             text = module_text(names).replace(b"sm_50", b"sm_75")
             self.loaded = self.module(ctypes.create_string_buffer(text), names)
         return self.loaded
@@ -120,6 +122,22 @@ class Bare:
             kernels[name] = count
             self.synchronize()
         return {"kernels": kernels}
+
+    def graphs(self, count):
+        driver, function, (call, _) = self.driver, self.load()[GRAPH], self.launcher("symbol")
+        stream, graph, launchable = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        check(driver.cuStreamCreate(ctypes.byref(stream), 1))
+        check(driver.cuStreamBeginCapture_v2(stream, 0))
+        for _ in range(2):
+            check(call(function, 2, 1, 1, 64, 1, 1, 0, stream, None, None))
+        check(driver.cuStreamEndCapture(stream, ctypes.byref(graph)))
+        check(driver.cuGraphInstantiateWithFlags(ctypes.byref(launchable), graph, ctypes.c_ulonglong(0)))
+        behind = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)
+        for _ in range(count):
+            check(driver.cuGraphLaunch(launchable, stream))
+            check(driver.cuLaunchHostFunc(stream, behind, None))
+        check(driver.cuStreamSynchronize(stream))
+        return {"kernels": {GRAPH: 2 * count}}
 
     def memory(self, count):
         driver = self.driver
@@ -368,7 +386,7 @@ def carry_out(device, words):
         return getattr(device, name)()
     if name == "profiled":
         return device.profiled(rest[0], lambda: carry_out(device, rest[1:]))
-    if name not in ("roads", "memory", "loop", "operators", "compiled", "train"):
+    if name not in ("roads", "graphs", "memory", "loop", "operators", "compiled", "train"):
         raise SystemExit(f"gpu_check: unknown command {name}")
     if not hasattr(device, name):
         return {"lacks": "PyTorch"}
