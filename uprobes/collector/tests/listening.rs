@@ -61,7 +61,12 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario { name: "fork", libraries: "cuda13", misbehaves: "", run: a_child_says_nothing },
     Scenario { name: "graph", libraries: "cuda13", misbehaves: "", run: nodes_of_a_graph_have_numbers },
-    Scenario { name: RECORDED, libraries: "cuda13", misbehaves: "", run: nothing_comes_before_the_collection },
+    Scenario {
+        name: RECORDED,
+        libraries: "cuda13",
+        misbehaves: "",
+        run: nothing_comes_before_the_collection,
+    },
     Scenario { name: "beside", libraries: "cuda13", misbehaves: "", run: another_tool_may_subscribe_beside },
 ];
 

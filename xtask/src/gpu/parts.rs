@@ -139,7 +139,8 @@ fn launches(stage: &Stage) -> Result<Vec<Row>> {
     const PART: &str = "launches";
     let mut rows = Vec::new();
     for (program, bare) in programs(stage) {
-        let commands = ["attended", "roads 200", "graphs 50", "operators 500", "compiled 300", "train 20", "loop 5000"];
+        let commands =
+            ["attended", "roads 200", "graphs 50", "operators 500", "compiled 300", "train 20", "loop 5000"];
         // The driver alone has no operators.
         let commands: Vec<&str> =
             commands.into_iter().filter(|command| !bare || !command.starts_with("operators")).collect();

@@ -45,7 +45,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let launches = facts.parts(Metric::Kernels, PlaceKey::Line, |_| true);
     let program = facts.parts(host, PlaceKey::Line, |_| true);
     let least_launches = values.get("min_launches");
-    let launches_often = |frame: &FrameId| launches.get(frame).is_some_and(|part| part.sum.value as f64 >= least_launches);
+    let launches_often =
+        |frame: &FrameId| launches.get(frame).is_some_and(|part| part.sum.value as f64 >= least_launches);
     let (ratio, least) = (values.get("min_ratio"), values.get("min_percent"));
     let mut slow: Vec<_> = program
         .into_iter()
