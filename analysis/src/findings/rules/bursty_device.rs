@@ -8,8 +8,9 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "bursty-device",
     what: "devices that are busy and idle by turns: something holds them up again and again",
-    definition: "of the windows of time, a GPU is busy for more than `high_percent` in 5 % of them, and for less than \
-                 `low_percent` in 5 %; a capture of at least `min_seconds`",
+    definition: "of the windows of time, from the first on in which a GPU was busy, a GPU is busy for more than \
+                 `high_percent` in 5 % of them, and for less than `low_percent` in 5 %; a capture of at least \
+                 `min_seconds`",
     source: "SageMaker Debugger (`LowGPUUtilization`, fluctuation)",
     origin: "p95 > 70 % and p5 < 10 %, from 1000 values on",
     needs: "launches, and system metrics of GPUs",
@@ -40,6 +41,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let mean = bursty.iter().map(|gpu| gpu.mean_busy).sum::<f64>() / count as f64;
     let idle_windows: u64 = bursty.iter().map(|gpu| gpu.busy.count_up_to(low)).sum();
     let idle = idle_windows as f64 * 100.0 / (utilization.windows * count) as f64;
+    let waits = utilization.of_capture(100.0 - mean);
     let verb = if count == 1 { "works" } else { "work" };
     let draft = Draft {
         title: format!(
@@ -48,8 +50,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             written(idle)
         ),
         metric: "length of the capture",
-        share_percent: 100.0 - mean,
-        gain: Gain::Bounded { at_most_percent: 100.0 - mean, because: "the device's own work stays".into() },
+        share_percent: waits,
+        gain: Gain::Bounded { at_most_percent: waits, because: "the device's own work stays".into() },
         places: Vec::new(),
         evidence: vec![
             Figure::measured("windows in which a GPU was hardly busy", idle, "percent"),

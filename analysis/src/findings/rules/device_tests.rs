@@ -95,6 +95,8 @@ fn devices_that_work_in_bursts_are_found() {
     let found_in = |gpu| found("bursty-device", &utilization(gpu, 25, 20));
     assert_eq!(found_in(bursts), "1 GPU works in bursts, and hardly at all for 50% of the time");
     assert_eq!(found_in([55; 20]), "healthy");
+    // Until a program has started, it has nothing to do for a GPU.
+    assert_eq!(found_in(std::array::from_fn(|half| if half < 9 { 0 } else { 100 })), "healthy");
     assert_eq!(found_in([100; 20]), "healthy");
     // Never busy: idle, not bursty.
     assert_eq!(found_in(std::array::from_fn(|half| if half == 3 { 40 } else { 0 })), "healthy");

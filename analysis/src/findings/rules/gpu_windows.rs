@@ -1,7 +1,8 @@
 //! GPU windows: how busy GPUs were in each window of time, as their driver says.
 //!
-//! Owns: [`gpus`]. Because: SageMaker Debugger's rules on utilization compare percentiles of the same figures. Does
-//! not: judge them.
+//! Owns: [`gpus`], and where the windows that are judged begin: with the first in which a GPU was busy, since a program
+//! imports and loads before. Because: SageMaker Debugger's rules on utilization compare percentiles of the same
+//! figures. Does not: judge them.
 
 use deepctx_profile::metric::Metric;
 
@@ -23,12 +24,21 @@ pub(super) struct Utilization {
     pub(super) cpus: Percentiles,
     /// Windows of time.
     pub(super) windows: u64,
+    /// Their share of the capture.
+    pub(super) share: f64,
+}
+
+impl Utilization {
+    /// A share of these windows as a share of the capture, percent both.
+    pub(super) fn of_capture(&self, percent: f64) -> f64 {
+        percent * self.share
+    }
 }
 
 /// One GPU.
 pub(super) struct GpuUtilization {
     pub(super) busy: Percentiles,
-    /// Mean over the capture.
+    /// Mean over the windows.
     pub(super) mean_busy: f64,
     /// Taken of its memory; `None` where the driver does not say.
     pub(super) memory: Option<Percentiles>,
@@ -59,17 +69,27 @@ pub(super) fn gpus(facts: &Facts<'_>, min_seconds: f64) -> Result<Utilization, O
     if facts.elapsed().as_seconds() < min_seconds || !readings_came(facts) {
         return Err(Outcome::missing("the capture is too short, or readings of GPUs are missing", ""));
     }
+    let first =
+        busy.iter().filter_map(|row| row.by_time.iter().position(|busy| *busy > 0.0)).min().unwrap_or(0);
+    let since = |row: &SystemMetric| row.by_time.get(first..).unwrap_or_default().to_vec();
     let gpus = busy.into_iter().map(|row| {
         let used = of(&row.resource, Metric::MemoryUsedBytes);
         let total = of(&row.resource, Metric::MemoryTotalBytes);
         let memory = used.zip(total).map(|(used, total)| {
             let taken = |(used, total): (&f64, &f64)| if *total > 0.0 { used * 100.0 / total } else { 0.0 };
-            Percentiles::of(&used.by_time.iter().zip(&total.by_time).map(taken).collect::<Vec<_>>())
+            Percentiles::of(&since(used).iter().zip(&since(total)).map(taken).collect::<Vec<_>>())
         });
-        GpuUtilization { busy: Percentiles::of(&row.by_time), mean_busy: row.mean.clamp(0.0, 100.0), memory }
+        let busy = since(row);
+        let mean = busy.iter().sum::<f64>() / busy.len().max(1) as f64;
+        GpuUtilization { busy: Percentiles::of(&busy), mean_busy: mean.clamp(0.0, 100.0), memory }
     });
-    let windows = cpus.by_time.len() as u64;
-    Ok(Utilization { gpus: gpus.collect(), cpus: Percentiles::of(&cpus.by_time), windows })
+    let (all, since) = (cpus.by_time.len(), since(cpus));
+    Ok(Utilization {
+        gpus: gpus.collect(),
+        cpus: Percentiles::of(&since),
+        windows: since.len() as u64,
+        share: since.len() as f64 / all.max(1) as f64,
+    })
 }
 
 /// Whether the driver answered whenever the machine was looked at.

@@ -8,9 +8,9 @@ use crate::findings::rule::Parameter;
 pub(super) const RULE: Rule = Rule {
     id: "small-batch",
     what: "batches too small for the machine: CPUs, GPUs and their memory are all used little",
-    definition: "in 95 % of the windows of time all CPUs are busy for less than `max_cpu_percent`, and each GPU that ran \
-                 anything for less than `max_gpu_percent`, with less than `max_memory_percent` of its memory taken; a capture of at least \
-                 `min_seconds`",
+    definition: "in 95 % of the windows of time, from the first on in which a GPU was busy, all CPUs are busy for less \
+                 than `max_cpu_percent`, and each GPU that ran anything for less than `max_gpu_percent`, with less than \
+                 `max_memory_percent` of its memory taken; a capture of at least `min_seconds`",
     source: "SageMaker Debugger (`BatchSize`)",
     origin: "p95 of CPU, GPU and GPU memory all < 70 %, from 1000 values on",
     needs: "launches, and system metrics of GPUs",
@@ -45,7 +45,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         return Outcome::Healthy { datapoints };
     }
     let mean = utilization.gpus.iter().map(|gpu| gpu.mean_busy).sum::<f64>() / utilization.gpus.len() as f64;
-    let idle = 100.0 - mean;
+    let idle = utilization.of_capture(100.0 - mean);
     let draft = Draft {
         title: format!(
             "GPUs are busy {} of the time at most, with {} of their memory, and CPUs {}: larger batches fit",
