@@ -53,6 +53,8 @@ struct Seen<'e> {
     last_gap: Option<String>,
     /// A stack that no thread has.
     wrong: Option<String>,
+    /// Stacks without a Python frame: idle threads of numpy's BLAS run for a moment when a stopped program continues.
+    foreign: u64,
 }
 
 impl<'e> Seen<'e> {
@@ -69,6 +71,10 @@ impl<'e> Seen<'e> {
             return;
         }
         if frames.first().is_some_and(|root| root.starts_with(MAIN_THREAD)) {
+            return;
+        }
+        if frames.is_empty() {
+            self.foreign += count;
             return;
         }
         let stack = frames.join(";");
@@ -107,6 +113,8 @@ fn check<'e>(
     if let Some(stack) = &seen.wrong {
         panic!("{}: no thread has the stack {stack}; they have {:#?}", python.name, expected.keys());
     }
+    let (foreign, equal) = (seen.foreign, seen.equal());
+    assert!(foreign * 100 <= equal, "{}: {foreign} stacks beside {equal} have no Python frame", python.name);
     seen
 }
 
