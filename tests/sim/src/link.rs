@@ -165,6 +165,8 @@ pub(crate) mod ask {
     pub(crate) const CURRENT_CONTEXT: u32 = 9;
     /// How many devices there are; no handle.
     pub(crate) const DEVICES: u32 = 10;
+    /// 1 while the driver starts, and tools that it loads are called; no handle.
+    pub(crate) const STARTING: u32 = 11;
 }
 
 /// What `libcuda` gives to the other libraries.

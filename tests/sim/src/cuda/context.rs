@@ -136,6 +136,8 @@ pub(crate) fn start(injects: bool) -> Status {
     started()
 }
 
+static STARTING: AtomicBool = AtomicBool::new(false);
+
 /// The driver's documented way to load a tool: the library that `CUDA_INJECTION64_PATH` names, and its
 /// `InitializeInjection`. What it returns decides nothing here.
 fn inject() {
@@ -147,8 +149,15 @@ fn inject() {
     if let Some(address) = address {
         // SAFETY: the documented type of a function of this name.
         let initialize: extern "C" fn() -> i32 = unsafe { std::mem::transmute(address) };
+        STARTING.store(true, Ordering::Relaxed);
         initialize();
+        STARTING.store(false, Ordering::Relaxed);
     }
+}
+
+/// Whether a tool that the driver has loaded is in its `InitializeInjection`.
+pub(crate) fn is_starting() -> bool {
+    STARTING.load(Ordering::Relaxed)
 }
 
 /// The context that this thread is in.

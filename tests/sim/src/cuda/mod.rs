@@ -83,6 +83,7 @@ extern "C" fn number(what: u32, handle: usize) -> u64 {
             context::CONTEXTS.get(handle).map(|context| u64::from(context.device.number) + 1)
         }
         ask::DEVICES => Ok(context::devices().into()),
+        ask::STARTING => Ok(context::is_starting().into()),
         ask::CURRENT_CONTEXT => context::current().map(|context| context.handle() as u64),
         ask::STREAM => stream::find(handle, false).map(|stream| u64::from(stream.lane.0)),
         ask::THREAD_STREAM => stream::find(handle, true).map(|stream| u64::from(stream.lane.0)),

@@ -25,6 +25,10 @@ fn switch(client: &Client, kind: u32, on: bool) -> Status {
         true => client.kinds.fetch_or(1 << kind, Ordering::Relaxed),
         false => client.kinds.fetch_and(!(1 << kind), Ordering::Relaxed),
     };
+    // Who turns it on while the driver starts has the records of devices, which come with its start.
+    if on && kind == kind::DEVICE && buffers::is_driver_starting() {
+        buffers::put_devices(client);
+    }
     update_kinds()
 }
 

@@ -119,7 +119,12 @@ pub(crate) fn put(client: &Client, record: &Record) {
     }
 }
 
-/// Puts a record for each device that there is: what is asked for when the driver runs already.
+/// Whether the driver is calling the tools that it loads.
+pub(crate) fn is_driver_starting() -> bool {
+    driver().is_ok_and(|driver| (driver.table.number)(link::ask::STARTING, 0) == 1)
+}
+
+/// Puts a record for each device that there is.
 pub(crate) fn put_devices(client: &Client) {
     let count = driver().map_or(0, |driver| (driver.table.number)(link::ask::DEVICES, 0));
     if misbehaviour::get().no_devices {
