@@ -222,9 +222,7 @@ extern "C" fn remember(index: u32, flags: u32, call: u64, out: u64) -> u32 {
     {
         emit::count(Counter::ReturnsUntracked);
     }
-    if flags & site_flag::LAUNCH != 0
-        && LAUNCHED.insert(&thread, call, 0).is_err()
-    {
+    if flags & site_flag::LAUNCH != 0 && LAUNCHED.insert(&thread, call, 0).is_err() {
         emit::count(Counter::LaunchersUntracked);
     }
     0

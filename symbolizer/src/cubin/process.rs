@@ -98,7 +98,7 @@ impl ProcessKernels {
         let (memory, evidence) = (&self.memory, &mut self.evidence);
         let mut left: Vec<u64> =
             objects.into_iter().filter(|handle| evidence.read(memory, *handle)).collect();
-        // Cheapest first, and only while some handle has no name.
+        // Only while some handle has no name.
         for phase in SearchPhase::ALL {
             if left.is_empty() {
                 break;
@@ -209,7 +209,7 @@ enum SearchPhase {
 }
 
 impl SearchPhase {
-    /// In order of cost.
+    /// What is loaded comes before what may be loaded, and the cheaper before the dearer.
     const ALL: [Self; 4] = [Self::Cached, Self::Memory, Self::SmallFiles, Self::LargeFiles];
 }
 
