@@ -33,7 +33,7 @@ import os
 import sys
 import time
 
-from gpu_train import Code, LaunchConfig, Dim3, first_library, module_text
+from gpu_train import Code, LaunchConfig, Dim3, first_library, module_text, stay_until_named
 
 ROADS = ["symbol", "symbol_ptsz", "pointer", "pointer_ptsz", "ex_symbol", "ex_pointer", "ex_pointer_ptsz"]
 ROUND = {"deepctx_round_a_4us": 1, "deepctx_round_b_6us": 2, "deepctx_round_c_9us": 3, "deepctx_round_d_20us": 1}
@@ -404,8 +404,7 @@ def main():
         if account:
             with open(account, "w") as file:
                 json.dump(said, file)
-        # Who watches names what was seen while the process lives.
-        time.sleep(1)
+        stay_until_named()
         return
     print(json.dumps({"ready": os.getpid()}), flush=True)
     for line in sys.stdin:

@@ -9,9 +9,8 @@ simulated ones, whose ranks do not wait for each other.
 import ctypes
 import os
 import sys
-import time
 
-from gpu_train import Account, Code, Device
+from gpu_train import Account, Code, Device, stay_until_named
 
 FLOAT, SUM = 7, 0
 
@@ -63,8 +62,7 @@ def main():
     for _ in range(int(sys.argv[1])):
         ranks.round()
         device.synchronize(ranks.stream)
-    # Who watches names what was seen while the process lives.
-    time.sleep(1)
+    stay_until_named()
 
 
 if __name__ == "__main__":
