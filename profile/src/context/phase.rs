@@ -73,27 +73,30 @@ impl Phase {
 /// profile without another one.
 pub fn phases(profile: &Profile) -> Vec<Phase> {
     // Frames are far fewer than nodes.
-    let mut of_frame: Vec<Option<Phase>> = vec![None; profile.frames.len()];
+    let mut of_frame: Vec<Option<(Phase, bool)>> = vec![None; profile.frames.len()];
     let mut phases = vec![Phase::Other; profile.tree.len()];
     // A node's number is above its parent's.
     for number in 1..phases.len() {
         let Ok(id) = u32::try_from(number) else { break };
         let node = profile.tree.node(NodeId::from_number(id));
-        let own = match of_frame.get_mut(node.frame.index()) {
-            Some(known) => *known.get_or_insert_with(|| of(profile, profile.frames.get(node.frame))),
-            None => Phase::Other,
+        let (own, imports) = match of_frame.get_mut(node.frame.index()) {
+            Some(known) => *known.get_or_insert_with(|| {
+                let frame = profile.frames.get(node.frame);
+                (of(profile, frame), imports(profile, frame))
+            }),
+            None => (Phase::Other, false),
         };
         // A first call imports much that it does not do; a compiler that is imported to compile does.
         let above = match phases[node.parent.index()] {
             Phase::Compilation => Phase::Compilation,
-            _ if imports(profile, profile.frames.get(node.frame)) => Phase::Other,
+            _ if imports => Phase::Other,
             above => above,
         };
         phases[number] = above.max(own);
     }
     // Web servers validate too.
     let trains = |phase: &Phase| !matches!(phase, Phase::Other | Phase::Evaluation);
-    if !of_frame.iter().flatten().any(trains) {
+    if !of_frame.iter().flatten().any(|(phase, _)| trains(phase)) {
         phases.fill(Phase::Other);
     }
     phases
@@ -102,8 +105,13 @@ pub fn phases(profile: &Profile) -> Vec<Phase> {
 /// Whether a module is imported below a frame.
 fn imports(profile: &Profile, frame: Frame) -> bool {
     let Frame::Python { function, file, .. } = frame else { return false };
-    profile.strings.get(function) == "_find_and_load"
-        && profile.strings.get(file) == "<frozen importlib._bootstrap>"
+    is_import(profile.strings.get(file), profile.strings.get(function))
+}
+
+/// Whether a Python function, by its file and qualified name, is the one that imports a module.
+pub fn is_import(file: &str, function: &str) -> bool {
+    let frozen = file == "<frozen importlib._bootstrap>" || file.ends_with("/importlib/_bootstrap.py");
+    frozen && function.rsplit('.').next().unwrap_or(function).starts_with("_find_and_load")
 }
 
 /// The phase of a frame by itself.

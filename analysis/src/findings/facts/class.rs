@@ -4,6 +4,7 @@
 //! compared once and rules look at bits. Does not: know shares, thresholds, or phases
 //! (`deepctx_profile::context::phase`).
 
+use deepctx_profile::context::phase::is_import;
 use deepctx_profile::frame::{Frame, is_spinning};
 use deepctx_profile::intern::Strings;
 
@@ -121,10 +122,8 @@ fn one(class: Class, is: bool) -> Classes {
 }
 
 fn of_python(file: &str, function: &str) -> Classes {
-    let name = function.rsplit('.').next().unwrap_or(function);
-    let frozen = file == "<frozen importlib._bootstrap>" || file.ends_with("/importlib/_bootstrap.py");
     let is = [
-        (Class::Import, frozen && name.starts_with("_find_and_load")),
+        (Class::Import, is_import(file, function)),
         (Class::Fetch, file.ends_with("/torch/utils/data/_utils/fetch.py")),
         (Class::SingleProcessLoader, function.contains("_SingleProcessDataLoaderIter")),
     ];

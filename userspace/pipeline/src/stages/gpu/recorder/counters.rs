@@ -145,7 +145,7 @@ impl CounterStates {
 
 fn flush(key: CounterKey, value: PendingValue, out: &mut CounterOut<'_>) {
     // It was never to be asked for: the window has not begun.
-    if out.window.begin() == u64::MAX {
+    if out.window.awaited().is_some() {
         return;
     }
     let at_ns = value.at_ns.max(out.window.begin());
