@@ -6,19 +6,22 @@
 //! Profiles only grow, so a merged tree grows with its profile: each refresh reads new frames and nodes only,
 //! and sums the values again.
 
+mod sums;
+
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use super::mark::Mark;
 use super::stack_filter::StackFilter;
-use crate::context::selection::{Selection, View, below_process};
+use crate::context::selection::{Selection, below_process};
 use crate::frame::{BACKWARD, Frame, FrameKind, WorkerKind, is_spinning};
 use crate::intern::{Id, StrId};
-use crate::metric::Metric;
 use crate::profile::Profile;
 use crate::tree::{NodeId, Trie};
 use crate::view::request::Pattern;
+
+pub(crate) use sums::Sums;
 
 /// What distinguishes boxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,13 +108,6 @@ pub struct MergedTree {
     pub(crate) before: Option<Sums>,
     /// With a mark: how many values there were before it, and how many since.
     pub(crate) counts: (u64, u64),
-}
-
-/// Values by node of the shape.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Sums {
-    pub exclusive: Vec<u64>,
-    pub inclusive: Vec<u64>,
 }
 
 /// The part of a profile that a refresh sums.
@@ -226,65 +222,6 @@ impl MergedTree {
             }
             self.sum_below(&mut before);
             self.before = Some(before);
-        }
-    }
-
-    /// The values of any metric, as of the last refresh.
-    pub(crate) fn sums(&self, profile: &Profile, metric: Metric, since: Option<&Mark>) -> Sums {
-        let mut sums = Sums::default();
-        self.sum_up(&mut sums, profile, metric, since);
-        sums
-    }
-
-    fn sum_up(&self, sums: &mut Sums, profile: &Profile, metric: Metric, since: Option<&Mark>) {
-        sums.exclusive.clear();
-        sums.exclusive.resize(self.shape.len(), 0);
-        for (node, place, cell) in profile.tree.placed_cells(metric) {
-            let Some(&to) = self.of_node.get(node.index()) else { continue };
-            if self.passes(node) {
-                let before = since.map_or(0, |mark| mark.value(metric, place).0);
-                let sum = &mut sums.exclusive[to as usize];
-                *sum = sum.saturating_add(cell.sum.saturating_sub(before));
-            }
-        }
-        self.sum_below(sums);
-    }
-
-    fn sum_workers(
-        &self,
-        profile: &Profile,
-        since: Option<&Mark>,
-    ) -> FxHashMap<u32, [u64; WorkerKind::ALL.len()]> {
-        let mut workers = FxHashMap::default();
-        if self.selection.view != View::Python {
-            return workers;
-        }
-        let metric = self.selection.metric;
-        for (node, place, cell) in profile.tree.placed_cells(metric) {
-            let Some(kind) = self.worker_of_node.get(node.index()).copied().flatten() else { continue };
-            let to = self.of_node[node.index()];
-            if is_target(self.label(to).kind) && self.passes(node) {
-                let before = since.map_or(0, |mark| mark.value(metric, place).0);
-                let sums = workers.entry(to).or_insert([0u64; WorkerKind::ALL.len()]);
-                let sum = &mut sums[kind as usize];
-                *sum = sum.saturating_add(cell.sum.saturating_sub(before));
-            }
-        }
-        workers
-    }
-
-    /// Whose threads most of a box's own value is of, where it is one of hidden frames; and how much of it.
-    pub(crate) fn workers(&self, node: u32) -> Option<(WorkerKind, u64)> {
-        let sums = self.workers.get(&node)?;
-        let most = WorkerKind::ALL.into_iter().max_by_key(|kind| sums[*kind as usize])?;
-        Some((most, sums[most as usize])).filter(|(_, sum)| *sum > 0)
-    }
-
-    fn sum_below(&self, sums: &mut Sums) {
-        sums.inclusive.clone_from(&sums.exclusive);
-        for node in (1..self.shape.len()).rev() {
-            let parent = self.shape.parent(node as u32) as usize;
-            sums.inclusive[parent] = sums.inclusive[parent].saturating_add(sums.inclusive[node]);
         }
     }
 

@@ -16,7 +16,7 @@ reasons! {
         Denied, "memory-denied", "not permitted to read the memory of the process", helps "run the profiler as root";
         /// A read of this process was not answered in time.
         NoAnswer, "memory-no-answer",
-            "the memory of the process did not answer within 250 ms, and is not read any more",
+            "the memory of the process did not answer within 250 ms, and is asked again seldom",
             helps "see what the process maps: a file of a hung server (NFS, FUSE) or a page that nobody fills";
         /// Others of the same user were not answered in time.
         Refused, "memory-refused",
@@ -31,3 +31,10 @@ reasons! {
 }
 
 impl std::error::Error for ReadError {}
+
+impl ReadError {
+    /// Whether the process was not asked, or did not answer in time: it may answer later.
+    pub const fn is_silence(self) -> bool {
+        matches!(self, Self::NoAnswer | Self::Refused | Self::NoReader)
+    }
+}

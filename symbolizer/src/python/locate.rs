@@ -150,7 +150,12 @@ impl From<ReadError> for NoInterpreter {
 impl NoInterpreter {
     /// Whether another attempt may succeed though the process maps the same files.
     pub const fn may_change(&self) -> bool {
-        matches!(self, Self::NotInitialised | Self::Memory(ReadError::Unmapped))
+        matches!(self, Self::NotInitialised | Self::Memory(ReadError::Unmapped)) || self.is_silence()
+    }
+
+    /// Whether memory did not answer: asking at once again is no use.
+    pub const fn is_silence(&self) -> bool {
+        matches!(self, Self::Memory(error) if error.is_silence())
     }
 }
 

@@ -4,43 +4,35 @@
 //! Because: a capture that is stopped at any moment, by any of these, must keep what it has. Does not: know where the
 //! data goes; its callers do.
 
+mod signals;
+mod start;
+
 use std::future::Future;
 use std::io;
 use std::ops::ControlFlow;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use deepctx_profile::profile::Meta;
-use deepctx_profile::units::{Nanos, Time};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use deepctx_capture::Capture;
+use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::supervisor::{EarlyEnd, EndCause};
+use deepctx_session::{Session, SessionResult, Status, Trigger};
+use deepctx_symbolizer::worker::end_answers;
 
 use super::command::exit_code;
 use super::control::{ControlSocket, Controlled};
-use super::debuginfod;
 use super::failure::Failure;
 use super::finisher::{Finisher, Finishing};
 use super::flight_recorder::ProfileRequesters;
-use super::held_signal::{BEGIN_TRACE, HeldSignal, WRITE_KEPT};
 use super::level_switch::LevelSwitch;
 use super::on_finding::Actions;
 use super::progress::Progress;
-use super::selection;
 use super::standstill::Standstill;
-use super::step_marker;
-use super::target::Target;
-use deepctx_capture::clock::monotonic_ns;
-use deepctx_capture::config::TraceWindow;
-use deepctx_capture::supervisor::{EarlyEnd, EndCause};
-use deepctx_capture::{Capture, CaptureConfig};
-use deepctx_pipeline::{self as pipeline, Config};
-use deepctx_session::{
-    FlightOptions, HottestOperators, Options, Session, SessionResult, Sink, Status, TraceSink, Trigger,
-};
-use deepctx_symbolizer::native::DebugInfo;
-use deepctx_symbolizer::worker::end_answers;
+use signals::{Requests, Signals, Stop, came};
+pub(crate) use start::{SessionSinks, meta, start_capture, start_session, window};
 
 /// Interval at which everything is polled that has no event of its own.
 const TICK: Duration = Duration::from_millis(100);
@@ -86,73 +78,6 @@ pub(crate) struct EndConditions {
     pub levels: Option<LevelSwitch>,
 }
 
-/// Who takes what a session makes.
-#[derive(Debug, Default)]
-pub(crate) struct SessionSinks {
-    /// Consumers of its results.
-    pub sinks: Vec<Box<dyn Sink>>,
-    /// Takes single events, and which.
-    pub trace: Option<(TraceSink, pipeline::TraceWindow)>,
-    /// Keeps the last part and writes it on request.
-    pub flight_recorder: Option<FlightOptions>,
-}
-
-/// Starts the session of a capture, as the options say.
-///
-/// # Errors
-/// The pipeline's thread cannot be started.
-pub(crate) fn start_session(
-    capture: &mut Capture,
-    how: &CaptureConfig,
-    named: &[u32],
-    meta: Meta,
-    takers: SessionSinks,
-) -> Result<Session, Failure> {
-    let SessionSinks { sinks, trace, flight_recorder } = takers;
-    let config = Config {
-        off_cpu: how.off_cpu,
-        timer: selection::measured(how.clock),
-        step_markers: step_marker::ranges(&how.step_markers),
-        hands_out_steps: how.hands_out_steps,
-        trace: trace.as_ref().map(|(_, window)| *window),
-        trace_level: how.trace_level,
-        ..Config::default()
-    };
-    let options = Options {
-        meta,
-        config,
-        debug_info: DebugInfo {
-            bytes_max: how.debug_info.0,
-            servers: debuginfod::of(how),
-            ..DebugInfo::default()
-        },
-        named: named.to_vec(),
-        layers: capture.called(),
-        hottest: how.hottest().and_then(|most| Some(HottestOperators::new(most, capture.tensor_requests()?))),
-        sinks,
-        trace: trace.map(|(sink, _)| sink),
-        flight_recorder,
-    };
-    Session::start(capture.messages(), options)
-        .map_err(|error| Failure::io("the thread of the pipeline", &error))
-}
-
-/// When single events are recorded, as the pipeline takes it; `starts`: the program starts with the capture, and has
-/// imports and a model to load before there is anything to be seen.
-pub(crate) fn window(window: TraceWindow, starts: bool) -> pipeline::TraceWindow {
-    match window {
-        TraceWindow::First(time) if starts => pipeline::TraceWindow::FromWork(nanoseconds(time)),
-        TraceWindow::First(time) => pipeline::TraceWindow::First(nanoseconds(time)),
-        TraceWindow::OnSignal(time) => pipeline::TraceWindow::OnRequest(nanoseconds(time)),
-        TraceWindow::Steps { from, until } => pipeline::TraceWindow::Steps { from, until },
-        TraceWindow::Launches { from, until } => pipeline::TraceWindow::Launches { from, until },
-    }
-}
-
-fn nanoseconds(time: Duration) -> Nanos {
-    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-}
-
 /// How a capture ended.
 #[derive(Debug)]
 pub(crate) struct CaptureEnd {
@@ -168,110 +93,6 @@ pub(crate) struct CaptureEnd {
     pub signalled: bool,
     /// What was measured with each set of probes, if they were switched.
     pub levels: Option<LevelSwitch>,
-}
-
-/// Signals that end a capture.
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    /// None under `nohup`.
-    hang_up: Option<Signal>,
-    /// How many came.
-    came: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    Interrupt,
-    Terminate,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            hang_up: if ignores_hang_up() { None } else { Some(signal(SignalKind::hangup())?) },
-            came: 0,
-        })
-    }
-
-    async fn next(&mut self) -> Stop {
-        let stop = tokio::select! {
-            _ = self.interrupt.recv() => Stop::Interrupt,
-            _ = self.terminate.recv() => Stop::Terminate,
-            true = came(&mut self.hang_up) => Stop::Terminate,
-        };
-        self.came += 1;
-        stop
-    }
-}
-
-async fn came(signal: &mut Option<Signal>) -> bool {
-    match signal {
-        Some(signal) => signal.recv().await.is_some(),
-        None => std::future::pending().await,
-    }
-}
-
-/// Signals that ask for something; each is none where nothing answers it.
-struct Requests {
-    /// Asks the flight recorder for what is kept.
-    write_kept: Option<Signal>,
-    /// Begins a window of single events.
-    begin_trace: Option<Signal>,
-}
-
-impl Requests {
-    fn new(until: &EndConditions) -> io::Result<Self> {
-        let take = |wanted: bool, kind: SignalKind, held: HeldSignal| {
-            let taken = wanted.then(|| signal(kind)).transpose()?;
-            if wanted {
-                held.release()?;
-            }
-            io::Result::Ok(taken)
-        };
-        Ok(Self {
-            write_kept: take(until.flight.is_some(), SignalKind::user_defined1(), WRITE_KEPT)?,
-            begin_trace: take(until.traces_on_signal, SignalKind::user_defined2(), BEGIN_TRACE)?,
-        })
-    }
-}
-
-/// Whether the program was started to outlive the terminal.
-fn ignores_hang_up() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored =
-        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
-    // Bit n stands for signal n + 1, and SIGHUP is 1.
-    ignored.is_some_and(|ignored| ignored & 1 != 0)
-}
-
-/// What a profile stores about a capture before it begins.
-pub(crate) fn meta(target: &Target) -> Meta {
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Meta {
-        target: target.description.clone(),
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-        started: Time::from_nanos(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX)),
-        started_monotonic: Time::from_nanos(monotonic_ns()),
-        frequency_hz: target.config.frequency.0,
-        version: env!("CARGO_PKG_VERSION").into(),
-        options: target.config.options(),
-        kept: None,
-    }
-}
-
-/// Starts the capture.
-///
-/// # Errors
-/// What is missing, and how to fix it.
-pub(crate) fn start_capture(target: &Target) -> Result<Capture, Failure> {
-    Capture::start(target.config.clone()).map_err(|error| {
-        let hint = error.hint();
-        Failure::new(error)
-            .hint(hint.as_deref().unwrap_or("`sudo deepctx-bpf doctor` checks what a capture needs"))
-    })
 }
 
 /// Waits for the end of the capture, then stops and finishes it. `progress` is shown meanwhile.

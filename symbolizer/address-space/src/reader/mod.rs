@@ -9,7 +9,7 @@
 //!  this process, privileged            the reader: nobody, no capability, one socket
 //!  open /proc/PID/mem ──descriptor, position, length──▶ pread
 //!        250 ms at most ◀──────────error or bytes──────┘
-//!  no answer: kill it, do not wait, start another; the process is not read any more
+//!  no answer: kill it, do not wait, start another; the process is asked again seldom
 //! ```
 //!
 //! Without [`install`] everything is read directly: what uses this as a library has no program to start as the reader.
@@ -149,7 +149,7 @@ pub fn read_memory_here(
     address: u64,
     into: &mut [u8],
 ) -> Result<(), ReadError> {
-    DOOR.get().map_or(Ok(()), |door| door.check(*who, true))?;
+    DOOR.get().map_or(Ok(()), |door| door.check(*who, true, false))?;
     fill(address, into, |at, into| Ok(memory.read_at(into, at)))
 }
 
@@ -224,7 +224,7 @@ impl ReaderState {
         into: &mut [u8],
         answered: bool,
     ) -> Result<io::Result<usize>, ReadError> {
-        self.check(*who, answered).inspect_err(|reason| {
+        self.check(*who, answered, true).inspect_err(|reason| {
             self.refused.fetch_add(u64::from(*reason == ReadError::Refused), Ordering::Relaxed);
         })?;
         let request = Request { position, length: into.len() };
@@ -235,6 +235,9 @@ impl ReaderState {
                 if is_charged(waited) {
                     self.suspicion.store(true, Ordering::Relaxed);
                     self.suspects().charge(*who, waited, Instant::now());
+                }
+                if self.suspicion.load(Ordering::Relaxed) {
+                    self.suspects().answered(*who);
                 }
                 Ok(match answer.error {
                     0 => Ok(answer.length as usize),
@@ -251,12 +254,14 @@ impl ReaderState {
         }
     }
 
-    fn check(&self, who: Identity, answered: bool) -> Result<(), ReadError> {
+    /// Whether a process may be read. `is_bounded`: by a reader that is given up if it does not answer. A process that
+    /// did not answer is asked again by such a one only, and only while none is stuck: each time might cost another.
+    fn check(&self, who: Identity, answered: bool, is_bounded: bool) -> Result<(), ReadError> {
         if !self.suspicion.load(Ordering::Relaxed) {
             return Ok(());
         }
-        self.suspects().allows(who, Instant::now())?;
         let stuck = self.pool.stuck();
+        self.suspects().allows(who, is_bounded && stuck == 0, Instant::now())?;
         if stuck >= STUCK_AT_ALL_MAX || stuck >= STUCK_MAX && !answered {
             return Err(ReadError::Refused);
         }

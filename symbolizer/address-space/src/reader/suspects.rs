@@ -1,8 +1,11 @@
 //! Suspects: whose memory costs too much time.
 //!
-//! Owns: the processes that did not answer, and an account of waiting time for each user. Because: one process that
-//! does not answer costs a deadline, and a user may have a thousand of them, or one that answers slowly each time.
-//! Does not: read memory or look processes up.
+//! Owns: the processes that did not answer, when each is asked again, and an account of waiting time for each user.
+//! Because: one process that does not answer costs a deadline, and a user may have a thousand of them, or one that
+//! answers slowly each time. Does not: read memory or look processes up.
+//!
+//! A process is asked again, less and less often: a machine that stood still (a virtual one that was paused, one whose
+//! host had no time for it) makes every process miss a deadline, through no fault of its own.
 //!
 //! What reads waited beyond what a disk takes is charged to the user's account ([`TimeAccounts`]). So a user can hold a
 //! capture up for 0.75 s at once and for a fiftieth of the time after that.
@@ -18,6 +21,10 @@ use crate::time_account::{Terms, TimeAccounts};
 /// What a user's reads may wait in all: three deadlines at once.
 const WAITING: Terms =
     Terms { credit: Duration::from_millis(750), least: Duration::from_millis(125), regained: 50 };
+/// A process that did not answer is asked again after this time, and after twice the time whenever it is silent again.
+const ASKED_AGAIN: Duration = Duration::from_secs(1);
+/// Longest time until it is asked again.
+const ASKED_AGAIN_MAX: Duration = Duration::from_secs(60);
 /// Waiting that is not charged: reading pages from a disk.
 const FREE: Duration = Duration::from_millis(5);
 /// Most processes remembered.
@@ -39,10 +46,35 @@ pub(super) struct Identity {
 /// What is known against processes and users.
 #[derive(Debug)]
 pub(super) struct Suspects {
-    /// When processes that did not answer were started, by number.
-    silent: FxHashMap<u32, u64>,
+    /// Processes that did not answer, by number.
+    silent: FxHashMap<u32, Silence>,
     accounts: TimeAccounts,
     notices: Vec<String>,
+}
+
+/// A process that did not answer.
+#[derive(Clone, Copy, Debug)]
+struct Silence {
+    /// When it was started.
+    started: u64,
+    /// It has not answered since. One that did is remembered too: it may have one page that never answers.
+    lasts: bool,
+    /// When it may be asked again.
+    again_at: Instant,
+    /// How long it is left alone after that.
+    wait: Duration,
+}
+
+impl Silence {
+    fn new(started: u64, now: Instant) -> Self {
+        Self { started, lasts: true, again_at: now + ASKED_AGAIN, wait: ASKED_AGAIN * 2 }
+    }
+
+    /// It is asked now. Everybody else waits for what comes of it.
+    fn postpone(&mut self, now: Instant) {
+        self.again_at = now + self.wait;
+        self.wait = (self.wait * 2).min(ASKED_AGAIN_MAX);
+    }
 }
 
 impl Default for Suspects {
@@ -52,12 +84,22 @@ impl Default for Suspects {
 }
 
 impl Suspects {
-    /// Whether memory of a process may be read.
-    pub(super) fn allows(&mut self, who: Identity, now: Instant) -> Result<(), ReadError> {
-        if self.silent.get(&who.pid) == Some(&who.started) {
+    /// Whether memory of a process may be read. `may_be_silent`: the caller can bear it if a process that did not
+    /// answer is silent again.
+    pub(super) fn allows(
+        &mut self,
+        who: Identity,
+        may_be_silent: bool,
+        now: Instant,
+    ) -> Result<(), ReadError> {
+        let silence = self.silent.get_mut(&who.pid).filter(|of| of.started == who.started && of.lasts);
+        if silence.as_ref().is_some_and(|silence| !may_be_silent || now < silence.again_at) {
             return Err(ReadError::NoAnswer);
         }
         if self.accounts.allows(who.user, now) {
+            if let Some(silence) = silence {
+                silence.postpone(now);
+            }
             return Ok(());
         }
         if self.accounts.is_first_refusal(who.user) {
@@ -70,21 +112,33 @@ impl Suspects {
         Err(ReadError::Refused)
     }
 
-    /// A read of a process was not answered. Whether that is new: several threads may have waited for it.
+    /// A read of a process was answered.
+    pub(super) fn answered(&mut self, who: Identity) {
+        if let Some(silence) = self.silence_of(who) {
+            silence.lasts = false;
+        }
+    }
+
+    /// A read of a process was not answered. Whether that is the first time.
     pub(super) fn did_not_answer(&mut self, who: Identity, waited: Duration, now: Instant) -> bool {
+        self.charge(who, waited, now);
+        if let Some(silence) = self.silence_of(who) {
+            // Several threads may have waited for it.
+            if !std::mem::replace(&mut silence.lasts, true) {
+                silence.postpone(now);
+            }
+            return false;
+        }
         if self.silent.len() >= KNOWN_MAX {
             self.silent.clear();
         }
-        let is_new = self.silent.insert(who.pid, who.started) != Some(who.started);
-        if is_new {
-            self.notice(format!(
-                "process {}: its memory did not answer within {} ms; its names from memory are missing",
-                who.pid,
-                DEADLINE.as_millis()
-            ));
-        }
-        self.charge(who, waited, now);
-        is_new
+        self.silent.insert(who.pid, Silence::new(who.started, now));
+        self.notice(format!(
+            "process {}: its memory did not answer within {} ms; names that are in it are missing until it does",
+            who.pid,
+            DEADLINE.as_millis()
+        ));
+        true
     }
 
     /// A read of a process took this long.
@@ -95,6 +149,10 @@ impl Suspects {
     /// What the user should know since the last time.
     pub(super) fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices)
+    }
+
+    fn silence_of(&mut self, who: Identity) -> Option<&mut Silence> {
+        self.silent.get_mut(&who.pid).filter(|silence| silence.started == who.started)
     }
 
     fn notice(&mut self, text: String) {
@@ -119,17 +177,59 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_process_is_not_asked_again() {
+    fn a_silent_process_is_left_alone() {
         let (mut suspects, now) = (Suspects::default(), Instant::now());
         let who = process(10, 1000);
-        assert_eq!(suspects.allows(who, now), Ok(()));
+        assert_eq!(suspects.allows(who, true, now), Ok(()));
         assert!(suspects.did_not_answer(who, DEADLINE, now));
         assert!(!suspects.did_not_answer(who, DEADLINE, now));
-        assert_eq!(suspects.allows(who, now + Duration::from_secs(9999)), Err(ReadError::NoAnswer));
+        assert_eq!(suspects.allows(who, true, now + ASKED_AGAIN / 2), Err(ReadError::NoAnswer));
+        let later = now + Duration::from_secs(9999);
+        assert_eq!(
+            suspects.allows(who, false, later),
+            Err(ReadError::NoAnswer),
+            "somebody may wait for ever"
+        );
         // Its number is given to another process.
-        assert_eq!(suspects.allows(Identity { started: 8, ..who }, now), Ok(()));
+        assert_eq!(suspects.allows(Identity { started: 8, ..who }, false, now), Ok(()));
         let notices = suspects.take_notices();
         assert!(notices[0].contains("process 10") && notices[0].contains("250 ms"), "{notices:?}");
+    }
+
+    #[test]
+    fn a_silent_process_is_asked_again_less_and_less_often() {
+        let (mut suspects, began) = (Suspects::default(), Instant::now());
+        let who = process(10, 1000);
+        suspects.did_not_answer(who, Duration::ZERO, began);
+        let asked = (0..400).filter(|second| {
+            let now = began + Duration::from_secs(*second);
+            let asked = suspects.allows(who, true, now).is_ok();
+            if asked {
+                assert_eq!(suspects.allows(who, true, now), Err(ReadError::NoAnswer), "by one thread");
+                suspects.did_not_answer(who, Duration::ZERO, now);
+            }
+            asked
+        });
+        assert_eq!(asked.collect::<Vec<_>>(), [1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363]);
+        assert_eq!(suspects.take_notices().len(), 1);
+    }
+
+    #[test]
+    fn a_process_that_answers_again_is_like_any_other() {
+        let (mut suspects, began) = (Suspects::default(), Instant::now());
+        let who = process(10, 1000);
+        suspects.did_not_answer(who, DEADLINE, began);
+        suspects.answered(Identity { started: 8, ..who });
+        assert_eq!(suspects.allows(who, true, began), Err(ReadError::NoAnswer), "another one has its number");
+        suspects.answered(who);
+        assert_eq!(suspects.allows(who, false, began), Ok(()));
+        assert!(!suspects.did_not_answer(who, DEADLINE, began), "it is counted once");
+        assert_eq!(
+            suspects.allows(who, true, began + ASKED_AGAIN),
+            Err(ReadError::NoAnswer),
+            "and waits longer"
+        );
+        assert_eq!(suspects.allows(who, true, began + 2 * ASKED_AGAIN), Ok(()));
     }
 
     #[test]
@@ -137,14 +237,18 @@ mod tests {
         let (mut suspects, began) = (Suspects::default(), Instant::now());
         let mut waited = Duration::ZERO;
         for pid in 0..1000 {
-            if suspects.allows(process(pid, 1000), began + waited).is_ok() {
+            if suspects.allows(process(pid, 1000), true, began + waited).is_ok() {
                 waited += DEADLINE;
                 suspects.did_not_answer(process(pid, 1000), DEADLINE, began + waited);
             }
         }
         assert_eq!(waited, 3 * DEADLINE);
-        assert_eq!(suspects.allows(process(5000, 1000), began + waited), Err(ReadError::Refused));
-        assert_eq!(suspects.allows(process(5000, 1001), began + waited), Ok(()), "others are not refused");
+        assert_eq!(suspects.allows(process(5000, 1000), true, began + waited), Err(ReadError::Refused));
+        assert_eq!(
+            suspects.allows(process(5000, 1001), true, began + waited),
+            Ok(()),
+            "others are not refused"
+        );
         assert_eq!(
             suspects.take_notices().iter().filter(|notice| notice.starts_with("user 1000")).count(),
             1
@@ -156,7 +260,7 @@ mod tests {
         while now < end {
             now += Duration::from_millis(100);
             pid += 1;
-            if suspects.allows(process(pid, 1000), now).is_ok() {
+            if suspects.allows(process(pid, 1000), true, now).is_ok() {
                 waited += DEADLINE;
                 suspects.did_not_answer(process(pid, 1000), DEADLINE, now);
             }
@@ -169,7 +273,7 @@ mod tests {
         let (mut suspects, now) = (Suspects::default(), Instant::now());
         let answers = (0..).find(|_| {
             suspects.charge(process(1, 5), Duration::from_millis(100), now);
-            suspects.allows(process(1, 5), now).is_err()
+            suspects.allows(process(1, 5), true, now).is_err()
         });
         assert_eq!(answers, Some(6));
         assert!(is_charged(Duration::from_millis(100)) && !is_charged(Duration::from_micros(900)));

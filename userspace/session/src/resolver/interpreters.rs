@@ -59,7 +59,11 @@ enum Attachment {
     #[default]
     NotTried,
     Attached,
-    Failed(NoInterpreter),
+    Failed {
+        reason: NoInterpreter,
+        /// When it was tried.
+        at_ns: u64,
+    },
 }
 
 impl Interpreters {
@@ -150,18 +154,21 @@ impl Interpreters {
         }
     }
 
-    /// Names frames of a process.
+    /// Names frames of a process. Whether a name that is missing may be known later.
     pub(super) fn name_functions(
         &mut self,
         pid: u32,
         frames: &[PythonReference],
         answer: &mut NameReceiver<'_>,
-    ) {
+    ) -> bool {
         let attached = self.attach(pid);
+        let mut later = self.is_silent(pid);
         for (n, frame) in frames.iter().enumerate() {
             let instruction = frame.instruction.unwrap_or(u32::MAX);
             let named = attached.and_then(|()| {
-                self.symbols.frame(pid, frame.code, frame.checksum, instruction).map_err(NoPythonName::reason)
+                let named = self.symbols.frame(pid, frame.code, frame.checksum, instruction);
+                later |= matches!(named, Err(NoPythonName::Silent));
+                named.map_err(NoPythonName::reason)
             });
             let named = match named {
                 Ok(named) => named,
@@ -179,6 +186,13 @@ impl Interpreters {
             let (line, first_line) = (named.line.unwrap_or(0), named.first_line);
             answer(n, &[Name::Python { function: &named.qualname, file: &named.file, line, first_line }]);
         }
+        later
+    }
+
+    /// Whether there is no interpreter because memory of the process did not answer.
+    fn is_silent(&self, pid: u32) -> bool {
+        let state = self.by_pid.get(&pid).map(|interpreter| &interpreter.state);
+        matches!(state, Some(Attachment::Failed { reason, .. }) if reason.is_silence())
     }
 
     /// Reads who awaits the coroutines that ran at a time, and those that ran recently.
@@ -317,7 +331,10 @@ impl Interpreters {
         let try_now = match &interpreter.state {
             Attachment::Attached => return Ok(()),
             Attachment::NotTried => true,
-            Attachment::Failed(reason) => reason.may_change(),
+            Attachment::Failed { reason, at_ns } if reason.is_silence() => {
+                monotonic_ns() >= at_ns + super::SECOND_NS
+            }
+            Attachment::Failed { reason, .. } => reason.may_change(),
         };
         if try_now {
             interpreter.state = match interpreter.locate(pid) {
@@ -330,7 +347,7 @@ impl Interpreters {
                 }
                 Err(reason) => {
                     tracing::debug!(pid, %reason, "no names of Python frames");
-                    Attachment::Failed(reason)
+                    Attachment::Failed { reason, at_ns: monotonic_ns() }
                 }
             };
         }

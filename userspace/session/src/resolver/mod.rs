@@ -236,8 +236,9 @@ impl Symbols for Resolver {
     }
 
     fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut NameReceiver<'_>) {
-        if let Some(ProcessAt { pid, .. }) = self.processes.of_space(space) {
-            self.interpreters.name_functions(pid, frames, answer);
+        let Some(ProcessAt { pid, .. }) = self.processes.of_space(space) else { return };
+        if self.interpreters.name_functions(pid, frames, answer) {
+            self.processes.retry_later(space);
         }
     }
 

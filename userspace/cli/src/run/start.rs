@@ -1,0 +1,113 @@
+//! Start: a capture and its session, as the options say.
+//!
+//! Owns: what of a capture's options its session gets. Because: commands that capture differ in who takes the results
+//! alone. Does not: wait for anything.
+
+use std::time::{Duration, SystemTime};
+
+use deepctx_capture::clock::monotonic_ns;
+use deepctx_capture::config::TraceWindow;
+use deepctx_capture::{Capture, CaptureConfig};
+use deepctx_pipeline::{self as pipeline, Config};
+use deepctx_profile::profile::Meta;
+use deepctx_profile::units::{Nanos, Time};
+use deepctx_session::{FlightOptions, HottestOperators, Options, Session, Sink, TraceSink};
+use deepctx_symbolizer::native::DebugInfo;
+
+use crate::failure::Failure;
+use crate::target::Target;
+use crate::{debuginfod, selection, step_marker};
+
+/// Who takes what a session makes.
+#[derive(Debug, Default)]
+pub(crate) struct SessionSinks {
+    /// Consumers of its results.
+    pub sinks: Vec<Box<dyn Sink>>,
+    /// Takes single events, and which.
+    pub trace: Option<(TraceSink, pipeline::TraceWindow)>,
+    /// Keeps the last part and writes it on request.
+    pub flight_recorder: Option<FlightOptions>,
+}
+
+/// Starts the session of a capture, as the options say.
+///
+/// # Errors
+/// The pipeline's thread cannot be started.
+pub(crate) fn start_session(
+    capture: &mut Capture,
+    how: &CaptureConfig,
+    named: &[u32],
+    meta: Meta,
+    takers: SessionSinks,
+) -> Result<Session, Failure> {
+    let SessionSinks { sinks, trace, flight_recorder } = takers;
+    let config = Config {
+        off_cpu: how.off_cpu,
+        timer: selection::measured(how.clock),
+        step_markers: step_marker::ranges(&how.step_markers),
+        hands_out_steps: how.hands_out_steps,
+        trace: trace.as_ref().map(|(_, window)| *window),
+        trace_level: how.trace_level,
+        ..Config::default()
+    };
+    let options = Options {
+        meta,
+        config,
+        debug_info: DebugInfo {
+            bytes_max: how.debug_info.0,
+            servers: debuginfod::of(how),
+            ..DebugInfo::default()
+        },
+        named: named.to_vec(),
+        layers: capture.called(),
+        hottest: how.hottest().and_then(|most| Some(HottestOperators::new(most, capture.tensor_requests()?))),
+        sinks,
+        trace: trace.map(|(sink, _)| sink),
+        flight_recorder,
+    };
+    Session::start(capture.messages(), options)
+        .map_err(|error| Failure::io("the thread of the pipeline", &error))
+}
+
+/// When single events are recorded, as the pipeline takes it; `starts`: the program starts with the capture, and has
+/// imports and a model to load before there is anything to be seen.
+pub(crate) fn window(window: TraceWindow, starts: bool) -> pipeline::TraceWindow {
+    match window {
+        TraceWindow::First(time) if starts => pipeline::TraceWindow::FromWork(nanoseconds(time)),
+        TraceWindow::First(time) => pipeline::TraceWindow::First(nanoseconds(time)),
+        TraceWindow::OnSignal(time) => pipeline::TraceWindow::OnRequest(nanoseconds(time)),
+        TraceWindow::Steps { from, until } => pipeline::TraceWindow::Steps { from, until },
+        TraceWindow::Launches { from, until } => pipeline::TraceWindow::Launches { from, until },
+    }
+}
+
+fn nanoseconds(time: Duration) -> Nanos {
+    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// What a profile stores about a capture before it begins.
+pub(crate) fn meta(target: &Target) -> Meta {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Meta {
+        target: target.description.clone(),
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        started: Time::from_nanos(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX)),
+        started_monotonic: Time::from_nanos(monotonic_ns()),
+        frequency_hz: target.config.frequency.0,
+        version: env!("CARGO_PKG_VERSION").into(),
+        options: target.config.options(),
+        kept: None,
+    }
+}
+
+/// Starts the capture.
+///
+/// # Errors
+/// What is missing, and how to fix it.
+pub(crate) fn start_capture(target: &Target) -> Result<Capture, Failure> {
+    Capture::start(target.config.clone()).map_err(|error| {
+        let hint = error.hint();
+        Failure::new(error)
+            .hint(hint.as_deref().unwrap_or("`sudo deepctx-bpf doctor` checks what a capture needs"))
+    })
+}
