@@ -28,4 +28,5 @@ def outer():
 
 
 threading.Thread(target=nap, daemon=True).start()
+print("ready")
 outer()

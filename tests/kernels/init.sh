@@ -16,12 +16,43 @@ ticks() {
     awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$1/stat"
 }
 
-# until_idle PID: waits until a process uses less than half a CPU for three seconds, two minutes at most.
+# until_used PID SECONDS: waits until a process has used as much of the CPU from now on.
+until_used() {
+    until_ticks=$(($(ticks "$1") + 100 * $2))
+    while [ "$(ticks "$1")" -lt "$until_ticks" ]; do
+        sleep 1
+    done
+}
+
+# until_launched COUNT: waits until so many kernels were launched from now on.
+until_launched() {
+    launched=$(($(launches) + $1))
+    while [ "$(launches)" -lt "$launched" ]; do
+        sleep 1
+    done
+}
+
+launches() {
+    awk '$1 == "tick" { count = $2 } END { print count + 0 }' /tmp/launch.out
+}
+
+# until_said PID FILE WORDS: waits until a process has written all words to a file; turns the machine off if it ends.
+until_said() {
+    writer=$1
+    file=$2
+    shift 2
+    for words; do
+        until grep -q "$words" "$file"; do
+            [ -d "/proc/$writer" ] || { tail -n 25 "$file"; poweroff -f; }
+            sleep 1
+        done
+    done
+}
+
+# until_idle PID: waits until a process uses less than half a CPU for three seconds, or has ended.
 until_idle() {
-    tries=0
     after=$(ticks "$1")
-    until [ "$tries" -ge 40 ]; do
-        tries=$((tries + 1))
+    while :; do
         before=$after
         sleep 3
         after=$(ticks "$1") || return 0
@@ -29,69 +60,45 @@ until_idle() {
     done
 }
 
-# captured NAME SECONDS OPTIONS…: records the process $target, and once more where the recorder says that this machine
-# was too slow for its deadlines: an emulated CPU that waits for a real one looks like memory that does not answer.
-captured() {
-    recorded "$@"
-    if grep -q "did not answer within\|answers late or not at all" "/tmp/$1.log"; then
-        echo "memory was read too slowly, once more: $1"
-        recorded "$@"
-    fi
-    [ "$status" = 0 ] || { echo "failed $1"; tail -n 25 "/tmp/$1.log"; }
-}
-
-# recorded NAME SECONDS OPTIONS…: records for that long from when the probes are in place and the first complete stack
-# came, which an emulated kernel takes up to a minute for. The exit code is in $status.
-recorded() {
-    name=$1
-    seconds=$2
-    shift 2
-    kill -CONT "$target"
-    deepctx-bpf record --verbose --force --pid "$target" -o "/tmp/$name" "$@" >"/tmp/$name.log" 2>&1 &
-    recorder=$!
-    waited=0
-    until grep -q "the probes are in place" "/tmp/$name.log" &&
-        grep -q "first complete stack after" "/tmp/$name.log"; do
-        [ -d "/proc/$recorder" ] && [ "$waited" -lt 200 ] || break
-        sleep 1
-        waited=$((waited + 1))
-    done
-    sleep "$seconds"
-    # What was captured is worked off while the target stands still: an end waits for that for some seconds only, and
-    # an emulated kernel on a busy machine takes a minute for it.
-    kill -STOP "$target"
-    until_idle "$recorder"
-    kill -INT "$recorder"
-    status=0
-    wait "$recorder" || status=$?
-}
-
-# counted NAME METRIC AWK: how much of a metric lies in stacks that the awk condition accepts.
+# counted NAME METRIC AWK: how much of what a program has of a metric lies in stacks that the awk condition accepts.
+# A name that memory did not give in time is missing for that reason, which is so while an emulated CPU waits for a
+# real one: it is counted apart.
 counted() {
-    deepctx-bpf export "/tmp/$1" --metric "$2" --format folded -o - |
-        awk -v name="$1 $2" "{ value = \$NF; all += value; if ($3) matching += value }
-            END { printf \"check %s: %.0f of %.0f\\n\", name, matching, all }"
+    deepctx-bpf export /tmp/profile --metric "$2" --format folded -o - |
+        awk -v program="$1-" -v name="$1 $2" 'index($0, program) != 1 { next }
+            /\[unknown: python-silent\]/ { silent += $NF; next }
+            { value = $NF; all += value; if ('"$3"') matching += value }
+            END { printf "check %s: %.0f of %.0f\n", name, matching, all
+                  if (silent) printf "memory was silent for %.0f of %s\n", silent, name }'
 }
 
-deep_native 60 1 0 >/dev/null &
-target=$!
-sleep 1
-captured native 5
-counted native samples 'gsub(/descend\(/, "") == 60'
-counted native samples '/\[unknown: / ? 0 : 1'
-kill -KILL "$target"
+deep_native 60 1 0 >/tmp/native.out &
+native=$!
+"$PYTHON" -u -S -E /chain.py >/tmp/python.out &
+python=$!
+LD_LIBRARY_PATH=/sim gpu_launch --threads 1 --rate 200 --seconds 3600 >/tmp/launch.out 2>&1 &
+launch=$!
+until_said "$native" /tmp/native.out ready
+until_said "$python" /tmp/python.out ready
+until_said "$launch" /tmp/launch.out ready
 
-"$PYTHON" -S -E /chain.py &
-target=$!
-sleep 4
-captured python 5 --off-cpu --context python,native,kernel
+deepctx-bpf record --verbose --pid "$native" --pid "$python" --pid "$launch" --off-cpu \
+    --context python,native,kernel -o /tmp/profile >/tmp/record.log 2>&1 &
+recorder=$!
+until_said "$recorder" /tmp/record.log "the probes are in place" "first complete stack after"
+until_used "$native" 3
+until_used "$python" 3
+until_launched 1000
+# What was captured is worked off while the programs stand still: an end waits for that for some seconds only, and an
+# emulated kernel on a busy machine takes a minute for it.
+kill -STOP "$native" "$python" "$launch"
+until_idle "$recorder"
+kill -INT "$recorder"
+wait "$recorder" || tail -n 25 /tmp/record.log
+
+counted deep_native samples 'gsub(/descend\(/, "") == 60'
+counted deep_native samples '/\[unknown: / ? 0 : 1'
 counted python samples '/chain.py:outer.*chain.py:middle.*chain.py:inner|chain.py:nap/'
 counted python off-cpu-time '/chain.py:nap.*\[off-cpu: /'
-kill -KILL "$target"
-
-LD_LIBRARY_PATH=/sim gpu_launch --threads 1 --rate 200 --seconds 600 >/dev/null 2>&1 &
-target=$!
-sleep 3
-captured launches 8
-counted launches kernels '/gpu_launch-.*step<12>.*step<1>.*launch_.*cuLaunchKernel;/'
+counted gpu_launch kernels '/step<12>.*step<1>.*launch_.*cuLaunchKernel;/'
 poweroff -f

@@ -311,7 +311,7 @@ fn nvidias_own_library_without_a_driver_says_so() {
         return;
     };
     if has_driver() {
-        println!("skipped: this machine has a driver of NVIDIA");
+        println!("skipped, a GPU: this machine has a driver of NVIDIA");
         return;
     }
     let libraries = vendors_own(folder.into());

@@ -51,9 +51,6 @@ impl Kernels {
 const EMULATOR: &str = "qemu-system-x86_64";
 /// A guest that has not turned itself off by then hangs; they take some 40 s, and ten times that on a busy machine.
 const SECONDS_MAX: u32 = 900;
-/// Now and then an emulated kernel faults by itself, most often before its first process: it is booted anew, and the
-/// line of a kernel that passes says how often that was.
-const ATTEMPTS: u32 = 4;
 /// Without the 16-byte compare-and-exchange: the emulator's (7.2) sometimes leaves an address in the flags, and the
 /// kernel's allocator, which is where it is used, ends in a double fault. Kernels do without where a processor lacks
 /// it.
@@ -194,41 +191,18 @@ impl Guest {
     /// Boots a kernel and judges what the guest printed.
     fn boot(&self, image: &Path) -> Result<String> {
         // Tests that run beside it look at how samples are shared out; a guest only has to get through.
-        let emulator = |threads: &str| {
-            let mut emulator = Command::new("nice");
-            emulator.args(["-n", "5", "timeout"]).arg(SECONDS_MAX.to_string()).arg(EMULATOR);
-            emulator.args(["-accel", &format!("tcg,thread={threads}"), "-cpu", PROCESSOR, "-smp", "2"]);
-            emulator.args(["-m", "2048", "-nic", "none", "-nographic", "-no-reboot"]);
-            emulator.args(["-append", "console=ttyS0 quiet panic=-1", "-kernel"]);
-            emulator.arg(image).arg("-initrd").arg(&self.archive).stdin(std::process::Stdio::null());
-            emulator
-        };
-        let mut threads = "multi";
-        eprintln!("  $ {}", sh::words(&emulator(threads)));
-        let mut faults = 0;
-        loop {
-            let output = emulator(threads).output().context("cannot start the emulator")?;
-            let said = String::from_utf8_lossy(&output.stdout);
-            if faults + 1 == ATTEMPTS || !faulted(&said) {
-                let line = judge(&said)?;
-                return Ok(if faults == 0 { line } else { format!("{line} (booted anew {faults} times)") });
-            }
-            faults += 1;
-            // With a thread for each CPU, one of them now and then executes half of what the other has just patched
-            // in the kernel (7.3: one run of three). One thread for all takes up to twice as long, and does not.
-            threads = "single";
-            eprintln!("    the kernel did not come as far as its first process, or panicked; once more");
-            eprintln!(
-                "{}",
-                said.lines().filter(|line| line.starts_with('[')).take(3).collect::<Vec<_>>().join("\n")
-            );
-        }
+        let mut emulator = Command::new("nice");
+        emulator.args(["-n", "5", "timeout"]).arg(SECONDS_MAX.to_string()).arg(EMULATOR);
+        // With a thread for each CPU, one of them now and then executes half of what the other has just patched in the
+        // kernel (7.3: one run of three). One thread for all does not.
+        emulator.args(["-accel", "tcg,thread=single", "-cpu", PROCESSOR, "-smp", "2"]);
+        emulator.args(["-m", "2048", "-nic", "none", "-nographic", "-no-reboot"]);
+        emulator.args(["-append", "console=ttyS0 quiet panic=-1", "-kernel"]);
+        emulator.arg(image).arg("-initrd").arg(&self.archive).stdin(std::process::Stdio::null());
+        eprintln!("  $ {}", sh::words(&emulator));
+        let output = emulator.output().context("cannot start the emulator")?;
+        judge(&String::from_utf8_lossy(&output.stdout))
     }
-}
-
-/// Whether it was the kernel that came to grief, rather than what it ran.
-fn faulted(said: &str) -> bool {
-    !said.contains("guest kernel ") || said.contains("Kernel panic") || said.contains("] Oops: ")
 }
 
 /// What a guest's words come to: its kernel and checks in one line.

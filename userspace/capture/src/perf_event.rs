@@ -11,12 +11,13 @@ use super::cpus::online_cpus;
 
 /// What makes a CPU take a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum Clock {
-    /// The kernel's high-resolution timer: works everywhere; a sample stands for nanoseconds.
+    /// The kernel's timer; a sample stands for time.
     #[default]
     CpuClock,
-    /// Hardware cycles: also sees code that runs with interrupts disabled; a sample stands for cycles.
+    /// Hardware cycles; a sample stands for cycles.
     Cycles,
 }
 

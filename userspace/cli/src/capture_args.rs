@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::builder::{EnumValueParser, FalseyValueParser, PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, Args, ValueEnum};
-use deepctx_capture::Budget;
 use deepctx_capture::config::{StackRate, TensorShapes};
+use deepctx_capture::{Budget, Clock, FrameSource, ProbeFeature};
 use deepctx_pipeline::STEP_MARKER;
 use deepctx_symbolizer::native::DebugInfo;
 
@@ -54,14 +54,14 @@ pub(crate) struct CaptureArgs {
     /// What makes a CPU take a sample: the kernel's timer, which every machine has, or hardware cycles, which also see
     /// code that runs with interrupts disabled.
     #[arg(long, value_name = "EVENT", env = "DEEPCTX_EVENT", default_value = "cpu-clock")]
-    pub event: Event,
+    pub event: Clock,
     /// Which frames to record; leave one out to lower the overhead.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', value_parser = FrameSources,
-          default_values_t = [Context::Python, Context::Native, Context::Kernel])]
-    pub context: Vec<Context>,
+          default_values = DEFAULT_CONTEXT)]
+    pub context: Vec<FrameSource>,
     /// What else to record, beside the frames of `--context`; several add up. Most of them attach probes to libraries.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_PROBE", value_delimiter = ',')]
-    pub probe: Vec<Probe>,
+    pub probe: Vec<ProbeFeature>,
     /// Read source lines and inlined calls of native code from debug information, unless a file has more of it than
     /// this (like 512M or 2G; `off` reads none, which saves memory).
     #[arg(long, value_name = "SIZE|off", env = "DEEPCTX_DEBUG_INFO", default_value = "512M", value_parser = debug_info::parse)]
@@ -134,58 +134,18 @@ fn system_metrics(text: &str) -> Result<Interval, String> {
     }
 }
 
-/// What makes a CPU take a sample.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Event {
-    /// The kernel's timer; a sample stands for time.
-    #[default]
-    CpuClock,
-    /// Hardware cycles; a sample stands for cycles.
-    Cycles,
-}
-
-/// A source of frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Context {
-    /// Python functions.
-    Python,
-    /// Native code in user space.
-    Native,
-    /// Kernel code.
-    Kernel,
-}
-
-/// What can be recorded beside frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Probe {
-    /// PyTorch's operators. With `native` frames each is counted as it begins, below the operators that it is in, and
-    /// thunks of XLA's modules on a CPU have their names. Without `native` frames, stacks show operators and leave
-    /// native functions out, which has the lowest overhead.
-    Operators,
-    /// Modules of PyTorch models that are called, by name and class, beside Python functions.
-    Modules,
-    /// PyTorch's backward pass below the operators of the forward pass that it belongs to, by native and Python
-    /// functions.
-    Backward,
-    /// PyTorch's named ranges (`record_function`) and training steps, beside Python functions.
-    Ranges,
-    /// Who allocated the memory of PyTorch's tensors, how much of it is live, and what was live at its peak.
-    Memory,
-    /// Work of OpenMP's threads (`libgomp`, `libomp`, `libiomp5`), below the code that began the parallel region.
-    Openmp,
-    /// Which tasks await the asyncio task that runs (CPython 3.11 and later), beside Python functions.
-    Async,
-}
+/// Frames of `--context` when it is not given.
+pub(super) const DEFAULT_CONTEXT: [&str; 3] = ["python", "native", "kernel"];
 
 /// Values that `--context` took when it also named what attaches probes, and those of `--probe` that replace them.
-const MOVED: [(&str, Probe); 7] = [
-    ("operator", Probe::Operators),
-    ("module", Probe::Modules),
-    ("backward", Probe::Backward),
-    ("step", Probe::Ranges),
-    ("memory", Probe::Memory),
-    ("team", Probe::Openmp),
-    ("async", Probe::Async),
+const MOVED: [(&str, ProbeFeature); 7] = [
+    ("operator", ProbeFeature::Operators),
+    ("module", ProbeFeature::Modules),
+    ("backward", ProbeFeature::Backward),
+    ("step", ProbeFeature::Ranges),
+    ("memory", ProbeFeature::Memory),
+    ("team", ProbeFeature::Openmp),
+    ("async", ProbeFeature::Async),
 ];
 
 /// Reads a source of frames, and answers values that are not sources any more with the option that replaces them.
@@ -193,27 +153,28 @@ const MOVED: [(&str, Probe); 7] = [
 pub(super) struct FrameSources;
 
 impl TypedValueParser for FrameSources {
-    type Value = Context;
+    type Value = FrameSource;
 
     fn parse_ref(
         &self,
         command: &clap::Command,
         argument: Option<&Arg>,
         value: &std::ffi::OsStr,
-    ) -> Result<Context, clap::Error> {
+    ) -> Result<FrameSource, clap::Error> {
         match MOVED.iter().find(|(old, _)| value == *old) {
             Some((old, new)) => Err(moved(command, old, *new)),
-            None => EnumValueParser::<Context>::new().parse_ref(command, argument, value),
+            None => EnumValueParser::<FrameSource>::new().parse_ref(command, argument, value),
         }
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let values = Context::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let values = FrameSource::value_variants().iter().filter_map(ValueEnum::to_possible_value);
         Some(Box::new(values))
     }
 }
 
-fn moved(command: &clap::Command, old: &str, new: Probe) -> clap::Error {
+fn moved(command: &clap::Command, old: &str, new: ProbeFeature) -> clap::Error {
+    let new = value_name(new);
     let message = format!(
         "--context: expected python, native or kernel, found '{old}'\nhint: write `--probe {new}`; it adds to the frames \
          of --context\n"
@@ -228,20 +189,14 @@ pub(super) fn renamed_probes(_: &str) -> Result<PathBuf, String> {
 
 /// Answers `probes --context`.
 pub(super) fn renamed_context(_: &str) -> Result<String, String> {
-    let names = MOVED.map(|(old, new)| format!("{old}: {new}")).join(", ");
+    let names = MOVED.map(|(old, new)| format!("{old}: {}", value_name(new))).join(", ");
     Err(format!("the option is `--probe` now, and its values have other names ({names})"))
 }
 
-macro_rules! displayed_by_value_name {
-    ($($name:ty),*) => { $(
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
-            }
-        }
-    )* };
+/// How a value of an option is written.
+fn value_name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
-displayed_by_value_name!(Context, Probe);
 
 /// A process id; a name is not one, but there is an option for it.
 fn process_id(text: &str) -> Result<u32, String> {

@@ -100,9 +100,9 @@ fn with_default(command: Command, long: &str, values: &[String]) -> Command {
 mod tests {
     use clap::{CommandFactory, FromArgMatches};
 
-    use super::super::capture_args::Context;
     use super::super::options::{Cli, Command as SubCommand};
     use super::*;
+    use deepctx_capture::FrameSource;
 
     fn parsed(toml: &str, arguments: &[&str]) -> Cli {
         let command = defaults_from(Cli::command(), toml).unwrap();
@@ -116,7 +116,7 @@ mod tests {
             panic!()
         };
         assert_eq!((record.capture.freq, record.target.all), (49, true));
-        assert_eq!(record.capture.context, [Context::Native]);
+        assert_eq!(record.capture.context, [FrameSource::Native]);
         assert_eq!(record.duration.unwrap().as_secs(), 3);
         assert_eq!(parsed(toml, &["deepctx-bpf", "--freq", "7"]).live.capture.freq, 7);
     }

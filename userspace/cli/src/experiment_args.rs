@@ -12,8 +12,9 @@ use std::time::Duration;
 use clap::builder::FalseyValueParser;
 use clap::{ArgAction, Args};
 use deepctx_analysis::experiment::LEVEL;
+use deepctx_capture::{FrameSource, ProbeFeature};
 
-use super::capture_args::{Context, Probe, TargetArgs};
+use super::capture_args::TargetArgs;
 use super::common_args::TextOrJson;
 use super::duration;
 use super::failure::Failure;
@@ -138,17 +139,17 @@ impl Level {
     /// Leaves of a recording what this level has.
     pub(crate) fn apply(self, record: &mut RecordArgs) {
         let capture = &mut record.capture;
-        capture.probe.retain(|probe| *probe != Probe::Operators);
+        capture.probe.retain(|probe| *probe != ProbeFeature::Operators);
         if self == Level::Samples {
             capture.no_gpu = true;
             (record.gpu_activity, record.sampling.pc_sampling) = (false, None);
         }
         if matches!(self, Level::Operators | Level::Python) {
-            capture.probe.push(Probe::Operators);
+            capture.probe.push(ProbeFeature::Operators);
         }
-        capture.context = [Context::Native, Context::Kernel].to_vec();
+        capture.context = [FrameSource::Native, FrameSource::Kernel].to_vec();
         if self == Level::Python {
-            capture.context.insert(0, Context::Python);
+            capture.context.insert(0, FrameSource::Python);
         }
     }
 }
@@ -278,16 +279,18 @@ impl ExperimentArgs {
         let capture = &mut record.capture;
         if self.in_process {
             // The others of them are more frames, or stay.
-            let is_switched = |probe: &Probe| !matches!(probe, Probe::Ranges | Probe::Modules | Probe::Async);
+            let is_switched = |probe: &ProbeFeature| {
+                !matches!(probe, ProbeFeature::Ranges | ProbeFeature::Modules | ProbeFeature::Async)
+            };
             let has_probes = capture.probe.iter().any(is_switched);
             if !has_probes && capture.shapes.is_empty() && capture.probe_file.is_none() {
-                capture.probe.push(Probe::Operators);
+                capture.probe.push(ProbeFeature::Operators);
             }
             // Only what has a budget can be detached; it does not decide when.
             capture.probe_budget = capture.probe_budget.or_else(|| "100%".parse().ok());
         }
-        if !capture.probe.contains(&Probe::Ranges) {
-            capture.probe.push(Probe::Ranges);
+        if !capture.probe.contains(&ProbeFeature::Ranges) {
+            capture.probe.push(ProbeFeature::Ranges);
         }
         record
     }
@@ -398,7 +401,7 @@ mod tests {
 
     #[test]
     fn levels_within_a_run_have_one_profile() {
-        let check = |options: &str, probe: &[Probe], budget: &str| {
+        let check = |options: &str, probe: &[ProbeFeature], budget: &str| {
             let of = parsed(&format!("--levels --in-process {options} -- true")).unwrap();
             assert_eq!(of.combinations(), [Vec::<String>::new()]);
             let output = of.profile(&[], 2);
@@ -407,11 +410,15 @@ mod tests {
             assert_eq!((&capture.probe[..], capture.probe_budget), (probe, budget.parse().ok()), "{options}");
             assert_eq!(of.level_plan().unwrap().frequency, 99);
         };
-        check("", &[Probe::Operators, Probe::Ranges], "100%");
-        check("--probe memory --probe-budget 5%", &[Probe::Memory, Probe::Ranges], "5%");
-        check("--probe ranges", &[Probe::Ranges, Probe::Operators], "100%");
-        check("--probe modules", &[Probe::Modules, Probe::Operators, Probe::Ranges], "100%");
-        check("--probe-file rows.toml", &[Probe::Ranges], "100%");
+        check("", &[ProbeFeature::Operators, ProbeFeature::Ranges], "100%");
+        check("--probe memory --probe-budget 5%", &[ProbeFeature::Memory, ProbeFeature::Ranges], "5%");
+        check("--probe ranges", &[ProbeFeature::Ranges, ProbeFeature::Operators], "100%");
+        check(
+            "--probe modules",
+            &[ProbeFeature::Modules, ProbeFeature::Operators, ProbeFeature::Ranges],
+            "100%",
+        );
+        check("--probe-file rows.toml", &[ProbeFeature::Ranges], "100%");
     }
 
     #[test]

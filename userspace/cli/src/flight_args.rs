@@ -7,9 +7,10 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use clap::Args;
+use deepctx_capture::ProbeFeature;
 use deepctx_capture::config::HangFactor;
 
-use super::capture_args::{CaptureArgs, Probe};
+use super::capture_args::CaptureArgs;
 use super::duration;
 use super::failure::Failure;
 
@@ -36,7 +37,7 @@ impl FlightArgs {
     /// # Errors
     /// Steps are not recorded.
     pub(crate) fn check(self, capture: &CaptureArgs) -> Result<(), Failure> {
-        if self.on_hang.is_some() && !capture.probe.contains(&Probe::Ranges) {
+        if self.on_hang.is_some() && !capture.probe.contains(&ProbeFeature::Ranges) {
             return Err(Failure::new("`--on-hang` watches training steps, which need `--probe ranges`"));
         }
         Ok(())

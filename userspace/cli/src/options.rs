@@ -14,7 +14,7 @@ use deepctx_profile::units::Nanos;
 use deepctx_storage::export::Format;
 
 use super::capture_args::{
-    CaptureArgs, Context, FrameSources, Probe, TargetArgs, renamed_context, renamed_probes,
+    CaptureArgs, DEFAULT_CONTEXT, FrameSources, TargetArgs, renamed_context, renamed_probes,
 };
 pub(crate) use super::common_args::TextOrJson;
 pub(crate) use super::record_args::RecordArgs;
@@ -33,6 +33,7 @@ use super::record_args::percent;
 use super::selection::{GroupBy, SelectionArgs, StoredSelectionArgs, View};
 use super::tui_args::TuiArgs;
 use deepctx_capture::config::TensorShapes;
+use deepctx_capture::{FrameSource, ProbeFeature};
 use deepctx_symbolizer::native::DebugInfo;
 
 /// Calling-context profiler: native, kernel and Python stacks of running processes, from eBPF.
@@ -212,8 +213,8 @@ pub(crate) struct DumpArgs {
     pub target: TargetArgs,
     /// Which frames to show.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', value_parser = FrameSources,
-          default_values_t = [Context::Python, Context::Native, Context::Kernel])]
-    pub context: Vec<Context>,
+          default_values = DEFAULT_CONTEXT)]
+    pub context: Vec<FrameSource>,
     /// Every rank on this host of the distributed job that the process belongs to, or started: where the ranks are
     /// first, those that differ from the others above them.
     #[arg(long, env = "DEEPCTX_DUMP_ALL_RANKS", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(),
@@ -551,7 +552,7 @@ pub(crate) struct ProbesArgs {
     pub layers: Layers,
     /// Include the probes of these features.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_PROBE", value_delimiter = ',')]
-    pub probe: Vec<Probe>,
+    pub probe: Vec<ProbeFeature>,
     /// The former name of `--probe`.
     #[arg(long, hide = true, value_name = "LIST", value_parser = renamed_context)]
     pub context: Option<String>,

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &ProbesArgs) -> Result<Completion, Failure> {
         Layers::All => plan::Layers::All,
     };
     let config = CaptureConfig {
-        probe: target::features(&arguments.probe),
+        probe: arguments.probe.clone(),
         shapes: arguments.shapes.clone(),
         ..CaptureConfig::default()
     };

@@ -429,14 +429,13 @@ mod tests {
 
         // Where the profile and messages go, what the exit code depends on, and where requests come from, is no part
         // of what was captured.
-        const NOT_OF_THE_CAPTURE: [&str; 11] = [
+        const NOT_OF_THE_CAPTURE: [&str; 10] = [
             "control",
             "output",
             "force",
             "pack",
             "max-loss",
             "raw",
-            "rules",
             "verbose",
             "log-format",
             "config",

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use deepctx_capture::config::{SamplingMode, SamplingPeriod};
 use deepctx_common::samples::{MODE_VARIABLE, PERIOD_VARIABLE, PERIODS, SERIALIZED};
 
@@ -20,16 +20,7 @@ pub(crate) struct SamplingArgs {
     pub pc_sampling: Option<SamplingPeriod>,
     /// Whether kernels may overlap. If so, samples of a kernel that is launched in several places cannot be separated.
     #[arg(long, value_name = "MODE", env = "DEEPCTX_PC_SAMPLING_MODE", default_value = "continuous")]
-    pub pc_sampling_mode: Mode,
-}
-
-/// How kernels run while they are sampled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mode {
-    /// As the program launches them.
-    Continuous,
-    /// One after the other: slower, and each sample has its launch.
-    Serialized,
+    pub pc_sampling_mode: SamplingMode,
 }
 
 impl SamplingArgs {
@@ -44,16 +35,8 @@ impl SamplingArgs {
 
     fn mode(&self) -> &'static str {
         match self.pc_sampling_mode {
-            Mode::Continuous => "continuous",
-            Mode::Serialized => SERIALIZED,
-        }
-    }
-
-    /// The mode as a capture takes it.
-    pub(crate) fn sampling_mode(&self) -> SamplingMode {
-        match self.pc_sampling_mode {
-            Mode::Continuous => SamplingMode::Continuous,
-            Mode::Serialized => SamplingMode::Serialized,
+            SamplingMode::Continuous => "continuous",
+            SamplingMode::Serialized => SERIALIZED,
         }
     }
 }
@@ -88,7 +71,7 @@ mod tests {
 
     #[test]
     fn command_gets_only_requested_variables() {
-        let none = SamplingArgs { pc_sampling: None, pc_sampling_mode: Mode::Serialized };
+        let none = SamplingArgs { pc_sampling: None, pc_sampling_mode: SamplingMode::Serialized };
         assert!(none.variables().is_empty());
         let some = SamplingArgs { pc_sampling: Some(SamplingPeriod::Log2Cycles(12)), ..none };
         assert_eq!(

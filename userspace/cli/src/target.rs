@@ -7,11 +7,11 @@
 use std::fs;
 
 use deepctx_capture::config::{Bytes, Hertz, TraceWindow};
-use deepctx_capture::{CaptureConfig, Clock, FrameSource, ProbeFeature, Targets, doctor};
+use deepctx_capture::{CaptureConfig, ProbeFeature, Targets, doctor};
 use deepctx_symbolizer::memory::reader::{self, Subject};
 use deepctx_uprobes::UserRow;
 
-use super::capture_args::{CaptureArgs, Context, Event, Probe, TargetArgs};
+use super::capture_args::{CaptureArgs, TargetArgs};
 use super::debuginfod;
 use super::failure::Failure;
 use super::options::{LiveArgs, RecordArgs};
@@ -37,6 +37,7 @@ pub(crate) fn of_live(arguments: &LiveArgs) -> Result<Target, Failure> {
     arguments.flight.check(&arguments.capture)?;
     target.config.duration = arguments.duration;
     (target.config.keep, target.config.on_hang) = (arguments.flight.keep, arguments.flight.on_hang);
+    target.config.rules.clone_from(&arguments.rules);
     Ok(target)
 }
 
@@ -49,11 +50,13 @@ pub(crate) fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
     let command = (!words.is_empty()).then(|| words.join(" "));
     let Target { config, description } = resolve(&arguments.target, &arguments.capture, command.as_deref())?;
     if matches!(arguments.trace, Some(TraceWindow::Steps { .. }))
-        && !arguments.capture.probe.contains(&Probe::Ranges)
+        && !arguments.capture.probe.contains(&ProbeFeature::Ranges)
     {
         return Err(Failure::new("`--trace steps=…` counts training steps, which need `--probe ranges`"));
     }
-    if arguments.trace_level == TraceLevel::Context && !arguments.capture.probe.contains(&Probe::Operators) {
+    if arguments.trace_level == TraceLevel::Context
+        && !arguments.capture.probe.contains(&ProbeFeature::Operators)
+    {
         return Err(Failure::new(
             "`--trace-level context` records operators as they begin, which needs `--probe operators`",
         ));
@@ -71,9 +74,10 @@ pub(crate) fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
         keep: arguments.flight.keep,
         on_hang: arguments.flight.on_hang,
         on_finding: arguments.on_finding.iter().map(ToString::to_string).collect(),
+        rules: arguments.rules.clone(),
         gpu_activity: arguments.gpu_activity,
         pc_sampling: arguments.sampling.pc_sampling,
-        pc_sampling_mode: arguments.sampling.sampling_mode(),
+        pc_sampling_mode: arguments.sampling.pc_sampling_mode,
         duration: arguments.duration,
         flush: arguments.flush,
         trace: arguments.trace,
@@ -98,32 +102,15 @@ pub(crate) fn targets(arguments: &TargetArgs, has_command: bool) -> Vec<Targets>
     targets
 }
 
-/// What `--probe` names, as the capture takes it.
-pub(crate) fn features(probe: &[Probe]) -> Vec<ProbeFeature> {
-    let feature = |probe: &Probe| match probe {
-        Probe::Operators => ProbeFeature::Operators,
-        Probe::Modules => ProbeFeature::Modules,
-        Probe::Backward => ProbeFeature::Backward,
-        Probe::Ranges => ProbeFeature::Ranges,
-        Probe::Memory => ProbeFeature::Memory,
-        Probe::Openmp => ProbeFeature::Openmp,
-        Probe::Async => ProbeFeature::Async,
-    };
-    probe.iter().map(feature).collect()
-}
-
 fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) -> Result<Target, Failure> {
     let description = description(target, command)?;
     let config = CaptureConfig {
         targets: targets(target, command.is_some()),
         follow_children: !target.no_children,
         frequency: Hertz(capture.freq),
-        clock: match capture.event {
-            Event::CpuClock => Clock::CpuClock,
-            Event::Cycles => Clock::Cycles,
-        },
-        context: capture.context.iter().copied().map(frame_source).collect(),
-        probe: features(&capture.probe),
+        clock: capture.event,
+        context: capture.context.clone(),
+        probe: capture.probe.clone(),
         debug_info: Bytes(capture.debug_info.bytes_max),
         debuginfod: debuginfod::servers(capture.debuginfod.as_ref(), capture.debug_info.bytes_max)?,
         system_metrics: capture.system_metrics.0,
@@ -142,20 +129,11 @@ fn resolve(target: &TargetArgs, capture: &CaptureArgs, command: Option<&str>) ->
     Ok(Target { config, description })
 }
 
-/// A source of frames, as the capture takes it.
-pub(crate) fn frame_source(context: Context) -> FrameSource {
-    match context {
-        Context::Python => FrameSource::Python,
-        Context::Native => FrameSource::Native,
-        Context::Kernel => FrameSource::Kernel,
-    }
-}
-
 /// The rows of the user's file, and one for each step marker that is a library's function.
 fn probe_rows(capture: &CaptureArgs) -> Result<Vec<UserRow>, Failure> {
     let listed = capture.probe_file.as_deref().map(user_rows).transpose()?.unwrap_or_default();
     let mut rows = if capture.no_gpu { Vec::new() } else { listed };
-    if capture.probe.contains(&Probe::Ranges) {
+    if capture.probe.contains(&ProbeFeature::Ranges) {
         rows.extend(capture.step_marker.iter().filter_map(|marker| step_marker::library_function(marker)));
     }
     Ok(rows)

@@ -28,7 +28,7 @@ impl<S: Symbols> Pipeline<S> {
                 return self.dispatch_stackless(record);
             }
             Ok(Event::Call(sample, arguments)) => {
-                (self.stages.set.operators.named_by_return(sample, &arguments), Some(arguments))
+                (self.stages.stack_of_call(sample, &arguments), Some(arguments))
             }
             Ok(Event::Wake(wake)) => {
                 self.thread_wakes(&wake);
@@ -173,7 +173,7 @@ impl<S: Symbols> Pipeline<S> {
         let Some((sample, call)) = sample_at(&self.arena, record) else { return };
         let Self { resolve, profile, stages, accounts, config, .. } = self;
         let sample = match &call {
-            Some(arguments) => stages.set.operators.named_by_return(sample, arguments),
+            Some(arguments) => stages.stack_of_call(sample, arguments),
             None => sample,
         };
         if behind {

@@ -75,6 +75,15 @@ pub(crate) struct CounterValue {
     pub(crate) value: u64,
 }
 
+/// Something to record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SingleEvent {
+    /// A span of a thread.
+    Span(Span),
+    /// A value of a counter.
+    Counter(CounterValue),
+}
+
 /// What was found since it was last taken. Nothing is kept unless somebody records it.
 #[derive(Debug)]
 pub(crate) struct Found<T> {

@@ -22,14 +22,17 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
+use crate::config::Config;
 use crate::decode::{Arguments, Sample};
 use crate::input::SiteInfo;
 use crate::loss_windows::LossWindows;
+use crate::spans::SingleEvent;
 use crate::symbols::CompiledNames;
+use crate::trace_window::TraceLevel;
 
 /// One question that is answered from the calls of probed functions and the stacks around them.
 ///
-/// Every method has a default that does nothing, but for those that name the stage's probes.
+/// Every method has a default that does nothing, but for those that make the stage and name its probes.
 pub(crate) trait Stage {
     /// The scopes that a thread is in. Two equal stacks in different scopes have different contexts, so this is part of
     /// the key under which a stack is cached.
@@ -41,6 +44,9 @@ pub(crate) trait Stage {
     const ACCOUNTED_AS: AccountedAs = AccountedAs::ScopeChange;
     /// Whether [`CallRecord::thread`] is wanted of a call without a stack: looking it up takes time.
     const STACKLESS_CALLS_NEED_THREAD: bool = true;
+
+    /// A stage that has seen nothing.
+    fn new(config: &Config) -> Self;
 
     /// Whether the calls of a probe belong to this stage.
     fn claims(&self, site: &SiteInfo) -> bool;
@@ -57,6 +63,12 @@ pub(crate) trait Stage {
     #[inline]
     fn needs_stack(&self, _call: &Arguments<'_>) -> bool {
         true
+    }
+
+    /// The stack that a call of one of its probes stands for, where that is not the one that was taken.
+    #[inline]
+    fn stack_of_call<'a>(&self, sample: Sample<'a>, _call: &Arguments<'a>) -> Sample<'a> {
+        sample
     }
 
     /// Whether the meaning of a stack depends on the calls before it.
@@ -125,6 +137,13 @@ pub(crate) trait Stage {
 
     /// No record will follow. The last one is of this time, `CLOCK_MONOTONIC` nanoseconds.
     fn finish(&mut self, _now_ns: u64, _profile: &mut Profile) {}
+
+    /// Single events are recorded from now on, as far as this level goes.
+    fn keep_events(&mut self, _level: TraceLevel) {}
+
+    /// Hands out the single events since the last time.
+    #[inline]
+    fn take_events(&mut self, _events: &mut Vec<SingleEvent>) {}
 
     /// What is missing of its conclusions, and why.
     fn gaps(&self) -> Vec<StageGap> {

@@ -8,7 +8,7 @@
 //! and those that take minutes in the third, where each row that is done helps. An integration test file belongs to
 //! the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the privileged
 //! groups run as root. A test that cannot run here prints a line `skipped: REASON`, which is a failure where `CI` is
-//! `true`; only `skipped, no GPU: REASON` is excused there.
+//! `true`; only a GPU that is missing, or there, excuses one (`skipped, no GPU: REASON`, `skipped, a GPU: REASON`).
 
 mod disk;
 mod ended;

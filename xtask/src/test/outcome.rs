@@ -30,8 +30,8 @@ pub(super) struct Outcome {
 /// Why something was not tested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SkipReason {
-    /// It needs a GPU.
-    NoGpu(String),
+    /// It needs a GPU and there is none, or it needs a machine without one.
+    Gpu(String),
     /// This machine lacks something that can be installed, or that CI's machines have.
     Missing(String),
 }
@@ -45,21 +45,25 @@ pub(super) struct Counts {
 }
 
 impl SkipReason {
-    /// The reason that a test printed on a line of its own: `skipped: REASON`, or `skipped, no GPU: REASON`.
+    /// The reason that a test printed on a line of its own: `skipped: REASON`, `skipped, no GPU: REASON`, or
+    /// `skipped, a GPU: REASON`.
     pub(super) fn in_line(line: &str) -> Option<Self> {
-        let missing = line.strip_prefix("skipped: ").map(|reason| Self::Missing(reason.to_owned()));
-        missing.or_else(|| Some(Self::NoGpu(line.strip_prefix("skipped, no GPU: ")?.to_owned())))
+        if let Some(reason) = line.strip_prefix("skipped: ") {
+            return Some(Self::Missing(reason.to_owned()));
+        }
+        let of_gpu = line.strip_prefix("skipped, no GPU: ").or_else(|| line.strip_prefix("skipped, a GPU: "));
+        of_gpu.map(|reason| Self::Gpu(reason.to_owned()))
     }
 
     fn reason(&self) -> &str {
         match self {
-            Self::NoGpu(reason) | Self::Missing(reason) => reason,
+            Self::Gpu(reason) | Self::Missing(reason) => reason,
         }
     }
 
     /// Whether CI may go without.
     fn excused(&self) -> bool {
-        matches!(self, Self::NoGpu(_)) || !sh::in_ci()
+        matches!(self, Self::Gpu(_)) || !sh::in_ci()
     }
 }
 
@@ -251,7 +255,8 @@ mod tests {
         let check =
             |line: &str, expect: Option<SkipReason>| assert_eq!(SkipReason::in_line(line), expect, "{line}");
         check("skipped: no disk", Some(SkipReason::Missing("no disk".to_owned())));
-        check("skipped, no GPU: of clocks", Some(SkipReason::NoGpu("of clocks".to_owned())));
+        check("skipped, no GPU: of clocks", Some(SkipReason::Gpu("of clocks".to_owned())));
+        check("skipped, a GPU: with a driver", Some(SkipReason::Gpu("with a driver".to_owned())));
         check("it was skipped: never", None);
     }
 }

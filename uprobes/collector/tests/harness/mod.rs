@@ -282,8 +282,6 @@ impl Harness {
                 });
             }
         });
-        // The device writes its account when it has nothing to do.
-        std::thread::sleep(Duration::from_millis(20));
     }
 
     /// Captures two launches, and launches them as one so many times, with a function of the host after each.
@@ -301,7 +299,6 @@ impl Harness {
             check((self.driver.launch_host_function)(stream, nothing, 0));
         }
         check((self.driver.synchronize)(stream));
-        std::thread::sleep(Duration::from_millis(20));
     }
 
     /// Subscribes as another tool that lets others in; gives CUPTI's result.
@@ -338,6 +335,17 @@ impl Harness {
         for count in [&recording.message_count, &recording.activity_count, &recording.text_count] {
             count.store(0, Ordering::Relaxed);
         }
+    }
+
+    /// Works until enough was reported.
+    pub(crate) fn work_until(&self, enough: impl Fn(&Messages) -> bool) {
+        self.wait_until(|received| {
+            let is_enough = enough(received);
+            if !is_enough {
+                self.work(2, 100);
+            }
+            is_enough
+        });
     }
 
     /// Waits until enough was reported.

@@ -69,6 +69,8 @@ pub struct CaptureConfig {
     pub on_hang: Option<HangFactor>,
     /// What is done when a rule finds something, as the options say it.
     pub on_finding: Vec<String>,
+    /// File of the rules' parameters, and of the user's own rules.
+    pub rules: Option<PathBuf>,
     /// PyTorch operators whose tensors are recorded.
     pub shapes: Vec<TensorShapes>,
     /// File of probe rows that the user wrote.
@@ -113,6 +115,7 @@ pub struct CaptureConfig {
 
 /// A source of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum FrameSource {
     /// Python functions.
@@ -125,21 +128,25 @@ pub enum FrameSource {
 
 /// Something that probes, or more frames than functions have, can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum ProbeFeature {
-    /// PyTorch's operators, and on a CPU the thunks of XLA's modules.
+    /// PyTorch's operators. With `native` frames each is counted as it begins, below the operators that it is in, and
+    /// thunks of XLA's modules on a CPU have their names. Without `native` frames, stacks show operators and leave
+    /// native functions out, which has the lowest overhead.
     Operators,
-    /// Modules of PyTorch models, by name and class.
+    /// Modules of PyTorch models that are called, by name and class, beside Python functions.
     Modules,
-    /// Autograd nodes below the operators of the forward pass that they belong to.
+    /// PyTorch's backward pass below the operators of the forward pass that it belongs to, by native and Python
+    /// functions.
     Backward,
-    /// Named ranges and training steps.
+    /// PyTorch's named ranges (`record_function`) and training steps, beside Python functions.
     Ranges,
-    /// Allocations of PyTorch's tensors.
+    /// Who allocated the memory of PyTorch's tensors, how much of it is live, and what was live at its peak.
     Memory,
-    /// The parallel region that each OpenMP thread works for.
+    /// Work of OpenMP's threads (`libgomp`, `libomp`, `libiomp5`), below the code that began the parallel region.
     Openmp,
-    /// The tasks that await the asyncio task that runs.
+    /// Which tasks await the asyncio task that runs (CPython 3.11 and later), beside Python functions.
     Async,
 }
 
@@ -151,6 +158,7 @@ pub const OPERATOR_STACKS: StackRate = StackRate::PerSecond(100);
 
 /// How kernels run while their instructions are sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum SamplingMode {
     /// As the program launches them.
@@ -194,6 +202,7 @@ impl Default for CaptureConfig {
             keep: None,
             on_hang: None,
             on_finding: Vec::new(),
+            rules: None,
             shapes: Vec::new(),
             probe_file: None,
             probe_rows: Vec::new(),

@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &DumpArgs) -> Result<Completion, Failure> {
     let config = DumpConfig {
         targets: targets(&arguments.target)?,
         follow_children: !arguments.target.no_children,
-        context: arguments.context.iter().copied().map(target::frame_source).collect(),
+        context: arguments.context.clone(),
         cache: doctor::cache_folder(),
     };
     let dump = read(arguments, &config).map_err(|error| failure(&error))?;

@@ -19,11 +19,12 @@ use deepctx_profile::ledger::Stage as LedgerStage;
 use deepctx_profile::profile::Profile;
 
 use crate::config::Config;
-use crate::decode::Arguments;
+use crate::decode::{Arguments, Sample};
 use crate::due_queue::DueQueue;
 use crate::duty::{DutyCycle, DutyEdges};
 use crate::input::{DutyWindow, SiteInfo};
 use crate::loss_windows::LossWindows;
+use crate::spans::SingleEvent;
 use crate::stage::{AccountedAs, CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
 use crate::trace_window::TraceLevel;
 
@@ -50,6 +51,10 @@ macro_rules! stages {
         pub(crate) struct StageSet { $(pub(crate) $name: $stage,)+ }
 
         impl StageSet {
+            fn new(config: &Config) -> Self {
+                Self { $($name: <$stage as Stage>::new(config),)+ }
+            }
+
             /// Gives each probe to the first stage that claims it, and reports which that was.
             fn learn(&mut self, mut sites: Vec<SiteInfo>, mut owner: impl FnMut(&SiteInfo, StageId)) {
                 $(
@@ -72,6 +77,16 @@ macro_rules! stages {
             #[inline]
             fn needs_stack(&self, owner: StageId, call: &Arguments<'_>) -> bool {
                 match owner { $(StageId::$id => self.$name.needs_stack(call),)+ }
+            }
+
+            #[inline]
+            fn stack_of_call<'a>(
+                &self,
+                owner: StageId,
+                sample: Sample<'a>,
+                call: &Arguments<'a>,
+            ) -> Sample<'a> {
+                match owner { $(StageId::$id => self.$name.stack_of_call(sample, call),)+ }
             }
 
             #[inline]
@@ -147,6 +162,14 @@ macro_rules! stages {
                 $(self.$name.finish(now_ns, profile);)+
             }
 
+            fn keep_events(&mut self, level: TraceLevel) {
+                $(self.$name.keep_events(level);)+
+            }
+
+            fn take_events(&mut self, events: &mut Vec<SingleEvent>) {
+                $(self.$name.take_events(events);)+
+            }
+
             fn account(&self, profile: &mut Profile) {
                 $(
                     let account = profile.ledger.stage_mut(LedgerStage::Attribute);
@@ -204,28 +227,21 @@ pub(crate) struct Stages {
     process_changes: DueQueue<ProcessChange, CHANGES_MAX>,
     /// Edges of duty windows that the samples have not reached.
     duty_edges: DutyEdges,
+    /// Single events on their way to the recorder; empty between two calls.
+    events: Vec<SingleEvent>,
 }
 
 impl Stages {
     /// Stages that have seen nothing.
     pub(crate) fn new(config: &Config) -> Self {
-        let set = StageSet {
-            off_cpu: off_cpu::OffCpu::default(),
-            ranges: ranges::Ranges::new(config.step_markers.clone(), config.hands_out_steps),
-            xla: xla::XlaThunks::default(),
-            autograd: autograd::Autograd::default(),
-            openmp: openmp::OpenMp::default(),
-            operators: operators::Operators::default(),
-            memory: memory::TensorMemory::default(),
-            gpu: gpu::Gpu::new(config.launches),
-        };
         Self {
-            set,
+            set: StageSet::new(config),
             owners: Vec::new(),
             loss: LossWindows::default(),
             duty: DutyCycle::default(),
             process_changes: DueQueue::default(),
             duty_edges: DutyEdges::default(),
+            events: Vec::new(),
         }
     }
 
@@ -267,6 +283,12 @@ impl Stages {
     #[inline]
     pub(crate) fn needs_stack(&self, call: &Arguments<'_>) -> bool {
         self.set.needs_stack(self.owner(&call.call), call)
+    }
+
+    /// The stack that a call stands for.
+    #[inline]
+    pub(crate) fn stack_of_call<'a>(&self, sample: Sample<'a>, call: &Arguments<'a>) -> Sample<'a> {
+        self.set.stack_of_call(self.owner(&call.call), sample, call)
     }
 
     /// Whether what a stack means depends on the calls before it.
@@ -364,23 +386,19 @@ impl Stages {
 
     /// Single events are recorded from now on.
     pub(crate) fn record(&mut self, recorder: gpu::Recorder) {
-        self.set.ranges.spans.want();
-        self.set.off_cpu.spans.want();
-        self.set.memory.counters.want();
-        if recorder.trace_level() == TraceLevel::Context {
-            self.set.operators.spans.want();
-        }
+        self.set.keep_events(recorder.trace_level());
         self.set.gpu.record(recorder);
     }
 
     /// Hands what a stage saw begin and end, and what it counted, to the recorder.
     #[inline]
     pub(crate) fn record_spans(&mut self) {
-        let StageSet { ranges, off_cpu, operators, memory, gpu, .. } = &mut self.set;
-        if let Some(recorder) = gpu.recorder() {
-            let spans = ranges.spans.take().chain(off_cpu.spans.take()).chain(operators.spans.take());
-            spans.for_each(|span| recorder.span(&span));
-            memory.counters.take().for_each(|value| recorder.level(value));
+        if self.set.gpu.recorder().is_none() {
+            return;
+        }
+        self.set.take_events(&mut self.events);
+        if let Some(recorder) = self.set.gpu.recorder() {
+            self.events.drain(..).for_each(|event| recorder.event(event));
         }
     }
 

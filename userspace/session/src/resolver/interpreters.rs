@@ -9,7 +9,6 @@
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::{CalledMap, parent_of};
 use deepctx_common::memory::{MemoryUse, table_bytes};
-use deepctx_common::reason::Reason;
 use deepctx_pipeline::symbols::{
     AwaitChainId, CoroutineReference, ModuleReference, Name, NameReceiver, PythonReference,
 };
@@ -162,18 +161,16 @@ impl Interpreters {
         answer: &mut NameReceiver<'_>,
     ) -> bool {
         let attached = self.attach(pid);
-        let mut later = self.is_silent(pid);
+        let mut later = false;
         for (n, frame) in frames.iter().enumerate() {
             let instruction = frame.instruction.unwrap_or(u32::MAX);
-            let named = attached.and_then(|()| {
-                let named = self.symbols.frame(pid, frame.code, frame.checksum, instruction);
-                later |= matches!(named, Err(NoPythonName::Silent));
-                named.map_err(NoPythonName::reason)
-            });
+            let named =
+                attached.and_then(|()| self.symbols.frame(pid, frame.code, frame.checksum, instruction));
             let named = match named {
                 Ok(named) => named,
-                Err(reason) => {
-                    answer(n, &[Name::PythonUnnamed { reason }]);
+                Err(missing) => {
+                    later |= missing == NoPythonName::Silent;
+                    answer(n, &[Name::PythonUnnamed { reason: missing.reason() }]);
                     continue;
                 }
             };
@@ -187,12 +184,6 @@ impl Interpreters {
             answer(n, &[Name::Python { function: &named.qualname, file: &named.file, line, first_line }]);
         }
         later
-    }
-
-    /// Whether there is no interpreter because memory of the process did not answer.
-    fn is_silent(&self, pid: u32) -> bool {
-        let state = self.by_pid.get(&pid).map(|interpreter| &interpreter.state);
-        matches!(state, Some(Attachment::Failed { reason, .. }) if reason.is_silence())
     }
 
     /// Reads who awaits the coroutines that ran at a time, and those that ran recently.
@@ -324,9 +315,9 @@ impl Interpreters {
         self.await_chains.read(pid, frame, Reading { began_ns, ended_ns, chain, number });
     }
 
-    fn attach(&mut self, pid: u32) -> Result<(), &'static Reason> {
+    fn attach(&mut self, pid: u32) -> Result<(), NoPythonName> {
         let Some(interpreter) = self.by_pid.get_mut(&pid) else {
-            return Err(NoPythonName::NotAttached.reason());
+            return Err(NoPythonName::NotAttached);
         };
         let try_now = match &interpreter.state {
             Attachment::Attached => return Ok(()),
@@ -351,7 +342,8 @@ impl Interpreters {
                 }
             };
         }
-        Err(NoPythonName::NotAttached.reason())
+        let silent = matches!(&interpreter.state, Attachment::Failed { reason, .. } if reason.is_silence());
+        Err(if silent { NoPythonName::Silent } else { NoPythonName::NotAttached })
     }
 }
 

@@ -34,6 +34,7 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
 use crate::attribute;
+use crate::config::Config;
 use crate::decode::{Arguments, Sample};
 use crate::input::SiteInfo;
 use crate::loss_windows::{LossCause, LossWindows};
@@ -427,6 +428,10 @@ fn missing(thread: Option<&Thread>, who: &StackSample, loss: &LossWindows) -> Op
 impl Stage for Autograd {
     type Scope = OpenNodes;
     type Note = StackNote;
+
+    fn new(_config: &Config) -> Self {
+        Self::default()
+    }
 
     fn claims(&self, site: &SiteInfo) -> bool {
         matches!(site.event, Event::Autograd(_))

@@ -49,6 +49,7 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::config::Config;
 use crate::decode::Arguments;
 use crate::input::{CubinLines, RecoveredKernel, SiteInfo, UnnamedKernel, UnreadCubin};
 use crate::stage::{
@@ -145,24 +146,6 @@ impl Processes {
 }
 
 impl Gpu {
-    /// A stage that remembers `launches` launches until their activities come.
-    pub(crate) fn new(launches: usize) -> Self {
-        Self {
-            sites: Sites::default(),
-            processes: Processes::default(),
-            ended: Vec::new(),
-            pending: Window::new(ASKED_MAX),
-            work: Window::new(launches),
-            ids: FxHashMap::default(),
-            found: VecDeque::new(),
-            unread: Vec::new(),
-            lines_ahead: Vec::new(),
-            calls_end_ns: None,
-            counts: Counts::default(),
-            recorder: None,
-        }
-    }
-
     /// Records single events from now on.
     pub(crate) fn record(&mut self, recorder: Recorder) {
         self.recorder = Some(Box::new(recorder));
@@ -261,6 +244,23 @@ impl Stage for Gpu {
     type Note = ();
 
     const ACCOUNTED_AS: AccountedAs = AccountedAs::Call;
+
+    fn new(config: &Config) -> Self {
+        Self {
+            sites: Sites::default(),
+            processes: Processes::default(),
+            ended: Vec::new(),
+            pending: Window::new(ASKED_MAX),
+            work: Window::new(config.launches),
+            ids: FxHashMap::default(),
+            found: VecDeque::new(),
+            unread: Vec::new(),
+            lines_ahead: Vec::new(),
+            calls_end_ns: None,
+            counts: Counts::default(),
+            recorder: None,
+        }
+    }
 
     /// It takes every probe that no stage before it claims: rows of the user are calls, too.
     fn claims(&self, _site: &SiteInfo) -> bool {

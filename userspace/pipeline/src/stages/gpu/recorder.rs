@@ -28,7 +28,7 @@ use rustc_hash::FxHashSet;
 
 use super::event_window::EventWindow;
 use super::window::Window;
-use crate::spans::{CounterValue, Span, SpanEnd, SpanKind};
+use crate::spans::{CounterValue, SingleEvent, Span, SpanEnd, SpanKind};
 use crate::trace_window::{AwaitedBegin, TraceLevel, TraceWindow};
 pub(super) use call::RecordedCall;
 use causes::Causes;
@@ -289,6 +289,14 @@ impl Recorder {
     pub(crate) fn level(&mut self, value: CounterValue) {
         let (counters, mut out) = self.counters();
         counters.changed(value, &mut out);
+    }
+
+    /// Records what a stage found.
+    pub(crate) fn event(&mut self, event: SingleEvent) {
+        match event {
+            SingleEvent::Span(span) => self.span(&span),
+            SingleEvent::Counter(value) => self.level(value),
+        }
     }
 
     /// The records have come to a time.

@@ -32,14 +32,16 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
 use crate::attribute;
+use crate::config::Config;
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
 use crate::reason::{STACK_LIMITED, STACK_NOT_TAKEN};
 use crate::sites::Sites;
-use crate::spans::{CounterValue, Found};
+use crate::spans::{CounterValue, Found, SingleEvent};
 use crate::stage::{
     AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, SiteTable, Stage, StageGap,
 };
+use crate::trace_window::TraceLevel;
 use pool::{AllocationOutcome, FreeOutcome, Levels, Pool, Reporter};
 
 reasons! {
@@ -363,6 +365,10 @@ impl Stage for TensorMemory {
 
     const ACCOUNTED_AS: AccountedAs = AccountedAs::Call;
 
+    fn new(_config: &Config) -> Self {
+        Self::default()
+    }
+
     fn claims(&self, site: &SiteInfo) -> bool {
         matches!(site.event, Event::Tensor(_))
     }
@@ -433,6 +439,15 @@ impl Stage for TensorMemory {
         }
         let live = self.processes.values_mut().flatten().map(|(_, pool)| pool);
         live.chain(&mut self.ended).for_each(|pool| pool.write_contexts(profile));
+    }
+
+    fn keep_events(&mut self, _level: TraceLevel) {
+        self.counters.want();
+    }
+
+    #[inline]
+    fn take_events(&mut self, events: &mut Vec<SingleEvent>) {
+        events.extend(self.counters.take().map(SingleEvent::Counter));
     }
 
     fn gaps(&self) -> Vec<StageGap> {

@@ -20,10 +20,12 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
 use rustc_hash::FxHashMap;
 
+use crate::config::Config;
 use crate::decode::{Arguments, Sample};
 use crate::input::SiteInfo;
-use crate::spans::{Span, SpanEnd, SpanKind, SpanThread, Spans};
+use crate::spans::{SingleEvent, Span, SpanEnd, SpanKind, SpanThread, Spans};
 use crate::stage::{CallContext, CallRecord, CallStack, Placement, ProcessChange, ProcessChangeKind, Stage};
+use crate::trace_window::TraceLevel;
 
 /// A wait that goes on is entered this often.
 const WAIT_PIECE_NS: u64 = 1_000_000_000;
@@ -374,6 +376,10 @@ impl Stage for OffCpu {
     type Scope = ();
     type Note = ();
 
+    fn new(_config: &Config) -> Self {
+        Self::default()
+    }
+
     fn claims(&self, _site: &SiteInfo) -> bool {
         false
     }
@@ -423,6 +429,15 @@ impl Stage for OffCpu {
                 self.spans.add(span(*id, pid, context, SpanEnd::Open, None));
             }
         }
+    }
+
+    fn keep_events(&mut self, _level: TraceLevel) {
+        self.spans.want();
+    }
+
+    #[inline]
+    fn take_events(&mut self, events: &mut Vec<SingleEvent>) {
+        events.extend(self.spans.take().map(SingleEvent::Span));
     }
 }
 

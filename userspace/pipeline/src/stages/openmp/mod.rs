@@ -27,6 +27,7 @@ use deepctx_profile::view::snapshot::FrameKind;
 use rustc_hash::FxHashMap;
 
 use crate::attribute;
+use crate::config::Config;
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
 use crate::loss_windows::LossWindows;
@@ -224,6 +225,10 @@ impl OpenMp {
 impl Stage for OpenMp {
     type Scope = Option<ScopeId>;
     type Note = RegionPart;
+
+    fn new(_config: &Config) -> Self {
+        Self::default()
+    }
 
     fn claims(&self, site: &SiteInfo) -> bool {
         matches!(site.event, Event::OpenMp(_))

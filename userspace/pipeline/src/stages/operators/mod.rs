@@ -32,15 +32,17 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashSet;
 
+use crate::config::Config;
 use crate::decode::{Arguments, Sample};
 use crate::input::SiteInfo;
 use crate::loss_windows::LossWindows;
 use crate::scopes::OpenScopes;
 use crate::sites::Sites;
-use crate::spans::{Span, SpanEnd, SpanKind, SpanThread, Spans};
+use crate::spans::{SingleEvent, Span, SpanEnd, SpanKind, SpanThread, Spans};
 use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, SiteTable, Stage, StageGap,
 };
+use crate::trace_window::TraceLevel;
 use nesting::{Memory, Open, Parent, Thread};
 use tensors::ReportedTensors;
 
@@ -116,19 +118,6 @@ struct Counts {
 }
 
 impl Operators {
-    /// The sample with the one frame that is known of an operator's beginning without a stack: where its function
-    /// goes on. Any other call as it is.
-    #[inline]
-    pub(crate) fn named_by_return<'a>(&self, sample: Sample<'a>, arguments: &Arguments<'a>) -> Sample<'a> {
-        let begins = matches!(self.sites.what(&arguments.call), Some(ProbePurpose::Begins));
-        match arguments.values.first() {
-            Some(word) if begins && !Self::has_stack(&arguments.call) && arguments.call.unread & 1 == 0 => {
-                Sample { words: word.bytes(), user: word, ..sample }
-            }
-            _ => sample,
-        }
-    }
-
     /// Whether a beginning has a stack of its own.
     #[inline]
     pub(crate) fn has_stack(call: &Call) -> bool {
@@ -381,6 +370,10 @@ impl Stage for Operators {
 
     const STACKLESS_CALLS_NEED_THREAD: bool = false;
 
+    fn new(_config: &Config) -> Self {
+        Self::default()
+    }
+
     fn claims(&self, site: &SiteInfo) -> bool {
         matches!(site.event, Event::Operator(_))
     }
@@ -410,6 +403,19 @@ impl Stage for Operators {
 
     fn sites(&mut self) -> Option<&mut dyn SiteTable> {
         Some(&mut self.sites)
+    }
+
+    /// The sample with the one frame that is known of an operator's beginning without a stack: where its function
+    /// goes on. Any other call as it is.
+    #[inline]
+    fn stack_of_call<'a>(&self, sample: Sample<'a>, arguments: &Arguments<'a>) -> Sample<'a> {
+        let begins = matches!(self.sites.what(&arguments.call), Some(ProbePurpose::Begins));
+        match arguments.values.first() {
+            Some(word) if begins && !Self::has_stack(&arguments.call) && arguments.call.unread & 1 == 0 => {
+                Sample { words: word.bytes(), user: word, ..sample }
+            }
+            _ => sample,
+        }
     }
 
     #[inline]
@@ -453,6 +459,17 @@ impl Stage for Operators {
     fn on_process(&mut self, change: ProcessChange, _profile: &mut Profile) {
         self.threads.forget_process(change.pid);
         self.memory.forget(change.pid);
+    }
+
+    fn keep_events(&mut self, level: TraceLevel) {
+        if level == TraceLevel::Context {
+            self.spans.want();
+        }
+    }
+
+    #[inline]
+    fn take_events(&mut self, events: &mut Vec<SingleEvent>) {
+        events.extend(self.spans.take().map(SingleEvent::Span));
     }
 
     fn gaps(&self) -> Vec<StageGap> {

@@ -30,15 +30,17 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::Time;
 use rustc_hash::FxHashMap;
 
+use crate::config::Config;
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
 use crate::loss_windows::{HasBudget, LossCause, LossWindows};
 use crate::scopes::{OpenScopes, ScopeId, ScopeLists};
 use crate::sites::Sites;
-use crate::spans::{SpanEnd, SpanThread, Spans};
+use crate::spans::{SingleEvent, SpanEnd, SpanThread, Spans};
 use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, ProcessChange, SiteTable, Stage, StageGap,
 };
+use crate::trace_window::TraceLevel;
 use markers::Markers;
 use open::{Key, Open, Thread};
 use steps::{Places, Steps};
@@ -158,23 +160,6 @@ impl Counts {
 }
 
 impl Ranges {
-    /// Nothing yet. Ranges whose names begin with one of `markers` end a step.
-    pub(crate) fn new(markers: Vec<String>, hands_out_steps: bool) -> Self {
-        Self {
-            sites: Sites::default(),
-            symbols: FxHashMap::default(),
-            threads: OpenScopes::default(),
-            lists: ScopeLists::default(),
-            steps: Steps::default(),
-            step_places: Places::default(),
-            markers: Markers::new(markers),
-            counts: Counts::default(),
-            spans: Spans::default(),
-            budget: HasBudget(!hands_out_steps),
-            ended_steps: hands_out_steps.then(Vec::new),
-        }
-    }
-
     /// The steps that ended since the last call.
     pub(crate) fn ended_steps(&mut self) -> Vec<EndedStep> {
         self.ended_steps.as_mut().map(std::mem::take).unwrap_or_default()
@@ -407,6 +392,22 @@ impl Stage for Ranges {
     type Scope = Option<ScopeId>;
     type Note = ();
 
+    fn new(config: &Config) -> Self {
+        Self {
+            sites: Sites::default(),
+            symbols: FxHashMap::default(),
+            threads: OpenScopes::default(),
+            lists: ScopeLists::default(),
+            steps: Steps::default(),
+            step_places: Places::default(),
+            markers: Markers::new(config.step_markers.clone()),
+            counts: Counts::default(),
+            spans: Spans::default(),
+            budget: HasBudget(!config.hands_out_steps),
+            ended_steps: config.hands_out_steps.then(Vec::new),
+        }
+    }
+
     fn claims(&self, site: &SiteInfo) -> bool {
         matches!(site.event, Event::Range(_))
     }
@@ -504,6 +505,15 @@ impl Stage for Ranges {
             thread.forget(SpanEnd::Open, spans);
         }
         steps.all_end(|_| true, spans);
+    }
+
+    fn keep_events(&mut self, _level: TraceLevel) {
+        self.spans.want();
+    }
+
+    #[inline]
+    fn take_events(&mut self, events: &mut Vec<SingleEvent>) {
+        events.extend(self.spans.take().map(SingleEvent::Span));
     }
 
     fn gaps(&self) -> Vec<StageGap> {

@@ -25,6 +25,7 @@ use deepctx_profile::intern::{FrameId, StrId};
 use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;
 
+use crate::config::Config;
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
 use crate::loss_windows::LossWindows;
@@ -315,6 +316,10 @@ impl Stage for XlaThunks {
     type Note = ThunkPart;
 
     const STACKLESS_CALLS_NEED_THREAD: bool = false;
+
+    fn new(_config: &Config) -> Self {
+        Self::default()
+    }
 
     fn claims(&self, site: &SiteInfo) -> bool {
         matches!(site.event, Event::Xla(_))
