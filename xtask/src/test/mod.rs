@@ -118,7 +118,8 @@ const SOAK: &str = "soak";
 /// Groups whose programs look at nothing but what they start, so that any row may run them beside the others: first
 /// those that run for minutes, last those that fill what is left. Not `gpu`: its programs share the files of the
 /// simulated device, and a probe is in a file for every process that maps it.
-const INDEPENDENT: [&str; 7] = ["torch", "python", KERNELS, "jax", "exports", "unwind-oracle", "unit"];
+const INDEPENDENT: [&str; 8] =
+    ["torch", "python", KERNELS, "jax", "live", "exports", "unwind-oracle", "unit"];
 
 /// Groups that run no test program of the workspace.
 const WITHOUT_PROGRAMS: [&str; 7] = ["style", "module", "ebpf", "aarch64", "docs", "fuzz", SOAK];
