@@ -92,7 +92,7 @@ impl FlightFiles {
         }
         let path = self.first.path().display();
         Err(Failure::new(format_args!(
-            "{path}: expected a free name beside it, found none up to {NAMES_MAX}"
+            "{path}: no free name up to number {NAMES_MAX}"
         )))
     }
 }
