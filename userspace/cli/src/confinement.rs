@@ -132,8 +132,7 @@ impl Confinement {
             Ok(RulesetStatus::FullyEnforced) => {}
             Ok(RulesetStatus::PartiallyEnforced) => missing.push(MissingLimit::PartOfLandlock),
             Ok(RulesetStatus::NotEnforced) => {
-                missing
-                    .push(MissingLimit::Landlock("not supported or disabled in this kernel".to_owned()));
+                missing.push(MissingLimit::Landlock("not supported or disabled in this kernel".to_owned()));
             }
             Err(error) => missing.push(MissingLimit::Landlock(error.to_string())),
         }

@@ -58,9 +58,7 @@ pub(crate) fn servers(
         Some(ServerChoice::System) => of_system(std::env::var(URLS).ok(), Path::new(SYSTEM))?,
     };
     if debug_info_bytes == 0 {
-        return Err(Failure::new(
-            "`--debuginfod` and `--debug-info off` exclude each other",
-        ));
+        return Err(Failure::new("`--debuginfod` and `--debug-info off` exclude each other"));
     }
     let found = std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|folder| folder.is_absolute() && folder.join("curl").is_file())

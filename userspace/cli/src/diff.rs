@@ -54,9 +54,7 @@ fn operators(arguments: &DiffArgs) -> Result<Completion, Failure> {
     let compared = diff::compare_operators(&parts[0], &parts[1], arguments.limit);
     if compared.operators.is_empty() {
         let failure = Failure::new("neither profile has operators of a framework");
-        return Err(
-            failure.hint("record with `--probe operators`, or omit --table to compare by function")
-        );
+        return Err(failure.hint("record with `--probe operators`, or omit --table to compare by function"));
     }
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         DiffFormat::Json => render::json::write(&compared, out),

@@ -91,9 +91,7 @@ impl FlightFiles {
             self.next += 1;
         }
         let path = self.first.path().display();
-        Err(Failure::new(format_args!(
-            "{path}: no free name up to number {NAMES_MAX}"
-        )))
+        Err(Failure::new(format_args!("{path}: no free name up to number {NAMES_MAX}")))
     }
 }
 

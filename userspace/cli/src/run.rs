@@ -287,8 +287,7 @@ impl Run {
         let detached = Arc::<AtomicBool>::default();
         let finishing = finisher.finish(Finishing { capture, session, detached: Arc::clone(&detached) });
         let finished = end_of(finishing, signals, &mut Standstill::at_end(watch), &detached).await?;
-        let finished =
-            finished.map_err(|_| Failure::new("ending the capture failed because of a defect"))?;
+        let finished = finished.map_err(|_| Failure::new("ending the capture failed because of a defect"))?;
         if let (Some(progress), Ok(finished)) = (&mut progress, &finished) {
             progress.end(&finished.status);
         }

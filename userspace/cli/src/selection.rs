@@ -92,7 +92,9 @@ pub(crate) fn selection_of(options: &SelectionArgs, profiles: &[&Profile]) -> Re
         return Err(Failure::new(format_args!(
             "--metric {level}: its values are readings, which cannot be added up"
         ))
-        .hint("`report` shows their mean and percentiles, `export --format perfetto` their values over time"));
+        .hint(
+            "`report` shows their mean and percentiles, `export --format perfetto` their values over time",
+        ));
     }
     let has_values = |metric: &Metric| profiles.iter().any(|profile| profile.tree.total(*metric).sum > 0);
     if let Some(asked) = options.metric

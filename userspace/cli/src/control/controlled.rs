@@ -99,7 +99,9 @@ impl Controlled<'_> {
 
     fn trace(&self) -> Result<String, String> {
         if !self.traces {
-            return Err("this capture has no pending trace window: record with --trace signal=TIME".to_owned());
+            return Err(
+                "this capture has no pending trace window: record with --trace signal=TIME".to_owned()
+            );
         }
         self.session.request_trace(monotonic_ns());
         Ok("recording of individual events requested".to_owned())

@@ -146,7 +146,8 @@ impl Actions {
             }
             if began.elapsed() >= END_LONGEST {
                 let left = self.running.drain(..);
-                notices.extend(left.map(|(text, _)| format!("`{text}` is still running; not waiting for it")));
+                notices
+                    .extend(left.map(|(text, _)| format!("`{text}` is still running; not waiting for it")));
                 return notices;
             }
             std::thread::sleep(Duration::from_millis(20));
