@@ -155,7 +155,7 @@ pub struct TraceSummary {
     pub span_ns: u64,
     /// The smallest difference of times that the source can express.
     pub resolution_ns: u64,
-    /// How far the clock of the devices may be off the threads', in a deepctx-bpf capture whose collector compared them.
+    /// How far the devices' clock may be off the threads', in a deepctx-bpf capture whose collector compared them.
     /// Each time from a call to its work may be wrong by this much.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_clock: Option<ClockOffset>,
