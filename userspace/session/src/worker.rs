@@ -255,7 +255,9 @@ impl Worker {
             let said = match self.pipeline.request_trace(at_ns) {
                 true => format!("individual events are recorded from {at:.1} s after the start"),
                 false => {
-                    format!("individual events cannot be recorded again at {at:.1} s: a capture has one window")
+                    format!(
+                        "individual events cannot be recorded again at {at:.1} s: a capture has one window"
+                    )
                 }
             };
             self.notice(said);
