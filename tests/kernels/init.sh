@@ -60,12 +60,12 @@ until_idle() {
     done
 }
 
-# counted NAME METRIC AWK: how much of what a program has of a metric lies in stacks that the awk condition accepts.
+# counted PROGRAM METRIC AWK: how much of what a program has of a metric lies in stacks that the awk condition accepts.
 # A name that memory did not give in time is missing for that reason, which is so while an emulated CPU waits for a
 # real one: it is counted apart.
 counted() {
     deepctx-bpf export /tmp/profile --metric "$2" --format folded -o - |
-        awk -v program="$1-" -v name="$1 $2" 'index($0, program) != 1 { next }
+        awk -v program="$1" -v name="$1 $2" 'index($0, program) != 1 { next }
             /\[unknown: python-silent\]/ { silent += $NF; next }
             { value = $NF; all += value; if ('"$3"') matching += value }
             END { printf "check %s: %.0f of %.0f\n", name, matching, all

@@ -88,8 +88,8 @@ fn old_spellings_of_options_are_refused_with_the_new_ones() {
     for (old, new) in
         [("operator", "operators"), ("step", "ranges"), ("team", "openmp"), ("module", "modules")]
     {
-        check(&["record", "--context", &format!("python,{old}")], &format!("write `--probe {new}`"));
-        check(&["live", "--context", old], &format!("write `--probe {new}`"));
+        check(&["record", "--context", &format!("python,{old}")], &format!("use `--probe {new}`"));
+        check(&["live", "--context", old], &format!("use `--probe {new}`"));
     }
     check(&["record", "--context", "nothing"], "[possible values: python, native, kernel]");
     check(&["record", "--probes", "rows.toml"], "`--probe-file`");
@@ -264,7 +264,7 @@ fn names_that_are_not_there_are_answered_with_near_ones() {
     check(&["analyze", "--path", "python:stepp"], near);
     check(&["export", "--format", "folded", "--filter", "^m.py:stp$"], near);
     check(&["diff", profile, "--filter", "m.py:steq"], near);
-    check(&["report", "--filter", "!.*"], "it is a regular expression for one frame");
+    check(&["report", "--filter", "!.*"], "the filter is a regular expression that must match one frame");
     check(&["report", "--metric", "gpu-time"], "it has cpu-time, samples");
 }
 

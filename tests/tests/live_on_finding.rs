@@ -186,7 +186,7 @@ fn what_is_kept_is_written_on_request() {
     let socket = folder.path().join("control.sock").display().to_string();
     let mut recording = Recording::start(&busy.pid(), &["--keep", "60s", "--control", &socket]);
     recording.wait_for_probes();
-    assert_eq!(asked(&socket, "keep"), (Some(0), "what is kept is written\n".to_owned()));
+    assert_eq!(asked(&socket, "keep"), (Some(0), "writing the kept data\n".to_owned()));
     let file = recording.file();
     let kept =
         |file: &str| deepctx_storage::open(Path::new(file)).unwrap().profile.meta.kept.unwrap().because;
@@ -200,7 +200,7 @@ fn what_is_kept_is_written_on_request() {
     assert!(status.success() && busy.lives(), "{said}");
     // It went on, and wrote the rest beside that.
     assert_eq!(kept(&file.replace("run.dctx", "run-2.dctx")), "end");
-    assert!(said.contains("s after the start: what is kept is written"), "{said}");
+    assert!(said.contains("s after the start: writing the kept data"), "{said}");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_window_of_single_events_begins_on_request() {
         profile.tree.total(Metric::OffCpuTime).count
     };
     recording.wait_until(|file| waits(file) >= BEFORE);
-    assert_eq!(asked(&socket, "trace"), (Some(0), "single events are requested\n".to_owned()));
+    assert_eq!(asked(&socket, "trace"), (Some(0), "recording of individual events requested\n".to_owned()));
     let traced = |file: &str| {
         let text = stdout(&run(&["timeline", file]));
         let words: Vec<&str> = text.lines().next().unwrap_or_default().split_whitespace().collect();
@@ -231,7 +231,7 @@ fn a_window_of_single_events_begins_on_request() {
     recording.wait_until(|file| traced(file) > 0);
     assert_eq!(asked(&socket, "stop").0, Some(0));
     let Ended { status, said } = recording.ended();
-    assert!(status.success() && said.contains("single events are recorded from"), "{said}");
+    assert!(status.success() && said.contains("individual events are recorded from"), "{said}");
     let (traced, waits) = (traced(&recording.file()), waits(&recording.file()));
     assert!(0 < traced && traced + BEFORE <= waits, "{traced} of {waits}: {said}");
 }

@@ -29,7 +29,7 @@ struct Kernel {
 pub(crate) enum Kernels {
     /// The oldest that Debian has of those that are supported, and the newest.
     Ends,
-    /// One with `uprobe_multi`, and one with sessions of uprobes. No registry here has 5.15 or 6.6.
+    /// One with `uprobe_multi`, and one with sessions of uprobes. Debian has no 5.15 or 6.6.
     Between,
 }
 

@@ -20,7 +20,7 @@ const PYTHON: &[&str] = &[
     "nvidia-cuda-runtime-cu12==12.9.79",
 ];
 /// AMD's runtime, and the Debian releases that have a driver of NVIDIA with its management library, and the CUPTI and
-/// runtime of that time: 535 and 11.8, 550 and 12.4. Later drivers are in no registry.
+/// runtime of that time: 535 and 11.8, 550 and 12.4. Later drivers are not published as packages.
 const DEBIAN: &[Debian] = &[
     Debian { suite: "trixie", component: "main", packages: &["libamdhip64-5"], folder: "amd" },
     Debian {

@@ -155,8 +155,8 @@ pub struct TraceSummary {
     pub span_ns: u64,
     /// The smallest difference of times that the source can express.
     pub resolution_ns: u64,
-    /// How far the clock of the devices may be off the threads', in a capture of ours whose collector compared them: so
-    /// much each time from a call to its work may be wrong.
+    /// How far the devices' clock may be off the threads', in a deepctx-bpf capture whose collector compared them.
+    /// Each time from a call to its work may be wrong by this much.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_clock: Option<ClockOffset>,
     /// How well the times of its lanes are known on the clock of its threads. How well that of a rank is known on the
@@ -182,8 +182,8 @@ pub struct TraceSummary {
     pub sums: Vec<KindSum>,
     /// What was not read, by reason.
     pub gaps: Vec<GapCount>,
-    /// Of a capture of ours: records of any kind, of the whole capture, that were lost before the recorder of the trace
-    /// could see them. The first of its traces has them.
+    /// Of a deepctx-bpf capture: records of any kind, of the whole capture, that were lost before the recorder of the
+    /// trace could see them. The first of its traces has them.
     pub lost_before: Vec<LostBefore>,
 }
 

@@ -64,7 +64,7 @@ pub fn open_traces_in_part(paths: &[PathBuf], part: TracePart) -> Result<Job, Op
     Job::new(traces).map_err(|because| OpenError::NotAProfile { path: first(), because: because.to_string() })
 }
 
-/// Whether a folder is no profile of ours and holds traces.
+/// Whether a folder is not a deepctx-bpf profile and holds traces.
 pub(crate) fn is_folder_of_traces(path: &Path) -> bool {
     path.is_dir()
         && !path.join("manifest.json").exists()
@@ -98,7 +98,7 @@ fn no_part(path: &Path) -> OpenError {
     OpenError::NotAProfile { path: path.to_owned(), because: because.to_owned() }
 }
 
-/// Whether it is a profile of ours, as a folder or as one file.
+/// Whether it is a deepctx-bpf profile, as a folder or as one file.
 fn is_ours(path: &Path) -> bool {
     store::is_packed(path) || path.is_dir()
 }

@@ -71,7 +71,7 @@ reasons! {
             helps "wait: samples from then on have names, and the next capture has them from the start";
         DebuginfodNotFound = 36, "debuginfod-not-found",
             "the file was stripped, and no debuginfod server has its symbols",
-            helps "a build that was not stripped, or a server of whoever built it";
+            helps "a build that was not stripped, or a server of its vendor";
         DebuginfodTooSlow = 37, "debuginfod-too-slow",
             "the file was stripped, and a debuginfod server took too long to send its symbols",
             helps "more patience: `DEBUGINFOD_TIMEOUT` in seconds, 30 by default";

@@ -32,9 +32,9 @@ use crate::reason::NoSymbol;
 /// Where a path may lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathScope {
-    /// PathScope a root folder: what leads out of it ends there.
+    /// Within a root folder: links cannot lead out of it.
     Root,
-    /// Below a folder: what leads out of it is refused.
+    /// Below a folder: links out of it are refused.
     Beneath,
 }
 

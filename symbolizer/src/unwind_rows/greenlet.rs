@@ -34,7 +34,7 @@ const SWITCHING: &[u8] = b"_ZN8greenlet8Greenlet13g_switchstackEv";
 /// What any release exports: the initializer of its module.
 const MODULE: &[u8] = b"PyInit__greenlet\0";
 /// Up to 1.x, the function in which a new greenlet begins, and the one that calls what changes stacks. They have no
-/// dynamic symbols, so a stripped library is walked like any other; the packages of the registry are not stripped.
+/// dynamic symbols, so a stripped library is walked like any other; the wheels on PyPI are not stripped.
 const INITIAL_C: &[u8] = b"g_initialstub\0";
 const SWITCHING_C: &[u8] = b"g_switchstack\0";
 /// Bytes of a callee that are read: what changes stacks has 135.

@@ -23,22 +23,22 @@ use super::{debug_info, debuginfod};
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Target")]
 pub(crate) struct TargetArgs {
-    /// Process to profile, by its id in this pid namespace; repeat it for several.
+    /// Process to profile, by its id in this pid namespace. Repeatable.
     #[arg(short, long, value_name = "N", env = "DEEPCTX_PID", value_delimiter = ',', value_parser = process_id)]
     pub pid: Vec<u32>,
-    /// Every process of this name (as in /proc/PID/comm).
+    /// Every process with this name (as in /proc/PID/comm).
     #[arg(long, value_name = "NAME", env = "DEEPCTX_COMM", value_delimiter = ',')]
     pub comm: Vec<String>,
     /// Every process in this cgroup and below it (a path, from /sys/fs/cgroup or absolute).
     #[arg(long, value_name = "PATH", env = "DEEPCTX_CGROUP")]
     pub cgroup: Option<PathBuf>,
-    /// Every process of this container (its id or the beginning of it).
+    /// Every process of this container (its id or a prefix of it).
     #[arg(long, value_name = "ID", env = "DEEPCTX_CONTAINER")]
     pub container: Option<String>,
-    /// The whole system. The default of `live` when nothing else is named.
+    /// The whole system. This is the default of `live`.
     #[arg(short, long, env = "DEEPCTX_ALL", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub all: bool,
-    /// Leave out processes that the targets start.
+    /// Do not profile processes that the targets start.
     #[arg(long, env = "DEEPCTX_NO_CHILDREN", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub no_children: bool,
 }
@@ -47,71 +47,70 @@ pub(crate) struct TargetArgs {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Capture")]
 pub(crate) struct CaptureArgs {
-    /// Samples per second and CPU.
+    /// Samples per second on each CPU.
     #[arg(short = 'F', long, value_name = "HZ", env = "DEEPCTX_FREQ", default_value_t = 99,
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub freq: u32,
-    /// What makes a CPU take a sample: the kernel's timer, which every machine has, or hardware cycles, which also see
-    /// code that runs with interrupts disabled.
+    /// What triggers a sample: the kernel's timer, which every machine has, or hardware cycles, which also see code
+    /// that runs with interrupts disabled.
     #[arg(long, value_name = "EVENT", env = "DEEPCTX_EVENT", default_value = "cpu-clock")]
     pub event: Clock,
-    /// Which frames to record; leave one out to lower the overhead.
+    /// Which frames to record. Fewer sources lower the overhead.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', value_parser = FrameSources,
           default_values = DEFAULT_CONTEXT)]
     pub context: Vec<FrameSource>,
-    /// What else to record, beside the frames of `--context`; several add up. Most of them attach probes to libraries.
+    /// What else to record, in addition to the frames of `--context`. Most features attach probes to libraries.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_PROBE", value_delimiter = ',')]
     pub probe: Vec<ProbeFeature>,
-    /// Read source lines and inlined calls of native code from debug information, unless a file has more of it than
-    /// this (like 512M or 2G; `off` reads none, which saves memory).
+    /// Read source lines and inlined calls of native code from debug information, except from files with more of it
+    /// than this (such as 512M or 2G). `off` reads none, which saves memory.
     #[arg(long, value_name = "SIZE|off", env = "DEEPCTX_DEBUG_INFO", default_value = "512M", value_parser = debug_info::parse)]
     pub debug_info: DebugInfo,
-    /// Ask debuginfod servers for debug information that files lack: those of `DEBUGINFOD_URLS`, else those of
-    /// `/etc/debuginfod`, or the servers given as a value. The build-ids of sampled files leave the machine, and
-    /// nothing else does. Needs `curl`.
+    /// Ask debuginfod servers for missing debug information: those in `DEBUGINFOD_URLS`, else those in
+    /// `/etc/debuginfod`, or those given as a value. Only the build-ids of sampled files leave the machine. Needs
+    /// `curl`.
     #[arg(long, value_name = "URLS|system|off", env = "DEEPCTX_DEBUGINFOD", num_args = 0..=1, require_equals = true,
           default_missing_value = "system", value_parser = debuginfod::parse)]
     pub debuginfod: Option<debuginfod::ServerChoice>,
-    /// How often to read what the machine does: its CPUs, pressure, memory, disks, networks, GPUs (by NVIDIA's
-    /// management library), and limits of the targets' cgroups (100ms to 1m; `off` reads nothing).
+    /// How often to read system metrics (100ms to 1m, or `off`): CPUs, pressure, memory, disks, networks, GPUs (through
+    /// NVIDIA's management library), and the cgroup limits of the targets.
     #[arg(long, value_name = "TIME|off", env = "DEEPCTX_SYSTEM_METRICS", default_value = "500ms",
           value_parser = system_metrics)]
     pub system_metrics: Interval,
-    /// Measure time off the CPU too: blocked or waiting for one, with the stack and the reason.
+    /// Also measure time off the CPU, blocked or waiting for a CPU, with the stack and the reason.
     #[arg(long, env = "DEEPCTX_OFF_CPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub off_cpu: bool,
-    /// With `--probe ranges`: what ends a training step. A range whose name begins so (`ProfilerStep#`), or each call
-    /// of a library's function (`libmine.so*:train_step`). Repeat it for several.
+    /// With `--probe ranges`: what ends a training step. Either a range whose name starts with this (`ProfilerStep#`),
+    /// or a call of a library function (`libmine.so*:train_step`). Repeatable.
     #[arg(long, value_name = "NAME|LIBRARY:FUNCTION", env = "DEEPCTX_STEP_MARKER", default_value = STEP_MARKER,
           value_parser = step_marker::parse)]
     pub step_marker: Vec<String>,
-    /// How many calls of accelerators' libraries (launches, copies, waits) get a stack; all are counted in any case.
+    /// How many calls of accelerator libraries (launches, copies, waits) get a stack. All calls are counted regardless.
     #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_LAUNCH_STACKS", default_value = "all")]
     pub launch_stacks: StackRate,
-    /// With `--probe operators` or `--shapes`: how many operators get a stack as they begin; all are counted in any
-    /// case. Default: 100/s. Without `native` frames it is none: operators are then seen in other stacks only.
+    /// With `--probe operators` or `--shapes`: how many operators get a stack when they start. All operators are
+    /// counted regardless. Default: 100/s, or none without `native` frames: operators then appear only in other stacks.
     #[arg(long, value_name = "all|N/s|off", env = "DEEPCTX_OPERATOR_STACKS")]
     pub operator_stacks: Option<StackRate>,
-    /// Record the sizes and types of these PyTorch operators' tensors, and the work and memory traffic that a model
-    /// derives from them: names such as `aten::addmm,aten::convolution`, or `hottest` (`hottest:3`) for those that
-    /// most samples are in.
+    /// Record the tensor sizes and types of these PyTorch operators, and estimate their work and memory traffic: names
+    /// such as `aten::addmm,aten::convolution`, or `hottest` (`hottest:3`) for the operators with most samples.
     #[arg(long, value_name = "OPERATORS", env = "DEEPCTX_SHAPES", value_delimiter = ',')]
     pub shapes: Vec<TensorShapes>,
-    /// Probe functions of other libraries too, listed in this TOML file (see docs/probes.md).
+    /// Also probe functions of other libraries, listed in this TOML file (see docs/probes.md).
     #[arg(long, value_name = "FILE", env = "DEEPCTX_PROBE_FILE")]
     pub probe_file: Option<PathBuf>,
     /// The former name of `--probe-file`.
     #[arg(long, hide = true, value_name = "FILE", value_parser = renamed_probes)]
     pub probes: Option<PathBuf>,
-    /// Most CPU time of the program, in percent of its own, that the probes of `--probe`, `--shapes` and
-    /// `--probe-file` may take together. Where they would take more they are duty-cycled: attached for a part of the
-    /// time, and results are of that part.
+    /// Limit for the CPU time of probes, in percent of the program's own: the total of `--probe`, `--shapes` and
+    /// `--probe-file`. Above the limit, probes are duty-cycled: they are attached for part of the time, and the results
+    /// cover only that part.
     #[arg(long, value_name = "PERCENT", env = "DEEPCTX_PROBE_BUDGET")]
     pub probe_budget: Option<Budget>,
-    /// Attach no probes to the libraries of accelerators, and do not ask NVIDIA's driver about its GPUs.
+    /// Attach no probes to accelerator libraries, and do not query the NVIDIA driver.
     #[arg(long, env = "DEEPCTX_NO_GPU", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub no_gpu: bool,
-    /// Also copy the records as captured into this file, for replay and tests.
+    /// Also write the captured records to this file, for replay and tests.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_RECORD_RAW", hide = true)]
     pub raw: Option<PathBuf>,
 }
@@ -176,7 +175,7 @@ impl TypedValueParser for FrameSources {
 fn moved(command: &clap::Command, old: &str, new: ProbeFeature) -> clap::Error {
     let new = value_name(new);
     let message = format!(
-        "--context: expected python, native or kernel, found '{old}'\nhint: write `--probe {new}`; it adds to the frames \
+        "--context: expected python, native or kernel, found '{old}'\nhint: use `--probe {new}`; it adds to the frames \
          of --context\n"
     );
     clap::Error::raw(ErrorKind::InvalidValue, message).with_cmd(command)
@@ -184,13 +183,13 @@ fn moved(command: &clap::Command, old: &str, new: ProbeFeature) -> clap::Error {
 
 /// Answers the former name of `--probe-file`.
 pub(super) fn renamed_probes(_: &str) -> Result<PathBuf, String> {
-    Err("the option for a file of probes is `--probe-file` now; `--probe` names what to record".into())
+    Err("this option is now `--probe-file`; `--probe` selects what to record".into())
 }
 
 /// Answers `probes --context`.
 pub(super) fn renamed_context(_: &str) -> Result<String, String> {
     let names = MOVED.map(|(old, new)| format!("{old}: {}", value_name(new))).join(", ");
-    Err(format!("the option is `--probe` now, and its values have other names ({names})"))
+    Err(format!("this option is now `--probe`, with new names for its values ({names})"))
 }
 
 /// How a value of an option is written.

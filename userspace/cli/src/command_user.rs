@@ -46,9 +46,9 @@ impl CommandUser {
         if !own.is_root() {
             let name = chosen.name();
             return Err(Failure::new(format_args!(
-                "--user {name}: expected root, which alone can become a user"
+                "--user {name}: only root can run a command as another user"
             ))
-            .hint("run it with sudo, or leave --user out"));
+            .hint("run it with sudo, or omit --user"));
         }
         Ok(Some(chosen))
     }

@@ -11,13 +11,13 @@ use clap::{ArgAction, Args, ValueEnum};
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Common")]
 pub(crate) struct CommonArgs {
-    /// Log more; repeat it for even more.
+    /// Log more. Repeat it for even more.
     #[arg(short, long, action = ArgAction::Count, env = "DEEPCTX_VERBOSE")]
     pub verbose: u8,
-    /// Form of log lines on standard error.
+    /// Log format.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_LOG_FORMAT", default_value = "text")]
     pub log_format: LogFormat,
-    /// Defaults for options, as TOML (`freq = 49`).
+    /// File with default options, as TOML (`freq = 49`).
     #[arg(long, value_name = "FILE", env = "DEEPCTX_CONFIG")]
     pub config: Option<PathBuf>,
 }
@@ -31,7 +31,7 @@ pub(crate) enum TextOrJson {
     Json,
 }
 
-/// Form of log lines.
+/// Log format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
     /// For people.

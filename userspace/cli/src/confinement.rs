@@ -62,7 +62,7 @@ impl fmt::Display for MissingLimit {
         match self {
             MissingLimit::Landlock(why) => write!(f, "access to files is not confined (Landlock: {why})"),
             MissingLimit::PartOfLandlock => {
-                f.write_str("this kernel knows a part of Landlock only (all: Linux 6.12)")
+                f.write_str("this kernel supports only part of Landlock (full support: Linux 6.12)")
             }
             MissingLimit::Seccomp(why) => write!(f, "system calls are not confined (seccomp: {why})"),
             MissingLimit::Capabilities(why) => write!(f, "capabilities are kept: {why}"),
@@ -132,8 +132,7 @@ impl Confinement {
             Ok(RulesetStatus::FullyEnforced) => {}
             Ok(RulesetStatus::PartiallyEnforced) => missing.push(MissingLimit::PartOfLandlock),
             Ok(RulesetStatus::NotEnforced) => {
-                missing
-                    .push(MissingLimit::Landlock("this kernel has none, or has it switched off".to_owned()));
+                missing.push(MissingLimit::Landlock("not supported or disabled in this kernel".to_owned()));
             }
             Err(error) => missing.push(MissingLimit::Landlock(error.to_string())),
         }

@@ -12,10 +12,10 @@ use super::common_args::CommonArgs;
 /// Options of `control`.
 #[derive(Debug, Args)]
 pub(crate) struct ControlArgs {
-    /// The socket of the capture: what its `--control` names.
+    /// The socket that the capture was given with `--control`.
     #[arg(value_name = "SOCKET")]
     pub socket: PathBuf,
-    /// What is asked: `status`, `freq HZ`, `probes on|off|budget`, `keep`, `trace` or `stop`.
+    /// Request: `status`, `freq HZ`, `probes on|off|budget`, `keep`, `trace` or `stop`.
     #[arg(value_name = "REQUEST", required = true)]
     pub request: Vec<String>,
     /// What every sub-command takes.

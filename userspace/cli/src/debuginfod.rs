@@ -58,16 +58,14 @@ pub(crate) fn servers(
         Some(ServerChoice::System) => of_system(std::env::var(URLS).ok(), Path::new(SYSTEM))?,
     };
     if debug_info_bytes == 0 {
-        return Err(Failure::new(
-            "`--debuginfod` asks for what `--debug-info off` leaves out: expected one of them",
-        ));
+        return Err(Failure::new("`--debuginfod` and `--debug-info off` exclude each other"));
     }
     let found = std::env::var_os("PATH").is_some_and(|path| {
         std::env::split_paths(&path).any(|folder| folder.is_absolute() && folder.join("curl").is_file())
     });
     if !found {
-        let hint = "install it (`apt install curl`), or leave `--debuginfod` out";
-        return Err(Failure::new("`--debuginfod` asks by the program curl, which is not in PATH").hint(hint));
+        let hint = "install it (`apt install curl`), or omit `--debuginfod`";
+        return Err(Failure::new("`--debuginfod` needs curl, which is not in PATH").hint(hint));
     }
     Ok(urls)
 }

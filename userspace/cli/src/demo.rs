@@ -102,7 +102,7 @@ fn interpreter(folders: Option<OsString>) -> Result<PathBuf, Failure> {
     };
     { in_order }.find(executable).ok_or_else(|| {
         Failure::new("the example needs Python: there is no python3 in PATH")
-            .hint("install python3, or look at a process of your own: `sudo deepctx-bpf --pid PID`")
+            .hint("install python3, or profile one of your own processes: `sudo deepctx-bpf --pid PID`")
     })
 }
 

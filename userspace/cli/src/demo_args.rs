@@ -14,10 +14,10 @@ use super::duration;
 /// Options of `demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Record for this long (10s by default) and print a report, even in a terminal.
+    /// Record for this long (default: 10s) and print a report, even in a terminal.
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "10s", value_parser = duration::parse)]
     pub print: Option<Duration>,
-    /// The profile to write where no live view is shown.
+    /// The profile to write when no live view is shown.
     #[arg(short, long, value_name = "FILE", default_value = "demo.dctx")]
     pub output: PathBuf,
     /// Replace the output if it exists.

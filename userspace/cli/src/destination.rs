@@ -105,7 +105,7 @@ impl Destination {
         file.sync().map_err(failed)?;
         if !self.parent.holds(&self.name, profile) {
             return Err(Failure::new(format_args!(
-                "{}: expected the folder that was recorded into, found that it was moved",
+                "{}: the folder was moved during the recording",
                 self.path.display()
             )));
         }
@@ -128,7 +128,7 @@ fn no_folder(path: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
             Failure::new(format_args!("{}: expected a folder for the profile, found none", parent.display()))
-                .hint("make it first, or choose another place with -o")
+                .hint("create it first, or choose another path with -o")
         }
         _ => Failure::io(path.display(), error),
     }

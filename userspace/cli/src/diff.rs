@@ -54,9 +54,7 @@ fn operators(arguments: &DiffArgs) -> Result<Completion, Failure> {
     let compared = diff::compare_operators(&parts[0], &parts[1], arguments.limit);
     if compared.operators.is_empty() {
         let failure = Failure::new("neither profile has operators of a framework");
-        return Err(
-            failure.hint("record with `--probe operators`, or compare by function: leave --table out")
-        );
+        return Err(failure.hint("record with `--probe operators`, or omit --table to compare by function"));
     }
     output::write(&arguments.output.output, arguments.output.force, |out| match arguments.format {
         DiffFormat::Json => render::json::write(&compared, out),
@@ -70,7 +68,7 @@ fn operators(arguments: &DiffArgs) -> Result<Completion, Failure> {
 /// Refuses forms that this comparison does not have.
 fn require_text_or_json(arguments: &DiffArgs, what: &str) -> Result<(), Failure> {
     if matches!(arguments.format, DiffFormat::Svg | DiffFormat::Markdown) {
-        let failure = Failure::new(format_args!("{what} is compared as text or JSON only"));
+        let failure = Failure::new(format_args!("{what} supports text and JSON output only"));
         return Err(failure.hint("choose --format text or json"));
     }
     Ok(())

@@ -38,8 +38,8 @@ pub(crate) fn refuse_renamed(arguments: &[OsString], is_set: impl Fn(&str) -> bo
     let of_command = RENAMED_FOR.iter().filter(|(of, ..)| *of == command).map(|(_, old, new)| (old, new));
     let renamed = RENAMED.iter().map(|(old, new)| (old, new));
     match renamed.chain(of_command).find(|(old, _)| is_set(old)) {
-        Some((old, new)) => Err(Failure::new(format_args!("{old}: no option reads this variable any more"))
-            .hint(format_args!("unset it; instead there is {new}"))),
+        Some((old, new)) => Err(Failure::new(format_args!("{old}: no option reads this variable anymore"))
+            .hint(format_args!("unset it; use {new} instead"))),
         None => Ok(()),
     }
 }

@@ -46,47 +46,47 @@ const NAME_MAX: usize = 64;
     mut_arg("on_hang", |option| option.hide(true)),
 )]
 pub(crate) struct ExperimentArgs {
-    /// Values of a placeholder: `{batch}` in the command becomes each of them in turn. Repeat it for several
-    /// placeholders, all of whose combinations are run; throughput counts the first.
+    /// Values of a placeholder: each in turn replaces `{batch}` in the command. Repeatable; all combinations of several
+    /// placeholders are run, and throughput is computed from the first.
     #[arg(long, value_name = "NAME=VALUE,…", env = "DEEPCTX_EXPERIMENT_VALUES", required_unless_present = "levels",
           value_parser = placeholder, help_heading = "Experiment")]
     pub values: Vec<Placeholder>,
-    /// Run each value with nested sets of probes, and say what each set adds to a step: samples without Python
-    /// functions, calls of accelerators' libraries, operators, Python functions.
+    /// Run each value with nested sets of probes, and show what each set adds to the step time: samples without Python
+    /// functions, calls of accelerator libraries, operators, Python functions.
     #[arg(long, env = "DEEPCTX_EXPERIMENT_LEVELS", action = ArgAction::SetTrue,
           value_parser = FalseyValueParser::new(), help_heading = "Experiment")]
     pub levels: bool,
-    /// With `--levels`: switch sets of probes while the command runs, in rounds of a window of steps each: ends of
-    /// steps, samples, and the probes of `--probe`, `--shapes` and `--probe-file` (operators where none is named).
-    /// Every other option holds for all of them.
+    /// With `--levels`: switch sets of probes while the command runs. Each round has one window of steps per set: step
+    /// ends only, samples, and the probes of `--probe`, `--shapes` and `--probe-file` (default: operators). All other
+    /// options apply to every set.
     #[arg(long, env = "DEEPCTX_EXPERIMENT_IN_PROCESS", action = ArgAction::SetTrue, requires = "levels",
           value_parser = FalseyValueParser::new(), help_heading = "Experiment")]
     pub in_process: bool,
-    /// With `--in-process`: steps of a window, at least.
+    /// With `--in-process`: minimum number of steps in a window.
     #[arg(long, value_name = "STEPS", env = "DEEPCTX_EXPERIMENT_WINDOW", default_value_t = 20,
           value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Experiment")]
     pub window: u32,
-    /// With `--in-process`: how often each set has a window. The command then goes on without probes.
+    /// With `--in-process`: number of windows per set. Afterwards the command continues without probes.
     #[arg(long, value_name = "N", env = "DEEPCTX_EXPERIMENT_ROUNDS", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Experiment")]
     pub rounds: u32,
-    /// How often each value is run.
+    /// Number of runs per value.
     #[arg(long, value_name = "N", env = "DEEPCTX_EXPERIMENT_REPEAT", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Experiment")]
     pub repeat: u32,
-    /// The best value is the largest with steps no longer than this, whatever its throughput.
+    /// Choose the largest value whose training step meets this latency.
     #[arg(long, value_name = "TIME", env = "DEEPCTX_EXPERIMENT_LATENCY_TARGET", value_parser = duration::parse,
           help_heading = "Experiment")]
     pub latency_target: Option<Duration>,
-    /// Otherwise it is the smallest one that doubling raises throughput by no more than this.
+    /// Otherwise choose the smallest value for which doubling gains at most this much throughput.
     #[arg(long, value_name = "PERCENT", env = "DEEPCTX_EXPERIMENT_GAIN", default_value_t = 5.0,
           value_parser = share, help_heading = "Experiment")]
     pub gain: f64,
-    /// Share of the runs of a value that is left out at each end before their mean is taken.
+    /// Percentage of the runs of a value that is trimmed at each end before averaging.
     #[arg(long, value_name = "PERCENT", env = "DEEPCTX_EXPERIMENT_TRIM", default_value_t = 20.0,
           value_parser = share, help_heading = "Experiment")]
     pub trim: f64,
-    /// Form of the table.
+    /// Output format.
     #[arg(
         long,
         value_name = "FORMAT",

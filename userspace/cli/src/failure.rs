@@ -70,12 +70,12 @@ impl Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self { quiet: true, ..failure },
             io::ErrorKind::PermissionDenied => {
-                failure.hint("run it with sudo, or choose a path that you can write")
+                failure.hint("run it with sudo, or choose a path that you can write to")
             }
             io::ErrorKind::FileTooLarge => {
-                failure.hint("files may not be larger here: see `ulimit -f`, or the file system of -o")
+                failure.hint("the file is too large: check `ulimit -f`, and the file system of -o")
             }
-            io::ErrorKind::StorageFull => failure.hint("free some space, or choose another place with -o"),
+            io::ErrorKind::StorageFull => failure.hint("free some space, or choose another path with -o"),
             _ if error.raw_os_error() == Some(libc::EMFILE) => failure.hint(doctor::OPEN_FILES_HINT),
             _ => failure,
         }

@@ -20,13 +20,13 @@ const KEEP: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_s
 /// What a flight recorder keeps, and when it writes that by itself.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct FlightArgs {
-    /// Flight recorder: keep the last TIME (1s to 1h) in memory, and write it as a profile when asked: by SIGUSR1, by
-    /// `--on-hang`, by `w` in the live view, and when `record` ends. Each time a profile of its own is written
-    /// (run.dctx, run-2.dctx, …), and the capture goes on.
+    /// Flight recorder: keep the last TIME (1s to 1h) in memory. Write it as a profile on SIGUSR1, on a hang
+    /// (`--on-hang`), on `w` in the live view, and when `record` ends. Each write makes a new profile (run.dctx,
+    /// run-2.dctx, …), and the capture continues.
     #[arg(long, value_name = "TIME", env = "DEEPCTX_KEEP", value_parser = keep)]
     pub keep: Option<Duration>,
-    /// With `--keep` and `--probe ranges`: write what is kept when no training step has ended for this many times the
-    /// usual length of one (`5x`), and for a second at least.
+    /// With `--keep` and `--probe ranges`: write the kept data when no training step has ended for this many times the
+    /// usual step time (`5x`), and for at least one second.
     #[arg(long, value_name = "FACTOR", env = "DEEPCTX_ON_HANG", requires = "keep")]
     pub on_hang: Option<HangFactor>,
 }

@@ -91,9 +91,7 @@ impl FlightFiles {
             self.next += 1;
         }
         let path = self.first.path().display();
-        Err(Failure::new(format_args!(
-            "{path}: expected a free name beside it, found none up to {NAMES_MAX}"
-        )))
+        Err(Failure::new(format_args!("{path}: no free name up to number {NAMES_MAX}")))
     }
 }
 

@@ -204,8 +204,7 @@ impl LevelSwitch {
         windows.retain(|window| counts.get(&window.round) == Some(&seen));
         if seen < 2 || windows.is_empty() {
             return Err(format!(
-                "no round of windows of {} steps was over at the end: run the command for longer, or with a smaller \
-                 --window",
+                "no round of windows of {} steps was complete: run the command for longer, or with a smaller --window",
                 self.plan.window
             ));
         }

@@ -197,6 +197,6 @@ fn save(ended: &CaptureEnd, meta: &Meta) -> Result<(), Failure> {
     let mut writer = Writer::create(&path, meta).map_err(|error| store_failure(&error))?;
     let now = Time::from_nanos(monotonic_ns());
     writer.finish(&ended.finished.profile, now).map_err(|error| store_failure(&error))?;
-    Progress::new(false).say(&format!("{}: saved, look at it with `deepctx-bpf view {0}`", path.display()));
+    Progress::new(false).say(&format!("{}: saved; open it with `deepctx-bpf view {0}`", path.display()));
     Ok(())
 }

@@ -13,15 +13,14 @@ use super::failure::Failure;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Model")]
 pub(crate) struct ModelArgs {
-    /// Print these tables of the model instead of the report: layers in the order in which they were first seen, their
-    /// types, thirds of them, kernels by layer and by name, totals (docs/model.md).
+    /// Print these tables of the model instead of the report: layers in order of first appearance, layer types, thirds
+    /// of the layers, kernels by layer and by name, totals (see docs/model.md).
     #[arg(long, value_name = "LIST", env = "DEEPCTX_REPORT_TABLE", value_delimiter = ',')]
     pub table: Vec<Tables>,
-    /// Operations per second that the device can do at most (`19.5T`), for the roofline. Without both peaks: those of
-    /// the device, if its data sheet is known.
+    /// Peak operations per second of the device (`19.5T`), for the roofline (default: from the data sheet, if known).
     #[arg(long, value_name = "RATE", env = "DEEPCTX_PEAK_FLOPS", requires = "peak_bandwidth", value_parser = rate)]
     pub peak_flops: Option<f64>,
-    /// Bytes per second between its memory and its processors (`1555G`).
+    /// Peak memory bandwidth of the device in bytes per second (`1555G`).
     #[arg(long, value_name = "RATE", env = "DEEPCTX_PEAK_BANDWIDTH", requires = "peak_flops", value_parser = rate)]
     pub peak_bandwidth: Option<f64>,
 }

@@ -45,7 +45,7 @@ use deepctx_symbolizer::native::DebugInfo;
     before_help = "  sudo deepctx-bpf --pid 4711\n  sudo deepctx-bpf record --pid 4711 --duration 10s -o run.dctx"
 )]
 pub(crate) struct Cli {
-    /// What to do; without it: `live`.
+    /// The command to run (default: `live`).
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Options of `live`, for the short form.
@@ -66,37 +66,37 @@ pub(crate) enum Command {
         before_help = "  sudo deepctx-bpf record --pid 4711 --duration 30s -o run.dctx\n  sudo deepctx-bpf record -o run.dctx -- python train.py"
     )]
     Record(RecordArgs),
-    /// Record a command over several values, compare its steps, and say which value is best.
+    /// Record a command with several values of a parameter, compare the step times, and name the best value.
     #[command(
         before_help = "  sudo deepctx-bpf experiment --values batch=1,2,4,8 -- python train.py --batch {batch}\n  sudo deepctx-bpf experiment --values batch=8,16 --repeat 3 --latency-target 50ms -- python serve.py {batch}"
     )]
     Experiment(Box<ExperimentArgs>),
-    /// Show where every thread of a process is right now and what it waits for, without stopping it.
+    /// Show where every thread of a process is now and what it is waiting for, without stopping the process.
     #[command(
         before_help = "  sudo deepctx-bpf dump --pid 4711\n  sudo deepctx-bpf dump --comm python --format json -o hang.json"
     )]
     Dump(DumpArgs),
-    /// Ask a running capture how it is doing, or change it: how often it samples, whether its probes are attached.
+    /// Query or change a running capture: its status, its sampling frequency, its probes.
     #[command(
         before_help = "  sudo deepctx-bpf control /run/deepctx.sock status\n  sudo deepctx-bpf control /run/deepctx.sock freq 999"
     )]
     Control(ControlArgs),
-    /// Look at a stored profile in the terminal.
+    /// View a stored profile in the terminal.
     #[command(
         before_help = "  deepctx-bpf view run.dctx\n  deepctx-bpf view run.dctx --once --tab callers --view python"
     )]
     View(ViewArgs),
-    /// Print findings, hotspots and losses of a stored profile.
+    /// Print the findings, hotspots and losses of a stored profile.
     #[command(
         before_help = "  deepctx-bpf report run.dctx\n  deepctx-bpf report run.dctx --format json -o report.json"
     )]
     Report(ReportArgs),
-    /// Say what is slow in a stored profile, why, and what could be won: rules over the whole profile.
+    /// Analyze a stored profile: what is slow, why, and the possible gain.
     #[command(
         before_help = "  deepctx-bpf analyze run.dctx\n  deepctx-bpf analyze run.dctx --fail-on slow-data-loader:medium"
     )]
     Analyze(AnalyzeArgs),
-    /// Print analyses of a trace over time: idle devices, launches, overlap, critical path, late ranks.
+    /// Analyze a trace over time: idle devices, launches, overlap, critical path, late ranks.
     #[command(
         before_help = "  deepctx-bpf timeline trace.json.gz\n  deepctx-bpf timeline ranks/ --format json -o timeline.json"
     )]
@@ -111,16 +111,16 @@ pub(crate) enum Command {
         before_help = "  deepctx-bpf diff before.dctx after.dctx\n  deepctx-bpf diff before.dctx after.dctx --format svg -o diff.svg\n  deepctx-bpf diff --events before.json.gz after.json.gz"
     )]
     Diff(DiffArgs),
-    /// Make a profile of a raw capture (`record --raw`).
+    /// Convert a raw capture (`record --raw`) to a profile.
     #[command(
         hide = true,
         before_help = "  deepctx-bpf replay-raw run.raw -o run.dctx\n  deepctx-bpf replay-raw run.raw -o run.dctx --force"
     )]
     ReplayRaw(ReplayRawArgs),
-    /// Check what this machine needs, and say how to fix what is missing.
+    /// Check whether this machine can profile, and show how to fix what is missing.
     #[command(before_help = "  sudo deepctx-bpf doctor --fix\n  deepctx-bpf doctor --format json")]
     Doctor(DoctorArgs),
-    /// Show which probes would be attached where, and which are missing and why.
+    /// Show which probes would be attached, where, and why others would not.
     #[command(
         before_help = "  sudo deepctx-bpf probes --pid 4711\n  deepctx-bpf probes --library /usr/lib/x86_64-linux-gnu/libcuda.so.1 --format json"
     )]
@@ -128,12 +128,12 @@ pub(crate) enum Command {
     /// Start an example program and show where its time goes.
     #[command(before_help = "  sudo deepctx-bpf demo\n  sudo deepctx-bpf demo --print 5s")]
     Demo(DemoArgs),
-    /// Print a script that completes options in a shell.
+    /// Print a shell completion script.
     #[command(
         before_help = "  deepctx-bpf completions bash > ~/.local/share/bash-completion/completions/deepctx-bpf\n  deepctx-bpf completions fish > ~/.config/fish/completions/deepctx-bpf.fish"
     )]
     Completions(CompletionsArgs),
-    /// Print the manual pages as one JSON object: name of a file to its text.
+    /// Print the manual pages as one JSON object that maps file names to text.
     #[command(
         hide = true,
         before_help = "  deepctx-bpf manual-pages > pages.json\n  deepctx-bpf manual-pages | jq -r '.[\"deepctx-bpf.1\"]' | man -l -"
@@ -184,20 +184,19 @@ pub(crate) struct LiveArgs {
     /// What the terminal view opens with.
     #[command(flatten)]
     pub tui: TuiArgs,
-    /// Take requests of `deepctx-bpf control` on a socket at this path: of root, and of who started the capture.
+    /// Accept `control` requests on this socket, from root and the user who started the capture.
     #[arg(long, value_name = "SOCKET", env = "DEEPCTX_CONTROL")]
     pub control: Option<PathBuf>,
-    /// Print one still picture after the duration (2s by default) instead of a live view.
+    /// Print one snapshot after the duration (default: 2s) instead of the live view.
     #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub once: bool,
-    /// Parameters of rules, and rules of your own as queries, for the findings of the overview: the TOML file of
-    /// `analyze --rules`.
+    /// Rule parameters and your own rules, for the findings in the overview (the TOML file of `analyze --rules`).
     #[arg(long, value_name = "FILE", env = "DEEPCTX_RULES")]
     pub rules: Option<PathBuf>,
     /// Quit after this time.
     #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
     pub duration: Option<Duration>,
-    /// Exit with code 1 if more than this share of the samples was lost, in percent.
+    /// Exit with code 1 if more than this percentage of the samples was lost.
     #[arg(long, value_name = "PERCENT", env = "DEEPCTX_MAX_LOSS", value_parser = percent)]
     pub max_loss: Option<f64>,
     /// What every sub-command takes.
@@ -215,19 +214,19 @@ pub(crate) struct DumpArgs {
     #[arg(long, value_name = "LIST", env = "DEEPCTX_CONTEXT", value_delimiter = ',', value_parser = FrameSources,
           default_values = DEFAULT_CONTEXT)]
     pub context: Vec<FrameSource>,
-    /// Every rank on this host of the distributed job that the process belongs to, or started: where the ranks are
-    /// first, those that differ from the others above them.
+    /// Show every rank on this host of the distributed job that the process belongs to, or that it started. Start with
+    /// a summary of where each rank is, outliers first.
     #[arg(long, env = "DEEPCTX_DUMP_ALL_RANKS", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(),
           requires = "pid", conflicts_with_all = ["comm", "cgroup", "container", "all"])]
     pub all_ranks: bool,
-    /// Show every thread by itself, also where stacks are equal.
+    /// Do not merge threads with equal stacks.
     #[arg(long, env = "DEEPCTX_DUMP_EACH", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub each: bool,
-    /// Read source lines and inlined calls of native code from debug information, unless a file has more of it than
-    /// this (like 512M or 2G; `off` reads none, which is faster).
+    /// Read source lines and inlined calls of native code from debug information, except from files with more of it
+    /// than this (such as 512M or 2G). `off` reads none, which is faster.
     #[arg(long, value_name = "SIZE|off", env = "DEEPCTX_DEBUG_INFO", default_value = "512M", value_parser = debug_info::parse)]
     pub debug_info: DebugInfo,
-    /// Form of the dump.
+    /// Output format.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_DUMP_FORMAT", default_value = "text")]
     pub format: TextOrJson,
     /// Where it goes.
@@ -241,7 +240,7 @@ pub(crate) struct DumpArgs {
 /// Options of `view`.
 #[derive(Debug, Args)]
 pub(crate) struct ViewArgs {
-    /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
+    /// The profile. Other tools' formats work too: pprof, Kineto or Chrome traces, `perf script` output, folded stacks.
     pub profile: PathBuf,
     /// How to look at it.
     #[command(flatten)]
@@ -249,7 +248,7 @@ pub(crate) struct ViewArgs {
     /// What the terminal view opens with.
     #[command(flatten)]
     pub tui: TuiArgs,
-    /// Print one still picture instead of opening the terminal view.
+    /// Print one snapshot instead of opening the terminal view.
     #[arg(long, env = "DEEPCTX_ONCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub once: bool,
     /// What every sub-command takes.
@@ -261,7 +260,7 @@ pub(crate) struct ViewArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct OutputArgs {
-    /// File to write; `-` is standard output.
+    /// File to write (`-` for standard output).
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
     /// Replace the output if it exists.
@@ -272,15 +271,15 @@ pub(crate) struct OutputArgs {
 /// Options of `report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
-    /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
+    /// The profile. Other tools' formats work too: pprof, Kineto or Chrome traces, `perf script` output, folded stacks.
     pub profile: PathBuf,
-    /// Form of the report.
+    /// Output format.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_REPORT_FORMAT", default_value = "text")]
     pub format: ReportFormat,
-    /// Rows per table, of every table.
+    /// Maximum number of rows in each table.
     #[arg(long, value_name = "N", env = "DEEPCTX_REPORT_LIMIT", default_value_t = 20)]
     pub limit: usize,
-    /// Every table as text, instead of one screen.
+    /// Print every table as text instead of one screen.
     #[arg(long, env = "DEEPCTX_REPORT_ALL", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub all: bool,
     /// Tables of the model.
@@ -289,7 +288,7 @@ pub(crate) struct ReportArgs {
     /// How to look at it.
     #[command(flatten)]
     pub selection: StoredSelectionArgs,
-    /// What stands at the root of each stack.
+    /// Group stacks by.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
     pub group_by: Vec<GroupBy>,
     /// Where it goes.
@@ -303,23 +302,23 @@ pub(crate) struct ReportArgs {
 /// Options of `analyze`.
 #[derive(Debug, Args)]
 pub(crate) struct AnalyzeArgs {
-    /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
+    /// The profile. Other tools' formats work too: pprof, Kineto or Chrome traces, `perf script` output, folded stacks.
     pub profile: PathBuf,
-    /// Parameters of rules, as TOML (`[small-kernels]`, `max_us = 20`), with rules of your own as queries (`[[rule]]`);
-    /// or rules of your own in Python (`my_rules.py`). See docs/findings.md, docs/query.md and docs/python.md.
+    /// Rule parameters as TOML (`[small-kernels]`, `max_us = 20`), with your own rules as queries (`[[rule]]`); or your
+    /// own rules in Python (`my_rules.py`). See docs/findings.md, docs/query.md and docs/python.md.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_ANALYZE_RULES")]
     pub rules: Option<PathBuf>,
     /// Run only these rules.
     #[arg(long, value_name = "RULES", env = "DEEPCTX_ANALYZE_ONLY", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Leave these rules out.
+    /// Skip these rules.
     #[arg(long, value_name = "RULES", env = "DEEPCTX_ANALYZE_SKIP", value_delimiter = ',')]
     pub skip: Vec<String>,
-    /// Exit with code 1 if this rule has a finding, or one of at least this severity (`low`, `medium`, `high`).
+    /// Exit with code 1 if this rule has a finding, optionally of at least this severity (`low`, `medium`, `high`).
     #[arg(long, value_name = "RULE[:SEVERITY]", env = "DEEPCTX_ANALYZE_FAIL_ON", value_delimiter = ',',
           value_parser = FailOn::parse)]
     pub fail_on: Vec<FailOn>,
-    /// Form of the findings.
+    /// Output format.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_ANALYZE_FORMAT", default_value = "text")]
     pub format: ReportFormat,
     /// How to look at it.
@@ -336,25 +335,25 @@ pub(crate) struct AnalyzeArgs {
 /// Options of `timeline`.
 #[derive(Debug, Args)]
 pub(crate) struct TimelineArgs {
-    /// Traces with events in time (Kineto, rocprofv3's JSON, XPlane, Perfetto, Nsight Systems' SQLite): files, or
-    /// folders with one for each rank.
+    /// Traces with timestamped events (Kineto, rocprofv3 JSON, XPlane, Perfetto, Nsight Systems SQLite): files, or
+    /// folders with one file per rank.
     #[arg(required = true, value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
-    /// Form of the tables.
+    /// Output format.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_TIMELINE_FORMAT", default_value = "text")]
     pub format: TextOrJson,
-    /// Rows per table of the text.
+    /// Maximum number of rows in each table of the text output.
     #[arg(long, value_name = "N", env = "DEEPCTX_TIMELINE_LIMIT", default_value_t = 8)]
     pub limit: usize,
-    /// Only what was launched from the begin of step A to the begin of step B, as `A..B`, `A..` or `..B`.
+    /// Only work launched from the start of training step A to the start of step B (`A..B`, `A..` or `..B`).
     #[arg(long, value_name = "A..B", value_parser = steps)]
     pub steps: Option<Steps>,
-    /// Only this time of a capture of ours, since its first event, as `10s..12s`, and the work that its calls launched:
-    /// of a trace with more events than are read at once.
+    /// Read only this part of a deepctx-bpf trace, measured from its first event (`10s..12s`), with the work launched
+    /// in it. Use it for traces too large to load whole.
     #[arg(long, value_name = "FROM..TO", value_parser = between, conflicts_with = "steps")]
     pub between: Option<Between>,
-    /// How long it would have taken, by a model, if this were different: `kernel:TEXT=FACTOR`, `operator:TEXT=FACTOR`,
-    /// `host:TEXT=FACTOR`, `launch-delay=FACTOR`, `no-wait:TEXT`. Several are shown alone and together.
+    /// Predict the duration if this were changed: `kernel:TEXT=FACTOR`, `operator:TEXT=FACTOR`, `host:TEXT=FACTOR`,
+    /// `launch-delay=FACTOR`, `no-wait:TEXT`. Several changes are shown both separately and combined.
     #[arg(long, value_name = "EDIT")]
     pub what_if: Vec<Edit>,
     /// Where it goes.
@@ -407,21 +406,22 @@ pub(crate) enum ReportFormat {
 /// Options of `export`.
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
-    /// The profile, or another tool's: pprof, a Kineto or Chrome trace, `perf script` output, folded stacks.
+    /// The profile. Other tools' formats work too: pprof, Kineto or Chrome traces, `perf script` output, folded stacks.
     pub profile: PathBuf,
-    /// Format to write.
+    /// Output format.
     #[arg(short, long, value_name = "FORMAT", env = "DEEPCTX_EXPORT_FORMAT", value_parser = formats())]
     pub format: Format,
     /// How to look at it.
     #[command(flatten)]
     pub selection: StoredSelectionArgs,
-    /// Draw sums by calling context in `chrome` and `perfetto` files, also where single events are known.
+    /// Write totals by calling context to `chrome` and `perfetto` files, even if individual events are known.
     #[arg(long, env = "DEEPCTX_EXPORT_SUMS", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub sums: bool,
-    /// Draw every frame in `svg` and `html` files, also trunks, wrappers, and layers that differ by a number only.
+    /// Draw every frame in `svg` and `html` files, including common roots, wrappers, and layers that differ only by a
+    /// number.
     #[arg(long, env = "DEEPCTX_EXPORT_NO_FOLD", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub no_fold: bool,
-    /// What stands at the root of each stack.
+    /// Group stacks by.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
     pub group_by: Vec<GroupBy>,
     /// Add line numbers to Python frames.
@@ -438,31 +438,32 @@ pub(crate) struct ExportArgs {
 /// Options of `diff`.
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// The profile to compare with.
+    /// The baseline profile.
     pub before: PathBuf,
-    /// The profile to compare.
+    /// The profile to compare with the baseline.
     pub after: PathBuf,
-    /// Form of the comparison.
+    /// Output format.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_DIFF_FORMAT", default_value = "text")]
     pub format: DiffFormat,
-    /// Functions and contexts to list, or events, or operators.
+    /// Maximum number of functions, contexts, events or operators to list.
     #[arg(long, value_name = "N", env = "DEEPCTX_DIFF_LIMIT", default_value_t = 20)]
     pub limit: usize,
-    /// Exit with 1 if a function's share grew by more than this many percentage points (`+5%`), or the total by more
-    /// than this part of what it was (`total+5%`). What chance explains does not count.
+    /// Exit with code 1 if a function's share grew by more than this many percentage points (`+5%`), or the total grew
+    /// by more than this percentage of the old total (`total+5%`). Changes within noise are ignored.
     #[arg(long, value_name = "LIMIT", conflicts_with = "events", value_parser = clap::value_parser!(GrowthLimit))]
     pub fail_on: Vec<GrowthLimit>,
-    /// Compare two traces event by event: which operators, calls and kernels were added, removed, more or fewer.
+    /// Compare two traces event by event: which operators, calls and kernels were added or removed, or changed in
+    /// number.
     #[arg(long, conflicts_with_all = ["metric", "filter", "path"])]
     pub events: bool,
-    /// With --events: only what was launched from the begin of step A to the begin of step B of the first trace.
+    /// With `--events`: only work launched from the start of training step A to the start of step B of the first trace.
     #[arg(long, value_name = "A..B", value_parser = steps, requires = "events")]
     pub steps_before: Option<Steps>,
-    /// The same for the second trace.
+    /// Like `--steps-before`, for the second trace.
     #[arg(long, value_name = "A..B", value_parser = steps, requires = "events")]
     pub steps_after: Option<Steps>,
-    /// Compare a table instead of calling contexts: operators by name, with kernels, times and memory of each, also
-    /// across frameworks, vendors and ranks.
+    /// Compare a table instead of calling contexts: operators by name, with the kernels, times and memory of each.
+    /// Works across frameworks, vendors and ranks.
     #[arg(long, value_name = "TABLE", env = "DEEPCTX_DIFF_TABLE", conflicts_with_all = ["events", "fail_on", "metric"])]
     pub table: Option<DiffTable>,
     /// How to look at it.
@@ -490,9 +491,9 @@ pub(crate) enum DiffFormat {
     Text,
     /// For programs.
     Json,
-    /// A flame graph of the second profile, coloured by what changed.
+    /// A flame graph of the second profile, colored by what changed.
     Svg,
-    /// For the summary of a pipeline: what changed by more than chance explains.
+    /// For the summary of a CI job: changes beyond noise.
     Markdown,
 }
 
@@ -515,10 +516,10 @@ pub(crate) struct ReplayRawArgs {
 /// Options of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Form of the list.
+    /// Output format.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_DOCTOR_FORMAT", default_value = "text")]
     pub format: TextOrJson,
-    /// Offer each command that fixes something, run those answered with `y`, and check again.
+    /// Offer each fix, run those that you confirm with `y`, and check again.
     #[arg(long, env = "DEEPCTX_DOCTOR_FIX", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub fix: bool,
     /// What every sub-command takes.
@@ -538,7 +539,7 @@ pub(crate) struct ProbesArgs {
     /// Whose libraries to look at.
     #[command(flatten)]
     pub target: TargetArgs,
-    /// Look at this library instead of processes; repeat it for several.
+    /// Inspect this library instead of processes. Repeatable.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_PROBES_LIBRARY")]
     pub library: Vec<PathBuf>,
     /// Include functions of other libraries, listed in this TOML file (see docs/probes.md).
@@ -547,7 +548,7 @@ pub(crate) struct ProbesArgs {
     /// The former name of `--probe-file`.
     #[arg(long, hide = true, value_name = "FILE", value_parser = renamed_probes)]
     pub probes: Option<PathBuf>,
-    /// Where two libraries see the same call: only the lowest, or all.
+    /// If two libraries see the same call, show only the lowest or all.
     #[arg(long, value_name = "WHICH", env = "DEEPCTX_PROBES_LAYERS", default_value = "lowest")]
     pub layers: Layers,
     /// Include the probes of these features.
@@ -556,10 +557,10 @@ pub(crate) struct ProbesArgs {
     /// The former name of `--probe`.
     #[arg(long, hide = true, value_name = "LIST", value_parser = renamed_context)]
     pub context: Option<String>,
-    /// Include the probes that record these PyTorch operators' tensors.
+    /// Include the probes that record the tensors of these PyTorch operators.
     #[arg(long, value_name = "OPERATORS", env = "DEEPCTX_SHAPES", value_delimiter = ',')]
     pub shapes: Vec<TensorShapes>,
-    /// Form of the list.
+    /// Output format.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_PROBES_FORMAT", default_value = "text")]
     pub format: TextOrJson,
     /// What every sub-command takes.

@@ -12,9 +12,9 @@ use super::failure::COULD_NOT_RUN;
 /// Whether that is the end. A capture goes on where a part of it can do without memory.
 static ENDS: AtomicBool = AtomicBool::new(false);
 
-const SAID: &str = "error: memory: what was opened takes more than this command may have\n\
-    hint: it may have half of the machine's memory, and what `ulimit -d` allows; if the profile should take less, \
-    somebody may have made it so\n";
+const SAID: &str = "error: memory: the input needs more memory than this command may use\n\
+    hint: the limit is half of the machine's memory, or less if `ulimit -d` says so; a small file that needs this \
+    much may be malicious\n";
 
 /// The system's allocator. Once a command has opened what others may have made, it ends the program where there is no
 /// more memory.

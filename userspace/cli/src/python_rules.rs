@@ -89,10 +89,12 @@ fn read(runner: &mut Child, file: &str, silence_max: Duration) -> Result<Vec<Ext
     let names = match next(&lines, silence_max) {
         Ok(Line::Rules { rules }) => rules,
         Ok(Line::Error { error }) => return Err(Failure::new(format_args!("{file}: {error}"))),
-        Ok(Line::Report(_)) => return Err(Failure::new(format_args!("{file}: an answer before its rule"))),
+        Ok(Line::Report(_)) => {
+            return Err(Failure::new(format_args!("{file}: a result arrived before its rule")));
+        }
         Err(why) => {
             return Err(Failure::new(format_args!("{file}: no rule could run: {why}"))
-                .hint("rules in Python need the module deepctx where python3 finds it (docs/python.md)"));
+                .hint("rules in Python need the module deepctx in python3's module path (docs/python.md)"));
         }
     };
     let mut answers = Vec::with_capacity(names.len());

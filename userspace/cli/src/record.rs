@@ -126,7 +126,7 @@ fn end_of(arguments: &RecordArgs, output: Output, ended: CaptureEnd) -> Result<R
     let status = &ended.finished.status;
     if let Some(error) = &status.write_error {
         return Err(Failure::new(error).hint(
-            "what was written before can be opened; record again where there is space, on a disk that works",
+            "the data written so far can be opened; record again on a working disk with enough space",
         ));
     }
     if arguments.pack {
@@ -144,7 +144,7 @@ fn end_of(arguments: &RecordArgs, output: Output, ended: CaptureEnd) -> Result<R
 fn destination_of(arguments: &RecordArgs) -> Result<Destination, Failure> {
     let named = arguments.output.as_deref();
     if named == Some(Path::new("-")) {
-        return Err(Failure::new("-o -: expected a file name, a profile is a folder of files")
+        return Err(Failure::new("-o -: expected a file name, since a profile is a folder of files")
             .hint("record to a file, then `deepctx-bpf export FILE --format folded -o -`"));
     }
     let destination = match named {

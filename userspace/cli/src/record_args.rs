@@ -25,19 +25,19 @@ pub(crate) struct RecordArgs {
     /// How to capture.
     #[command(flatten)]
     pub capture: CaptureArgs,
-    /// The profile to write: run.dctx if not given, or run-2.dctx and so on where that exists.
+    /// The profile to write (default: run.dctx, or run-2.dctx and so on if that exists).
     #[arg(short, long, value_name = "FILE", env = "DEEPCTX_RECORD_OUTPUT")]
     pub output: Option<PathBuf>,
     /// Replace the output if it exists.
     #[arg(long, env = "DEEPCTX_RECORD_FORCE", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub force: bool,
-    /// Make one file of the profile (a tar archive of its folder) when the capture has ended.
+    /// Pack the profile into one file, a tar archive of its folder, when the capture ends.
     #[arg(long, env = "DEEPCTX_PACK", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub pack: bool,
-    /// Stop after this time; without it: at Ctrl-C, or when the command or the last named process has ended.
+    /// Stop after this time (default: on Ctrl-C, or when the command or the last named process ends).
     #[arg(short, long, value_name = "TIME", env = "DEEPCTX_DURATION", value_parser = duration::parse)]
     pub duration: Option<Duration>,
-    /// Write what was captured to disk this often; at most so much is lost by a power cut.
+    /// Flush interval. A power failure loses at most this much.
     #[arg(long, value_name = "TIME", env = "DEEPCTX_FLUSH", default_value = "5s", value_parser = duration::parse)]
     pub flush: Duration,
     /// Exit with code 1 if more than this share of the samples was lost, in percent.
@@ -46,16 +46,16 @@ pub(crate) struct RecordArgs {
     /// What every sub-command takes.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// Record single events too, for `timeline`: each call of accelerators' libraries, and the work that it launched.
-    /// For this long from the start (`10s`; of a command, from its first launch, range, step, operator or time off the
-    /// CPU), from one training step to another (`steps=5..8`, with `--probe ranges`), from one launch to another of a
-    /// process (`launches=1000..2000`), or from SIGUSR2 on (`signal=10s`). The sums in the profile are of the whole
-    /// capture in any case.
+    /// Also record individual events, for `timeline`: each call of an accelerator library, and the work it launched.
+    /// Record them for this long from the start (`10s`; for a command, from its first launch, range, step, operator or
+    /// time off the CPU), between two training steps (`steps=5..8`, with `--probe ranges`), between two launches of a
+    /// process (`launches=1000..2000`), or for this long after SIGUSR2 (`signal=10s`). The totals in the profile always
+    /// cover the whole capture.
     #[arg(long, value_name = "TIME|STEPS|LAUNCHES|SIGNAL", env = "DEEPCTX_TRACE", value_parser = trace_window)]
     pub trace: Option<TraceWindow>,
-    /// Which single events: `launches` (calls that give devices work, without their ends), `calls` (all that are probed
-    /// of accelerators' libraries, with their ends), or `context` (operators as they begin as well, with `--probe
-    /// operators`). The work of devices and calling contexts are in all of them.
+    /// Which events to record: `launches` (calls that submit work to devices, without their ends), `calls` (all probed
+    /// calls of accelerator libraries, with their ends), or `context` (also the starts of operators, with `--probe
+    /// operators`). Each level includes device work and calling contexts.
     #[arg(
         long,
         value_name = "LEVEL",
@@ -67,31 +67,31 @@ pub(crate) struct RecordArgs {
     /// What is kept, to be written on request.
     #[command(flatten)]
     pub flight: FlightArgs,
-    /// Act when a rule of `analyze` finds something, of this severity at least: `keep` (write what `--keep` keeps),
-    /// `trace` (begin the window of `--trace signal=TIME`), `stop` (end, with exit code 1), `signal:NAME` (to the
-    /// targets), `run:COMMAND` (in a shell, with the rights of who called sudo). Each option acts once.
+    /// Act when a rule of `analyze` has a finding of at least this severity: `keep` (write the data that `--keep`
+    /// holds), `trace` (start the window of `--trace signal=TIME`), `stop` (end with exit code 1), `signal:NAME` (to
+    /// the targets), `run:COMMAND` (in a shell, as the user who called sudo). Each option acts once.
     #[arg(long, value_name = "RULE[:SEVERITY]=ACTION", env = "DEEPCTX_ON_FINDING")]
     pub on_finding: Vec<FindingAction>,
-    /// Take requests of `deepctx-bpf control` on a socket at this path, of root and of who started the capture: to say
-    /// how it is doing, to sample more or less often, to attach or detach the probes that have a budget, to write what
-    /// `--keep` keeps, to begin the window of `--trace signal=TIME`, to end.
+    /// Accept `control` requests on this socket, from root and the user who started the capture. Requests show the
+    /// status, change the sampling frequency, attach or detach the probes that have a budget, write the data that
+    /// `--keep` holds, start the window of `--trace signal=TIME`, or stop the capture.
     #[arg(long, value_name = "SOCKET", env = "DEEPCTX_CONTROL")]
     pub control: Option<PathBuf>,
-    /// Parameters of rules, and rules of your own as queries: the TOML file of `analyze --rules`. `--on-finding` may
-    /// name its rules, and what all rules find is said when the capture has ended.
+    /// Rule parameters and your own rules (the TOML file of `analyze --rules`). `--on-finding` can name its rules. The
+    /// findings of all rules are printed when the capture ends.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_RULES")]
     pub rules: Option<PathBuf>,
-    /// Have the command measure what its NVIDIA devices do: the driver loads the collector (CUDA_INJECTION64_PATH).
-    /// Without it device times are bounded, not measured, unless the program collects them itself.
+    /// Measure device activity of the command through CUPTI: the NVIDIA driver loads a collector into it
+    /// (CUDA_INJECTION64_PATH). Without it, device times are upper bounds, unless the program collects them itself.
     #[arg(long, env = "DEEPCTX_GPU_ACTIVITY", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new(), requires = "command")]
     pub gpu_activity: bool,
-    /// Run the command as this user, given by name or number. Default: below sudo, the user who called sudo.
+    /// Run the command as this user, by name or number (default under sudo: the user who called sudo).
     #[arg(long, value_name = "NAME", env = "DEEPCTX_RECORD_USER", requires = "command")]
     pub user: Option<String>,
     /// Samples of instructions.
     #[command(flatten)]
     pub sampling: SamplingArgs,
-    /// Command to start and capture with its children, from its first instruction; its exit code is passed on.
+    /// Command to start and capture with its children, from its first instruction. Its exit code is passed on.
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<std::ffi::OsString>,
 }

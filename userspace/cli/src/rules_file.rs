@@ -29,7 +29,7 @@ pub(crate) fn of_capture(path: Option<&Path>) -> Result<Settings, Failure> {
     match path {
         Some(path) if python_rules::is_python(path) => {
             let failure = Failure::new(format_args!(
-                "{}: expected a TOML file, since rules in Python run over a stored profile",
+                "{}: expected a TOML file, since rules in Python need a stored profile",
                 path.display()
             ));
             return Err(failure.hint("record first, then `deepctx-bpf analyze run.dctx --rules FILE`"));

@@ -174,7 +174,7 @@ impl Run {
                     }
                     if let Some(lasted) = standstill.lasted(STANDSTILL) {
                         self.session.notice(format!(
-                            "the pipeline has stood still for {} s: what is sampled meanwhile may be lost",
+                            "the pipeline has made no progress for {} s: samples taken meanwhile may be lost",
                             lasted.as_secs()
                         ));
                     }
@@ -287,8 +287,7 @@ impl Run {
         let detached = Arc::<AtomicBool>::default();
         let finishing = finisher.finish(Finishing { capture, session, detached: Arc::clone(&detached) });
         let finished = end_of(finishing, signals, &mut Standstill::at_end(watch), &detached).await?;
-        let finished =
-            finished.map_err(|_| Failure::new("the end of the capture failed because of a defect"))?;
+        let finished = finished.map_err(|_| Failure::new("ending the capture failed because of a defect"))?;
         if let (Some(progress), Ok(finished)) = (&mut progress, &finished) {
             progress.end(&finished.status);
         }
@@ -300,7 +299,7 @@ impl Run {
         if let (None, Some(child)) = (command, &mut until.child) {
             if matches!(child.try_wait(), Ok(None)) {
                 super::note(
-                    "the capture has ended, the command has not; waiting for it (Ctrl-C twice: leave it alone)",
+                    "the capture has ended, the command has not; waiting for it (Ctrl-C twice: stop waiting)",
                 );
             }
             command = wait_for_command(child, signals).await;
@@ -326,8 +325,8 @@ impl Run {
 /// What is said of a capture that ended before its time.
 fn ended_early(early: EarlyEnd) -> Failure {
     let hint = match early.because {
-        EndCause::Defect(_) => "what was captured before is whole and can be opened; please report this",
-        EndCause::System(_) => "what was captured before is whole and can be opened",
+        EndCause::Defect(_) => "the data captured so far is intact and can be opened; please report this",
+        EndCause::System(_) => "the data captured so far is intact and can be opened",
     };
     Failure::new(early).hint(hint)
 }
@@ -359,11 +358,11 @@ async fn end_of<T>(
             _ = signals.next() => match signals.came {
                 0 | 1 => {}
                 2 => signalled_again = Some(Instant::now()),
-                _ => break "when it was signalled again".to_owned(),
+                _ => break "when it was signaled again".to_owned(),
             },
             _ = ticks.tick() => {
                 if signalled_again.is_some_and(|at| at.elapsed() >= SIGNALLED_AGAIN) {
-                    break "when it was signalled again".to_owned();
+                    break "when it was signaled again".to_owned();
                 }
                 if standstill.lasted(END_STANDSTILL).is_some() || began.elapsed() >= END_LONGEST {
                     break format!("within {} s", began.elapsed().as_secs());
@@ -376,7 +375,7 @@ async fn end_of<T>(
         false => "the kernel programs and their probes",
     };
     Err(Failure::new(format_args!("{part} did not end {because}"))
-        .hint("what was written before is whole and can be opened; -v shows more"))
+        .hint("the data written so far is intact and can be opened; -v shows more"))
 }
 
 /// Waits for the command, or for a signal.

@@ -12,13 +12,13 @@ use deepctx_common::samples::{MODE_VARIABLE, PERIOD_VARIABLE, PERIODS, SERIALIZE
 /// How instructions are sampled.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SamplingArgs {
-    /// Sample what instructions of kernels wait for (NVIDIA). PERIOD is the binary logarithm of a number of cycles, 5
-    /// to 31; without it the driver's interface chooses. Has a command load the collector, as --gpu-activity does; a
-    /// process that has it already takes the period from its own environment. Needs the right to read counters, see
-    /// `doctor`.
+    /// Sample the stall reasons of kernel instructions (NVIDIA), every 2^PERIOD cycles (5 to 31; default: chosen by
+    /// CUPTI). A command loads the collector, as with `--gpu-activity`; a process that has loaded it already takes the
+    /// period from its own environment. Needs permission to read GPU counters (see `doctor`).
     #[arg(long, value_name = "PERIOD", env = "DEEPCTX_PC_SAMPLING", num_args = 0..=1, default_missing_value = "auto", value_parser = period)]
     pub pc_sampling: Option<SamplingPeriod>,
-    /// Whether kernels may overlap. If so, samples of a kernel that is launched in several places cannot be separated.
+    /// Run kernels as launched, or one at a time. As launched, samples of a kernel with several launch sites cannot be
+    /// separated.
     #[arg(long, value_name = "MODE", env = "DEEPCTX_PC_SAMPLING_MODE", default_value = "continuous")]
     pub pc_sampling_mode: SamplingMode,
 }

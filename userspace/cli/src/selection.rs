@@ -19,9 +19,9 @@ pub(crate) enum View {
     /// Every frame.
     #[default]
     Full,
-    /// Python functions only; what native and kernel code did is theirs.
+    /// Python functions only, including the cost of the native and kernel code that they called.
     Python,
-    /// Native and kernel frames only, the interpreter's own included.
+    /// Native and kernel frames only, including the interpreter.
     Native,
 }
 
@@ -32,11 +32,10 @@ pub(crate) struct SelectionArgs {
     /// Which frames to show.
     #[arg(long, value_name = "VIEW", env = "DEEPCTX_VIEW", default_value = "full")]
     pub view: View,
-    /// What to measure by; without it: what the timer measured (`cpu-time`, or `cycles` with `--event cycles`).
+    /// Metric to show (default: what the timer measured: `cpu-time`, or `cycles` with `--event cycles`).
     #[arg(long, value_name = "NAME", env = "DEEPCTX_METRIC", value_parser = metrics())]
     pub metric: Option<Metric>,
-    /// Count only stacks with a frame, shown or not, that matches this regular expression; with a ! in front, those
-    /// without one.
+    /// Count only stacks with a frame, shown or hidden, that matches this regular expression. A leading `!` inverts it.
     #[arg(long, value_name = "REGEX", env = "DEEPCTX_FILTER", value_parser = Pattern::new)]
     pub filter: Option<Pattern>,
 }
@@ -48,8 +47,7 @@ pub(crate) struct StoredSelectionArgs {
     /// As with a live view.
     #[command(flatten)]
     pub live: SelectionArgs,
-    /// Count only stacks that match this query, such as `python:train_step ** operator:aten::*`; docs/query.md has the
-    /// language.
+    /// Count only stacks that match this query, such as `python:train_step ** operator:aten::*` (see docs/query.md).
     #[arg(long, value_name = "QUERY", env = "DEEPCTX_PATH", value_parser = Query::parse)]
     pub path: Option<Query>,
 }
@@ -68,9 +66,9 @@ pub(crate) enum GroupBy {
     Process,
     /// The thread.
     Thread,
-    /// The device, for what ran on one.
+    /// The device, for work that ran on one.
     Device,
-    /// The stream of a device, for what ran in one.
+    /// The stream, for work that ran in one.
     Stream,
 }
 
@@ -92,9 +90,11 @@ pub(crate) fn selection(options: &SelectionArgs, metric: Metric) -> Selection {
 pub(crate) fn selection_of(options: &SelectionArgs, profiles: &[&Profile]) -> Result<Selection, Failure> {
     if let Some(level) = options.metric.filter(|metric| !metric.adds_up()) {
         return Err(Failure::new(format_args!(
-            "--metric {level}: its values are readings, which have no sum"
+            "--metric {level}: its values are readings, which cannot be added up"
         ))
-        .hint("`report` shows their mean and percentiles, `export --format perfetto` their course"));
+        .hint(
+            "`report` shows their mean and percentiles, `export --format perfetto` their values over time",
+        ));
     }
     let has_values = |metric: &Metric| profiles.iter().any(|profile| profile.tree.total(*metric).sum > 0);
     if let Some(asked) = options.metric
@@ -109,10 +109,10 @@ pub(crate) fn selection_of(options: &SelectionArgs, profiles: &[&Profile]) -> Re
 }
 
 fn no_such_metric(asked: Metric, known: Vec<Metric>) -> Failure {
-    let failure = Failure::new(format_args!("--metric {asked}: the profile has no values of it"));
+    let failure = Failure::new(format_args!("--metric {asked}: the profile has no values of this metric"));
     let names = nearest::sorted(asked.name(), known.into_iter().map(Metric::name).collect());
     if names.is_empty() {
-        return failure.hint("it has no values at all");
+        return failure.hint("it has no values of any metric");
     }
     failure.hint(format_args!("it has {}", names.join(", ")))
 }
@@ -144,8 +144,8 @@ pub(crate) fn require_matches(
         return Err(failure.hint(format_args!("the nearest names are {}", near.join(", "))));
     }
     let language = match query {
-        Some(_) => "docs/query.md has the language of queries",
-        None => "it is a regular expression for one frame",
+        Some(_) => "docs/query.md explains the query language",
+        None => "the filter is a regular expression that must match one frame",
     };
     Err(failure.hint(format_args!("{language}; `deepctx-bpf report --all FILE` lists functions")))
 }

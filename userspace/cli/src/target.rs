@@ -58,16 +58,16 @@ pub(crate) fn of_record(arguments: &RecordArgs) -> Result<Target, Failure> {
         && !arguments.capture.probe.contains(&ProbeFeature::Operators)
     {
         return Err(Failure::new(
-            "`--trace-level context` records operators as they begin, which needs `--probe operators`",
+            "`--trace-level context` records the starts of operators, which needs `--probe operators`",
         ));
     }
     arguments.flight.check(&arguments.capture)?;
     if arguments.flight.keep.is_some() && arguments.trace.is_some() {
         return Err(Failure::new(
-            "`--trace` records single calls from the start, and `--keep` keeps the end: expected one of them",
+            "`--trace` records the start of a capture and `--keep` keeps its end: expected one of them",
         )
         .hint(
-            "record twice, or leave `--trace` out: what is kept has every sum and the latest work of devices",
+            "record twice, or omit `--trace`: the kept data includes all totals and the latest device work",
         ));
     }
     let config = CaptureConfig {

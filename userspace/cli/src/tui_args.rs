@@ -17,25 +17,25 @@ use super::selection::{self, GroupBy};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Terminal view")]
 pub(crate) struct TuiArgs {
-    /// What to open.
+    /// Tab to open.
     #[arg(long, value_name = "TAB", env = "DEEPCTX_TAB", default_value = "overview")]
     pub tab: TabName,
-    /// What stands at the root of each stack.
+    /// Group stacks by.
     #[arg(long, value_name = "LIST", env = "DEEPCTX_GROUP_BY", value_delimiter = ',', default_values_t = [GroupBy::Process])]
     pub group_by: Vec<GroupBy>,
-    /// Show each source line of a function as a frame of its own.
+    /// Show each source line of a function as a separate frame.
     #[arg(long, env = "DEEPCTX_LINES", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub lines: bool,
-    /// Join calls that repeat themselves into one.
+    /// Collapse recursive calls.
     #[arg(long, env = "DEEPCTX_FOLD_RECURSION", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub fold_recursion: bool,
-    /// Source file for the tab `source`, as its process names it.
+    /// Source file for the `source` tab, as the process names it.
     #[arg(long, value_name = "FILE", env = "DEEPCTX_SOURCE")]
     pub source: Option<PathBuf>,
-    /// Draw with ASCII characters only; without it: where the locale is not UTF-8.
+    /// Draw with ASCII characters only (default: only if the locale is not UTF-8).
     #[arg(long, env = "DEEPCTX_ASCII", action = ArgAction::SetTrue, value_parser = FalseyValueParser::new())]
     pub ascii: bool,
-    /// Size of the still picture (--once) in columns and lines.
+    /// Size of the `--once` snapshot in columns and lines.
     #[arg(long, value_name = "WxH", env = "DEEPCTX_SIZE", value_parser = size)]
     pub size: Option<(u16, u16)>,
 }
@@ -48,15 +48,15 @@ pub(crate) enum TabName {
     Overview,
     /// Flame graph, callers above callees.
     Flame,
-    /// Bottom-up: functions, and below each its callers.
+    /// Bottom-up view: functions, with the callers below each.
     Callers,
     /// Table of functions.
     Table,
     /// Processes and threads over time.
     Time,
-    /// A source file with what its lines cost.
+    /// A source file with the cost of each line.
     Source,
-    /// Losses, gaps and own cost.
+    /// Losses, gaps and the profiler's own cost.
     #[value(alias = "losses")]
     Health,
 }

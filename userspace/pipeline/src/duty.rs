@@ -1,6 +1,6 @@
-//! DutyCycle: when the probes that have a budget were watched.
+//! Duty cycle: when the probes that have a budget were watched.
 //!
-//! Owns: how much of the time that was, in words for whoever reads the counts; and the edges of duty windows that the
+//! Owns: how much of the time that was, in words for readers of the counts; and the edges of duty windows that the
 //! samples have not reached. Because: what such a probe reports is of its windows, and must never be read as if it were
 //! of the whole run. Does not: know what a stage keeps, or what lies between two times ([`super::loss_windows`]
 //! does).
@@ -95,7 +95,7 @@ impl DutyEdges {
 mod tests {
     use super::*;
 
-    /// DutyCycle by their beginnings and ends; what is said at a time.
+    /// Duty windows by their edges; what is reported at a time.
     #[track_caller]
     fn check(edges: &[u64], now_ns: u64, expect: Option<&str>) {
         let mut duty = DutyCycle::default();

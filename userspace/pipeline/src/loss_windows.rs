@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use crate::input::DutyWindow;
 
-/// LossWindows kept for each CPU; beyond it the two oldest become one that covers both.
+/// Loss windows kept per CPU; beyond that, the two oldest become one that covers both.
 const GAPS_MAX: usize = 64;
 
 /// The gaps of all CPUs.

@@ -158,7 +158,7 @@ impl FlightRecorder {
         let said = Arc::<Mutex<RecorderStatus>>::default();
         let of_thread = Arc::clone(&said);
         let body = move || write_windows(&incoming, write, &of_thread);
-        let missing = "what is kept is not written any more";
+        let missing = "the kept data is no longer written";
         let thread = supervisor.spawn("flight-recorder", missing, body)?;
         let hang = on_hang.map(HangWatch::new);
         let slice = (keep / SLICES).max(SLICE_LEAST);

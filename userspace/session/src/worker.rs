@@ -253,9 +253,11 @@ impl Worker {
             let ago = Duration::from_nanos(monotonic_ns().saturating_sub(at_ns));
             let at = self.started.elapsed().saturating_sub(ago).as_secs_f64();
             let said = match self.pipeline.request_trace(at_ns) {
-                true => format!("single events are recorded from {at:.1} s after the start on"),
+                true => format!("individual events are recorded from {at:.1} s after the start"),
                 false => {
-                    format!("single events cannot be recorded again at {at:.1} s: a capture has one window")
+                    format!(
+                        "individual events cannot be recorded again at {at:.1} s: a capture has one window"
+                    )
                 }
             };
             self.notice(said);

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Of a command that `timeout` had to kill.
 const SIGKILL: i32 = 9;
 
-/// Certificates of those that this machine trusts: a registry's address may lead to a machine of its owner's.
+/// The certificates that this machine trusts: package mirrors may use private certificates.
 const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// A release of Debian in a folder, with this machine's `/proc` and `/sys`, which are taken away when it is dropped.

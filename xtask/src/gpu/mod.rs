@@ -111,7 +111,7 @@ fn rows_of(options: &Options, product: &Path, folder: &Path) -> Result<Vec<Row>>
         Stage::real(product, &Python::find(options.python.as_deref(), options.install)?, folder)?
     };
     let chosen: Vec<&str> = options.parts.iter().map(String::as_str).collect();
-    // The machine may be taken away before the end.
+    // An interrupted run keeps its results.
     let table = stage.file("table.md");
     list(&stage, &chosen, |rows| {
         std::fs::write(&table, row::table(rows)).with_context(|| format!("cannot write {}", table.display()))

@@ -1,7 +1,7 @@
 //! Interpreters that are compiled here, from the sources that Debian keeps beside its packages.
 //!
-//! Owns: which sources there are, how one is compiled, and the build without a GIL. Because: no registry has such
-//! builds for Linux. Does not: know those that take long to compile ([`super::optimized`]).
+//! Owns: which sources there are, how one is compiled, and the build without a GIL. Because: such builds
+//! are not published as packages for Linux. Does not: know those that take long to compile ([`super::optimized`]).
 
 use super::{RECIPE, script};
 use crate::apt::Apt;
@@ -94,7 +94,7 @@ pub(super) fn free_threaded(folder: &Path) -> Result<PathBuf> {
     let kind = if tail_calls { "t-tail" } else { "t" };
     let recipe = Recipe {
         kind,
-        because: "no registry has such a build for Linux",
+        because: "such a build is not published as a package for Linux",
         takes: "two to five minutes",
         options: &options,
         variables: &variables,

@@ -62,7 +62,7 @@ fn programs(sources: &Sources, folder: &Path) -> Result<Vec<PathBuf>> {
     ];
     let recipe = Recipe {
         kind: "-optimized",
-        because: "installers of Python fetch builds like this, and no registry has them",
+        because: "installers of Python fetch builds like this, which are not published as packages",
         takes: "ten to twenty minutes",
         options: &OPTIONS,
         variables: &variables,

@@ -1,13 +1,15 @@
-//! Rules on the pages in `docs/`: each stands in the site's contents once, and no link leads nowhere.
+//! Rules on the pages in `docs/`: each is in the site's contents once, no link is broken, and Python code parses.
 //!
-//! Owns: what a link and a heading are in a page. Because: a page that nothing leads to is not read, and `mdbook build`
-//! says nothing about links to headings that were renamed. Does not: judge what pages say, or know the options of the
-//! program, whose own tests try every command of a page.
+//! Owns: what a link, a heading and a block of Python are in a page. Because: a page without links to it is not read,
+//! `mdbook build` does not report links to renamed headings, and a reformatted code block breaks silently. Does not:
+//! judge what pages say, or know the options of the program, whose own tests try every command of a page.
 
 use super::prose;
 use crate::sh;
 use std::collections::BTreeSet;
+use std::io::{self, Write as _};
 use std::path::{Component, Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
 /// The site's contents, in the form of mdBook.
 const CONTENTS: &str = "docs/SUMMARY.md";
@@ -25,6 +27,64 @@ pub(super) fn check(root: &Path, broken: &mut Vec<String>) {
     pages.sort();
     broken.extend(not_once_in_contents(&pages));
     broken.extend(links_to_nothing(&pages, |path| root.join(path).exists()));
+    match sh::which("python3") {
+        Some(python) => broken.extend(python_errors(&pages, |code| syntax_error(&python, code))),
+        None if sh::in_ci() => {
+            broken.push("python3 is missing: it parses the Python code of the pages".to_owned())
+        }
+        None => eprintln!("skipped: Python code of the pages, since python3 is missing"),
+    }
+}
+
+/// Blocks of Python that do not parse.
+fn python_errors(pages: &[(String, String)], parse: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let mut broken = Vec::new();
+    for (name, text) in pages {
+        for (line, code) in python_blocks(text) {
+            if let Some(error) = parse(&code) {
+                broken.push(format!("{name}:{line}: Python that does not parse: {error}"));
+            }
+        }
+    }
+    broken
+}
+
+/// Blocks of Python in a page, with the numbers of their first lines.
+fn python_blocks(text: &str) -> Vec<(usize, String)> {
+    let mut blocks = Vec::new();
+    let mut open: Option<(usize, String)> = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.starts_with("```") {
+            blocks.extend(open.take());
+            open = (line == "```python").then(|| (number + 1, String::new()));
+        } else if let Some((_, code)) = &mut open {
+            code.push_str(line);
+            code.push('\n');
+        }
+    }
+    blocks
+}
+
+/// The syntax error that CPython finds, if any.
+fn syntax_error(python: &Path, code: &str) -> Option<String> {
+    const PARSE: &str = "import ast, sys\n\
+        try: ast.parse(sys.stdin.buffer.read())\n\
+        except SyntaxError as error: sys.exit(str(error))";
+    let parse = || -> io::Result<Output> {
+        let mut command = Command::new(python);
+        command.args(["-I", "-c", PARSE]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        // Closed at the end of the block, which ends the input.
+        if let Some(mut input) = child.stdin.take() {
+            input.write_all(code.as_bytes())?;
+        }
+        child.wait_with_output()
+    };
+    match parse() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+        Err(error) => Some(format!("python3: {error}")),
+    }
 }
 
 /// Pages of the site that are missing in its contents, or stand there more than once.
@@ -148,6 +208,13 @@ mod tests {
                 "docs/SUMMARY.md: docs/b.md stands there 0 times, not once"
             ]
         );
+    }
+
+    #[test]
+    fn python_blocks_must_parse() {
+        let page = pages(&[("docs/a.md", "```python\nx = 1\n```\n```\ny y\n```\n\n```python\nz z\n```\n")]);
+        let refuse = |code: &str| (code == "z z\n").then(|| "invalid".to_owned());
+        assert_eq!(python_errors(&page, refuse), ["docs/a.md:9: Python that does not parse: invalid"]);
     }
 
     #[test]

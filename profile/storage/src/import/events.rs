@@ -34,7 +34,7 @@ pub fn traces(bytes: &[u8]) -> Result<(ProcessTraces, Kind), ImportError> {
 pub(super) fn of_kind(kind: Kind, bytes: &[u8]) -> Result<ProcessTraces, ImportError> {
     let mut traces = with_all(kind, bytes)?;
     match kind {
-        // Their readers do, but for what is a file of ours: it comes back as it was.
+        // Their readers do, but for what is a deepctx-bpf file: it comes back as it was.
         Kind::Kineto | Kind::Perfetto => {}
         _ => traces.iter_mut().for_each(|(_, trace)| leave_out_at_zero(trace)),
     }

@@ -1,4 +1,4 @@
-//! Ranks of one file: an export of ours holds several, anyone else's one.
+//! Ranks of one file: a deepctx-bpf export holds several, anyone else's one.
 //!
 //! Owns: which rank a row of the file is of, and how its times are shifted. Because: Chrome's form and Perfetto's say
 //! it by the same header. Does not: read events.

@@ -60,7 +60,7 @@ impl StoreError {
                     "write to a folder that you may write to, with -o"
                 }
                 io::ErrorKind::FileTooLarge => {
-                    "files may not be larger here: see `ulimit -f`, or the file system of -o"
+                    "the file is too large: check `ulimit -f`, and the file system of -o"
                 }
                 io::ErrorKind::NotFound => "create the folder that shall hold the profile first",
                 _ if source.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {

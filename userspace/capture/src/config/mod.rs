@@ -131,22 +131,22 @@ pub enum FrameSource {
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum ProbeFeature {
-    /// PyTorch's operators. With `native` frames each is counted as it begins, below the operators that it is in, and
-    /// thunks of XLA's modules on a CPU have their names. Without `native` frames, stacks show operators and leave
-    /// native functions out, which has the lowest overhead.
+    /// PyTorch operators. With `native` frames, each is counted when it starts, below its enclosing operators, and
+    /// thunks of XLA modules on a CPU are named. Without `native` frames, stacks show operators instead of native
+    /// functions, which has the lowest overhead.
     Operators,
-    /// Modules of PyTorch models that are called, by name and class, beside Python functions.
+    /// Calls of PyTorch modules, by name and class, next to Python functions.
     Modules,
-    /// PyTorch's backward pass below the operators of the forward pass that it belongs to, by native and Python
+    /// PyTorch's backward pass, below the operators of the forward pass that caused it, with native and Python
     /// functions.
     Backward,
-    /// PyTorch's named ranges (`record_function`) and training steps, beside Python functions.
+    /// PyTorch's named ranges (`record_function`) and training steps, next to Python functions.
     Ranges,
-    /// Who allocated the memory of PyTorch's tensors, how much of it is live, and what was live at its peak.
+    /// Allocations of PyTorch tensors: where they were made, how much is live, and what was live at the peak.
     Memory,
-    /// Work of OpenMP's threads (`libgomp`, `libomp`, `libiomp5`), below the code that began the parallel region.
+    /// Work of OpenMP threads (`libgomp`, `libomp`, `libiomp5`), below the code that started the parallel region.
     Openmp,
-    /// Which tasks await the asyncio task that runs (CPython 3.11 and later), beside Python functions.
+    /// Tasks that await the running asyncio task (CPython 3.11 and later), next to Python functions.
     Async,
 }
 
@@ -161,10 +161,10 @@ pub const OPERATOR_STACKS: StackRate = StackRate::PerSecond(100);
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum SamplingMode {
-    /// As the program launches them.
+    /// As the program launches them: kernels may overlap.
     #[default]
     Continuous,
-    /// One after the other: slower, and each sample has its launch.
+    /// One at a time: slower, but each sample belongs to one launch.
     Serialized,
 }
 

@@ -312,7 +312,7 @@ mod tests {
         let check = |release: &str, expect| assert_eq!(version(release), expect, "{release}");
         check("6.1.0-18-amd64", Some((6, 1)));
         check("5.15.0", Some((5, 15)));
-        check("6.18.44-fc", Some((6, 18)));
+        check("6.18.44-cloud", Some((6, 18)));
         check("unknown", None);
         assert!(version("5.4.1") < version("5.15.2"));
     }

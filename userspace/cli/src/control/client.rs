@@ -29,7 +29,8 @@ pub(crate) fn run(arguments: &ControlArgs) -> Result<Completion, Failure> {
     ControlRequest::parse(&request).map_err(Failure::new)?;
     let path = arguments.socket.display();
     let failed = |error: std::io::Error| {
-        Failure::io(&path, &error).hint("it is what `--control` of a running capture names")
+        Failure::io(&path, &error)
+            .hint("give the socket that a running capture was started with (`--control`)")
     };
     let connection = UnixStream::connect(&arguments.socket).map_err(failed)?;
     connection.set_read_timeout(Some(PATIENCE)).map_err(failed)?;

@@ -74,34 +74,36 @@ impl Controlled<'_> {
             Some(hint) => format!("{error}: {hint}"),
             None => error.to_string(),
         })?;
-        Ok(format!("each CPU is sampled {frequency} times a second"))
+        Ok(format!("each CPU is sampled {frequency} times per second"))
     }
 
     fn hold_probes(&self, hold: ProbeHold) -> Result<String, String> {
         if !self.capture.hold_probes(hold) {
-            return Err("no probe has a budget here: record with --probe-budget, and --probe, --shapes or \
+            return Err("no probe of this capture has a budget: record with --probe-budget, and --probe, --shapes or \
                         --probe-file"
                 .to_owned());
         }
         let sentence = match hold {
-            ProbeHold::Attached => "the probes that have a budget are attached, whatever they cost",
-            ProbeHold::Detached => "the probes that have a budget are detached",
-            ProbeHold::Budget => "the probes that have a budget are attached while it lasts",
+            ProbeHold::Attached => "budgeted probes are attached, regardless of their cost",
+            ProbeHold::Detached => "budgeted probes are detached",
+            ProbeHold::Budget => "budgeted probes are attached within their budget",
         };
         Ok(sentence.to_owned())
     }
 
     fn keep(&self) -> Result<String, String> {
-        let flight = self.flight.ok_or("nothing is kept here: record with --keep TIME")?;
+        let flight = self.flight.ok_or("this capture keeps nothing in memory: record with --keep TIME")?;
         flight.request(Trigger::Request);
-        Ok("what is kept is written".to_owned())
+        Ok("writing the kept data".to_owned())
     }
 
     fn trace(&self) -> Result<String, String> {
         if !self.traces {
-            return Err("no window of single events waits here: record with --trace signal=TIME".to_owned());
+            return Err(
+                "this capture has no pending trace window: record with --trace signal=TIME".to_owned()
+            );
         }
         self.session.request_trace(monotonic_ns());
-        Ok("single events are requested".to_owned())
+        Ok("recording of individual events requested".to_owned())
     }
 }

@@ -112,7 +112,9 @@ fn converse(connection: &UnixStream, ask: &Sender<PendingRequest>) -> std::io::R
     connection.set_write_timeout(Some(PATIENCE))?;
     let mut answers = connection;
     if !may_ask(peer_user(connection)?, rustix::process::geteuid().as_raw()) {
-        let answer = ControlAnswer::Refused("only root, and who started the capture, may ask it".to_owned());
+        let answer = ControlAnswer::Refused(
+            "only root and the user who started the capture may control it".to_owned(),
+        );
         return writeln!(answers, "{answer}");
     }
     let mut lines = BufReader::new(connection);

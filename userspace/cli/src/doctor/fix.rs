@@ -38,7 +38,7 @@ pub(super) fn offer(
         }
     }
     if offered == 0 {
-        writeln!(out, "note: no command alone can fix anything here")?;
+        writeln!(out, "note: nothing here can be fixed by a command")?;
     }
     Ok(())
 }
@@ -100,7 +100,7 @@ mod tests {
         let mut said = Vec::new();
         offer(&checks, &mut "y\n".as_bytes(), &mut said, &mut |_| unreachable!("nothing is offered"))
             .unwrap();
-        assert_eq!(String::from_utf8(said).unwrap(), "note: no command alone can fix anything here\n");
+        assert_eq!(String::from_utf8(said).unwrap(), "note: nothing here can be fixed by a command\n");
     }
 
     #[test]

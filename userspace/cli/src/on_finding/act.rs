@@ -68,12 +68,12 @@ impl Actions {
             let done = match &of.action {
                 Action::Keep => {
                     requests.keep = true;
-                    Ok("; what is kept is written".to_owned())
+                    Ok("; writing the kept data".to_owned())
                 }
-                Action::Trace if is_over => Ok("; too late for single events".to_owned()),
+                Action::Trace if is_over => Ok("; too late to record individual events".to_owned()),
                 Action::Trace => {
                     requests.trace = true;
-                    Ok("; single events are recorded from now on".to_owned())
+                    Ok("; recording individual events from now on".to_owned())
                 }
                 Action::Stop => {
                     (requests.stop, self.stopped) = (true, true);
@@ -146,7 +146,8 @@ impl Actions {
             }
             if began.elapsed() >= END_LONGEST {
                 let left = self.running.drain(..);
-                notices.extend(left.map(|(text, _)| format!("`{text}` still runs; it is not waited for")));
+                notices
+                    .extend(left.map(|(text, _)| format!("`{text}` is still running; not waiting for it")));
                 return notices;
             }
             std::thread::sleep(Duration::from_millis(20));

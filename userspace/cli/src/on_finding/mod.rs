@@ -139,11 +139,11 @@ pub(crate) fn settings(
             Failure::new(format_args!("--on-finding: {error}")).hint("see docs/findings.md")
         })?;
         let lacks = match of.action {
-            Action::Keep if !keeps => Some("needs `--keep TIME`: that says how much of the past is kept"),
+            Action::Keep if !keeps => Some("needs `--keep TIME`, which sets how much data is kept"),
             Action::Trace if !traces => {
-                Some("needs `--trace signal=TIME`: that says how long events are recorded")
+                Some("needs `--trace signal=TIME`, which sets how long events are recorded")
             }
-            Action::Signal(_) if !has_targets => Some("needs `--pid` or a command: they get the signal"),
+            Action::Signal(_) if !has_targets => Some("needs `--pid` or a command to send the signal to"),
             _ => None,
         };
         if let Some(lacks) = lacks {

@@ -38,7 +38,7 @@ reasons! {
     class Gap, page "traces.md";
     const CONTEXT_NOT_EXPORTED = "context-not-exported",
         "events have a calling context, which trace formats have no place for",
-        helps "a profile of ours (`--format dctx`), which has both";
+        helps "a deepctx-bpf profile (`--format dctx`), which has both";
     const NOTE_NOT_EXPORTED = "note-not-exported",
         "work has several notes about collectives, of which trace formats hold one";
     const EDGE_NOT_EXPORTED = "edge-not-exported",

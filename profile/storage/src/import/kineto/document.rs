@@ -23,7 +23,7 @@ pub(super) trait DocumentVisitor {
     fn base(&mut self, base: Option<u64>);
     /// The document has a key that PyTorch's profiler writes.
     fn is_kineto(&mut self);
-    /// What an export of ours says of its rows.
+    /// What a deepctx-bpf export says of its rows.
     fn header(&mut self, header: EventHeader);
     /// Rank, and ranks of the job.
     fn distributed(&mut self, rank: Option<u64>, world_size: Option<u64>);

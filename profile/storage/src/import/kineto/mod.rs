@@ -8,7 +8,7 @@
 //! | 2022 to 2023 | `cpu_op`, `cuda_runtime`, `kernel`, `gpu_memcpy`, `gpu_memset`, `cuda_sync` | whole microseconds since 1970 |
 //! | since 2024 | the same, and `cuda_driver`, arguments of NCCL | decimals since `baseTimeNanoseconds` |
 //!
-//! `Trace` spans are the profiler's own. A file of ours says which rank each row is of: it has several.
+//! `Trace` spans are the profiler's own. A deepctx-bpf file says which rank each row is of: it has several.
 
 mod decimal;
 mod document;
@@ -237,7 +237,7 @@ impl Reader {
         self.rows().memory(thread, at, &arguments);
     }
 
-    /// A step of each of a counter's values. What a profile of ours sums up by time is no event.
+    /// A step of each of a counter's values. What a deepctx-bpf profile sums up by time is no event.
     fn counter(&mut self, raw: &RawEvent<'_>) {
         if self.ranks.is_ours() && raw.cat.as_ref().is_some_and(|category| category.0 == SUMS) {
             return;

@@ -282,7 +282,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Takes the header of an export of ours.
+    /// Takes the header of a deepctx-bpf export.
     fn is_header(&mut self, state: u32, event: &TrackEvent) -> bool {
         if self.has_header
             || event.kind != SLICE_INSTANT

@@ -36,7 +36,7 @@ struct Lane {
     rank: usize,
     place: TrackPlace,
     counter: Option<CounterLane>,
-    /// What a profile of ours sums up by time, which is no event.
+    /// What a deepctx-bpf profile sums up by time, which is no event.
     is_sum: bool,
 }
 

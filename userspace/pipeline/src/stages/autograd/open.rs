@@ -3,9 +3,9 @@
 //! Owns: which of the nodes that began may still run. Because: to watch the end of a node costs more than its
 //! beginning, and the next beginning says as much. Does not: know what a node is.
 //!
-//! OpenNodes one backward pass, nodes follow one another. A backward pass that is begun within a node stands on the
-//! stack above it, so its nodes have lower stack pointers than its own beginning has; as soon as a node begins higher
-//! up, it is over.
+//! Within one backward pass, nodes run one after another. A backward pass that starts within a node is above it on the
+//! stack, so its nodes have lower stack pointers than its own start has. As soon as a node starts higher up, it has
+//! ended.
 
 use super::UNSURE;
 use super::placement::NodeMaker;
