@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::address::{Avma, FileOffset};
+pub use crate::device_number::DeviceNumber;
 use crate::read_error::ReadError;
 use crate::reader::{self, Subject};
 use crate::reason::NoSymbol;
@@ -58,8 +59,8 @@ pub struct Mapping {
     pub end: Avma,
     /// Offset in the file that is mapped at `begin`.
     pub offset: FileOffset,
-    /// Device number of the file system: major, minor.
-    pub device: (u32, u32),
+    /// Device number of the file system.
+    pub device: DeviceNumber,
     /// Inode number, 0 without a file.
     pub inode: u64,
     /// Readable.
@@ -173,8 +174,8 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     let dash = range.iter().position(|b| *b == b'-')?;
     let (begin, end) = (hex(&range[..dash])?, hex(&range[dash + 1..])?);
     let colon = device.iter().position(|b| *b == b':')?;
-    let device =
-        (u32::try_from(hex(&device[..colon])?).ok()?, u32::try_from(hex(&device[colon + 1..])?).ok()?);
+    let number = |digits: &[u8]| u32::try_from(hex(digits)?).ok();
+    let device = DeviceNumber { major: number(&device[..colon])?, minor: number(&device[colon + 1..])? };
     if begin >= end || permissions.len() != 4 {
         return None;
     }
@@ -453,7 +454,7 @@ mod tests {
             begin: Avma(0x7f1000),
             end: Avma(0x7f3000),
             offset: FileOffset(0x1f000),
-            device: (0xfd, 0x1a),
+            device: DeviceNumber { major: 0xfd, minor: 0x1a },
             inode: u64::MAX,
             readable: true,
             writable: false,

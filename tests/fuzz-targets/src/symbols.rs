@@ -61,7 +61,7 @@ fn name(bytes: &[u8]) {
         begin: Avma(0x1000),
         end: Avma(0x2000),
         offset: FileOffset(0),
-        device: (0, 0),
+        device: Default::default(),
         inode: 1,
         readable: true,
         writable: false,

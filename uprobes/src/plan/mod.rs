@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     fn key(inode: u64) -> FileKey {
-        FileKey { device: (1, 2), inode, path: "/lib/one".into() }
+        FileKey { device: Default::default(), inode, path: "/lib/one".into() }
     }
 
     #[test]

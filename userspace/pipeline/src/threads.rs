@@ -20,8 +20,15 @@ const THREADS_MAX: usize = 1 << 16;
 /// The threads met so far.
 #[derive(Debug, Default)]
 pub struct Threads {
-    known: FxHashMap<(u32, u32), NamedThread>,
+    known: FxHashMap<ThreadKey, NamedThread>,
     contexts: OwnContexts,
+}
+
+/// A thread while its process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ThreadKey {
+    pid: u32,
+    tid: u32,
 }
 
 #[derive(Debug)]
@@ -41,7 +48,7 @@ impl Threads {
         symbols: &mut S,
         profile: &mut Profile,
     ) -> NodeId {
-        let key = (sample.pid, sample.tid);
+        let key = ThreadKey { pid: sample.pid, tid: sample.tid };
         match self.known.get(&key) {
             Some(known)
                 if known.space == space
@@ -56,13 +63,13 @@ impl Threads {
 
     fn learn<S: Symbols>(
         &mut self,
-        key: (u32, u32),
+        key: ThreadKey,
         sample: &StackSample,
         space: SpaceId,
         symbols: &mut S,
         profile: &mut Profile,
     ) -> NodeId {
-        let (pid, tid) = key;
+        let ThreadKey { pid, tid } = key;
         let thread_name = text(&sample.comm);
         let time_ns = sample.header.time_ns;
         // The name of a thread is better than none; for the main thread it is the same.
@@ -93,7 +100,7 @@ impl Threads {
 
     /// Bytes in memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        table_bytes(self.known.capacity(), size_of::<((u32, u32), NamedThread)>())
+        table_bytes(self.known.capacity(), size_of::<(ThreadKey, NamedThread)>())
             + self.contexts.held_bytes()
     }
 

@@ -43,7 +43,7 @@ fn packed_parameters<'a>(crates: impl Iterator<Item = &'a Crate>, broken: &mut V
         for function in syntax::functions(file.product()) {
             if function.has_packed_parameter {
                 broken.push(format!(
-                    "{}:{}: {} takes a tuple apart; pass its parts, or a type with names",
+                    "{}:{}: {} takes a tuple; pass its parts, or a type with names",
                     file.name, function.line, function.name
                 ));
             }
@@ -122,7 +122,12 @@ mod tests {
         let text = "fn f((a, b): (u8, u8)) {}\n";
         check(
             &[("c/src/lib.rs", text)],
-            &["c/src/lib.rs:1: f takes a tuple apart; pass its parts, or a type with names"],
+            &["c/src/lib.rs:1: f takes a tuple; pass its parts, or a type with names"],
+        );
+        let whole = "fn f(a: (u8, u8)) {}\n";
+        check(
+            &[("c/src/lib.rs", whole)],
+            &["c/src/lib.rs:1: f takes a tuple; pass its parts, or a type with names"],
         );
         check(&[("c/tests/a.rs", text)], &[]);
     }

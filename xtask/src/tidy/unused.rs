@@ -33,7 +33,8 @@ fn of_package(package: &Package, one: &Crate, broken: &mut Vec<String>) {
     // What tests are made of has a product, too: what lies in its `src`.
     let source = format!("{}/src/", one.folder);
     let product = || {
-        one.files.iter().filter(|file| file.name.starts_with(&source) && !file.name.ends_with("/tests.rs"))
+        let is_product = |name: &str| name.starts_with(&source) && !name.ends_with("tests.rs");
+        one.files.iter().filter(move |file| is_product(&file.name))
     };
     for dependency in &package.dependencies {
         let name = dependency.rename.as_ref().unwrap_or(&dependency.name).replace('-', "_");

@@ -30,6 +30,7 @@ use super::points::{FilePoints, SiteOptions};
 use super::programs::{Programs, refusal};
 use super::requests::Request;
 use super::setup::Setup;
+use super::site_numbers::RefusedSites;
 use super::site_table::SiteTable;
 use super::unused::UnusedFiles;
 use super::waiting_calls::WaitingCalls;
@@ -303,7 +304,7 @@ impl ProbeWorker {
         let counted = self.sites.refused();
         self.scan(&pids);
         self.sites.set_refused(counted);
-        (self.counters.left_out, self.counters.over_share) = counted;
+        self.count_refused();
     }
 
     /// Looks through processes for libraries, and attaches to those that are new.
@@ -332,8 +333,13 @@ impl ProbeWorker {
             duty_cycle.add_processes(planned.flat_map(|planned| planned.pids.iter().copied()));
         }
         self.counters.put_off = u64::from(self.dropped.load(Ordering::Relaxed));
-        (self.counters.left_out, self.counters.over_share) = self.sites.refused();
+        self.count_refused();
         self.report();
+    }
+
+    fn count_refused(&mut self) {
+        let RefusedSites { left_out, over_share } = self.sites.refused();
+        (self.counters.left_out, self.counters.over_share) = (left_out, over_share);
     }
 
     /// Reports the counters, if there is room: totals come again.
