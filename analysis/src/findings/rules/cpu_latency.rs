@@ -8,6 +8,7 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_device_time, no_host_time, written};
+use crate::findings::reason;
 use crate::findings::facts::{Class, PlacePart, SAMPLES_MIN};
 use crate::findings::finding::{Figure, Finding, Gain};
 use crate::findings::rule::Parameter;
@@ -47,7 +48,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     }
     let whole = facts.share(host, Class::Spin).whole;
     if Facts::is_sampled(host) && whole.count < SAMPLES_MIN {
-        return Outcome::missing("too few samples were taken", "--duration, or a higher --freq");
+        return Outcome::missing(reason::TOO_FEW_SAMPLES);
     }
     let device = facts.parts(Metric::GpuTime, PlaceKey::Line, |_| true);
     let launches = facts.parts(Metric::Kernels, PlaceKey::Line, |_| true);

@@ -9,6 +9,7 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Facts, Outcome};
+use crate::findings::reason;
 use crate::findings::facts::Class;
 use crate::findings::share::{Share, Sum};
 
@@ -79,7 +80,7 @@ impl LoadingTime {
 
 /// The outcome where no thread loads data.
 pub(super) fn no_loading() -> Outcome {
-    Outcome::missing("no thread was seen in a data loader", "--context python,native")
+    Outcome::missing(reason::NO_LOADER_THREAD)
 }
 
 /// A batch of workers is fetched, or waited for.

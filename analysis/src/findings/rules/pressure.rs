@@ -7,6 +7,7 @@ use deepctx_profile::metric::Metric;
 
 use super::{Draft, Facts, Outcome, Values, written};
 use crate::amount::percent;
+use crate::findings::reason;
 use crate::findings::finding::{Figure, Gain};
 use crate::tables::system::resource;
 
@@ -84,5 +85,5 @@ fn cpus_busy(facts: &Facts<'_>) -> Vec<Figure> {
 
 /// The outcome where the machine was not looked at, or its kernel does not count.
 pub(super) fn no_system_metrics() -> Outcome {
-    Outcome::missing("what the machine did is not in the profile", "--system-metrics 500ms")
+    Outcome::missing(reason::NO_SYSTEM_METRICS)
 }

@@ -21,6 +21,7 @@ use deepctx_events::Family;
 use deepctx_symbolizer::guard::catch_faults;
 use deepctx_symbolizer::{NoSymbol, accountable_user, start_ticks};
 use deepctx_uprobes::locate::collector::Collector;
+use deepctx_uprobes::plan::NotRecorded;
 use deepctx_uprobes::{Contents, FileKey, Layers, NoProbe, PlanId, PlannedFile, Planner, ProbeRequest, plan};
 
 use super::BudgetedState;
@@ -420,7 +421,7 @@ impl ProbeWorker {
     /// Counts the functions that a file lacks, and says which features it lacks.
     fn report_missing(&mut self, planned: &PlannedFile) {
         self.counters.missing += planned.missing.len() as u64;
-        let mut missing: Vec<(&str, NoProbe)> = planned
+        let mut missing: Vec<(NotRecorded, NoProbe)> = planned
             .missing
             .iter()
             .filter_map(|missing| Some((plan::missing(missing.row.event)?, missing.because)))
