@@ -9,9 +9,20 @@ use super::{modules, syntax};
 
 /// Longer functions do more than one thing.
 pub(super) const FUNCTION_LINES_MAX: usize = 80;
-/// Calls that read a clock.
-const CLOCKS: &[&str] =
-    &["Instant::now(", "SystemTime::now(", "clock_gettime(", "monotonic_ns(", ".elapsed()", "gettimeofday("];
+/// Calls that read a clock: those of libraries, and functions of ours around them.
+const CLOCKS: &[&str] = &[
+    "Instant::now(",
+    "SystemTime::now(",
+    "::now(",
+    ".elapsed()",
+    "clock_gettime(",
+    "gettimeofday(",
+    "monotonic_ns(",
+    "log_progress(",
+    "cpu_time(",
+    "cpu_time_ns(",
+    "process_cpu_ns(",
+];
 
 /// Checks all crates of the product.
 pub(super) fn check(crates: &[Crate], broken: &mut Vec<String>) {
@@ -148,6 +159,12 @@ mod tests {
             "c/src/a.rs:3: calls Instant::now(…), while the header of c/src/a.rs says that no clock is read";
         check(&[("c/src/a.rs", &lies)], &[expect]);
         check(&[("c/src/a.rs", &format!("{header}#[cfg(test)]\nmod tests {{\nInstant::now();\n}}\n"))], &[]);
+        for around in ["log_progress(0)", "thread_cpu_time()", "OwnCost::now()"] {
+            let lies = format!("{header}fn f() {{ {around}; }}\n");
+            let call = CLOCKS.iter().find(|clock| around.contains(**clock)).expect("a known one");
+            let expect = format!("c/src/a.rs:3: calls {call}…), while the header of c/src/a.rs says that no clock is read");
+            check(&[("c/src/a.rs", &lies)], &[&expect]);
+        }
         check(&[("c/src/a.rs", "//! Does not: convert between clocks.\nfn f() { Instant::now(); }\n")], &[]);
         let below = "c/src/b/x.rs:1: calls Instant::now(…), while the header of c/src/b/mod.rs says that no clock is read";
         check(&[("c/src/b/mod.rs", header), ("c/src/b/x.rs", "fn f() { Instant::now(); }")], &[below]);
