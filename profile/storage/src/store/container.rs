@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::error::OpenError;
+use crate::error::{NotAProfile, OpenError};
 use crate::folder::{self, Folder};
 
 /// The file that says which others there are.
@@ -118,7 +118,7 @@ impl Container {
                 io::ErrorKind::NotFound => OpenError::NotFound { path },
                 io::ErrorKind::NotADirectory => OpenError::NotAProfile {
                     path,
-                    because: "it is neither a folder nor a packed one".to_owned(),
+                    because: NotAProfile::NeitherFolderNorFile,
                 },
                 _ => OpenError::Read { path, source },
             }

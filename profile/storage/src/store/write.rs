@@ -448,7 +448,7 @@ impl Delta {
             Ok(batch)
         });
         let bytes =
-            encode(table, counted).map_err(|message| StoreError::Encode { table: table.name(), message })?;
+            encode(table, counted).map_err(StoreError::encode(table.name()))?;
         self.segments.push((table, rows, bytes));
         Ok(())
     }
