@@ -17,7 +17,7 @@
 //! let code = Avma(function as fn() as usize as u64);
 //! assert!(matches!(symbolizer.locate(pid, time_ns, code, Lookup::Exact), CodeLocation::Native { .. }));
 //! assert!(matches!(symbolizer.locate(pid, time_ns, Avma(8), Lookup::Exact), CodeLocation::Unknown(_)));
-//! # Ok::<(), deepctx_symbolizer::NoSymbol>(())
+//! # Ok::<(), deepctx_symbolizer::maps::UnreadMaps>(())
 //! ```
 
 pub mod cache;

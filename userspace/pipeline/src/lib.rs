@@ -8,7 +8,7 @@
 //!                    │                                              ▲ asked once per address
 //!                    └─ samples, calls ──▶ order ──▶ dispatch ──▶ resolve ──▶ stages: scope, place ──▶ attribution ──▶ Profile
 //! ```
-//! `stage` is the interface of a stage, `stages` the list of them; the guide in `docs/add-a-stage.md` adds one.
+//! [`stage`] is the interface of a stage, `stages` the list of them; the guide in `docs/add-a-stage.md` adds one.
 //!
 //! A sample of two frames, as the kernel programs write it, becomes a context of the profile:
 //!
