@@ -16,7 +16,7 @@ use deepctx_common::record::{USER_WORDS_MAX, word};
 use deepctx_common::unwind::{Executable, Mapping, Rule, rule_kind};
 use deepctx_symbolizer::elf::ElfFacts;
 use deepctx_symbolizer::maps::{self, Backing, LineFilter};
-use deepctx_symbolizer::sparse::SparseFile;
+use deepctx_symbolizer::unwind_rows::sparse::SparseFile;
 use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_walk::interleave::{Flow, STEPS_MAX, Tables, Walk, WordBuffer, native_step};
 use deepctx_walk::memory::{Memory, Slice};

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use deepctx_symbolizer::maps::Backing;
 use deepctx_symbolizer::native::DebugInfo;
-use deepctx_symbolizer::space::Owner;
+use deepctx_symbolizer::Owner;
 use deepctx_symbolizer::{Avma, CodeLocation, Lookup, NoSymbol, Symbolizer};
 
 use crate::program::{Program, RunningProgram, bare, has, is_root, left_out, oracle, run, shown};

@@ -10,6 +10,9 @@
 //! ```
 //! [`stage`] is the interface of a stage, `stages` the list of them; the guide in `docs/add-a-stage.md` adds one.
 //!
+//! At the root are [`Pipeline`] and its [`Config`]; [`input`] is what goes in, [`encode`] and [`decode`] are its bytes,
+//! [`symbols`] is what it asks of whoever knows names, [`stacks`] names stacks without a profile.
+//!
 //! A sample of two frames, as the kernel programs write it, becomes a context of the profile:
 //!
 //! ```
@@ -72,10 +75,10 @@
 //! assert_eq!((samples.sum, &labels[labels.len() - 2..]), (1, &["main".to_owned(), "step".to_owned()][..]));
 //! ```
 
-pub mod account;
+mod account;
 mod address_map;
 mod arena;
-pub mod attribute;
+mod attribute;
 mod attribution;
 mod config;
 mod cpython_calls;
@@ -88,7 +91,7 @@ pub mod input;
 mod loss_windows;
 mod name_frames;
 mod native_omitted;
-pub mod order;
+mod order;
 mod own_contexts;
 mod pipeline;
 mod python_seen;
@@ -104,11 +107,12 @@ mod stage;
 mod stages;
 pub mod symbols;
 pub mod system;
-pub mod threads;
+mod threads;
 mod torch_calls;
 mod trace_window;
 
 pub use config::Config;
 pub use pipeline::Pipeline;
 pub use stages::ranges::{EndedStep, STEP_MARKER};
+pub use threads::text as thread_name;
 pub use trace_window::{AwaitedBegin, TraceLevel, TraceWindow};

@@ -19,7 +19,7 @@ const THREADS_MAX: usize = 1 << 16;
 
 /// The threads met so far.
 #[derive(Debug, Default)]
-pub struct Threads {
+pub(crate) struct Threads {
     known: FxHashMap<ThreadKey, NamedThread>,
     contexts: OwnContexts,
 }
@@ -41,7 +41,7 @@ struct NamedThread {
 impl Threads {
     /// The node of the thread of a sample, made if need be. A thread that is renamed gets a new one.
     #[inline]
-    pub fn node<S: Symbols>(
+    pub(crate) fn node<S: Symbols>(
         &mut self,
         sample: &StackSample,
         space: SpaceId,
@@ -87,7 +87,7 @@ impl Threads {
     }
 
     /// The node of a process, made if need be; `otherwise` is its name when nobody knows another.
-    pub fn process_node<S: Symbols>(
+    pub(crate) fn process_node<S: Symbols>(
         &mut self,
         pid: u32,
         time_ns: u64,

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use deepctx_capture::ProbeCounters;
+use deepctx_capture::counters::ProbeCounters;
 use deepctx_capture::cost::OwnCost;
 use deepctx_capture::supervisor::EarlyEnd;
 use deepctx_common::memory::MemoryUse;

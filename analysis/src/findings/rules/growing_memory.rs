@@ -1,7 +1,7 @@
 //! Memory of tensors that grows and grows.
 
 use deepctx_profile::metric::Metric;
-use deepctx_profile::timeline::Lane;
+use deepctx_profile::profile::timeline::Lane;
 use deepctx_profile::units::Bytes;
 
 use super::{Draft, Facts, Outcome, Rule, Values, written};

@@ -15,7 +15,7 @@ use crate::error::{NotAProfile, OpenError};
 use crate::folder::Folder;
 use crate::version::FormatVersion;
 use deepctx_profile::device::activity::GpuProcess;
-use deepctx_profile::memory::Pool;
+use deepctx_profile::device::memory::Pool;
 use deepctx_profile::profile::Meta;
 
 const FORMAT: &str = "deepctx-profile";

@@ -24,7 +24,7 @@ use deepctx_profile::device::activity::{Activities, Activity, PROCESSES_MAX};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::{Ledger, Reason, Stage};
-use deepctx_profile::memory::POOLS_MAX;
+use deepctx_profile::device::memory::POOLS_MAX;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Profile};
 use deepctx_profile::tree::NodeId;

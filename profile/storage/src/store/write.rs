@@ -22,7 +22,7 @@ use super::table::{BATCH_ROWS, encode};
 use crate::folder::Folder;
 use deepctx_profile::device::activity::GpuProcess;
 use deepctx_profile::ledger::Stage;
-use deepctx_profile::memory::Pool;
+use deepctx_profile::device::memory::Pool;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::tree::NodeId;

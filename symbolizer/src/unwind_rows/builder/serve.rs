@@ -18,7 +18,7 @@ use deepctx_common::unwind::{BLOCKS_PER_SHARD, SHARDS_MAX};
 
 use super::answer::{BuildReply, REQUEST};
 use super::{NotBuilt, table_of};
-use crate::sparse::FILE_BYTES_MAX;
+use crate::unwind_rows::sparse::FILE_BYTES_MAX;
 use crate::unwind_rows::cache::{BLOCK_BYTES, encode};
 
 /// Threads of one builder; several work side by side.

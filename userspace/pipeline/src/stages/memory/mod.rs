@@ -25,7 +25,7 @@ use deepctx_common::record::StackSample;
 use deepctx_events::{Event, Family, Role, TensorEvent};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
-use deepctx_profile::memory::{self, POOLS_MAX};
+use deepctx_profile::device::memory::{self, POOLS_MAX};
 use deepctx_profile::order::SortRows as _;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;

@@ -8,7 +8,7 @@
 //! however many there are.
 
 use deepctx_profile::intern::FrameId;
-use deepctx_profile::memory;
+use deepctx_profile::device::memory;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
