@@ -44,9 +44,9 @@
 //! println!("{rest} messages after the end");
 //! ```
 //!
-//! At the root is what a capture takes and gives. [`config`] has the rest of what it takes, [`counters`] what it counts,
-//! [`job`] the ranks of distributed programs. [`dump`], [`doctor`] and [`gpus`] work without a capture; [`clock`],
-//! [`cost`] and [`supervisor`] are for whoever runs one.
+//! At the root is what a capture takes and gives. [`config`] has the rest of what it takes, [`counters`] what it
+//! counts, [`job`] the ranks of distributed programs. [`dump`], [`doctor`] and [`gpus`] work without a capture;
+//! [`clock`], [`cost`] and [`supervisor`] are for whoever runs one.
 
 mod arch;
 mod arena;

@@ -162,7 +162,7 @@ mod tests {
         for around in ["log_progress(0)", "thread_cpu_time()", "OwnCost::now()"] {
             let lies = format!("{header}fn f() {{ {around}; }}\n");
             let call = CLOCKS.iter().find(|clock| around.contains(**clock)).expect("a known one");
-            let expect = format!("c/src/a.rs:3: calls {call}…), while the header of c/src/a.rs says that no clock is read");
+            let expect = expect.replace("Instant::now(", call);
             check(&[("c/src/a.rs", &lies)], &[&expect]);
         }
         check(&[("c/src/a.rs", "//! Does not: convert between clocks.\nfn f() { Instant::now(); }\n")], &[]);
