@@ -4,8 +4,8 @@
 //! not: declare reasons; each stands where it arises.
 
 use deepctx_common::reason::Reason;
-use serde::ser::SerializeMap as _;
 use serde::Serializer;
+use serde::ser::SerializeMap as _;
 
 /// The key alone.
 pub(super) fn key<S: Serializer>(reason: &&'static Reason, to: S) -> Result<S::Ok, S::Error> {

@@ -6,8 +6,8 @@
 use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
-use deepctx_profile::frame::{Frame, FrameKind};
 use deepctx_profile::device::memory::{Pool, device_frame};
+use deepctx_profile::frame::{Frame, FrameKind};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;

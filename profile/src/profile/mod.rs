@@ -11,13 +11,15 @@ use deepctx_common::reasons;
 use serde::{Deserialize, Serialize};
 
 use crate::device::activity::Gpu;
+use crate::device::memory::{POOLS_MAX, Pool};
 use crate::frame::Frame;
 use crate::intern::{FrameId, Frames, StrId, Strings};
 use crate::ledger::{Ledger, Reason};
-use crate::device::memory::{POOLS_MAX, Pool};
 use crate::metric::Metric;
 use crate::tree::{NodeId, Tree};
 use crate::units::{Bytes, Nanos, Time, clock};
+
+use timeline::Timeline;
 
 pub use recent::{CELLS_MAX, RecentPart};
 

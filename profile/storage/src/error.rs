@@ -120,7 +120,9 @@ pub enum NotAProfile {
         newest: u64,
     },
     /// The trace is larger than is read at once.
-    #[error("its trace of {count} events has more than {most} events: choose fewer with `--between` or `--steps`")]
+    #[error(
+        "its trace of {count} events has more than {most} events: choose fewer with `--between` or `--steps`"
+    )]
     TraceTooLarge {
         /// Events of the trace.
         count: u64,

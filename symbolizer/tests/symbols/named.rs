@@ -5,9 +5,9 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use deepctx_symbolizer::Owner;
 use deepctx_symbolizer::maps::Backing;
 use deepctx_symbolizer::native::DebugInfo;
-use deepctx_symbolizer::Owner;
 use deepctx_symbolizer::{Avma, CodeLocation, Lookup, NoSymbol, Symbolizer};
 
 use crate::program::{Program, RunningProgram, bare, has, is_root, left_out, oracle, run, shown};

@@ -5,8 +5,8 @@
 
 use std::ffi::OsStr;
 
-use deepctx_symbolizer::jit::{DumpHeader, parse_jitdump, parse_perf_map, parse_records};
 use deepctx_symbolizer::Kallsyms;
+use deepctx_symbolizer::jit::{DumpHeader, parse_jitdump, parse_perf_map, parse_records};
 use deepctx_symbolizer::maps::{self, Backing, LineFilter, Mapping};
 use deepctx_symbolizer::native::{DebugInfo, Modules, Native};
 use deepctx_symbolizer::{Avma, FileOffset, KernelAddr, Svma};

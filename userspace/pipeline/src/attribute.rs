@@ -52,7 +52,14 @@ pub(crate) struct Tick {
 
 /// Adds a sample of a thread, whose timer measures `timer`; with `wall`, time on the CPU is wall time too.
 #[inline]
-pub(crate) fn add(profile: &mut Profile, thread: NodeId, node: NodeId, tick: Tick, timer: Metric, wall: bool) {
+pub(crate) fn add(
+    profile: &mut Profile,
+    thread: NodeId,
+    node: NodeId,
+    tick: Tick,
+    timer: Metric,
+    wall: bool,
+) {
     profile.tree.add(node, Metric::Samples, 1);
     profile.tree.add(node, timer, tick.period);
     // Cycles are no time.

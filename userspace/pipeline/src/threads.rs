@@ -100,8 +100,7 @@ impl Threads {
 
     /// Bytes in memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        table_bytes(self.known.capacity(), size_of::<(ThreadKey, NamedThread)>())
-            + self.contexts.held_bytes()
+        table_bytes(self.known.capacity(), size_of::<(ThreadKey, NamedThread)>()) + self.contexts.held_bytes()
     }
 
     /// Processes and threads that shared a node with others, at least for some time.

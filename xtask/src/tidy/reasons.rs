@@ -47,12 +47,15 @@ pub(super) fn check(root: &Path, crates: &[Crate], write: bool, broken: &mut Vec
         let page = format!("docs/{name}");
         let path = root.join(&page);
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {page}"))?;
-        let fresh = if page == PAGE { with_tables(&text, &found) } else { with_own_table(name, &text, &found) };
+        let fresh =
+            if page == PAGE { with_tables(&text, &found) } else { with_own_table(name, &text, &found) };
         match fresh {
             Err(what) => broken.push(format!("{page}: {what}")),
             Ok(fresh) if fresh == text => {}
             Ok(fresh) if write => std::fs::write(&path, fresh)?,
-            Ok(_) => broken.push(format!("{page}: its tables of reasons are stale; cargo xtask tidy --write")),
+            Ok(_) => {
+                broken.push(format!("{page}: its tables of reasons are stale; cargo xtask tidy --write"))
+            }
         }
     }
     Ok(())
@@ -176,7 +179,11 @@ fn with_tables(page: &str, found: &[LocatedDeclaration]) -> std::result::Result<
 }
 
 /// A page with the table of the reasons that name it, if it has a place for one.
-fn with_own_table(name: &str, page: &str, found: &[LocatedDeclaration]) -> std::result::Result<String, String> {
+fn with_own_table(
+    name: &str,
+    page: &str,
+    found: &[LocatedDeclaration],
+) -> std::result::Result<String, String> {
     let Some((before, after)) = page.split_once(TABLE_OF_PAGE) else { return Ok(page.to_owned()) };
     let (_, after) =
         after.split_once(TABLE_END).ok_or_else(|| format!("its table of reasons has no {TABLE_END}"))?;

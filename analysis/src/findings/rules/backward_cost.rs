@@ -11,9 +11,9 @@ use rustc_hash::FxHashMap;
 
 use super::{Draft, Facts, Outcome, Rule, Values, no_host_time, written};
 use crate::amount::percent;
-use crate::findings::reason;
 use crate::findings::facts::{Class, SAMPLES_MIN};
 use crate::findings::finding::{Figure, Finding, Gain, Location, LocationKind};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::{Sum, wilson_lower};
 

@@ -3,8 +3,8 @@
 use deepctx_profile::metric::Metric;
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values};
-use crate::findings::reason;
 use crate::findings::facts::Class;
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::Sum;
 

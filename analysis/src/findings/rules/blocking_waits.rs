@@ -8,8 +8,8 @@ use rustc_hash::FxHashSet;
 
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, counted, written};
 use crate::amount::percent;
-use crate::findings::reason;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::Sum;
 

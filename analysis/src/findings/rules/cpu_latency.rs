@@ -8,9 +8,9 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_device_time, no_host_time, written};
-use crate::findings::reason;
 use crate::findings::facts::{Class, PlacePart, SAMPLES_MIN};
 use crate::findings::finding::{Figure, Finding, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::{Share, Sum};
 

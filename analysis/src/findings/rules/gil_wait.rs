@@ -4,8 +4,8 @@ use deepctx_profile::metric::Metric;
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, gil_holders, share_of_runnable};
 use crate::amount::percent;
-use crate::findings::reason;
 use crate::findings::facts::Class;
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -47,7 +47,9 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             findings.iter_mut().for_each(|finding| finding.evidence.extend(gil_holders::figures(facts)));
             Outcome::Findings(findings)
         }
-        Outcome::Healthy { .. } if may_be_hidden(facts, values) => Outcome::missing(reason::INTERPRETER_STRIPPED),
+        Outcome::Healthy { .. } if may_be_hidden(facts, values) => {
+            Outcome::missing(reason::INTERPRETER_STRIPPED)
+        }
         other => other,
     }
 }

@@ -5,8 +5,8 @@ use deepctx_profile::profile::timeline::Lane;
 use deepctx_profile::units::Bytes;
 
 use super::{Draft, Facts, Outcome, Rule, Values, written};
-use crate::findings::reason;
 use crate::findings::finding::{Figure, Finding, Gain, Location, LocationKind};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 /// Windows of time that a trend needs: four quarters of ten, SageMaker's moving average.

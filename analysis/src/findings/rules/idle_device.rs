@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 
 use super::{Draft, Facts, Outcome, Rule, Values, counted, no_device_time, written};
 use crate::amount::percent;
-use crate::findings::reason;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {

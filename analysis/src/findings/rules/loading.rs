@@ -9,8 +9,8 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Facts, Outcome};
-use crate::findings::reason;
 use crate::findings::facts::Class;
+use crate::findings::reason;
 use crate::findings::share::{Share, Sum};
 
 /// The time of the threads that load batches and do something with them, without that in which they wait for a CPU.

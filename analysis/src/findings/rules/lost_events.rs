@@ -3,8 +3,8 @@
 use deepctx_profile::ledger::Stage;
 
 use super::{Draft, Facts, Outcome, Rule, Values, written};
-use crate::findings::reason;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::pressure::no_system_metrics;
 use super::{Draft, Facts, Outcome, Rule, Values, written};
-use crate::findings::reason;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::tables::system::rows;
 

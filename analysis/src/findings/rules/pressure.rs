@@ -7,8 +7,8 @@ use deepctx_profile::metric::Metric;
 
 use super::{Draft, Facts, Outcome, Values, written};
 use crate::amount::percent;
-use crate::findings::reason;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::tables::system::resource;
 
 /// A rule that fires when some program waited for at least a share of the capture.

@@ -9,9 +9,9 @@ use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time};
-use crate::findings::reason;
 use crate::findings::facts::Class;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::Share;
 

@@ -41,9 +41,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     .outcome(facts, values);
     match outcome {
         // What is seen on the CPU is little of a wait.
-        Outcome::Healthy { .. } if !with_waits => {
-            Outcome::missing(reason::NO_LOADER_WAITS)
-        }
+        Outcome::Healthy { .. } if !with_waits => Outcome::missing(reason::NO_LOADER_WAITS),
         outcome => outcome,
     }
 }

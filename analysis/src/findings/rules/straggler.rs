@@ -2,8 +2,8 @@
 
 use super::{Draft, Facts, Outcome, Rule, Values, no_ranks, rank_place, written};
 use crate::amount::percent;
-use crate::findings::reason;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::over_time::RankTables;
 use deepctx_profile::order::SortRows as _;

@@ -5,8 +5,8 @@ use deepctx_profile::trace::HostKind;
 use deepctx_profile::units::Nanos;
 
 use super::{Draft, Facts, Outcome, Rule, Values, counted};
-use crate::findings::reason;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {

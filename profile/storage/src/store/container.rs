@@ -116,10 +116,9 @@ impl Container {
         Folder::open(&path).map(|folder| Container::Folder(Arc::new(folder))).map_err(|source| {
             match source.kind() {
                 io::ErrorKind::NotFound => OpenError::NotFound { path },
-                io::ErrorKind::NotADirectory => OpenError::NotAProfile {
-                    path,
-                    because: NotAProfile::NeitherFolderNorFile,
-                },
+                io::ErrorKind::NotADirectory => {
+                    OpenError::NotAProfile { path, because: NotAProfile::NeitherFolderNorFile }
+                }
                 _ => OpenError::Read { path, source },
             }
         })

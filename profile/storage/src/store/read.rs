@@ -21,10 +21,10 @@ use crate::error::OpenError;
 use crate::note::Damage;
 use crate::version::FormatVersion;
 use deepctx_profile::device::activity::{Activities, Activity, PROCESSES_MAX};
+use deepctx_profile::device::memory::POOLS_MAX;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::{Ledger, Reason, Stage};
-use deepctx_profile::device::memory::POOLS_MAX;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Profile};
 use deepctx_profile::tree::NodeId;
@@ -187,7 +187,8 @@ impl Reader<'_> {
     /// Reads a segment into the profile. One that breaks off counts as lost, though its first rows may be there.
     fn take(&mut self, table: Table, segment: &Segment) -> bool {
         let outcome = load(self.container, segment).and_then(|bytes| {
-            decode(table, bytes, segment.rows, |batch| self.take_batch(table, batch)).map_err(BadSegment::rows)
+            decode(table, bytes, segment.rows, |batch| self.take_batch(table, batch))
+                .map_err(BadSegment::rows)
         });
         outcome.map_err(|bad| self.lose(segment, bad)).is_ok()
     }

@@ -23,12 +23,12 @@ use deepctx_pipeline::symbols::{
     ModuleReference, Name, NameReceiver, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::thread_name;
+use deepctx_symbolizer::AddressSpace;
 use deepctx_symbolizer::Symbolizer;
 use deepctx_symbolizer::compiled::device_kernels::Launch;
 use deepctx_symbolizer::compiled::{NoOrigin, XlaModule};
 use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::native::DebugInfo;
-use deepctx_symbolizer::AddressSpace;
 
 use interpreters::Interpreters;
 use native::answer_compiled;
