@@ -78,19 +78,9 @@ impl<K: Copy + Eq + Hash, V: Clone> Bounded<K, V> {
     }
 
     /// Number of entries.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.young.len() + self.old.len()
-    }
-
-    /// True without entries.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Keeps the entries for which `keep` is true.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
-        self.young.retain(|key, _| keep(key));
-        self.old.retain(|key, _| keep(key));
     }
 
     /// The counters so far.
@@ -133,13 +123,9 @@ impl Strings {
     }
 
     /// Number of strings.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.strings.len()
-    }
-
-    /// True without entries.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.strings.is_empty()
     }
 }
 

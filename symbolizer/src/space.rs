@@ -265,13 +265,9 @@ impl Spaces {
     }
 
     /// Number of processes kept.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.processes.len()
-    }
-
-    /// True without processes.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.processes.is_empty()
     }
 
     /// The counters so far.

@@ -433,11 +433,6 @@ impl Symbolizer {
         &mut self.modules
     }
 
-    /// The address spaces.
-    pub const fn spaces(&self) -> &Spaces {
-        &self.spaces
-    }
-
     /// The counters so far.
     pub fn counters(&self) -> Counters {
         Counters {

@@ -30,7 +30,7 @@ pub(crate) struct Missing {
 
 /// Counters of all stages.
 #[derive(Debug)]
-pub(crate) struct Accounts {
+pub struct Accounts {
     kernel: Option<KernelCounters>,
     missing: u64,
     tables: Vec<(&'static Reason, u64)>,
@@ -202,18 +202,18 @@ impl Accounts {
     }
 
     /// Samples in the tree.
-    pub(crate) fn samples(&self) -> u64 {
+    pub fn samples(&self) -> u64 {
         self.samples
     }
 
     /// When the first sample was taken whose stack reaches the start of its thread; `CLOCK_MONOTONIC`, nanoseconds.
-    pub(crate) fn first_complete_ns(&self) -> Option<u64> {
+    pub fn first_complete_ns(&self) -> Option<u64> {
         self.first_complete_ns
     }
 
     /// How many stacks there are, and how many of them have no gap in their native part. The ledger gives the same
     /// share (`complete_share`).
-    pub(crate) fn stacks_and_complete(&self) -> (u64, u64) {
+    pub fn stacks_and_complete(&self) -> (u64, u64) {
         let intended = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack, WalkEnd::LeftOut];
         let complete = intended.iter().map(|end| self.native_ends[*end as usize]).sum();
         (self.samples + self.blocks + self.calls, complete)

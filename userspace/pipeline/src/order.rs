@@ -92,11 +92,6 @@ impl<T> Order<T> {
         self.heap.len()
     }
 
-    /// True when nothing is held back.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.heap.is_empty()
-    }
-
     /// True when [`Order::pop`] would give a record without looking at the watermark.
     pub(crate) fn is_over_capacity(&self) -> bool {
         self.heap.len() > self.capacity

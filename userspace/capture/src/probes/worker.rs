@@ -305,7 +305,7 @@ impl ProbeWorker {
         let counted = self.sites.refused();
         self.scan(&pids);
         self.sites.set_refused(counted);
-        self.count_refused();
+        self.take_refused();
     }
 
     /// Looks through processes for libraries, and attaches to those that are new.
@@ -334,11 +334,11 @@ impl ProbeWorker {
             duty_cycle.add_processes(planned.flat_map(|planned| planned.pids.iter().copied()));
         }
         self.counters.put_off = u64::from(self.dropped.load(Ordering::Relaxed));
-        self.count_refused();
+        self.take_refused();
         self.report();
     }
 
-    fn count_refused(&mut self) {
+    fn take_refused(&mut self) {
         let RefusedSites { left_out, over_share } = self.sites.refused();
         (self.counters.left_out, self.counters.over_share) = (left_out, over_share);
     }
