@@ -92,7 +92,8 @@ mod tests {
         for command in Cli::command().get_subcommands() {
             assert_eq!(command.get_all_aliases().count(), 0, "{}", command.get_name());
         }
-        assert!(!Cli::command().is_infer_subcommands_set());
+        // Nor has a command a shorter name.
+        assert!(Cli::command().try_get_matches_from(["deepctx-bpf", "expor", "x"]).is_err());
     }
 
     #[test]
