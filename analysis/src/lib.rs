@@ -23,13 +23,15 @@
 //! ```
 //!
 //! [`Report`] holds all tables; [`diff::compare`] compares two profiles. `docs/read-a-profile.md` begins with a file.
+//! At the root is what most users name; a module has the parts of each: [`tables`], [`findings`], [`over_time`],
+//! [`model`], [`experiment`], [`diff`], [`query`].
 
 // The page for those who read profiles from Rust: its code compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/read-a-profile.md")]
 mod read_a_profile {}
 
-pub mod conclusions;
+mod conclusions;
 pub mod diff;
 pub mod experiment;
 pub mod findings;

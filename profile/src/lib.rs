@@ -22,16 +22,16 @@
 //! ```
 //!
 //! Modules from the bottom up: [`units`], [`order`], [`intern`] (strings, frames and their handles), [`frame`],
-//! [`metric`], [`tree`], [`timeline`], [`device`], [`operator`], [`memory`], [`ledger`], [`profile`]; then [`context`]
-//! (the contexts that a selection leaves, and their phases) and [`view`] (what a screen asks for and gets). [`trace`]
-//! holds single events, beside all this; [`text`] is the form of trees in tests.
+//! [`metric`], [`tree`], [`device`] (with its memory), [`operator`], [`ledger`], [`profile`] (with its timeline); then
+//! [`context`] (the contexts that a selection leaves, and their phases) and [`view`] (what a screen asks for and gets).
+//! [`trace`] holds single events, beside all this; [`text`] is the form of trees in tests. At the root are the names
+//! that most users need.
 
 pub mod context;
 pub mod device;
 pub mod frame;
 pub mod intern;
 pub mod ledger;
-pub mod memory;
 pub mod metric;
 pub mod operator;
 pub mod order;
@@ -39,7 +39,6 @@ pub mod profile;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod text;
-pub mod timeline;
 pub mod trace;
 pub mod tree;
 pub mod units;

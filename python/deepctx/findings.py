@@ -159,6 +159,8 @@ class Check:
     reason: str | None = None
     #: Options of `record` that record what is missing; None when no option helps.
     record_with: str | None = None
+    #: Key of the reason; None of a rule in Python, and when it was checked.
+    reason_key: str | None = None
 
 
 @dataclass(frozen=True)

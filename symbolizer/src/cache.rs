@@ -23,7 +23,7 @@ pub struct CacheCounters {
 /// A map of at most `bound` entries in two generations. A lookup moves an entry to the young generation; when that
 /// holds half of the bound, the old generation is dropped. Constant time, without links between entries.
 #[derive(Debug)]
-pub struct Bounded<K, V> {
+pub(crate) struct Bounded<K, V> {
     young: FxHashMap<K, V>,
     old: FxHashMap<K, V>,
     half: usize,
@@ -32,7 +32,7 @@ pub struct Bounded<K, V> {
 
 impl<K: Copy + Eq + Hash, V: Clone> Bounded<K, V> {
     /// An empty map of at most `bound` (at least 2) entries.
-    pub fn new(bound: usize) -> Self {
+    pub(crate) fn new(bound: usize) -> Self {
         Self {
             young: FxHashMap::default(),
             old: FxHashMap::default(),
@@ -42,7 +42,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Bounded<K, V> {
     }
 
     /// The value of a key; counts a hit or a miss.
-    pub fn get(&mut self, key: K) -> Option<V> {
+    pub(crate) fn get(&mut self, key: K) -> Option<V> {
         if let Some(value) = self.young.get(&key) {
             self.counters.hits += 1;
             return Some(value.clone());
@@ -57,7 +57,7 @@ impl<K: Copy + Eq + Hash, V: Clone> Bounded<K, V> {
     }
 
     /// Adds or replaces a value.
-    pub fn insert(&mut self, key: K, value: V) {
+    pub(crate) fn insert(&mut self, key: K, value: V) {
         if self.young.len() >= self.half && !self.young.contains_key(&key) {
             self.counters.evicted += self.old.len() as u64;
             self.old = std::mem::take(&mut self.young);
@@ -67,41 +67,31 @@ impl<K: Copy + Eq + Hash, V: Clone> Bounded<K, V> {
     }
 
     /// Bytes in memory, without what values point to.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let table = |of: &FxHashMap<K, V>| table_bytes(of.capacity(), size_of::<(K, V)>());
         table(&self.young) + table(&self.old)
     }
 
     /// All values.
-    pub fn values(&self) -> impl Iterator<Item = &V> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.young.values().chain(self.old.values())
     }
 
     /// Number of entries.
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }
 
-    /// True without entries.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Keeps the entries for which `keep` is true.
-    pub fn retain(&mut self, keep: impl Fn(&K) -> bool) {
-        self.young.retain(|key, _| keep(key));
-        self.old.retain(|key, _| keep(key));
-    }
-
     /// The counters so far.
-    pub const fn counters(&self) -> CacheCounters {
+    pub(crate) const fn counters(&self) -> CacheCounters {
         self.counters
     }
 }
 
 /// A pool of shared strings: many addresses have the same name and file.
 #[derive(Debug, Default)]
-pub struct Strings {
+pub(crate) struct Strings {
     strings: FxHashSet<Arc<str>>,
     /// Size at which unused strings are dropped.
     sweep_at: usize,
@@ -112,7 +102,7 @@ impl Strings {
     const SWEEP_MIN: usize = 1 << 14;
 
     /// The shared copy of a string.
-    pub fn intern(&mut self, text: &str) -> Arc<str> {
+    pub(crate) fn intern(&mut self, text: &str) -> Arc<str> {
         if let Some(shared) = self.strings.get(text) {
             return Arc::clone(shared);
         }
@@ -127,19 +117,15 @@ impl Strings {
     }
 
     /// Bytes in memory.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let texts = self.strings.iter().map(|text| shared_text_bytes(text.len())).sum::<usize>();
         texts + table_bytes(self.strings.capacity(), size_of::<Arc<str>>())
     }
 
     /// Number of strings.
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.strings.len()
-    }
-
-    /// True without entries.
-    pub fn is_empty(&self) -> bool {
-        self.strings.is_empty()
     }
 }
 

@@ -191,7 +191,7 @@ fn rank(kind: u8, name: &str) -> u16 {
 
 /// The symbols of the running kernel, read when first needed and again when an address is not covered.
 #[derive(Debug, Default)]
-pub struct Kernel {
+pub(crate) struct Kernel {
     table: Option<Result<Kallsyms, NoSymbol>>,
     prefetch: Option<JoinHandle<Result<Kallsyms, NoSymbol>>>,
     read_at_ns: u64,
@@ -202,12 +202,12 @@ pub struct Kernel {
 
 impl Kernel {
     /// Nothing is read yet.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Starts reading the table on a separate thread, so that the first kernel stack need not wait for it.
-    pub fn prefetch(&mut self) {
+    pub(crate) fn prefetch(&mut self) {
         if self.table.is_none() && self.prefetch.is_none() {
             // Without a thread the table is read when it is needed.
             self.prefetch = std::thread::Builder::new().name("kallsyms".into()).spawn(read).ok();
@@ -219,7 +219,7 @@ impl Kernel {
     ///
     /// # Errors
     /// [`NoSymbol::KernelRestricted`], [`NoSymbol::KernelNotCovered`] or [`NoSymbol::KernelUnreadable`].
-    pub fn lookup(&mut self, address: KernelAddr, time_ns: u64) -> Result<KernelSymbol<'_>, NoSymbol> {
+    pub(crate) fn lookup(&mut self, address: KernelAddr, time_ns: u64) -> Result<KernelSymbol<'_>, NoSymbol> {
         self.idle_trims = 0;
         let covered = matches!(&self.table, Some(Ok(table)) if table.lookup(address).is_ok());
         let old = time_ns.saturating_sub(self.read_at_ns) >= REREAD_INTERVAL_NS;
@@ -238,13 +238,13 @@ impl Kernel {
 
     /// Drops the table when it was not used for long: names stay cached, so new ones are ever fewer. To be called about
     /// every second. True when there is memory to be returned to the system.
-    pub fn trim(&mut self) -> bool {
+    pub(crate) fn trim(&mut self) -> bool {
         self.idle_trims += 1;
         self.idle_trims > IDLE_TRIMS && self.table.take_if(|table| table.is_ok()).is_some()
     }
 
     /// Bytes in memory.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match &self.table {
             Some(Ok(table)) => table.bytes(),
             Some(Err(_)) | None => 0,
@@ -252,7 +252,7 @@ impl Kernel {
     }
 
     /// How often the table was read.
-    pub const fn reads(&self) -> u64 {
+    pub(crate) const fn reads(&self) -> u64 {
         self.reads
     }
 }

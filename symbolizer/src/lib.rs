@@ -17,22 +17,26 @@
 //! let code = Avma(function as fn() as usize as u64);
 //! assert!(matches!(symbolizer.locate(pid, time_ns, code, Lookup::Exact), CodeLocation::Native { .. }));
 //! assert!(matches!(symbolizer.locate(pid, time_ns, Avma(8), Lookup::Exact), CodeLocation::Unknown(_)));
-//! # Ok::<(), deepctx_symbolizer::NoSymbol>(())
+//! # Ok::<(), deepctx_symbolizer::maps::UnreadMaps>(())
 //! ```
+//!
+//! At the root are [`Symbolizer`] and what it takes and gives; modules are for those who read one kind of thing by
+//! itself: [`maps`] and [`elf`] of files, [`native`], [`python`], [`jit`] and [`generated`] code, [`unwind_rows`],
+//! [`cubin`] and [`compiled`] of devices. [`memory`], [`worker`], [`guard`], [`shares`] and [`time_account`] are how
+//! it is read without trust.
 
-pub mod cache;
+mod cache;
 pub mod compiled;
 pub mod cubin;
 pub mod generated;
 pub mod guard;
 pub mod jit;
-pub mod kernel;
+mod kernel;
 pub mod memory;
 pub mod native;
 pub mod pclntab;
 pub mod python;
-pub mod space;
-pub mod sparse;
+mod space;
 mod symbolizer;
 pub mod unwind_rows;
 mod variable;
@@ -42,4 +46,6 @@ pub use deepctx_address_space::{
     accountable_user, start_ticks, thread_cpu_time,
 };
 pub use deepctx_address_space::{elf, maps, shares, time_account, worker};
+pub use kernel::Kallsyms;
+pub use space::{AddressSpace, Owner};
 pub use symbolizer::{CodeLocation, Counters, ProcessMappings, Symbolizer};

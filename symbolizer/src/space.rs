@@ -129,7 +129,7 @@ pub struct SpaceCounters {
 
 /// The address spaces of all processes.
 #[derive(Debug, Default)]
-pub struct Spaces {
+pub(crate) struct Spaces {
     processes: FxHashMap<u32, VecDeque<Version>>,
     /// Processes in order of arrival, to drop the oldest; may contain pids that were dropped already.
     arrival: VecDeque<u32>,
@@ -138,13 +138,13 @@ pub struct Spaces {
 
 impl Spaces {
     /// Without processes.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Records the mappings of a process as read at `time_ns`. The first ones are taken to hold since the start of
     /// the process (or its exec): nothing better is known, and earlier samples need them.
-    pub fn update(&mut self, pid: u32, time_ns: u64, space: AddressSpace) {
+    pub(crate) fn update(&mut self, pid: u32, time_ns: u64, space: AddressSpace) {
         match self.processes.get_mut(&pid).and_then(VecDeque::back_mut) {
             None => {
                 let state = State::Live(Arc::new(space));
@@ -163,7 +163,7 @@ impl Spaces {
     }
 
     /// `child` was forked: it has the regions of `parent` until its own are read.
-    pub fn fork(&mut self, parent: u32, child: u32, time_ns: u64) {
+    pub(crate) fn fork(&mut self, parent: u32, child: u32, time_ns: u64) {
         let state = match self.version_at(parent, time_ns) {
             Some(Version { state: State::Live(space), .. }) => State::Live(Arc::clone(space)),
             _ => State::Unread,
@@ -172,19 +172,19 @@ impl Spaces {
     }
 
     /// The process started a new program.
-    pub fn exec(&mut self, pid: u32, time_ns: u64) {
+    pub(crate) fn exec(&mut self, pid: u32, time_ns: u64) {
         self.push(pid, Version { since_ns: time_ns, state: State::Unread, continues: false });
     }
 
     /// The process exited. Its regions stay until [`Self::retire`], for samples that are still to be resolved.
-    pub fn exit(&mut self, pid: u32, time_ns: u64) {
+    pub(crate) fn exit(&mut self, pid: u32, time_ns: u64) {
         if self.processes.contains_key(&pid) {
             self.push(pid, Version { since_ns: time_ns, state: State::Gone, continues: false });
         }
     }
 
     /// Drops what only samples older than `before_ns` need; no such samples will follow.
-    pub fn retire(&mut self, before_ns: u64) {
+    pub(crate) fn retire(&mut self, before_ns: u64) {
         let counters = &mut self.counters;
         self.processes.retain(|_, versions| {
             while versions.get(1).is_some_and(|next| next.since_ns <= before_ns) {
@@ -200,7 +200,7 @@ impl Spaces {
     }
 
     /// The address space of a process at a time.
-    pub fn at(&self, pid: u32, time_ns: u64) -> Option<&AddressSpace> {
+    pub(crate) fn at(&self, pid: u32, time_ns: u64) -> Option<&AddressSpace> {
         match &self.version_at(pid, time_ns)?.state {
             State::Live(space) => Some(space),
             State::Unread | State::Gone => None,
@@ -212,7 +212,7 @@ impl Spaces {
     ///
     /// # Errors
     /// [`NoSymbol::UnknownProcess`], [`NoSymbol::ProcessGone`] or [`NoSymbol::Unmapped`].
-    pub fn lookup(&self, pid: u32, time_ns: u64, address: Avma) -> Result<Region, NoSymbol> {
+    pub(crate) fn lookup(&self, pid: u32, time_ns: u64, address: Avma) -> Result<Region, NoSymbol> {
         let versions = self.processes.get(&pid).ok_or(NoSymbol::UnknownProcess)?;
         let at = versions.partition_point(|v| v.since_ns <= time_ns).saturating_sub(1);
         let then = match &versions.get(at).ok_or(NoSymbol::UnknownProcess)?.state {
@@ -228,18 +228,18 @@ impl Spaces {
     }
 
     /// True when a version of the process is kept, even if it has exited.
-    pub fn is_known(&self, pid: u32) -> bool {
+    pub(crate) fn is_known(&self, pid: u32) -> bool {
         self.processes.contains_key(&pid)
     }
 
     /// True when the process is known and has not exited.
-    pub fn is_alive(&self, pid: u32) -> bool {
+    pub(crate) fn is_alive(&self, pid: u32) -> bool {
         let last = self.processes.get(&pid).and_then(VecDeque::back);
         last.is_some_and(|v| !matches!(v.state, State::Gone))
     }
 
     /// Bytes in memory. What several versions share is divided among them.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let regions = |version: &Version| match &version.state {
             State::Live(space) => size_of_val(&*space.regions) / Arc::strong_count(space).max(1),
             State::Unread | State::Gone => 0,
@@ -253,7 +253,7 @@ impl Spaces {
     }
 
     /// Files that some process has, or had and may still be asked about.
-    pub fn modules(&self) -> FxHashSet<ModuleHandle> {
+    pub(crate) fn modules(&self) -> FxHashSet<ModuleHandle> {
         let spaces = self.processes.values().flatten().filter_map(|version| match &version.state {
             State::Live(space) => Some(&**space),
             State::Unread | State::Gone => None,
@@ -265,17 +265,13 @@ impl Spaces {
     }
 
     /// Number of processes kept.
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
         self.processes.len()
     }
 
-    /// True without processes.
-    pub fn is_empty(&self) -> bool {
-        self.processes.is_empty()
-    }
-
     /// The counters so far.
-    pub const fn counters(&self) -> SpaceCounters {
+    pub(crate) const fn counters(&self) -> SpaceCounters {
         self.counters
     }
 

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use deepctx_address_space::maps::{self, Backing, LineFilter, Mapping, Maps};
+use deepctx_address_space::maps::{self, Backing, LineFilter, Mapping, Maps, UnreadMaps};
 use deepctx_address_space::{Avma, KernelAddr, Lookup, NoSymbol, Svma};
 use deepctx_common::memory::MemoryUse;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -119,7 +119,7 @@ impl Symbolizer {
     ///
     /// # Errors
     /// [`NoSymbol::ProcessGone`] or [`NoSymbol::PermissionDenied`]; what was known before stays.
-    pub fn refresh(&mut self, pid: u32, time_ns: u64) -> Result<ProcessMappings, NoSymbol> {
+    pub fn refresh(&mut self, pid: u32, time_ns: u64) -> Result<ProcessMappings, UnreadMaps> {
         let maps = maps::read(pid, LineFilter::Executable)?;
         let (refreshed, space) = self.open_mappings(pid, maps);
         self.update_space(pid, time_ns, space);
@@ -431,11 +431,6 @@ impl Symbolizer {
     /// The files, to open one.
     pub const fn modules_mut(&mut self) -> &mut Modules {
         &mut self.modules
-    }
-
-    /// The address spaces.
-    pub const fn spaces(&self) -> &Spaces {
-        &self.spaces
     }
 
     /// The counters so far.

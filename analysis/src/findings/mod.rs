@@ -10,6 +10,7 @@
 mod facts;
 mod finding;
 mod own_rule;
+mod reason;
 mod rule;
 mod rules;
 mod settings;
@@ -50,8 +51,11 @@ pub struct Check {
     pub outcome: Cow<'static, str>,
     /// Values that it looked at; 0 when it was not checked.
     pub datapoints: u64,
-    /// Why it was not checked; `None` when it was.
+    /// Why it was not checked, in a sentence; `None` when it was.
     pub reason: Option<String>,
+    /// Key of that reason; `None` of a rule that ran elsewhere.
+    #[serde(default)]
+    pub reason_key: Option<Cow<'static, str>>,
     /// Options of `record` that record what is missing; `None` when it was checked, or no option helps.
     pub record_with: Option<Cow<'static, str>>,
 }
@@ -95,6 +99,7 @@ impl ExternalRule {
             outcome: Check::FAILED.into(),
             datapoints: 0,
             reason: Some(reason.to_owned()),
+            reason_key: None,
             record_with: None,
         };
         ExternalRule { check, findings: Vec::new() }
@@ -190,13 +195,20 @@ fn check(rule: &str, outcome: &Outcome) -> Check {
         Outcome::Healthy { datapoints } => (Check::HEALTHY, *datapoints),
         Outcome::NotChecked { .. } => (Check::NOT_CHECKED, 0),
     };
-    let (reason, record_with) = match outcome {
-        Outcome::NotChecked { reason, record_with } => {
-            (Some(reason.clone()), Some(Cow::from(*record_with)).filter(|options| !options.is_empty()))
+    let (reason, sentence) = match outcome {
+        Outcome::NotChecked { reason, detail } => {
+            (Some(reason), Some(detail.clone().unwrap_or_else(|| reason.sentence.to_owned())))
         }
         _ => (None, None),
     };
-    Check { rule: rule.to_owned(), outcome: name.into(), datapoints, reason, record_with }
+    Check {
+        rule: rule.to_owned(),
+        outcome: name.into(),
+        datapoints,
+        reason: sentence,
+        reason_key: reason.map(|reason| reason.key.into()),
+        record_with: reason.and_then(|reason| reason.helps).map(Cow::from),
+    }
 }
 
 #[cfg(test)]

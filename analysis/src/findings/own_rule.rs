@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use deepctx_profile::metric::Metric;
 
 use super::facts::{Facts, PlaceKey};
+use super::reason;
 use super::rule::Outcome;
 use super::rules::{ShareCheck, no_host_time};
 use crate::query::Query;
@@ -31,8 +32,8 @@ impl OwnRule {
     pub(super) fn check(&self, facts: &Facts<'_>) -> Outcome {
         let Some(metric) = self.metric.or(facts.host()) else { return no_host_time() };
         if !facts.has(metric) {
-            let reason = format!("the profile has no values of {metric}");
-            return Outcome::NotChecked { reason, record_with: "" };
+            let sentence = format!("the profile has no values of {metric}");
+            return Outcome::missing_because(reason::NO_VALUES, sentence);
         }
         let matches = self.path.matches(facts.profile());
         let is_in = |node| matches.has(node);

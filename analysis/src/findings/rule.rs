@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use deepctx_common::reason::Reason;
+
 use super::facts::Facts;
 use super::finding::Finding;
 
@@ -51,17 +53,22 @@ pub enum Outcome {
     },
     /// It was not checked.
     NotChecked {
-        /// Why, in a sentence.
-        reason: String,
-        /// Options of `record` that record what is missing; empty when there is none.
-        record_with: &'static str,
+        /// Why. What helps are options of `record` that record what is missing.
+        reason: &'static Reason,
+        /// The same in a sentence with its figures, where there are some.
+        detail: Option<String>,
     },
 }
 
 impl Outcome {
-    /// Not checked: the profile lacks an input that these options of `record` would give it.
-    pub(super) fn missing(reason: &str, record_with: &'static str) -> Self {
-        Outcome::NotChecked { reason: reason.to_owned(), record_with }
+    /// Not checked: the profile lacks an input.
+    pub(super) fn missing(reason: &'static Reason) -> Self {
+        Outcome::NotChecked { reason, detail: None }
+    }
+
+    /// The same, with the figures of this profile.
+    pub(super) fn missing_because(reason: &'static Reason, detail: String) -> Self {
+        Outcome::NotChecked { reason, detail: Some(detail) }
     }
 
     /// The findings, or healthy when there are none.

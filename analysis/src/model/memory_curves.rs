@@ -36,7 +36,7 @@ pub struct MemoryCurve {
 impl MemoryCurves {
     pub(super) fn of(profile: &Profile) -> Self {
         let lanes = profile.timeline.lanes().iter().filter(|lane| lane.metric == Metric::LiveBytes);
-        let curve = |lane: &deepctx_profile::timeline::Lane| MemoryCurve {
+        let curve = |lane: &deepctx_profile::profile::timeline::Lane| MemoryCurve {
             process: process_of(profile, lane.node),
             device: device_of(profile, lane.node),
             most_bytes: lane.values.iter().copied().max().unwrap_or(0),

@@ -6,8 +6,12 @@
 
 use std::collections::BTreeSet;
 
+use deepctx_common::reason::Reason;
+use deepctx_common::reasons;
 use deepctx_profile::trace::{RankTrace, Trace};
 use serde::Serialize;
+
+use super::reason::fields;
 
 /// How well a clock is known on another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -22,8 +26,9 @@ pub enum ClockAccuracy {
     },
     /// Nobody says.
     Unknown {
-        /// Why not.
-        because: &'static str,
+        /// Why not; serialized as `reason`, its key, and `because`, its sentence.
+        #[serde(flatten, serialize_with = "fields")]
+        because: &'static Reason,
     },
 }
 
@@ -48,13 +53,17 @@ pub struct LaneClock {
     pub accuracy: ClockAccuracy,
 }
 
-const NOT_SAID: &str = "the trace does not say how the clocks of devices and threads were compared";
+reasons! {
+    class Gap, page "traces.md";
+    const CLOCKS_NOT_COMPARED = "clocks-not-compared",
+        "the trace does not say how the clocks of devices and threads were compared";
+}
 
 /// How well the clock of a trace's devices is known on that of its threads.
 pub(super) fn of_devices(trace: &Trace) -> ClockAccuracy {
     match trace.device_clock {
         Some(clock) => ClockAccuracy::Bounded { within_ns: clock.uncertainty.0 },
-        None => ClockAccuracy::Unknown { because: NOT_SAID },
+        None => ClockAccuracy::Unknown { because: CLOCKS_NOT_COMPARED },
     }
 }
 

@@ -12,10 +12,13 @@
 //! stragglers. Here every collective counts, and the latest rank of each is the one that all others waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
+use deepctx_common::reasons;
 use deepctx_profile::trace::{DeviceOp, Job, KernelClass, TraceTime};
 use deepctx_profile::units::Nanos;
-use serde::Serialize;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 
 use super::intervals::Intervals;
 use super::window::{Steps, Window};
@@ -121,13 +124,66 @@ impl Matches {
     }
 }
 
-/// A communicator whose collectives do not match.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// A communicator whose collectives do not match. Serialized, `reason` is the key and `because` the sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotMatched {
     /// The communicator.
     pub communicator: String,
     /// Why.
-    pub because: String,
+    pub because: Mismatch,
+}
+
+/// How two ranks of a communicator differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mismatch {
+    /// One has more collectives.
+    Counts {
+        /// Two ranks.
+        ranks: [u32; 2],
+        /// How many each has.
+        counts: [usize; 2],
+    },
+    /// A collective is another kernel on each.
+    Kernels {
+        /// Two ranks.
+        ranks: [u32; 2],
+        /// Number of the collective.
+        ordinal: usize,
+    },
+}
+
+impl Mismatch {
+    reasons! {
+        class Gap, page "traces.md";
+        /// The reason.
+        pub fn reason(self) {
+            Self::Counts { .. } => "collective-counts-differ", "ranks have different numbers of collectives";
+            Self::Kernels { .. } => "collective-kernels-differ", "ranks run different kernels as the same collective";
+        }
+    }
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mismatch::Counts { ranks: [first, other], counts: [of_first, of_other] } => {
+                write!(f, "rank {first} has {of_first} collectives, rank {other} has {of_other}")
+            }
+            Mismatch::Kernels { ranks: [first, other], ordinal } => {
+                write!(f, "ranks {first} and {other} run different kernels as number {ordinal}")
+            }
+        }
+    }
+}
+
+impl Serialize for NotMatched {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("NotMatched", 3)?;
+        fields.serialize_field("communicator", &self.communicator)?;
+        fields.serialize_field("reason", self.because.reason().key)?;
+        fields.serialize_field("because", &format_args!("{}", self.because))?;
+        fields.end()
+    }
 }
 
 /// One rank's part of a collective, on a clock since 1970 where the trace says so.
@@ -235,7 +291,7 @@ fn part(window: &Window<'_>, op: &DeviceOp, ordinal: Option<u64>) -> RankPart {
 }
 
 /// Whether all ranks have the same collectives.
-fn agree(job: &Job, parts: &BTreeMap<u32, Vec<RankPart>>) -> Result<(), String> {
+fn agree(job: &Job, parts: &BTreeMap<u32, Vec<RankPart>>) -> Result<(), Mismatch> {
     let name = |rank: u32, part: &RankPart| {
         let of = job.ranks().iter().find(|of| of.rank == rank);
         of.map_or("", |of| of.trace.name(part.name))
@@ -243,14 +299,10 @@ fn agree(job: &Job, parts: &BTreeMap<u32, Vec<RankPart>>) -> Result<(), String> 
     let Some((first, model)) = parts.first_key_value() else { return Ok(()) };
     for (rank, other) in parts {
         if other.len() != model.len() {
-            return Err(format!(
-                "rank {first} has {} collectives, rank {rank} has {}",
-                model.len(),
-                other.len()
-            ));
+            return Err(Mismatch::Counts { ranks: [*first, *rank], counts: [model.len(), other.len()] });
         }
         if let Some(at) = model.iter().zip(other).position(|(a, b)| name(*first, a) != name(*rank, b)) {
-            return Err(format!("ranks {first} and {rank} run different kernels as number {at}"));
+            return Err(Mismatch::Kernels { ranks: [*first, *rank], ordinal: at });
         }
     }
     Ok(())

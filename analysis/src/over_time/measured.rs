@@ -3,9 +3,13 @@
 //! Owns: [`Measured`], [`NotMeasured`]. Because: a step in which events were lost has figures that are too small, and
 //! a number that is too small looks like any other. Does not: judge windows: what is lost from a window is counted.
 
+use deepctx_common::reason::Reason;
+use deepctx_common::reasons;
 use deepctx_profile::frame::clean;
 use deepctx_profile::trace::{RankTrace, TraceTime};
 use serde::Serialize;
+
+use super::reason::key;
 
 /// Figures, or why there are none. Written as the fields of the one that it is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,14 +50,18 @@ impl<T> Measured<T> {
     }
 }
 
-/// The one reason so far.
-const EVENTS_LOST: &str = "events-lost";
+reasons! {
+    class Gap, page "traces.md";
+    /// The one reason so far.
+    const EVENTS_LOST = "events-lost", "events were lost meanwhile: the figures would be too small";
+}
 
 /// Why figures are not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotMeasured {
-    /// Stable name of the reason.
-    pub reason: &'static str,
+    /// The reason; serialized, its key.
+    #[serde(serialize_with = "key")]
+    pub reason: &'static Reason,
     /// What was lost meanwhile.
     pub lost: Vec<LostOf>,
 }

@@ -368,7 +368,7 @@ fn ranks_that_disagree_are_not_matched() {
         let found =
             OverTime::compute(&job(&["kernel 0/9 0..5 ncclKernel_AllReduce", other]), Steps::default());
         assert!(found.stragglers.collectives.is_empty());
-        assert_eq!(found.stragglers.not_matched[0].because, because);
+        assert_eq!(found.stragglers.not_matched[0].because.to_string(), because);
     };
     check(
         "kernel 0/9 0..5 ncclKernel_AllReduce\n kernel 0/9 6..7 ncclKernel_AllReduce",

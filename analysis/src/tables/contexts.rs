@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::amount::{Amount, exclusive, percent};
 use crate::{Subset, Table};
 
-/// Calling contexts by their own value, largest first. How many more there are is not counted.
+/// Calling contexts by their own value, largest first.
 pub type Contexts = Table<Context>;
 
 /// One calling context.
@@ -38,7 +38,8 @@ impl Contexts {
             frames: frames.iter().map(|label| label.text.clone()).collect(),
             kinds: frames.iter().map(|label| label.kind).collect(),
         });
-        Table { rows: rows.collect(), left_out: 0 }
+        let rows: Vec<_> = rows.collect();
+        Table { left_out: subset.tree().nodes_with_own_value().saturating_sub(rows.len()), rows }
     }
 }
 
@@ -57,6 +58,7 @@ mod tests {
         let contexts = Contexts::compute(&Subset::new(&profile, &selection));
         let rows: Vec<_> =
             contexts.rows.iter().map(|row| (row.exclusive_percent, row.frames.join(";"))).collect();
+        assert_eq!(contexts.left_out, 1);
         assert_eq!(rows, [(50.0, "a-1;g".to_owned()), (30.0, "a-1;f;g".to_owned())]);
     }
 }

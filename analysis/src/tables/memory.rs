@@ -1,13 +1,13 @@
 //! Memory at its peak: who held the memory of each device when most of it was in use.
 //!
 //! Owns: [`PeakMemory`]. Because: "out of memory" has an answer: the lines that held it then. Does not: know when
-//! that was ([`deepctx_profile::memory`] does).
+//! that was ([`deepctx_profile::device::memory`] does).
 
 use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;
 
+use deepctx_profile::device::memory::{Pool, device_frame};
 use deepctx_profile::frame::{Frame, FrameKind};
-use deepctx_profile::memory::{Pool, device_frame};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;

@@ -6,6 +6,7 @@
 
 pub mod activity;
 mod lines;
+pub mod memory;
 pub mod occupancy;
 
 pub use lines::device_lines;

@@ -4,20 +4,22 @@
 //! a file and a test all produce this one value, and every analysis reads it. Does not: forget; handles stay valid.
 
 mod recent;
+pub mod timeline;
 
 use deepctx_common::memory::MemoryUse;
 use deepctx_common::reasons;
 use serde::{Deserialize, Serialize};
 
 use crate::device::activity::Gpu;
+use crate::device::memory::{POOLS_MAX, Pool};
 use crate::frame::Frame;
 use crate::intern::{FrameId, Frames, StrId, Strings};
 use crate::ledger::{Ledger, Reason};
-use crate::memory::{POOLS_MAX, Pool};
 use crate::metric::Metric;
-use crate::timeline::Timeline;
 use crate::tree::{NodeId, Tree};
 use crate::units::{Bytes, Nanos, Time, clock};
+
+use timeline::Timeline;
 
 pub use recent::{CELLS_MAX, RecentPart};
 

@@ -19,9 +19,9 @@ use std::collections::VecDeque;
 use deepctx_common::reasons;
 
 use crate::device::activity::{ACTIVITIES, Activities, Activity};
+use crate::device::memory::Pool;
 use crate::intern::FrameId;
 use crate::ledger::{Ledger, Stage};
-use crate::memory::Pool;
 use crate::profile::{KeptWindow, LANES_FULL, Limits, Meta, Profile, TIME_TOO_FAR};
 use crate::tree::{MetricCells, NodeId};
 use crate::units::Nanos;

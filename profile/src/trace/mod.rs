@@ -54,7 +54,7 @@ pub use event::{
     Thread, WakeUpEvent, WakeUpEvents, Waker,
 };
 pub use graph_edges::GraphOrder;
-pub use job::{Job, RankTrace};
+pub use job::{Job, RankTrace, SameRank};
 pub use lane_events::LaneEvent;
 pub use lanes::{
     ClassTimes, Event, EventClass, EventFacts, EventLane, EventLanes, LaunchFacts, RangeRow, RangeTables,

@@ -12,7 +12,7 @@ use crate::context::selection::{GroupBy, Selection};
 use crate::frame::{Frame, FrameKind};
 use crate::metric::Metric;
 use crate::profile::Profile;
-use crate::timeline;
+use crate::profile::timeline;
 use crate::tree::NodeId;
 use crate::units::Nanos;
 use crate::view::snapshot::{Lane, Timeline};

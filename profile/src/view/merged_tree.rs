@@ -526,6 +526,11 @@ impl MergedTree {
         hottest
     }
 
+    /// How many nodes have a value of their own: those that [`MergedTree::hottest`] chooses from.
+    pub fn nodes_with_own_value(&self) -> usize {
+        self.exclusive.iter().filter(|value| **value > 0).count()
+    }
+
     fn path(&self, mut node: u32) -> Vec<&BoxLabel> {
         let mut texts = Vec::new();
         while node != 0 {

@@ -6,6 +6,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use deepctx_profile::trace::SameRank;
+
 #[cfg(feature = "import")]
 use crate::import::ImportError;
 use crate::version::FormatVersion;
@@ -26,7 +28,8 @@ pub enum OpenError {
         /// What was to be opened.
         path: PathBuf,
         /// What is missing or odd.
-        because: String,
+        #[source]
+        because: NotAProfile,
     },
     /// Its manifest, without which its other files mean nothing, is damaged.
     #[error("`{path}` is not a profile: `manifest.json` is damaged: {source}")]
@@ -78,6 +81,80 @@ pub enum OpenError {
         /// What the importer said.
         source: ImportError,
     },
+}
+
+/// Why what is at a path is no profile, or holds no trace of the kind that was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotAProfile {
+    /// It is something else than a folder or a file of ours.
+    #[error("it is neither a folder nor a packed one")]
+    NeitherFolderNorFile,
+    /// The file that every profile has is missing.
+    #[error("it has no `{0}`")]
+    WithoutFile(&'static str),
+    /// That file is of something else.
+    #[error("`{file}` has the format `{format}`")]
+    OtherFormat {
+        /// The file.
+        file: &'static str,
+        /// The format that it states.
+        format: String,
+    },
+    /// No events in time were recorded.
+    #[error("the profile has no events in time: record it with `--trace 10s`")]
+    WithoutTrace,
+    /// The list of the trace's files is damaged.
+    #[error("it is damaged: {0}")]
+    DamagedList(#[source] serde_json::Error),
+    /// That list is of another program, or of another version.
+    #[error("it has format `{format}` {version}, and this program reads `{known}` {newest}")]
+    OtherTraceFormat {
+        /// The format that it states.
+        format: String,
+        /// Its version.
+        version: u64,
+        /// The format that is known.
+        known: &'static str,
+        /// The newest version of it that is known.
+        newest: u64,
+    },
+    /// The trace is larger than is read at once.
+    #[error(
+        "its trace of {count} events has more than {most} events: choose fewer with `--between` or `--steps`"
+    )]
+    TraceTooLarge {
+        /// Events of the trace.
+        count: u64,
+        /// As many are read.
+        most: usize,
+    },
+    /// A part of it is, too.
+    #[error("this part of its trace has more than {most} events: choose fewer with `--between` or `--steps`")]
+    PartTooLarge {
+        /// As many are read.
+        most: usize,
+    },
+    /// It has none of the training steps that were asked for.
+    #[error("its trace has no such training steps")]
+    NoSuchSteps,
+    /// A part by time was asked for of another tool's file.
+    #[error("a part of the time is read of captures with `record --trace` only: this is another tool's file")]
+    NoParts,
+    /// The folder has none of the files that hold traces.
+    #[error("the folder holds no trace (*.json, *.json.gz, *.xplane.pb, *.pftrace, *.sqlite)")]
+    NoTraces,
+    /// It has more than are read.
+    #[error("the folder holds {count} traces, and {most} are read at most")]
+    TooManyTraces {
+        /// Traces of the folder.
+        count: usize,
+        /// As many are read.
+        most: usize,
+    },
+    /// The traces are no job.
+    #[error(transparent)]
+    SameRank(#[from] SameRank),
 }
 
 impl OpenError {

@@ -56,9 +56,9 @@ mod traces;
 mod version;
 
 #[cfg(feature = "parquet")]
-pub use error::OpenError;
+pub use error::{NotAProfile, OpenError};
 #[cfg(feature = "parquet")]
-pub use note::Note;
+pub use note::{Damage, Note};
 #[cfg(feature = "parquet")]
 pub use open::{FileFormat, OpenedProfile, open};
 #[cfg(feature = "parquet")]

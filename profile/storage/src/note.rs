@@ -4,6 +4,7 @@
 //! without reading sentences. Does not: stop anything; what does is an [`OpenError`](crate::OpenError).
 
 use std::fmt;
+use std::io::ErrorKind;
 
 use crate::version::FormatVersion;
 
@@ -27,6 +28,8 @@ pub enum Note {
         /// The table that it belongs to.
         table: String,
         /// What is wrong with it.
+        damage: Damage,
+        /// The same in words.
         because: String,
     },
     /// A file of another tool holds what has no place in a profile, or was not understood.
@@ -38,6 +41,20 @@ pub enum Note {
         /// The reason in words.
         sentence: String,
     },
+}
+
+/// What is wrong with a file of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Damage {
+    /// The manifest says something of it that it says of no file: an odd name, or too many rows.
+    Listed,
+    /// The system does not let it be read.
+    Unreadable(ErrorKind),
+    /// It has another length or checksum than the manifest says.
+    Changed,
+    /// Its rows cannot be decoded, or make no sense.
+    Rows,
 }
 
 impl Note {

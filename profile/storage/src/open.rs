@@ -69,8 +69,8 @@ pub fn open(path: impl AsRef<Path>) -> Result<OpenedProfile, OpenError> {
     let newer = (version > known).then_some(Note::NewerMinor { found: version, known });
     let unfinished = (!finished).then_some(Note::NotEndedWell);
     let left_out = lost.into_iter().map(|lost| {
-        let store::LostSegment { file, table, because } = lost;
-        Note::FileLeftOut { file, table, because }
+        let store::LostSegment { file, table, damage, because } = lost;
+        Note::FileLeftOut { file, table, damage, because }
     });
     let notes = newer.into_iter().chain(unfinished).chain(left_out).collect();
     let format = if packed { FileFormat::Packed(version) } else { FileFormat::Folder(version) };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use deepctx_profile::trace::{Job, Trace};
 
-use crate::error::OpenError;
+use crate::error::{NotAProfile, OpenError};
 use crate::import::{self, ImportError};
 use crate::store::{self, Recording, TracePart};
 
@@ -61,7 +61,7 @@ pub fn open_traces_in_part(paths: &[PathBuf], part: TracePart) -> Result<Job, Op
         }
     }
     let first = || paths.first().cloned().unwrap_or_default();
-    Job::new(traces).map_err(|because| OpenError::NotAProfile { path: first(), because: because.to_string() })
+    Job::new(traces).map_err(|same| OpenError::NotAProfile { path: first(), because: same.into() })
 }
 
 /// Whether a folder is not a deepctx-bpf profile and holds traces.
@@ -93,9 +93,7 @@ fn open_foreign(path: &Path, domain: u32) -> Result<Vec<(String, Trace)>, OpenEr
 }
 
 fn no_part(path: &Path) -> OpenError {
-    let because =
-        "a part of the time is read of captures with `record --trace` only: this is another tool's file";
-    OpenError::NotAProfile { path: path.to_owned(), because: because.to_owned() }
+    OpenError::NotAProfile { path: path.to_owned(), because: NotAProfile::NoParts }
 }
 
 /// Whether it is a deepctx-bpf profile, as a folder or as one file.
@@ -140,10 +138,8 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, OpenError> {
         }
         let found = in_folder(path).map_err(|source| OpenError::Read { path: path.clone(), source })?;
         let because = match found.len() {
-            0 => "the folder holds no trace (*.json, *.json.gz, *.xplane.pb, *.pftrace, *.sqlite)".to_owned(),
-            more if more > FILES_MAX => {
-                format!("the folder holds {more} traces, and {FILES_MAX} are read at most")
-            }
+            0 => NotAProfile::NoTraces,
+            count if count > FILES_MAX => NotAProfile::TooManyTraces { count, most: FILES_MAX },
             _ => {
                 all.extend(found);
                 continue;

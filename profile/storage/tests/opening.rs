@@ -11,7 +11,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::text;
 use deepctx_storage::import::{ImportError, Kind};
-use deepctx_storage::{FileFormat, FormatVersion, Note, OpenError, open};
+use deepctx_storage::{Damage, FileFormat, FormatVersion, Note, OpenError, open};
 use parquet::data_type::{ByteArray, ByteArrayType, Int32Type};
 use parquet::file::reader::FileReader as _;
 use parquet::file::serialized_reader::SerializedFileReader;
@@ -167,10 +167,11 @@ fn damage_and_an_early_end_are_notes() {
     });
     let opened = open(&path).unwrap();
     assert!(!opened.is_complete());
-    let [Note::NotEndedWell, Note::FileLeftOut { file, table, because }] = &opened.notes[..] else {
+    let [Note::NotEndedWell, Note::FileLeftOut { file, table, damage, because }] = &opened.notes[..] else {
         panic!("{:?}", opened.notes)
     };
     assert_eq!((file.as_str(), table.as_str()), ("values-000008.parquet", "values"));
+    assert_eq!(*damage, Damage::Changed);
     assert!(because.contains("it has 0 bytes instead of"), "{because}");
     let notes: Vec<String> = opened.notes.iter().map(Note::to_string).collect();
     assert_eq!(notes[0], "the capture did not end well; this is what was written until its last flush");

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use deepctx_profile::device::activity::{
     Activity, ActivityKind, ClockOffset, GpuProcess, JoinMethod, Launch, Tier,
 };
+use deepctx_profile::device::memory::Pool;
 use deepctx_profile::device::{Device, Instance};
 use deepctx_profile::frame::{Frame, Origin, Role};
 use deepctx_profile::ledger::{CheckTime, Reason, Stage};
-use deepctx_profile::memory::Pool;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Executable, Limits, Meta, Profile};
 use deepctx_profile::text;

@@ -4,7 +4,9 @@
 //! path in a maps line is only a name. The file may be deleted, replaced, nameless or in another mount namespace, and
 //! only the kernel knows which one is mapped. Does not: keep history, or read the content of files ([`crate::elf`]).
 
+use std::error::Error;
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -13,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::address::{Avma, FileOffset};
+pub use crate::device_number::DeviceNumber;
 use crate::read_error::ReadError;
 use crate::reader::{self, Subject};
 use crate::reason::NoSymbol;
@@ -58,8 +61,8 @@ pub struct Mapping {
     pub end: Avma,
     /// Offset in the file that is mapped at `begin`.
     pub offset: FileOffset,
-    /// Device number of the file system: major, minor.
-    pub device: (u32, u32),
+    /// Device number of the file system.
+    pub device: DeviceNumber,
     /// Inode number, 0 without a file.
     pub inode: u64,
     /// Readable.
@@ -173,8 +176,8 @@ fn parse_line(line: &[u8]) -> Option<Mapping> {
     let dash = range.iter().position(|b| *b == b'-')?;
     let (begin, end) = (hex(&range[..dash])?, hex(&range[dash + 1..])?);
     let colon = device.iter().position(|b| *b == b':')?;
-    let device =
-        (u32::try_from(hex(&device[..colon])?).ok()?, u32::try_from(hex(&device[colon + 1..])?).ok()?);
+    let number = |digits: &[u8]| u32::try_from(hex(digits)?).ok();
+    let device = DeviceNumber { major: number(&device[..colon])?, minor: number(&device[colon + 1..])? };
     if begin >= end || permissions.len() != 4 {
         return None;
     }
@@ -258,11 +261,43 @@ fn unescape(path: &[u8]) -> Vec<u8> {
     out
 }
 
+/// The mappings of a process cannot be read.
+#[derive(Debug)]
+pub struct UnreadMaps {
+    /// Why not, as it is counted and shown.
+    pub reason: NoSymbol,
+    source: Option<io::Error>,
+}
+
+impl From<NoSymbol> for UnreadMaps {
+    fn from(reason: NoSymbol) -> Self {
+        UnreadMaps { reason, source: None }
+    }
+}
+
+impl From<UnreadMaps> for NoSymbol {
+    fn from(unread: UnreadMaps) -> Self {
+        unread.reason
+    }
+}
+
+impl fmt::Display for UnreadMaps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl Error for UnreadMaps {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|error| error as &(dyn Error + 'static))
+    }
+}
+
 /// Reads and parses `/proc/PID/maps`.
 ///
 /// # Errors
 /// [`NoSymbol::ProcessGone`] when there is no such process, or [`NoSymbol::PermissionDenied`].
-pub fn read(pid: u32, keep: LineFilter) -> Result<Maps, NoSymbol> {
+pub fn read(pid: u32, keep: LineFilter) -> Result<Maps, UnreadMaps> {
     let gone_or = |e: &io::Error| match e.kind() {
         io::ErrorKind::PermissionDenied => NoSymbol::PermissionDenied,
         io::ErrorKind::TimedOut if reader::is_missing(e) => NoSymbol::NoMemoryReader,
@@ -272,7 +307,8 @@ pub fn read(pid: u32, keep: LineFilter) -> Result<Maps, NoSymbol> {
     let subject = Subject::of(pid);
     let mut bytes = Vec::new();
     for _ in 0..EXECS_MAX {
-        bytes = reader::read_proc(&subject, "maps", MAPS_BYTES_MAX).map_err(|e| gone_or(&e))?;
+        bytes = reader::read_proc(&subject, "maps", MAPS_BYTES_MAX)
+            .map_err(|error| UnreadMaps { reason: gone_or(&error), source: Some(error) })?;
         if !bytes.is_empty() || !has_user_space(pid) {
             break;
         }
@@ -283,10 +319,10 @@ pub fn read(pid: u32, keep: LineFilter) -> Result<Maps, NoSymbol> {
     }
     // A process that is exiting has an empty maps file, as kernel threads have.
     if bytes.is_empty() {
-        return Err(NoSymbol::ProcessGone);
+        return Err(NoSymbol::ProcessGone.into());
     }
     if reader::is_installed() && is_jammed(pid, &subject) {
-        return Err(NoSymbol::ProcessSilent);
+        return Err(NoSymbol::ProcessSilent.into());
     }
     Ok(parse(&bytes, keep))
 }
@@ -453,7 +489,7 @@ mod tests {
             begin: Avma(0x7f1000),
             end: Avma(0x7f3000),
             offset: FileOffset(0x1f000),
-            device: (0xfd, 0x1a),
+            device: DeviceNumber { major: 0xfd, minor: 0x1a },
             inode: u64::MAX,
             readable: true,
             writable: false,
@@ -529,7 +565,7 @@ mod tests {
 
     #[test]
     fn a_process_that_never_existed_is_gone() {
-        assert_eq!(read(u32::MAX, LineFilter::All), Err(NoSymbol::ProcessGone));
+        assert_eq!(read(u32::MAX, LineFilter::All).unwrap_err().reason, NoSymbol::ProcessGone);
     }
 
     #[test]

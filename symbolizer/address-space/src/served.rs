@@ -26,6 +26,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
+use crate::device_number::DeviceNumber;
 use crate::elf;
 use crate::reason::NoSymbol;
 
@@ -67,10 +68,10 @@ pub(crate) fn any() -> bool {
     })
 }
 
-/// Whether a user's program serves the file system with this device number: major, minor.
-pub(crate) fn is_served_by_user(device: (u32, u32)) -> bool {
+/// Whether a user's program serves the file system with this device number.
+pub(crate) fn is_served_by_user(device: DeviceNumber) -> bool {
     // What has no device of its own has major number 0.
-    device.0 == 0 && is_of_user(device.1.to_string().as_bytes())
+    device.major == 0 && is_of_user(device.minor.to_string().as_bytes())
 }
 
 fn is_of_user(connection: &[u8]) -> bool {
@@ -213,7 +214,7 @@ fn names(path: &Path) -> VecDeque<OsString> {
 fn check(found: impl AsFd) -> Result<FileType, NoSymbol> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(found, "", flags, StatxFlags::TYPE).map_err(reason)?;
-    if is_served_by_user((stat.stx_dev_major, stat.stx_dev_minor)) {
+    if is_served_by_user(DeviceNumber { major: stat.stx_dev_major, minor: stat.stx_dev_minor }) {
         return Err(NoSymbol::UserFile);
     }
     Ok(FileType::from_raw_mode(stat.stx_mode.into()))
@@ -292,6 +293,7 @@ mod tests {
 
     #[test]
     fn a_disk_and_a_missing_server_are_no_users() {
-        assert!(!is_served_by_user((8, 1)) && !is_served_by_user((0, u32::MAX)));
+        let is_served = |major, minor| is_served_by_user(DeviceNumber { major, minor });
+        assert!(!is_served(8, 1) && !is_served(0, u32::MAX));
     }
 }

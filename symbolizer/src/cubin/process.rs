@@ -12,7 +12,7 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
 
-use deepctx_address_space::maps::{self, Backing, LineFilter, Mapping};
+use deepctx_address_space::maps::{self, Backing, DeviceNumber, LineFilter, Mapping};
 use object::LittleEndian;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader as _, SectionHeader as _};
@@ -117,11 +117,11 @@ impl ProcessKernels {
     fn stubs(&self, mappings: &[Mapping], handles: &[u64]) -> Vec<(u64, String)> {
         /// A mapping of a file, and the handles in it with their file offsets.
         type Handles<'m> = (&'m Mapping, Vec<(u64, u64)>);
-        let mut by_file: FxHashMap<(u32, u32, u64), Handles<'_>> = FxHashMap::default();
+        let mut by_file: FxHashMap<(DeviceNumber, u64), Handles<'_>> = FxHashMap::default();
         for &handle in handles {
             if let Some(mapping) = file_mapping(mappings, handle) {
                 let offset = handle - mapping.begin.0 + mapping.offset.0;
-                let key = (mapping.device.0, mapping.device.1, mapping.inode);
+                let key = (mapping.device, mapping.inode);
                 by_file.entry(key).or_insert_with(|| (mapping, Vec::new())).1.push((handle, offset));
             }
         }

@@ -35,6 +35,7 @@ mod program;
 mod rules;
 mod runtimes;
 mod sections;
+pub mod sparse;
 mod stats;
 mod stored;
 #[cfg(test)]

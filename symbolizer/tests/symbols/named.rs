@@ -5,9 +5,9 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use deepctx_symbolizer::Owner;
 use deepctx_symbolizer::maps::Backing;
 use deepctx_symbolizer::native::DebugInfo;
-use deepctx_symbolizer::space::Owner;
 use deepctx_symbolizer::{Avma, CodeLocation, Lookup, NoSymbol, Symbolizer};
 
 use crate::program::{Program, RunningProgram, bare, has, is_root, left_out, oracle, run, shown};
@@ -151,7 +151,7 @@ fn names_outlive_the_process_and_its_file() {
     let place = symbolizer.locate(pid, 4, outer, Lookup::Exact);
     assert!(shown(&symbolizer.name(place)).last().unwrap().starts_with("work::outer work.cc:"));
     assert_eq!(symbolizer.locate(pid, 6, outer, Lookup::Exact), CodeLocation::Unknown(NoSymbol::ProcessGone));
-    assert_eq!(symbolizer.refresh(pid, 7), Err(NoSymbol::ProcessGone));
+    assert_eq!(symbolizer.refresh(pid, 7).unwrap_err().reason, NoSymbol::ProcessGone);
 }
 
 #[test]

@@ -175,7 +175,7 @@ pub(crate) fn pretended(path: &Path) -> Mapping {
         begin: Avma(0x1000),
         end: Avma(0x2000),
         offset: FileOffset(0),
-        device: (0, 0),
+        device: Default::default(),
         inode: 1,
         readable: true,
         writable: false,

@@ -5,8 +5,8 @@
 
 use std::ffi::OsStr;
 
+use deepctx_symbolizer::Kallsyms;
 use deepctx_symbolizer::jit::{DumpHeader, parse_jitdump, parse_perf_map, parse_records};
-use deepctx_symbolizer::kernel::Kallsyms;
 use deepctx_symbolizer::maps::{self, Backing, LineFilter, Mapping};
 use deepctx_symbolizer::native::{DebugInfo, Modules, Native};
 use deepctx_symbolizer::{Avma, FileOffset, KernelAddr, Svma};
@@ -61,7 +61,7 @@ fn name(bytes: &[u8]) {
         begin: Avma(0x1000),
         end: Avma(0x2000),
         offset: FileOffset(0),
-        device: (0, 0),
+        device: Default::default(),
         inode: 1,
         readable: true,
         writable: false,

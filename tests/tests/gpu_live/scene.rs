@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use deepctx_capture::ProbeCounters;
+use deepctx_capture::counters::ProbeCounters;
 use deepctx_capture::{Capture, CaptureConfig, Message};
 use deepctx_common::Plain as _;
 use deepctx_common::call::{Call, Correlation, Message as Said, Return};

@@ -10,15 +10,15 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use deepctx_address_space::maps::{self, Backing, LineFilter, Mapping};
+use deepctx_address_space::maps::{self, Backing, DeviceNumber, LineFilter, Mapping};
 use deepctx_address_space::{Avma, FileOffset, NoSymbol};
 use deepctx_events::Family;
 
 /// Which file it is: device and inode, and the path beside them, because inode numbers are used again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileKey {
-    /// Major and minor number of the device.
-    pub device: (u32, u32),
+    /// Device of its file system.
+    pub device: DeviceNumber,
     /// Inode number.
     pub inode: u64,
     /// Path as its first user names it.
@@ -42,7 +42,7 @@ impl Library {
     pub fn of_file(path: &Path) -> io::Result<Self> {
         let path = fs::canonicalize(path)?;
         let metadata = fs::metadata(&path)?;
-        let device = device_numbers(metadata.dev());
+        let device = device_number(metadata.dev());
         let mapping = Mapping {
             // No address: the file is reached by its path.
             begin: Avma(0),
@@ -101,11 +101,11 @@ impl Library {
     }
 }
 
-/// Major and minor number of a device, as `makedev` packs them.
-const fn device_numbers(device: u64) -> (u32, u32) {
+/// Number of a device, as `makedev` packs it.
+const fn device_number(device: u64) -> DeviceNumber {
     let major = (device >> 32 & 0xffff_f000) | (device >> 8 & 0xfff);
     let minor = (device >> 12 & 0xffff_ff00) | (device & 0xff);
-    (major as u32, minor as u32)
+    DeviceNumber { major: major as u32, minor: minor as u32 }
 }
 
 /// True when a process sees the files that this one sees.

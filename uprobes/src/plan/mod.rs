@@ -15,7 +15,7 @@ use crate::locate::instruction::Kernel;
 use crate::locate::libraries::{self, FileKey, Library};
 use file::Search;
 pub use file::{Contents, Layers, PlannedFile};
-pub use request::{ProbeRequest, missing};
+pub use request::{NotRecorded, ProbeRequest, missing};
 
 /// Most files that are remembered because they have nothing to probe: eight thousand processes with a few dozen files
 /// of their own each. Those that were not met for longest are forgotten first, and looked through again where they
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     fn key(inode: u64) -> FileKey {
-        FileKey { device: (1, 2), inode, path: "/lib/one".into() }
+        FileKey { device: Default::default(), inode, path: "/lib/one".into() }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! program time at each operator or allocation, so none is placed that was not requested. Does not: know which
 //! functions a request needs.
 
+use deepctx_common::reasons;
 use deepctx_events::{Event, OperatorEvent, RangeEvent, TensorEvent};
 
 /// What is requested of frameworks and of the program itself.
@@ -42,25 +43,32 @@ impl ProbeRequest {
     }
 }
 
+reasons! {
+    class Unprobed, page "probes.md";
+    /// What a profile lacks where what was requested cannot be probed.
+    pub enum NotRecorded {
+        Backward, "backward-not-probed", "the backward pass stays where it runs";
+        Ranges, "ranges-not-probed", "ranges and training steps are not recorded";
+        Operators, "operators-not-probed", "where operators begin is not recorded";
+        Tensors, "tensors-not-probed", "tensors of an operator are not recorded";
+        HostMemory, "host-memory-not-probed", "memory of tensors on the host is not recorded";
+        DeviceMemory, "device-memory-not-probed", "how much was requested of CUDA's allocator is not recorded";
+        OpenMp, "openmp-not-probed", "work of OpenMP's threads stays where it runs";
+        Xla, "xla-not-probed", "thunks of XLA go by their types";
+    }
+}
+
 /// What a profile lacks where this event cannot be probed; `None` of an event that no request needs.
-pub fn missing(event: Event) -> Option<&'static str> {
+pub fn missing(event: Event) -> Option<NotRecorded> {
     match event {
-        Event::Autograd(_) => Some("the backward pass stays where it runs"),
-        Event::Range(RangeEvent::Named | RangeEvent::Begins | RangeEvent::Ends) => {
-            Some("ranges and training steps are not recorded")
-        }
-        Event::Operator(OperatorEvent::Begins | OperatorEvent::Named) => {
-            Some("where operators begin is not recorded")
-        }
-        Event::Operator(OperatorEvent::Tensors) => Some("tensors of an operator are not recorded"),
-        Event::Tensor(TensorEvent::Alloc | TensorEvent::Free) => {
-            Some("memory of tensors on the host is not recorded")
-        }
-        Event::OpenMp(_) => Some("work of OpenMP's threads stays where it runs"),
-        Event::Xla(_) => Some("thunks of XLA go by their types"),
-        Event::Tensor(TensorEvent::Request) => {
-            Some("how much was requested of CUDA's allocator is not recorded")
-        }
+        Event::Autograd(_) => Some(NotRecorded::Backward),
+        Event::Range(RangeEvent::Named | RangeEvent::Begins | RangeEvent::Ends) => Some(NotRecorded::Ranges),
+        Event::Operator(OperatorEvent::Begins | OperatorEvent::Named) => Some(NotRecorded::Operators),
+        Event::Operator(OperatorEvent::Tensors) => Some(NotRecorded::Tensors),
+        Event::Tensor(TensorEvent::Alloc | TensorEvent::Free) => Some(NotRecorded::HostMemory),
+        Event::Tensor(TensorEvent::Request) => Some(NotRecorded::DeviceMemory),
+        Event::OpenMp(_) => Some(NotRecorded::OpenMp),
+        Event::Xla(_) => Some(NotRecorded::Xla),
         _ => None,
     }
 }

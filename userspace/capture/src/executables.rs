@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use deepctx_common::memory::table_bytes;
 use deepctx_common::unwind::executable_flag;
 use deepctx_symbolizer::elf::ElfFacts;
-use deepctx_symbolizer::maps::{self, Backing, Mapping};
+use deepctx_symbolizer::maps::{self, Backing, DeviceNumber, Mapping};
 use deepctx_symbolizer::unwind_rows::builder::{self, BuiltTable, NotBuilt};
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
 use deepctx_symbolizer::unwind_rows::{NoTable, UnwindTable};
@@ -160,7 +160,7 @@ impl Files {
 
 /// What distinguishes the files of a process before they are opened. Inode numbers are not enough: those of subvolumes
 /// are used again under the same device number.
-type MappedFile<'m> = ((u32, u32), u64, &'m OsStr, Backing);
+type MappedFile<'m> = (DeviceNumber, u64, &'m OsStr, Backing);
 
 fn mapped_file(mapping: &Mapping) -> MappedFile<'_> {
     (mapping.device, mapping.inode, &mapping.path, mapping.backing)

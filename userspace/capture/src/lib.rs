@@ -43,6 +43,10 @@
 //! let rest = messages.iter().count();
 //! println!("{rest} messages after the end");
 //! ```
+//!
+//! At the root is what a capture takes and gives. [`config`] has the rest of what it takes, [`counters`] what it
+//! counts, [`job`] the ranks of distributed programs. [`dump`], [`doctor`] and [`gpus`] work without a capture;
+//! [`clock`], [`cost`] and [`supervisor`] are for whoever runs one.
 
 mod arch;
 mod arena;
@@ -62,7 +66,7 @@ mod error;
 mod executables;
 mod generated;
 pub mod gpus;
-mod job;
+pub mod job;
 mod kernel_offsets;
 mod links;
 mod load;
@@ -99,13 +103,16 @@ pub use budget::{Budget, ProbeHold};
 pub use called::CalledMap;
 pub use capture::{Capture, find_job, find_processes};
 pub use config::{CaptureConfig, FrameSource, ProbeFeature};
-pub use cpus::CpuCounters;
 pub use error::CaptureError;
-pub use gpus::GpuCounters;
-pub use job::{Job, ProcessRank, RankProcess, rank_of};
 pub use message::Message;
 pub use perf_event::Clock;
-pub use probe_counters::ProbeCounters;
 pub use probes::{TensorRequests, running_kernel};
-pub use processes::ScanCounters;
 pub use targets::{Targets, parent_of};
+
+/// What the parts of a capture count; it comes in [`Message`]s.
+pub mod counters {
+    pub use crate::cpus::CpuCounters;
+    pub use crate::gpus::GpuCounters;
+    pub use crate::probe_counters::ProbeCounters;
+    pub use crate::processes::ScanCounters;
+}

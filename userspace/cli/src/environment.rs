@@ -34,6 +34,8 @@ pub(crate) fn refuse_renamed(arguments: &[OsString], is_set: impl Fn(&str) -> bo
     if ours.any(|argument| ["-h", "--help", "-V", "--version", "help"].iter().any(|word| argument == word)) {
         return Ok(());
     }
+    // A command comes first: options before it are those of `live`, and clap refuses them beside another command. The
+    // first word that is the name of one may be a value (`--comm export`).
     let command = arguments.get(1).and_then(|argument| argument.to_str()).unwrap_or_default();
     let of_command = RENAMED_FOR.iter().filter(|(of, ..)| *of == command).map(|(_, old, new)| (old, new));
     let renamed = RENAMED.iter().map(|(old, new)| (old, new));
@@ -71,6 +73,27 @@ mod tests {
             |command| refuse_renamed(&words(&["deepctx-bpf", command, "x"]), |name| name == "DEEPCTX_LINES");
         assert!(lines("export").unwrap_err().to_string().contains("DEEPCTX_EXPORT_LINES"));
         assert!(lines("view").is_ok(), "it reads that variable");
+    }
+
+    #[test]
+    fn a_command_is_the_first_argument() {
+        let words = ["deepctx-bpf", "--comm", "export"].map(OsString::from);
+        assert!(refuse_renamed(&words, |name| name == "DEEPCTX_LINES").is_ok(), "that is `live`");
+        for option in Cli::command().get_arguments() {
+            assert!(!option.is_global_set(), "{option}");
+            let long = option.get_long().map(|long| format!("--{long}"));
+            let short = option.get_short().map(|short| format!("-{short}"));
+            for flag in [long, short].into_iter().flatten() {
+                let value = option.get_action().takes_values().then_some("1");
+                let line = ["deepctx-bpf", &flag].into_iter().chain(value).chain(["export", "x"]);
+                assert!(Cli::command().try_get_matches_from(line).is_err(), "{flag}");
+            }
+        }
+        for command in Cli::command().get_subcommands() {
+            assert_eq!(command.get_all_aliases().count(), 0, "{}", command.get_name());
+        }
+        // Nor has a command a shorter name.
+        assert!(Cli::command().try_get_matches_from(["deepctx-bpf", "expor", "x"]).is_err());
     }
 
     #[test]

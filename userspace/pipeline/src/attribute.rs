@@ -12,12 +12,12 @@ use deepctx_profile::units::Time;
 
 /// The context of a stack below its thread.
 #[inline]
-pub fn node(tree: &mut Tree, thread: NodeId, frames: &[FrameId]) -> NodeId {
+pub(crate) fn node(tree: &mut Tree, thread: NodeId, frames: &[FrameId]) -> NodeId {
     tree.path(thread, frames.iter().copied())
 }
 
 /// The frames of a context below its thread, root first.
-pub fn below_thread(profile: &Profile, node: NodeId) -> Vec<FrameId> {
+pub(crate) fn below_thread(profile: &Profile, node: NodeId) -> Vec<FrameId> {
     let mut stack = profile.tree.stack(node);
     let is_thread = |frame: &FrameId| matches!(profile.frames.get(*frame), Frame::Thread { .. });
     let from = stack.iter().position(is_thread).map_or(0, |at| at + 1);
@@ -27,7 +27,7 @@ pub fn below_thread(profile: &Profile, node: NodeId) -> Vec<FrameId> {
 
 /// The frames of a call's stack, root first, without those of the kernel, which was just running our program; with
 /// `itself`, without the probed function either.
-pub fn without_probed<'a>(profile: &Profile, frames: &'a [FrameId], itself: bool) -> &'a [FrameId] {
+pub(crate) fn without_probed<'a>(profile: &Profile, frames: &'a [FrameId], itself: bool) -> &'a [FrameId] {
     let kernel =
         |id: &FrameId| matches!(profile.frames.get(*id), Frame::Kernel { .. } | Frame::KernelUnnamed { .. });
     let user = frames.len() - frames.iter().rev().take_while(|id| kernel(id)).count();
@@ -35,7 +35,7 @@ pub fn without_probed<'a>(profile: &Profile, frames: &'a [FrameId], itself: bool
 }
 
 /// How many of an operator's frames, root first, say where it is: those up to the last Python function or operator.
-pub fn operator_path(frames: &[FrameId], profile: &Profile) -> usize {
+pub(crate) fn operator_path(frames: &[FrameId], profile: &Profile) -> usize {
     let says =
         |frame: &FrameId| matches!(profile.frames.get(*frame), Frame::Python { .. } | Frame::Operator { .. });
     frames.iter().rposition(says).map_or(0, |at| at + 1)
@@ -43,16 +43,23 @@ pub fn operator_path(frames: &[FrameId], profile: &Profile) -> usize {
 
 /// A timer sample without its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tick {
+pub(crate) struct Tick {
     /// When it was taken, `CLOCK_MONOTONIC` nanoseconds.
-    pub time_ns: u64,
+    pub(crate) time_ns: u64,
     /// What it stands for, in the unit of the timer's metric.
-    pub period: u64,
+    pub(crate) period: u64,
 }
 
 /// Adds a sample of a thread, whose timer measures `timer`; with `wall`, time on the CPU is wall time too.
 #[inline]
-pub fn add(profile: &mut Profile, thread: NodeId, node: NodeId, tick: Tick, timer: Metric, wall: bool) {
+pub(crate) fn add(
+    profile: &mut Profile,
+    thread: NodeId,
+    node: NodeId,
+    tick: Tick,
+    timer: Metric,
+    wall: bool,
+) {
     profile.tree.add(node, Metric::Samples, 1);
     profile.tree.add(node, timer, tick.period);
     // Cycles are no time.

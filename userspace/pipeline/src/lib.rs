@@ -9,11 +9,76 @@
 //!                    └─ samples, calls ──▶ order ──▶ dispatch ──▶ resolve ──▶ stages: scope, place ──▶ attribution ──▶ Profile
 //! ```
 //! [`stage`] is the interface of a stage, `stages` the list of them; the guide in `docs/add-a-stage.md` adds one.
+//!
+//! At the root are [`Pipeline`] and its [`Config`]; [`input`] is what goes in, [`encode`] and [`decode`] are its bytes,
+//! [`symbols`] is what it asks of whoever knows names, [`stacks`] names stacks without a profile.
+//!
+//! A sample of two frames, as the kernel programs write it, becomes a context of the profile:
+//!
+//! ```
+//! use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, word};
+//! use deepctx_pipeline::input::{Input, SpaceUpdate};
+//! use deepctx_pipeline::symbols::{
+//!     CodeAddress, CompiledNames, Name, NameReceiver, PythonReference, SpaceId, Symbols,
+//! };
+//! use deepctx_pipeline::{Config, Pipeline, encode};
+//! use deepctx_profile::{Meta, Metric};
+//!
+//! /// Knows two functions.
+//! struct TwoNames;
+//!
+//! impl CompiledNames for TwoNames {}
+//!
+//! impl Symbols for TwoNames {
+//!     type Space = ();
+//!
+//!     fn user(&mut self, _: SpaceId, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>) {
+//!         for (n, CodeAddress::Exact(pc) | CodeAddress::Return(pc)) in addresses.iter().enumerate() {
+//!             let symbol = if *pc == 0x1000 { "step" } else { "main" };
+//!             answer(n, &[Name::Native { symbol, module: "train", file: "", line: 0, inlined: false }]);
+//!         }
+//!     }
+//!
+//!     fn space(&mut self, pid: u32, _: u64) -> SpaceId {
+//!         SpaceId(pid)
+//!     }
+//!
+//!     fn process_name(&mut self, _: u32, _: u64) -> Option<&str> {
+//!         Some("train")
+//!     }
+//!
+//!     // Nothing changes here, and there is neither Python nor the kernel.
+//!     fn space_changed(&mut self, _: SpaceUpdate<()>) {}
+//!     fn forked(&mut self, _: &ProcessEvent) {}
+//!     fn replaced(&mut self, _: &ProcessEvent) {}
+//!     fn on_exit(&mut self, _: &ProcessEvent) {}
+//!     fn retire(&mut self, _: u64) {}
+//!     fn python(&mut self, _: SpaceId, _: &[PythonReference], _: &mut NameReceiver<'_>) {}
+//!     fn kernel(&mut self, _: &[CodeAddress], _: &mut NameReceiver<'_>) {}
+//! }
+//!
+//! let header = RecordHeader { sequence: 1, time_ns: 10, ..RecordHeader::default() };
+//! let comm = encode::comm("train");
+//! let sample = StackSample { header, pid: 7, tid: 7, comm, period: 10_000_000, ..StackSample::default() };
+//! // The innermost frame comes first.
+//! let stack = [word::tagged(word::EXACT, 0x1000), word::tagged(word::RETURN, 0x2000)];
+//! let mut records = Vec::new();
+//! encode::sample(&mut records, &sample, &[], &stack);
+//!
+//! let mut pipeline = Pipeline::new(TwoNames, Meta::default(), Config::default());
+//! pipeline.feed(Input::Records(records));
+//! let profile = pipeline.into_profile();
+//!
+//! let (context, samples) = profile.tree.cells(Metric::Samples).next().unwrap();
+//! let frames = profile.tree.stack(context).into_iter().map(|frame| profile.frames.get(frame));
+//! let labels: Vec<String> = frames.map(|frame| frame.label(&profile.strings, false)).collect();
+//! assert_eq!((samples.sum, &labels[labels.len() - 2..]), (1, &["main".to_owned(), "step".to_owned()][..]));
+//! ```
 
-pub mod account;
+mod account;
 mod address_map;
 mod arena;
-pub mod attribute;
+mod attribute;
 mod attribution;
 mod config;
 mod cpython_calls;
@@ -26,7 +91,7 @@ pub mod input;
 mod loss_windows;
 mod name_frames;
 mod native_omitted;
-pub mod order;
+mod order;
 mod own_contexts;
 mod pipeline;
 mod python_seen;
@@ -42,11 +107,12 @@ mod stage;
 mod stages;
 pub mod symbols;
 pub mod system;
-pub mod threads;
+mod threads;
 mod torch_calls;
 mod trace_window;
 
 pub use config::Config;
 pub use pipeline::Pipeline;
 pub use stages::ranges::{EndedStep, STEP_MARKER};
+pub use threads::text as thread_name;
 pub use trace_window::{AwaitedBegin, TraceLevel, TraceWindow};

@@ -9,22 +9,22 @@ use std::collections::BinaryHeap;
 
 /// Place of a record in the one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub(crate) struct Key {
     /// `CLOCK_MONOTONIC`, nanoseconds.
-    pub time_ns: u64,
+    pub(crate) time_ns: u64,
     /// CPU that wrote the record.
-    pub cpu: u16,
+    pub(crate) cpu: u16,
     /// Its number on that CPU.
-    pub sequence: u64,
+    pub(crate) sequence: u64,
 }
 
 /// The record is older than what was already given: keeping it would break the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LateRecord<T>(pub T);
+pub(crate) struct LateRecord<T>(pub(crate) T);
 
 /// Puts records in order.
 #[derive(Debug)]
-pub struct Order<T> {
+pub(crate) struct Order<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,
     capacity: usize,
     given_up_to: Option<Key>,
@@ -63,12 +63,12 @@ impl<T> Order<T> {
     }
 
     /// An empty stream that holds back at most `capacity` records: beyond it, the oldest is given before its time.
-    pub fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         Self { heap: BinaryHeap::new(), capacity, given_up_to: None }
     }
 
     /// Takes a record in, or gives it back because its place in the stream has passed.
-    pub fn push(&mut self, key: Key, item: T) -> Result<(), LateRecord<T>> {
+    pub(crate) fn push(&mut self, key: Key, item: T) -> Result<(), LateRecord<T>> {
         if self.given_up_to.is_some_and(|given| key < given) {
             return Err(LateRecord(item));
         }
@@ -77,7 +77,7 @@ impl<T> Order<T> {
     }
 
     /// The next record of the stream, if it is not younger than the watermark or there are more than fit.
-    pub fn pop(&mut self, watermark_ns: u64) -> Option<(Key, T)> {
+    pub(crate) fn pop(&mut self, watermark_ns: u64) -> Option<(Key, T)> {
         let Reverse(oldest) = self.heap.peek()?;
         if oldest.key.time_ns > watermark_ns && self.heap.len() <= self.capacity {
             return None;
@@ -88,17 +88,12 @@ impl<T> Order<T> {
     }
 
     /// Records held back.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// True when nothing is held back.
-    pub fn is_empty(&self) -> bool {
-        self.heap.is_empty()
-    }
-
     /// True when [`Order::pop`] would give a record without looking at the watermark.
-    pub fn is_over_capacity(&self) -> bool {
+    pub(crate) fn is_over_capacity(&self) -> bool {
         self.heap.len() > self.capacity
     }
 }

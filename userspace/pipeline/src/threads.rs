@@ -19,9 +19,16 @@ const THREADS_MAX: usize = 1 << 16;
 
 /// The threads met so far.
 #[derive(Debug, Default)]
-pub struct Threads {
-    known: FxHashMap<(u32, u32), NamedThread>,
+pub(crate) struct Threads {
+    known: FxHashMap<ThreadKey, NamedThread>,
     contexts: OwnContexts,
+}
+
+/// A thread while its process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ThreadKey {
+    pid: u32,
+    tid: u32,
 }
 
 #[derive(Debug)]
@@ -34,14 +41,14 @@ struct NamedThread {
 impl Threads {
     /// The node of the thread of a sample, made if need be. A thread that is renamed gets a new one.
     #[inline]
-    pub fn node<S: Symbols>(
+    pub(crate) fn node<S: Symbols>(
         &mut self,
         sample: &StackSample,
         space: SpaceId,
         symbols: &mut S,
         profile: &mut Profile,
     ) -> NodeId {
-        let key = (sample.pid, sample.tid);
+        let key = ThreadKey { pid: sample.pid, tid: sample.tid };
         match self.known.get(&key) {
             Some(known)
                 if known.space == space
@@ -56,13 +63,13 @@ impl Threads {
 
     fn learn<S: Symbols>(
         &mut self,
-        key: (u32, u32),
+        key: ThreadKey,
         sample: &StackSample,
         space: SpaceId,
         symbols: &mut S,
         profile: &mut Profile,
     ) -> NodeId {
-        let (pid, tid) = key;
+        let ThreadKey { pid, tid } = key;
         let thread_name = text(&sample.comm);
         let time_ns = sample.header.time_ns;
         // The name of a thread is better than none; for the main thread it is the same.
@@ -80,7 +87,7 @@ impl Threads {
     }
 
     /// The node of a process, made if need be; `otherwise` is its name when nobody knows another.
-    pub fn process_node<S: Symbols>(
+    pub(crate) fn process_node<S: Symbols>(
         &mut self,
         pid: u32,
         time_ns: u64,
@@ -93,8 +100,7 @@ impl Threads {
 
     /// Bytes in memory.
     pub(crate) fn held_bytes(&self) -> usize {
-        table_bytes(self.known.capacity(), size_of::<((u32, u32), NamedThread)>())
-            + self.contexts.held_bytes()
+        table_bytes(self.known.capacity(), size_of::<(ThreadKey, NamedThread)>()) + self.contexts.held_bytes()
     }
 
     /// Processes and threads that shared a node with others, at least for some time.

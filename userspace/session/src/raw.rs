@@ -26,7 +26,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use deepctx_common::end::Counter;
 use deepctx_events::{Event, Family, Role};
-use deepctx_symbolizer::maps::{self, Backing, LineFilter, Maps};
+use deepctx_symbolizer::maps::{self, Backing, DeviceNumber, LineFilter, Maps};
 use serde::{Deserialize, Serialize};
 
 use deepctx_pipeline::input::{
@@ -184,7 +184,8 @@ fn write_maps(maps: &Maps, out: &mut Vec<u8>) {
         let mut line = format!("{:x}-{:x} ", m.begin.0, m.end.0);
         line.extend([flag(m.readable, 'r'), flag(m.writable, 'w'), flag(m.executable, 'x'), 'p']);
         // Writing to a String cannot fail.
-        let _ = write!(line, " {:08x} {:02x}:{:02x} {} ", m.offset.0, m.device.0, m.device.1, m.inode);
+        let DeviceNumber { major, minor } = m.device;
+        let _ = write!(line, " {:08x} {major:02x}:{minor:02x} {} ", m.offset.0, m.inode);
         out.extend_from_slice(line.as_bytes());
         for byte in m.path.as_bytes() {
             match byte {

@@ -5,8 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use deepctx_capture::ProbeCounters;
 use deepctx_capture::cost::OwnCost;
+use deepctx_capture::counters::ProbeCounters;
 use deepctx_capture::supervisor::EarlyEnd;
 use deepctx_common::memory::MemoryUse;
 use deepctx_pipeline::Pipeline;

@@ -9,10 +9,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
+use deepctx_capture::Message;
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::cost::{OwnCost, Resident};
+use deepctx_capture::counters::{CpuCounters, GpuCounters, ScanCounters};
 use deepctx_capture::supervisor::{Supervisor, standstill_for_tests};
-use deepctx_capture::{CpuCounters, GpuCounters, Message, ScanCounters};
 use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate};
 use deepctx_pipeline::{AwaitedBegin, Pipeline, STEP_MARKER};
 use deepctx_profile::profile::Executable;

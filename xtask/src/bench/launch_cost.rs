@@ -29,6 +29,16 @@ const ATTACH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for tables and caches to fill.
 const SETTLE: Duration = Duration::from_secs(1);
 
+/// How many frames of each kind a launching stack has.
+#[derive(Clone, Copy)]
+struct StackDepth {
+    python: u32,
+    native: u32,
+}
+
+const SIXTY: StackDepth = StackDepth { python: 20, native: 16 };
+const THIRTY: StackDepth = StackDepth { python: 6, native: 6 };
+
 /// Waits until launches are probed.
 pub(super) fn probed(launcher: &mut Launcher, mut alive: impl FnMut() -> Result<()>) -> Result<()> {
     let begin = Instant::now();
@@ -47,10 +57,10 @@ pub(super) fn probed(launcher: &mut Launcher, mut alive: impl FnMut() -> Result<
 fn ours(
     profilers: &Profilers,
     options: &Options,
-    frames: (u32, u32),
+    depth: StackDepth,
     how: &[&str],
 ) -> Result<(Vec<f64>, f64)> {
-    let mut launcher = workloads::launch_bound(frames.0, frames.1)?;
+    let mut launcher = workloads::launch_bound(depth.python, depth.native)?;
     let without = launcher.native(LAUNCHES, 0)?;
     let mut attached = profilers.attach_with(launcher.pid(), options.freq, how)?;
     probed(&mut launcher, || attached.alive())?;
@@ -151,24 +161,24 @@ pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
     };
     let empty = empty(options)?;
     let cases = [
-        ("60 frames, Python and native", (20, 16), &[][..], 3000.0),
-        ("30 frames, Python and native", (6, 6), &[], 2500.0),
+        ("60 frames, Python and native", SIXTY, &[][..], 3000.0),
+        ("30 frames, Python and native", THIRTY, &[], 2500.0),
         (
             "60 frames, without native ones",
-            (20, 16),
+            SIXTY,
             &["--context", "python,kernel", "--probe", "operators"],
             2500.0,
         ),
         (
             "30 frames, without native ones",
-            (6, 6),
+            THIRTY,
             &["--context", "python,kernel", "--probe", "operators"],
             2500.0,
         ),
-        ("without a stack", (20, 16), &["--launch-stacks", "off"], 800.0),
+        ("without a stack", SIXTY, &["--launch-stacks", "off"], 800.0),
     ];
-    for (case, frames, how, target) in cases {
-        let (costs, program_ns) = ours(profilers, options, frames, how)?;
+    for (case, depth, how, target) in cases {
+        let (costs, program_ns) = ours(profilers, options, depth, how)?;
         let mut figure = Figure::new("launch-cost", case, "ns", costs)
             .target(Target::AtMost(target))
             .note("of_that_in_our_program_ns", program_ns.round())

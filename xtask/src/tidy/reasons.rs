@@ -1,7 +1,8 @@
 //! Rules on reasons: each is declared once, in one form, and stands in `docs/loss.md`.
 //!
-//! Owns: the rules, and the tables of the page. Because: a user looks the key up that a report shows; it must lead to
-//! one sentence, in a page that cannot fall behind. Does not: read declarations; see [`super::declarations`].
+//! Owns: the rules, the tables of that page, and those of pages that list their own reasons. Because: a user looks the
+//! key up that a report shows; it must lead to one sentence, in a page that cannot fall behind. Does not: read
+//! declarations; see [`super::declarations`].
 
 use super::declarations::{self, Declaration};
 use super::syntax;
@@ -12,7 +13,9 @@ use std::path::Path;
 
 /// The page with the tables.
 const PAGE: &str = "docs/loss.md";
-/// What ends a table there.
+/// What begins the table of a page that lists the reasons which name it.
+const TABLE_OF_PAGE: &str = "<!-- reasons of this page -->\n";
+/// What ends a table.
 const TABLE_END: &str = "<!-- end -->";
 /// The file of the macro itself.
 const MECHANISM: &str = "common/src/reason.rs";
@@ -32,20 +35,28 @@ pub(super) fn check(root: &Path, crates: &[Crate], write: bool, broken: &mut Vec
     let found = collect(&files, broken);
     unique(&found, broken);
     let pages = std::fs::read_dir(root.join("docs"))?.flatten();
-    let pages: BTreeSet<_> = pages.map(|page| page.file_name().to_string_lossy().into_owned()).collect();
+    let pages = pages.map(|page| page.file_name().to_string_lossy().into_owned());
+    let pages: BTreeSet<_> = pages.filter(|page| page.ends_with(".md")).collect();
     wording(&found, &pages, broken);
     let mut needed = BTreeSet::new();
     files.iter().for_each(|file| outside(file, &mut needed, broken));
     for file in NAMES.iter().filter(|file| !needed.contains(**file)) {
         broken.push(format!("xtask/src/tidy/reasons.rs: the exception for {file} is not needed any more"));
     }
-    let path = root.join(PAGE);
-    let page = std::fs::read_to_string(&path).with_context(|| format!("cannot read {PAGE}"))?;
-    match with_tables(&page, &found) {
-        Err(what) => broken.push(format!("{PAGE}: {what}")),
-        Ok(fresh) if fresh == page => {}
-        Ok(fresh) if write => std::fs::write(&path, fresh)?,
-        Ok(_) => broken.push(format!("{PAGE}: its tables of reasons are stale; cargo xtask tidy --write")),
+    for name in &pages {
+        let page = format!("docs/{name}");
+        let path = root.join(&page);
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {page}"))?;
+        let fresh =
+            if page == PAGE { with_tables(&text, &found) } else { with_own_table(name, &text, &found) };
+        match fresh {
+            Err(what) => broken.push(format!("{page}: {what}")),
+            Ok(fresh) if fresh == text => {}
+            Ok(fresh) if write => std::fs::write(&path, fresh)?,
+            Ok(_) => {
+                broken.push(format!("{page}: its tables of reasons are stale; cargo xtask tidy --write"))
+            }
+        }
     }
     Ok(())
 }
@@ -167,23 +178,53 @@ fn with_tables(page: &str, found: &[LocatedDeclaration]) -> std::result::Result<
     }
 }
 
+/// A page with the table of the reasons that name it, if it has a place for one.
+fn with_own_table(
+    name: &str,
+    page: &str,
+    found: &[LocatedDeclaration],
+) -> std::result::Result<String, String> {
+    let Some((before, after)) = page.split_once(TABLE_OF_PAGE) else { return Ok(page.to_owned()) };
+    let (_, after) =
+        after.split_once(TABLE_END).ok_or_else(|| format!("its table of reasons has no {TABLE_END}"))?;
+    let rows = sorted(found, |one| one.page == name);
+    if rows.is_empty() {
+        return Err("no reason names it, and it has a table of them".to_owned());
+    }
+    let mut table = "| reason | what it means | what helps |\n|---|---|---|\n".to_owned();
+    for one in rows {
+        table.push_str(&format!("| `{}` | {} | {} |\n", one.key, cell(&one.sentence), helps(one)));
+    }
+    Ok(format!("{before}{TABLE_OF_PAGE}{table}{TABLE_END}{after}"))
+}
+
 fn table(class: &str, found: &[LocatedDeclaration]) -> String {
-    let rows = found.iter().map(|one| &one.declared).filter(|one| one.class == class);
-    let mut rows: Vec<&Declaration> = rows.collect();
-    rows.sort_by(|a, b| a.key.cmp(&b.key));
     let mut table =
         "| reason | what it means | what helps, or when to expect it | more |\n|---|---|---|---|\n"
             .to_owned();
-    for one in rows {
-        let cell = |text: &str| text.replace('|', "\\|");
-        let helps = one.helps.as_deref().map_or("–".to_owned(), cell);
+    for one in sorted(found, |one| one.class == class) {
         let more = match one.page.as_str() {
             "loss.md" => "–".to_owned(),
             page => format!("[{page}]({page})"),
         };
-        table.push_str(&format!("| `{}` | {} | {helps} | {more} |\n", one.key, cell(&one.sentence)));
+        table.push_str(&format!("| `{}` | {} | {} | {more} |\n", one.key, cell(&one.sentence), helps(one)));
     }
     table
+}
+
+/// Those that are in, by their keys.
+fn sorted(found: &[LocatedDeclaration], is_in: impl Fn(&Declaration) -> bool) -> Vec<&Declaration> {
+    let mut rows: Vec<_> = found.iter().map(|one| &one.declared).filter(|one| is_in(one)).collect();
+    rows.sort_by(|a, b| a.key.cmp(&b.key));
+    rows
+}
+
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+fn helps(one: &Declaration) -> String {
+    one.helps.as_deref().map_or("–".to_owned(), cell)
 }
 
 #[cfg(test)]
@@ -245,6 +286,13 @@ mod tests {
         assert_eq!(with_tables(stale, &found).as_ref(), Ok(&expect));
         assert_eq!(with_tables(&expect, &found).as_ref(), Ok(&expect));
         assert!(with_tables("one\n", &found).unwrap_err().contains("the class Gap have no table"));
+        let page = format!("one\n{TABLE_OF_PAGE}old\n<!-- end -->\ntwo\n");
+        let expect = format!(
+            "one\n{TABLE_OF_PAGE}| reason | what it means | what helps |\n|---|---|---|\n| `b` | x\\|y | – |\n<!-- end -->\ntwo\n"
+        );
+        assert_eq!(with_own_table("a.md", &page, &found).as_ref(), Ok(&expect));
+        assert_eq!(with_own_table("a.md", "none\n", &found).as_deref(), Ok("none\n"));
+        assert!(with_own_table("c.md", &page, &found).unwrap_err().contains("no reason names it"));
         assert!(with_tables("<!-- reasons: Gap -->", &found).unwrap_err().contains("has no <!-- end -->"));
     }
 }

@@ -9,9 +9,20 @@ use super::{modules, syntax};
 
 /// Longer functions do more than one thing.
 pub(super) const FUNCTION_LINES_MAX: usize = 80;
-/// Calls that read a clock.
-const CLOCKS: &[&str] =
-    &["Instant::now(", "SystemTime::now(", "clock_gettime(", "monotonic_ns(", ".elapsed()", "gettimeofday("];
+/// Calls that read a clock: those of libraries, and functions of ours around them.
+const CLOCKS: &[&str] = &[
+    "Instant::now(",
+    "SystemTime::now(",
+    "::now(",
+    ".elapsed()",
+    "clock_gettime(",
+    "gettimeofday(",
+    "monotonic_ns(",
+    "log_progress(",
+    "cpu_time(",
+    "cpu_time_ns(",
+    "process_cpu_ns(",
+];
 
 /// Checks all crates of the product.
 pub(super) fn check(crates: &[Crate], broken: &mut Vec<String>) {
@@ -43,7 +54,7 @@ fn packed_parameters<'a>(crates: impl Iterator<Item = &'a Crate>, broken: &mut V
         for function in syntax::functions(file.product()) {
             if function.has_packed_parameter {
                 broken.push(format!(
-                    "{}:{}: {} takes a tuple apart; pass its parts, or a type with names",
+                    "{}:{}: {} takes a tuple; pass its parts, or a type with names",
                     file.name, function.line, function.name
                 ));
             }
@@ -122,7 +133,12 @@ mod tests {
         let text = "fn f((a, b): (u8, u8)) {}\n";
         check(
             &[("c/src/lib.rs", text)],
-            &["c/src/lib.rs:1: f takes a tuple apart; pass its parts, or a type with names"],
+            &["c/src/lib.rs:1: f takes a tuple; pass its parts, or a type with names"],
+        );
+        let whole = "fn f(a: (u8, u8)) {}\n";
+        check(
+            &[("c/src/lib.rs", whole)],
+            &["c/src/lib.rs:1: f takes a tuple; pass its parts, or a type with names"],
         );
         check(&[("c/tests/a.rs", text)], &[]);
     }
@@ -143,6 +159,12 @@ mod tests {
             "c/src/a.rs:3: calls Instant::now(…), while the header of c/src/a.rs says that no clock is read";
         check(&[("c/src/a.rs", &lies)], &[expect]);
         check(&[("c/src/a.rs", &format!("{header}#[cfg(test)]\nmod tests {{\nInstant::now();\n}}\n"))], &[]);
+        for around in ["log_progress(0)", "thread_cpu_time()", "OwnCost::now()"] {
+            let lies = format!("{header}fn f() {{ {around}; }}\n");
+            let call = CLOCKS.iter().find(|clock| around.contains(**clock)).expect("a known one");
+            let expect = expect.replace("Instant::now(", call);
+            check(&[("c/src/a.rs", &lies)], &[&expect]);
+        }
         check(&[("c/src/a.rs", "//! Does not: convert between clocks.\nfn f() { Instant::now(); }\n")], &[]);
         let below = "c/src/b/x.rs:1: calls Instant::now(…), while the header of c/src/b/mod.rs says that no clock is read";
         check(&[("c/src/b/mod.rs", header), ("c/src/b/x.rs", "fn f() { Instant::now(); }")], &[below]);

@@ -14,7 +14,7 @@ pub(super) struct Function {
     pub(super) line: usize,
     /// Lines from its `fn` to its last bracket.
     pub(super) lines: usize,
-    /// One of its parameters takes a tuple apart.
+    /// One of its parameters is a tuple.
     pub(super) has_packed_parameter: bool,
 }
 
@@ -164,7 +164,8 @@ pub(super) fn functions(code: &str) -> Vec<Function> {
     found
 }
 
-/// Whether a parameter takes a tuple apart; `signature` begins behind the function's name.
+/// Whether a parameter takes a tuple apart, or is one, or refers to one; `signature` begins behind the function's name.
+/// Unit and what stands in brackets for its `+` (`&(dyn Any + Send)`) are no tuples.
 fn has_packed_parameter(signature: &str) -> bool {
     let (mut generics, mut around, mut before) = (0_usize, 0_usize, ' ');
     let signature: Vec<char> = signature.chars().filter(|c| !c.is_whitespace()).collect();
@@ -173,7 +174,7 @@ fn has_packed_parameter(signature: &str) -> bool {
             '<' if around == 0 => generics += 1,
             '>' if around == 0 && before != '-' => generics = generics.saturating_sub(1),
             '(' | ')' if generics > 0 => {}
-            '(' if around == 1 && matches!(before, '(' | ',') && signature.get(at + 1) != Some(&')') => {
+            '(' if around == 1 && is_of_parameter(&signature[..at]) && has_comma(&signature[at + 1..]) => {
                 return true;
             }
             '(' | '[' | '<' => around += 1,
@@ -183,6 +184,38 @@ fn has_packed_parameter(signature: &str) -> bool {
         }
         if generics == 0 && around == 0 && c == ')' {
             return false;
+        }
+        before = c;
+    }
+    false
+}
+
+/// Whether what follows is a parameter or its type, perhaps behind a reference. White space is gone: of `&'a mut (`,
+/// `&'amut` is before.
+fn is_of_parameter(before: &[char]) -> bool {
+    let length = before.iter().rev().take_while(|c| c.is_alphanumeric() || matches!(c, '_' | '\'')).count();
+    let (before, word) = before.split_at(before.len() - length);
+    let word: String = word.iter().collect();
+    let is_lifetime = word.starts_with('\'') && !word.contains("dyn") && !word.contains("impl");
+    let before = match before {
+        [rest @ .., '&'] if word.is_empty() || word == "mut" || is_lifetime => rest,
+        _ if word.is_empty() => before,
+        _ => return false,
+    };
+    matches!(before, [.., '(' | ',' | ':'])
+}
+
+/// Whether a comma stands in the bracket that `inside` begins with.
+fn has_comma(inside: &[char]) -> bool {
+    let (mut depth, mut before) = (0_usize, ' ');
+    for c in inside.iter().copied() {
+        match c {
+            ',' if depth == 0 => return true,
+            '(' | '[' | '<' => depth += 1,
+            '>' if before == '-' => {}
+            ')' | ']' | '>' if depth == 0 => return false,
+            ')' | ']' | '>' => depth -= 1,
+            _ => {}
         }
         before = c;
     }
@@ -238,11 +271,16 @@ mod tests {
     }
 
     #[test]
-    fn tuples_taken_apart_are_told_from_other_parameters() {
+    fn tuples_are_no_parameters() {
         let check = |code: &str, expect: bool| assert_eq!(has_packed_parameter(code), expect, "{code}");
         check("((a, b): (u8, u8)) {}", true);
         check("<F: Fn(u8) -> u8>(\n    &self,\n    (a, b): (u8, u8),\n) {}", true);
-        check("(a: (u8, u8), b: &[(u8, u8)]) {}", false);
+        check("(&self, a: (u8, u8)) {}", true);
+        check("(a: u8, b: &(u8, u8)) {}", true);
+        check("(a: &'a mut (Vec<u8>, u8)) {}", true);
+        check("(a: &[(u8, u8)], b: Vec<(u8, u8)>) {}", false);
+        check("(a: &(dyn Any + Send), b: &(impl Into<Map<u8, u8>> + ?Sized)) {}", false);
+        check("(a: fn(u8, u8) -> u8, b: &dyn Fn(u8, u8)) {}", false);
         check("(f: impl Fn((u8, u8)) -> u8, g: Vec<(u8, u8)>, h: [u8; 2]) -> (u8, u8) { g((a, b)) }", false);
         check("<'a, T: Into<(u8, u8)>>(self) {}", false);
         check("(&self, (): (), a: u8) {}", false);

@@ -56,7 +56,11 @@ impl Crate {
 /// Tests by their place: folders of tests, and the halves of modules that hold their tests.
 pub(super) fn is_test(name: &str) -> bool {
     let part = |part: &str| name.starts_with(&format!("{part}/")) || name.contains(&format!("/{part}/"));
-    name.ends_with("/tests.rs") || part("tests") || part("examples") || part("benches")
+    name.ends_with("/tests.rs")
+        || name.ends_with("_tests.rs")
+        || part("tests")
+        || part("examples")
+        || part("benches")
 }
 
 /// All crates below `root`, in the order of their folders.

@@ -5,21 +5,31 @@
 
 use super::tree::Crate;
 use anyhow::{Context, Result};
-use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+use cargo_metadata::{DependencyKind, MetadataCommand, Package, Target};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Checks every manifest of the workspace, and the table that they share.
+/// Checks every manifest of the checkout, and the table that those of the workspace share.
 pub(super) fn check(root: &Path, crates: &[Crate], broken: &mut Vec<String>) -> Result<()> {
     let manifest = root.join("Cargo.toml");
-    let metadata = MetadataCommand::new().manifest_path(&manifest).no_deps().exec()?;
     let mut declared = BTreeSet::new();
-    for package in metadata.workspace_packages() {
+    for package in packages(&manifest)? {
         declared.extend(package.dependencies.iter().map(|dependency| dependency.name.clone()));
-        let folder = package.manifest_path.as_std_path().parent().unwrap_or(root);
-        let folder = folder.strip_prefix(root).unwrap_or(folder).to_string_lossy().into_owned();
-        if let Some(one) = crates.iter().find(|one| one.folder == folder) {
-            of_package(package, one, broken);
+    }
+    // Those with a workspace of their own are read one by one.
+    let mut checked = BTreeSet::new();
+    let manifests = std::iter::once(manifest.clone())
+        .chain(crates.iter().map(|one| root.join(&one.folder).join("Cargo.toml")));
+    for manifest in manifests {
+        if checked.contains(&manifest) {
+            continue;
+        }
+        for package in packages(&manifest)? {
+            let folder = name_below(root, package.manifest_path.as_std_path().parent().unwrap_or(root));
+            checked.insert(package.manifest_path.clone().into_std_path_buf());
+            if let Some(one) = crates.iter().find(|one| one.folder == folder) {
+                of_package(root, &package, one, broken);
+            }
         }
     }
     let text = std::fs::read_to_string(&manifest).context("cannot read Cargo.toml")?;
@@ -29,12 +39,32 @@ pub(super) fn check(root: &Path, crates: &[Crate], broken: &mut Vec<String>) -> 
     Ok(())
 }
 
-fn of_package(package: &Package, one: &Crate, broken: &mut Vec<String>) {
-    // What tests are made of has a product, too: what lies in its `src`.
-    let source = format!("{}/src/", one.folder);
-    let product = || {
-        one.files.iter().filter(|file| file.name.starts_with(&source) && !file.name.ends_with("/tests.rs"))
+/// The packages of the workspace that a manifest belongs to.
+fn packages(manifest: &Path) -> Result<Vec<Package>> {
+    let metadata = MetadataCommand::new().manifest_path(manifest).no_deps().exec()?;
+    Ok(metadata.workspace_packages().into_iter().cloned().collect())
+}
+
+fn name_below(root: &Path, path: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
+}
+
+/// Folders with the code of libraries and programs, each with a slash behind. What tests are made of has some, too.
+fn source_folders(root: &Path, package: &Package) -> Vec<String> {
+    let of_tests = |target: &&Target| {
+        target.is_test() || target.is_example() || target.is_bench() || target.is_custom_build()
     };
+    let targets = package.targets.iter().filter(|target| !of_tests(target));
+    let folders = targets.filter_map(|target| target.src_path.as_std_path().parent());
+    folders.map(|folder| format!("{}/", name_below(root, folder))).collect()
+}
+
+fn of_package(root: &Path, package: &Package, one: &Crate, broken: &mut Vec<String>) {
+    let sources = source_folders(root, package);
+    let is_product = |name: &str| {
+        sources.iter().any(|source| name.starts_with(source.as_str())) && !name.ends_with("tests.rs")
+    };
+    let product = || one.files.iter().filter(|file| is_product(&file.name));
     for dependency in &package.dependencies {
         let name = dependency.rename.as_ref().unwrap_or(&dependency.name).replace('-', "_");
         let used = match dependency.kind {

@@ -1,6 +1,6 @@
 //! Operators of two profiles, side by side.
 
-use deepctx_profile::memory::Pool;
+use deepctx_profile::device::memory::Pool;
 use deepctx_profile::text;
 
 use super::*;

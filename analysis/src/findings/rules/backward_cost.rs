@@ -13,6 +13,7 @@ use super::{Draft, Facts, Outcome, Rule, Values, no_host_time, written};
 use crate::amount::percent;
 use crate::findings::facts::{Class, SAMPLES_MIN};
 use crate::findings::finding::{Figure, Finding, Gain, Location, LocationKind};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::{Sum, wilson_lower};
 
@@ -45,14 +46,14 @@ struct Passes {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let profile = facts.profile();
     if !profile.tree.nodes().any(|node| is_backward(facts, node.frame)) {
-        return Outcome::missing("the backward pass does not stand below its operators", "--probe backward");
+        return Outcome::missing(reason::NO_BACKWARD_OPERATORS);
     }
     let device = facts.has(Metric::GpuTime).then_some(Metric::GpuTime);
     let Some(metric) = device.or(facts.host()) else { return no_host_time() };
     let sampled = Facts::is_sampled(metric);
     let whole = facts.share(metric, Class::Backward).whole;
     if sampled && whole.count < SAMPLES_MIN {
-        return Outcome::missing("too few samples were taken", "--duration, or a higher --freq");
+        return Outcome::missing(reason::TOO_FEW_SAMPLES);
     }
     let (ratio, least) = (values.get("min_ratio"), values.get("min_percent"));
     let is_slow = |passes: &Passes| {

@@ -4,6 +4,7 @@ use deepctx_profile::metric::Metric;
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values};
 use crate::findings::facts::Class;
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::Sum;
 
@@ -21,7 +22,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if !facts.has(Metric::CopyTime) {
-        return Outcome::missing("the profile has no measured time of copies", "--gpu-activity");
+        return Outcome::missing(reason::NO_COPY_TIME);
     }
     let mut share = facts.share(Metric::CopyTime, Class::BlockingCopy);
     let kernels = facts.share(Metric::GpuTime, Class::BlockingCopy).whole;

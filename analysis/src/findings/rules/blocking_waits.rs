@@ -9,6 +9,7 @@ use rustc_hash::FxHashSet;
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, counted, written};
 use crate::amount::percent;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::Sum;
 
@@ -30,14 +31,14 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let used = [Metric::LaunchTime, Metric::Kernels, Metric::GpuTime, Metric::SyncTime];
     if !used.into_iter().any(|metric| facts.has(metric)) {
-        return Outcome::missing("no call of a device's library was seen", "");
+        return Outcome::missing(reason::NO_DEVICE_CALLS);
     }
     let threads: FxHashSet<_> = facts.values(Metric::SyncTime).map(|(node, _)| facts.thread(node)).collect();
     let mut calls = Sum::default();
     facts.values(Metric::SyncTime).for_each(|(_, sum)| calls += sum);
     let whole = facts.elapsed().0.saturating_mul(threads.len().max(1) as u64);
     if whole == 0 {
-        return Outcome::missing("the length of the capture is not known", "");
+        return Outcome::missing(reason::NO_CAPTURE_LENGTH);
     }
     let (least, least_calls) = (values.get("min_percent"), values.get("min_calls"));
     let mut lines: Vec<_> = facts

@@ -4,6 +4,7 @@ use deepctx_profile::metric::Metric;
 
 use super::path_check::PathCheck;
 use super::{Facts, Outcome, PlaceKey, Rule, Values};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 /// What it matches.
@@ -23,7 +24,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if !facts.whole_has(Metric::Kernels) {
-        return Outcome::missing("the profile has no launches of kernels", "");
+        return Outcome::missing(reason::NO_KERNEL_LAUNCHES);
     }
     PathCheck {
         path: PATH,

@@ -8,8 +8,9 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_device_time, no_host_time, written};
-use crate::findings::facts::{Class, SAMPLES_MIN};
-use crate::findings::finding::{Figure, Gain};
+use crate::findings::facts::{Class, PlacePart, SAMPLES_MIN};
+use crate::findings::finding::{Figure, Finding, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::{Share, Sum};
 
@@ -30,6 +31,14 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
+/// A line that keeps the CPU longer than the device.
+struct SlowLine {
+    frame: FrameId,
+    part: PlacePart,
+    /// Time of the kernels from this line.
+    device: Sum,
+}
+
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(host) = facts.host().filter(|host| matches!(host, Metric::CpuTime | Metric::WallTime)) else {
         return no_host_time();
@@ -39,7 +48,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     }
     let whole = facts.share(host, Class::Spin).whole;
     if Facts::is_sampled(host) && whole.count < SAMPLES_MIN {
-        return Outcome::missing("too few samples were taken", "--duration, or a higher --freq");
+        return Outcome::missing(reason::TOO_FEW_SAMPLES);
     }
     let device = facts.parts(Metric::GpuTime, PlaceKey::Line, |_| true);
     let launches = facts.parts(Metric::Kernels, PlaceKey::Line, |_| true);
@@ -52,25 +61,30 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         .into_iter()
         .filter(|(frame, _)| facts.profile().frames.get(*frame).kind() == FrameKind::Python)
         .filter(|(frame, _)| launches_often(frame))
-        .filter_map(|(frame, part)| Some((frame, part, device.get(&frame)?.sum)))
-        .filter(|(_, part, device)| {
-            let share =
-                Share { part: part.sum, whole, sampled: Facts::is_sampled(host), exact: Default::default() };
-            share.at_least_percent() >= least && part.sum.value as f64 > ratio * device.value as f64
+        .filter_map(|(frame, part)| Some(SlowLine { frame, device: device.get(&frame)?.sum, part }))
+        .filter(|line| {
+            let part = line.part.sum;
+            let share = Share { part, whole, sampled: Facts::is_sampled(host), exact: Default::default() };
+            share.at_least_percent() >= least && part.value as f64 > ratio * line.device.value as f64
         })
         .collect();
-    slow.sort_rows_by_key(|(frame, part, _)| (Reverse(part.sum.value), frame.number()));
-    let (mut host_sum, mut device_sum) = (Sum::default(), Sum::default());
-    slow.iter().for_each(|(_, part, device)| {
-        host_sum += part.sum;
-        device_sum += *device;
-    });
+    slow.sort_rows_by_key(|line| (Reverse(line.part.sum.value), line.frame.number()));
     if slow.is_empty() {
         return Outcome::Healthy { datapoints: whole.count };
+    }
+    Outcome::Findings(vec![finding(facts, values, host, whole, &slow)])
+}
+
+fn finding(facts: &Facts<'_>, values: &Values<'_>, host: Metric, whole: Sum, slow: &[SlowLine]) -> Finding {
+    let (mut host_sum, mut device_sum) = (Sum::default(), Sum::default());
+    for line in slow {
+        host_sum += line.part.sum;
+        device_sum += line.device;
     }
     let share = Share { part: host_sum, whole, sampled: false, exact: Default::default() }.percent();
     let times = host_sum.value as f64 / device_sum.value.max(1) as f64;
     let excess = crate::amount::percent(host_sum.value.saturating_sub(device_sum.value), whole.value);
+    let place = |line: &SlowLine| facts.place(line.frame, &line.part, whole.value);
     let draft = Draft {
         title: format!(
             "{} of {host} is at lines that keep the CPU {times:.1} times as long as the device",
@@ -79,7 +93,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         metric: host.name(),
         share_percent: share,
         gain: Gain::Bounded { at_most_percent: excess, because: "the device's own time stays".into() },
-        places: slow.iter().take(5).map(|(frame, part, _)| facts.place(*frame, part, whole.value)).collect(),
+        places: slow.iter().take(5).map(place).collect(),
         evidence: vec![
             Figure::measured("time of the program at these lines", host_sum.value as f64, "ns"),
             Figure::measured("time of kernels from these lines", device_sum.value as f64, "ns"),
@@ -90,5 +104,5 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         datapoints: whole.count,
         violations: host_sum.count,
     };
-    Outcome::Findings(vec![draft.finding(values)])
+    draft.finding(values)
 }

@@ -4,6 +4,7 @@ use deepctx_profile::metric::Metric;
 
 use super::pressure::PressureCheck;
 use super::{Facts, Outcome, Rule, Values};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -20,8 +21,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     if facts.whole_has(Metric::ThrottledPeriods) {
-        let reason = "tasks that a CPU limit stopped count as waiting, and a limit stopped some";
-        return Outcome::missing(reason, "");
+        return Outcome::missing(reason::CPU_LIMIT_REACHED);
     }
     PressureCheck {
         metric: Metric::CpuPressureTime,

@@ -3,6 +3,7 @@
 use super::gpu_windows::{MIN_SECONDS, gpus};
 use super::{Draft, Facts, Outcome, Rule, Values, written};
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -25,7 +26,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let limit = values.get("max_percent");
     let Some(memory) = utilization.gpus.iter().map(|gpu| gpu.memory.as_ref()).collect::<Option<Vec<_>>>()
     else {
-        return Outcome::missing("a GPU does not say how much of its memory is taken", "");
+        return Outcome::missing(reason::NO_GPU_MEMORY);
     };
     let datapoints = utilization.windows * memory.len() as u64;
     let peak = memory.iter().filter_map(|of| of.at(1.0)).fold(0.0, f64::max);

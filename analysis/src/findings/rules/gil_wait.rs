@@ -5,6 +5,7 @@ use deepctx_profile::metric::Metric;
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, gil_holders, share_of_runnable};
 use crate::amount::percent;
 use crate::findings::facts::Class;
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -46,10 +47,9 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
             findings.iter_mut().for_each(|finding| finding.evidence.extend(gil_holders::figures(facts)));
             Outcome::Findings(findings)
         }
-        Outcome::Healthy { .. } if may_be_hidden(facts, values) => Outcome::missing(
-            "the Python interpreter has no symbols: its waits for its lock, if there are any, look like its other waits",
-            "--debuginfod, or an interpreter with symbols",
-        ),
+        Outcome::Healthy { .. } if may_be_hidden(facts, values) => {
+            Outcome::missing(reason::INTERPRETER_STRIPPED)
+        }
         other => other,
     }
 }

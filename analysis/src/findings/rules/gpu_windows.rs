@@ -8,6 +8,7 @@ use deepctx_profile::metric::Metric;
 
 use super::{Facts, Outcome};
 use crate::amount::percent;
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::tables::system::{Percentiles, SystemMetric, rows};
 
@@ -47,9 +48,9 @@ pub(super) struct GpuUtilization {
 /// Of a program that launched something. For whom the GPUs worked, the driver does not say.
 pub(super) fn gpus(facts: &Facts<'_>, min_seconds: f64) -> Result<Utilization, Outcome> {
     if !facts.whole_has(Metric::Kernels) {
-        return Err(Outcome::missing("the profile has no launches of kernels", ""));
+        return Err(Outcome::missing(reason::NO_KERNEL_LAUNCHES));
     }
-    let no_gpus = || Outcome::missing("what the GPUs of the machine did is not in the profile", "");
+    let no_gpus = || Outcome::missing(reason::NO_GPU_READINGS);
     // Asked first: the live view looks every few seconds, and most machines have none.
     if !facts.whole_has(Metric::GpuBusyTime) {
         return Err(no_gpus());
@@ -67,7 +68,7 @@ pub(super) fn gpus(facts: &Facts<'_>, min_seconds: f64) -> Result<Utilization, O
         return Err(no_gpus());
     };
     if facts.elapsed().as_seconds() < min_seconds || !readings_came(facts) {
-        return Err(Outcome::missing("the capture is too short, or readings of GPUs are missing", ""));
+        return Err(Outcome::missing(reason::TOO_FEW_GPU_READINGS));
     }
     let first =
         busy.iter().filter_map(|row| row.by_time.iter().position(|busy| *busy > 0.0)).min().unwrap_or(0);

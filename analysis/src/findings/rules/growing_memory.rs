@@ -1,11 +1,12 @@
 //! Memory of tensors that grows and grows.
 
 use deepctx_profile::metric::Metric;
-use deepctx_profile::timeline::Lane;
+use deepctx_profile::profile::timeline::Lane;
 use deepctx_profile::units::Bytes;
 
 use super::{Draft, Facts, Outcome, Rule, Values, written};
 use crate::findings::finding::{Figure, Finding, Gain, Location, LocationKind};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 /// Windows of time that a trend needs: four quarters of ten, SageMaker's moving average.
@@ -31,11 +32,11 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let lanes = facts.profile().timeline.lanes();
     let lanes: Vec<&Lane> = lanes.iter().filter(|lane| lane.metric == Metric::LiveBytes).collect();
     if lanes.is_empty() {
-        return Outcome::missing("the memory of tensors was not recorded", "--probe memory");
+        return Outcome::missing(reason::NO_TENSOR_MEMORY);
     }
     let long: Vec<&Lane> = lanes.into_iter().filter(|lane| lane.values.len() >= WINDOWS_MIN).collect();
     if long.is_empty() {
-        return Outcome::missing("the capture is too short for a trend", "a longer --duration");
+        return Outcome::missing(reason::TOO_SHORT_FOR_TREND);
     }
     let datapoints = long.iter().map(|lane| lane.values.len() as u64).sum();
     let found = long.into_iter().filter_map(|lane| finding(facts, values, lane)).collect();

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 use super::{Draft, Facts, Outcome, Rule, Values, counted, no_device_time, written};
 use crate::amount::percent;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -47,10 +48,10 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
     let activities = &facts.whole().gpu.activities;
     if activities.left_out() > 0 || activities.iter().len() == 0 {
-        return Err(Outcome::missing("not every activity of the devices was kept", "a shorter --duration"));
+        return Err(Outcome::missing(reason::ACTIVITIES_INCOMPLETE));
     }
     if facts.elapsed().0 == 0 {
-        return Err(Outcome::missing("the length of the capture is not known", ""));
+        return Err(Outcome::missing(reason::NO_CAPTURE_LENGTH));
     }
     let busy = busy_by_device(facts);
     // What a program does before it has a device do anything is `late-start`.

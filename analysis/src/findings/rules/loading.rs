@@ -10,6 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Facts, Outcome};
 use crate::findings::facts::Class;
+use crate::findings::reason;
 use crate::findings::share::{Share, Sum};
 
 /// The time of the threads that load batches and do something with them, without that in which they wait for a CPU.
@@ -79,7 +80,7 @@ impl LoadingTime {
 
 /// The outcome where no thread loads data.
 pub(super) fn no_loading() -> Outcome {
-    Outcome::missing("no thread was seen in a data loader", "--context python,native")
+    Outcome::missing(reason::NO_LOADER_THREAD)
 }
 
 /// A batch of workers is fetched, or waited for.

@@ -4,6 +4,7 @@ use deepctx_profile::ledger::Stage;
 
 use super::{Draft, Facts, Outcome, Rule, Values, written};
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -20,7 +21,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let ledger = &facts.profile().ledger;
     let Some(share) = ledger.lost_share() else {
-        return Outcome::missing("no records were counted: another tool made this profile", "");
+        return Outcome::missing(reason::NO_RECORD_COUNTS);
     };
     let (share, datapoints) = (share * 100.0, ledger.received());
     if share <= values.get("max_percent") {

@@ -71,6 +71,7 @@ use deepctx_profile::tree::NodeId;
 
 use super::facts::{Class, Facts, PlaceKey, SAMPLES_MIN};
 use super::finding::{Figure, Finding, Gain, Location, LocationKind, Severity};
+use super::reason;
 use super::rule::{Outcome, Rule, Values};
 use super::share::Share;
 use crate::over_time::RankTables;
@@ -245,20 +246,20 @@ fn share_of_runnable(facts: &Facts<'_>, class: Class) -> Result<Share, Outcome> 
 /// The outcome for a share of too few samples.
 fn too_few(share: &Share) -> Option<Outcome> {
     let count = share.whole.count;
-    (share.sampled && count < SAMPLES_MIN).then(|| Outcome::NotChecked {
-        reason: format!("only {count} samples were taken; {SAMPLES_MIN} are needed"),
-        record_with: "--duration, or a higher --freq",
+    (share.sampled && count < SAMPLES_MIN).then(|| {
+        let sentence = format!("only {count} samples were taken; {SAMPLES_MIN} are needed");
+        Outcome::missing_because(reason::TOO_FEW_SAMPLES, sentence)
     })
 }
 
 /// The outcome for a profile without time of the program itself.
 pub(super) fn no_host_time() -> Outcome {
-    Outcome::missing("the profile has no time of the program's threads", "")
+    Outcome::missing(reason::NO_HOST_TIME)
 }
 
 /// The outcome for a profile without time of kernels.
 fn no_device_time() -> Outcome {
-    Outcome::missing("the profile has no measured time of kernels", "--gpu-activity")
+    Outcome::missing(reason::NO_DEVICE_TIME)
 }
 
 /// A rank as a place.
@@ -269,12 +270,12 @@ fn rank_place(ranks: &RankTables, rank: u32, share_percent: f64) -> Location {
 
 /// The outcome for a profile without events of several ranks.
 fn no_ranks() -> Outcome {
-    Outcome::missing("the profile has no single events of several ranks", "--trace")
+    Outcome::missing(reason::NO_RANKS)
 }
 
 /// The outcome for a profile without time off the CPU.
 fn no_waits() -> Outcome {
-    Outcome::missing("time off the CPU was not recorded", "--off-cpu")
+    Outcome::missing(reason::NO_OFF_CPU_TIME)
 }
 
 /// A share as it stands in a sentence.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::pressure::no_system_metrics;
 use super::{Draft, Facts, Outcome, Rule, Values, written};
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::tables::system::rows;
 
@@ -49,10 +50,7 @@ fn directions(facts: &Facts<'_>) -> Result<Vec<Direction>, Outcome> {
     match (directions.is_empty(), of("network-sent-bytes").next()) {
         (false, _) => Ok(directions),
         (true, None) => Err(no_system_metrics()),
-        (true, Some(_)) => Err(Outcome::missing(
-            "no network interface says how fast its link is; those of virtual machines seldom do",
-            "",
-        )),
+        (true, Some(_)) => Err(Outcome::missing(reason::NO_LINK_SPEED)),
     }
 }
 

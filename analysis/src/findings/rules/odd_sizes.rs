@@ -10,6 +10,7 @@ use deepctx_profile::tree::NodeId;
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, written};
 use crate::amount::percent;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -31,10 +32,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let metric = Metric::ModelFlops;
     if !facts.has(metric) {
-        return Outcome::missing(
-            "the tensors of products were not recorded",
-            "--shapes aten::mm,aten::addmm,aten::bmm",
-        );
+        return Outcome::missing(reason::NO_PRODUCT_TENSORS);
     }
     let multiple = (values.get("multiple") as u64).max(1);
     let is_odd = |node: NodeId| match facts.frame(node) {

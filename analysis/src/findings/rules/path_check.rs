@@ -4,6 +4,7 @@
 //! write their own. Does not: know what a single rule looks for.
 
 use super::{Facts, Outcome, PlaceKey, ShareCheck, Values, no_host_time};
+use crate::findings::reason;
 use crate::query::Query;
 
 /// A rule that fires when stacks that match a query have at least `min_percent` of all time.
@@ -27,7 +28,7 @@ impl PathCheck {
         let query = match Query::parse(self.path) {
             Ok(query) => query,
             Err(error) => {
-                return Outcome::NotChecked { reason: format!("its query is bad: {error}"), record_with: "" };
+                return Outcome::missing_because(reason::BAD_QUERY, format!("its query is bad: {error}"));
             }
         };
         let matches = query.matches(facts.profile());

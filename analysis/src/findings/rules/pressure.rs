@@ -8,6 +8,7 @@ use deepctx_profile::metric::Metric;
 use super::{Draft, Facts, Outcome, Values, written};
 use crate::amount::percent;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::tables::system::resource;
 
 /// A rule that fires when some program waited for at least a share of the capture.
@@ -84,5 +85,5 @@ fn cpus_busy(facts: &Facts<'_>) -> Vec<Figure> {
 
 /// The outcome where the machine was not looked at, or its kernel does not count.
 pub(super) fn no_system_metrics() -> Outcome {
-    Outcome::missing("what the machine did is not in the profile", "--system-metrics 500ms")
+    Outcome::missing(reason::NO_SYSTEM_METRICS)
 }

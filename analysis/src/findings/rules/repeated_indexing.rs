@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, no_host_time};
 use crate::findings::facts::Class;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::Share;
 
@@ -35,10 +36,10 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     // In a trace each value is a call.
     let metric = if facts.has(Metric::Calls) { Metric::Calls } else { Metric::WallTime };
     if !facts.has(metric) {
-        return Outcome::missing("calls of operators were not counted", "--probe operators,ranges");
+        return Outcome::missing(reason::NO_OPERATOR_CALLS);
     }
     let Some(steps) = steps(facts) else {
-        return Outcome::missing("the number of steps is not known", "--probe operators,ranges");
+        return Outcome::missing(reason::NO_STEP_COUNT);
     };
     let mut calls: FxHashMap<Key, u64> = FxHashMap::default();
     for (node, sum) in facts.values(metric) {

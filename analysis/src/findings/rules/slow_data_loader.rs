@@ -4,6 +4,7 @@ use deepctx_profile::metric::Metric;
 
 use super::loading::{LoadingTime, no_loading};
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -40,9 +41,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     .outcome(facts, values);
     match outcome {
         // What is seen on the CPU is little of a wait.
-        Outcome::Healthy { .. } if !with_waits => {
-            Outcome::missing("waits for batches are time off the CPU, which was not recorded", "--off-cpu")
-        }
+        Outcome::Healthy { .. } if !with_waits => Outcome::missing(reason::NO_LOADER_WAITS),
         outcome => outcome,
     }
 }

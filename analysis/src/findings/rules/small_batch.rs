@@ -3,6 +3,7 @@
 use super::gpu_windows::{MIN_SECONDS, gpus};
 use super::{Draft, Facts, Outcome, Rule, Values, written};
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -35,7 +36,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
     let memory = utilization.gpus.iter().map(|gpu| gpu.memory.as_ref()?.at(NEARLY_ALL));
     let Some(memory) = memory.collect::<Option<Vec<_>>>() else {
-        return Outcome::missing("a GPU does not say how much of its memory is taken", "");
+        return Outcome::missing(reason::NO_GPU_MEMORY);
     };
     let memory = most(&mut memory.into_iter());
     let busy = most(&mut utilization.gpus.iter().filter_map(|gpu| gpu.busy.at(NEARLY_ALL)));

@@ -13,6 +13,7 @@ use super::{Draft, Facts, Outcome, PlaceKey, Rule, Values, written};
 use crate::amount::percent;
 use crate::findings::facts::SAMPLES_MIN;
 use crate::findings::finding::{Figure, Finding, Gain, Location, LocationKind};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::findings::share::wilson_lower;
 
@@ -43,7 +44,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let kernels = samples(facts);
     let all: u64 = kernels.values().flat_map(BTreeMap::values).sum();
     if all < SAMPLES_MIN {
-        return Outcome::missing("there are too few samples of warps", "--pc-sampling");
+        return Outcome::missing(reason::TOO_FEW_WARP_SAMPLES);
     }
     let mut found: Vec<(u64, FrameId, Finding)> = Vec::new();
     for (kernel, reasons) in kernels {

@@ -3,6 +3,7 @@
 use super::{Draft, Facts, Outcome, Rule, Values, no_ranks, rank_place, written};
 use crate::amount::percent;
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::over_time::RankTables;
 use deepctx_profile::order::SortRows as _;
@@ -33,7 +34,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let datapoints = found.collectives.len() as u64;
     let Some(latest) = found.ranks.iter().max_by_key(|row| row.waited_for_ns).filter(|_| datapoints > 0)
     else {
-        return Outcome::missing("ranks have no collective in common", "");
+        return Outcome::missing(reason::NO_COMMON_COLLECTIVE);
     };
     let waits = found.ranks.iter().fold(0, |sum: u64, row| sum.saturating_add(row.waited_ns));
     let share = percent(latest.waited_for_ns, ranks.time_ns());

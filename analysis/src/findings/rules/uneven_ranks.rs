@@ -3,6 +3,7 @@
 use super::{Draft, Facts, Outcome, Rule, Values, no_ranks, rank_place, written};
 use crate::amount::percent;
 use crate::findings::finding::{Figure, Finding, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::over_time::{Phase, PhaseImbalance, RankTables};
 
@@ -28,7 +29,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let Some(ranks) = facts.ranks() else { return no_ranks() };
     if ranks.imbalance.is_empty() || ranks.steps_ns == 0 {
-        return Outcome::missing("the traces of ranks have no steps", "--probe ranges");
+        return Outcome::missing(reason::NO_RANK_STEPS);
     }
     let datapoints = ranks.ranks.len() as u64;
     // Waiting and exchanging is what the others' unevenness makes of a rank, and idle is the rest.

@@ -6,6 +6,7 @@ use deepctx_profile::units::Nanos;
 
 use super::{Draft, Facts, Outcome, Rule, Values, counted};
 use crate::findings::finding::{Figure, Gain};
+use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
 pub(super) const RULE: Rule = Rule {
@@ -28,10 +29,10 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let profile = facts.profile();
     let Some((node, steps)) = profile.tree.cells(Metric::StepTime).max_by_key(|(_, cell)| cell.count) else {
-        return Outcome::missing("the steps of training are not known", "--probe ranges");
+        return Outcome::missing(reason::NO_STEPS);
     };
     if (steps.count as f64) < values.get("min_steps") {
-        return Outcome::missing("there are too few steps", "a longer --duration");
+        return Outcome::missing(reason::TOO_FEW_STEPS);
     }
     let (Some(mean), Some(deviation)) = (steps.mean(), steps.deviation()) else {
         return Outcome::Healthy { datapoints: steps.count };

@@ -94,7 +94,13 @@ fn contexts(report: &Report) -> Tab {
         let frames: Vec<&str> = row.frames.iter().rev().map(String::as_str).collect();
         vec![percent(row.exclusive_percent), row.exclusive.to_string(), frames.join(" ◂ ")]
     };
-    tab("contexts", "Contexts", &columns, 0, report.contexts.rows.iter().map(row).collect())
+    tab(
+        "contexts",
+        "Contexts",
+        &columns,
+        report.contexts.left_out,
+        report.contexts.rows.iter().map(row).collect(),
+    )
 }
 
 fn phases(report: &Report) -> Tab {

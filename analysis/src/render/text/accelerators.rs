@@ -6,8 +6,8 @@
 use std::io::{self, Write};
 
 use deepctx_profile::device::device_lines;
+use deepctx_profile::device::memory::Pool;
 use deepctx_profile::frame::clean;
-use deepctx_profile::memory::Pool;
 use deepctx_profile::units::Bytes;
 
 use super::{NAME_WIDTH, PLACE_WIDTH, counted, share, without_middle, without_start};

@@ -104,7 +104,7 @@ fn memory(devices: &[DeviceMemory], out: &mut dyn Write) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use deepctx_profile::memory::Pool;
+    use deepctx_profile::device::memory::Pool;
     use deepctx_profile::metric::Metric;
     use deepctx_profile::profile::Profile;
     use deepctx_profile::text;

@@ -89,7 +89,7 @@ fn head(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
 /// Why it is not known how well the times of devices are known on the clock of threads.
 fn unknown_clock(of: &TraceSummary) -> Option<&'static str> {
     of.lane_clocks.iter().find_map(|lane| match lane.accuracy {
-        ClockAccuracy::Unknown { because } => Some(because),
+        ClockAccuracy::Unknown { because } => Some(because.sentence),
         ClockAccuracy::Exact | ClockAccuracy::Bounded { .. } => None,
     })
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::error::OpenError;
+use crate::error::{NotAProfile, OpenError};
 use crate::folder::{self, Folder};
 
 /// The file that says which others there are.
@@ -116,10 +116,9 @@ impl Container {
         Folder::open(&path).map(|folder| Container::Folder(Arc::new(folder))).map_err(|source| {
             match source.kind() {
                 io::ErrorKind::NotFound => OpenError::NotFound { path },
-                io::ErrorKind::NotADirectory => OpenError::NotAProfile {
-                    path,
-                    because: "it is neither a folder nor a packed one".to_owned(),
-                },
+                io::ErrorKind::NotADirectory => {
+                    OpenError::NotAProfile { path, because: NotAProfile::NeitherFolderNorFile }
+                }
                 _ => OpenError::Read { path, source },
             }
         })

@@ -32,12 +32,12 @@ pub enum StoreError {
         source: io::Error,
     },
     /// Rows could not be encoded. What was flushed before is unharmed.
-    #[error("cannot encode the table `{table}`: {message}")]
+    #[error("cannot encode the table `{table}`: {source}")]
     Encode {
         /// The table.
         table: &'static str,
         /// What the encoder said.
-        message: String,
+        source: EncodeError,
     },
     /// The delta was made before an earlier one was written.
     #[error("this part of the profile was prepared before the last one was written; prepare it again")]
@@ -45,6 +45,24 @@ pub enum StoreError {
     /// What was to be packed cannot be read.
     #[error(transparent)]
     Open(#[from] OpenError),
+}
+
+/// Rows have no form in a file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// As JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// As a table of Parquet; the text is what its library said, or what contradicts the columns.
+    #[error("{0}")]
+    Table(String),
+}
+
+impl From<String> for EncodeError {
+    fn from(said: String) -> Self {
+        EncodeError::Table(said)
+    }
 }
 
 impl StoreError {
@@ -72,6 +90,10 @@ impl StoreError {
             _ => return None,
         };
         Some(hint.to_owned())
+    }
+
+    pub(super) fn encode<E: Into<EncodeError>>(table: &'static str) -> impl FnOnce(E) -> StoreError {
+        move |source| StoreError::Encode { table, source: source.into() }
     }
 
     pub(super) fn write(path: &Path) -> impl FnOnce(io::Error) -> StoreError {

@@ -9,7 +9,7 @@ use super::batch::{Batch, Row};
 use super::columns::Table;
 use super::schema::Window;
 use deepctx_profile::metric::Metric;
-use deepctx_profile::timeline::Timeline;
+use deepctx_profile::profile::timeline::Timeline;
 use deepctx_profile::units::Nanos;
 
 /// How much of a timeline is on disk: as much again as the timeline itself, which is bounded.

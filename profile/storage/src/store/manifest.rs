@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::StoreError;
 use super::container::{Container, MANIFEST};
-use crate::error::OpenError;
+use crate::error::{NotAProfile, OpenError};
 use crate::folder::Folder;
 use crate::version::FormatVersion;
 use deepctx_profile::device::activity::GpuProcess;
-use deepctx_profile::memory::Pool;
+use deepctx_profile::device::memory::Pool;
 use deepctx_profile::profile::Meta;
 
 const FORMAT: &str = "deepctx-profile";
@@ -108,18 +108,19 @@ impl Manifest {
 
     pub(super) fn read(container: &Container) -> Result<Manifest, OpenError> {
         let path = container.path();
-        let not_a_profile = |because: String| OpenError::NotAProfile { path: path.to_owned(), because };
+        let not_a_profile = |because: NotAProfile| OpenError::NotAProfile { path: path.to_owned(), because };
         let bytes = match container.read(MANIFEST, BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(not_a_profile(format!("it has no `{MANIFEST}`")));
+                return Err(not_a_profile(NotAProfile::WithoutFile(MANIFEST)));
             }
             Err(source) => return Err(OpenError::Read { path: path.join(MANIFEST), source }),
         };
         let corrupt = |source: serde_json::Error| OpenError::Corrupt { path: path.to_owned(), source };
         let preamble: Preamble = serde_json::from_slice(&bytes).map_err(corrupt)?;
         if preamble.format != FORMAT {
-            return Err(not_a_profile(format!("`{MANIFEST}` has the format `{}`", preamble.format)));
+            let format = preamble.format;
+            return Err(not_a_profile(NotAProfile::OtherFormat { file: MANIFEST, format }));
         }
         preamble.check(path)?;
         serde_json::from_slice(&bytes).map_err(corrupt)
@@ -140,8 +141,7 @@ impl Manifest {
     }
 
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, StoreError> {
-        serde_json::to_vec_pretty(self)
-            .map_err(|error| StoreError::Encode { table: "manifest", message: error.to_string() })
+        serde_json::to_vec_pretty(self).map_err(StoreError::encode("manifest"))
     }
 }
 

@@ -69,7 +69,7 @@ mod trace;
 mod write;
 
 pub use container::{FoundProfile, is_packed};
-pub use error::StoreError;
+pub use error::{EncodeError, StoreError};
 pub use pack::{pack, write as write_packed};
 #[cfg(feature = "import")]
 pub use part::TracePart;

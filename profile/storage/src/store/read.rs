@@ -3,6 +3,7 @@
 //! Owns: [`open`], [`StoredProfile`]. Because: a profile with one damaged file is still worth most of what it was, as
 //! long as the damage is reported. Does not: repair anything on disk.
 
+use std::io;
 use std::path::Path;
 
 use rustc_hash::FxHashMap;
@@ -17,12 +18,13 @@ use super::reason::{CONTEXT_LOST, FRAME_LOST, NOT_FINISHED, SEGMENT_LOST};
 use super::schema::{self, LedgerRow};
 use super::table::decode;
 use crate::error::OpenError;
+use crate::note::Damage;
 use crate::version::FormatVersion;
 use deepctx_profile::device::activity::{Activities, Activity, PROCESSES_MAX};
+use deepctx_profile::device::memory::POOLS_MAX;
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::ledger::{Ledger, Reason, Stage};
-use deepctx_profile::memory::POOLS_MAX;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::{Limits, Profile};
 use deepctx_profile::tree::NodeId;
@@ -74,7 +76,32 @@ pub(crate) struct LostSegment {
     /// The table it belongs to.
     pub(crate) table: String,
     /// What is wrong with it.
+    pub(crate) damage: Damage,
+    /// The same in words.
     pub(crate) because: String,
+}
+
+/// Why a segment cannot be read.
+#[derive(Debug)]
+pub(super) struct BadSegment {
+    damage: Damage,
+    because: String,
+}
+
+impl BadSegment {
+    fn new(damage: Damage, because: impl Into<String>) -> Self {
+        BadSegment { damage, because: because.into() }
+    }
+
+    fn rows(because: String) -> Self {
+        BadSegment { damage: Damage::Rows, because }
+    }
+}
+
+impl From<BadSegment> for String {
+    fn from(bad: BadSegment) -> Self {
+        bad.because
+    }
 }
 
 /// Opens a profile, a folder or one file. Damaged or missing segments are left out and reported in
@@ -159,17 +186,20 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Reads a segment into the profile. One that breaks off counts as lost, though its first rows may be there.
     fn take(&mut self, table: Table, segment: &Segment) -> bool {
-        let outcome = load(self.container, segment)
-            .and_then(|bytes| decode(table, bytes, segment.rows, |batch| self.take_batch(table, batch)));
-        outcome.map_err(|because| self.lose(segment, because)).is_ok()
+        let outcome = load(self.container, segment).and_then(|bytes| {
+            decode(table, bytes, segment.rows, |batch| self.take_batch(table, batch))
+                .map_err(BadSegment::rows)
+        });
+        outcome.map_err(|bad| self.lose(segment, bad)).is_ok()
     }
 
-    fn lose(&mut self, segment: &Segment, because: String) {
+    fn lose(&mut self, segment: &Segment, bad: BadSegment) {
         let clean = |text: &str| deepctx_profile::frame::clean(&text.chars().take(200).collect::<String>());
         self.lost.push(LostSegment {
             file: clean(&segment.file),
             table: clean(&segment.table),
-            because: clean(&because),
+            damage: bad.damage,
+            because: clean(&bad.because),
         });
     }
 
@@ -273,33 +303,36 @@ impl Reader<'_> {
                     rows.extend(batch.iter().filter_map(|row| schema::ledger_row(&row)));
                     Ok(())
                 })
+                .map_err(BadSegment::rows)
             });
             match outcome {
                 Ok(()) => {
                     self.profile.ledger = ledger_of(rows);
                     return;
                 }
-                Err(because) => self.lose(segment, because),
+                Err(bad) => self.lose(segment, bad),
             }
         }
     }
 }
 
 /// Bytes of a segment, after its checksum was found right.
-pub(super) fn load(container: &Container, segment: &Segment) -> Result<Vec<u8>, String> {
+pub(super) fn load(container: &Container, segment: &Segment) -> Result<Vec<u8>, BadSegment> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if segment.file.is_empty() || segment.file.starts_with('.') || !segment.file.chars().all(plain) {
-        return Err("it has a name that no segment has".to_owned());
+        return Err(BadSegment::new(Damage::Listed, "it has a name that no segment has"));
     }
     if segment.rows > SEGMENT_ROWS_MAX {
-        return Err(format!("it claims {} rows", segment.rows));
+        return Err(BadSegment::new(Damage::Listed, format!("it claims {} rows", segment.rows)));
     }
-    let bytes = container.read(&segment.file, SEGMENT_BYTES_MAX).map_err(|error| error.to_string())?;
+    let unreadable = |error: io::Error| BadSegment::new(Damage::Unreadable(error.kind()), error.to_string());
+    let bytes = container.read(&segment.file, SEGMENT_BYTES_MAX).map_err(unreadable)?;
     if bytes.len() as u64 != segment.bytes {
-        return Err(format!("it has {} bytes instead of {}", bytes.len(), segment.bytes));
+        let because = format!("it has {} bytes instead of {}", bytes.len(), segment.bytes);
+        return Err(BadSegment::new(Damage::Changed, because));
     }
     if crc32fast::hash(&bytes) != segment.crc32 {
-        return Err("its checksum is wrong".to_owned());
+        return Err(BadSegment::new(Damage::Changed, "its checksum is wrong"));
     }
     Ok(bytes)
 }

@@ -11,7 +11,7 @@ use super::part::{PartEvents, PartTimes, TracePart};
 use super::read::{self, StoredProfile};
 use super::reason::{CONTEXT_LOST, NOT_FINISHED};
 use super::trace::{List, TraceGaps, TraceReader};
-use crate::error::OpenError;
+use crate::error::{NotAProfile, OpenError};
 use deepctx_profile::frame::{Frame, Origin};
 use deepctx_profile::ledger::{Ledger, Stage};
 use deepctx_profile::trace::{Lane, NotTraced, RankInfo, RecordedEvent, Trace, assemble};
@@ -31,29 +31,22 @@ impl Recording {
     /// It is no profile, has no trace, its list of files is damaged, or the events of the part are more.
     pub(crate) fn open(path: &Path, part: TracePart, most: usize) -> Result<Self, OpenError> {
         let StoredProfile { mut profile, nodes, .. } = read::open(path)?;
-        let not_a_trace = |because: String| OpenError::NotAProfile { path: path.to_owned(), because };
+        let not_a_trace = |because: NotAProfile| OpenError::NotAProfile { path: path.to_owned(), because };
         let container = Container::at(path)?;
         let Some(list) = List::read(&container)? else {
-            return Err(not_a_trace(
-                "the profile has no events in time: record it with `--trace 10s`".to_owned(),
-            ));
+            return Err(not_a_trace(NotAProfile::WithoutTrace));
         };
         let count = list.events();
-        let too_many = |what: &str| {
-            not_a_trace(format!(
-                "{what} has more than {most} events: choose fewer with `--between` or `--steps`"
-            ))
-        };
         let times = match part {
             TracePart::All | TracePart::Steps(..) if count <= most as u64 => PartTimes::ALL,
-            TracePart::All => return Err(too_many(&format!("its trace of {count} events"))),
+            TracePart::All => return Err(not_a_trace(NotAProfile::TraceTooLarge { count, most })),
             TracePart::Between(from, to) => {
                 let first = list.first_ns();
                 PartTimes { from: first.saturating_add(from.0), to: first.saturating_add(to.0) }
             }
             TracePart::Steps(from, until) => {
                 PartTimes::of_steps(TraceReader::new(&container, list.clone()), from, until)
-                    .ok_or_else(|| not_a_trace("its trace has no such training steps".to_owned()))?
+                    .ok_or_else(|| not_a_trace(NotAProfile::NoSuchSteps))?
             }
         };
         let ranks = list.ranks();
@@ -71,7 +64,7 @@ impl Recording {
         let with_nodes = events.by_ref().map(|event| RecordedEvent { node: read(event.node), ..event });
         let mut traces = assemble(&profile, &lanes, with_nodes);
         if events.is_full {
-            return Err(too_many("this part of its trace"));
+            return Err(not_a_trace(NotAProfile::PartTooLarge { most }));
         }
         set_ranks(&mut traces, &ranks);
         if let Some((_, first)) = traces.first_mut() {

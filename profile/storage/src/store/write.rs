@@ -21,8 +21,8 @@ use super::schema::{self, LedgerRow, Window};
 use super::table::{BATCH_ROWS, encode};
 use crate::folder::Folder;
 use deepctx_profile::device::activity::GpuProcess;
+use deepctx_profile::device::memory::Pool;
 use deepctx_profile::ledger::Stage;
-use deepctx_profile::memory::Pool;
 use deepctx_profile::metric::{Cell, Metric};
 use deepctx_profile::profile::{Meta, Profile};
 use deepctx_profile::tree::NodeId;
@@ -447,8 +447,7 @@ impl Delta {
             rows += batch.rows() as u64;
             Ok(batch)
         });
-        let bytes =
-            encode(table, counted).map_err(|message| StoreError::Encode { table: table.name(), message })?;
+        let bytes = encode(table, counted).map_err(StoreError::encode(table.name()))?;
         self.segments.push((table, rows, bytes));
         Ok(())
     }

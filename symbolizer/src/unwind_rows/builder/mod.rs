@@ -33,7 +33,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 pub use serve::serve;
 
 use super::{NoTable, StoredTable, UnwindTable};
-use crate::sparse::SparseFile;
+use crate::unwind_rows::sparse::SparseFile;
 use answer::{ANSWER_BYTES, BuildReply, REQUEST};
 
 /// Longest wait for a table. The largest library of PyTorch takes a second.

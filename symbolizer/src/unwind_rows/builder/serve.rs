@@ -18,8 +18,8 @@ use deepctx_common::unwind::{BLOCKS_PER_SHARD, SHARDS_MAX};
 
 use super::answer::{BuildReply, REQUEST};
 use super::{NotBuilt, table_of};
-use crate::sparse::FILE_BYTES_MAX;
 use crate::unwind_rows::cache::{BLOCK_BYTES, encode};
+use crate::unwind_rows::sparse::FILE_BYTES_MAX;
 
 /// Threads of one builder; several work side by side.
 const THREADS_MAX: usize = 8;

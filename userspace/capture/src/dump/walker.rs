@@ -56,7 +56,7 @@ impl Target {
             ReadError::Gone => CaptureError::NoSuchProcess { pid },
             _ => unreadable(NoSymbol::PermissionDenied),
         })?;
-        let maps = maps::read(pid, LineFilter::Executable).map_err(|reason| match reason {
+        let maps = maps::read(pid, LineFilter::Executable).map_err(|unread| match unread.reason {
             NoSymbol::ProcessGone => CaptureError::NoSuchProcess { pid },
             reason => unreadable(reason),
         })?;

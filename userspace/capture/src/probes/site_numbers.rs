@@ -27,6 +27,15 @@ struct Resting {
     numbers: Vec<u32>,
 }
 
+/// Requests that could not be met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RefusedSites {
+    /// Since all numbers are in use, or the kernel refused the site.
+    pub(super) left_out: u64,
+    /// Since their user has most of the numbers.
+    pub(super) over_share: u64,
+}
+
 /// The numbers.
 #[derive(Debug)]
 pub(super) struct SiteNumbers {
@@ -37,9 +46,7 @@ pub(super) struct SiteNumbers {
     /// The oldest first.
     resting: VecDeque<Resting>,
     shares: Shares,
-    /// Requests that could not be met.
-    left_out: u64,
-    over_share: u64,
+    refused: RefusedSites,
 }
 
 impl SiteNumbers {
@@ -51,8 +58,7 @@ impl SiteNumbers {
             held: HashMap::new(),
             resting: VecDeque::new(),
             shares: Shares::new(SITES_MAX as usize, SHARE_MULTIPLE),
-            left_out: 0,
-            over_share: 0,
+            refused: RefusedSites::default(),
         }
     }
 
@@ -61,11 +67,11 @@ impl SiteNumbers {
     pub(super) fn take(&mut self, file: FileId, account: u32) -> Option<u32> {
         let used = self.used.load(Ordering::Relaxed);
         if self.free.is_empty() && used >= SITES_MAX {
-            self.left_out += 1;
+            self.refused.left_out += 1;
             return None;
         }
         if !may_have(&self.shares, account, 1) {
-            self.over_share += 1;
+            self.refused.over_share += 1;
             return None;
         }
         let number = self.free.pop().unwrap_or_else(|| {
@@ -102,19 +108,19 @@ impl SiteNumbers {
         settled
     }
 
-    /// Requests that could not be met since all numbers are in use, and since their user has most of them.
-    pub(super) fn refused(&self) -> (u64, u64) {
-        (self.left_out, self.over_share)
+    /// Requests that could not be met.
+    pub(super) fn refused(&self) -> RefusedSites {
+        self.refused
     }
 
     /// Counts these as refused, and no others.
-    pub(super) fn set_refused(&mut self, counted: (u64, u64)) {
-        (self.left_out, self.over_share) = counted;
+    pub(super) fn set_refused(&mut self, counted: RefusedSites) {
+        self.refused = counted;
     }
 
     /// A probe goes without its number for another reason.
     pub(super) fn leave_out(&mut self) {
-        self.left_out += 1;
+        self.refused.left_out += 1;
     }
 }
 
@@ -156,7 +162,7 @@ mod tests {
             }
             numbers.give(FileId(file), now_ns);
         }
-        assert_eq!(numbers.refused(), (0, 0));
+        assert_eq!(numbers.refused(), RefusedSites::default());
         assert!(numbers.used.load(Ordering::Relaxed) <= 101 * 50, "{:?}", numbers.used);
     }
 
@@ -166,9 +172,8 @@ mod tests {
         let shares: Vec<usize> =
             (1000..1003).map(|user| greedy(&mut numbers, u64::from(user), user)).collect();
         assert!(shares.iter().all(|share| *share > 100), "{shares:?}");
-        let (left_out, over_share) = numbers.refused();
-        assert_eq!((left_out, over_share), (0, 3));
+        assert_eq!(numbers.refused(), RefusedSites { left_out: 0, over_share: 3 });
         assert!(greedy(&mut numbers, 1, 0) > 0, "root has what is left");
-        assert_eq!(numbers.refused().0, 1);
+        assert_eq!(numbers.refused().left_out, 1);
     }
 }

@@ -12,7 +12,7 @@ use deepctx_events::Event;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use super::files::FileId;
-use super::site_numbers::SiteNumbers;
+use super::site_numbers::{RefusedSites, SiteNumbers};
 use crate::sites;
 
 /// A call that is probed.
@@ -115,13 +115,13 @@ impl SiteTable {
         self.mute(self.correlations.iter().copied());
     }
 
-    /// Probes that were left out for want of a site, and since their user has most of the sites.
-    pub(super) fn refused(&self) -> (u64, u64) {
+    /// Probes that were left out.
+    pub(super) fn refused(&self) -> RefusedSites {
         self.numbers.refused()
     }
 
     /// Counts these as left out, and no others.
-    pub(super) fn set_refused(&mut self, counted: (u64, u64)) {
+    pub(super) fn set_refused(&mut self, counted: RefusedSites) {
         self.numbers.set_refused(counted);
     }
 

@@ -21,6 +21,7 @@ use deepctx_events::Family;
 use deepctx_symbolizer::guard::catch_faults;
 use deepctx_symbolizer::{NoSymbol, accountable_user, start_ticks};
 use deepctx_uprobes::locate::collector::Collector;
+use deepctx_uprobes::plan::NotRecorded;
 use deepctx_uprobes::{Contents, FileKey, Layers, NoProbe, PlanId, PlannedFile, Planner, ProbeRequest, plan};
 
 use super::BudgetedState;
@@ -30,6 +31,7 @@ use super::points::{FilePoints, SiteOptions};
 use super::programs::{Programs, refusal};
 use super::requests::Request;
 use super::setup::Setup;
+use super::site_numbers::RefusedSites;
 use super::site_table::SiteTable;
 use super::unused::UnusedFiles;
 use super::waiting_calls::WaitingCalls;
@@ -303,7 +305,7 @@ impl ProbeWorker {
         let counted = self.sites.refused();
         self.scan(&pids);
         self.sites.set_refused(counted);
-        (self.counters.left_out, self.counters.over_share) = counted;
+        self.take_refused();
     }
 
     /// Looks through processes for libraries, and attaches to those that are new.
@@ -332,8 +334,13 @@ impl ProbeWorker {
             duty_cycle.add_processes(planned.flat_map(|planned| planned.pids.iter().copied()));
         }
         self.counters.put_off = u64::from(self.dropped.load(Ordering::Relaxed));
-        (self.counters.left_out, self.counters.over_share) = self.sites.refused();
+        self.take_refused();
         self.report();
+    }
+
+    fn take_refused(&mut self) {
+        let RefusedSites { left_out, over_share } = self.sites.refused();
+        (self.counters.left_out, self.counters.over_share) = (left_out, over_share);
     }
 
     /// Reports the counters, if there is room: totals come again.
@@ -414,7 +421,7 @@ impl ProbeWorker {
     /// Counts the functions that a file lacks, and says which features it lacks.
     fn report_missing(&mut self, planned: &PlannedFile) {
         self.counters.missing += planned.missing.len() as u64;
-        let mut missing: Vec<(&str, NoProbe)> = planned
+        let mut missing: Vec<(NotRecorded, NoProbe)> = planned
             .missing
             .iter()
             .filter_map(|missing| Some((plan::missing(missing.row.event)?, missing.because)))

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use deepctx_capture::clock::monotonic_ns;
 use deepctx_capture::dump::{DumpConfig, ProcessStacks, Stack, ThreadStack, VanishedPart};
-use deepctx_capture::{CaptureError, FrameSource, Job, Targets};
+use deepctx_capture::job::Job;
+use deepctx_capture::{CaptureError, FrameSource, Targets};
 use deepctx_common::reasons;
 use deepctx_common::thread::{Thread, thread_flag};
 use deepctx_pipeline::input::SpaceUpdate;
 use deepctx_pipeline::stacks::{ResolvedStack, Stacks};
 use deepctx_pipeline::symbols::Symbols as _;
-use deepctx_pipeline::threads::text;
+use deepctx_pipeline::thread_name;
 use deepctx_profile::profile::Profile;
 use deepctx_symbolizer::native::DebugInfo;
 use serde::Serialize;
@@ -253,7 +254,7 @@ fn dumped(
     frames.retain(|frame| frame.source.is_none_or(|source| asked.contains(&source)));
     DumpedThread {
         tid: thread.tid,
-        name: text(&thread.comm),
+        name: thread_name(&thread.comm),
         state,
         off_cpu_ns: read.off_cpu_ns.filter(|_| state != State::Running),
         system_call: call.map(|name| name.map_or_else(|| thread.system_call.to_string(), str::to_owned)),

@@ -22,13 +22,13 @@ use deepctx_pipeline::symbols::{
     AwaitChainId, CodeAddress, CompiledNames, CompiledStep, CoroutineReference, DeviceKernel,
     ModuleReference, Name, NameReceiver, PythonReference, SpaceId, Symbols,
 };
-use deepctx_pipeline::threads::text;
+use deepctx_pipeline::thread_name;
+use deepctx_symbolizer::AddressSpace;
 use deepctx_symbolizer::Symbolizer;
 use deepctx_symbolizer::compiled::device_kernels::Launch;
 use deepctx_symbolizer::compiled::{NoOrigin, XlaModule};
 use deepctx_symbolizer::maps::Maps;
 use deepctx_symbolizer::native::DebugInfo;
-use deepctx_symbolizer::space::AddressSpace;
 
 use interpreters::Interpreters;
 use native::answer_compiled;
@@ -189,13 +189,13 @@ impl Symbols for Resolver {
     fn forked(&mut self, event: &ProcessEvent) {
         let (parent, child, time_ns) = (event.parent, event.pid, event.header.time_ns);
         self.symbolizer.fork(parent, child, time_ns);
-        self.processes.forked(parent, child, time_ns, text(&event.comm));
+        self.processes.forked(parent, child, time_ns, thread_name(&event.comm));
         self.interpreters.forked(parent, child);
     }
 
     fn replaced(&mut self, event: &ProcessEvent) {
         self.symbolizer.exec(event.pid, event.header.time_ns);
-        self.processes.replaced(event.pid, event.header.time_ns, text(&event.comm));
+        self.processes.replaced(event.pid, event.header.time_ns, thread_name(&event.comm));
     }
 
     fn on_exit(&mut self, event: &ProcessEvent) {

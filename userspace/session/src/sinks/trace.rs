@@ -13,8 +13,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use deepctx_capture::job::{ProcessRank, rank_of};
 use deepctx_capture::supervisor::{defect_for_tests, message};
-use deepctx_capture::{ProcessRank, rank_of};
 use deepctx_profile::trace::{
     NotTraced, RecordedAccount, RecordedBatch, RecordedEvent, RecordedGaps, RecordedKind,
 };

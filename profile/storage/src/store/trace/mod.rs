@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::container::Container;
 use super::manifest::Segment;
-use crate::error::OpenError;
+use crate::error::{NotAProfile, OpenError};
 use deepctx_profile::trace::Basis;
 #[cfg(feature = "import")]
 use deepctx_profile::trace::RankInfo;
@@ -99,14 +99,13 @@ impl List {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(OpenError::Read { path: path(), source }),
         };
-        let odd = |because: String| OpenError::NotAProfile { path: path(), because };
+        let odd = |because: NotAProfile| OpenError::NotAProfile { path: path(), because };
         let list: List =
-            serde_json::from_slice(&bytes).map_err(|error| odd(format!("it is damaged: {error}")))?;
+            serde_json::from_slice(&bytes).map_err(|error| odd(NotAProfile::DamagedList(error)))?;
         if list.format != FORMAT || !(1..=VERSION).contains(&list.version) {
             let (format, version) = (list.format.chars().take(40).collect::<String>(), list.version);
-            return Err(odd(format!(
-                "it has format `{format}` {version}, and this program reads `{FORMAT}` {VERSION}"
-            )));
+            let (known, newest) = (FORMAT, VERSION);
+            return Err(odd(NotAProfile::OtherTraceFormat { format, version, known, newest }));
         }
         Ok(Some(list))
     }

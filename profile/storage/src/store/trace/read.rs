@@ -155,6 +155,7 @@ impl<'p> TraceReader<'p> {
             }
             let Some(TraceFile { segment, .. }) = self.ahead.pop() else { return };
             let batches = load(self.container, &segment)
+                .map_err(String::from)
                 .and_then(|bytes| Batches::of(Table::Trace, bytes, segment.rows, BATCH_ROWS));
             match batches {
                 Ok(batches) => {

@@ -99,8 +99,7 @@ impl TraceWriter {
         if count == 0 {
             return Ok(None);
         }
-        let bytes = encode(table, std::iter::once(Ok(rows)))
-            .map_err(|message| StoreError::Encode { table: table.name(), message })?;
+        let bytes = encode(table, std::iter::once(Ok(rows))).map_err(StoreError::encode(table.name()))?;
         let file = format!("{}-{number:06}.parquet", table.name());
         put(&self.folder, &file, &bytes)?;
         Ok(Some(Segment {
@@ -114,8 +113,7 @@ impl TraceWriter {
     }
 
     fn put_list(&self, list: &List) -> Result<(), StoreError> {
-        let bytes = serde_json::to_vec_pretty(list)
-            .map_err(|error| StoreError::Encode { table: LIST, message: error.to_string() })?;
+        let bytes = serde_json::to_vec_pretty(list).map_err(StoreError::encode(LIST))?;
         put(&self.folder, LIST, &bytes)?;
         sync(&self.folder)
     }

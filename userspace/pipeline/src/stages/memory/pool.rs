@@ -7,8 +7,8 @@
 //! Each new peak takes over only the contexts that changed since the last one, so an allocation costs the same
 //! however many there are.
 
+use deepctx_profile::device::memory;
 use deepctx_profile::intern::FrameId;
-use deepctx_profile::memory;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
