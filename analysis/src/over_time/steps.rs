@@ -14,7 +14,7 @@ use deepctx_profile::trace::{DeviceKind, HostKind, KernelClass, TraceTime};
 use serde::Serialize;
 
 use super::intervals::Intervals;
-use super::measured::{Measured, NotMeasured, lost_between};
+use super::measured::{Measurement, NotMeasured, lost_between};
 use super::window::{Step, Window};
 
 /// One step of one rank.
@@ -28,7 +28,7 @@ pub struct StepSplit {
     pub host_ns: u64,
     /// What it was spent with.
     #[serde(flatten)]
-    pub split: Measured<StepParts>,
+    pub split: Measurement<StepParts>,
 }
 
 /// The time of a step. All parts add up to the length.
@@ -70,7 +70,7 @@ pub(super) fn compute(window: &Window<'_>, waits: &Intervals) -> Vec<StepSplit> 
     let split = |(place, step): (usize, &Step)| {
         let end = steps.get(place + 1).map_or_else(|| end_of_last(window, step), |next| next.op.begin);
         let lost = lost_between(window.of, step.op.begin, end);
-        let split = Measured::unless(lost, || parts(step, end, &kinds, waits));
+        let split = Measurement::unless(lost, || parts(step, end, &kinds, waits));
         StepSplit { rank: window.of.rank, step: step.number, host_ns: step.op.duration.0, split }
     };
     steps.iter().enumerate().map(split).collect()
@@ -97,7 +97,7 @@ impl RefusedStep {
             return None;
         }
         let lost = lost_between(window.of, step.op.begin, end_of_last(window, step));
-        let because = Measured::unless(lost, || ()).not_measured()?.clone();
+        let because = Measurement::unless(lost, || ()).not_measured()?.clone();
         Some(RefusedStep { rank: window.of.rank, step: step.number, because })
     }
 }

@@ -9,9 +9,9 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 /// The map, by process.
 #[derive(Debug)]
-pub struct CalledMap(pub(super) MapHandle);
+pub struct CalledFunctionMap(pub(super) MapHandle);
 
-impl CalledMap {
+impl CalledFunctionMap {
     /// Sets or removes the function of a process. False when there are more processes than the map has room for.
     pub fn set(&mut self, pid: u32, called: Option<CalledFunction>) -> bool {
         match called {

@@ -96,7 +96,7 @@ mod unsent_scans;
 mod waiting_scans;
 
 pub use budget::{Budget, ProbeHold};
-pub use called::CalledMap;
+pub use called::CalledFunctionMap;
 pub use capture::{Capture, find_job, find_processes};
 pub use config::{CaptureConfig, FrameSource, ProbeFeature};
 pub use cpus::CpuCounters;

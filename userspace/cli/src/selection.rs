@@ -94,7 +94,7 @@ pub(crate) fn selection_of(options: &SelectionArgs, profiles: &[&Profile]) -> Re
         return Err(Failure::new(format_args!(
             "--metric {level}: its values are readings, which have no sum"
         ))
-        .hint("`report` shows their mean and percentiles, `export --format perfetto` their course"));
+        .hint("`report` shows their mean and percentiles, `export --format perfetto` draws them over time"));
     }
     let has_values = |metric: &Metric| profiles.iter().any(|profile| profile.tree.total(*metric).sum > 0);
     if let Some(asked) = options.metric

@@ -16,7 +16,7 @@ use deepctx_capture::ProbeHold;
 use serde_json::{Value, json};
 
 pub(crate) use client::run;
-pub(crate) use controlled::Controlled;
+pub(crate) use controlled::CaptureControl;
 pub(crate) use server::ControlSocket;
 
 /// Samples per second and CPU: as `--freq`.

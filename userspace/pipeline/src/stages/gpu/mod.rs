@@ -52,7 +52,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::decode::Arguments;
 use crate::input::{CubinLines, RecoveredKernel, SiteInfo, UnnamedKernel, UnreadCubin};
 use crate::stage::{
-    AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, ProcessChangeKind, SiteTable, Stage,
+    CallAccounting, CallContext, CallRecord, CallStack, ProcessChange, ProcessChangeKind, SiteTable, Stage,
 };
 use calls::{PendingCall, ReturnAction};
 use counts::{Counts, Gap};
@@ -100,7 +100,7 @@ pub(crate) struct Gpu {
 
 /// A call, with the context that it was made in.
 #[derive(Debug)]
-pub(crate) struct CallAt<'a> {
+pub(crate) struct TimedCall<'a> {
     /// Its number.
     pub(crate) number: u64,
     /// When: `CLOCK_MONOTONIC`, nanoseconds.
@@ -260,7 +260,7 @@ impl Stage for Gpu {
     type Scope = ();
     type Note = ();
 
-    const ACCOUNTED_AS: AccountedAs = AccountedAs::Call;
+    const ACCOUNTED_AS: CallAccounting = CallAccounting::Call;
 
     /// It takes every probe that no stage before it claims: rows of the user are calls, too.
     fn claims(&self, _site: &SiteInfo) -> bool {
@@ -309,7 +309,7 @@ impl Stage for Gpu {
         if self.launches_unknown(call.sample, call.arguments, node, profile) {
             self.ask_names(*names, profile);
         }
-        let at = CallAt {
+        let at = TimedCall {
             number: call.sample.period,
             time_ns: call.sample.header.time_ns,
             pid: call.sample.pid,

@@ -52,12 +52,12 @@ pub(super) struct RecordedWork<'a> {
     /// Of a node of a graph: its number in the order of what was recorded; 0 for none.
     pub(super) order: u64,
     /// Those that it comes after; `None` when they are not known.
-    pub(super) after: Option<NodesBefore<'a>>,
+    pub(super) after: Option<Predecessors<'a>>,
 }
 
 /// What a node of a graph comes after.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NodesBefore<'a> {
+pub(super) struct Predecessors<'a> {
     /// Numbers in the order of what was recorded.
     pub(super) nodes: &'a [u64],
     /// How sure that is.
@@ -219,7 +219,7 @@ impl Recorder {
             bytes: activity.bytes,
             graph_node: activity.node,
         });
-        if let Some(NodesBefore { nodes, basis }) = work.after {
+        if let Some(Predecessors { nodes, basis }) = work.after {
             let start = Nanos(begin_ns.saturating_sub(self.started_ns));
             self.edges(work.pid, RecordedEvent::graph_edge(lane, start, activity.node, 0, basis), nodes);
         }

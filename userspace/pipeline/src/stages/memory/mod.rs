@@ -36,9 +36,9 @@ use crate::decode::Arguments;
 use crate::input::SiteInfo;
 use crate::reason::{STACK_LIMITED, STACK_NOT_TAKEN};
 use crate::sites::Sites;
-use crate::spans::{CounterValue, Found};
+use crate::spans::{CounterValue, RecordBuffer};
 use crate::stage::{
-    AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, SiteTable, Stage, StageGap,
+    CallAccounting, CallContext, CallRecord, CallStack, ProcessChange, SiteTable, Stage, StageGap,
 };
 use pool::{AllocationOutcome, FreeOutcome, Levels, Pool, Reporter};
 
@@ -134,7 +134,7 @@ pub(crate) struct TensorMemory {
     ended: Vec<Pool>,
     counts: Counts,
     /// What devices hold, for a trace.
-    pub(crate) counters: Found<CounterValue>,
+    pub(crate) counters: RecordBuffer<CounterValue>,
 }
 
 #[derive(Debug)]
@@ -361,7 +361,7 @@ impl Stage for TensorMemory {
     type Scope = ();
     type Note = ();
 
-    const ACCOUNTED_AS: AccountedAs = AccountedAs::Call;
+    const ACCOUNTED_AS: CallAccounting = CallAccounting::Call;
 
     fn claims(&self, site: &SiteInfo) -> bool {
         matches!(site.event, Event::Tensor(_))

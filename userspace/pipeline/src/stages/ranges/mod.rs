@@ -32,7 +32,7 @@ use rustc_hash::FxHashMap;
 
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
-use crate::loss_windows::{HasBudget, LossCause, LossWindows};
+use crate::loss_windows::{BudgetFlag, LossCause, LossWindows};
 use crate::scopes::{OpenScopes, ScopeId, ScopeLists};
 use crate::sites::Sites;
 use crate::spans::{SpanEnd, SpanThread, Spans};
@@ -119,7 +119,7 @@ pub(crate) struct Ranges {
     /// Ranges and steps that have ended, for a trace.
     pub(crate) spans: Spans,
     /// Whether its probes are detached with those that have a budget.
-    budget: HasBudget,
+    budget: BudgetFlag,
     /// Steps that have ended, for whoever looks at them while the program runs; `None` where nobody does.
     ended_steps: Option<Vec<EndedStep>>,
 }
@@ -170,7 +170,7 @@ impl Ranges {
             markers: Markers::new(markers),
             counts: Counts::default(),
             spans: Spans::default(),
-            budget: HasBudget(!hands_out_steps),
+            budget: BudgetFlag(!hands_out_steps),
             ended_steps: hands_out_steps.then(Vec::new),
         }
     }
