@@ -1,7 +1,7 @@
 //! Idle: why each stream had nothing to do.
 //!
-//! Owns: [`IdleTime`]. Because: a stream that waits for its host needs another cure than one that waits for a kernel. Does
-//! not: follow chains of causes: see [`super::CriticalPath`].
+//! Owns: [`IdleTime`]. Because: a stream that waits for its host needs another cure than one that waits for a kernel.
+//! Does not: follow chains of causes: see [`super::CriticalPath`].
 //!
 //! The rule is HTA's (`get_idle_time_breakdown`). A gap ends where an operation begins, and begins where all before it
 //! on the stream have ended. It is a *host wait* if the operation was launched behind that end, else a *kernel wait* if

@@ -60,7 +60,7 @@ pub(super) struct EnclosingOps {
 pub(super) struct Nesting(Vec<EnclosingOps>);
 
 /// Something that has not ended.
-struct Open {
+struct OpenOp {
     id: Id<HostOp>,
     op: HostOp,
     end: TraceTime,
@@ -70,7 +70,7 @@ impl Nesting {
     pub(super) fn of(of: &RankTrace) -> Self {
         let mut around = vec![EnclosingOps::default(); of.trace.host.len()];
         for thread in of.links.threads() {
-            let mut open: Vec<Open> = Vec::new();
+            let mut open: Vec<OpenOp> = Vec::new();
             let mut operators: FxHashMap<StrId, usize> = FxHashMap::default();
             for id in thread {
                 let Some(op) = of.trace.host.get(*id) else { continue };
@@ -87,7 +87,7 @@ impl Nesting {
                     *same += 1;
                 }
                 around[id.index()] = row;
-                open.push(Open { id: *id, op, end: op.end() });
+                open.push(OpenOp { id: *id, op, end: op.end() });
             }
         }
         Nesting(around)
@@ -100,7 +100,7 @@ impl Nesting {
 }
 
 /// What is around something that begins while `parent` is the innermost that is open.
-fn around_of(parent: Option<&Open>, around: &[EnclosingOps]) -> EnclosingOps {
+fn around_of(parent: Option<&OpenOp>, around: &[EnclosingOps]) -> EnclosingOps {
     let Some(parent) = parent else { return EnclosingOps::default() };
     let above = around.get(parent.id.index()).copied().unwrap_or_default();
     let is_place = matches!(parent.op.kind, HostKind::Annotation | HostKind::Layer | HostKind::Python);

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::collectives::Collective;
-use super::measured::{LaneLoss, Measurement};
+use super::measurement::{LaneLoss, Measurement};
 use super::steps::{StepParts, StepSplit};
 
 /// What a rank does in a part of a step. Each moment of a step is in one phase.

@@ -33,8 +33,8 @@ const NAMES_MAX: usize = 1 << 16;
 /// Most modules whose symbol tables are kept; each costs descriptors and memory in proportion to its symbols.
 const LOADED_MAX: usize = 96;
 
-/// Calls of [`NativeSymbolizer::trim`] after which the tables of an unused module are dropped. Names stay cached, so a busy
-/// program needs new ones ever less often; reading the tables of a big library again takes a tenth of a second.
+/// Calls of [`NativeSymbolizer::trim`] after which the tables of an unused module are dropped. Names stay cached, so a
+/// busy program needs new ones ever less often; reading the tables of a big library again takes a tenth of a second.
 const IDLE_TRIMS: u64 = 60;
 
 /// One function at an address.

@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::attach::{self, Samplers};
 use super::budget::ProbeHold;
-use super::called::CalledFunctionMap;
+use super::called_functions::CalledFunctionMap;
 use super::clock::{log_progress, monotonic_ns};
 use super::config::{CaptureConfig, OPERATOR_STACKS, TraceLevel};
 use super::cost::{self, OwnCost};

@@ -48,7 +48,7 @@ mod arch;
 mod arena;
 mod attach;
 mod budget;
-mod called;
+mod called_functions;
 mod capture;
 pub mod clock;
 mod column;
@@ -96,7 +96,7 @@ mod unsent_scans;
 mod waiting_scans;
 
 pub use budget::{Budget, ProbeHold};
-pub use called::CalledFunctionMap;
+pub use called_functions::CalledFunctionMap;
 pub use capture::{Capture, find_job, find_processes};
 pub use config::{CaptureConfig, FrameSource, ProbeFeature};
 pub use cpus::CpuCounters;

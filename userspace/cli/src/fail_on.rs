@@ -1,6 +1,7 @@
 //! `--fail-on`: which findings make the exit code 1.
 //!
-//! Owns: [`FailCondition`]. Because: a pipeline that checks for one defect must not fail for another. Does not: find any.
+//! Owns: [`FailCondition`]. Because: a pipeline that checks for one defect must not fail for another. Does not: find
+//! any.
 
 use deepctx_analysis::findings::{Finding, Severity};
 

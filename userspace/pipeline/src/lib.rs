@@ -29,7 +29,7 @@ mod native_omitted;
 pub mod order;
 mod own_contexts;
 mod pipeline;
-mod python_seen;
+mod seen_python;
 mod reason;
 mod resolve;
 mod scopes;

@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::decode::{Event, Sample, Sequences, records};
 use crate::input::{Input, SpaceUpdate, UnnamedKernel, UnreadCubin};
 use crate::order::{Key, LateRecord, Order};
-use crate::python_seen::SeenPythonObjects;
+use crate::seen_python::SeenPythonObjects;
 use crate::reason::CONTEXT_SHARED;
 use crate::resolve::ResolveStage;
 use crate::stack_cache::{CachedStack, StackCache, StackKey};

@@ -190,8 +190,8 @@ impl ResolveStage {
         self.joined()
     }
 
-    /// Puts what the words stand for into `elements`, leaf first. Unknown addresses are noted, or, when `asked`, stand as
-    /// not answered. False when one was noted.
+    /// Puts what the words stand for into `elements`, leaf first. Unknown addresses are noted, or, when `asked`, stand
+    /// as not answered. False when one was noted.
     fn gather(
         &mut self,
         key: &StackKey,

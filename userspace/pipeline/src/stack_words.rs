@@ -8,7 +8,8 @@
 //!                                           ▲ one run of Python frames belongs to the native frame after it
 //! ```
 //!
-//! Where a native frame of the evaluation loop has no run, a marker stands in its place and says why ([`user_stack_words`]).
+//! Where a native frame of the evaluation loop has no run, a marker stands in its place and says why
+//! ([`user_stack_words`]).
 
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::reason::Reason;

@@ -11,7 +11,7 @@ use deepctx_profile::tree::NodeId;
 
 use crate::account::Accounts;
 use crate::decode::{Event, Sample, decode};
-use crate::python_seen::{self, SeenPythonObjects};
+use crate::seen_python::{self, SeenPythonObjects};
 use crate::resolve::ResolveStage;
 use crate::stack_cache::StackKey;
 use crate::stages::off_cpu;
@@ -98,7 +98,7 @@ impl<S: Symbols> Stacks<S> {
 
     fn key(&mut self, sample: &Sample<'_>, time_ns: u64) -> StackKey {
         let pid = sample.fixed.pid;
-        let coroutines: Vec<_> = python_seen::coroutines(sample).collect();
+        let coroutines: Vec<_> = seen_python::coroutines(sample).collect();
         let mut awaited = None;
         if !coroutines.is_empty() {
             self.symbols.coroutines_seen(pid, time_ns, &coroutines);

@@ -5,7 +5,7 @@
 //! looked at; the loop of the capture does (`run`).
 
 mod client;
-mod controlled;
+mod capture_control;
 mod server;
 mod socket;
 
@@ -16,7 +16,7 @@ use deepctx_capture::ProbeHold;
 use serde_json::{Value, json};
 
 pub(crate) use client::run;
-pub(crate) use controlled::CaptureControl;
+pub(crate) use capture_control::CaptureControl;
 pub(crate) use server::ControlSocket;
 
 /// Samples per second and CPU: as `--freq`.

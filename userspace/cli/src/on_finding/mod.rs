@@ -5,7 +5,7 @@
 //! ([`watch`]), or do what is to be done ([`act`]).
 
 mod act;
-mod watch;
+mod rule_watcher;
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ use super::fail_on::FailCondition;
 use super::failure::Failure;
 
 pub(crate) use act::Actions;
-pub(crate) use watch::{PendingFindings, RuleWatcher};
+pub(crate) use rule_watcher::{PendingFindings, RuleWatcher};
 
 /// What is done when a rule finds something.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -40,7 +40,7 @@ use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, ProcessChange, SiteTable, Stage, StageGap,
 };
 use markers::Markers;
-use open::{Key, Open, Thread};
+use open::{Key, OpenRange, Thread};
 use steps::{Places, Steps};
 
 reasons! {
@@ -252,7 +252,7 @@ impl Ranges {
             }
         };
         let of = self.threads.entry(who);
-        let begun = of.on_begin(Open { key, place, thread, of: thread_of(who), began_ns, within_ns: 0 });
+        let begun = of.on_begin(OpenRange { key, place, thread, of: thread_of(who), began_ns, within_ns: 0 });
         self.counts.nested += u64::from(!begun);
         of.list(&mut self.lists);
     }
@@ -286,7 +286,7 @@ impl Ranges {
                 // Another one may have begun with this name, and this one have another.
                 return counts.dropped(missing, 1);
             }
-            let range = Open { key, place, thread, of: thread_of(who), began_ns: now_ns, within_ns: 0 };
+            let range = OpenRange { key, place, thread, of: thread_of(who), began_ns: now_ns, within_ns: 0 };
             if !of.on_begin(range) {
                 counts.nested += 1;
             }
@@ -311,7 +311,7 @@ impl Ranges {
     }
 
     fn on_end(&mut self, ended: open::EndedRange, now_ns: u64, loss: &LossWindows, profile: &mut Profile) {
-        let Open { place, thread, of, began_ns, within_ns, .. } = ended.range;
+        let OpenRange { place, thread, of, began_ns, within_ns, .. } = ended.range;
         self.spans.add(ended.range.span(SpanEnd::At(now_ns)));
         let took = now_ns.saturating_sub(began_ns);
         profile.tree.add(place, Metric::RangeTime, took.saturating_sub(within_ns));

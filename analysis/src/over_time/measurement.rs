@@ -1,7 +1,7 @@
-//! Measured or not: figures of a step, or why there are none.
+//! Measurement: figures of a step, or why there are none.
 //!
-//! Owns: [`Measurement`], [`NotMeasured`]. Because: a step in which events were lost has figures that are too small, and
-//! a number that is too small looks like any other. Does not: judge windows: what is lost from a window is counted.
+//! Owns: [`Measurement`], [`NotMeasured`]. Because: a step in which events were lost has figures that are too small,
+//! and a number that is too small looks like any other. Does not: judge windows: what is lost from a window is counted.
 
 use deepctx_profile::frame::clean;
 use deepctx_profile::trace::{RankTrace, TraceTime};

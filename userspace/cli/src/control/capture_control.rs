@@ -1,4 +1,4 @@
-//! Controlled: carrying out what is asked of a capture.
+//! Capture control: carrying out what is asked of a capture.
 //!
 //! Owns: what each request does, and why it cannot be done here. Because: who asks for what a capture lacks gets a
 //! sentence that names the option. Does not: read requests.

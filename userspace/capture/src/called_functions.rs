@@ -1,4 +1,4 @@
-//! Called: the functions whose calls show what they are made on, as the kernel programs know them.
+//! Called functions: those whose calls show what they are made on, as the kernel programs know them.
 //!
 //! Owns: writing that map. Because: whoever finds such a function names frames on another thread than that which looks
 //! after tables. Does not: know which functions those are.

@@ -1,4 +1,4 @@
-//! Watch: rules that run over a growing profile, and what they find first.
+//! Rule watcher: rules that run over a growing profile, and what they find first.
 //!
 //! Owns: when they run and what was found already. Because: only the pipeline's thread may read the profile while it
 //! grows, and it must not wait for rules longer than a hundredth of its time. Does not: act.

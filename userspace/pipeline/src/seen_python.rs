@@ -1,4 +1,4 @@
-//! Seen: Python functions, coroutines and modules, reported the moment they come in.
+//! Seen Python: functions, coroutines and modules, reported the moment they come in.
 //!
 //! Owns: which functions of which process were reported already. Because: what can only be read while the process
 //! lives, or while a coroutine runs, must be read long before the sample has its turn. Does not: read.
