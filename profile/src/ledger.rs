@@ -272,8 +272,7 @@ impl Ledger {
     /// The duty cycle of probes, as a sentence; `None` when they were attached all the time.
     pub fn duty_cycled(&self) -> Option<&str> {
         let mut gaps = self.stage(Stage::Attribute).gaps.iter();
-        gaps.find(|(reason, _)| reason.key == DUTY_CYCLED.key)
-            .map(|(reason, _)| reason.sentence.as_ref())
+        gaps.find(|(reason, _)| reason.key == DUTY_CYCLED.key).map(|(reason, _)| reason.sentence.as_ref())
     }
 
     /// Lost records as a share of all received, 0..=1; `None` when nothing was received.

@@ -22,7 +22,7 @@ use crate::jit::{Jit, JitCounters, JitSymbol};
 use crate::kernel::Kernel;
 use crate::memory::ProcessMemory;
 use crate::native::{
-    DebugInfo, Frame, ModuleCounters, ModuleHandle, Modules, NativeSymbolizer, NativeCounters, SymbolResult,
+    DebugInfo, Frame, ModuleCounters, ModuleHandle, Modules, NativeCounters, NativeSymbolizer, SymbolResult,
 };
 use crate::space::{AddressSpace, Owner, Region, SpaceCounters, Spaces};
 use crate::variable;

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use cli_support::recording::{RecordingOutcome, Recording};
+use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::{Busy, can_capture, gap_count, sample_count};
 use deepctx_profile::ledger::CheckTime;
 

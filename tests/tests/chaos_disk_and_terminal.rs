@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use cli_support::recording::{RecordingOutcome, Recording};
+use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::{Busy, binary, can_capture, expect_code, program_under, run, sample_count, stderr};
 
 /// A small disk of its own, until it is dropped.

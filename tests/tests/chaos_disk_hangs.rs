@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cli_support::recording::{RecordingOutcome, Recording, wait_for};
+use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{
     Busy, TICKS, can_capture, expect_code, gap_count, program, run, sample_count, stderr, ticks,
 };

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::SystemTime;
 
-use cli_support::recording::{RecordingOutcome, Recording, wait_for};
+use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{
     Busy, TICKS, can_capture, expect_code, gap_count, program_under, sample_count, signal, ticks, workers_of,
 };

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
-use cli_support::recording::{RecordingOutcome, Recording, wait_for};
+use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{
     Busy, TICKS, can_capture, expect_code, program, program_under, run, sample_count, stderr, ticks,
 };

@@ -6,7 +6,7 @@ mod cli_support;
 
 use std::time::Duration;
 
-use cli_support::recording::{RecordingOutcome, Recording, wait_for};
+use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{Busy, TICKS, can_capture, expect_code, program, sample_count, ticks};
 use deepctx_profile::ledger::CheckTime;
 

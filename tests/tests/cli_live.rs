@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use cli_support::recording::{RecordingOutcome, Recording, record_until};
+use cli_support::recording::{Recording, RecordingOutcome, record_until};
 use cli_support::{Busy, can_capture, expect_code, program, stderr};
 use documented::Reader;
 

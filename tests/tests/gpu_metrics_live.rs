@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cli_support::recording::{RecordingOutcome, Recording};
+use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::{Busy, can_capture, expect_code, gap_count, program};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use cli_support::recording::{RecordingOutcome, Recording};
+use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::victim::harms_nobody;
 use cli_support::{Busy, TICKS, can_capture, expect_code, folded, gap_count, program, ticks};
 
@@ -107,7 +107,8 @@ impl Scene {
     /// Starts the process, whose list of generated code begins in this file.
     fn starts(&mut self, file: &Path, variables: &[(&str, String)]) {
         let file = file.to_str().unwrap();
-        self.victim = Some(RunningWorkload::start("silent_pages", self.folder.path(), &[file], variables).unwrap());
+        self.victim =
+            Some(RunningWorkload::start("silent_pages", self.folder.path(), &[file], variables).unwrap());
     }
 
     fn victim(&self) -> String {

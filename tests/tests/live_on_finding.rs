@@ -9,7 +9,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use cli_support::recording::{RecordingOutcome, Recording, wait_for};
+use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{Busy, can_capture, program, run, sample_count, stderr, stdout};
 use deepctx_profile::metric::Metric;
 use serde_json::Value;

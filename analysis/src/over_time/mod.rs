@@ -64,7 +64,7 @@ pub use difference::{CountChange, EventChange, EventDifference, EventSide, Event
 pub use exposed::ExposedWork;
 pub use gaps::{DeviceGap, DeviceGaps};
 pub use idle::IdleTime;
-pub use kernel_classes::{ClassSum, ClassOverlap, KernelClasses, NamedLengths};
+pub use kernel_classes::{ClassOverlap, ClassSum, KernelClasses, NamedLengths};
 pub use launches::Launches;
 pub use measurement::{LaneLoss, Measurement, NotMeasured};
 pub use nesting::OperatorBasis;
@@ -72,11 +72,11 @@ pub use operators::{CallSite, Kernel, LaunchedWork, Operator, Operators};
 pub use pacing::{Pace, PacedKind};
 pub use queues::Queue;
 pub(crate) use rank_tables::RankTables;
-pub use ranks::{CommunicatorSum, Excess, Phase, PhaseImbalance, SlowestRankTimes, SlowestRank};
+pub use ranks::{CommunicatorSum, Excess, Phase, PhaseImbalance, SlowestRank, SlowestRankTimes};
 pub use sequences::{Repetition, Sequence, Sequences};
 pub use statistics::Statistics;
 pub use steps::{RefusedStep, StepParts, StepSplit};
-pub use what_if::{Edit, Confidence, WhatIf};
+pub use what_if::{Confidence, Edit, WhatIf};
 pub use window::Steps;
 
 /// Version of the serialized form: raised when a field is removed or changes its meaning. In 4, steps that are not

@@ -83,7 +83,8 @@ impl<'t> Window<'t> {
 fn steps_of(of: &RankTrace) -> Vec<TrainingStep> {
     let steps = of.trace.host.iter().filter(|(_, op)| op.kind == HostKind::Step);
     let number = |op: &HostOp| of.trace.name(op.name).rsplit('#').next()?.trim().parse().ok();
-    let mut steps: Vec<TrainingStep> = steps.filter_map(|(_, op)| Some(TrainingStep { number: number(&op)?, op })).collect();
+    let mut steps: Vec<TrainingStep> =
+        steps.filter_map(|(_, op)| Some(TrainingStep { number: number(&op)?, op })).collect();
     steps.sort_by_key(|step| step.op.begin);
     steps
 }

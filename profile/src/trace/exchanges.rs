@@ -45,7 +45,11 @@ impl Exchanges {
         operation: StrId,
         exchange: RecordedExchange,
     ) {
-        self.calls.entry(thread).or_default().push((begin, end, NcclCall::Collective { operation, exchange }));
+        self.calls.entry(thread).or_default().push((
+            begin,
+            end,
+            NcclCall::Collective { operation, exchange },
+        ));
     }
 
     /// Takes in any other call, by its name: collectives within a group are issued at its end.

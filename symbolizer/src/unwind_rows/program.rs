@@ -80,7 +80,9 @@ impl Machine {
         let mut instructions = cie.instructions(section, bases);
         for _ in 0..INITIAL_MAX {
             match instructions.next() {
-                Err(_) | Ok(Some(Cfi::AdvanceLoc { .. } | Cfi::SetLoc { .. })) => return Err(UndecodableProgram),
+                Err(_) | Ok(Some(Cfi::AdvanceLoc { .. } | Cfi::SetLoc { .. })) => {
+                    return Err(UndecodableProgram);
+                }
                 Ok(Some(instruction)) => self.apply(instruction, &parts, section)?,
                 Ok(None) => {
                     parts.initial = self.state;

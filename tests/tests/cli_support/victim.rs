@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::folded;
-use super::recording::{RecordingOutcome, Recording};
+use super::recording::{Recording, RecordingOutcome};
 
 /// Neither root nor who attacks.
 pub(crate) const VICTIM: u32 = 65533;

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use super::cli_support::recording::{RecordingOutcome, Recording};
+use super::cli_support::recording::{Recording, RecordingOutcome};
 use super::cli_support::{can_capture, expect_code, folded, program};
 
 /// A program that is killed when the test ends, however it ends.

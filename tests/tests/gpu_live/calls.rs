@@ -6,7 +6,7 @@ use deepctx_common::end::{Counter, WalkEnd};
 use deepctx_events::Role;
 use deepctx_symbolizer::Lookup;
 
-use crate::scene::{Scene, RecordedCall};
+use crate::scene::{RecordedCall, Scene};
 use crate::support::{Names, can_capture};
 
 fn argument(scene: &Scene, seen: &RecordedCall, symbol: &str, role: Role) -> u64 {

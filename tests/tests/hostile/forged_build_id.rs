@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::cli_support::recording::{RecordingOutcome, Recording, record_until};
+use super::cli_support::recording::{Recording, RecordingOutcome, record_until};
 use super::cli_support::{Busy, can_capture, folded, sample_count};
 use super::{OTHER, OtherUserProcess, complete_share, open_folder, others_folder};
 

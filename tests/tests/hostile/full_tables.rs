@@ -11,7 +11,7 @@ use std::process::{ChildStdin, Command, Stdio};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 
-use super::cli_support::recording::{RecordingOutcome, Recording};
+use super::cli_support::recording::{Recording, RecordingOutcome};
 use super::cli_support::victim::{VICTIM, harms_nobody};
 use super::cli_support::{Busy, can_capture, gap_count};
 use super::{OtherUserProcess, compiled_workload, complete_share, open_folder};

@@ -5,7 +5,7 @@
 
 use std::process::{Command, Stdio};
 
-use super::cli_support::recording::{RecordingOutcome, Recording, wait_for};
+use super::cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use super::cli_support::victim::harms_nobody;
 use super::cli_support::{Busy, TICKS, can_capture, folded, gap_count, lives, ticks};
 use super::{OtherUserProcess, compiled_workload, open_folder};
@@ -22,7 +22,8 @@ const LONGEST: u64 = 7;
 fn flood() -> (tempfile::TempDir, OtherUserProcess) {
     let folder = open_folder();
     let flood = compiled_workload(folder.path(), "generated_flood");
-    let mut theirs = OtherUserProcess::start(Command::new(flood).args([MAPPINGS, MEBIBYTES]).stdout(Stdio::piped()));
+    let mut theirs =
+        OtherUserProcess::start(Command::new(flood).args([MAPPINGS, MEBIBYTES]).stdout(Stdio::piped()));
     theirs.wait_for_line("ready");
     (folder, theirs)
 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::cli_support::recording::{RecordingOutcome, Recording};
+use super::cli_support::recording::{Recording, RecordingOutcome};
 use super::cli_support::{can_capture, folded, program, stderr};
 use super::documented::Reader;
 use super::{OTHER, OtherUserProcess, compiled_workload, open_folder, others_folder};
@@ -193,7 +193,8 @@ fn the_page_on_profiling_without_root_is_true() {
     let service = folder.path().join("serve.py");
     fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/serve.py"), &service).unwrap();
     let mut python = Command::new("/usr/bin/python3");
-    let mut target = OtherUserProcess::start(python.arg(&service).stdin(Stdio::null()).stdout(Stdio::piped()));
+    let mut target =
+        OtherUserProcess::start(python.arg(&service).stdin(Stdio::null()).stdout(Stdio::piped()));
     target.wait_for_line("ready");
     let user = OTHER.to_string();
     let reader = Reader {

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::cli_support::recording::{RecordingOutcome, Recording};
+use super::cli_support::recording::{Recording, RecordingOutcome};
 use super::cli_support::victim::{VICTIM, harms_nobody};
 use super::cli_support::{can_capture, folded, gap_count, workers_of};
 use super::{OTHER, OtherUserProcess, compiled_workload, open_folder};
@@ -31,8 +31,9 @@ impl Flood {
         let folder = open_folder();
         let program = compiled_workload(folder.path(), "perf_map_flood");
         let mut command = Command::new(program);
-        let mut process =
-            OtherUserProcess::root(command.args(words).uid(user).gid(user).stdin(Stdio::null()).stdout(Stdio::piped()));
+        let mut process = OtherUserProcess::root(
+            command.args(words).uid(user).gid(user).stdin(Stdio::null()).stdout(Stdio::piped()),
+        );
         process.wait_for_line("ready");
         Self { process, _folder: folder }
     }

@@ -15,7 +15,7 @@ use deepctx_common::call::{IN_FLIGHT_MAX, SITES_MAX};
 use deepctx_events::Family;
 use deepctx_profile::metric::Metric;
 
-use super::cli_support::recording::{RecordingOutcome, Recording};
+use super::cli_support::recording::{Recording, RecordingOutcome};
 use super::cli_support::victim::{VICTIM, harms_nobody};
 use super::cli_support::{Busy, can_capture, folded, gap_count};
 use super::{OTHER, OtherUserProcess, compiled_workload, open_folder};

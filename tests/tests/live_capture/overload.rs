@@ -8,7 +8,9 @@ use deepctx_common::end::Counter;
 
 use crate::cli_support::recording::wait_for;
 use crate::cli_support::{TICKS, ticks};
-use crate::support::{CaptureContents, Target, can_capture, capture_until, compile, has_program, options, workload};
+use crate::support::{
+    CaptureContents, Target, can_capture, capture_until, compile, has_program, options, workload,
+};
 
 /// What the kernel programs saw is what they filtered, emitted or dropped, and what they emitted is what was read.
 fn check_ledger(captured: &CaptureContents) {

@@ -208,7 +208,10 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(300);
 
 /// Captures until `done` says so, reading all the while.
 #[track_caller]
-pub(crate) fn capture_until(options: CaptureConfig, mut done: impl FnMut(&CaptureContents) -> bool) -> CaptureContents {
+pub(crate) fn capture_until(
+    options: CaptureConfig,
+    mut done: impl FnMut(&CaptureContents) -> bool,
+) -> CaptureContents {
     let capture = Capture::start(options).unwrap();
     let messages = capture.messages();
     let mut captured = CaptureContents::default();

@@ -16,7 +16,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::trace::Job;
 
-use crate::cli_support::recording::{RecordingOutcome, Recording};
+use crate::cli_support::recording::{Recording, RecordingOutcome};
 use crate::cli_support::{can_capture, program};
 
 /// What a program runs with.

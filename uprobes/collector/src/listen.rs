@@ -105,7 +105,9 @@ fn watch(mut status: Status) {
         known_listeners = listeners;
         status = match status {
             Status::Idle if listeners > 0 => begin(CollectionStart::Now),
-            Status::Refused(Some(again)) if listeners > 0 && Instant::now() >= again => begin(CollectionStart::Now),
+            Status::Refused(Some(again)) if listeners > 0 && Instant::now() >= again => {
+                begin(CollectionStart::Now)
+            }
             Status::Collecting(collection) if listeners == 0 => {
                 collection.end();
                 probe::state(state::IDLE, 0);

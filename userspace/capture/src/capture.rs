@@ -126,7 +126,8 @@ impl Capture {
             stop: Arc::clone(&stop.0),
         };
         threads::spawn_drain(loaded.map(map::EVENTS)?, drain, &supervisor)?;
-        let called = config.frames().modules.then(|| loaded.map(map::CALLED)).transpose()?.map(CalledFunctionMap);
+        let called =
+            config.frames().modules.then(|| loaded.map(map::CALLED)).transpose()?.map(CalledFunctionMap);
         log_progress(began_ns, "sampling");
         Ok(Self {
             messages,

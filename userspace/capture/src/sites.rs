@@ -234,7 +234,11 @@ mod tests {
             svma: Svma(0),
             entry: FileOffset(0),
             offset: FileOffset(10),
-            point: ProbePoint { offset: 10, frame: 8, cost: ProbeCost::Emulated(EmulatedInstruction::ConditionalJump) },
+            point: ProbePoint {
+                offset: 10,
+                frame: 8,
+                cost: ProbeCost::Emulated(EmulatedInstruction::ConditionalJump),
+            },
             counter: None,
         };
         describe(7, &planned)

@@ -24,7 +24,7 @@ use super::probes::ScanQueue;
 use super::processes::{Processes, ScanCounters, ScanResult};
 use super::rings::{BATCH_BYTES_MAX, Ring};
 use super::scan_job::ScanReading;
-use super::scan_readers::{ReadOutcome, READERS, ScanReaders};
+use super::scan_readers::{READERS, ReadOutcome, ScanReaders};
 use super::supervisor::{self, EarlyEnd, EndCause, Supervisor};
 use super::tables::TableError;
 use super::unsent_scans::UnsentScans;

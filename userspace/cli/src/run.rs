@@ -23,9 +23,9 @@ use deepctx_session::{Session, SessionResult, Status, Trigger};
 use deepctx_symbolizer::worker::end_answers;
 
 use super::command::exit_code;
-use super::control::{ControlSocket, CaptureControl};
+use super::control::{CaptureControl, ControlSocket};
 use super::failure::Failure;
-use super::finisher::{Finisher, FinishTask};
+use super::finisher::{FinishTask, Finisher};
 use super::flight_recorder::ProfileRequesters;
 use super::level_switch::LevelSwitch;
 use super::on_finding::Actions;

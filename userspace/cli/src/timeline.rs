@@ -7,7 +7,7 @@ use deepctx_analysis::{OverTime, render};
 use deepctx_storage::store::TracePart;
 
 use super::failure::{Completion, Failure, open_failure};
-use super::options::{TimeRange, TextOrJson, TimelineArgs};
+use super::options::{TextOrJson, TimeRange, TimelineArgs};
 use super::output;
 
 /// Runs it.

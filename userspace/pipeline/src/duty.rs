@@ -5,7 +5,7 @@
 //! of the whole run. Does not: know what a stage keeps, or what lies between two times ([`super::loss_windows`]
 //! does).
 
-use deepctx_profile::ledger::{Account, Reason, DUTY_CYCLED};
+use deepctx_profile::ledger::{Account, DUTY_CYCLED, Reason};
 
 use crate::due_queue::DueQueue;
 use crate::input::DutyWindow;

@@ -194,7 +194,11 @@ mod tests {
     }
 
     fn stack(node: u32) -> CachedStack {
-        CachedStack { node: NodeId::from_number(node), missing: MissingFrames::default(), notes: Notes::default() }
+        CachedStack {
+            node: NodeId::from_number(node),
+            missing: MissingFrames::default(),
+            notes: Notes::default(),
+        }
     }
 
     #[test]

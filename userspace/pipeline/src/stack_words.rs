@@ -103,7 +103,10 @@ pub(crate) enum StackWord {
 }
 
 /// The elements of user words, leaf first.
-pub(crate) fn user_stack_words(space: SpaceId, words: impl Iterator<Item = u64>) -> impl Iterator<Item = StackWord> {
+pub(crate) fn user_stack_words(
+    space: SpaceId,
+    words: impl Iterator<Item = u64>,
+) -> impl Iterator<Item = StackWord> {
     let mut words = words;
     let mut after_python = false;
     std::iter::from_fn(move || {
@@ -129,9 +132,10 @@ pub(crate) fn user_stack_words(space: SpaceId, words: impl Iterator<Item = u64>)
             }
             word::COROUTINE => StackWord::Coroutine(payload),
             word::OBJECT => match words.next() {
-                Some(of_type) => {
-                    StackWord::Code(Code::Module { space, module: ModuleReference { object: payload, of_type } })
-                }
+                Some(of_type) => StackWord::Code(Code::Module {
+                    space,
+                    module: ModuleReference { object: payload, of_type },
+                }),
                 None => StackWord::Malformed,
             },
             _ => StackWord::Malformed,

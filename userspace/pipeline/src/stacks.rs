@@ -11,8 +11,8 @@ use deepctx_profile::tree::NodeId;
 
 use crate::account::Accounts;
 use crate::decode::{Event, Sample, decode};
-use crate::seen_python::{self, SeenPythonObjects};
 use crate::resolve::ResolveStage;
+use crate::seen_python::{self, SeenPythonObjects};
 use crate::stack_cache::StackKey;
 use crate::stages::off_cpu;
 use crate::symbols::Symbols;

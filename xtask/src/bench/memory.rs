@@ -7,7 +7,7 @@
 
 use super::Options;
 use super::figure::{Figure, Target};
-use super::profiler::{RunningProfiler, Kind, Profilers, locked_bytes};
+use super::profiler::{Kind, Profilers, RunningProfiler, locked_bytes};
 use crate::workloads;
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};

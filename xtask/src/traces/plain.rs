@@ -72,7 +72,12 @@ enum CountMethod {
 /// Kinds of files by how they are called, and what the comparison says of them.
 const KINDS: [(&str, &str, CountMethod, &str); 4] = [
     ("nsys", ".sqlite", CountMethod::Sql, "HTA reads no export of Nsight Systems; plain SQL gives the same"),
-    ("nsys", ".sqlite.gz", CountMethod::Sql, "HTA reads no export of Nsight Systems; plain SQL gives the same"),
+    (
+        "nsys",
+        ".sqlite.gz",
+        CountMethod::Sql,
+        "HTA reads no export of Nsight Systems; plain SQL gives the same",
+    ),
     (
         "rocprofv3",
         ".json.gz",

@@ -304,7 +304,11 @@ mod tests {
             kernel 0/7 1110..1120 a #5
             kernel 0/7 1121..1130 b #6";
         let row = rows(input, &["kernel:a=0"]).remove(0);
-        assert_eq!((row.modelled_ns, row.gain_percent, row.trust), (None, None, Confidence::Refused), "{row:?}");
+        assert_eq!(
+            (row.modelled_ns, row.gain_percent, row.trust),
+            (None, None, Confidence::Refused),
+            "{row:?}"
+        );
         assert!((79.0..80.0).contains(&row.unexplained_percent), "{row:?}");
     }
 

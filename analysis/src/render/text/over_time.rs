@@ -10,8 +10,8 @@ use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{counted, counters, more, not_measured_in_words, operators, ranks, without_middle, work};
 use crate::over_time::{
-    Bound, ClockAccuracy, CriticalPath, Launches, EarlyLoss, Measurement, OverTime, StepSplit, TraceSummary,
-    Confidence, WhatIf,
+    Bound, ClockAccuracy, Confidence, CriticalPath, EarlyLoss, Launches, Measurement, OverTime, StepSplit,
+    TraceSummary, WhatIf,
 };
 
 /// Widest name of a kernel.

@@ -1,5 +1,5 @@
 use super::super::event::{Status, Waker};
-use super::super::recorded::{Cause, OFF_CPU_END_MISSING, RANGE_END_MISSING, WakeUp, WakeSource};
+use super::super::recorded::{Cause, OFF_CPU_END_MISSING, RANGE_END_MISSING, WakeSource, WakeUp};
 use super::super::{Launch, Links, Waiter};
 use super::*;
 use crate::device::activity::{ClockOffset, GpuProcess};

@@ -6,8 +6,8 @@
 use deepctx_profile::trace::Trace;
 
 use super::{
-    DecompressedBytes, ImportError, Kind, count_cut, detect, kineto, leave_out_at_zero, perfetto, plain, rocprof,
-    xplane,
+    DecompressedBytes, ImportError, Kind, count_cut, detect, kineto, leave_out_at_zero, perfetto, plain,
+    rocprof, xplane,
 };
 
 /// The traces of a file, with the ids of their processes where a file has several.

@@ -8,8 +8,8 @@ use std::ptr::{self, NonNull};
 
 use super::calls::{Error, checked, functions, symbol};
 use super::sampler_layout::{
-    Attribute, Configuration, ContextParameters, CountReasons, Crc, Data, GetDataParameters, GetReasonsParameters, REASON_BYTES,
-    attribute,
+    Attribute, Configuration, ContextParameters, CountReasons, Crc, Data, GetDataParameters,
+    GetReasonsParameters, REASON_BYTES, attribute,
 };
 
 functions!(
@@ -66,7 +66,12 @@ impl Sampler {
 
     /// Has samples written into `data`.
     pub(crate) fn read(&self, context: usize, data: *mut Data) -> Result<(), Error> {
-        let mut request = GetDataParameters { size: size_of::<GetDataParameters>(), private: ptr::null_mut(), context, data };
+        let mut request = GetDataParameters {
+            size: size_of::<GetDataParameters>(),
+            private: ptr::null_mut(),
+            context,
+            data,
+        };
         checked((self.0.data)(&raw mut request))
     }
 

@@ -241,7 +241,10 @@ mod tests {
         }
         check(
             "CUpti_PCSamplingGetDataParams",
-            &[("pcSamplingData", offset_of!(GetDataParameters, data)), ("sizeof", size_of::<GetDataParameters>())],
+            &[
+                ("pcSamplingData", offset_of!(GetDataParameters, data)),
+                ("sizeof", size_of::<GetDataParameters>()),
+            ],
         );
         check(
             "CUpti_PCSamplingGetNumStallReasonsParams",

@@ -114,7 +114,9 @@ fn class(text: &str) -> Option<(ParameterKind, ParameterPassing)> {
     };
     Some(match text {
         "bool" => (ParameterKind::Flag, ParameterPassing::Registers(1)),
-        "long" | "int" | "unsigned long" | "unsigned int" => (ParameterKind::Other, ParameterPassing::Registers(1)),
+        "long" | "int" | "unsigned long" | "unsigned int" => {
+            (ParameterKind::Other, ParameterPassing::Registers(1))
+        }
         "double" | "float" => (ParameterKind::Other, ParameterPassing::Vector),
         "c10::SymInt" => (ParameterKind::Number, ParameterPassing::Registers(1)),
         _ if small(text) => (ParameterKind::Other, ParameterPassing::Registers(1)),
@@ -122,7 +124,9 @@ fn class(text: &str) -> Option<(ParameterKind, ParameterPassing)> {
             let (outer, inner) = text.split_once('<')?;
             let inner = inner.strip_suffix('>')?.trim_end();
             match outer {
-                "c10::ArrayRef" if inner == "at::Tensor" => (ParameterKind::List, ParameterPassing::Registers(2)),
+                "c10::ArrayRef" if inner == "at::Tensor" => {
+                    (ParameterKind::List, ParameterPassing::Registers(2))
+                }
                 "c10::ArrayRef" if holds(inner) => (ParameterKind::Holder, ParameterPassing::Registers(2)),
                 "c10::ArrayRef" if matches!(inner, "c10::SymInt" | "long") => {
                     (ParameterKind::Numbers, ParameterPassing::Registers(2))
@@ -133,10 +137,16 @@ fn class(text: &str) -> Option<(ParameterKind, ParameterPassing)> {
                 "c10::OptionalArrayRef" => (ParameterKind::Other, ParameterPassing::Memory(3)),
                 "std::optional" if small(inner) => (ParameterKind::Other, ParameterPassing::Registers(1)),
                 "std::optional" if inner == "long" => (ParameterKind::Other, ParameterPassing::Registers(2)),
-                "std::optional" if inner == "double" => (ParameterKind::Other, ParameterPassing::VectorAndRegister),
+                "std::optional" if inner == "double" => {
+                    (ParameterKind::Other, ParameterPassing::VectorAndRegister)
+                }
                 // Not trivial.
-                "std::optional" if inner == "c10::SymInt" => (ParameterKind::Other, ParameterPassing::Registers(1)),
-                "std::array" if inner.starts_with("bool, ") => (ParameterKind::Other, ParameterPassing::Registers(1)),
+                "std::optional" if inner == "c10::SymInt" => {
+                    (ParameterKind::Other, ParameterPassing::Registers(1))
+                }
+                "std::array" if inner.starts_with("bool, ") => {
+                    (ParameterKind::Other, ParameterPassing::Registers(1))
+                }
                 _ => return None,
             }
         }

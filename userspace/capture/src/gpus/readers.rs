@@ -147,7 +147,8 @@ mod tests {
     use super::super::protocol::Refusal;
     use super::*;
 
-    const SHORT: AnswerTimeouts = AnswerTimeouts { first: Duration::from_secs(60), later: Duration::from_millis(50) };
+    const SHORT: AnswerTimeouts =
+        AnswerTimeouts { first: Duration::from_secs(60), later: Duration::from_millis(50) };
     /// Readings of no GPU: sixteen bytes, all of them zero.
     const ANSWER: &str = r"printf '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' >&0";
 

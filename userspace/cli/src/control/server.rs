@@ -14,7 +14,7 @@ use deepctx_storage::folder::Folder;
 
 use super::super::failure::Failure;
 use super::socket::{NamedSocket, peer_user};
-use super::{ControlAnswer, ControlRequest, CaptureControl};
+use super::{CaptureControl, ControlAnswer, ControlRequest};
 
 /// Bytes of a request.
 const REQUEST_MAX: u64 = 256;

@@ -141,7 +141,8 @@ mod tests {
         let calm = text::parse("P a-1 / n f 200000000").unwrap();
         let mut settings = Settings::default();
         settings.only("spinning-threads").unwrap();
-        let (mut watch, found) = RuleWatcher::new(settings, [FailCondition::parse("spinning-threads").unwrap()]);
+        let (mut watch, found) =
+            RuleWatcher::new(settings, [FailCondition::parse("spinning-threads").unwrap()]);
         let status = Status::default();
         watch.on_finish(&state(&calm, &status, 1)).unwrap();
         assert!(found.take().is_empty() && !watch.is_done());

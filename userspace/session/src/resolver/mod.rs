@@ -32,7 +32,7 @@ use deepctx_symbolizer::space::AddressSpace;
 
 use interpreters::Interpreters;
 use native::answer_compiled;
-use processes::{TimedProcess, Processes};
+use processes::{Processes, TimedProcess};
 
 /// Interval at which caches are trimmed and names are revalidated, in the time of the samples.
 const SECOND_NS: u64 = 1_000_000_000;
@@ -112,7 +112,8 @@ impl CompiledNames for Resolver {
     }
 
     fn compiled_thunk(&mut self, thunk: &CompiledThunk<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
-        let CompiledThunk { pid, time_ns, unit_number: number, unit: name, cut, name: of_thunk, fused } = *thunk;
+        let CompiledThunk { pid, time_ns, unit_number: number, unit: name, cut, name: of_thunk, fused } =
+            *thunk;
         let module = XlaModule { number, name, truncated: cut };
         if let Ok(kernel) = self.symbolizer.thunk_origin(pid, time_ns, module, of_thunk, fused) {
             answer_compiled(&kernel, answer);

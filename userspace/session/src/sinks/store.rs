@@ -13,7 +13,7 @@ use deepctx_common::memory::MemoryUse;
 use deepctx_common::reason::Reason;
 use deepctx_storage::store::{MergeResult, StoreError, Writer};
 
-use super::store_thread::{Order, StoreThread, FlushOutcome};
+use super::store_thread::{FlushOutcome, Order, StoreThread};
 use super::{Sink, SinkError, State, reason};
 
 /// A flush that takes longer is one of a disk that hangs.

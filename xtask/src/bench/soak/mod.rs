@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::figure::{Figure, Target, median};
-use super::profiler::{RunningProfiler, Profilers};
+use super::profiler::{Profilers, RunningProfiler};
 use super::report::Report;
 use super::{Profile, product};
 use crate::sh;

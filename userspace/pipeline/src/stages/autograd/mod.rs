@@ -15,9 +15,9 @@
 //! is in the `n`th of the nodes that are open, and those behind it are over. A backward pass within a node
 //! (checkpoints) shows by its own stack how many nodes are open when it begins.
 
+mod copies;
 mod open;
 mod placement;
-mod copies;
 
 use std::collections::VecDeque;
 
@@ -42,10 +42,10 @@ use crate::sites::Sites;
 use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, SiteTable, Stage, StageGap,
 };
+use copies::{CopyId, FrameworkCopies};
 use open::Thread;
 use placement::NodeMaker;
 pub(crate) use placement::{NodePlacement, OpenNodes};
-use copies::{CopyId, FrameworkCopies};
 
 reasons! {
     class Gap, page "operators.md";
@@ -277,8 +277,9 @@ impl Autograd {
         let number = self.sites.argument(arguments, Role::Sequence);
         let made_by = self.sites.argument(arguments, Role::ForwardThread);
         let process = self.processes.get(&who.pid).copied();
-        let made =
-            || self.made.get(&NodeKey { process: process?, copy, thread: made_by?, number: number? }).copied();
+        let made = || {
+            self.made.get(&NodeKey { process: process?, copy, thread: made_by?, number: number? }).copied()
+        };
         let maker = match made() {
             _ if number == Some(NO_NUMBER) => NodeMaker::Nobody,
             None => {

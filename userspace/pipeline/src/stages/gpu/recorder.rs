@@ -32,7 +32,7 @@ use crate::spans::{CounterValue, Span, SpanEnd, SpanKind};
 use crate::trace_window::{AwaitedBegin, TraceLevel, TraceWindow};
 pub(super) use call::RecordedCall;
 use causes::Causes;
-use counters::{CounterOut, CounterStates};
+use counters::{CounterSink, CounterStates};
 use queue::RecordQueue;
 
 /// Calls that wait for their return: far more than there are threads.
@@ -297,9 +297,9 @@ impl Recorder {
         counters.advance(until_ns, &mut out);
     }
 
-    fn counters(&mut self) -> (&mut CounterStates, CounterOut<'_>) {
+    fn counters(&mut self) -> (&mut CounterStates, CounterSink<'_>) {
         let Self { started_ns, window, queue, counters, .. } = self;
-        (counters, CounterOut { started_ns: *started_ns, window, queue })
+        (counters, CounterSink { started_ns: *started_ns, window, queue })
     }
 
     /// Whatever has not returned by now never will.

@@ -15,7 +15,7 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::trace::{WakeUp, WakeSource};
+use deepctx_profile::trace::{WakeSource, WakeUp};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
 use rustc_hash::FxHashMap;

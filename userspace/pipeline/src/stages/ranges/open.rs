@@ -136,7 +136,14 @@ mod tests {
             if event.starts_with(['+', '>']) {
                 let place = NodeId::from_number(number as u32);
                 let of = SpanThread::default();
-                assert!(thread.on_begin(OpenRange { key, place, thread: place, of, began_ns: now, within_ns: 0 }));
+                assert!(thread.on_begin(OpenRange {
+                    key,
+                    place,
+                    thread: place,
+                    of,
+                    began_ns: now,
+                    within_ns: 0
+                }));
                 thread.list(&mut lists);
             } else if let Some(one) = thread.on_end(key, now, &mut lists) {
                 ended.push((one.range.place.number().into(), one.is_outermost));

@@ -35,7 +35,7 @@ use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, ProcessChange, SiteTable, Stage, StageGap,
 };
 use crate::symbols::{CompiledThunk, Name};
-use open::{Class, Thunk, ThunkId, Thread};
+use open::{Class, Thread, Thunk, ThunkId};
 
 reasons! {
     class Gap, page "compiled.md";

@@ -40,7 +40,7 @@ use super::counts::{Counts, Gap, UnmatchedRecord};
 use super::foreign_collection;
 use super::process::Process;
 use super::recorder::{self, RecordedCall, Recorder};
-use super::{TimedCall, Gpu};
+use super::{Gpu, TimedCall};
 use api_call::ApiCall;
 use pending::ReturnedCall;
 pub(super) use pending::{Outcome, PendingCall, ReturnAction};

@@ -14,7 +14,7 @@ use super::super::foreign_collection::{LaunchIdentity, QueuedLaunch};
 use super::super::kernels::{UNNAMED, kernel_frame};
 use super::super::process::Process;
 use super::super::work::{Work, WorkKind};
-use super::super::{TimedCall, Gpu};
+use super::super::{Gpu, TimedCall};
 
 impl Process {
     /// Whether activities say what devices do: those of a collector, or those of another tool that were seen.
