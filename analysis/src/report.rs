@@ -236,7 +236,7 @@ impl Overview {
             total: Amount::new(subset.total(), metric.unit()),
             values: profile.tree.total(metric).count,
             calling_contexts: profile.tree.len() as u64 - 1,
-            probe_note: profile.ledger.watched_in_turns().map(clean),
+            probe_note: profile.ledger.duty_cycled().map(clean),
             kept: profile.meta.kept.clone().map(|kept| KeptWindow { because: clean(&kept.because), ..kept }),
             metrics: MetricTotal::all(profile),
         }

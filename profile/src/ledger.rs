@@ -78,7 +78,7 @@ reasons! {
     class Gap, page "probes.md";
     /// Of duty-cycled probes: their counts are of the time in which they were attached. Its sentence in a profile
     /// states that time.
-    pub const WATCHED_IN_TURNS = "watched-in-turns",
+    pub const DUTY_CYCLED = "watched-in-turns",
         "probes with a budget (`--probe-budget`) would have taken more than that, so they were duty-cycled";
 }
 
@@ -270,10 +270,9 @@ impl Ledger {
     }
 
     /// The duty cycle of probes, as a sentence; `None` when they were attached all the time.
-    pub fn watched_in_turns(&self) -> Option<&str> {
+    pub fn duty_cycled(&self) -> Option<&str> {
         let mut gaps = self.stage(Stage::Attribute).gaps.iter();
-        gaps.find(|(reason, _)| reason.key == WATCHED_IN_TURNS.key)
-            .map(|(reason, _)| reason.sentence.as_ref())
+        gaps.find(|(reason, _)| reason.key == DUTY_CYCLED.key).map(|(reason, _)| reason.sentence.as_ref())
     }
 
     /// Lost records as a share of all received, 0..=1; `None` when nothing was received.

@@ -210,8 +210,8 @@ impl Metric {
         matches!(self, Self::LiveBytes | Self::ReservedBytes) || self.is_reading()
     }
 
-    /// Whether values of one context add up. Readings of the machine do not: their mean and their course by time are
-    /// what they say.
+    /// Whether values of one context add up. Readings of the machine do not: their mean and their values over time
+    /// are what they say.
     pub const fn adds_up(self) -> bool {
         !self.is_reading()
     }

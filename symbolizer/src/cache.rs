@@ -1,6 +1,6 @@
 //! A bounded cache that evicts the least recently used half, and a pool of shared strings.
 //!
-//! Owns: [`Bounded`], [`Strings`] and their counters. Because: the number of addresses and names is not bounded by
+//! Owns: [`BoundedCache`], [`Strings`] and their counters. Because: the number of addresses and names is not bounded by
 //! us, and each cache needs a bound and counters. Does not: know what it stores.
 
 use std::hash::Hash;
@@ -23,14 +23,14 @@ pub struct CacheCounters {
 /// A map of at most `bound` entries in two generations. A lookup moves an entry to the young generation; when that
 /// holds half of the bound, the old generation is dropped. Constant time, without links between entries.
 #[derive(Debug)]
-pub(crate) struct Bounded<K, V> {
+pub(crate) struct BoundedCache<K, V> {
     young: FxHashMap<K, V>,
     old: FxHashMap<K, V>,
     half: usize,
     counters: CacheCounters,
 }
 
-impl<K: Copy + Eq + Hash, V: Clone> Bounded<K, V> {
+impl<K: Copy + Eq + Hash, V: Clone> BoundedCache<K, V> {
     /// An empty map of at most `bound` (at least 2) entries.
     pub(crate) fn new(bound: usize) -> Self {
         Self {
@@ -140,7 +140,7 @@ mod tests {
         fn a_cache_returns_correct_values_and_stays_bounded(
             operations in proptest::collection::vec((0u8..30, any::<bool>()), 0..300), bound in 2usize..16,
         ) {
-            let mut cache = Bounded::new(bound);
+            let mut cache = BoundedCache::new(bound);
             let mut truth = std::collections::HashMap::new();
             for (i, (key, insert)) in operations.into_iter().enumerate() {
                 if insert {
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_frequently_used_entry_is_never_evicted() {
-        let mut cache = Bounded::new(8);
+        let mut cache = BoundedCache::new(8);
         cache.insert(0, "kept");
         for key in 1..1000 {
             cache.insert(key, "other");

@@ -48,12 +48,12 @@ pub fn catch_faults<T>(read: impl FnOnce() -> T) -> Result<T, Fault> {
 }
 
 /// The previous signal action; written once, before the handler can run.
-struct Previous(std::cell::UnsafeCell<std::mem::MaybeUninit<libc::sigaction>>);
+struct PreviousAction(std::cell::UnsafeCell<std::mem::MaybeUninit<libc::sigaction>>);
 
 // SAFETY: written only under `INSTALLED`, before the handler is installed; read only by the handler after that.
-unsafe impl Sync for Previous {}
+unsafe impl Sync for PreviousAction {}
 
-static PREVIOUS: Previous = Previous(std::cell::UnsafeCell::new(std::mem::MaybeUninit::uninit()));
+static PREVIOUS: PreviousAction = PreviousAction(std::cell::UnsafeCell::new(std::mem::MaybeUninit::uninit()));
 
 fn install() {
     // A caught panic becomes a value; its message must not be written over a terminal user interface.

@@ -15,14 +15,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::cache::Strings;
 use crate::compiled::device_kernels::FileLaunches;
-use crate::compiled::{Compiled, NoOrigin, OriginResult, Settings, XlaModule};
+use crate::compiled::{CompilerFiles, NoOrigin, OriginResult, Settings, XlaModule};
 use crate::guard;
 use crate::jit::gdb::DESCRIPTOR;
 use crate::jit::{Jit, JitCounters, JitSymbol};
 use crate::kernel::Kernel;
 use crate::memory::ProcessMemory;
 use crate::native::{
-    DebugInfo, Frame, ModuleCounters, ModuleHandle, Modules, Native, NativeCounters, SymbolResult,
+    DebugInfo, Frame, ModuleCounters, ModuleHandle, Modules, NativeCounters, NativeSymbolizer, SymbolResult,
 };
 use crate::space::{AddressSpace, Owner, Region, SpaceCounters, Spaces};
 use crate::variable;
@@ -77,13 +77,13 @@ const CLOSE_EVERY_TRIMS: u64 = 20;
 pub struct Symbolizer {
     spaces: Spaces,
     modules: Modules,
-    native: Native,
+    native: NativeSymbolizer,
     jit: Jit,
     /// Stated address of each searched file's `__jit_debug_descriptor`, if it has one. Modules are bounded.
     descriptors: FxHashMap<ModuleHandle, Option<Svma>>,
     /// Number of regions of a process when they were last searched for descriptors.
     searched_regions: FxHashMap<u32, usize>,
-    compiled: Compiled,
+    compiled: CompilerFiles,
     /// Processes whose word of generated code is no longer read: a defect showed when it was.
     defective: FxHashSet<u32>,
     kernel: Kernel,
@@ -100,11 +100,11 @@ impl Symbolizer {
         Self {
             spaces: Spaces::new(),
             modules: Modules::new(),
-            native: Native::new(debug_info),
+            native: NativeSymbolizer::new(debug_info),
             jit: Jit::new(),
             descriptors: FxHashMap::default(),
             searched_regions: FxHashMap::default(),
-            compiled: Compiled::default(),
+            compiled: CompilerFiles::default(),
             defective: FxHashSet::default(),
             kernel: Kernel::new(),
             strings: Strings::default(),
@@ -390,12 +390,12 @@ impl Symbolizer {
         }
     }
 
-    /// Where the functions around addresses of one module begin, see [`Native::function_starts`].
+    /// Where the functions around addresses of one module begin, see [`NativeSymbolizer::function_starts`].
     pub fn function_starts(&mut self, module: ModuleHandle, addresses: &[Svma]) -> Vec<Option<Svma>> {
         self.native.function_starts(&mut self.modules, module, addresses)
     }
 
-    /// Whether names of a module may be better later, see [`Native::is_awaited`].
+    /// Whether names of a module may be better later, see [`NativeSymbolizer::is_awaited`].
     pub fn is_awaited(&self, module: ModuleHandle) -> bool {
         self.native.is_awaited(module)
     }

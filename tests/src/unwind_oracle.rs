@@ -81,7 +81,7 @@ impl fmt::Display for Report {
 
 /// What a printed row should have become.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Expected {
+enum ExpectedRule {
     Rule(Rule),
     /// A form that is not supported, in words.
     Unsupported(String),
@@ -169,13 +169,13 @@ impl Report {
             }
             self.rows += 1;
             let expected = if frame.is_signal {
-                Expected::Rule(Rule { cfa: rule_kind::SIGNAL, ..Rule::default() })
+                ExpectedRule::Rule(Rule { cfa: rule_kind::SIGNAL, ..Rule::default() })
             } else {
                 expected(arch, row, latest)
             };
             match &expected {
-                Expected::Rule(_) => self.supported += 1,
-                Expected::Unsupported(form) => *self.unsupported.entry(form.clone()).or_default() += 1,
+                ExpectedRule::Rule(_) => self.supported += 1,
+                ExpectedRule::Unsupported(form) => *self.unsupported.entry(form.clone()).or_default() += 1,
             }
             let page = 1 << PAGE_SHIFT;
             let boundaries = (row.begin / page + 1..=(end - 1) / page).map(|number| number * page);
@@ -186,8 +186,8 @@ impl Report {
                     break;
                 }
                 let same = match (&expected, &found) {
-                    (Expected::Rule(expected), Some(found)) => expected == found,
-                    (Expected::Unsupported(_), Some(found)) => {
+                    (ExpectedRule::Rule(expected), Some(found)) => expected == found,
+                    (ExpectedRule::Unsupported(_), Some(found)) => {
                         found.cfa == rule_kind::UNSUPPORTED && found.detail != 0
                     }
                     (_, None) => false,
@@ -236,12 +236,12 @@ impl Report {
 }
 
 /// The rule that a printed row should have become.
-fn expected(arch: Arch, row: &Row, details: &Details) -> Expected {
+fn expected(arch: Arch, row: &Row, details: &Details) -> ExpectedRule {
     let rule = match arch {
         Arch::X86_64 => x86_64::expected(row, details),
         Arch::Aarch64 => aarch64::expected(row, details),
     };
-    rule.map_or_else(Expected::Unsupported, Expected::Rule)
+    rule.map_or_else(ExpectedRule::Unsupported, ExpectedRule::Rule)
 }
 
 /// `rsp+8` → (`rsp`, 8).

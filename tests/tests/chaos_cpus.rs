@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use cli_support::recording::{Ended, Recording};
+use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::{Busy, can_capture, gap_count, sample_count};
 use deepctx_profile::ledger::CheckTime;
 
@@ -80,7 +80,7 @@ fn cpus_that_come_during_a_capture_are_sampled() {
     cpu.set(false);
     goes_on(&recording);
     drop(cpu);
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
     profile.ledger.check(CheckTime::Finished).unwrap();

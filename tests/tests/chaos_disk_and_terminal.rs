@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use cli_support::recording::{Ended, Recording};
+use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::{Busy, binary, can_capture, expect_code, program_under, run, sample_count, stderr};
 
 /// A small disk of its own, until it is dropped.
@@ -109,7 +109,7 @@ fn hanging_up_ends_a_recording_that_is_complete() {
     let mut recording = Recording::by(command, &["--pid", &busy.pid()]);
     recording.wait_until(|file| sample_count(file) > 0);
     recording.signal("HUP");
-    let Ended { status, said } = recording.ended();
+    let RecordingOutcome { status, said } = recording.ended();
     drop(busy);
     assert!(status.success(), "{status}\n{said}");
     let report = run(&["report", &recording.file()]);

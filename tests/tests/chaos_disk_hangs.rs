@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use cli_support::recording::{Ended, Recording, wait_for};
+use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{
     Busy, TICKS, can_capture, expect_code, gap_count, program, run, sample_count, stderr, ticks,
 };
@@ -95,7 +95,7 @@ fn a_capture_goes_on_while_its_disk_hangs() {
     disk.freeze(false).unwrap();
     recording.wait_until(|file| sample_count(file) > seen + 4 * FREQUENCY);
     let used = ticks(&busy.pid()) - before;
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
     profile.ledger.check(CheckTime::Finished).unwrap();
@@ -121,7 +121,7 @@ fn a_disk_that_hangs_does_not_hold_up_the_end() {
     assert!(took <= END, "{took:?}: {line}");
     // The kernel lets nobody go who waits for this disk.
     disk.freeze(false).unwrap();
-    let Ended { status, said } = recording.ended();
+    let RecordingOutcome { status, said } = recording.ended();
     assert_eq!(status.code(), Some(2), "{said}");
     expect_code(0, &["report", &recording.file()]);
     println!("said after {took:?}");
@@ -159,7 +159,7 @@ fn two_signals_are_answered_beside_a_frozen_disk() {
     wait_for("the end of all links", || links.is_disjoint(&links_of_kernel()));
     assert!(busy.lives());
     disk.freeze(false).unwrap();
-    let Ended { status, said } = recording.ended();
+    let RecordingOutcome { status, said } = recording.ended();
     assert_eq!(status.code(), Some(2), "{said}");
     expect_code(0, &["report", &recording.file()]);
     println!("said after {took:?}: {line}");
@@ -185,7 +185,7 @@ fn a_raw_copy_that_hangs_costs_only_itself() {
     // Many times what a pipe holds.
     recording.wait_until(|file| sample_count(file) > 10_000);
     recording.signal("INT");
-    let Ended { status, said } = recording.ended_within(END);
+    let RecordingOutcome { status, said } = recording.ended_within(END);
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("the disk did not take the last part of the raw copy"), "{said}");
     let report = run(&["report", &recording.file()]);

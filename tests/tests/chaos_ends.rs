@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::SystemTime;
 
-use cli_support::recording::{Ended, Recording, wait_for};
+use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{
     Busy, TICKS, can_capture, expect_code, gap_count, program_under, sample_count, signal, ticks, workers_of,
 };
@@ -23,12 +23,12 @@ use deepctx_uprobes::{Kernel, Layers, Library, Planner};
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
 
 /// Numbers of the programs and links that a process holds, as the kernel calls them (`/proc/PID/fdinfo`).
-struct Held {
+struct HeldObjects {
     programs: HashSet<u32>,
     links: HashSet<u32>,
 }
 
-impl Held {
+impl HeldObjects {
     fn by(pid: &str) -> Self {
         let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten();
         let texts: Vec<String> = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();
@@ -58,7 +58,7 @@ fn no_probe_is_left_however_a_recording_ends() {
         let mut recording = Recording::start(&busy.pid(), &["--off-cpu"]);
         recording.wait_for_probes();
         recording.wait_until(|file| sample_count(file) > 0);
-        let held = Held::by(&recording.pid());
+        let held = HeldObjects::by(&recording.pid());
         assert!(!held.programs.is_empty() && !held.links.is_empty(), "{signal}");
         recording.signal(signal);
         recording.ended();
@@ -118,7 +118,7 @@ fn goes_on_after_both(what: &str, happens: impl Fn(&Recording)) {
     // The command line, which is in the title, has the name of the function too.
     let has_names = |file: &str| expect_code(0, &["report", file, "--all"]).contains("<string>:after");
     recording.wait_until(has_names);
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
     profile.ledger.check(CheckTime::Finished).unwrap();
@@ -181,7 +181,7 @@ fn running_out_of_open_files_keeps_what_was_recorded() {
     });
     let seen = sample_count(&recording.file());
     recording.wait_until(|file| sample_count(file) > seen + 500);
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     // The last write may find none free; then it is reported, and what was written stays.
     assert!(status.code() == Some(0) || said.contains("Too many open files"), "{status}: {said}");
     assert!(sample_count(&recording.file()) > seen + 500, "{said}");
@@ -197,14 +197,14 @@ fn running_out_of_memory_keeps_what_was_recorded() {
     let options = ["--freq", "499", "--flush", "200ms", "--off-cpu"];
     let mut recording = Recording::start(&target.0.id().to_string(), &options);
     recording.wait_until(|file| sample_count(file) > 100);
-    let (pid, held) = (recording.pid(), Held::by(&recording.pid()));
+    let (pid, held) = (recording.pid(), HeldObjects::by(&recording.pid()));
     let seen = sample_count(&recording.file());
     // Less than it has: no thread, no file in memory and no larger piece can be had any more.
     let mut limit = Command::new("prlimit");
     limit.args(["--pid", &pid, "--as=1048576:1048576"]);
     assert!(limit.status().unwrap().success());
     target.goes_on();
-    let Ended { status, said } = recording.ended();
+    let RecordingOutcome { status, said } = recording.ended();
     // Where nothing can be done without memory the program ends as the standard library ends it.
     assert!(status.code() == Some(2) || status.signal() == Some(libc_abort()), "{status}: {said}");
     assert!(said.contains("memory"), "{said}");
@@ -274,7 +274,7 @@ fn steps_of_the_calendar_change_no_profile() {
     let mut recording = Recording::of_file(&folder.path().join("run.dctx"), command, &options);
     let before = ticks(&busy.pid());
     recording.wait_until(|file| sample_count(file) > 1000);
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
     profile.ledger.check(CheckTime::Finished).unwrap();
@@ -361,8 +361,8 @@ fn a_probe_that_the_kernel_refuses_costs_its_calls_alone() {
     let mut recording = Recording::start(&busy.pid(), &["--freq", "499"]);
     recording.wait_for("no probe on cuLaunchKernel and 0 more");
     recording.wait_until(|file| expect_code(0, &["report", file, "--all"]).contains("cuCtxSynchronize"));
-    let held = Held::by(&recording.pid());
-    let Ended { status, said } = recording.interrupted();
+    let held = HeldObjects::by(&recording.pid());
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
     profile.ledger.check(CheckTime::Finished).unwrap();

@@ -15,7 +15,7 @@ use deepctx_profile::ledger::CheckTime;
 /// Records a spinning program, which must live through it, while one call goes wrong. The fault is in strace's words,
 /// such as `fsync:error=EIO:when=3`. Calls are counted in each thread: the main thread creates the profile, another one
 /// flushes it. It ends with the program, once that happened and there are so many samples.
-fn recorded_with(fault: &str, samples: u64) -> Ended {
+fn recorded_with(fault: &str, samples: u64) -> FaultOutcome {
     let busy = Busy::python();
     let folder = tempfile::tempdir().unwrap();
     let (profile, calls) = (folder.path().join("run.dctx"), folder.path().join("calls"));
@@ -32,19 +32,19 @@ fn recorded_with(fault: &str, samples: u64) -> Ended {
     }
     assert!(busy.lives());
     drop(busy);
-    let recording::Ended { status, said } = recording.ended();
+    let recording::RecordingOutcome { status, said } = recording.ended();
     assert!(!said.contains("panicked"), "{said}");
-    Ended { code: status.code(), said, profile, _folder: folder }
+    FaultOutcome { code: status.code(), said, profile, _folder: folder }
 }
 
-struct Ended {
+struct FaultOutcome {
     code: Option<i32>,
     said: String,
     profile: PathBuf,
     _folder: tempfile::TempDir,
 }
 
-impl Ended {
+impl FaultOutcome {
     /// Samples of the profile, of which the ledger must add up.
     fn samples(&self, when: CheckTime) -> u64 {
         let opened = deepctx_storage::open(&self.profile).unwrap();

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
-use cli_support::recording::{Ended, Recording, wait_for};
+use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{
     Busy, TICKS, can_capture, expect_code, program, program_under, run, sample_count, stderr, ticks,
 };
@@ -74,7 +74,7 @@ fn the_least_number_of_open_files_is_enough() {
     let command = program_under(command.arg(format!("--nofile={least}")));
     let mut recording = Recording::by(command, &["--pid", &busy.pid(), "-F", "499"]);
     recording.wait_until(|file| sample_count(file) > 500);
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
     let complete = said.split(" % of stacks complete").next().and_then(|before| before.rsplit(' ').next());
     let complete_percent: f64 = complete.and_then(|percent| percent.parse().ok()).unwrap_or_default();

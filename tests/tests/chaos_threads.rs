@@ -6,7 +6,7 @@ mod cli_support;
 
 use std::time::Duration;
 
-use cli_support::recording::{Ended, Recording, wait_for};
+use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{Busy, TICKS, can_capture, expect_code, program, sample_count, ticks};
 use deepctx_profile::ledger::CheckTime;
 
@@ -16,7 +16,7 @@ fn check(thread: &str, options: &[&str], says: &str) {
     let mut program = program();
     let defective = program.env("DEEPCTX_TEST_DEFECT", thread);
     let mut recording = Recording::by(defective, &[&["--pid", &busy.pid()], options].concat());
-    let Ended { status, said } = recording.ended();
+    let RecordingOutcome { status, said } = recording.ended();
     assert_eq!(status.code(), Some(2), "{thread}: {said}");
     assert!(said.contains(says), "{thread}: {said}");
     if !options.contains(&"--keep") {
@@ -64,7 +64,7 @@ fn a_pipeline_that_stands_still_is_ended_in_time() {
     wait_for("a second of CPU time", || ticks(&busy.pid()) >= before + TICKS);
     recording.signal("INT");
     // Without progress for 5 s it is given up.
-    let Ended { status, said } = recording.ended_within(Duration::from_secs(10));
+    let RecordingOutcome { status, said } = recording.ended_within(Duration::from_secs(10));
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("the pipeline and its profile did not end within"), "{said}");
     expect_code(0, &["report", &recording.file()]);
@@ -94,7 +94,7 @@ fn what_a_stopped_profiler_loses_is_counted() {
     recording.signal("CONT");
     recording.wait_until(|file| sample_count(file) > had + 1000);
     let used = ticks(&busy.pid()) - before;
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
     let ledger = deepctx_storage::open(recording.file()).unwrap().profile.ledger;
     ledger.check(CheckTime::Finished).unwrap();

@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use cli_support::recording::{Ended, Recording, record_until};
+use cli_support::recording::{Recording, RecordingOutcome, record_until};
 use cli_support::{Busy, can_capture, expect_code, program, stderr};
 use documented::Reader;
 
@@ -91,7 +91,7 @@ fn repeated_interrupts_end_a_capture_cleanly_and_keep_its_data() {
         for _ in 0..times {
             recording.signal(name);
         }
-        let Ended { status, said } = recording.ended();
+        let RecordingOutcome { status, said } = recording.ended();
         assert_eq!(status.code(), Some(0), "{name}: {said}");
         assert!(said.contains("samples in"), "{said}");
         let manifest = fs::read_to_string(Path::new(&recording.file()).join("manifest.json")).unwrap();
@@ -126,7 +126,7 @@ fn a_thread_that_stops_early_ends_the_capture() {
         let mut program = program();
         let defective = program.env("DEEPCTX_TEST_DEFECT", thread);
         let mut recording = Recording::by(defective, &["--pid", &busy.pid()]);
-        let Ended { status, said } = recording.ended();
+        let RecordingOutcome { status, said } = recording.ended();
         assert_eq!(status.code(), Some(2), "{thread}: {said}");
         assert!(said.contains(&format!("\"{thread}\" stopped because of a defect")), "{said}");
         // What it has is whole.
@@ -143,7 +143,7 @@ fn a_file_that_cannot_be_searched_costs_its_probes() {
     let mut program = program();
     let mut recording = Recording::by(program.env("DEEPCTX_TEST_DEFECT", "search"), &["--pid", &busy.pid()]);
     recording.wait_until(|file| !folded(file).is_empty());
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
     assert!(said.contains("have no probes because of a defect"), "{said}");
 }
@@ -157,7 +157,7 @@ fn a_trace_writer_that_stops_is_reported() {
     let options = ["--pid", &busy.pid(), "--trace", "1s"];
     let mut recording = Recording::by(program().env("DEEPCTX_TEST_DEFECT", "trace"), &options);
     recording.wait_until(|file| !folded(file).is_empty());
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("\"trace\" stopped because of a defect"), "{said}");
     // What the capture itself has is whole.
@@ -172,7 +172,7 @@ fn a_capture_ends_with_the_last_process_that_was_named() {
     let busy = Busy::start();
     let mut recording = recording(&busy.pid());
     drop(busy);
-    let Ended { status, said } = recording.ended();
+    let RecordingOutcome { status, said } = recording.ended();
     assert_eq!(status.code(), Some(0), "{said}");
 }
 
@@ -359,12 +359,12 @@ fn the_demo_records_its_example_and_ends_it() {
 }
 
 /// A program in a cgroup named as Docker names it, and in namespaces of its own; killed when dropped.
-struct Contained {
+struct ContainedProgram {
     cgroup: PathBuf,
     child: Child,
 }
 
-impl Contained {
+impl ContainedProgram {
     /// `None` where there is no cgroup v2 that can be written.
     fn start(id: &str) -> Option<Self> {
         let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
@@ -383,7 +383,7 @@ impl Contained {
     }
 }
 
-impl Drop for Contained {
+impl Drop for ContainedProgram {
     fn drop(&mut self) {
         let _ = fs::write(self.cgroup.join("cgroup.kill"), "1");
         let _ = self.child.wait();
@@ -437,7 +437,7 @@ fn the_page_on_containers_is_true() {
         return;
     }
     let id = format!("{:012x}", u64::from(std::process::id()) << 16 | 0xc0de);
-    let Some(_container) = Contained::start(&format!("{id:0<64}")) else {
+    let Some(_container) = ContainedProgram::start(&format!("{id:0<64}")) else {
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no cgroup v2 can be made");
         println!("skipped: no cgroup v2 can be made");
         return;

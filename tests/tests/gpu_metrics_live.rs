@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cli_support::recording::{Ended, Recording};
+use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::{Busy, can_capture, expect_code, gap_count, program};
 use deepctx_profile::frame::Frame;
 use deepctx_profile::metric::{Cell, Metric};
@@ -55,7 +55,7 @@ impl Library {
     }
 
     /// Records a process that computes, with this library and these options, until there is enough to see.
-    fn record(&self, options: &[&str], is_enough: impl Fn(&Recorded) -> bool) -> Recorded {
+    fn record(&self, options: &[&str], is_enough: impl Fn(&RecordedProfile) -> bool) -> RecordedProfile {
         let (busy, file) = (Busy::start(), self.0.path().join("run.dctx"));
         let mut record = program();
         record.env("LD_LIBRARY_PATH", self.0.path());
@@ -64,13 +64,13 @@ impl Library {
         let mut recording = Recording::of_file(&file, &mut record, &options);
         // Whatever the library does: all else is there.
         recording.wait_until(|_| {
-            let grown = Recorded::open(&file, recording.said());
+            let grown = RecordedProfile::open(&file, recording.said());
             let samples = grown.profile.tree.total(Metric::Samples).sum;
             grown.machine_readings() >= 10 && samples > 10 && is_enough(&grown)
         });
-        let Ended { status, said } = recording.interrupted();
+        let RecordingOutcome { status, said } = recording.interrupted();
         assert_eq!(status.code(), Some(0), "{said}");
-        Recorded::open(&file, said)
+        RecordedProfile::open(&file, said)
     }
 
     /// Waits until no process has the library any more.
@@ -85,13 +85,13 @@ impl Library {
     }
 }
 
-struct Recorded {
+struct RecordedProfile {
     profile: Profile,
     said: String,
     file: PathBuf,
 }
 
-impl Recorded {
+impl RecordedProfile {
     fn open(file: &Path, said: String) -> Self {
         Self { profile: deepctx_storage::open(file).unwrap().profile, said, file: file.to_owned() }
     }
@@ -132,7 +132,7 @@ impl Recorded {
     }
 }
 
-impl std::fmt::Display for Recorded {
+impl std::fmt::Display for RecordedProfile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.said)
     }

@@ -28,14 +28,14 @@ const LINES: &str = include_str!("../../symbolizer/tests/fixtures/cubin/lines.ts
 const KERNELS: [(&str, &str); 2] = [("_Z5scalePfi", "scale(float*, int)"), ("_Z3sumPf", "sum(float*)")];
 
 /// A sampled instruction in the profile: the functions above its kernel; file and line.
-struct Reported {
+struct ReportedSample {
     above: Vec<String>,
     place: (String, u64, String),
     source: Option<(String, u32)>,
     samples: u64,
 }
 
-fn reported(capture: &Capture) -> Vec<Reported> {
+fn reported(capture: &Capture) -> Vec<ReportedSample> {
     let (tree, frames, strings) = (&capture.profile.tree, &capture.profile.frames, &capture.profile.strings);
     let mut all = Vec::new();
     for metric in Metric::ALL.iter().filter(|metric| metric.name().starts_with("stall:")) {
@@ -52,7 +52,7 @@ fn reported(capture: &Capture) -> Vec<Reported> {
             };
             let place = (strings.get(kernel).to_owned(), offset, reason);
             let above = above.iter().map(|frame| capture.text(*frame)).collect();
-            all.push(Reported { above, place, source, samples: cell.sum });
+            all.push(ReportedSample { above, place, source, samples: cell.sum });
         }
     }
     all
@@ -107,8 +107,8 @@ fn compare(capture: &Capture) {
 }
 
 /// Samples of a kernel below a function; without one, below `[all callers]`.
-fn below(reported: &[Reported], kernel: &str, function: &str) -> u64 {
-    let is_it = |reported: &&Reported| {
+fn below(reported: &[ReportedSample], kernel: &str, function: &str) -> u64 {
+    let is_it = |reported: &&ReportedSample| {
         reported.place.0 == kernel && reported.above.iter().any(|frame| frame == function)
     };
     reported.iter().filter(is_it).map(|reported| reported.samples).sum()

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use cli_support::recording::{Ended, Recording};
+use cli_support::recording::{Recording, RecordingOutcome};
 use cli_support::victim::harms_nobody;
 use cli_support::{Busy, TICKS, can_capture, expect_code, folded, gap_count, program, ticks};
 
@@ -21,9 +21,9 @@ const FREQUENCY: u64 = 99;
 const NOBODY: &str = "65534";
 
 /// A program of `tests/workloads` that runs until this is dropped.
-struct Running(Child);
+struct RunningWorkload(Child);
 
-impl Running {
+impl RunningWorkload {
     /// Compiles and starts it; `None` with what it says when it does not start.
     fn start(
         name: &str,
@@ -52,7 +52,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningWorkload {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -62,8 +62,8 @@ impl Drop for Running {
 /// A mounted file that is never read, and a process that points the profiler into it. The server goes first: whoever
 /// waits for it gets an error, and everything can end.
 struct Scene {
-    server: Option<Running>,
-    victim: Option<Running>,
+    server: Option<RunningWorkload>,
+    victim: Option<RunningWorkload>,
     mount: PathBuf,
     folder: tempfile::TempDir,
 }
@@ -93,7 +93,7 @@ impl Scene {
         let mount = folder.path().join("mount");
         std::fs::create_dir(&mount).unwrap();
         let words = [&[mount.to_str().unwrap()], words].concat();
-        let server = match Running::start("silent_files", folder.path(), &words, &[]) {
+        let server = match RunningWorkload::start("silent_files", folder.path(), &words, &[]) {
             Ok(server) => Some(server),
             Err(because) => {
                 assert!(std::env::var("CI").as_deref() != Ok("true"), "FUSE cannot be mounted: {because}");
@@ -107,7 +107,8 @@ impl Scene {
     /// Starts the process, whose list of generated code begins in this file.
     fn starts(&mut self, file: &Path, variables: &[(&str, String)]) {
         let file = file.to_str().unwrap();
-        self.victim = Some(Running::start("silent_pages", self.folder.path(), &[file], variables).unwrap());
+        self.victim =
+            Some(RunningWorkload::start("silent_pages", self.folder.path(), &[file], variables).unwrap());
     }
 
     fn victim(&self) -> String {
@@ -160,7 +161,7 @@ fn check_recording(scene: &Scene, holds: impl Fn(&Scene) -> bool) -> String {
     recording.wait_until(|_| samples(&scene.profile(), "sh-") > 100 && holds(scene));
     let used = [ticks(&busy.pid()) - before[0], ticks(&scene.victim()) - before[1]];
     recording.signal("INT");
-    let Ended { status, said } = recording.ended_within(END);
+    let RecordingOutcome { status, said } = recording.ended_within(END);
     assert_eq!(status.code(), Some(0), "{said}");
     assert!(is_sampled(&scene.profile(), "sh-", used[0]), "the process beside it, {used:?}: {said}");
     assert!(is_sampled(&scene.profile(), "silent_pages-", used[1]), "the process itself, {used:?}: {said}");
@@ -226,7 +227,7 @@ fn a_signal_ends_a_recording_of_silent_memory() {
         std::fs::read_to_string(Path::new(file).join("manifest.json")).unwrap().contains(".parquet")
     });
     recording.signal("INT");
-    let Ended { status, said } = recording.ended_within(END);
+    let RecordingOutcome { status, said } = recording.ended_within(END);
     assert_eq!(status.code(), Some(0), "{said}");
     expect_code(0, &["report", scene.profile().to_str().unwrap()]);
 }

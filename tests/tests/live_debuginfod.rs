@@ -30,7 +30,7 @@ int main(void) { for (;;) hidden_spin(1000000); }
 const CACHE: &str = "/var/cache/deepctx-bpf/debuginfod";
 
 /// The stripped program while it runs, and the file with what it was stripped of.
-struct Stripped {
+struct StrippedProgram {
     folder: tempfile::TempDir,
     debug: Vec<u8>,
     id: String,
@@ -57,7 +57,7 @@ fn compiled(folder: &Path, name: &str) -> (PathBuf, Vec<u8>) {
     (path, fs::read(debug).unwrap())
 }
 
-impl Stripped {
+impl StrippedProgram {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (path, debug) = compiled(folder.path(), "stripped");
@@ -82,7 +82,7 @@ impl Stripped {
     }
 }
 
-impl Drop for Stripped {
+impl Drop for StrippedProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -123,7 +123,7 @@ fn a_server_names_a_stripped_program_with_its_lines() {
     if !can_capture() {
         return;
     }
-    let program = Stripped::start();
+    let program = StrippedProgram::start();
     let (option, asked) = serve(Some(program.debug.clone()));
     let recording = program.recording(&[&option]);
     recording.wait_until(|file| stacks(file).contains("hidden_spin"));
@@ -148,7 +148,7 @@ fn without_the_option_nobody_is_asked() {
     if !can_capture() {
         return;
     }
-    let stripped = Stripped::start();
+    let stripped = StrippedProgram::start();
     let (option, asked) = serve(Some(stripped.debug.clone()));
     let url = option.strip_prefix("--debuginfod=").unwrap();
     let pid = stripped.child.id().to_string();
@@ -168,7 +168,7 @@ fn what_a_server_cannot_name_has_a_reason() {
     if !can_capture() {
         return;
     }
-    let program = Stripped::start();
+    let program = StrippedProgram::start();
     let other = program.of_another_build();
     for (body, reason) in [
         (Some(other), "debuginfod-other-build"),

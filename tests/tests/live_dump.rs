@@ -14,12 +14,12 @@ use documented::Reader;
 use serde_json::Value;
 
 /// A program whose threads wait, and a folder that goes with it; killed when dropped.
-struct Waiting {
+struct WaitingProgram {
     child: Child,
     folder: tempfile::TempDir,
 }
 
-impl Waiting {
+impl WaitingProgram {
     /// The example with waiting threads, compiled anew.
     fn start(threads: usize) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/waiting.cpp");
@@ -45,7 +45,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -76,7 +76,7 @@ fn a_thousand_threads_are_read_while_they_wait() {
     if !can_capture() {
         return;
     }
-    let waiting = Waiting::start(1000);
+    let waiting = WaitingProgram::start(1000);
     let threads = waiting.dump(&[]);
     assert_eq!(threads.len(), 1006);
     for thread in threads.iter().filter(|thread| thread["name"] == "barrier") {
@@ -94,7 +94,7 @@ fn what_each_thread_waits_for_is_said() {
     if !can_capture() {
         return;
     }
-    let waiting = Waiting::start(2);
+    let waiting = WaitingProgram::start(2);
     let threads = waiting.dump(&[]);
     let check = |name: &str, through: &str, expect: &dyn Fn(&Value) -> bool| {
         let thread = threads.iter().find(|thread| thread["name"] == name).unwrap();
@@ -117,7 +117,7 @@ fn a_running_thread_is_read_while_its_cpu_is_borrowed() {
     if !can_capture() {
         return;
     }
-    let waiting = Waiting::start(1);
+    let waiting = WaitingProgram::start(1);
     let threads = waiting.dump(&[]);
     let spinning = threads.iter().find(|thread| thread["name"] == "spin").unwrap();
     assert!(["running", "waits-for-cpu"].contains(&spinning["state"].as_str().unwrap()), "{spinning:#}");
@@ -130,7 +130,7 @@ fn only_the_frames_that_were_asked_for_are_there() {
     if !can_capture() {
         return;
     }
-    let waiting = Waiting::start(1);
+    let waiting = WaitingProgram::start(1);
     for (context, kind) in [("native", "native"), ("kernel", "kernel")] {
         let threads = waiting.dump(&["--context", context]);
         let frames: Vec<&Value> = threads.iter().flat_map(|t| t["frames"].as_array().unwrap()).collect();
@@ -178,13 +178,13 @@ fn processes_that_end_meanwhile_are_no_failure() {
 }
 
 /// A workload in Python, when it is ready.
-fn python(workload: &str, arguments: &[&str]) -> Waiting {
+fn python(workload: &str, arguments: &[&str]) -> WaitingProgram {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads").join(workload);
     let mut command = Command::new("python3");
     command.arg(program).args(arguments).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let output = child.stdout.take().unwrap();
-    let waiting = Waiting { child, folder: tempfile::tempdir().unwrap() };
+    let waiting = WaitingProgram { child, folder: tempfile::tempdir().unwrap() };
     assert!(BufReader::new(output).lines().any(|line| line.unwrap() == "ready"));
     waiting
 }

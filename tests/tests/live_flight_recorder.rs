@@ -146,14 +146,14 @@ fn what_cannot_be_kept_is_refused() {
 }
 
 /// The example whose training steps stop, compiled anew; killed when dropped.
-struct Stalling {
+struct StallingProgram {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     folder: tempfile::TempDir,
 }
 
-impl Stalling {
+impl StallingProgram {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/stalling.c");
@@ -190,7 +190,7 @@ impl Stalling {
     }
 }
 
-impl Drop for Stalling {
+impl Drop for StallingProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -202,7 +202,7 @@ fn a_hang_is_written_once_and_recording_goes_on() {
     if !can_capture() {
         return;
     }
-    let mut stalling = Stalling::start();
+    let mut stalling = StallingProgram::start();
     let path = |name: &str| -> PathBuf { stalling.folder.path().join(name) };
     let (hang, after) = (path("hang.dctx"), path("hang-2.dctx"));
     let pid = stalling.child.id().to_string();

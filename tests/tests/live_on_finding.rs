@@ -9,15 +9,15 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use cli_support::recording::{Ended, Recording, wait_for};
+use cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use cli_support::{Busy, can_capture, program, run, sample_count, stderr, stdout};
 use deepctx_profile::metric::Metric;
 use serde_json::Value;
 
 /// A program with one hot line, which notes each SIGUSR1 in a file; killed when dropped.
-struct Hot(Child);
+struct HotProgram(Child);
 
-impl Hot {
+impl HotProgram {
     fn start(notes: &Path) -> Self {
         const PROGRAM: &str = "
 import signal, sys
@@ -39,7 +39,7 @@ spin()
     }
 }
 
-impl Drop for Hot {
+impl Drop for HotProgram {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -54,7 +54,7 @@ fn a_finding_keeps_tells_and_ends_a_capture() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let text = |name: &str| std::fs::read_to_string(path(name)).unwrap_or_default();
-    let hot = Hot::start(&path("signals"));
+    let hot = HotProgram::start(&path("signals"));
     let output = program()
         .current_dir(folder.path())
         .args(["record", "--pid", &hot.0.id().to_string(), "--keep", "5s", "-o", "run.dctx"])
@@ -85,7 +85,7 @@ fn a_short_recording_acts_at_its_end() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let hot = Hot::start(&folder.path().join("signals"));
+    let hot = HotProgram::start(&folder.path().join("signals"));
     let pid = hot.0.id().to_string();
     // A rule of a file is as good as ours, and so are the file's parameters.
     let rules = folder.path().join("rules.toml");
@@ -100,7 +100,7 @@ fn a_short_recording_acts_at_its_end() {
     let mut recording = Recording::by(program().current_dir(folder.path()), &options);
     // Rules look for the first time after ten seconds; on a machine that is too busy for that, it ends by itself.
     recording.wait_until(|file| sample_count(file) > 300);
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(folder.path().join("reported").exists(), "{said}");
     // Once with its action, once at the end of the recording.
@@ -120,7 +120,7 @@ fn a_running_capture_is_changed_on_request() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let hot = Hot::start(&folder.path().join("signals"));
+    let hot = HotProgram::start(&folder.path().join("signals"));
     // A function that the program never calls: its probe costs nothing, so that only a request detaches it.
     let rows = "[[probe]]\nlibrary = \"libc.so*\"\nsymbol = \"getpgid\"\nevent = \"user\"\narguments = []\n";
     std::fs::write(path("probes.toml"), rows).unwrap();
@@ -157,10 +157,10 @@ fn a_running_capture_is_changed_on_request() {
     );
     recording.wait_until(|file| {
         let profile = deepctx_storage::open(file).unwrap().profile;
-        profile.ledger.watched_in_turns().is_some()
+        profile.ledger.duty_cycled().is_some()
     });
     assert_eq!(asked(&socket, "stop").0, Some(0));
-    let Ended { status, said } = recording.ended();
+    let RecordingOutcome { status, said } = recording.ended();
     assert!(status.success(), "{said}");
     assert!(
         said.contains("on request") && said.contains("each CPU is sampled 1997 times a second"),
@@ -168,7 +168,7 @@ fn a_running_capture_is_changed_on_request() {
     );
     assert!(!Path::new(&socket).exists());
     let profile = deepctx_storage::open(recording.file()).unwrap().profile;
-    let sentence = profile.ledger.watched_in_turns().unwrap();
+    let sentence = profile.ledger.duty_cycled().unwrap();
     assert!(sentence.starts_with("functions of your own: attached"), "{sentence}");
     // A sample of the first frequency stands for 111 ms, one of the second for half a millisecond.
     let seen = |metric| profile.tree.total(metric).sum;
@@ -196,7 +196,7 @@ fn what_is_kept_is_written_on_request() {
     wait_for("what is kept", || is_whole(&file));
     assert_eq!(kept(&file), "request");
     assert_eq!(asked(&socket, "stop").0, Some(0));
-    let Ended { status, said } = recording.ended();
+    let RecordingOutcome { status, said } = recording.ended();
     assert!(status.success() && busy.lives(), "{said}");
     // It went on, and wrote the rest beside that.
     assert_eq!(kept(&file.replace("run.dctx", "run-2.dctx")), "end");
@@ -230,7 +230,7 @@ fn a_window_of_single_events_begins_on_request() {
     };
     recording.wait_until(|file| traced(file) > 0);
     assert_eq!(asked(&socket, "stop").0, Some(0));
-    let Ended { status, said } = recording.ended();
+    let RecordingOutcome { status, said } = recording.ended();
     assert!(status.success() && said.contains("individual events are recorded from"), "{said}");
     let (traced, waits) = (traced(&recording.file()), waits(&recording.file()));
     assert!(0 < traced && traced + BEFORE <= waits, "{traced} of {waits}: {said}");

@@ -46,15 +46,15 @@ def no_unknown_fields(message):
             open_messages.extend(value if field.is_repeated else [value])
 
 
-def add_step(course, key, at_ns, value):
+def add_step(values, key, at_ns, value):
     """Adds up a counter over time: each value holds until the next."""
-    before = course.setdefault(key, [at_ns, value, 0.0])
-    course[key] = [at_ns, value, before[2] + before[1] * (at_ns - before[0])]
+    before = values.setdefault(key, [at_ns, value, 0.0])
+    values[key] = [at_ns, value, before[2] + before[1] * (at_ns - before[0])]
 
 
-def by_time(course, totals):
+def by_time(values, totals):
     """What the counters of CPU time say of all of it, for those who know when each part of it was used."""
-    used = sum(sum_ for (name, *_), (_, _, sum_) in course.items() if name == "cpu-time")
+    used = sum(sum_ for (name, *_), (_, _, sum_) in values.items() if name == "cpu-time")
     assert abs(used - totals["cpu-time"]) < 1e-6 * totals["cpu-time"], (used, totals)
 
 
@@ -67,7 +67,7 @@ def perfetto(path, _):
     assert trace.IsInitialized()
     no_unknown_fields(trace)
     names, annotations, tracks, open_slices, totals, drawn = {}, {}, {}, {}, {}, 0
-    course = {}
+    values = {}
     for packet in trace.packet:
         for name in packet.interned_data.event_names:
             names[name.iid] = name.name
@@ -95,14 +95,14 @@ def perfetto(path, _):
             # The machine is of no process.
             of_machine = track.name.startswith("system:") and not track.HasField("parent_uuid")
             assert track.HasField("counter") and (of_machine or track.parent_uuid in tracks)
-            add_step(course, (track.name, track.uuid), packet.timestamp, event.double_counter_value)
+            add_step(values, (track.name, track.uuid), packet.timestamp, event.double_counter_value)
         else:
             assert event.type == event.TYPE_SLICE_END
             assert packet.timestamp >= stack.pop()
             if not stack:
                 drawn += packet.timestamp
     assert not any(open_slices.values())
-    by_time(course, totals)
+    by_time(values, totals)
     totals["drawn"] = drawn
     return totals
 
@@ -160,10 +160,10 @@ def hatchet(path, _):
 def chrome(path, _):
     with open(path) as file:
         trace = json.load(file)
-    totals, ends, course = {}, {}, {}
+    totals, ends, values = {}, {}, {}
     for event in trace["traceEvents"]:
         if event["ph"] == "C":
-            add_step(course, (event["name"], event["pid"]), round(event["ts"] * 1000), event["args"]["value"])
+            add_step(values, (event["name"], event["pid"]), round(event["ts"] * 1000), event["args"]["value"])
         if event["ph"] != "X":
             continue
         key = (event["pid"], event["tid"])
@@ -171,7 +171,7 @@ def chrome(path, _):
         for name, value in event["args"].items():
             if name.startswith("own "):
                 add(totals, name[4:], value)
-    by_time(course, totals)
+    by_time(values, totals)
     totals["drawn"] = sum(ends.values())
     return totals
 

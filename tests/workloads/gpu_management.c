@@ -1,5 +1,5 @@
 /* A library that looks like NVIDIA's management library (libnvidia-ml.so.1) from outside: what it says of two GPUs
- * follows a known course. What goes wrong is written in a file `faults` beside it, a line each:
+ * follows a known sequence. What goes wrong is written in a file `faults` beside it, a line each:
  *
  *   FUNCTION GPU READING WHAT     from this reading on (0 is the first), a call of this function about this GPU, or about
  *                                 any (-1), does WHAT: returns that number, hangs (`hang`), or ends the process (`abort`)

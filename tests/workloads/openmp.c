@@ -1,4 +1,4 @@
-/* Two lines hand work to one team, of which the second has twice as much to do; between works the team waits. Says "ready", then
+/* Two lines hand work to the same threads, of which the second has twice as much to do; between works they wait. Says "ready", then
  * works until it is killed. */
 #include <stdio.h>
 

@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for arch in ARCHES {
         let object = build(&linker, arch)?;
         let hash = sha256(&object)?;
-        let prebuilt = Prebuilt::of(arch);
+        let prebuilt = PrebuiltObject::of(arch);
         if options.check {
             prebuilt.compare(&object, &hash)?;
             continue;
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(crate) fn no_check_because() -> Option<String> {
     let here = toolchain::compiler().unwrap_or_default();
     ARCHES.into_iter().find_map(|arch| {
-        let recorded = std::fs::read_to_string(Prebuilt::of(arch).sources).unwrap_or_default();
+        let recorded = std::fs::read_to_string(PrebuiltObject::of(arch).sources).unwrap_or_default();
         let there = recorded.lines().nth(1).unwrap_or_default();
         (here != there).then(|| format!("the object of {arch} was built by {there}, here is {here}"))
     })
@@ -66,7 +66,7 @@ pub(crate) fn sources_match() -> Result<()> {
     }
     let now = source_hash()?;
     for arch in ARCHES {
-        let prebuilt = Prebuilt::of(arch);
+        let prebuilt = PrebuiltObject::of(arch);
         let recorded = std::fs::read_to_string(&prebuilt.sources)
             .with_context(|| format!("cannot read {}", prebuilt.sources.display()))?;
         if recorded.lines().next() != Some(&now) {
@@ -79,13 +79,13 @@ pub(crate) fn sources_match() -> Result<()> {
 }
 
 /// The committed files of one machine.
-struct Prebuilt {
+struct PrebuiltObject {
     object: PathBuf,
     hash: PathBuf,
     sources: PathBuf,
 }
 
-impl Prebuilt {
+impl PrebuiltObject {
     fn of(arch: &str) -> Self {
         let stem = format!("deepctx-{arch}.bpf.o");
         let folder = sh::root().join("ebpf/prebuilt");

@@ -328,15 +328,6 @@ mod tests {
     }
 
     #[test]
-    fn kernel_fault_is_distinguished_from_a_failed_check() {
-        assert!(!faulted(GOOD));
-        assert!(!faulted(&GOOD.replace("290 of", "200 of")));
-        assert!(faulted("SeaBIOS (version 1.16.2)\n"));
-        assert!(faulted(&format!("{GOOD}[    3.59] Oops: double fault: 0000 [#1] PREEMPT SMP NOPTI\n")));
-        assert!(faulted(&format!("{GOOD}[    3.59] Kernel panic - not syncing: Fatal exception\n")));
-    }
-
-    #[test]
     fn versions_are_compared_by_their_numbers() {
         assert!(
             numbers(version("linux-image-6.16.12+deb13-cloud-amd64")) > numbers(version("linux-image-6.9.1"))

@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         println!("{name}: {}", if wrong.is_empty() { "counts as plain counting does" } else { "see below" });
     }
     for counted in plain::count(&options.folder, |file| timeline(&binary, file, None))? {
-        let plain::Counted { name, wrong: lines, rows } = counted;
+        let plain::CountResult { name, wrong: lines, rows } = counted;
         println!("{name}: {}", if lines.is_empty() { "counts as plain counting does" } else { "see below" });
         wrong.extend(lines.into_iter().map(|line| format!("{name}: {line}")));
         rows.iter().for_each(|row| table += &line_of(&name, row));

@@ -126,7 +126,7 @@ pub(crate) fn cpu_bound(python_depth: u32, native_depth: u32, functions: Functio
 
 /// What stands beside our programs when their cost is measured.
 #[derive(Clone, Copy)]
-pub(crate) enum Beside<'p> {
+pub(crate) enum Companion<'p> {
     /// A program that does nothing, at the timer of a process: so often a second.
     EmptySample { pid: u32, frequency: u32 },
     /// A loaded program, so many times in a row: once or twice.
@@ -136,7 +136,7 @@ pub(crate) enum Beside<'p> {
 }
 
 /// Attaches it, until the value goes.
-pub(crate) fn beside(what: Beside<'_>) -> Result<Dialogue> {
+pub(crate) fn beside(what: Companion<'_>) -> Result<Dialogue> {
     let program = compiled("empty_program", "empty_program.c", |from, to| {
         let mut compiler = sh::command("cc");
         compiler.args(["-O2", "-o"]).args([to, from]);
@@ -144,13 +144,13 @@ pub(crate) fn beside(what: Beside<'_>) -> Result<Dialogue> {
     })?;
     let mut command = Command::new(program);
     match what {
-        Beside::EmptySample { pid, frequency } => {
+        Companion::EmptySample { pid, frequency } => {
             command.args(["sample", &pid.to_string(), &frequency.to_string()])
         }
-        Beside::Loaded { pid, frequency, program, times } => {
+        Companion::Loaded { pid, frequency, program, times } => {
             command.arg("loaded").args([pid, frequency, program, times].map(|number| number.to_string()))
         }
-        Beside::EmptyCall { file, offset } => command.arg("call").arg(file).arg(offset.to_string()),
+        Companion::EmptyCall { file, offset } => command.arg("call").arg(file).arg(offset.to_string()),
     };
     let (beside, ready) = Dialogue::start(&mut command)?;
     if !ready.starts_with("ready") {

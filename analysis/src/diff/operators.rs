@@ -234,12 +234,12 @@ struct Operators {
     by_name: BTreeMap<(String, bool), Part>,
     all: Sums,
     outside: Sums,
-    has: Available,
+    has: ProfileFigures,
 }
 
 /// Which figures a profile has.
 #[derive(Clone, Copy, Debug, Default)]
-struct Available {
+struct ProfileFigures {
     host: Option<Metric>,
     calls: bool,
     kernels: bool,
@@ -288,7 +288,7 @@ impl Sums {
         }
     }
 
-    fn figures(&self, has: &Available) -> OperatorFigures {
+    fn figures(&self, has: &ProfileFigures) -> OperatorFigures {
         let some = |is: bool, value: u64| is.then_some(value);
         let ratio = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
         OperatorFigures {
@@ -397,7 +397,7 @@ impl Operators {
         // Each value of a trace is a call.
         let of_trace = host == Some(Metric::WallTime) && !has_values(Metric::Calls);
         let mut found = Operators {
-            has: Available {
+            has: ProfileFigures {
                 host,
                 calls: has_values(Metric::Calls) || of_trace,
                 kernels: has_values(Metric::Kernels),

@@ -58,11 +58,11 @@ struct KernelSums {
     timed: u64,
     contexts: usize,
     /// Of each extreme: the value, which is a sum or a maximum, and the context with the largest part.
-    most: [Largest; MOST.len()],
+    most: [Extreme; MOST.len()],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Largest {
+struct Extreme {
     value: u64,
     part: u64,
     context: u32,
@@ -138,7 +138,7 @@ impl KernelCounts {
             let largest = |of: &KernelSums| of.most.get(at).copied().unwrap_or_default();
             let name = |name: &StrId| profile.strings.get(*name);
             let of = self.kernels.iter().max_by_key(|(key, of)| (largest(of).value, Reverse(name(key))))?;
-            let Largest { value, context, .. } = largest(of.1);
+            let Extreme { value, context, .. } = largest(of.1);
             let stack = stack(profile, NodeId::from_number(context));
             (value > 0).then(|| ExtremeKernel {
                 most,

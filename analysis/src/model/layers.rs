@@ -214,7 +214,7 @@ pub(super) fn types(
 }
 
 /// A figure of sums.
-type FigureOf = fn(&Sums, &AvailableFigures) -> u64;
+type FigureFn = fn(&Sums, &AvailableFigures) -> u64;
 
 /// The layers in three parts of as many layers each, as far as their number allows it; none of fewer than three.
 pub(super) fn stages(rows: &[(ModelLayer, Sums)], available: &AvailableFigures) -> Vec<Stage> {
@@ -228,14 +228,14 @@ pub(super) fn stages(rows: &[(ModelLayer, Sums)], available: &AvailableFigures) 
         rows.get(from..until).unwrap_or_default().iter().for_each(|(_, of)| sum.add(of));
         sum
     });
-    let figures: [(&'static str, FigureOf); 4] = [
+    let figures: [(&'static str, FigureFn); 4] = [
         ("latency", |of, available| of.latency_ns(available)),
         ("allocated bytes", |of, _| of.allocated_bytes),
         ("flops", |of, available| if available.work { of.flops } else { 0 }),
         ("bytes", |of, available| if available.work { of.bytes } else { 0 }),
     ];
     let stage = |(place, (from, until)): (usize, (usize, usize))| {
-        let is_largest = |of: FigureOf| {
+        let is_largest = |of: FigureFn| {
             let own = of(&sums[place], available);
             let others = sums.iter().enumerate().filter(|(other, _)| *other != place);
             own > 0 && others.map(|(_, other)| of(other, available)).all(|other| other < own)

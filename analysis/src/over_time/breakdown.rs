@@ -1,7 +1,7 @@
 //! Breakdown: what each device did over time.
 //!
 //! Owns: [`DeviceTime`]. Because: whether a device waits, computes or communicates is the first question of every
-//! trace. Does not: say why it waits: see [`super::Idle`] and [`super::CriticalPath`].
+//! trace. Does not: say why it waits: see [`super::IdleTime`] and [`super::CriticalPath`].
 //!
 //! Definitions are HTA's (`get_temporal_breakdown`, `get_comm_comp_overlap`): *busy* is the union of all work,
 //! *compute* that of kernels that compute, *non-compute* the rest of busy, *idle* the rest of the span from the first

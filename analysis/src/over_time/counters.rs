@@ -1,7 +1,7 @@
 //! Counters: what values over time were.
 //!
 //! Owns: [`CounterSummary`]. Because: whether memory grew or a CPU was busy meanwhile is asked of a trace first, before
-//! anybody looks at its course. Does not: know windows of steps: a counter is of the whole trace.
+//! anybody looks at it over time. Does not: know windows of steps: a counter is of the whole trace.
 
 use std::collections::BTreeMap;
 

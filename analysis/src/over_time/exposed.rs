@@ -1,6 +1,6 @@
 //! Exposed work: copies and communication that nothing hides, and those that something waits for.
 //!
-//! Owns: [`Exposed`]. Because: a copy beside a kernel costs nothing, and one alone on the device may cost nothing
+//! Owns: [`ExposedWork`]. Because: a copy beside a kernel costs nothing, and one alone on the device may cost nothing
 //! either, if nobody waits for it. Does not: say what would be gained without it; that takes a simulation.
 //!
 //! *Exposed* is the time in which the device runs nothing else (no kernel that computes, and nothing of another row).
@@ -25,7 +25,7 @@ const NAMES_MAX: usize = 64;
 
 /// Copies, fills or collectives of one name on one device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Exposed {
+pub struct ExposedWork {
     /// The rank.
     pub rank: u32,
     /// Number of the device.
@@ -54,7 +54,7 @@ pub struct Exposed {
 /// Work of a device by begin and end.
 type Ops = Vec<(Id<DeviceOp>, DeviceOp)>;
 
-pub(super) fn compute(window: &Window<'_>) -> Vec<Exposed> {
+pub(super) fn compute(window: &Window<'_>) -> Vec<ExposedWork> {
     let waits = waits(window);
     let within_ns = clocks::of_devices(&window.of.trace).within_ns();
     let mut devices: BTreeMap<u32, (Ops, BTreeMap<&str, Ops>)> = BTreeMap::new();
@@ -78,7 +78,7 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Exposed> {
             let sums = exposed(&time, ops, &beside, &waits);
             let (rank, name) = (window.of.rank, clean(name));
             let blocking_within_ns = within_ns.map(|each| sums.waited_for.saturating_mul(each));
-            rows.push(Exposed { rank, device, name, blocking_within_ns, ..sums });
+            rows.push(ExposedWork { rank, device, name, blocking_within_ns, ..sums });
         }
     }
     rows.sort_rows_by(|a, b| b.exposed_ns.cmp(&a.exposed_ns).then_with(|| a.name.cmp(&b.name)));
@@ -116,11 +116,11 @@ fn exposed(
     ops: &Ops,
     beside: &Intervals,
     waits: &FxHashMap<Id<DeviceOp>, (Basis, TraceTime)>,
-) -> Exposed {
+) -> ExposedWork {
     let exposed = time.without(beside);
     let waited: Vec<_> = ops.iter().filter_map(|(id, op)| Some((op, waits.get(id)?))).collect();
     let blocking = Intervals::of(waited.iter().map(|(op, (_, since))| (op.begin.max(*since), op.end())));
-    Exposed {
+    ExposedWork {
         count: ops.len() as u64,
         time_ns: time.length(),
         exposed_ns: exposed.length(),
@@ -128,6 +128,6 @@ fn exposed(
         exposed_and_blocking_ns: exposed.and(&blocking).length(),
         waited_for: waited.len() as u64,
         guessed_waits: waited.iter().filter(|(_, (basis, _))| *basis == Basis::Inferred).count() as u64,
-        ..Exposed::default()
+        ..ExposedWork::default()
     }
 }

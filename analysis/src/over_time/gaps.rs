@@ -1,7 +1,7 @@
 //! Gaps: the longest times in which a device had nothing to do, and what went on meanwhile.
 //!
 //! Owns: [`DeviceGap`]. Because: an idle share says how much, and the place to look at is one moment. Does not: sort
-//! gaps by cause: see [`super::Idle`], by stream.
+//! gaps by cause: see [`super::IdleTime`], by stream.
 //!
 //! Definition of Nsight Systems' recipe `gpu_gaps`: times without any work on a device, over a threshold (500 ms there,
 //! of work of any process). Here the longest come first, whatever their length, with the work before and behind, and
@@ -65,7 +65,7 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<DeviceGaps> {
 }
 
 /// A gap between two operations.
-struct Between {
+struct OperationGap {
     begin: TraceTime,
     length_ns: u64,
     before: DeviceOp,
@@ -74,12 +74,12 @@ struct Between {
 
 fn of_device(window: &Window<'_>, device: u32, mut ops: Vec<(Id<DeviceOp>, DeviceOp)>) -> DeviceGaps {
     ops.sort_by_key(|(id, op)| (op.begin, *id));
-    let mut gaps: Vec<Between> = Vec::new();
+    let mut gaps: Vec<OperationGap> = Vec::new();
     let mut last: Option<DeviceOp> = None;
     for behind in ops {
         if let Some(before) = last.filter(|before| before.end() < behind.1.begin) {
             let (begin, length_ns) = (before.end(), (behind.1.begin - before.end()).0);
-            gaps.push(Between { begin, length_ns, before, behind });
+            gaps.push(OperationGap { begin, length_ns, before, behind });
         }
         if last.is_none_or(|last| last.end() <= behind.1.end()) {
             last = Some(behind.1);
@@ -92,7 +92,7 @@ fn of_device(window: &Window<'_>, device: u32, mut ops: Vec<(Id<DeviceOp>, Devic
     DeviceGaps { rank: window.of.rank, device, count, total_ns, longest }
 }
 
-fn row(window: &Window<'_>, gap: &Between) -> DeviceGap {
+fn row(window: &Window<'_>, gap: &OperationGap) -> DeviceGap {
     let trace = &window.of.trace;
     let end = gap.behind.1.begin;
     let call = window.of.links.launch(gap.behind.0).call();

@@ -1,7 +1,7 @@
 //! Idle: why each stream had nothing to do.
 //!
-//! Owns: [`Idle`]. Because: a stream that waits for its host needs another cure than one that waits for a kernel. Does
-//! not: follow chains of causes: see [`super::CriticalPath`].
+//! Owns: [`IdleTime`]. Because: a stream that waits for its host needs another cure than one that waits for a kernel.
+//! Does not: follow chains of causes: see [`super::CriticalPath`].
 //!
 //! The rule is HTA's (`get_idle_time_breakdown`). A gap ends where an operation begins, and begins where all before it
 //! on the stream have ended. It is a *host wait* if the operation was launched behind that end, else a *kernel wait* if
@@ -18,7 +18,7 @@ pub(super) const KERNEL_WAIT_NS: u64 = 30_000;
 
 /// Gaps of one stream, by cause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Idle {
+pub struct IdleTime {
     /// The rank.
     pub rank: u32,
     /// Number of the device.
@@ -37,25 +37,25 @@ pub struct Idle {
     pub unknown_ns: u64,
 }
 
-impl Idle {
+impl IdleTime {
     /// All gaps.
     pub fn total_ns(&self) -> u64 {
         self.host_wait_ns + self.kernel_wait_ns + self.other_ns + self.unknown_ns
     }
 }
 
-pub(super) fn compute(window: &Window<'_>) -> Vec<Idle> {
+pub(super) fn compute(window: &Window<'_>) -> Vec<IdleTime> {
     let mut rows = Vec::new();
     for (number, ops) in window.streams() {
         let Some(stream) = window.of.trace.streams().get(number).filter(|_| !ops.is_empty()) else {
             continue;
         };
-        let mut row = Idle {
+        let mut row = IdleTime {
             rank: window.of.rank,
             device: stream.device,
             stream: stream.stream,
             operations: ops.len() as u64,
-            ..Idle::default()
+            ..IdleTime::default()
         };
         let mut end = None;
         for (id, op) in ops {

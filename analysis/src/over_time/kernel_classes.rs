@@ -35,14 +35,14 @@ pub struct KernelClasses {
     /// Number of the device.
     pub device: u32,
     /// Time by the classes that run at once, most first.
-    pub together: Vec<ClassesTogether>,
+    pub together: Vec<ClassOverlap>,
     /// Each class, with what belongs to it.
     pub classes: Vec<ClassSum>,
 }
 
 /// Time in which just these classes run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ClassesTogether {
+pub struct ClassOverlap {
     /// Names of the classes: `compute`, `communication`, `memory`.
     pub classes: Vec<&'static str>,
     /// How long.
@@ -90,7 +90,7 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<KernelClasses> {
     devices.into_iter().map(of_device).collect()
 }
 
-fn together(ops: &[(KernelClass, DeviceOp)]) -> Vec<ClassesTogether> {
+fn together(ops: &[(KernelClass, DeviceOp)]) -> Vec<ClassOverlap> {
     let union = |of: KernelClass| {
         let of = ops.iter().filter(|(class, _)| *class == of);
         Intervals::of(of.map(|(_, op)| (op.begin, op.end())))
@@ -98,7 +98,7 @@ fn together(ops: &[(KernelClass, DeviceOp)]) -> Vec<ClassesTogether> {
     let unions = CLASSES.map(union);
     let busy = Intervals::of(ops.iter().map(|(_, op)| (op.begin, op.end())));
     // Each set of classes, as bits: the time in which those run and no other.
-    let mut rows: Vec<ClassesTogether> = (1_usize..1 << CLASSES.len())
+    let mut rows: Vec<ClassOverlap> = (1_usize..1 << CLASSES.len())
         .map(|set| {
             let is_in = |place: &usize| set & (1 << *place) != 0;
             let times = unions.iter().enumerate().fold(busy.clone(), |left, (place, union)| {
@@ -106,7 +106,7 @@ fn together(ops: &[(KernelClass, DeviceOp)]) -> Vec<ClassesTogether> {
             });
             let classes = (0..CLASSES.len()).filter(is_in).map(|place| class_name(CLASSES[place]));
             let percent = percent(times.length(), busy.length()).unwrap_or(0.0);
-            ClassesTogether { classes: classes.collect(), time_ns: times.length(), percent }
+            ClassOverlap { classes: classes.collect(), time_ns: times.length(), percent }
         })
         .filter(|row| row.time_ns > 0)
         .collect();

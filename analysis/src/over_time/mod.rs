@@ -22,7 +22,7 @@ mod idle;
 mod intervals;
 mod kernel_classes;
 mod launches;
-mod measured;
+mod measurement;
 mod nesting;
 mod operators;
 mod pacing;
@@ -62,22 +62,22 @@ pub use copies::Copies;
 pub use counters::CounterSummary;
 pub use critical_path::{Bound, CriticalPath, PathOp, PathPart};
 pub use difference::{CountChange, EventChange, EventDifference, EventSide, EventSum};
-pub use exposed::Exposed;
+pub use exposed::ExposedWork;
 pub use gaps::{DeviceGap, DeviceGaps};
-pub use idle::Idle;
-pub use kernel_classes::{ClassSum, ClassesTogether, KernelClasses, NamedLengths};
+pub use idle::IdleTime;
+pub use kernel_classes::{ClassOverlap, ClassSum, KernelClasses, NamedLengths};
 pub use launches::Launches;
-pub use measured::{LostOf, Measured, NotMeasured};
+pub use measurement::{LaneLoss, Measurement, NotMeasured};
 pub use nesting::OperatorBasis;
-pub use operators::{CallSite, Kernel, Launched, Operator, Operators};
+pub use operators::{CallSite, Kernel, LaunchedWork, Operator, Operators};
 pub use pacing::{Pace, PacedKind};
 pub use queues::Queue;
 pub(crate) use rank_tables::RankTables;
-pub use ranks::{CommunicatorSum, Excess, Phase, PhaseImbalance, Slowest, SlowestRank};
+pub use ranks::{CommunicatorSum, Excess, Phase, PhaseImbalance, SlowestRank, SlowestRankTimes};
 pub use sequences::{Repetition, Sequence, Sequences};
 pub use statistics::Statistics;
 pub use steps::{RefusedStep, StepParts, StepSplit};
-pub use what_if::{Edit, Trust, WhatIf};
+pub use what_if::{Confidence, Edit, WhatIf};
 pub use window::Steps;
 
 /// Version of the serialized form: raised when a field is removed or changes its meaning. In 4, steps that are not
@@ -99,7 +99,7 @@ pub struct OverTime {
     /// What each device did.
     pub devices: Vec<DeviceTime>,
     /// Why each stream had nothing to do.
-    pub idle: Vec<Idle>,
+    pub idle: Vec<IdleTime>,
     /// What it took to bring work to a device.
     pub launches: Vec<Launches>,
     /// How much work waited on each stream.
@@ -109,7 +109,7 @@ pub struct OverTime {
     /// The same over time.
     pub bandwidth: Vec<Bandwidth>,
     /// Copies and communication that nothing hides, or that something waits for.
-    pub exposed: Vec<Exposed>,
+    pub exposed: Vec<ExposedWork>,
     /// What each device ran, by what it is for and by name.
     pub kernel_classes: Vec<KernelClasses>,
     /// The longest times in which each device had nothing to do.
@@ -185,7 +185,7 @@ pub struct TraceSummary {
     pub gaps: Vec<GapCount>,
     /// Of a deepctx-bpf capture: records of any kind, of the whole capture, that were lost before the recorder of the
     /// trace could see them. The first of its traces has them.
-    pub lost_before: Vec<LostBefore>,
+    pub lost_before: Vec<EarlyLoss>,
 }
 
 /// Events of one kind.
@@ -212,7 +212,7 @@ pub struct GapCount {
 
 /// Records that were lost before a recorder.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct LostBefore {
+pub struct EarlyLoss {
     /// The stage that they did not pass.
     pub stage: &'static str,
     /// Why, and how many.
@@ -307,11 +307,11 @@ fn gaps(trace: &Trace) -> Vec<GapCount> {
     rows.map(|(reason, count)| gap_count(reason, count)).collect()
 }
 
-fn lost_before(trace: &Trace) -> Vec<LostBefore> {
+fn lost_before(trace: &Trace) -> Vec<EarlyLoss> {
     let of_stage = |stage: &Stage| {
         let stage = *stage;
         let rows = trace.lost_before.stage(stage).dropped.iter();
-        rows.map(move |(reason, count)| LostBefore { stage: stage.name(), lost: gap_count(reason, count) })
+        rows.map(move |(reason, count)| EarlyLoss { stage: stage.name(), lost: gap_count(reason, count) })
     };
     Stage::ALL.iter().flat_map(of_stage).collect()
 }

@@ -44,7 +44,7 @@ pub(super) fn context_of(trace: &Trace, call: Option<Id<HostOp>>) -> Option<&Cal
 
 /// What is around one operation.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Enclosing {
+pub(super) struct EnclosingOps {
     /// What it is directly within.
     pub(super) parent: Option<Id<HostOp>>,
     /// The innermost operator: itself, or around it.
@@ -57,10 +57,10 @@ pub(super) struct Enclosing {
 
 /// What is around each operation of a rank, by its number.
 #[derive(Clone, Debug)]
-pub(super) struct Nesting(Vec<Enclosing>);
+pub(super) struct Nesting(Vec<EnclosingOps>);
 
 /// Something that has not ended.
-struct Open {
+struct OpenOp {
     id: Id<HostOp>,
     op: HostOp,
     end: TraceTime,
@@ -68,9 +68,9 @@ struct Open {
 
 impl Nesting {
     pub(super) fn of(of: &RankTrace) -> Self {
-        let mut around = vec![Enclosing::default(); of.trace.host.len()];
+        let mut around = vec![EnclosingOps::default(); of.trace.host.len()];
         for thread in of.links.threads() {
-            let mut open: Vec<Open> = Vec::new();
+            let mut open: Vec<OpenOp> = Vec::new();
             let mut operators: FxHashMap<StrId, usize> = FxHashMap::default();
             for id in thread {
                 let Some(op) = of.trace.host.get(*id) else { continue };
@@ -87,24 +87,24 @@ impl Nesting {
                     *same += 1;
                 }
                 around[id.index()] = row;
-                open.push(Open { id: *id, op, end: op.end() });
+                open.push(OpenOp { id: *id, op, end: op.end() });
             }
         }
         Nesting(around)
     }
 
     /// What is around an operation.
-    pub(super) fn around(&self, id: Id<HostOp>) -> Enclosing {
+    pub(super) fn around(&self, id: Id<HostOp>) -> EnclosingOps {
         self.0.get(id.index()).copied().unwrap_or_default()
     }
 }
 
 /// What is around something that begins while `parent` is the innermost that is open.
-fn around_of(parent: Option<&Open>, around: &[Enclosing]) -> Enclosing {
-    let Some(parent) = parent else { return Enclosing::default() };
+fn around_of(parent: Option<&OpenOp>, around: &[EnclosingOps]) -> EnclosingOps {
+    let Some(parent) = parent else { return EnclosingOps::default() };
     let above = around.get(parent.id.index()).copied().unwrap_or_default();
     let is_place = matches!(parent.op.kind, HostKind::Annotation | HostKind::Layer | HostKind::Python);
-    Enclosing {
+    EnclosingOps {
         parent: Some(parent.id),
         operator: above.operator,
         place: if is_place { Some(parent.id) } else { above.place },

@@ -37,7 +37,7 @@ pub struct Operators {
     /// launched something.
     pub rows: Vec<Operator>,
     /// Work that no operator launched: its launch is in none, has no stack, or is not known.
-    pub outside: Launched,
+    pub outside: LaunchedWork,
     /// Work by the part of training or serving that launched it, most device time first; only where stacks were taken.
     pub phases: Vec<CallSite>,
 }
@@ -53,7 +53,7 @@ pub struct Operator {
     /// were not recorded.
     pub host_ns: Option<u64>,
     /// What it launched itself, without operators that it called.
-    pub launched: Launched,
+    pub launched: LaunchedWork,
     /// Device operations for each call; `None` where calls were not counted.
     pub kernels_per_call: Option<f64>,
     /// Length of what it and all operators within it launched.
@@ -66,7 +66,7 @@ pub struct Operator {
 
 /// Work of devices with one owner.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Launched {
+pub struct LaunchedWork {
     /// Kernels, copies and fills.
     pub count: u64,
     /// Sum of their lengths.
@@ -239,9 +239,9 @@ fn row(name: String, sums: Sums, basis: OperatorBasis, text: &dyn Fn(StrId) -> S
     }
 }
 
-fn launched(of: SumsByName, text: &dyn Fn(StrId) -> String) -> Launched {
+fn launched(of: SumsByName, text: &dyn Fn(StrId) -> String) -> LaunchedWork {
     let (count, device_ns) = of.values().fold((0, 0), |(count, ns), row| (count + row.0, ns + row.1));
-    Launched { count, device_ns, kernels: launched_rows(of, text) }
+    LaunchedWork { count, device_ns, kernels: launched_rows(of, text) }
 }
 
 fn launched_rows<N>(of: FxHashMap<N, (u64, u64)>, text: &dyn Fn(N) -> String) -> Vec<Kernel> {

@@ -17,7 +17,7 @@ use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{HostKind, RankTrace, Thread, TraceTime};
 use serde::Serialize;
 
-use super::measured::lost_between;
+use super::measurement::lost_between;
 use super::statistics::Statistics;
 use super::window::Window;
 

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::collectives::Collective;
-use super::measured::{LostOf, Measured};
+use super::measurement::{LaneLoss, Measurement};
 use super::steps::{StepParts, StepSplit};
 
 /// What a rank does in a part of a step. Each moment of a step is in one phase.
@@ -102,12 +102,12 @@ pub struct SlowestRank {
     pub ranks: usize,
     /// Which one it is; not known when one of them lost events of the step.
     #[serde(flatten)]
-    pub found: Measured<Slowest>,
+    pub found: Measurement<SlowestRankTimes>,
 }
 
 /// Which rank is the slowest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Slowest {
+pub struct SlowestRankTimes {
     /// The rank with the most time of its own.
     pub slowest_rank: u32,
     /// Its length without waiting for others.
@@ -192,7 +192,7 @@ fn by_number(steps: &[StepSplit]) -> BTreeMap<u64, Vec<&StepSplit>> {
     by_number
 }
 
-fn lost_of(of: &[&StepSplit]) -> Vec<LostOf> {
+fn lost_of(of: &[&StepSplit]) -> Vec<LaneLoss> {
     of.iter().filter_map(|step| step.split.not_measured()).flat_map(|because| because.lost.clone()).collect()
 }
 
@@ -205,11 +205,11 @@ pub(super) fn slowest(steps: &[StepSplit]) -> Vec<SlowestRank> {
 fn slowest_of(number: u64, of: &[&StepSplit]) -> SlowestRank {
     let measured: Vec<(u32, &StepParts)> =
         of.iter().filter_map(|step| Some((step.rank, step.split.figures()?))).collect();
-    let found = Measured::unless(lost_of(of), || slowest_among(&measured));
+    let found = Measurement::unless(lost_of(of), || slowest_among(&measured));
     SlowestRank { step: number, ranks: of.len(), found }
 }
 
-fn slowest_among(of: &[(u32, &StepParts)]) -> Slowest {
+fn slowest_among(of: &[(u32, &StepParts)]) -> SlowestRankTimes {
     let slowest = of.iter().max_by_key(|(rank, parts)| (own(parts), std::cmp::Reverse(*rank)));
     let (slowest_rank, slowest) = slowest.map_or((0, StepParts::default()), |(rank, parts)| (*rank, **parts));
     let excess = |phase: Phase| Excess {
@@ -221,7 +221,7 @@ fn slowest_among(of: &[(u32, &StepParts)]) -> Slowest {
         PHASES.into_iter().filter(|phase| *phase != Phase::Waiting).map(excess).collect();
     because.retain(|row| row.slowest_ns > row.median_ns);
     because.sort_rows_by_key(|row| std::cmp::Reverse(row.slowest_ns - row.median_ns));
-    Slowest {
+    SlowestRankTimes {
         slowest_rank,
         own_ns: own(&slowest),
         median_own_ns: median(of.iter().map(|(_, parts)| own(parts)).collect()).unwrap_or(0),

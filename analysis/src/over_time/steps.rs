@@ -14,8 +14,8 @@ use deepctx_profile::trace::{DeviceKind, HostKind, KernelClass, TraceTime};
 use serde::Serialize;
 
 use super::intervals::Intervals;
-use super::measured::{Measured, NotMeasured, lost_between};
-use super::window::{Step, Window};
+use super::measurement::{Measurement, NotMeasured, lost_between};
+use super::window::{TrainingStep, Window};
 
 /// One step of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,7 +28,7 @@ pub struct StepSplit {
     pub host_ns: u64,
     /// What it was spent with.
     #[serde(flatten)]
-    pub split: Measured<StepParts>,
+    pub split: Measurement<StepParts>,
 }
 
 /// The time of a step. All parts add up to the length.
@@ -67,10 +67,10 @@ pub(super) fn compute(window: &Window<'_>, waits: &Intervals) -> Vec<StepSplit> 
         return Vec::new();
     }
     let kinds = by_priority(window);
-    let split = |(place, step): (usize, &Step)| {
+    let split = |(place, step): (usize, &TrainingStep)| {
         let end = steps.get(place + 1).map_or_else(|| end_of_last(window, step), |next| next.op.begin);
         let lost = lost_between(window.of, step.op.begin, end);
-        let split = Measured::unless(lost, || parts(step, end, &kinds, waits));
+        let split = Measurement::unless(lost, || parts(step, end, &kinds, waits));
         StepSplit { rank: window.of.rank, step: step.number, host_ns: step.op.duration.0, split }
     };
     steps.iter().enumerate().map(split).collect()
@@ -97,12 +97,12 @@ impl RefusedStep {
             return None;
         }
         let lost = lost_between(window.of, step.op.begin, end_of_last(window, step));
-        let because = Measured::unless(lost, || ()).not_measured()?.clone();
+        let because = Measurement::unless(lost, || ()).not_measured()?.clone();
         Some(RefusedStep { rank: window.of.rank, step: step.number, because })
     }
 }
 
-fn end_of_last(window: &Window<'_>, step: &Step) -> TraceTime {
+fn end_of_last(window: &Window<'_>, step: &TrainingStep) -> TraceTime {
     let launched = |id| window.of.links.launch(id).call().and_then(|call| window.of.trace.host.get(call));
     let of_step =
         window.device().filter(|(id, _)| launched(*id).is_some_and(|call| call.begin >= step.op.begin));
@@ -135,7 +135,7 @@ fn by_priority(window: &Window<'_>) -> [Intervals; 7] {
     ]
 }
 
-fn parts(step: &Step, end: TraceTime, kinds: &[Intervals; 7], waits: &Intervals) -> StepParts {
+fn parts(step: &TrainingStep, end: TraceTime, kinds: &[Intervals; 7], waits: &Intervals) -> StepParts {
     let mut left = Intervals::of([(step.op.begin, end)]);
     let length_ns = left.length();
     let (mut parts, mut waiting_ns) = ([0; 7], 0);

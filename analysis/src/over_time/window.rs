@@ -17,7 +17,7 @@ pub struct Steps {
 
 /// A step of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct TrainingStep {
     pub(super) number: u64,
     pub(super) op: HostOp,
 }
@@ -71,7 +71,7 @@ impl<'t> Window<'t> {
     }
 
     /// Steps that begin in the window, by begin.
-    pub(super) fn steps(&self) -> Vec<Step> {
+    pub(super) fn steps(&self) -> Vec<TrainingStep> {
         steps_of(self.of).into_iter().filter(|step| self.has(step.op.begin)).collect()
     }
 
@@ -80,10 +80,11 @@ impl<'t> Window<'t> {
     }
 }
 
-fn steps_of(of: &RankTrace) -> Vec<Step> {
+fn steps_of(of: &RankTrace) -> Vec<TrainingStep> {
     let steps = of.trace.host.iter().filter(|(_, op)| op.kind == HostKind::Step);
     let number = |op: &HostOp| of.trace.name(op.name).rsplit('#').next()?.trim().parse().ok();
-    let mut steps: Vec<Step> = steps.filter_map(|(_, op)| Some(Step { number: number(&op)?, op })).collect();
+    let mut steps: Vec<TrainingStep> =
+        steps.filter_map(|(_, op)| Some(TrainingStep { number: number(&op)?, op })).collect();
     steps.sort_by_key(|step| step.op.begin);
     steps
 }

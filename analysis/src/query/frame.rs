@@ -94,13 +94,13 @@ impl TextMatch {
 
 /// Takes one frame. What is `None` may be anything.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Step {
+pub(super) struct QueryStep {
     pub(super) kind: Option<Kind>,
     pub(super) name: Option<TextMatch>,
     pub(super) place: Option<TextMatch>,
 }
 
-impl Step {
+impl QueryStep {
     /// Whether it takes a frame.
     pub(super) fn matches(&self, frame: &Frame, strings: &Strings) -> bool {
         // Kinds come first: they leave few frames whose texts must be looked at.

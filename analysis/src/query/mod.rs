@@ -22,7 +22,7 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::view;
 
-use frame::Step;
+use frame::QueryStep;
 pub use frame::kind_of;
 
 /// Most steps of a query: their states and one flag fit in a word of 32 bits.
@@ -37,7 +37,7 @@ const FOLDED: u32 = 1 << 31;
 #[derive(Clone)]
 pub struct Query {
     text: Arc<str>,
-    steps: Arc<[Step]>,
+    steps: Arc<[QueryStep]>,
     /// Bit *i*: any number of frames may stand behind the first *i* steps.
     gaps: u32,
     inverted: bool,
@@ -133,7 +133,7 @@ impl Query {
         view::only_contexts(profile, |node| matches.has(node))
     }
 
-    fn steps_of(&self, mut is_in: impl FnMut(&Step) -> bool) -> u32 {
+    fn steps_of(&self, mut is_in: impl FnMut(&QueryStep) -> bool) -> u32 {
         self.steps
             .iter()
             .enumerate()

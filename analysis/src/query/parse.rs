@@ -12,7 +12,7 @@
 
 use regex::RegexBuilder;
 
-use super::frame::{Kind, Step, TextMatch};
+use super::frame::{Kind, QueryStep, TextMatch};
 use super::{BYTES_MAX, STEPS_MAX};
 
 /// Bytes that a compiled expression may take: thirty steps with two each stay below 16 MiB.
@@ -21,7 +21,7 @@ const COMPILED_MAX: usize = 1 << 18;
 /// What a query says.
 #[derive(Debug, Default)]
 pub(super) struct ParsedQuery {
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<QueryStep>,
     /// Bit *i*: any number of frames may stand behind the first *i* steps.
     pub(super) gaps: u32,
     pub(super) inverted: bool,
@@ -100,7 +100,7 @@ fn parts(reader: &mut Reader<'_>, parsed: &mut ParsedQuery) -> Result<bool, Quer
             return Err(QueryError::at(begin, format!("a query has at most {STEPS_MAX} steps")));
         }
         let any = reader.take_word("*");
-        parsed.steps.push(if any { Step::default() } else { reader.step()? });
+        parsed.steps.push(if any { QueryStep::default() } else { reader.step()? });
     }
 }
 
@@ -132,7 +132,7 @@ impl<'t> Reader<'t> {
         is && self.take(what)
     }
 
-    fn step(&mut self) -> Result<Step, QueryError> {
+    fn step(&mut self) -> Result<QueryStep, QueryError> {
         let kind = self.kind()?;
         let name = match self.remaining().chars().next() {
             Some(first) if first != '@' && !first.is_whitespace() => Some(self.text(&['@'])?),
@@ -150,7 +150,7 @@ impl<'t> Reader<'t> {
             Some(next) if !next.is_whitespace() => {
                 Err(QueryError::at(self.at, "expected a blank; a path that begins with / stands in quotes"))
             }
-            _ => Ok(Step { kind, name, place }),
+            _ => Ok(QueryStep { kind, name, place }),
         }
     }
 

@@ -113,7 +113,7 @@ fn compilation(line: String, sums: Sums, unit: Unit, whole: u64) -> Compilation 
 
 /// What a node is to a compilation.
 #[derive(Clone, Copy, Debug, Default)]
-struct Compiling {
+struct CompilationState {
     stage: Option<usize>,
     /// What began it.
     trigger: Option<FrameId>,
@@ -124,7 +124,7 @@ struct Compiling {
 
 /// The exclusive sums of a metric in compilations, by the line of the program that began each.
 fn sums_by_line(profile: &Profile, metric: Metric) -> FxHashMap<String, Sums> {
-    let mut states: Vec<Compiling> = Vec::with_capacity(profile.tree.len());
+    let mut states: Vec<CompilationState> = Vec::with_capacity(profile.tree.len());
     let mut sums: FxHashMap<Option<FrameId>, Sums> = FxHashMap::default();
     for (number, node) in profile.tree.nodes().enumerate() {
         let mut state = states.get(node.parent.index()).copied().unwrap_or_default();

@@ -27,12 +27,12 @@ pub struct CompiledCode {
     /// Likewise, as a share of the whole profile.
     pub left_out_percent: f64,
     /// The rows.
-    pub rows: Table<Compiled>,
+    pub rows: Table<CompiledRow>,
 }
 
 /// Compiled code of one origin.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Compiled {
+pub struct CompiledRow {
     /// Where it comes from.
     #[serde(flatten)]
     pub origin: Origin,
@@ -72,7 +72,7 @@ impl CompiledCode {
         let sums = sums(profile, metric);
         let sum = |rows: &[(Origin, u64)]| rows.iter().fold(0u64, |all, (_, sum)| all.saturating_add(*sum));
         let left_out = sum(sums.get(subset.selection().rows..).unwrap_or_default());
-        let row = |(origin, sum): (Origin, u64)| Compiled {
+        let row = |(origin, sum): (Origin, u64)| CompiledRow {
             origin,
             exclusive: Amount::new(sum, unit),
             exclusive_percent: percent(sum, whole),

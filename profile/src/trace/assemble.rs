@@ -45,7 +45,7 @@ pub fn assemble(
 ) -> Vec<(u32, Trace)> {
     let shared = shared_streams(lanes);
     let phases = phases(profile);
-    let recorded = Recorded { profile, phases: &phases };
+    let recorded = PhasedProfile { profile, phases: &phases };
     let mut processes: BTreeMap<u32, Assembly> = BTreeMap::new();
     let mut counters = RecordedCounters::default();
     let mut without_lane = 0;
@@ -72,7 +72,7 @@ pub fn assemble(
 
 /// The profile that events refer to.
 #[derive(Clone, Copy)]
-struct Recorded<'p> {
+struct PhasedProfile<'p> {
     profile: &'p Profile,
     /// By node.
     phases: &'p [Phase],
@@ -112,7 +112,7 @@ struct Assembly {
 impl Assembly {
     fn take(
         &mut self,
-        recorded: Recorded<'_>,
+        recorded: PhasedProfile<'_>,
         lane: Lane,
         shared: &FxHashMap<(u32, u32, u32), bool>,
         event: &RecordedEvent,
@@ -147,7 +147,7 @@ impl Assembly {
         count_pushed(&mut self.trace, pushed);
     }
 
-    fn on_thread(&mut self, recorded: Recorded<'_>, thread: ThreadKey, event: &RecordedEvent) {
+    fn on_thread(&mut self, recorded: PhasedProfile<'_>, thread: ThreadKey, event: &RecordedEvent) {
         match event.kind {
             RecordedKind::Step => return self.steps.take(&mut self.trace, thread, event),
             RecordedKind::Operator => self.note_context(recorded, event.node),
@@ -162,7 +162,7 @@ impl Assembly {
         }
     }
 
-    fn call(&mut self, recorded: Recorded<'_>, thread: ThreadKey, event: &RecordedEvent) {
+    fn call(&mut self, recorded: PhasedProfile<'_>, thread: ThreadKey, event: &RecordedEvent) {
         let handle = (event.stream, if event.stream == PER_THREAD { thread.tid } else { 0 });
         let begin = TraceTime::from_nanos(event.start.0);
         match event.kind {
@@ -218,7 +218,7 @@ impl Assembly {
     }
 
     /// Keeps what the stack of a call says.
-    fn note_context(&mut self, Recorded { profile, phases }: Recorded<'_>, node: NodeId) {
+    fn note_context(&mut self, PhasedProfile { profile, phases }: PhasedProfile<'_>, node: NodeId) {
         self.trace.contexts.note(profile, phases, node, &mut self.trace.strings);
     }
 

@@ -11,9 +11,9 @@ use crate::intern::Id;
 use crate::units::Nanos;
 
 /// New handles of rows by their old ones; `None` for those that were left out.
-struct Moved<Row>(Vec<Option<Id<Row>>>);
+struct IdMap<Row>(Vec<Option<Id<Row>>>);
 
-impl<Row> Moved<Row> {
+impl<Row> IdMap<Row> {
     fn of(&self, old: Id<Row>) -> Option<Id<Row>> {
         self.0.get(old.index()).copied().flatten()
     }
@@ -35,11 +35,11 @@ impl Trace {
         }
         let mut host = HostOps::default();
         let keep = |(_, op): (_, HostOp)| (op.begin != zero).then(|| host.push(op)).flatten();
-        let host_moved = Moved(self.host.iter().map(keep).collect());
+        let host_moved = IdMap(self.host.iter().map(keep).collect());
         self.host = host;
         let mut device = DeviceOps::default();
         let keep = |(_, op): (_, DeviceOp)| (op.begin != zero).then(|| device.push(op)).flatten();
-        let device_moved = Moved(self.device.iter().map(keep).collect());
+        let device_moved = IdMap(self.device.iter().map(keep).collect());
         self.device = device;
         self.move_notes(&host_moved, &device_moved);
         macro_rules! rebuild {
@@ -68,7 +68,7 @@ impl Trace {
     }
 
     /// Lets what is said of operations follow them.
-    fn move_notes(&mut self, host: &Moved<HostOp>, device: &Moved<DeviceOp>) {
+    fn move_notes(&mut self, host: &IdMap<HostOp>, device: &IdMap<DeviceOp>) {
         let mut categories = HostCategories::default();
         for (_, row) in self.categories.iter() {
             let moved = host.of(row.op).map(|op| HostCategory { op, ..row });

@@ -14,7 +14,7 @@ use crate::intern::{Id, StrId};
 
 /// What a thread called, as far as it concerns collectives.
 #[derive(Clone, Copy, Debug)]
-enum Called {
+enum NcclCall {
     Collective { operation: StrId, exchange: RecordedExchange },
     GroupBegins,
     GroupEnds,
@@ -32,7 +32,7 @@ struct Issue {
 /// The collectives of a process.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
-    calls: FxHashMap<Id<Thread>, Vec<(TraceTime, TraceTime, Called)>>,
+    calls: FxHashMap<Id<Thread>, Vec<(TraceTime, TraceTime, NcclCall)>>,
 }
 
 impl Exchanges {
@@ -45,14 +45,18 @@ impl Exchanges {
         operation: StrId,
         exchange: RecordedExchange,
     ) {
-        self.calls.entry(thread).or_default().push((begin, end, Called::Collective { operation, exchange }));
+        self.calls.entry(thread).or_default().push((
+            begin,
+            end,
+            NcclCall::Collective { operation, exchange },
+        ));
     }
 
     /// Takes in any other call, by its name: collectives within a group are issued at its end.
     pub(super) fn other(&mut self, thread: Id<Thread>, begin: TraceTime, end: TraceTime, name: &str) {
         let called = match name {
-            "ncclGroupStart" => Called::GroupBegins,
-            "ncclGroupEnd" => Called::GroupEnds,
+            "ncclGroupStart" => NcclCall::GroupBegins,
+            "ncclGroupEnd" => NcclCall::GroupEnds,
             _ => return,
         };
         self.calls.entry(thread).or_default().push((begin, end, called));
@@ -109,23 +113,23 @@ impl Exchanges {
 }
 
 /// What a thread issued together, by begin.
-fn issues(mut calls: Vec<(TraceTime, TraceTime, Called)>) -> Vec<Issue> {
+fn issues(mut calls: Vec<(TraceTime, TraceTime, NcclCall)>) -> Vec<Issue> {
     calls.sort_by_key(|(begin, end, _)| (*begin, *end));
     let mut issues = Vec::new();
     // Groups nest; the outermost one counts.
     let (mut depth, mut together) = (0_usize, Vec::new());
     for (begin, end, called) in calls {
         let collectives = match called {
-            Called::GroupBegins => {
+            NcclCall::GroupBegins => {
                 depth += 1;
                 continue;
             }
-            Called::Collective { operation, exchange } if depth > 0 => {
+            NcclCall::Collective { operation, exchange } if depth > 0 => {
                 together.push((operation, exchange));
                 continue;
             }
-            Called::Collective { operation, exchange } => vec![(operation, exchange)],
-            Called::GroupEnds => {
+            NcclCall::Collective { operation, exchange } => vec![(operation, exchange)],
+            NcclCall::GroupEnds => {
                 depth = depth.saturating_sub(1);
                 if depth > 0 || together.is_empty() {
                     continue;

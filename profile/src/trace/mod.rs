@@ -67,7 +67,7 @@ pub use name::{Call, KernelClass};
 pub use recorded::{
     CALL_END_MISSING, COUNTER_VALUES_MERGED, Cause, End, Lane, NotTraced, OFF_CPU_END_MISSING,
     RANGE_END_MISSING, RecordedAccount, RecordedBatch, RecordedEvent, RecordedExchange, RecordedGaps,
-    RecordedKind, RecordedValue, WakeUp, WokenBy,
+    RecordedKind, RecordedValue, WakeSource, WakeUp,
 };
 pub use wait::{Wait, Waiter};
 

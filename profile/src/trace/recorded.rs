@@ -184,7 +184,7 @@ pub struct Cause {
 
 /// Who woke a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WokenBy {
+pub enum WakeSource {
     /// A thread.
     Thread {
         /// Its process.
@@ -204,7 +204,7 @@ pub struct WakeUp {
     /// How long after it had left its CPU.
     pub after: Nanos,
     /// By whom.
-    pub by: WokenBy,
+    pub by: WakeSource,
 }
 
 /// Where events happen one after the other.
@@ -347,9 +347,9 @@ impl RecordedEvent {
     pub fn off_cpu(lane: u32, start: Nanos, end: End, node: NodeId, wake_up: Option<WakeUp>) -> Self {
         let (how, by) = match wake_up.map(|wake_up| wake_up.by) {
             None => (0, 0),
-            Some(WokenBy::Thread { pid, tid }) => (1, u64::from(pid) << 32 | u64::from(tid)),
-            Some(WokenBy::ThreadOutside) => (2, 0),
-            Some(WokenBy::Interrupt) => (3, 0),
+            Some(WakeSource::Thread { pid, tid }) => (1, u64::from(pid) << 32 | u64::from(tid)),
+            Some(WakeSource::ThreadOutside) => (2, 0),
+            Some(WakeSource::Interrupt) => (3, 0),
         };
         let position = wake_up.map_or(0, |wake_up| wake_up.after.0);
         let event = Self::gap(lane, start, start, position);
@@ -390,9 +390,9 @@ impl RecordedEvent {
     /// Who ended this time off the CPU; `None` when nobody was seen to, and of everything else.
     pub fn wake_up(&self) -> Option<WakeUp> {
         let by = match self.correlation {
-            1 => WokenBy::Thread { pid: (self.object >> 32) as u32, tid: self.object as u32 },
-            2 => WokenBy::ThreadOutside,
-            3 => WokenBy::Interrupt,
+            1 => WakeSource::Thread { pid: (self.object >> 32) as u32, tid: self.object as u32 },
+            2 => WakeSource::ThreadOutside,
+            3 => WakeSource::Interrupt,
             _ => return None,
         };
         (self.kind == RecordedKind::OffCpu).then_some(WakeUp { after: Nanos(self.position), by })

@@ -85,13 +85,13 @@ pub(crate) struct LaneHeader {
     /// Place of its rank in the list.
     pub(crate) rank: usize,
     #[serde(flatten)]
-    pub(crate) of: LaneOf,
+    pub(crate) of: LaneOwner,
 }
 
 /// What a row is of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum LaneOf {
+pub(crate) enum LaneOwner {
     /// A thread.
     Thread { process: String, thread: String },
     /// A stream of a device.

@@ -156,7 +156,7 @@ impl Folder {
     ///
     /// # Errors
     /// It could not be made.
-    pub fn begin(&self) -> io::Result<Partial<'_>> {
+    pub fn begin(&self) -> io::Result<PartialFile<'_>> {
         for _ in 0..NAMES_MAX {
             let name = random_name();
             match rustix::fs::openat(&self.descriptor, &*name, NEW, Mode::RUSR | Mode::WUSR) {
@@ -164,7 +164,7 @@ impl Folder {
                 Err(error) => return Err(error.into()),
                 Ok(descriptor) => {
                     owner::give(&descriptor);
-                    return Ok(Partial { folder: self, name, file: Some(File::from(descriptor)) });
+                    return Ok(PartialFile { folder: self, name, file: Some(File::from(descriptor)) });
                 }
             }
         }
@@ -267,7 +267,7 @@ impl Folder {
 
 /// A file that is being written; without being published it is removed.
 #[derive(Debug)]
-pub struct Partial<'f> {
+pub struct PartialFile<'f> {
     folder: &'f Folder,
     name: String,
     /// `None` once it is published.
@@ -280,7 +280,7 @@ impl AsFd for Folder {
     }
 }
 
-impl Partial<'_> {
+impl PartialFile<'_> {
     /// Waits until the disk has all that was written.
     ///
     /// # Errors
@@ -299,7 +299,7 @@ impl Partial<'_> {
     }
 }
 
-impl Write for Partial<'_> {
+impl Write for PartialFile<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.as_mut().map_or(Ok(0), |file| file.write(bytes))
     }
@@ -309,7 +309,7 @@ impl Write for Partial<'_> {
     }
 }
 
-impl Drop for Partial<'_> {
+impl Drop for PartialFile<'_> {
     fn drop(&mut self) {
         if self.file.is_some() {
             // Best effort: a left-over temporary file harms nobody but takes space, which may be what is missing.

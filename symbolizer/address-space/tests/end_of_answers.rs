@@ -19,7 +19,7 @@ fn busy() -> Command {
 }
 
 #[test]
-fn an_answer_is_waited_for_until_the_end_and_no_longer() {
+fn no_answer_is_waited_for_after_the_end() {
     let pool = Pool::new(busy, TERMS);
     let ask = || {
         pool.ask(Author::user(0), |worker| {

@@ -185,13 +185,13 @@ impl KernelOrigin {
 
 /// The compiler files of all processes.
 #[derive(Debug, Default)]
-pub(crate) struct Compiled {
+pub(crate) struct CompilerFiles {
     xla: FxHashMap<u32, xla::Process>,
     inductor: FxHashMap<u32, inductor_cache::Process>,
     triton: FxHashMap<u32, triton_cache::Process>,
 }
 
-impl Compiled {
+impl CompilerFiles {
     /// The origin of a function that a process registered for debuggers. `registered` are all functions that it
     /// registered; `settings` is called at most once.
     ///

@@ -22,7 +22,7 @@ pub use debug_file::DebugInfo;
 pub use debuginfod::{ServerUrl, Servers};
 pub use module::{Module, ModuleCounters, ModuleHandle, Modules};
 
-use crate::cache::{Bounded, CacheCounters, Strings};
+use crate::cache::{BoundedCache, CacheCounters, Strings};
 use debug_file::LocatedDebugFile;
 use debuginfod::Debuginfod;
 use symbols::{AddressFacts, DebugFile, Files, Symbols, TableRequest};
@@ -33,8 +33,8 @@ const NAMES_MAX: usize = 1 << 16;
 /// Most modules whose symbol tables are kept; each costs descriptors and memory in proportion to its symbols.
 const LOADED_MAX: usize = 96;
 
-/// Calls of [`Native::trim`] after which the tables of an unused module are dropped. Names stay cached, so a busy
-/// program needs new ones ever less often; reading the tables of a big library again takes a tenth of a second.
+/// Calls of [`NativeSymbolizer::trim`] after which the tables of an unused module are dropped. Names stay cached, so a
+/// busy program needs new ones ever less often; reading the tables of a big library again takes a tenth of a second.
 const IDLE_TRIMS: u64 = 60;
 
 /// One function at an address.
@@ -54,7 +54,7 @@ pub struct Frame {
 /// innermost last. Never empty.
 pub type SymbolResult = Result<Arc<[Frame]>, NoSymbol>;
 
-/// Counters of [`Native`].
+/// Counters of [`NativeSymbolizer`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NativeCounters {
     /// The cache of names.
@@ -84,18 +84,18 @@ struct OpenModule {
     /// Debug information of it, or the symbols that it was stripped of.
     debug: Option<Arc<LocatedDebugFile>>,
     /// Debug information that servers are asked for.
-    served: Served,
+    served: DebuginfodState,
     /// Its debug information was counted.
     counted: bool,
-    /// [`Native::clock`] at the last use.
+    /// [`NativeSymbolizer::clock`] at the last use.
     used: u64,
-    /// [`Native::trims`] at the last use.
+    /// [`NativeSymbolizer::trims`] at the last use.
     trims: u64,
 }
 
 /// What servers have for a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Served {
+enum DebuginfodState {
     /// Nobody is asked.
     Unasked,
     /// They are asked for this build.
@@ -116,12 +116,12 @@ struct SymbolFiles {
 
 /// Symbolizes native code.
 #[derive(Debug)]
-pub struct Native {
+pub struct NativeSymbolizer {
     symbols: Symbols,
     debug_info: DebugInfo,
     debuginfod: Option<Debuginfod>,
     loaded: FxHashMap<ModuleHandle, Result<OpenModule, NoSymbol>>,
-    names: Bounded<(ModuleHandle, Svma), SymbolResult>,
+    names: BoundedCache<(ModuleHandle, Svma), SymbolResult>,
     strings: Strings,
     /// Counts uses of modules.
     clock: u64,
@@ -132,7 +132,7 @@ pub struct Native {
     reported_no_reader: bool,
 }
 
-impl Native {
+impl NativeSymbolizer {
     /// Nothing is loaded yet.
     pub fn new(debug_info: DebugInfo) -> Self {
         let bytes_max = debug_info.bytes_max;
@@ -145,7 +145,7 @@ impl Native {
             debug_info,
             debuginfod,
             loaded: FxHashMap::default(),
-            names: Bounded::new(NAMES_MAX),
+            names: BoundedCache::new(NAMES_MAX),
             strings: Strings::default(),
             clock: 0,
             trims: 0,
@@ -187,15 +187,15 @@ impl Native {
 
     /// Whether servers are asked for debug information of a module: its names may be better later.
     pub fn is_awaited(&self, module: ModuleHandle) -> bool {
-        let of = |files: &OpenModule| matches!(files.served, Served::Awaited(_));
+        let of = |files: &OpenModule| matches!(files.served, DebuginfodState::Awaited(_));
         matches!(self.loaded.get(&module), Some(Ok(files)) if of(files))
     }
 
     /// Where servers were asked, what has no name says what became of that.
     fn explain(&self, module: ModuleHandle, found: &mut [SymbolResult]) {
         let reason = match self.loaded.get(&module) {
-            Some(Ok(OpenModule { served: Served::Awaited(_), .. })) => NoSymbol::DebuginfodPending,
-            Some(Ok(OpenModule { served: Served::Missing(reason), .. })) => *reason,
+            Some(Ok(OpenModule { served: DebuginfodState::Awaited(_), .. })) => NoSymbol::DebuginfodPending,
+            Some(Ok(OpenModule { served: DebuginfodState::Missing(reason), .. })) => *reason,
             _ => return,
         };
         let is_stripped =
@@ -352,19 +352,19 @@ impl Native {
     fn take_served(&mut self, module: ModuleHandle) {
         let Self { loaded, debuginfod: Some(debuginfod), debug_info, symbols, .. } = self else { return };
         let Some(Ok(files)) = loaded.get_mut(&module) else { return };
-        let Served::Awaited(id) = files.served else { return };
+        let DebuginfodState::Awaited(id) = files.served else { return };
         files.served = match debuginfod.find(files.author, id) {
             Err(NoSymbol::DebuginfodPending) => return,
-            Err(reason) => Served::Missing(reason),
+            Err(reason) => DebuginfodState::Missing(reason),
             Ok(file) => match debug_info.served(file) {
                 Some(found) => {
                     // Its tables are read anew.
                     symbols.forget(files.key);
                     (files.key, files.debug) =
                         (NEXT_KEY.fetch_add(1, Ordering::Relaxed), Some(Arc::new(found)));
-                    Served::Found
+                    DebuginfodState::Found
                 }
-                None => Served::Missing(NoSymbol::DebuginfodUnusable),
+                None => DebuginfodState::Missing(NoSymbol::DebuginfodUnusable),
             },
         };
     }
@@ -379,7 +379,7 @@ impl Native {
         let author = Author::of(&FileVersion::of(&own).map_err(|error| NoSymbol::from_io(&error))?);
         let debug = self.debug_info.find(facts, &own).map(Arc::new);
         let wanted = self.debuginfod.as_ref().and_then(|_| self.debug_info.wanted(facts, debug.as_deref()));
-        let served = wanted.map_or(Served::Unasked, Served::Awaited);
+        let served = wanted.map_or(DebuginfodState::Unasked, DebuginfodState::Awaited);
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
         Ok(OpenModule {
             key,

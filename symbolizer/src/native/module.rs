@@ -17,7 +17,7 @@ use deepctx_common::memory::table_bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fs::MemfdFlags;
 
-use crate::cache::Bounded;
+use crate::cache::BoundedCache;
 
 /// Most modules kept; handles are never reused, because stored stacks refer to them.
 const MODULES_MAX: usize = 1 << 16;
@@ -98,10 +98,10 @@ pub struct ModuleCounters {
 #[derive(Debug)]
 pub struct Modules {
     modules: Vec<Module>,
-    by_key: Bounded<FileKey, ModuleHandle>,
+    by_key: BoundedCache<FileKey, ModuleHandle>,
     /// By identity, size and the one user who wrote the file.
     by_id: FxHashMap<(ModuleId, u64, u32), ModuleHandle>,
-    refused: Bounded<FileKey, NoSymbol>,
+    refused: BoundedCache<FileKey, NoSymbol>,
     /// All processes have the same.
     vdso: Option<ModuleHandle>,
     /// Modules with an open file, oldest first.
@@ -115,10 +115,10 @@ impl Default for Modules {
     fn default() -> Self {
         Self {
             modules: Vec::new(),
-            by_key: Bounded::new(KNOWN_MAX),
+            by_key: BoundedCache::new(KNOWN_MAX),
             vdso: None,
             by_id: FxHashMap::default(),
-            refused: Bounded::new(REFUSED_MAX),
+            refused: BoundedCache::new(REFUSED_MAX),
             open: VecDeque::new(),
             unmapped: FxHashSet::default(),
             counters: ModuleCounters::default(),

@@ -33,12 +33,12 @@ pub fn locate_process(
 ) -> Result<(Interpreter, InterpreterMemory), NoInterpreter> {
     let memory = InterpreterMemory::open(pid)?;
     let candidates = candidates(mappings, &program(pid));
-    let files: Vec<OnceCell<Option<ReadCache<Budgeted>>>> =
+    let files: Vec<OnceCell<Option<ReadCache<LimitedFile>>>> =
         candidates.iter().map(|_| OnceCell::new()).collect();
     let modules = candidates.iter().zip(&files).filter_map(|(&(mapping, is_program), file)| {
         let data = file.get_or_init(|| {
             let file = maps::open(pid, mapping).ok()?;
-            Some(ReadCache::new(Budgeted { file, left: FILE_BYTES_MAX }))
+            Some(ReadCache::new(LimitedFile { file, left: FILE_BYTES_MAX }))
         });
         Some(Module {
             begin: mapping.begin.0,
@@ -70,7 +70,7 @@ fn section(pid: u32, name: &str) -> Option<Vec<u8>> {
         .take(SECTION_FILES_MAX)
         .find_map(|(mapping, _)| {
             let file = maps::open(pid, mapping).ok()?;
-            let data = ReadCache::new(Budgeted { file, left: FILE_BYTES_MAX });
+            let data = ReadCache::new(LimitedFile { file, left: FILE_BYTES_MAX });
             Elf::parse(&data)?.section(name, SECTION_BYTES_MAX).map(<[u8]>::to_vec)
         })
 }
@@ -101,12 +101,12 @@ fn candidates<'m>(mappings: &'m [Mapping], program: &OsStr) -> Vec<(&'m Mapping,
 }
 
 /// A file with a limit on the bytes read.
-struct Budgeted {
+struct LimitedFile {
     file: File,
     left: u64,
 }
 
-impl Read for Budgeted {
+impl Read for LimitedFile {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let wanted = into.len() as u64;
         if wanted > self.left {
@@ -117,7 +117,7 @@ impl Read for Budgeted {
     }
 }
 
-impl Seek for Budgeted {
+impl Seek for LimitedFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.file.seek(to)
     }

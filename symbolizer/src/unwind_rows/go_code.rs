@@ -157,7 +157,7 @@ fn sets_frame(before: &Instruction, now: &Instruction) -> bool {
 
 /// What a function leaves at its stack pointer while C runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct CallsOfC {
+pub(super) struct CgoCalls {
     /// Offset of the goroutine, or of zero where it was on the thread's own stack.
     pub(super) goroutine: i32,
     /// Offset of how far its stack pointer was below the end of its stack, or of the stack pointer.
@@ -167,7 +167,7 @@ pub(super) struct CallsOfC {
 }
 
 /// What `asmcgocall` leaves on the stack, if both of its calls leave it in the same place.
-pub(super) fn calls_c(code: &[u8], begin: u64) -> Option<CallsOfC> {
+pub(super) fn calls_c(code: &[u8], begin: u64) -> Option<CgoCalls> {
     let code = code.get(..FUNCTION_BYTES_MAX).unwrap_or(code);
     let all: Vec<_> = instructions(code, begin).collect();
     let (of_goroutine, places) =
@@ -183,7 +183,7 @@ pub(super) fn calls_c(code: &[u8], begin: u64) -> Option<CallsOfC> {
     };
     let (first, second) = (range(of_goroutine)?, range(of_thread)?);
     let (goroutine, depth) = places;
-    (first.end <= second.start).then_some(CallsOfC { goroutine, depth, ranges: [first, second] })
+    (first.end <= second.start).then_some(CgoCalls { goroutine, depth, ranges: [first, second] })
 }
 
 /// `mov %rdi,goroutine(%rsp); mov 8(%rdi),%rdi; sub %rdx,%rdi; mov %rdi,depth(%rsp)`.
@@ -304,9 +304,9 @@ mod tests {
     #[test]
     fn what_a_call_of_c_leaves_is_found() {
         let ranges = [0x105f..0x107a, 0x10a5..0x10ae];
-        assert_eq!(calls_c(CALLS_C[0], 0x1000), Some(CallsOfC { goroutine: 8, depth: 0, ranges }));
+        assert_eq!(calls_c(CALLS_C[0], 0x1000), Some(CgoCalls { goroutine: 8, depth: 0, ranges }));
         let ranges = [0x105c..0x107b, 0x1099..0x10a6];
-        assert_eq!(calls_c(CALLS_C[1], 0x1000), Some(CallsOfC { goroutine: 48, depth: 40, ranges }));
+        assert_eq!(calls_c(CALLS_C[1], 0x1000), Some(CgoCalls { goroutine: 48, depth: 40, ranges }));
     }
 
     #[test]

@@ -22,7 +22,7 @@ const INITIAL_MAX: usize = 4096;
 
 /// The program cannot be decoded further.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Undecodable;
+pub(super) struct UndecodableProgram;
 
 /// The parts of a CIE that its FDEs need.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ impl Machine {
         section: &S,
         bases: &gimli::BaseAddresses,
         arch: Arch,
-    ) -> Result<Cie, Undecodable> {
+    ) -> Result<Cie, UndecodableProgram> {
         let mut parts = Cie {
             initial: State::EMPTY,
             code_factor: cie.code_alignment_factor(),
@@ -80,7 +80,9 @@ impl Machine {
         let mut instructions = cie.instructions(section, bases);
         for _ in 0..INITIAL_MAX {
             match instructions.next() {
-                Err(_) | Ok(Some(Cfi::AdvanceLoc { .. } | Cfi::SetLoc { .. })) => return Err(Undecodable),
+                Err(_) | Ok(Some(Cfi::AdvanceLoc { .. } | Cfi::SetLoc { .. })) => {
+                    return Err(UndecodableProgram);
+                }
                 Ok(Some(instruction)) => self.apply(instruction, &parts, section)?,
                 Ok(None) => {
                     parts.initial = self.state;
@@ -88,7 +90,7 @@ impl Machine {
                 }
             };
         }
-        Err(Undecodable)
+        Err(UndecodableProgram)
     }
 
     /// Runs the program of an FDE for a range of addresses and emits each change as (address, rule), addresses
@@ -116,7 +118,7 @@ impl Machine {
                 Ok(Some(instruction)) => {
                     match self.apply(instruction, cie, section) {
                         Ok(touched) => changed |= touched,
-                        Err(Undecodable) => return emit(at, BAD_PROGRAM),
+                        Err(UndecodableProgram) => return emit(at, BAD_PROGRAM),
                     }
                     continue;
                 }
@@ -167,9 +169,9 @@ impl Machine {
         true
     }
 
-    fn remember(&mut self) -> Result<(), Undecodable> {
+    fn remember(&mut self) -> Result<(), UndecodableProgram> {
         if self.remembered.len() == REMEMBERED_MAX {
-            return Err(Undecodable);
+            return Err(UndecodableProgram);
         }
         self.remembered.push((self.state, self.base));
         Ok(())
@@ -183,7 +185,7 @@ impl Machine {
         instruction: Cfi<usize>,
         cie: &Cie,
         section: &S,
-    ) -> Result<bool, Undecodable> {
+    ) -> Result<bool, UndecodableProgram> {
         let factored = |offset: i64| offset.checked_mul(cie.data_factor);
         let at_cfa = |offset: Option<i64>| {
             offset.and_then(factored).map_or(SavedRegister::Other, SavedRegister::AtCfa)
@@ -206,7 +208,7 @@ impl Machine {
                 self.set_cfa(self.base.map(|(register, _)| register), factored(factored_offset))
             }
             Cfi::DefCfaExpression { expression } => {
-                self.state.cfa = cfa_expression(expression.get(section).map_err(|_| Undecodable)?);
+                self.state.cfa = cfa_expression(expression.get(section).map_err(|_| UndecodableProgram)?);
                 true
             }
             Cfi::RememberState => {
@@ -214,7 +216,7 @@ impl Machine {
                 false
             }
             Cfi::RestoreState => {
-                (self.state, self.base) = self.remembered.pop().ok_or(Undecodable)?;
+                (self.state, self.base) = self.remembered.pop().ok_or(UndecodableProgram)?;
                 true
             }
             Cfi::Restore { register } => self.set(register, cie, cie.initial_of(register)),
@@ -230,7 +232,7 @@ impl Machine {
                 if register != cie.fp && register != cie.ra {
                     return Ok(false);
                 }
-                let saved = saved_expression(expression.get(section).map_err(|_| Undecodable)?);
+                let saved = saved_expression(expression.get(section).map_err(|_| UndecodableProgram)?);
                 self.set(register, cie, saved)
             }
             Cfi::ValOffset { register, .. }

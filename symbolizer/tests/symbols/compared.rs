@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{self, Input, Symbolized};
-use deepctx_symbolizer::native::{DebugInfo, Modules, Native, SymbolResult};
+use deepctx_symbolizer::native::{DebugInfo, Modules, NativeSymbolizer, SymbolResult};
 use deepctx_symbolizer::{Svma, maps};
 
 use crate::program::{Program, has, left_out, pretended, run};
@@ -39,7 +39,7 @@ fn theirs(symbol: &Symbolized<'_>) -> Functions {
 /// Compares addresses all over the code of a file; `debug`: where its debug information is. Returns how many have
 /// names, and how many have lines.
 fn compare(path: &Path, debug: Option<&Path>) -> (usize, usize) {
-    let (mut native, mut modules) = (Native::new(DebugInfo::default()), Modules::new());
+    let (mut native, mut modules) = (NativeSymbolizer::new(DebugInfo::default()), Modules::new());
     let (module, _) = modules.open_mapping(std::process::id(), &pretended(path)).unwrap();
     let code =
         modules.get(module).unwrap().facts().segments.iter().find(|segment| segment.executable).unwrap();
@@ -139,7 +139,7 @@ fn symbols_that_are_packed_in_a_stripped_program_name_it() {
     run("objcopy", &["--add-section", &format!(".gnu_debugdata={}", at("mini.xz")), program.text()]);
     let (names, _) = compare(&program.path, None);
     assert!(names > 100, "{names}");
-    let (mut native, mut modules) = (Native::new(DebugInfo::default()), Modules::new());
+    let (mut native, mut modules) = (NativeSymbolizer::new(DebugInfo::default()), Modules::new());
     let (module, _) = modules.open_mapping(std::process::id(), &pretended(&program.path)).unwrap();
     let named = native.symbolize(&mut modules, module, &[Svma(spin)]);
     assert_eq!(&*named[0].as_ref().unwrap()[0].name, "work::spin(long)");

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use deepctx_symbolizer::native::{DebugInfo, Modules, Native};
+use deepctx_symbolizer::native::{DebugInfo, Modules, NativeSymbolizer};
 use deepctx_symbolizer::{NoSymbol, Svma, elf, maps};
 
 use crate::program::{Program, has, is_root, left_out, pretended, run, shown};
@@ -38,7 +38,7 @@ fn non_elf_files_are_refused_with_a_reason_without_blocking() {
 }
 
 /// Takes a file through everything that is done with files. Only has to come back.
-fn survive(native: &mut Native, modules: &mut Modules, path: &Path) {
+fn survive(native: &mut NativeSymbolizer, modules: &mut Modules, path: &Path) {
     if let Ok((module, _)) = modules.open_mapping(std::process::id(), &pretended(path)) {
         let facts = modules.get(module).unwrap().facts();
         let begin = facts.segments.iter().find(|s| s.executable).map_or(0, |s| s.svma.0);
@@ -61,7 +61,7 @@ fn damaged_files_never_end_the_profiler() {
         usize::try_from(state % below as u64).unwrap()
     };
     let section_table = usize::try_from(u64::from_le_bytes(*good[40..].first_chunk().unwrap())).unwrap();
-    let (mut native, mut modules) = (Native::new(DebugInfo::default()), Modules::new());
+    let (mut native, mut modules) = (NativeSymbolizer::new(DebugInfo::default()), Modules::new());
     for round in 0..400 {
         let mut bytes = good.clone();
         match round % 4 {
@@ -83,7 +83,7 @@ fn section_claiming_an_exabyte_uncompressed_is_not_decompressed() {
     let Some(program) = Program::compile(&["-g", "-gz=zlib"]) else { return };
     let mut bytes = std::fs::read(&program.path).unwrap();
     let mut modules = Modules::new();
-    let mut native = Native::new(DebugInfo::default());
+    let mut native = NativeSymbolizer::new(DebugInfo::default());
     let (honest, _) = modules.open_mapping(std::process::id(), &pretended(&program.path)).unwrap();
     let address = Svma(program.function("work::outer(long)").0);
     assert!(
@@ -109,7 +109,7 @@ fn modules_beyond_the_open_limit_are_still_symbolized() {
     let Some(program) = Program::compile(&["-g"]) else { return };
     let bytes = std::fs::read(&program.path).unwrap();
     let address = Svma(program.function("work::outer(long)").0);
-    let (mut native, mut modules) = (Native::new(DebugInfo::default()), Modules::new());
+    let (mut native, mut modules) = (NativeSymbolizer::new(DebugInfo::default()), Modules::new());
     let handles: Vec<_> = (0..300)
         .map(|i| {
             // Bytes behind the last table belong to nothing, but make it another file.
@@ -133,7 +133,7 @@ fn modules_beyond_the_open_limit_are_still_symbolized() {
 #[test]
 fn file_truncated_after_reading_does_not_crash_the_profiler() {
     let Some(program) = Program::compile(&["-g"]) else { return };
-    let (mut native, mut modules) = (Native::new(DebugInfo::default()), Modules::new());
+    let (mut native, mut modules) = (NativeSymbolizer::new(DebugInfo::default()), Modules::new());
     let (module, _) = modules.open_mapping(std::process::id(), &pretended(&program.path)).unwrap();
     let (begin, size) = program.function("work::spin(long)");
     assert!(native.symbolize(&mut modules, module, &[Svma(begin)])[0].is_ok());
@@ -209,7 +209,7 @@ fn debug_information_that_nests_without_end_is_not_followed() {
         let library = nested(folder.path(), depth);
         // Only files of other users are doubted.
         std::os::unix::fs::chown(&library, Some(65_534), None).unwrap();
-        let (mut native, mut modules) = (Native::new(DebugInfo::default()), Modules::new());
+        let (mut native, mut modules) = (NativeSymbolizer::new(DebugInfo::default()), Modules::new());
         let (module, _) = modules.open_mapping(std::process::id(), &pretended(&library)).unwrap();
         let table = run("nm", &[library.to_str().unwrap()]);
         let address = table.lines().find(|line| line.ends_with(" deep")).unwrap().split(' ').next().unwrap();
@@ -243,7 +243,7 @@ fn file_identity_is_its_build_id_or_its_content() {
 #[test]
 fn names_of_a_file_survive_its_replacement() {
     let Some(program) = Program::compile(&["-g"]) else { return };
-    let (mut native, mut modules) = (Native::new(DebugInfo::default()), Modules::new());
+    let (mut native, mut modules) = (NativeSymbolizer::new(DebugInfo::default()), Modules::new());
     let (module, _) = modules.open_mapping(std::process::id(), &pretended(&program.path)).unwrap();
     let (begin, size) = program.function("work::spin(long)");
     let first = native.symbolize(&mut modules, module, &[Svma(begin)]);

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use deepctx_symbolizer::Kallsyms;
 use deepctx_symbolizer::jit::{DumpHeader, parse_jitdump, parse_perf_map, parse_records};
 use deepctx_symbolizer::maps::{self, Backing, LineFilter, Mapping};
-use deepctx_symbolizer::native::{DebugInfo, Modules, Native};
+use deepctx_symbolizer::native::{DebugInfo, Modules, NativeSymbolizer};
 use deepctx_symbolizer::{Avma, FileOffset, KernelAddr, Svma};
 
 /// Runs one input.
@@ -69,7 +69,7 @@ fn name(bytes: &[u8]) {
         backing: Backing::File,
         path: OsStr::new(&path).into(),
     };
-    let (mut modules, mut native) = (Modules::new(), Native::new(DebugInfo::default()));
+    let (mut modules, mut native) = (Modules::new(), NativeSymbolizer::new(DebugInfo::default()));
     if let Ok((module, _)) = modules.open_mapping(std::process::id(), &mapping) {
         let segments = modules.get(module).map(|module| module.facts().segments.clone()).unwrap_or_default();
         let addresses: Vec<Svma> = segments

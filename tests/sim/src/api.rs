@@ -120,14 +120,14 @@ macro_rules! api {
         extern "C" fn $name($($argument: $kind),*) -> i32 {
             /// As callbacks see them: in the order of the declaration.
             #[repr(C)]
-            struct Announced { $($argument: $kind),* }
+            struct AnnouncedParameters { $($argument: $kind),* }
             const POINT: $crate::api::ApiFunction = $crate::api::ApiFunction::new(
                 $crate::api::Domain::$domain,
                 concat!(stringify!($name), "\0"),
             );
             #[allow(dead_code, reason = "not every function has a stream")]
             const PER_THREAD: bool = $crate::api::is_per_thread(POINT.name);
-            let parameters = Announced { $($argument),* };
+            let parameters = AnnouncedParameters { $($argument),* };
             $crate::link::call(&POINT, (&raw const parameters).cast(), || $body)
         }
     };

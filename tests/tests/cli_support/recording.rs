@@ -45,14 +45,14 @@ pub(crate) fn comes(longest: Duration, every: Duration, mut there: impl FnMut() 
 pub(crate) struct Recording {
     child: Child,
     said: Receiver<String>,
-    heard: RefCell<String>,
+    received: RefCell<String>,
     file: PathBuf,
     /// Where the profile is, unless it was said.
     folder: Option<tempfile::TempDir>,
 }
 
 /// How a recording ended.
-pub(crate) struct Ended {
+pub(crate) struct RecordingOutcome {
     pub(crate) status: ExitStatus,
     /// All that it said.
     pub(crate) said: String,
@@ -83,7 +83,7 @@ impl Recording {
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (say, said) = channel();
         std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| say.send(line)));
-        Self { child, said, heard: RefCell::default(), file: file.to_owned(), folder: None }
+        Self { child, said, received: RefCell::default(), file: file.to_owned(), folder: None }
     }
 
     pub(crate) fn pid(&self) -> String {
@@ -97,9 +97,9 @@ impl Recording {
 
     /// What it has said so far.
     pub(crate) fn said(&self) -> String {
-        let mut heard = self.heard.borrow_mut();
-        self.said.try_iter().for_each(|line| *heard += &format!("{line}\n"));
-        heard.clone()
+        let mut received = self.received.borrow_mut();
+        self.said.try_iter().for_each(|line| *received += &format!("{line}\n"));
+        received.clone()
     }
 
     /// Waits until it says this. Gives the whole line.
@@ -110,7 +110,7 @@ impl Recording {
             let line = self.said.recv_timeout(deadline.saturating_duration_since(Instant::now()));
             match line {
                 Ok(line) => {
-                    *self.heard.borrow_mut() += &format!("{line}\n");
+                    *self.received.borrow_mut() += &format!("{line}\n");
                     if line.contains(text) {
                         return line;
                     }
@@ -167,13 +167,13 @@ impl Recording {
 
     /// Waits for its end, which something else brings about. A command that it records has its input, which is closed.
     #[track_caller]
-    pub(crate) fn ended(&mut self) -> Ended {
+    pub(crate) fn ended(&mut self) -> RecordingOutcome {
         self.ended_within(LONGEST)
     }
 
     /// The same where that may take so long at most.
     #[track_caller]
-    pub(crate) fn ended_within(&mut self, longest: Duration) -> Ended {
+    pub(crate) fn ended_within(&mut self, longest: Duration) -> RecordingOutcome {
         drop(self.child.stdin.take());
         let mut status = None;
         let is_over = || {
@@ -182,15 +182,15 @@ impl Recording {
         };
         assert!(comes(longest, GLANCE_EVERY, is_over), "it did not end in {longest:?}\n{}", self.said());
         let status = status.unwrap();
-        let heard = self.said();
+        let received = self.said();
         // The last lines may not have come through the channel yet, which closes behind them.
         let rest: String = self.said.iter().map(|line| line + "\n").collect();
-        Ended { status, said: heard + &rest }
+        RecordingOutcome { status, said: received + &rest }
     }
 
     /// Ends it, unless it ended by itself.
     #[track_caller]
-    pub(crate) fn interrupted(&mut self) -> Ended {
+    pub(crate) fn interrupted(&mut self) -> RecordingOutcome {
         if self.child.try_wait().unwrap().is_none() {
             self.signal("INT");
         }
@@ -200,7 +200,7 @@ impl Recording {
     /// Ends it, which must go well. Gives the file, in its folder.
     #[track_caller]
     pub(crate) fn end(mut self) -> (tempfile::TempDir, String) {
-        let Ended { status, said } = self.interrupted();
+        let RecordingOutcome { status, said } = self.interrupted();
         assert!(status.success(), "{status}\n{said}");
         (self.folder.take().expect("a folder of its own"), self.file())
     }

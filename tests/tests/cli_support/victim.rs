@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::folded;
-use super::recording::{Ended, Recording};
+use super::recording::{Recording, RecordingOutcome};
 
 /// Neither root nor who attacks.
 pub(crate) const VICTIM: u32 = 65533;
@@ -128,11 +128,11 @@ fn measured(options: &[&str], is_on: impl FnMut(&str) -> bool) -> (Figures, Reco
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let program = compiled(folder.path());
-    let mut early = Innocent::start(Command::new(&program).arg(SECONDS));
+    let mut early = InnocentProcess::start(Command::new(&program).arg(SECONDS));
     early.says("ready");
     // Its input is that of the program, which waits for a line of its own.
     let script = format!("read go; exec {} {SECONDS}", program.display());
-    let mut late = Innocent::start(Command::new("sh").args(["-c", &script]));
+    let mut late = InnocentProcess::start(Command::new("sh").args(["-c", &script]));
 
     // As often as a user's recording at the most: an attack must not be helped by flushes.
     let both = ["-F", FREQUENCY, "--flush", "1s", "--pid", &early.pid(), "--pid", &late.pid()];
@@ -142,19 +142,19 @@ fn measured(options: &[&str], is_on: impl FnMut(&str) -> bool) -> (Figures, Reco
     if options.len() > both.len() {
         recording.wait_until(is_on);
     }
-    early.hears("\n");
-    late.hears("\n\n");
+    early.receives("\n");
+    late.receives("\n\n");
     early.says("done");
     late.says("done");
 
     let began = Instant::now();
     recording.signal("INT");
-    let Ended { status, said } = recording.ended();
+    let RecordingOutcome { status, said } = recording.ended();
     let end = began.elapsed();
     assert_eq!(status.code(), Some(0), "{said}");
     let file = recording.file();
     let stacks = folded(&file, "samples", &[]);
-    let of = |innocent: &Innocent| Samples::of(&stacks, &innocent.pid());
+    let of = |innocent: &InnocentProcess| Samples::of(&stacks, &innocent.pid());
     let figures = Figures { early: of(&early), late: of(&late), end };
     (figures, RecordedAttack { said, file, _folder: folder })
 }
@@ -167,13 +167,13 @@ fn compiled(folder: &Path) -> PathBuf {
     built
 }
 
-/// A process that computes when it hears a line; killed when this is dropped.
-struct Innocent {
+/// A process that computes when it receives a line; killed when this is dropped.
+struct InnocentProcess {
     child: Child,
     output: BufReader<ChildStdout>,
 }
 
-impl Innocent {
+impl InnocentProcess {
     fn start(command: &mut Command) -> Self {
         let command = command.uid(VICTIM).gid(VICTIM).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -185,7 +185,7 @@ impl Innocent {
         self.child.id().to_string()
     }
 
-    fn hears(&mut self, text: &str) {
+    fn receives(&mut self, text: &str) {
         self.child.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
@@ -195,7 +195,7 @@ impl Innocent {
     }
 }
 
-impl Drop for Innocent {
+impl Drop for InnocentProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use super::cli_support::recording::{Ended, Recording};
+use super::cli_support::recording::{Recording, RecordingOutcome};
 use super::cli_support::{can_capture, expect_code, folded, program};
 
 /// A program that is killed when the test ends, however it ends.
@@ -123,7 +123,7 @@ pub(crate) fn compiling(of: &Command, frequency: &str, holds: impl Fn(&str) -> b
     recording.wait_until(|file| table(file).is_some_and(|table| holds(&table)));
     // It ends the program as well, whose code is passed on.
     recording.signal("TERM");
-    let Ended { status, said } = recording.ended();
+    let RecordingOutcome { status, said } = recording.ended();
     assert_eq!(status.code(), Some(143), "{said}");
     let table = table(&recording.file()).unwrap();
     assert!(holds(&table), "{table}");

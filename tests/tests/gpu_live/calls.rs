@@ -6,10 +6,10 @@ use deepctx_common::end::{Counter, WalkEnd};
 use deepctx_events::Role;
 use deepctx_symbolizer::Lookup;
 
-use crate::scene::{Scene, Seen};
+use crate::scene::{RecordedCall, Scene};
 use crate::support::{Names, can_capture};
 
-fn argument(scene: &Scene, seen: &Seen, symbol: &str, role: Role) -> u64 {
+fn argument(scene: &Scene, seen: &RecordedCall, symbol: &str, role: Role) -> u64 {
     let at = scene.reported.site(symbol).roles.iter().position(|other| *other == role).unwrap();
     seen.arguments[at]
 }

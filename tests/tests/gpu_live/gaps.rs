@@ -7,7 +7,7 @@ use crate::scene::Scene;
 use crate::support::can_capture;
 
 /// What the kernel programs took note of is what they sent and dropped.
-pub(crate) fn adds_up(reported: &crate::scene::Reported) {
+pub(crate) fn adds_up(reported: &crate::scene::ReportedRecords) {
     let seen = reported.counter(Counter::SamplesSeen)
         + reported.counter(Counter::ProcessEventsSeen)
         + reported.counter(Counter::CallsSeen);

@@ -9,7 +9,7 @@ use crossbeam_channel::Receiver;
 use deepctx_capture::counters::ProbeCounters;
 use deepctx_capture::{Capture, CaptureConfig, Message};
 use deepctx_common::Plain as _;
-use deepctx_common::call::{Call, Correlation, Message as Said, Return};
+use deepctx_common::call::{Call, Correlation, Message as CollectorMessage, Return};
 use deepctx_common::end::Counter;
 use deepctx_common::record::{RecordHeader, StackSample, kind};
 use deepctx_pipeline::input::SiteInfo;
@@ -18,7 +18,7 @@ use crate::support::{LONGEST, Sample, Target, options, workload};
 
 /// One call as it was recorded.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedCall {
     pub(crate) sample: Sample,
     pub(crate) call: Call,
     pub(crate) arguments: Vec<u64>,
@@ -27,11 +27,11 @@ pub(crate) struct Seen {
 
 /// Everything that was reported.
 #[derive(Default)]
-pub(crate) struct Reported {
-    pub(crate) calls: Vec<Seen>,
+pub(crate) struct ReportedRecords {
+    pub(crate) calls: Vec<RecordedCall>,
     pub(crate) returns: Vec<Return>,
     pub(crate) correlations: Vec<Correlation>,
-    pub(crate) said: Vec<(Said, Vec<u8>)>,
+    pub(crate) said: Vec<(CollectorMessage, Vec<u8>)>,
     pub(crate) samples: Vec<Sample>,
     pub(crate) sites: Vec<SiteInfo>,
     pub(crate) counts: Vec<u64>,
@@ -41,7 +41,7 @@ pub(crate) struct Reported {
     pub(crate) counters: [u64; Counter::ALL.len()],
 }
 
-impl Reported {
+impl ReportedRecords {
     fn take(&mut self, message: Message) {
         match message {
             Message::Records(batch) => self.records(&batch),
@@ -70,13 +70,13 @@ impl Reported {
                     let (text, padding) = text.split_at(usize::from(call.text_bytes));
                     assert!(padding.len() < 8 && padding.iter().all(|byte| *byte == 0), "{padding:?}");
                     let text = String::from_utf8(text.to_vec()).unwrap();
-                    self.calls.push(Seen { sample, call, arguments: arguments.collect(), text });
+                    self.calls.push(RecordedCall { sample, call, arguments: arguments.collect(), text });
                 }
                 kind::RETURN => self.returns.push(Return::read_from(record).unwrap()),
                 kind::CORRELATION => self.correlations.push(Correlation::read_from(record).unwrap()),
                 kind::MESSAGE => {
-                    let said = Said::read_from(record).unwrap();
-                    let bytes = record[size_of::<Said>()..][..said.bytes as usize].to_vec();
+                    let said = CollectorMessage::read_from(record).unwrap();
+                    let bytes = record[size_of::<CollectorMessage>()..][..said.bytes as usize].to_vec();
                     self.said.push((said, bytes));
                 }
                 _ => {}
@@ -92,7 +92,7 @@ impl Reported {
     }
 
     /// Calls of a function.
-    pub(crate) fn of(&self, symbol: &str) -> Vec<&Seen> {
+    pub(crate) fn of(&self, symbol: &str) -> Vec<&RecordedCall> {
         let site = self.site(symbol).site;
         self.calls.iter().filter(|seen| seen.call.site == site).collect()
     }
@@ -156,7 +156,7 @@ pub(crate) struct Scene {
     pub(crate) target: Target,
     capture: Option<Capture>,
     messages: Receiver<Message>,
-    pub(crate) reported: Reported,
+    pub(crate) reported: ReportedRecords,
 }
 
 impl Scene {
@@ -174,7 +174,7 @@ impl Scene {
         let capture = Capture::start(options).unwrap();
         let messages = capture.messages();
         let mut scene =
-            Self { built, target, capture: Some(capture), messages, reported: Reported::default() };
+            Self { built, target, capture: Some(capture), messages, reported: ReportedRecords::default() };
         if before.iter().any(|command| command.starts_with("open")) {
             scene.until(|reported| reported.probes.files > 0);
         }
@@ -187,7 +187,7 @@ impl Scene {
     }
 
     /// Reads until something is so.
-    pub(crate) fn until(&mut self, done: impl Fn(&Reported) -> bool) {
+    pub(crate) fn until(&mut self, done: impl Fn(&ReportedRecords) -> bool) {
         let end = Instant::now() + LONGEST;
         while !done(&self.reported) {
             assert!(
@@ -203,7 +203,7 @@ impl Scene {
     }
 
     /// Ends the capture and reads what is left.
-    pub(crate) fn end(&mut self) -> &Reported {
+    pub(crate) fn end(&mut self) -> &ReportedRecords {
         let capture = self.capture.take().unwrap();
         let messages = self.messages.clone();
         let reader = std::thread::spawn(move || messages.iter().collect::<Vec<_>>());

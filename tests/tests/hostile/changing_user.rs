@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::cli_support::can_capture;
 use super::cli_support::victim::{VICTIM, harms_nobody};
-use super::{OTHER, Theirs, compiled_workload, open_folder};
+use super::{OTHER, OtherUserProcess, compiled_workload, open_folder};
 
 /// As many change their user before the victim's program begins.
 const PROCESSES: &str = "2000";
@@ -20,7 +20,7 @@ fn whoever_changes_their_user_harms_neither() {
     let folder = open_folder();
     let changing = compiled_workload(folder.path(), "changing_user");
     let script = format!("read go; exec {} {PROCESSES} {VICTIM} {OTHER}", changing.display());
-    let mut theirs = Theirs::root(Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()));
+    let mut theirs = OtherUserProcess::root(Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()));
     harms_nobody("2 000 changes of users", &["--pid", &theirs.pid()], |_| {
         // The capture is on: now they begin, and end before the victims begin.
         drop(theirs.0.stdin.take());

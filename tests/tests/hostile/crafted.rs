@@ -103,15 +103,15 @@ struct Segment {
 
 /// A profile that is not written yet.
 #[derive(Clone, Default)]
-pub(super) struct Crafted {
+pub(super) struct CraftedProfile {
     segments: Vec<Segment>,
     values: Vec<(u32, u64)>,
 }
 
 /// A profile on disk, until this is dropped.
-pub(super) struct Written(tempfile::TempDir);
+pub(super) struct WrittenProfile(tempfile::TempDir);
 
-impl std::ops::Deref for Written {
+impl std::ops::Deref for WrittenProfile {
     type Target = std::path::Path;
 
     fn deref(&self) -> &Self::Target {
@@ -119,7 +119,7 @@ impl std::ops::Deref for Written {
     }
 }
 
-impl Crafted {
+impl CraftedProfile {
     /// An empty one.
     pub(super) fn new() -> Self {
         Self::default()
@@ -183,7 +183,7 @@ impl Crafted {
     }
 
     /// Writes it.
-    pub(super) fn written(self) -> Written {
+    pub(super) fn written(self) -> WrittenProfile {
         let folder = tempfile::tempdir().unwrap();
         let segments: Vec<_> = self.with_values().segments;
         let listed: Vec<_> = segments
@@ -206,6 +206,6 @@ impl Crafted {
         });
         let path: PathBuf = folder.path().join("manifest.json");
         fs::write(path, manifest.to_string()).unwrap();
-        Written(folder)
+        WrittenProfile(folder)
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use super::cli_support::victim::harms_nobody;
 use super::cli_support::{can_capture, folded};
-use super::{Theirs, compiled_workload, open_folder, others_folder};
+use super::{OtherUserProcess, compiled_workload, open_folder, others_folder};
 
 #[test]
 fn a_storm_of_new_programs_harms_nobody() {
@@ -19,7 +19,7 @@ fn a_storm_of_new_programs_harms_nobody() {
     let storm = compiled_workload(folder.path(), "exec_storm");
     let theirs = others_folder(folder.path());
     let mut command = Command::new(storm);
-    let mut storm = Theirs::start(command.args(["150", "500"]).arg(theirs).stdout(Stdio::piped()));
+    let mut storm = OtherUserProcess::start(command.args(["150", "500"]).arg(theirs).stdout(Stdio::piped()));
     storm.wait_for_line("ready");
     harms_nobody("150 new programs a second", &["--pid", &storm.pid()], |file| {
         // Programs of a hundred processes were seen.

@@ -8,9 +8,9 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::cli_support::recording::{Ended, Recording, record_until};
+use super::cli_support::recording::{Recording, RecordingOutcome, record_until};
 use super::cli_support::{Busy, can_capture, folded, sample_count};
-use super::{OTHER, Theirs, complete_share, open_folder, others_folder};
+use super::{OTHER, OtherUserProcess, complete_share, open_folder, others_folder};
 
 const LIBRARY: &str = "
 __attribute__((noinline)) static unsigned long v_spin(unsigned long n) {
@@ -98,7 +98,7 @@ fn section(file: &Path, name: &str) -> std::ops::Range<usize> {
 fn complete(pid: &str) -> f64 {
     let mut recording = Recording::start(pid, &["-F", "499"]);
     recording.wait_until(|file| sample_count(file) > 500);
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
     complete_share(&said)
 }
@@ -118,7 +118,7 @@ fn forged_unwind_data_spoils_no_later_run() {
             }
         }
     });
-    let theirs = Theirs::start(&mut scene.spin(&scene.copy));
+    let theirs = OtherUserProcess::start(&mut scene.spin(&scene.copy));
     let forged = complete(&theirs.pid());
     assert!(forged < 50.0, "the forged data does no harm: {forged} % complete");
     drop(theirs);
@@ -137,7 +137,7 @@ fn forged_names_are_not_those_of_the_original() {
         let at = names.windows(6).position(|name| name == b"v_spin").unwrap();
         names[at..at + 6].copy_from_slice(b"EVILxx");
     });
-    let theirs = Theirs::start(&mut scene.spin(&scene.copy));
+    let theirs = OtherUserProcess::start(&mut scene.spin(&scene.copy));
     let real = Busy::of(&mut scene.spin(&scene.real));
     let has = |file: &str, pid: &str, name: &str| {
         let stacks = folded(file, "samples", &[]);

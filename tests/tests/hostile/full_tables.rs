@@ -11,10 +11,10 @@ use std::process::{ChildStdin, Command, Stdio};
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 
-use super::cli_support::recording::{Ended, Recording};
+use super::cli_support::recording::{Recording, RecordingOutcome};
 use super::cli_support::victim::{VICTIM, harms_nobody};
 use super::cli_support::{Busy, can_capture, gap_count};
-use super::{Theirs, compiled_workload, complete_share, open_folder};
+use super::{OtherUserProcess, compiled_workload, complete_share, open_folder};
 
 /// All of them have half as many mappings again as there is room for.
 const PROCESSES: &str = "48";
@@ -24,12 +24,12 @@ const MAPPINGS: &str = "2040";
 const SMALL: &str = "64";
 
 /// Processes with so many mappings, and the folder of their program.
-fn flood() -> (tempfile::TempDir, Theirs) {
+fn flood() -> (tempfile::TempDir, OtherUserProcess) {
     let folder = open_folder();
     let flood = compiled_workload(folder.path(), "mapping_flood");
     let mut flooding = Command::new(&flood);
     flooding.args([PROCESSES, MAPPINGS, SMALL]).arg(&flood).stdout(Stdio::piped());
-    let mut theirs = Theirs::start(&mut flooding);
+    let mut theirs = OtherUserProcess::start(&mut flooding);
     theirs.wait_for_line("ready");
     (folder, theirs)
 }
@@ -67,14 +67,14 @@ fn whoever_fills_the_tables_leaves_room_for_others() {
 
 /// Who comes late: begins when it may.
 struct Victim {
-    process: Theirs,
+    process: OtherUserProcess,
     input: ChildStdin,
 }
 
 impl Victim {
     fn start(command: &mut Command) -> Self {
         let command = command.uid(VICTIM).gid(VICTIM).stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut process = Theirs::root(command);
+        let mut process = OtherUserProcess::root(command);
         let input = process.0.stdin.take().unwrap();
         Self { process, input }
     }
@@ -83,7 +83,7 @@ impl Victim {
 /// What a recording of both says, and its profile. The victim begins when the tables are full, and there is enough of
 /// it at the end.
 fn recorded(
-    theirs: &Theirs,
+    theirs: &OtherUserProcess,
     mut victim: Victim,
     is_full: impl Fn(&Profile) -> bool,
     is_enough: impl Fn(&Profile) -> bool,
@@ -93,7 +93,7 @@ fn recorded(
     recording.wait_until(|file| is_full(&opened(file)));
     victim.input.write_all(b"\n").unwrap();
     recording.wait_until(|file| is_enough(&opened(file)));
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
     (said, opened(&recording.file()))
 }

@@ -5,10 +5,10 @@
 
 use std::process::{Command, Stdio};
 
-use super::cli_support::recording::{Ended, Recording, wait_for};
+use super::cli_support::recording::{Recording, RecordingOutcome, wait_for};
 use super::cli_support::victim::harms_nobody;
 use super::cli_support::{Busy, TICKS, can_capture, folded, gap_count, lives, ticks};
-use super::{Theirs, compiled_workload, open_folder};
+use super::{OtherUserProcess, compiled_workload, open_folder};
 
 /// Looking at all of it takes ten times as long.
 const MAPPINGS: &str = "24";
@@ -19,10 +19,11 @@ const MEBIBYTES: &str = "15";
 const LONGEST: u64 = 7;
 
 /// A process with so much of it, and the folder of its program.
-fn flood() -> (tempfile::TempDir, Theirs) {
+fn flood() -> (tempfile::TempDir, OtherUserProcess) {
     let folder = open_folder();
     let flood = compiled_workload(folder.path(), "generated_flood");
-    let mut theirs = Theirs::start(Command::new(flood).args([MAPPINGS, MEBIBYTES]).stdout(Stdio::piped()));
+    let mut theirs =
+        OtherUserProcess::start(Command::new(flood).args([MAPPINGS, MEBIBYTES]).stdout(Stdio::piped()));
     theirs.wait_for_line("ready");
     (folder, theirs)
 }
@@ -44,7 +45,7 @@ fn a_flood_of_generated_code_holds_nobody_up() {
     recording.signal("INT");
     wait_for("the end of the recording", || !lives(&recording.pid()));
     let took = ticks(&recording.pid());
-    let Ended { status, said } = recording.ended();
+    let RecordingOutcome { status, said } = recording.ended();
     assert!(status.success(), "{said}");
     println!("| {took} ticks of CPU time");
     assert!(took < LONGEST * TICKS, "{took} ticks: {said}");

@@ -9,10 +9,10 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::cli_support::recording::{Ended, Recording};
+use super::cli_support::recording::{Recording, RecordingOutcome};
 use super::cli_support::{can_capture, folded, program, stderr};
 use super::documented::Reader;
-use super::{OTHER, Theirs, compiled_workload, open_folder, others_folder};
+use super::{OTHER, OtherUserProcess, compiled_workload, open_folder, others_folder};
 
 /// All that a capture uses, as `setpriv` names them.
 const ALL: [&str; 6] = ["bpf", "perfmon", "sys_ptrace", "dac_read_search", "checkpoint_restore", "syslog"];
@@ -30,7 +30,7 @@ struct Scene {
     /// A copy of the program that everybody may run.
     program: PathBuf,
     theirs: PathBuf,
-    target: Theirs,
+    target: OtherUserProcess,
 }
 
 impl Scene {
@@ -42,7 +42,7 @@ impl Scene {
             chown(&script, Some(1), Some(1)).unwrap();
             let mut python = Command::new("setpriv");
             python.args(["--reuid=1", "--regid=1", "--clear-groups", "/usr/bin/python3"]).arg(&script);
-            Theirs::root(python.stdin(Stdio::null()))
+            OtherUserProcess::root(python.stdin(Stdio::null()))
         })
     }
 
@@ -52,7 +52,7 @@ impl Scene {
             let innocent = compiled_workload(folder, "innocent");
             let mut command = Command::new("setpriv");
             command.args(["--reuid=1", "--regid=1", "--clear-groups"]).arg(&innocent).arg("100000");
-            let mut target = Theirs::root(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+            let mut target = OtherUserProcess::root(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
             target.wait_for_line("ready");
             fs::remove_file(&innocent).unwrap();
             target.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
@@ -60,7 +60,7 @@ impl Scene {
         })
     }
 
-    fn of(start: impl FnOnce(&Path) -> Theirs) -> Self {
+    fn of(start: impl FnOnce(&Path) -> OtherUserProcess) -> Self {
         let folder = open_folder();
         let theirs = others_folder(folder.path());
         let copy = folder.path().join("deepctx-bpf");
@@ -98,7 +98,7 @@ impl Scene {
             let stacks = stacks(file);
             parts.iter().all(|part| stacks.contains(part))
         });
-        let Ended { status, said } = recording.interrupted();
+        let RecordingOutcome { status, said } = recording.interrupted();
         assert!(status.success(), "{said}");
         stacks(&recording.file())
     }
@@ -193,7 +193,8 @@ fn the_page_on_profiling_without_root_is_true() {
     let service = folder.path().join("serve.py");
     fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/serve.py"), &service).unwrap();
     let mut python = Command::new("/usr/bin/python3");
-    let mut target = Theirs::start(python.arg(&service).stdin(Stdio::null()).stdout(Stdio::piped()));
+    let mut target =
+        OtherUserProcess::start(python.arg(&service).stdin(Stdio::null()).stdout(Stdio::piped()));
     target.wait_for_line("ready");
     let user = OTHER.to_string();
     let reader = Reader {

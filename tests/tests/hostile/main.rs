@@ -68,9 +68,9 @@ fn complete_share(said: &str) -> f64 {
     share.and_then(|share| share.parse().ok()).unwrap_or_else(|| panic!("no share: {said}"))
 }
 /// A process of the other user; killed when the test ends.
-struct Theirs(Child);
+struct OtherUserProcess(Child);
 
-impl Theirs {
+impl OtherUserProcess {
     fn start(command: &mut Command) -> Self {
         Self::root(command.uid(OTHER).gid(OTHER))
     }
@@ -100,7 +100,7 @@ impl Theirs {
     }
 }
 
-impl Drop for Theirs {
+impl Drop for OtherUserProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -10,10 +10,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::cli_support::recording::{Ended, Recording};
+use super::cli_support::recording::{Recording, RecordingOutcome};
 use super::cli_support::victim::{VICTIM, harms_nobody};
 use super::cli_support::{can_capture, folded, gap_count, workers_of};
-use super::{OTHER, Theirs, compiled_workload, open_folder};
+use super::{OTHER, OtherUserProcess, compiled_workload, open_folder};
 
 /// More than all names for which there is room.
 const MANY: &str = "1100000";
@@ -22,7 +22,7 @@ const FOR_EVER: &str = "0";
 
 /// A program with a perf map; what it wrote is removed with it.
 struct Flood {
-    process: Theirs,
+    process: OtherUserProcess,
     _folder: tempfile::TempDir,
 }
 
@@ -31,8 +31,9 @@ impl Flood {
         let folder = open_folder();
         let program = compiled_workload(folder.path(), "perf_map_flood");
         let mut command = Command::new(program);
-        let mut process =
-            Theirs::root(command.args(words).uid(user).gid(user).stdin(Stdio::null()).stdout(Stdio::piped()));
+        let mut process = OtherUserProcess::root(
+            command.args(words).uid(user).gid(user).stdin(Stdio::null()).stdout(Stdio::piped()),
+        );
         process.wait_for_line("ready");
         Self { process, _folder: folder }
     }
@@ -80,7 +81,7 @@ fn a_million_names_leave_room_for_a_few() {
     let script = format!("read go; exec {} 16 0 1", program.display());
     let mut shell = Command::new("sh");
     shell.args(["-c", &script]).uid(VICTIM).gid(VICTIM).stdin(Stdio::piped()).stdout(Stdio::null());
-    let mut few = Flood { process: Theirs::root(&mut shell), _folder: folder };
+    let mut few = Flood { process: OtherUserProcess::root(&mut shell), _folder: folder };
 
     let mut recording = Recording::start(&flood.pid(), &["-F", "499", "--pid", &few.pid()]);
     recording
@@ -95,7 +96,7 @@ fn a_million_names_leave_room_for_a_few() {
         };
         (0..16).all(named)
     });
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
 }
 
@@ -138,7 +139,7 @@ fn two_perf_maps_of_250_megabytes_take_bounded_memory() {
     recording.wait_until(is_read);
     let peak = peak(&recording);
     println!("| {peak} MiB at most beside two perf maps of {sizes:?} bytes");
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
     assert!(peak <= MEBIBYTES_MOST, "{peak} MiB: {said}");
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use super::cli_support::recording::wait_for;
 use super::cli_support::{Busy, can_capture, expect_code, program, run, signal, stderr};
-use super::{Theirs, open_folder, others_folder};
+use super::{OtherUserProcess, open_folder, others_folder};
 
 /// Moves the profile after a flush, and puts a folder of links into its place: under every name that a flush, a merge
 /// or packing could use.
@@ -75,7 +75,7 @@ fn record_meanwhile(folder: &Path, theirs: &Path, more: &[&str]) -> (Option<i32>
     let victim = victim(folder);
     // The system's: one of root's own may be out of reach for others.
     let mut attack = Command::new("/usr/bin/python3");
-    let attack = Theirs::start(attack.args(["-c", MOVE_AND_PLANT]).arg(theirs).arg(&victim));
+    let attack = OtherUserProcess::start(attack.args(["-c", MOVE_AND_PLANT]).arg(theirs).arg(&victim));
     let (output, pid) = (theirs.join("run.dctx"), busy.pid());
     // The time is for an attack that fails: nothing would end the recording.
     let arguments =

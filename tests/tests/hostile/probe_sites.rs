@@ -15,10 +15,10 @@ use deepctx_common::call::{IN_FLIGHT_MAX, SITES_MAX};
 use deepctx_events::Family;
 use deepctx_profile::metric::Metric;
 
-use super::cli_support::recording::{Ended, Recording};
+use super::cli_support::recording::{Recording, RecordingOutcome};
 use super::cli_support::victim::{VICTIM, harms_nobody};
 use super::cli_support::{Busy, can_capture, folded, gap_count};
-use super::{OTHER, Theirs, compiled_workload, open_folder};
+use super::{OTHER, OtherUserProcess, compiled_workload, open_folder};
 
 /// Copies of a driver: most of the places for probes, and a few more for others.
 struct Drivers {
@@ -49,28 +49,28 @@ impl Drivers {
     }
 
     /// A process that has more of them than there are places for.
-    fn flood(&self) -> Theirs {
+    fn flood(&self) -> OtherUserProcess {
         let load = "import ctypes, sys, time\n\
             libraries = [ctypes.CDLL(f'{sys.argv[1]}/{n}/libcuda.so.1') for n in range(int(sys.argv[2]))]\n\
             print('ready', flush=True)\n\
             while True: time.sleep(1)";
         let mut flooding = Command::new("python3");
         flooding.args(["-c", load]).arg(self.folder.path()).arg(self.many.to_string());
-        let mut theirs = Theirs::start(flooding.stdout(Stdio::piped()));
+        let mut theirs = OtherUserProcess::start(flooding.stdout(Stdio::piped()));
         theirs.wait_for_line("ready");
         theirs
     }
 
     /// A process of this user that launches by another copy once it may begin. It spins until then: what is missing is
     /// written with samples, and there are none without it.
-    fn late(&self, more: usize, user: u32) -> Theirs {
+    fn late(&self, more: usize, user: u32) -> OtherUserProcess {
         let launch = "import ctypes, select, sys, time\n\
             while not select.select([sys.stdin], [], [], 0)[0]: pass\n\
             d = ctypes.CDLL(sys.argv[1])\n\
             while True: d.cuLaunchKernel(*[0] * 11); time.sleep(0.01)";
         let mut late = Command::new("python3");
         late.args(["-c", launch]).arg(self.copy(self.many + more)).stdin(Stdio::piped());
-        Theirs::root(late.uid(user).gid(user))
+        OtherUserProcess::root(late.uid(user).gid(user))
     }
 }
 
@@ -101,7 +101,7 @@ fn library(folder: &Path, text: &str) -> PathBuf {
 }
 
 /// The line that it waits for.
-fn may_begin(process: &mut Theirs) {
+fn may_begin(process: &mut OtherUserProcess) {
     process.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
 }
 
@@ -115,7 +115,7 @@ fn kernels(file: &str) -> u64 {
 
 #[track_caller]
 fn ends_well(mut recording: Recording) {
-    let Ended { status, said } = recording.interrupted();
+    let RecordingOutcome { status, said } = recording.interrupted();
     assert_eq!(status.code(), Some(0), "{said}");
 }
 
@@ -168,11 +168,11 @@ int cuLaunchKernel(void *kernel) { __asm__ volatile(\"\" :: \"r\"(kernel) : \"me
 ";
 
 /// `calls_left.c` as this user, when it has loaded the library.
-fn calls(folder: &Path, user: u32, threads: u32) -> Theirs {
+fn calls(folder: &Path, user: u32, threads: u32) -> OtherUserProcess {
     let program = folder.join("calls_left");
     let mut command = Command::new(program);
     command.arg(folder.join("libcuda.so.1")).arg(threads.to_string()).uid(user).gid(user);
-    Theirs::root(command.stdin(Stdio::piped()).stdout(Stdio::piped()))
+    OtherUserProcess::root(command.stdin(Stdio::piped()).stdout(Stdio::piped()))
 }
 
 #[test]

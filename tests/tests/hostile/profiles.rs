@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use super::cli_support::{binary, stderr};
-use super::crafted::{Cells, Crafted};
+use super::crafted::{Cells, CraftedProfile};
 
 /// What each command may have: the bound of a machine with twice as much.
 const KIBIBYTES: u64 = 1 << 20;
@@ -113,7 +113,7 @@ fn a_stack_of_a_million_frames_kills_no_command() {
         writeln!(out, "end 1").unwrap();
     });
     println!("| folded stacks, a million deep: {} of 6 commands did their work", opens(&folded));
-    let deep = |frames: u32| Crafted::new().nodes(1..frames, |n| n - 1).value(frames - 1, 1).written();
+    let deep = |frames: u32| CraftedProfile::new().nodes(1..frames, |n| n - 1).value(frames - 1, 1).written();
     println!("| contexts, a million deep: {} of 6 commands did their work", opens(&deep(MILLION)));
     // Deep enough for every stack of a thread that calls itself for each frame.
     let exported = exports(&deep(MILLION / 8));
@@ -138,7 +138,7 @@ fn counts_that_overflow_kill_no_command() {
     });
     println!("| counts of 2^64: {} of 19 commands did their work", opens_and_exports(&folded));
     let stored =
-        Crafted::new().nodes(1..8, |n| n / 2).value(7, u64::MAX).value(6, u64::MAX).value(7, u64::MAX);
+        CraftedProfile::new().nodes(1..8, |n| n / 2).value(7, u64::MAX).value(6, u64::MAX).value(7, u64::MAX);
     println!(
         "| stored counts of 2^64: {} of 19 commands did their work",
         opens_and_exports(&stored.written())
@@ -147,15 +147,15 @@ fn counts_that_overflow_kill_no_command() {
 
 #[test]
 fn callers_in_circles_kill_no_command() {
-    let circle = Crafted::new().nodes(1..1000, |n| n % 999 + 1).value(7, 1);
+    let circle = CraftedProfile::new().nodes(1..1000, |n| n % 999 + 1).value(7, 1);
     println!("| callers in circles: {} of 6 commands did their work", opens(&circle.written()));
-    let itself = Crafted::new().nodes(1..10, |n| n).value(7, 1);
+    let itself = CraftedProfile::new().nodes(1..10, |n| n).value(7, 1);
     opens(&itself.written());
 }
 
 #[test]
 fn more_contexts_than_memory_end_in_a_sentence() {
-    let stored = Crafted::new().nodes(1..16 * MILLION, |n| n - 1).value(7, 1).written();
+    let stored = CraftedProfile::new().nodes(1..16 * MILLION, |n| n - 1).value(7, 1).written();
     assert!(fs::metadata(stored.join("nodes")).unwrap().len() < 1 << 20, "it is a bomb");
     let output = bounded(&["report", stored.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
@@ -167,7 +167,7 @@ fn more_contexts_than_memory_end_in_a_sentence() {
 #[test]
 fn a_text_that_unfolds_kills_no_command() {
     let text = "x".repeat(900 << 20);
-    let stored = Crafted::new().nodes(1..8, |n| n / 2).value(7, 1);
+    let stored = CraftedProfile::new().nodes(1..8, |n| n / 2).value(7, 1);
     let stored = stored.table(
         "executables",
         &[
@@ -185,7 +185,7 @@ fn a_text_that_unfolds_kills_no_command() {
 
 #[test]
 fn rows_that_are_not_there_kill_no_command() {
-    let stored = Crafted::new().nodes(1..8, |n| n / 2).value(7, 1);
+    let stored = CraftedProfile::new().nodes(1..8, |n| n / 2).value(7, 1);
     for rows in [u64::MAX, 1 << 62, 1 << 33, 1 << 26, 8, 0] {
         let claimed = stored.clone().claiming(rows).written();
         survives(&["report", claimed.to_str().unwrap()]);

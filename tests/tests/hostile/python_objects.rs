@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use deepctx_profile::ledger::CheckTime;
 
-use super::Theirs;
+use super::OtherUserProcess;
 use super::cli_support::victim::harms_nobody;
 use super::cli_support::{can_capture, folded};
 
@@ -27,7 +27,7 @@ fn interpreters_whose_objects_lie_harm_nobody() {
     }
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("workloads/hostile_objects.py");
     let mut command = Command::new("/usr/bin/python3");
-    let mut liars = Theirs::start(command.arg(program).stdin(Stdio::null()).stdout(Stdio::piped()));
+    let mut liars = OtherUserProcess::start(command.arg(program).stdin(Stdio::null()).stdout(Stdio::piped()));
     liars.wait_for_line("ready");
     let options = ["--probe", "async", "--pid", &liars.pid()];
     let of_liars = |stacks: &str| {

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use super::cli_support::victim::harms_nobody;
 use super::cli_support::{can_capture, folded, program, signal};
 use super::worker_support::{compiled, is_gone, recorded_while_killing, worker_of};
-use super::{OTHER, Theirs, open_folder};
+use super::{OTHER, OtherUserProcess, open_folder};
 
 #[test]
 fn a_lost_symbol_reader_without_privileges_is_replaced() {
@@ -109,7 +109,7 @@ fn debug_information_that_ends_its_reader_harms_nobody() {
     let folder = open_folder();
     // It works until a file comes that never does.
     let mut command = Command::new(nested(folder.path()));
-    let theirs = Theirs::start(command.arg("/none").stdin(Stdio::null()));
+    let theirs = OtherUserProcess::start(command.arg("/none").stdin(Stdio::null()));
     let own = format!("-{};", theirs.pid());
     harms_nobody("debug information without a bottom", &["--pid", &theirs.pid()], |file| {
         let stacks = folded(file, "samples", &[]);

@@ -9,5 +9,5 @@ mod cli_support;
 mod compiled;
 #[path = "../frameworks/mod.rs"]
 mod frameworks;
-mod steps;
+mod library_thunks;
 mod thunks;

@@ -1,4 +1,4 @@
-//! Steps of XLA's modules, as they are seen from outside, beside what the program that ran them knows.
+//! Thunks of XLA's modules, as they are seen from outside, beside what the program that ran them knows.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ ENTRY %main (x: f32[8]) -> f32[8] {
   %while.4 = f32[8]{0} custom-call(%x), metadata={op_name=\"jit(step)/while\" source_file=\"/srv/net.py\" source_line=9}
 }
 ";
-/// Functions of the program, and the step that each is the work of.
+/// Functions of the program, and the thunk that each is the work of.
 const WORKS: [(&str, &str); 8] = [
     ("work_dot_1", "[xla jit_step];net.py:[line]:3;jit(step)/dot_general;dot.1;xla::cpu::DotThunk;"),
     ("work_dot_2", "[xla jit_step];dot.with_a_name_that_no_string_keeps_within_itself.2;xla::cpu::DotThunk;"),
@@ -34,7 +34,7 @@ const WORKS: [(&str, &str); 8] = [
 /// Samples of each of the works that are enough.
 const ENOUGH: u64 = 50;
 
-/// A capture of the program, which begins its steps when its probes are there, until there are samples of all works.
+/// A capture of the program, which begins its thunks when its probes are there, until there are samples of all works.
 fn captured(program: &Path) -> (tempfile::TempDir, String) {
     let folder = program.parent().unwrap();
     let mut command = Command::new(program);
@@ -67,10 +67,10 @@ fn thunks_have_their_own_names_and_never_those_of_others() {
     let named = |work: &str| samples.with(&["[xla ", &format!(";{work}")]);
     let (all, reported) =
         WORKS.iter().fold((0, 0), |(all, reported), (work, _)| (all + of(work), reported + named(work)));
-    println!("| {reported} of {all} samples in steps are named");
+    println!("| {reported} of {all} samples in thunks are named");
     assert!(reported * 100 >= all * 95, "{samples}");
-    for (work, step) in WORKS {
-        let right = samples.with(&[step, &format!(";{work}")]);
+    for (work, thunk) in WORKS {
+        let right = samples.with(&[thunk, &format!(";{work}")]);
         // What has a name has the right one; nearly all have one.
         assert_eq!(right, named(work), "{work}: {samples}");
         assert!(right > 0 && right * 10 >= of(work) * 9, "{work}: {samples}");

@@ -8,10 +8,12 @@ use deepctx_common::end::Counter;
 
 use crate::cli_support::recording::wait_for;
 use crate::cli_support::{TICKS, ticks};
-use crate::support::{Captured, Target, can_capture, capture_until, compile, has_program, options, workload};
+use crate::support::{
+    CaptureContents, Target, can_capture, capture_until, compile, has_program, options, workload,
+};
 
 /// What the kernel programs saw is what they filtered, emitted or dropped, and what they emitted is what was read.
-fn check_ledger(captured: &Captured) {
+fn check_ledger(captured: &CaptureContents) {
     let count = |c| captured.counter(c);
     let seen = count(Counter::SamplesSeen) + count(Counter::ProcessEventsSeen);
     let accounted = count(Counter::SamplesFiltered)
@@ -54,7 +56,7 @@ fn every_record_that_is_lost_while_nobody_reads_is_counted() {
     // As many samples as fill it a hundred times, whoever else has the CPUs.
     let until = ticks(&pid.to_string()) + TICKS;
     wait_for("a second of CPU time", || ticks(&pid.to_string()) >= until);
-    let mut captured = Captured::default();
+    let mut captured = CaptureContents::default();
     captured.finish(capture, messages);
     check_ledger(&captured);
     assert!(

@@ -11,9 +11,9 @@ use serde_json::Value;
 use crate::support::{Target, can_capture, capture_until, has_program, options, workload};
 
 /// A frame as the program saw it: code object, line, qualified name.
-type Expected = Vec<(u64, u32, String)>;
+type ExpectedFrames = Vec<(u64, u32, String)>;
 
-fn expected(line: &Value) -> Expected {
+fn expected(line: &Value) -> ExpectedFrames {
     line["frames"]
         .as_array()
         .unwrap()
@@ -26,7 +26,7 @@ fn expected(line: &Value) -> Expected {
 }
 
 /// Starts a workload that prints its chains, and reads them: thread id → scenario, state, chain.
-fn start(command: &mut Command) -> (Target, HashMap<u32, (String, String, Expected)>) {
+fn start(command: &mut Command) -> (Target, HashMap<u32, (String, String, ExpectedFrames)>) {
     let mut target = Target::start(command);
     let mut threads = HashMap::new();
     loop {
@@ -70,7 +70,7 @@ fn check(command: &mut Command, at_least: usize) {
             sample.fixed.stop_pc
         );
         assert_eq!(sample.python_end(), PythonEnd::Complete, "{scenario}");
-        let walked: Expected = sample
+        let walked: ExpectedFrames = sample
             .python()
             .into_iter()
             .map(|(code, checksum, instruction)| {

@@ -139,7 +139,7 @@ impl Sample {
 
 /// What one capture gave.
 #[derive(Default)]
-pub(crate) struct Captured {
+pub(crate) struct CaptureContents {
     pub(crate) samples: Vec<Sample>,
     pub(crate) events: Vec<ProcessEvent>,
     pub(crate) counters: [u64; Counter::ALL.len()],
@@ -149,7 +149,7 @@ pub(crate) struct Captured {
     sequences: Sequences,
 }
 
-impl Captured {
+impl CaptureContents {
     fn add(&mut self, batch: &[u8]) {
         let mut rest = batch;
         while let Some(header) = RecordHeader::read_from(rest) {
@@ -208,10 +208,13 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(300);
 
 /// Captures until `done` says so, reading all the while.
 #[track_caller]
-pub(crate) fn capture_until(options: CaptureConfig, mut done: impl FnMut(&Captured) -> bool) -> Captured {
+pub(crate) fn capture_until(
+    options: CaptureConfig,
+    mut done: impl FnMut(&CaptureContents) -> bool,
+) -> CaptureContents {
     let capture = Capture::start(options).unwrap();
     let messages = capture.messages();
-    let mut captured = Captured::default();
+    let mut captured = CaptureContents::default();
     let end = Instant::now() + LONGEST;
     while !done(&captured) {
         assert!(Instant::now() < end, "{} samples in {LONGEST:?}", captured.samples.len());
@@ -224,7 +227,7 @@ pub(crate) fn capture_until(options: CaptureConfig, mut done: impl FnMut(&Captur
 }
 
 /// Captures until there are `samples` of the process.
-pub(crate) fn capture_samples(options: CaptureConfig, samples: usize) -> Captured {
+pub(crate) fn capture_samples(options: CaptureConfig, samples: usize) -> CaptureContents {
     let [Targets::Pids(pids)] = &options.targets[..] else { panic!("expected processes by id: {options:?}") };
     let pid = pids[0];
     capture_until(options, |c| c.of(pid).count() >= samples)

@@ -16,13 +16,13 @@ const FORWARD: &str = "
 ";
 
 #[test]
-fn a_step_stands_below_the_operator_that_made_it() {
+fn a_node_stands_below_the_operator_that_made_it() {
     check(
         &format!(
             "{FORWARD}
-            21 call 4 step 7/7 app sequence=1 forward-thread=1 stack-pointer=400
+            21 call 4 node 7/7 app sequence=1 forward-thread=1 stack-pointer=400
             22 sample 7/7 app x! e. back main
-            23 call 5 step 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+            23 call 5 node 7/7 app sequence=0 forward-thread=1 stack-pointer=400
             24 sample 7/7 app x! e. back main
             30 sample 7/7 app x! main"
         ),
@@ -36,10 +36,10 @@ fn a_step_stands_below_the_operator_that_made_it() {
 
 #[test]
 fn equal_stacks_in_different_autograd_nodes_stay_separate() {
-    let steps: String = (0..6)
+    let nodes: String = (0..6)
         .map(|n| {
             format!(
-                "{at} call {at} step 7/7 app sequence={} forward-thread=1 stack-pointer=400
+                "{at} call {at} node 7/7 app sequence={} forward-thread=1 stack-pointer=400
                  {after} sample 7/7 app x! e. back main\n",
                 n % 2,
                 at = 30 + 2 * n,
@@ -49,10 +49,10 @@ fn equal_stacks_in_different_autograd_nodes_stay_separate() {
         .collect();
     // At once, and piece by piece.
     let pieces =
-        steps.replace("sample 7/7 app x! e. back main\n", "sample 7/7 app x! e. back main\nadvance 40\n");
-    for steps in [steps, pieces] {
+        nodes.replace("sample 7/7 app x! e. back main\n", "sample 7/7 app x! e. back main\nadvance 40\n");
+    for nodes in [nodes, pieces] {
         check(
-            &format!("{FORWARD}{steps}"),
+            &format!("{FORWARD}{nodes}"),
             "
             app-7;main;f;aten::mm;[backward];x 3
             app-7;main;g;aten::exp;[backward];x 3
@@ -62,16 +62,16 @@ fn equal_stacks_in_different_autograd_nodes_stay_separate() {
 }
 
 #[test]
-fn steps_of_several_threads_have_the_same_numbers() {
+fn nodes_of_several_threads_have_the_same_numbers() {
     check(
         "
         10 call 1 made 7/7 app sequence=0 forward-thread=1 : ! o.mm f main
         11 call 2 made 7/8 app sequence=0 forward-thread=2 : ! o.exp g run
         19 call 3 pass 7/7 app stack-pointer=500 : ! back main
         20 sample 7/9 app idle! work
-        21 call 4 step 7/9 app sequence=0 forward-thread=2 stack-pointer=400
+        21 call 4 node 7/9 app sequence=0 forward-thread=2 stack-pointer=400
         22 sample 7/9 app x! e. work
-        23 call 5 step 7/9 app sequence=0 forward-thread=1 stack-pointer=400
+        23 call 5 node 7/9 app sequence=0 forward-thread=1 stack-pointer=400
         24 sample 7/9 app x! e. work
         ",
         "
@@ -89,7 +89,7 @@ fn first_autograd_node_of_a_thread_precedes_the_thread_number() {
         10 call 1 made 7/7 app sequence=0 forward-thread=0 : ! o.mm f main
         11 call 2 made 7/7 app sequence=1 forward-thread=5 : ! o.exp g main
         20 call 3 pass 7/7 app stack-pointer=500 : ! back main
-        21 call 4 step 7/7 app sequence=0 forward-thread=5 stack-pointer=400
+        21 call 4 node 7/7 app sequence=0 forward-thread=5 stack-pointer=400
         22 sample 7/7 app x! e. back main
         ",
         "app-7;main;f;aten::mm;[backward];x 1",
@@ -97,17 +97,17 @@ fn first_autograd_node_of_a_thread_precedes_the_thread_number() {
 }
 
 #[test]
-fn a_pass_within_a_step_stands_below_what_made_both() {
+fn a_pass_within_a_node_stands_below_what_made_both() {
     check(
         &format!(
             "{FORWARD}
-            21 call 4 step 7/7 app sequence=1 forward-thread=1 stack-pointer=400
+            21 call 4 node 7/7 app sequence=1 forward-thread=1 stack-pointer=400
             22 call 5 made 7/7 app sequence=2 forward-thread=1 : ! o.sin part e. back main
             23 call 6 pass 7/7 app stack-pointer=300 : ! e. back main
-            24 call 7 step 7/7 app sequence=2 forward-thread=1 stack-pointer=200
+            24 call 7 node 7/7 app sequence=2 forward-thread=1 stack-pointer=200
             25 sample 7/7 app y! e. again e. back main
             26 sample 7/7 app x! e. back main
-            27 call 8 step 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+            27 call 8 node 7/7 app sequence=0 forward-thread=1 stack-pointer=400
             28 sample 7/7 app x! e. back main"
         ),
         "
@@ -120,33 +120,33 @@ fn a_pass_within_a_step_stands_below_what_made_both() {
 
 #[test]
 fn what_is_not_certain_stays_where_it_ran() {
-    let step = "21 call 4 step 7/7 app sequence=1 forward-thread=1 stack-pointer=400";
+    let node = "21 call 4 node 7/7 app sequence=1 forward-thread=1 stack-pointer=400";
     for (records, gaps) in [
         // Its operator was not seen; nobody made it.
         (
-            "21 call 4 step 7/7 app sequence=9 forward-thread=1 stack-pointer=400\n22 sample 7/7 app x! e. back main",
+            "21 call 4 node 7/7 app sequence=9 forward-thread=1 stack-pointer=400\n22 sample 7/7 app x! e. back main",
             "attribute forward-unknown 1\n",
         ),
         (
-            "21 call 4 step 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400\n22 sample 7/7 app x! e. back main",
+            "21 call 4 node 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400\n22 sample 7/7 app x! e. back main",
             "",
         ),
         // A record is missing, perhaps of the node that runs.
-        (&format!("{step}\nlose 0 1\n22 sample 7/7 app x! e. back main"), "attribute backward-uncertain 1\n"),
+        (&format!("{node}\nlose 0 1\n22 sample 7/7 app x! e. back main"), "attribute backward-uncertain 1\n"),
         // Its beginning may have been missed: no stack without nodes came before it.
         (
-            "28 call 5 step 7/8 app sequence=1 forward-thread=1 stack-pointer=400\n29 sample 7/8 app x! e. run",
+            "28 call 5 node 7/8 app sequence=1 forward-thread=1 stack-pointer=400\n29 sample 7/8 app x! e. run",
             "attribute backward-uncertain 1\n",
         ),
         // The stack lacks its beginning, so the number of nodes is not known; or whether it is in one at all.
         (
-            &format!("{step}\n22 sample 7/7 app x! e. gap:no-row native=no-row"),
+            &format!("{node}\n22 sample 7/7 app x! e. gap:no-row native=no-row"),
             "attribute backward-uncertain 1\n",
         ),
-        (&format!("{step}\n22 sample 7/7 app x! gap:no-row native=no-row"), ""),
+        (&format!("{node}\n22 sample 7/7 app x! gap:no-row native=no-row"), ""),
         // Another node may be about to begin.
-        (&format!("{step}\n22 sample 7/7 app e.! back main"), ""),
-        (&format!("{step}\n22 sample 7/7 app k:trap e.! back main"), ""),
+        (&format!("{node}\n22 sample 7/7 app e.! back main"), ""),
+        (&format!("{node}\n22 sample 7/7 app k:trap e.! back main"), ""),
     ] {
         let records = format!("{FORWARD}{records}");
         let mut pipeline = run(&records);
@@ -162,7 +162,7 @@ fn process_reusing_a_pid_has_its_own_autograd_nodes() {
             "{FORWARD}
             30 exit 7
             40 sample 7/7 new main!
-            41 call 4 step 7/7 new sequence=1 forward-thread=1 stack-pointer=400
+            41 call 4 node 7/7 new sequence=1 forward-thread=1 stack-pointer=400
             42 sample 7/7 new x! e. back main"
         ),
         "
@@ -177,15 +177,15 @@ fn stacks_taken_before_all_probes_attached_close_no_scope() {
     // The thread may have been in a node, or in a pass within one, whose beginning was not probed yet.
     let page = "
         10 call 1 made 7/7 app sequence=0 forward-thread=1 : ! o.mm f main
-        12 call 2 step 7/7 app sequence=9 forward-thread=1 stack-pointer=400
+        12 call 2 node 7/7 app sequence=9 forward-thread=1 stack-pointer=400
         13 sample 7/7 app main!
-        14 call 3 step 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+        14 call 3 node 7/7 app sequence=0 forward-thread=1 stack-pointer=400
         15 sample 7/7 app x! e. back main
         16 call 4 pass 7/8 app stack-pointer=500 : ! back main
-        17 call 5 step 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+        17 call 5 node 7/7 app sequence=0 forward-thread=1 stack-pointer=400
         18 sample 7/7 app x! e. back main
         19 sample 7/7 app main!
-        20 call 6 step 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+        20 call 6 node 7/7 app sequence=0 forward-thread=1 stack-pointer=400
         21 sample 7/7 app x! e. back main";
     check(
         page,
@@ -204,9 +204,9 @@ fn nodes_created_within_an_uncertain_autograd_node_are_counted() {
         10 call 1 made 7/8 app sequence=2 forward-thread=1 : ! o.sin part e. back main
         11 call 2 made 7/8 app sequence=3 forward-thread=1 : ! o.cos gap:no-row
         20 call 3 pass 7/7 app stack-pointer=500 : ! back main
-        21 call 4 step 7/7 app sequence=2 forward-thread=1 stack-pointer=400
+        21 call 4 node 7/7 app sequence=2 forward-thread=1 stack-pointer=400
         22 sample 7/7 app x! e. back main
-        23 call 5 step 7/7 app sequence=3 forward-thread=1 stack-pointer=400";
+        23 call 5 node 7/7 app sequence=3 forward-thread=1 stack-pointer=400";
     check(
         page,
         "app-7;main;back;torch::autograd::Engine::evaluate_function(GraphTask&);part;aten::sin;[backward];x 1",
@@ -215,7 +215,7 @@ fn nodes_created_within_an_uncertain_autograd_node_are_counted() {
 }
 
 #[test]
-fn steps_that_are_nested_too_deeply_are_each_counted() {
+fn nodes_that_are_nested_too_deeply_are_each_counted() {
     let mut page = FORWARD.to_owned();
     for depth in 1..=5u64 {
         let within = "e. back ".repeat(depth as usize);
@@ -223,7 +223,7 @@ fn steps_that_are_nested_too_deeply_are_each_counted() {
         let number = if depth == 1 { 0 } else { depth };
         for call in 0..3 {
             page += &format!(
-                "{at} call {at}{call} step 7/7 app sequence={number} forward-thread=1 stack-pointer={pointer}\n",
+                "{at} call {at}{call} node 7/7 app sequence={number} forward-thread=1 stack-pointer={pointer}\n",
             );
         }
         page += &format!(
@@ -245,14 +245,14 @@ fn thread_and_node_numbers_are_separate_per_copy_of_torch() {
     check(
         &format!(
             "{FORWARD}
-            21 call 4 step 7/7 app sequence=1 forward-thread=1 stack-pointer=400
+            21 call 4 node 7/7 app sequence=1 forward-thread=1 stack-pointer=400
             22 sample 7/7 app x! e. back main
             30 call 6 made2 7/7 app sequence=1 forward-thread=1 : ! o.tan h main
             31 sample 7/7 app x! e. back main
             32 call 7 pass2 7/7 app stack-pointer=500 : ! back main
-            33 call 8 step2 7/7 app sequence=1 forward-thread=1 stack-pointer=400
+            33 call 8 node2 7/7 app sequence=1 forward-thread=1 stack-pointer=400
             34 sample 7/7 app x! e. back main
-            35 call 9 step2 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+            35 call 9 node2 7/7 app sequence=0 forward-thread=1 stack-pointer=400
             36 sample 7/7 app x! e. back main"
         ),
         "
@@ -277,9 +277,9 @@ proptest! {
     ) {
         let page = format!(
             "{FORWARD}
-            21 call 4 step 7/7 app sequence=1 forward-thread=1 stack-pointer=400
+            21 call 4 node 7/7 app sequence=1 forward-thread=1 stack-pointer=400
             22 sample 7/7 app x! e. back main
-            23 call 5 step 7/7 app sequence=0 forward-thread=1 stack-pointer=400
+            23 call 5 node 7/7 app sequence=0 forward-thread=1 stack-pointer=400
             24 sample 7/7 app x! e. back main"
         );
         let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());

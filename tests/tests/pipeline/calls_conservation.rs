@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 /// Something that happens to a process.
 #[derive(Clone, Debug)]
-enum Happens {
+enum InputEvent {
     /// A call, its return if it has one, its id and its activity, each after so long; in this process and thread.
     Launch {
         pid: u32,
@@ -65,36 +65,36 @@ enum Happens {
 }
 
 /// The same with another tool's collection, whose records are joined by order.
-fn happens_with_another_tool() -> impl Strategy<Value = Happens> {
+fn input_event_with_another_tool() -> impl Strategy<Value = InputEvent> {
     let pid = 1u32..4;
     prop_oneof![
-        6 => happens(),
-        1 => pid.clone().prop_map(|pid| Happens::Borrow { pid }),
-        3 => (pid, 0u8..30, 0u16..1000, 0u8..2).prop_map(|(pid, id, took, grid)| Happens::Record { pid, id, took, grid }),
+        6 => input_event(),
+        1 => pid.clone().prop_map(|pid| InputEvent::Borrow { pid }),
+        3 => (pid, 0u8..30, 0u16..1000, 0u8..2).prop_map(|(pid, id, took, grid)| InputEvent::Record { pid, id, took, grid }),
     ]
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn input_event() -> impl Strategy<Value = InputEvent> {
     let (pid, id, after) = (1u32..4, prop::option::weighted(0.9, 0u8..30), any::<[u8; 3]>());
     let took = 0u16..1000;
     prop_oneof![
         12 => (pid.clone(), 0u32..3, 1u8..5, 0u8..4, id.clone(), after, took.clone()).prop_map(
-            |(pid, tid, handle, stack, id, after, took)| Happens::Launch { pid, tid, handle, stack, id, after, took },
+            |(pid, tid, handle, stack, id, after, took)| InputEvent::Launch { pid, tid, handle, stack, id, after, took },
         ),
-        3 => (pid.clone(), id, after, took.clone()).prop_map(|(pid, id, after, took)| Happens::Copy { pid, id, after, took }),
-        1 => (pid.clone(), 0u8..30, took).prop_map(|(pid, id, took)| Happens::Stray { pid, id, took }),
-        2 => (pid.clone(), 1u8..5, 0u8..3).prop_map(|(pid, handle, name)| Happens::Name { pid, handle, name }),
-        2 => (pid.clone(), prop::option::of(any::<u8>())).prop_map(|(pid, lasts)| Happens::Wait { pid, lasts }),
-        3 => (pid.clone(), prop::bool::weighted(0.8)).prop_map(|(pid, on)| Happens::Collect { pid, on }),
-        1 => pid.prop_map(|pid| Happens::Exit { pid }),
-        1 => prop::sample::select(vec!["batch", "lose 0 2", "garbage 30"]).prop_map(Happens::Line),
-        1 => Just(Happens::Advance),
+        3 => (pid.clone(), id, after, took.clone()).prop_map(|(pid, id, after, took)| InputEvent::Copy { pid, id, after, took }),
+        1 => (pid.clone(), 0u8..30, took).prop_map(|(pid, id, took)| InputEvent::Stray { pid, id, took }),
+        2 => (pid.clone(), 1u8..5, 0u8..3).prop_map(|(pid, handle, name)| InputEvent::Name { pid, handle, name }),
+        2 => (pid.clone(), prop::option::of(any::<u8>())).prop_map(|(pid, lasts)| InputEvent::Wait { pid, lasts }),
+        3 => (pid.clone(), prop::bool::weighted(0.8)).prop_map(|(pid, on)| InputEvent::Collect { pid, on }),
+        1 => pid.prop_map(|pid| InputEvent::Exit { pid }),
+        1 => prop::sample::select(vec!["batch", "lose 0 2", "garbage 30"]).prop_map(InputEvent::Line),
+        1 => Just(InputEvent::Advance),
     ]
 }
 
 /// The lines of what happens, by their times, and lines that have none.
 #[expect(clippy::too_many_lines, reason = "one match with an arm for each kind of input")]
-fn lines(all: &[Happens]) -> Vec<(u64, String)> {
+fn lines(all: &[InputEvent]) -> Vec<(u64, String)> {
     let mut lines = Vec::new();
     let stacks = [": ! f main", ": ! g main", "flags=limited", ""];
     for (n, one) in (1u64..).zip(all) {
@@ -106,7 +106,7 @@ fn lines(all: &[Happens]) -> Vec<(u64, String)> {
             (returned, correlated, correlated + u64::from(after[2]) * 4)
         };
         match one {
-            Happens::Launch { pid, tid, handle, stack, id, after, took } => {
+            InputEvent::Launch { pid, tid, handle, stack, id, after, took } => {
                 let stack = stacks[usize::from(*stack)];
                 put(
                     at,
@@ -126,7 +126,7 @@ fn lines(all: &[Happens]) -> Vec<(u64, String)> {
                     );
                 }
             }
-            Happens::Copy { pid, id, after, took } => {
+            InputEvent::Copy { pid, id, after, took } => {
                 put(at, format!("{at} call {n} cuMemcpyHtoD_v2 {pid}/{pid} app bytes=8 : ! f main"));
                 let (returned, correlated, active) = timed(after);
                 put(returned, format!("{returned} return {n} entered={at}"));
@@ -138,30 +138,30 @@ fn lines(all: &[Happens]) -> Vec<(u64, String)> {
                     );
                 }
             }
-            Happens::Stray { pid, id, took } => {
+            InputEvent::Stray { pid, id, took } => {
                 put(at, format!("{at} kernel {pid} id={id} start={at} end={} name=1", at + u64::from(*took)));
             }
-            Happens::Name { pid, handle, name } => {
+            InputEvent::Name { pid, handle, name } => {
                 put(at, format!("{at} call {n} cuModuleGetFunction {pid}/{pid} app text=k{name}"));
                 put(at + 1, format!("{} return {n} out={handle} entered={at}", at + 1));
                 put(at + 1, format!("{} name {pid} {handle} k{name}", at + 1));
             }
-            Happens::Wait { pid, lasts } => {
+            InputEvent::Wait { pid, lasts } => {
                 put(at, format!("{at} call {n} cuCtxSynchronize {pid}/{pid} app : ! main"));
                 if let Some(lasts) = lasts {
                     let end = at + u64::from(*lasts);
                     put(end, format!("{end} return {n} entered={at}"));
                 }
             }
-            Happens::Collect { pid, on } => {
+            InputEvent::Collect { pid, on } => {
                 put(at, format!("{at} state {pid} {} 26", if *on { "collecting" } else { "idle" }));
                 put(at, format!("{at} clock {pid} {at} {at} {}", at + 2));
             }
-            Happens::Exit { pid } => put(at, format!("{at} exit {pid}")),
-            Happens::Borrow { pid } => {
+            InputEvent::Exit { pid } => put(at, format!("{at} exit {pid}")),
+            InputEvent::Borrow { pid } => {
                 put(at, format!("{at} call {n} cuptiActivityEnable {pid}/{pid} app kind=10"))
             }
-            Happens::Record { pid, id, took, grid } => {
+            InputEvent::Record { pid, id, took, grid } => {
                 let (end, name) = (at + u64::from(*took), grid);
                 put(at, format!("{at} borrow {pid} api id={id} start={at} end={end}"));
                 put(
@@ -169,8 +169,8 @@ fn lines(all: &[Happens]) -> Vec<(u64, String)> {
                     format!("{at} borrow {pid} kernel id={id} start={at} end={end} grid={grid} name=k{name}"),
                 );
             }
-            Happens::Line(line) => put(at, (*line).to_owned()),
-            Happens::Advance => put(at, format!("advance {at}")),
+            InputEvent::Line(line) => put(at, (*line).to_owned()),
+            InputEvent::Advance => put(at, format!("advance {at}")),
         }
     }
     lines
@@ -212,7 +212,7 @@ proptest! {
     /// In any order of arrival, with records that are lost, late and damaged, and with hardly any room to wait.
     #[test]
     fn every_launch_and_its_time_is_attributed_or_explained(
-        all in prop::collection::vec(happens(), 0..120),
+        all in prop::collection::vec(input_event(), 0..120),
         arrival in prop::collection::vec(any::<u16>(), 1..60),
         launches in prop_oneof![1usize..8, Just(1 << 10)],
         waiting_records in prop_oneof![1usize..30, Just(1 << 12)],
@@ -235,10 +235,10 @@ proptest! {
     /// When nothing is lost, every nanosecond that was reported is in the tree, in whatever order the records arrive.
     #[test]
     fn every_nanosecond_that_is_told_lands_once(
-        all in prop::collection::vec(happens(), 0..120),
+        all in prop::collection::vec(input_event(), 0..120),
         arrival in prop::collection::vec(any::<u16>(), 1..60),
     ) {
-        let all: Vec<_> = all.into_iter().filter(|one| !matches!(one, Happens::Line(_) | Happens::Advance)).collect();
+        let all: Vec<_> = all.into_iter().filter(|one| !matches!(one, InputEvent::Line(_) | InputEvent::Advance)).collect();
         let in_order = {
             let mut lines = lines(&all);
             lines.sort_by_key(|(time, _)| *time);
@@ -247,8 +247,8 @@ proptest! {
         let mut reported = [0, 0];
         for one in &all {
             match one {
-                Happens::Launch { id: Some(_), took, .. } | Happens::Stray { took, .. } => reported[0] += u64::from(*took),
-                Happens::Copy { id: Some(_), took, .. } => reported[1] += u64::from(*took),
+                InputEvent::Launch { id: Some(_), took, .. } | InputEvent::Stray { took, .. } => reported[0] += u64::from(*took),
+                InputEvent::Copy { id: Some(_), took, .. } => reported[1] += u64::from(*took),
                 _ => {}
             }
         }
@@ -259,14 +259,14 @@ proptest! {
         let profile = pipeline.profile();
         check(profile);
         prop_assert_eq!([Metric::GpuTime, Metric::CopyTime].map(|metric| profile.tree.total(metric).sum), reported);
-        let launches = all.iter().filter(|one| matches!(one, Happens::Launch { .. })).count() as u64;
+        let launches = all.iter().filter(|one| matches!(one, InputEvent::Launch { .. })).count() as u64;
         prop_assert_eq!(sum(profile, |p| p.launches), launches);
     }
 
     /// Bytes from another process may be anything: each record is accounted for, and figures never overflow.
     #[test]
     fn damaged_records_of_calls_are_accounted_for(
-        all in prop::collection::vec(happens_with_another_tool(), 0..80),
+        all in prop::collection::vec(input_event_with_another_tool(), 0..80),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..40),
     ) {
         let mut lines = lines(&all);

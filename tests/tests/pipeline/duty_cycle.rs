@@ -16,11 +16,11 @@ fn check_metric(records: &str, metric: Metric, expect: &str) {
 
 /// A range begins in a duty window, which ends.
 const RANGE: &str = "
-    1 turn begins
+    1 duty begins
     10 call 1 named 7/7 app text=epoch : ! py:_enter@1 py:train@3 py:main@9
     11 call 2 begins 7/7 app handle=0x40
     20 sample 7/7 app py:work@1 py:train@4 py:main@9
-    30 turn ends
+    30 duty ends
 ";
 
 #[test]
@@ -28,7 +28,7 @@ fn a_range_is_over_for_us_when_its_turn_is() {
     let records = format!(
         "{RANGE}
         40 sample 7/7 app py:work@1 py:train@4 py:main@9
-        50 turn begins
+        50 duty begins
         60 sample 7/7 app py:work@1 py:train@4 py:main@9
         70 call 3 ends 7/7 app handle=0x40"
     );
@@ -47,7 +47,7 @@ fn a_range_is_over_for_us_when_its_turn_is() {
 fn ranges_do_not_nest_across_duty_windows() {
     let records = format!(
         "{RANGE}
-        50 turn begins
+        50 duty begins
         60 call 3 named 7/7 app text=batch : ! py:_enter@1 py:one@2 py:main@9
         61 call 4 begins 7/7 app handle=0x80
         62 sample 7/7 app py:work@1 py:one@3 py:main@9
@@ -66,10 +66,10 @@ fn ranges_do_not_nest_across_duty_windows() {
 #[test]
 fn range_names_are_forgotten_when_a_duty_window_ends() {
     let records = "
-        1 turn begins
+        1 duty begins
         10 call 1 named 7/7 app text=epoch : ! py:_enter@1 py:train@3 py:main@9
-        11 turn ends
-        20 turn begins
+        11 duty ends
+        20 duty begins
         21 call 2 begins 7/7 app handle=0x40
         22 sample 7/7 app py:work@1 py:train@4 py:main@9
     ";
@@ -90,7 +90,7 @@ fn a_step_lasts_no_longer_than_a_turn() {
         )
     };
     // Two ends in the first duty window, 20 apart, and two in the second one, 30 apart.
-    let records = ["1 turn begins\n", &step(10, 1), &step(30, 4), "40 turn ends\n", "90 turn begins\n"]
+    let records = ["1 duty begins\n", &step(10, 1), &step(30, 4), "40 duty ends\n", "90 duty begins\n"]
         .concat()
         + &step(100, 7)
         + &step(130, 10);
@@ -100,17 +100,17 @@ fn a_step_lasts_no_longer_than_a_turn() {
 #[test]
 fn autograd_nodes_are_attributed_across_duty_windows_not_between_them() {
     let records = "
-        1 turn begins
-        2 call 90 step 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400
+        1 duty begins
+        2 call 90 node 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400
         10 call 1 made 7/7 app sequence=0 forward-thread=1 : ! o.mm f main
         11 call 2 made 7/7 app sequence=1 forward-thread=1 : ! o.exp g main
-        20 turn ends
+        20 duty ends
         25 sample 7/7 app x! e. back main
-        30 turn begins
+        30 duty begins
         40 call 3 pass 7/7 app stack-pointer=500 : ! back main
-        41 call 4 step 7/7 app sequence=1 forward-thread=1 stack-pointer=400
+        41 call 4 node 7/7 app sequence=1 forward-thread=1 stack-pointer=400
         42 sample 7/7 app x! e. back main
-        50 turn ends
+        50 duty ends
         55 sample 7/7 app x! e. back main
     ";
     check(
@@ -127,29 +127,29 @@ fn autograd_nodes_are_attributed_across_duty_windows_not_between_them() {
 fn unnumbered_thread_is_a_new_one_in_each_duty_window() {
     let of = |pause: &str| {
         format!(
-            "1 turn begins
-            9 call 3 step 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400
+            "1 duty begins
+            9 call 3 node 7/7 app sequence=18446744073709551615 forward-thread=1 stack-pointer=400
             10 call 1 made 7/7 app sequence=0 forward-thread=0 : ! o.mm f main
             {pause}
             15 call 2 made 7/7 app sequence=1 forward-thread=5 : ! o.exp g main
             20 call 5 pass 7/7 app stack-pointer=500 : ! back main
-            21 call 4 step 7/7 app sequence=0 forward-thread=5 stack-pointer=400"
+            21 call 4 node 7/7 app sequence=0 forward-thread=5 stack-pointer=400"
         )
     };
     check_gaps("attribute", &of(""), "");
-    let paused = of("11 turn ends\n 14 turn begins");
+    let paused = of("11 duty ends\n 14 duty begins");
     check_gaps("attribute", &paused, "attribute watched-in-turns 2\nattribute forward-unknown 1\n");
 }
 
 #[test]
 fn live_allocations_are_forgotten_when_a_duty_window_ends() {
     let records = "
-        1 turn begins
+        1 duty begins
         10 call 1 new 7/7 app address=64 bytes=100 : ! f main
         11 call 2 new 7/7 app address=128 bytes=50 : ! g main
         12 call 3 delete 7/7 app address=64
-        20 turn ends
-        30 turn begins
+        20 duty ends
+        30 duty begins
         31 call 4 delete 7/7 app address=128
         32 call 5 new 7/7 app address=128 bytes=70 : ! f main
     ";
@@ -186,13 +186,13 @@ fn live_allocations_are_forgotten_when_a_duty_window_ends() {
 fn owner_of_an_openmp_helper_is_relearned_each_duty_window() {
     let work = |at: u64, call: u64| {
         format!(
-            "{at} call {call} team 7/7 app host-function=102 count=2 : ! mul main
+            "{at} call {call} parallel 7/7 app host-function=102 count=2 : ! mul main
              {} sample 7/9 app f g.st c.clo\n",
             at + 5
         )
     };
-    let records = ["1 turn begins\n", &work(10, 1), &work(20, 2), &work(30, 3)].concat()
-        + "40 turn ends\n 45 sample 7/9 app f g.st c.clo\n 50 turn begins\n 51 sample 7/9 app f g.st c.clo\n"
+    let records = ["1 duty begins\n", &work(10, 1), &work(20, 2), &work(30, 3)].concat()
+        + "40 duty ends\n 45 sample 7/9 app f g.st c.clo\n 50 duty begins\n 51 sample 7/9 app f g.st c.clo\n"
         + &work(60, 4)
         + &work(70, 5)
         + &work(80, 6);
@@ -210,7 +210,7 @@ fn between_two_turns_operators_are_not_counted() {
     let begins = |at: u64, call: u64| {
         format!("{at} call {call} starts 7/7 app return-address=104 stack-pointer=400 scope=0 : o.mm main\n")
     };
-    let records = ["1 turn begins\n", &begins(10, 1), "20 turn ends\n", &begins(21, 2), "30 turn begins\n"]
+    let records = ["1 duty begins\n", &begins(10, 1), "20 duty ends\n", &begins(21, 2), "30 duty begins\n"]
         .concat()
         + &begins(40, 3);
     let mut pipeline = run(&records);
@@ -231,12 +231,12 @@ fn lines() -> impl Strategy<Value = Vec<String>> {
         Just("sample 7/9 app f g.st c.clo"),
         Just("call N made 7/7 app sequence=1 forward-thread=1 : ! o.mm f main"),
         Just("call N pass 7/7 app stack-pointer=500 : ! back main"),
-        Just("call N step 7/7 app sequence=1 forward-thread=1 stack-pointer=400"),
+        Just("call N node 7/7 app sequence=1 forward-thread=1 stack-pointer=400"),
         Just("call N new 7/7 app address=64 bytes=100 : ! f main"),
         Just("call N delete 7/7 app address=64"),
-        Just("call N team 7/7 app host-function=102 count=2 : ! mul main"),
-        Just("turn begins"),
-        Just("turn ends"),
+        Just("call N parallel 7/7 app host-function=102 count=2 : ! mul main"),
+        Just("duty begins"),
+        Just("duty ends"),
     ];
     let numbered =
         |(n, line): (usize, &str)| format!("{} {}", 10 * n + 10, line.replace('N', &(n + 1).to_string()));
@@ -247,7 +247,7 @@ fn lines() -> impl Strategy<Value = Vec<String>> {
 proptest! {
     #[test]
     fn duty_windows_lose_nothing_and_count_nothing_twice(lines in lines()) {
-        let without: Vec<String> = lines.iter().filter(|line| !line.contains("turn ")).cloned().collect();
+        let without: Vec<String> = lines.iter().filter(|line| !line.contains("duty ")).cloned().collect();
         let of = |lines: &[String]| {
             let mut pipeline = run(&lines.join("\n"));
             pipeline.finish();

@@ -4,9 +4,9 @@ use crate::pipeline_support::{check_gaps, check_stacks as check};
 
 /// Thread 7 hands `f` (at 102) to thread 9 twice, which is seen at it.
 const SETTLED: &str = "
-    10 call 1 team 7/7 app host-function=102 count=2 : ! mul main
+    10 call 1 parallel 7/7 app host-function=102 count=2 : ! mul main
     20 sample 7/9 app f g.st c.clo
-    30 call 2 team 7/7 app host-function=102 count=2 : ! mul main
+    30 call 2 parallel 7/7 app host-function=102 count=2 : ! mul main
     40 sample 7/9 app f g.st c.clo
 ";
 
@@ -16,7 +16,7 @@ fn openmp_helpers_are_attributed_once_two_regions_agree_on_ownership() {
         &format!(
             "{SETTLED}
             41 sample 7/9 app add f g.st c.clo
-            50 call 3 team 7/7 app host-function=104 : ! relu main
+            50 call 3 parallel 7/7 app host-function=104 : ! relu main
             60 sample 7/9 app h g.st c.clo
             61 sample 7/7 app h g.run relu main"
         ),
@@ -49,9 +49,9 @@ fn nested_and_single_thread_openmp_regions_leave_helpers_in_place() {
     check(
         &format!(
             "{SETTLED}
-            50 call 3 team 7/7 app host-function=104 : ! in f g.run mul main
-            51 call 4 team 7/9 app host-function=104 : ! in f g.st c.clo
-            52 call 5 team 7/7 app host-function=104 count=1 : ! relu main
+            50 call 3 parallel 7/7 app host-function=104 : ! in f g.run mul main
+            51 call 4 parallel 7/9 app host-function=104 : ! in f g.st c.clo
+            52 call 5 parallel 7/7 app host-function=104 count=1 : ! relu main
             60 sample 7/9 app f g.st c.clo"
         ),
         "
@@ -65,7 +65,7 @@ fn nested_and_single_thread_openmp_regions_leave_helpers_in_place() {
 fn unmatched_openmp_work_is_left_in_place_and_counted() {
     let records = format!(
         "{SETTLED}
-        50 call 3 team 7/7 app host-function=104 : ! relu main
+        50 call 3 parallel 7/7 app host-function=104 : ! relu main
         60 sample 7/9 app f g.st c.clo"
     );
     check(&records, "app-7;c.clo;g.st;f 3");
@@ -76,11 +76,11 @@ fn unmatched_openmp_work_is_left_in_place_and_counted() {
 fn threads_starting_the_same_openmp_region_are_not_distinguished() {
     check(
         "
-        10 call 1 team 7/7 app host-function=102 : ! mul main
-        11 call 2 team 7/8 app host-function=102 : ! mul main
+        10 call 1 parallel 7/7 app host-function=102 : ! mul main
+        11 call 2 parallel 7/8 app host-function=102 : ! mul main
         20 sample 7/9 app f g.st c.clo
-        30 call 3 team 7/7 app host-function=102 : ! mul main
-        31 call 4 team 7/8 app host-function=102 : ! mul main
+        30 call 3 parallel 7/7 app host-function=102 : ! mul main
+        31 call 4 parallel 7/8 app host-function=102 : ! mul main
         40 sample 7/9 app f g.st c.clo
         50 sample 7/9 app f g.st c.clo",
         "app-7;c.clo;g.st;f 3",

@@ -1,6 +1,6 @@
 //! A capture that was copied to a file and read back gives the same profile as the capture itself.
 
-use crate::pipeline_support::{NamesInAddresses, Step, config, folded, losses, page, run, steps};
+use crate::pipeline_support::{NamesInAddresses, ReplayStep, config, folded, losses, page, run, steps};
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::input::Source;
 use deepctx_profile::profile::{Meta, Profile};
@@ -34,7 +34,7 @@ fn captured() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = RawWriter::new(&mut bytes).unwrap();
     for step in steps(RECORDS) {
-        let Step::Feed(input) = step else { continue };
+        let ReplayStep::Feed(input) = step else { continue };
         writer.write(&input.with_maps(|_, maps| as_maps(&maps))).unwrap();
     }
     writer.finish().unwrap();

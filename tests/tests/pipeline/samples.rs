@@ -1,6 +1,6 @@
 //! Samples of instructions as a page of records → instructions below kernels, with what they waited for.
 
-use crate::pipeline_support::{NamesInAddresses, Step, config, feed_damaged, losses, run, steps};
+use crate::pipeline_support::{NamesInAddresses, ReplayStep, config, feed_damaged, losses, run, steps};
 use deepctx_analysis::{Report, Subset, render};
 use deepctx_pipeline::Pipeline;
 use deepctx_pipeline::input::{CubinLines, Input};
@@ -211,8 +211,8 @@ proptest! {
         }
         for step in steps(&page) {
             match step {
-                Step::Feed(input) => pipeline.feed(input),
-                Step::Advance(time) => pipeline.advance(time),
+                ReplayStep::Feed(input) => pipeline.feed(input),
+                ReplayStep::Advance(time) => pipeline.advance(time),
             }
         }
         for crc in 0..4 {

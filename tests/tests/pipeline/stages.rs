@@ -1,7 +1,7 @@
 //! The pipeline as a page of records → folded stacks and losses.
 
 use crate::pipeline_support::{
-    NamesInAddresses, Step, check_gaps, check_stacks as check, config, folded, folded_as, page, run,
+    NamesInAddresses, ReplayStep, check_gaps, check_stacks as check, config, folded, folded_as, page, run,
     run_with, steps,
 };
 use deepctx_pipeline::{Config, Pipeline};
@@ -150,7 +150,7 @@ fn a_question_that_is_never_answered_makes_no_frame_vanish() {
     let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
     pipeline.symbols().silent = true;
     for step in steps("10 sample 7/7 app f! main") {
-        if let Step::Feed(input) = step {
+        if let ReplayStep::Feed(input) = step {
             pipeline.feed(input);
         }
     }
@@ -192,7 +192,7 @@ fn python_functions_are_told_at_once_and_once() {
     ";
     let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config());
     for step in steps(records) {
-        if let Step::Feed(input) = step {
+        if let ReplayStep::Feed(input) = step {
             pipeline.feed(input);
         }
     }
@@ -294,7 +294,7 @@ fn waiting_bytes_are_bounded_too() {
         Config { waiting_bytes: bound, ..config() },
     );
     for step in steps(&records) {
-        if let Step::Feed(input) = step {
+        if let ReplayStep::Feed(input) = step {
             pipeline.feed(input);
             assert!(pipeline.waiting_bytes() <= bound);
         }

@@ -23,7 +23,7 @@ enum Action {
     /// A backward pass begins.
     Pass,
     /// A node of it begins: this one of all that were made. Any node before it is over.
-    Step(prop::sample::Index),
+    Node(prop::sample::Index),
     /// One that no operator made.
     Accumulate,
     /// The innermost node, or else the innermost pass, ends.
@@ -45,7 +45,7 @@ struct Event {
 pub(crate) struct Program {
     events: Vec<Event>,
     made_from: usize,
-    step_from: usize,
+    nodes_from: usize,
     pass_from: usize,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn programs() -> impl Strategy<Value = Program> {
     let action = prop_oneof![
         4 => Just(Action::Make),
         2 => Just(Action::Pass),
-        6 => any::<prop::sample::Index>().prop_map(Action::Step),
+        6 => any::<prop::sample::Index>().prop_map(Action::Node),
         1 => Just(Action::Accumulate),
         2 => Just(Action::End),
         6 => Just(Action::Sample),
@@ -68,17 +68,17 @@ pub(crate) fn programs() -> impl Strategy<Value = Program> {
     };
     let events = prop_oneof![events(0.0), events(0.05)];
     let late = prop_oneof![Just([0; 3]), prop::array::uniform3(0usize..20)];
-    (events, late).prop_map(|(events, [made, step, pass])| Program {
+    (events, late).prop_map(|(events, [made, node, pass])| Program {
         events,
         made_from: made,
-        step_from: made + step,
-        pass_from: made + step + pass,
+        nodes_from: made + node,
+        pass_from: made + node + pass,
     })
 }
 
 /// A node that was made, by a function called `m` and its number among all, within the node of that other one.
 #[derive(Clone, Copy, Debug)]
-struct Made {
+struct GeneratedNode {
     thread: usize,
     sequence: u64,
     within: Option<usize>,
@@ -88,14 +88,14 @@ struct Made {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Pass { stack_pointer: u64 },
-    Step { made: Option<usize> },
+    Node { made: Option<usize> },
 }
 
 /// A run of a program: the page of its records, and what is true.
 #[derive(Debug, Default)]
 struct Run {
     page: String,
-    made: Vec<Made>,
+    made: Vec<GeneratedNode>,
     levels: [Vec<Level>; THREADS],
     sequences: [u64; THREADS],
     /// Nodes that begin and whose record comes, with and without an operator.
@@ -109,7 +109,7 @@ impl Run {
     fn frames(&self, thread: usize) -> String {
         let mut frames = String::from("main");
         for level in &self.levels[thread] {
-            if matches!(level, Level::Step { .. }) {
+            if matches!(level, Level::Node { .. }) {
                 frames.insert_str(0, "e. back ");
             }
         }
@@ -117,9 +117,9 @@ impl Run {
     }
 
     /// The innermost node that a thread is in.
-    fn step(&self, thread: usize) -> Option<usize> {
+    fn node(&self, thread: usize) -> Option<usize> {
         let made = |level: &Level| match level {
-            Level::Step { made } => Some(*made),
+            Level::Node { made } => Some(*made),
             Level::Pass { .. } => None,
         };
         self.levels[thread].iter().rev().find_map(made).flatten()
@@ -143,10 +143,10 @@ impl Run {
         let stack = |frames: &str| if event.cut { "gap:no-row".into() } else { frames.to_owned() };
         match event.action {
             Action::Make if !in_pass => {
-                let (number, within) = (self.made.len(), self.step(thread));
+                let (number, within) = (self.made.len(), self.node(thread));
                 let sequence = self.sequences[thread];
                 self.sequences[thread] += 1;
-                self.made.push(Made { thread, sequence, within });
+                self.made.push(GeneratedNode { thread, sequence, within });
                 if at >= program.made_from {
                     let values = format!("sequence={sequence} forward-thread={}", thread + 1);
                     let stack = format!(" : ! o.mm m{number} {}", stack(&frames));
@@ -162,14 +162,14 @@ impl Run {
                     self.call(time, "pass", thread, &values, &stack, event.lost);
                 }
             }
-            Action::Step(_) | Action::Accumulate => self.begins(at, event, program),
+            Action::Node(_) | Action::Accumulate => self.begins(at, event, program),
             Action::End => drop(self.levels[thread].pop()),
             Action::Sample if event.lost => {
                 self.lost = true;
                 self.page += "lose 0 1\n";
             }
             Action::Sample => {
-                let leaf = self.step(thread).map_or("x".to_owned(), |made| format!("x{made}"));
+                let leaf = self.node(thread).map_or("x".to_owned(), |made| format!("x{made}"));
                 let end = if event.cut { " native=no-row" } else { "" };
                 let within = if in_pass { "back " } else { "" };
                 let (tid, rest) = (thread + 10, stack(&format!("{within}{frames}")));
@@ -182,25 +182,25 @@ impl Run {
     /// A node begins.
     fn begins(&mut self, at: usize, event: Event, program: &Program) {
         let levels = &mut self.levels[event.thread];
-        levels.pop_if(|level| matches!(level, Level::Step { .. }));
+        levels.pop_if(|level| matches!(level, Level::Node { .. }));
         let Some(Level::Pass { stack_pointer }) = levels.last().copied() else { return };
         let made = match event.action {
-            Action::Step(which) if !self.made.is_empty() => Some(which.index(self.made.len())),
-            Action::Step(_) => return,
+            Action::Node(which) if !self.made.is_empty() => Some(which.index(self.made.len())),
+            Action::Node(_) => return,
             _ => None,
         };
-        levels.push(Level::Step { made });
+        levels.push(Level::Node { made });
         let (sequence, thread) = match made.map(|made| self.made[made]) {
             Some(made) => (made.sequence, made.thread),
             None => (u64::MAX, event.thread),
         };
-        if at < program.step_from {
+        if at < program.nodes_from {
             return;
         }
         self.began[usize::from(made.is_none())] += u64::from(!event.lost);
         let pointer = stack_pointer - 500;
         let values = format!("sequence={sequence} forward-thread={} stack-pointer={pointer}", thread + 1);
-        self.call(at + 10, "step", event.thread, &values, "", event.lost);
+        self.call(at + 10, "node", event.thread, &values, "", event.lost);
     }
 }
 
@@ -277,9 +277,9 @@ fn is_right(stack: &str, of: &Run) -> Option<bool> {
         }
         (within, below) => {
             assert!(below.is_none(), "{stack} in {of:?}");
-            let in_step = before.contains("evaluate_function");
+            let in_node = before.contains("evaluate_function");
             // A stack that lacks its beginning may be in a node or not.
-            (within.is_some() || !in_step).then(|| within.is_none() && before.contains("main"))
+            (within.is_some() || !in_node).then(|| within.is_none() && before.contains("main"))
         }
     }
 }

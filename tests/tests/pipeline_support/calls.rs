@@ -55,7 +55,7 @@ impl Calls {
         if let Some(known) = self.sites.iter().find(|site| site.symbol == symbol) {
             return (known.site, false);
         }
-        if let Some(info) = step(symbol) {
+        if let Some(info) = located_probe(symbol) {
             let site = self.sites.len() as u32;
             self.sites.push(SiteInfo { site, ..info });
             return (site, true);
@@ -241,7 +241,7 @@ impl Calls {
 }
 
 /// Probes that are not in the catalogue, since their arguments are found in the file.
-fn step(symbol: &str) -> Option<SiteInfo> {
+fn located_probe(symbol: &str) -> Option<SiteInfo> {
     use Role::{Address, Bytes, Device, ForwardThread, Handle, Name, PackedDevice, Sequence, StackPointer};
     let mut family = Family::Torch;
     let (event, roles) = match symbol {
@@ -259,7 +259,7 @@ fn step(symbol: &str) -> Option<SiteInfo> {
                 _ => (Event::Tensor(TensorEvent::Free), vec![Address]),
             }
         }
-        "team" => {
+        "parallel" => {
             family = Family::GnuOpenMp;
             (Event::OpenMp(OpenMpEvent::ParallelBegins), vec![Role::HostFunction, Role::Count])
         }
@@ -269,7 +269,7 @@ fn step(symbol: &str) -> Option<SiteInfo> {
             (Event::Xla(XlaEvent::ThunkBegins), [&name[..], &[StackPointer, Role::FramePointer]].concat())
         }
         "made" | "made2" => (Event::Autograd(AutogradEvent::NodeCreated), vec![Sequence, ForwardThread]),
-        "step" | "step2" => {
+        "node" | "node2" => {
             (Event::Autograd(AutogradEvent::NodeBegins), vec![Sequence, ForwardThread, StackPointer])
         }
         "pass" | "pass2" => (Event::Autograd(AutogradEvent::BackwardBegins), vec![StackPointer]),

@@ -15,7 +15,7 @@
 //! garbage 5               five bytes that are no record
 //! batch                   ends a batch of records
 //! advance 20              what is not younger than 20 is used
-//! 10 turn begins          probes that have a budget are watched from 10 on; 20 turn ends: until 20
+//! 10 duty begins          probes that have a budget are watched from 10 on; 20 duty ends: until 20
 //!
 //! 10 call 5 cuLaunchKernel 7/7 app function=0x100 grid-x=4 : ! g main   call number 5; arguments by their meaning; `!`
 //!                         stands for the function itself, no `:` for no stack, `gap:no-row` at the end for one that
@@ -24,15 +24,15 @@
 //! 11 correlate 5 77       call 5 has the correlation id 77
 //! 10 call 5 made 7/7 app sequence=3 forward-thread=1 : ! o.mm main     an operator makes autograd node 3
 //! 20 call 6 pass 7/7 app stack-pointer=500 : ! main                    a backward pass begins
-//! 21 call 7 step 7/7 app sequence=3 forward-thread=1 stack-pointer=400     the step begins
+//! 21 call 7 node 7/7 app sequence=3 forward-thread=1 stack-pointer=400     the node begins
 //!                         made2, pass2, step2: the same of a second copy of the framework
 //! 10 call 1 named 7/7 app text=epoch : ! py:_in@1 py:main@3            a range is about to begin; `py:_…` are torch's own
 //! 11 call 2 begins 7/7 app handle=0x40    90 call 9 ends 7/7 app handle=0x40   its record begins, and ends
-//! 10 call 1 team 7/7 app host-function=100 count=2 : ! f main           a thread hands a function to its team
+//! 10 call 1 parallel 7/7 app host-function=100 count=2 : ! f main           a thread hands a function to its helpers
 //! 10 call 1 starts 7/7 app return-address=9 stack-pointer=400 scope=0 : o.mm main     an operator begins
 //! 10 call 5 new 7/7 app address=64 bytes=100 : ! f main                an allocation of a tensor; also report, malloc, alone
 //! 20 call 6 delete 7/7 app address=64                                  and its end; also free
-//! 10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100      a step of XLA's module `jit_f` begins
+//! 10 call 1 t.Dot 7/7 app text=dot.3 unit=jit_f stack-pointer=100      a thunk of XLA's module `jit_f` begins
 //! 20 kernel 7 id=77 start=1000 end=1500 name=1    a kernel of process 7 ran; also copy, fill, graph, overhead
 //! 20 borrow 7 kernel id=77 start=1000 end=1500 name=_Z4gemmv    the same, as a record of another tool's; also copy, api
 //! 20 pc 7 name=1 offset=0x20 reason=4 n=3    so many samples of an instruction; cubin= and id= too
@@ -43,7 +43,7 @@
 //! A name is its own address (its bytes as a number), so names are at most seven ASCII characters. `a+b` is `a` with
 //! `b` inlined; a name that begins with `?` has no name and gives the rest as the reason. `o.mm` is the function with
 //! which PyTorch's operator `mm` begins, `r.mm` and `v.mm` are its dispatch, `d.x` dispatch that names no operator.
-//! `e.` is the function of PyTorch's engine that runs a step, `t.Dot` that of XLA's `DotThunk`, `h.` where a thread
+//! `e.` is the function of PyTorch's engine that runs a node, `t.Dot` that of XLA's `DotThunk`, `h.` where a thread
 //! of XLA does the work of others. `c.` is the C library's, `g.` that of OpenMP's runtime.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
@@ -59,7 +59,7 @@ use deepctx_common::record::{
 };
 use deepctx_pipeline::input::{DutyWindow, Input, SpaceUpdate};
 use deepctx_pipeline::symbols::{
-    CodeAddress, CompiledNames, CompiledStep, Name, NameReceiver, PythonReference, SpaceId, Symbols,
+    CodeAddress, CompiledNames, CompiledThunk, Name, NameReceiver, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::{Config, Pipeline, encode};
 use deepctx_profile::ledger::CheckTime;
@@ -70,7 +70,7 @@ use deepctx_storage::export::folded;
 
 /// What a page of notation says.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum ReplayStep {
     /// Input for the pipeline.
     Feed(Input<String>),
     /// Use what is not younger.
@@ -104,7 +104,7 @@ fn of_framework(short: &str) -> Option<String> {
 
 /// Reads a page.
 #[expect(clippy::too_many_lines, reason = "one match with an arm for each line of the notation")]
-pub(crate) fn steps(page: &str) -> Vec<Step> {
+pub(crate) fn steps(page: &str) -> Vec<ReplayStep> {
     let mut steps = Vec::new();
     let mut batch = Vec::new();
     let mut numbers = BTreeMap::new();
@@ -113,29 +113,29 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
         let words: Vec<&str> = line.split_whitespace().collect();
         let number =
             |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{line}: {text} is no number"));
-        let end_batch = |steps: &mut Vec<Step>, batch: &mut Vec<u8>| {
+        let end_batch = |steps: &mut Vec<ReplayStep>, batch: &mut Vec<u8>| {
             if !batch.is_empty() {
-                steps.push(Step::Feed(Input::Records(std::mem::take(batch))));
+                steps.push(ReplayStep::Feed(Input::Records(std::mem::take(batch))));
             }
         };
         match words[..] {
             ["batch"] => end_batch(&mut steps, &mut batch),
             ["advance", time] => {
                 end_batch(&mut steps, &mut batch);
-                steps.push(Step::Advance(number(time)));
+                steps.push(ReplayStep::Advance(number(time)));
             }
-            ["calls-end", time] => steps.push(Step::Feed(Input::CallsEnd(number(time)))),
+            ["calls-end", time] => steps.push(ReplayStep::Feed(Input::CallsEnd(number(time)))),
             ["lines", pid, crc, because] => {
                 end_batch(&mut steps, &mut batch);
-                steps.push(Step::Feed(calls::lines(number(pid) as u32, number(crc), because)));
+                steps.push(ReplayStep::Feed(calls::lines(number(pid) as u32, number(crc), because)));
             }
             ["lose", cpu, n] => *numbers.entry(number(cpu) as u16).or_insert(0) += number(n),
             ["garbage", n] => batch.extend(std::iter::repeat_n(0xff, number(n) as usize)),
-            [time, "turn", edge @ ("begins" | "ends")] => {
+            [time, "duty", edge @ ("begins" | "ends")] => {
                 end_batch(&mut steps, &mut batch);
                 let watched = edge == "begins";
                 let (budget, what) = ("10%".to_owned(), "probes".to_owned());
-                steps.push(Step::Feed(Input::DutyWindow(DutyWindow {
+                steps.push(ReplayStep::Feed(Input::DutyWindow(DutyWindow {
                     time_ns: number(time),
                     watched,
                     budget,
@@ -146,7 +146,7 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
                 end_batch(&mut steps, &mut batch);
                 let (pid, time_ns) = (number(pid) as u32, number(time));
                 let update = SpaceUpdate { pid, time_ns, name: process.into(), maps: maps.into() };
-                steps.push(Step::Feed(Input::Space(update)));
+                steps.push(ReplayStep::Feed(Input::Space(update)));
             }
             [time, "sample", who, comm, ref rest @ ..] => {
                 sample(&mut batch, &mut numbers, number(time), kind::SAMPLE, who, comm, rest);
@@ -187,14 +187,14 @@ pub(crate) fn steps(page: &str) -> Vec<Step> {
             }
             _ => match calls.line(&mut batch, &mut numbers, &words) {
                 // Probes are known before their records.
-                Some(Some(site)) => steps.push(Step::Feed(Input::Sites(vec![site]))),
+                Some(Some(site)) => steps.push(ReplayStep::Feed(Input::Sites(vec![site]))),
                 Some(None) => {}
                 None => panic!("not in the notation: {line}"),
             },
         }
     }
     if !batch.is_empty() {
-        steps.push(Step::Feed(Input::Records(batch)));
+        steps.push(ReplayStep::Feed(Input::Records(batch)));
     }
     steps
 }
@@ -317,10 +317,10 @@ impl NamesInAddresses {
 }
 
 impl CompiledNames for NamesInAddresses {
-    fn compiled_step(&mut self, step: &CompiledStep<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
-        self.count("compiled-steps", 1);
-        if let Some(line) = step.name.strip_prefix("dot.").and_then(|number| number.parse().ok()) {
-            let unit = format!("[xla {}]", step.unit);
+    fn compiled_thunk(&mut self, thunk: &CompiledThunk<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
+        self.count("compiled-thunks", 1);
+        if let Some(line) = thunk.name.strip_prefix("dot.").and_then(|number| number.parse().ok()) {
+            let unit = format!("[xla {}]", thunk.unit);
             let line = Name::Traced { function: "loss", file: "net.py", line };
             answer(&[Name::Compiled { name: &unit }, line, Name::Compiled { name: "jit(f)/dot" }]);
         }
@@ -452,8 +452,8 @@ pub(crate) fn run_with(page: &str, config: Config) -> Pipeline<NamesInAddresses>
     let mut pipeline = Pipeline::new(NamesInAddresses::default(), Meta::default(), config);
     for step in steps(page) {
         match step {
-            Step::Feed(input) => pipeline.feed(input),
-            Step::Advance(time) => pipeline.advance(time),
+            ReplayStep::Feed(input) => pipeline.feed(input),
+            ReplayStep::Advance(time) => pipeline.advance(time),
         }
     }
     pipeline.finish();
@@ -488,15 +488,15 @@ pub(crate) fn feed_damaged(
 ) {
     for step in steps(page) {
         match step {
-            Step::Feed(Input::Records(mut bytes)) => {
+            ReplayStep::Feed(Input::Records(mut bytes)) => {
                 for (index, value) in damage {
                     let at = index.index(bytes.len());
                     bytes[at] = *value;
                 }
                 pipeline.feed(Input::Records(bytes));
             }
-            Step::Feed(input) => pipeline.feed(input),
-            Step::Advance(time) => pipeline.advance(time),
+            ReplayStep::Feed(input) => pipeline.feed(input),
+            ReplayStep::Advance(time) => pipeline.advance(time),
         }
         pipeline.profile().ledger.check(CheckTime::Running).unwrap();
     }

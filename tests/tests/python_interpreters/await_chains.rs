@@ -41,19 +41,19 @@ fn check(python: &Python) {
         .collect();
     // Until each was seen, and most after each task was read for the first time.
     let stacks = captured(target.pid(), 1999, ("python", CONTEXT), |stacks| {
-        let seen = Seen::of(stacks, &expected);
+        let seen = ObservedChains::of(stacks, &expected);
         let is_enough = seen.equal.len() == expected.len() && seen.labelled < seen.equal();
         seen.wrong.is_some() || (is_enough && seen.equal() > 500)
     });
-    let seen = Seen::of(&stacks, &expected);
+    let seen = ObservedChains::of(&stacks, &expected);
     let (equal, labelled) = (seen.equal(), seen.labelled);
-    row(&python.name, "awaiting tasks", expected.len(), equal + labelled, equal, labelled);
+    row(&python.name, "await chains", expected.len(), equal + labelled, equal, labelled);
     assert_eq!(seen.wrong, None, "{}: it is none of {expected:#?}", python.name);
 }
 
 /// Samples of tasks.
 #[derive(Default)]
-struct Seen<'e> {
+struct ObservedChains<'e> {
     /// With a chain that the program has, by what it is of.
     equal: BTreeMap<&'e str, u64>,
     /// Those that say that something is missing.
@@ -62,7 +62,7 @@ struct Seen<'e> {
     wrong: Option<String>,
 }
 
-impl<'e> Seen<'e> {
+impl<'e> ObservedChains<'e> {
     fn of(stacks: &Stacks, expected: &'e BTreeMap<String, String>) -> Self {
         let mut seen = Self::default();
         for (frames, count) in stacks {

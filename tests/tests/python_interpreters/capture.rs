@@ -44,7 +44,7 @@ struct Thread {
 
 /// What was seen of a program.
 #[derive(Default)]
-struct Seen<'e> {
+struct ObservedStacks<'e> {
     /// Samples of each scenario that spins and that were equal.
     equal: HashMap<&'e str, u64>,
     /// Those that say that frames are missing.
@@ -57,7 +57,7 @@ struct Seen<'e> {
     foreign: u64,
 }
 
-impl<'e> Seen<'e> {
+impl<'e> ObservedStacks<'e> {
     fn of(stacks: &Stacks, expected: &'e Threads) -> Self {
         let mut seen = Self::default();
         stacks.iter().for_each(|(frames, count)| seen.add(frames, *count, expected));
@@ -103,13 +103,13 @@ fn check<'e>(
     pid: u32,
     (frequency, options): (u32, &[&str]),
     expected: &'e Threads,
-) -> Seen<'e> {
+) -> ObservedStacks<'e> {
     let spinning = expected.values().filter(|thread| thread.spins).count();
     let stacks = captured_in_bursts(pid, frequency, ("python", options), |stacks| {
-        let seen = Seen::of(stacks, expected);
+        let seen = ObservedStacks::of(stacks, expected);
         seen.wrong.is_some() || (seen.equal.len() == spinning && seen.equal() > 500)
     });
-    let seen = Seen::of(&stacks, expected);
+    let seen = ObservedStacks::of(&stacks, expected);
     if let Some(stack) = &seen.wrong {
         panic!("{}: no thread has the stack {stack}; they have {:#?}", python.name, expected.keys());
     }

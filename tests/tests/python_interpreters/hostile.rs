@@ -134,13 +134,13 @@ fn future_version_is_reported_and_not_guessed() {
 }
 
 /// Memory of a process in which what the interpreter says of itself is something else.
-struct Altered<'m> {
+struct AlteredMemory<'m> {
     memory: &'m ProcessMemory,
     at: u64,
     byte: u8,
 }
 
-impl TargetMemory for Altered<'_> {
+impl TargetMemory for AlteredMemory<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), ReadError> {
         self.memory.read(address, into)?;
         if let Some(byte) = self.at.checked_sub(address).and_then(|n| into.get_mut(n as usize)) {
@@ -156,7 +156,7 @@ fn a_build_that_describes_another_layout_is_not_walked() {
         let (_target, memory, files) = process(python);
         let runtime = ask(&memory, &files).unwrap().runtime;
         let ask_with =
-            |at: u64, byte: u8| ask(&Altered { memory: &memory, at: runtime + at, byte }, &files).err();
+            |at: u64, byte: u8| ask(&AlteredMemory { memory: &memory, at: runtime + at, byte }, &files).err();
         assert_eq!(ask_with(0, b'y'), Some(NoInterpreter::NoDebugOffsets), "{}: cookie", python.name);
         assert_eq!(ask_with(10, 99), Some(NoInterpreter::NoDebugOffsets), "{}: version", python.name);
         // Where it says that a thread state keeps its current frame.

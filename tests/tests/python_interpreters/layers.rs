@@ -44,10 +44,10 @@ fn check(python: &Python, plain: bool) {
     assert!(said.len() > 12, "{}: {said:?}", python.name);
     // Until each was seen, and most after the function was known that calls modules.
     let stacks = captured(target.pid(), 1999, ("python", CONTEXT), |stacks| {
-        let seen = Seen::of(stacks, &said);
+        let seen = ObservedLayers::of(stacks, &said);
         !seen.other.is_empty() || (seen.equal.len() == said.len() && seen.before < seen.equal())
     });
-    let seen = Seen::of(&stacks, &said);
+    let seen = ObservedLayers::of(&stacks, &said);
     let what = if plain { "layers, as up to 2.0" } else { "layers" };
     row(&python.name, what, said.len(), seen.equal() + seen.before, seen.equal(), seen.before);
     assert!(seen.other.is_empty(), "{}: {:?}; expected {said:?}", python.name, seen.other);
@@ -55,7 +55,7 @@ fn check(python: &Python, plain: bool) {
 
 /// Samples of the program.
 #[derive(Default)]
-struct Seen {
+struct ObservedLayers {
     /// With the layers that the program has there, by their function.
     equal: BTreeMap<String, u64>,
     /// Without layers: the function was not known yet that calls modules.
@@ -64,7 +64,7 @@ struct Seen {
     other: BTreeMap<(String, Vec<String>), u64>,
 }
 
-impl Seen {
+impl ObservedLayers {
     fn of(stacks: &Stacks, said: &BTreeMap<String, Vec<String>>) -> Self {
         let mut seen = Self::default();
         for (frames, count) in stacks {

@@ -16,7 +16,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::trace::Job;
 
-use crate::cli_support::recording::{Ended, Recording};
+use crate::cli_support::recording::{Recording, RecordingOutcome};
 use crate::cli_support::{can_capture, program};
 
 /// What a program runs with.
@@ -214,7 +214,7 @@ pub(crate) fn record_until(
 
 /// Nobody else listens to the collector until it is dropped, in this program or in another one.
 #[derive(Debug)]
-pub(crate) struct Alone {
+pub(crate) struct Isolation {
     _in_this_program: MutexGuard<'static, ()>,
     _file: File,
 }
@@ -223,12 +223,12 @@ pub(crate) struct Alone {
 ///
 /// A collector counts its listeners, in every process that has the same file: who comes in the moment in which another
 /// one goes is noticed up to a second late, and these tests are exact. Programs of several groups run side by side.
-pub(crate) fn alone() -> Alone {
+pub(crate) fn alone() -> Isolation {
     static ONE_LISTENS: Mutex<()> = Mutex::new(());
     let in_this_program = ONE_LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
     let file = File::create(built().with_file_name("sim").join("one-listens.lock")).unwrap();
     file.lock().unwrap();
-    Alone { _in_this_program: in_this_program, _file: file }
+    Isolation { _in_this_program: in_this_program, _file: file }
 }
 
 /// Records the command from its start to its end; its input is open until something is over.
@@ -285,7 +285,7 @@ fn record_into(
     let mut recording = Recording::of_file(&output, program().stdin(Stdio::piped()), &all);
     over(&recording);
     // Waiting closes its input, which the command has from it.
-    let Ended { status, said } = recording.ended();
+    let RecordingOutcome { status, said } = recording.ended();
     assert!(status.success(), "{all:?}\n{said}");
     Some(folder)
 }

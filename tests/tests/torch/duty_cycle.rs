@@ -81,12 +81,12 @@ fn over_budget_operators_are_counted_in_reported_duty_windows() {
     });
     let (_folder, file) = recording.end();
     let (profile, calls, report) = opened(&file);
-    let turns = reported(&profile, &["watched-in-turns"]);
+    let windows = reported(&profile, &["watched-in-turns"]);
     let linear = calls_of(&calls, "aten::linear");
-    let seen = format!("{turns} turns, {calls:?}\n{report}");
-    println!("| {turns} duty windows, {linear} rounds in them");
+    let seen = format!("{windows} windows, {calls:?}\n{report}");
+    println!("| {windows} duty windows, {linear} rounds in them");
     assert_eq!(reported(&profile, &["operator-lost", "ring-full"]), 0, "{seen}");
-    let sentence = profile.ledger.watched_in_turns().unwrap();
+    let sentence = profile.ledger.duty_cycled().unwrap();
     let share = sentence.split_once("attached ").and_then(|(_, rest)| rest.split_once(" %"));
     let share: f64 = share.unwrap().0.parse().unwrap();
     assert!(share < 90.0 && sentence.starts_with("operators, tensors: "), "{sentence}");
@@ -94,7 +94,7 @@ fn over_budget_operators_are_counted_in_reported_duty_windows() {
     // Each round calls each of them as often; at the edges of a duty window a round is cut in two.
     for (operator, each) in [("aten::cat", 1), ("aten::relu_", 2), ("aten::embedding", 1)] {
         let count = calls_of(&calls, operator);
-        assert!(count.abs_diff(each * linear) <= 2 * each * turns, "{operator}: {seen}");
+        assert!(count.abs_diff(each * linear) <= 2 * each * windows, "{operator}: {seen}");
     }
     // None stands where it does not run: of one that began before its window, the inner one may be seen alone.
     for chain in calls.keys() {
@@ -108,7 +108,7 @@ fn over_budget_operators_are_counted_in_reported_duty_windows() {
         ];
         let addmm = chain.strip_prefix("aten::linear;").unwrap_or(chain);
         // What was reported of the next operator in one duty window is not taken for one in the next.
-        let unnamed = chain == "[operator without a name]" && calls[chain] <= turns;
+        let unnamed = chain == "[operator without a name]" && calls[chain] <= windows;
         let is_addmm = addmm == "aten::addmm" || addmm == format!("aten::addmm;{ADDMM}");
         assert!(known.contains(&chain.as_str()) || is_addmm || unnamed, "{chain}: {seen}");
     }

@@ -41,7 +41,7 @@ fn openmp_helpers_appear_below_the_function_starting_their_region() {
 
 #[test]
 fn torch_openmp_helpers_appear_below_the_python_line() {
-    let Some(mut program) = with_torch("torch_team.py") else { return };
+    let Some(mut program) = with_torch("torch_openmp.py") else { return };
     let target = Target::start(&mut program);
     check(&target, &[(":grow", "_omp_fn"), (":bend", "_omp_fn")]);
 }

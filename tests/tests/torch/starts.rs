@@ -139,13 +139,13 @@ fn by_operator(calls: &Counts) -> Counts {
 
 /// What a program said that one round is made of.
 #[derive(Debug, Default)]
-struct Said {
+struct ProgramOutput {
     chains: Counts,
     tensors: Counts,
     flops: Counts,
 }
 
-impl Said {
+impl ProgramOutput {
     fn read(path: &Path, rounds: u64) -> Self {
         let mut said = Self::default();
         for line in std::fs::read_to_string(path).unwrap().lines() {
@@ -188,14 +188,14 @@ fn training_loop_operators_and_tensors_match_those_torch_recorded() {
     command.arg(&path).arg(rounds.to_string());
     for stacks in ["all", "100/s"] {
         let [calls, flops] = captured(&mut command, stacks, PROBED);
-        let said = Said::read(&path, rounds);
+        let said = ProgramOutput::read(&path, rounds);
         let differences = compared(&said, &calls, &flops, stacks == "all");
         assert!(differences.is_empty(), "with {stacks}: {differences}");
     }
 }
 
 /// What differs between what a program said and what was seen of it.
-fn compared(said: &Said, calls: &Counts, flops: &Counts, nested: bool) -> String {
+fn compared(said: &ProgramOutput, calls: &Counts, flops: &Counts, nested: bool) -> String {
     let (mut chains, mut tensors, mut work) = (Counts::new(), Counts::new(), Counts::new());
     for (chain, count) in calls {
         let frames = chain.split(';').filter(|frame| !has_tensors(frame));

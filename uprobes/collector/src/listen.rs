@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use deepctx_common::activity::{RECORDER_VARIABLE, state};
 
 use crate::cupti::Error;
-use crate::session::{Collection, Since};
+use crate::session::{Collection, CollectionStart};
 use crate::{clock, devices, fork, guard, names, probe, sampling, session};
 
 /// How often the counter is polled.
@@ -63,7 +63,7 @@ fn first_collection() -> Status {
         return Status::Idle;
     }
     let before = block_signals();
-    let status = begin(Since::DriverStart);
+    let status = begin(CollectionStart::DriverStart);
     restore_signals(&before);
     status
 }
@@ -104,8 +104,10 @@ fn watch(mut status: Status) {
         }
         known_listeners = listeners;
         status = match status {
-            Status::Idle if listeners > 0 => begin(Since::Now),
-            Status::Refused(Some(again)) if listeners > 0 && Instant::now() >= again => begin(Since::Now),
+            Status::Idle if listeners > 0 => begin(CollectionStart::Now),
+            Status::Refused(Some(again)) if listeners > 0 && Instant::now() >= again => {
+                begin(CollectionStart::Now)
+            }
             Status::Collecting(collection) if listeners == 0 => {
                 collection.end();
                 probe::state(state::IDLE, 0);
@@ -131,7 +133,7 @@ fn watch(mut status: Status) {
     }
 }
 
-fn begin(since: Since) -> Status {
+fn begin(since: CollectionStart) -> Status {
     match Collection::begin(since) {
         Ok(collection) => {
             probe::state(state::COLLECTING, collection.version().into());

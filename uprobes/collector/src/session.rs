@@ -42,7 +42,7 @@ fn puts_work_on_a_device(function: &CStr) -> bool {
 
 /// What CUPTI is to report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Since {
+pub(crate) enum CollectionStart {
     /// All of the program: the driver is starting, and must not be called.
     DriverStart,
     /// From now on, and what there is already.
@@ -155,7 +155,7 @@ extern "C" fn on_complete_second(buffer: *mut u8, size: usize, valid: usize, _: 
 
 impl Collection {
     /// Begins to collect.
-    pub(crate) fn begin(since: Since) -> Result<Arc<Self>, Error> {
+    pub(crate) fn begin(since: CollectionStart) -> Result<Arc<Self>, Error> {
         let mut cupti = Cupti::find()?;
         let subscriber = cupti.subscribe(on_call)?;
         let collection = Arc::new(Self {
@@ -173,7 +173,7 @@ impl Collection {
         Ok(collection)
     }
 
-    fn enable(&self, since: Since) -> Result<(), Error> {
+    fn enable(&self, since: CollectionStart) -> Result<(), Error> {
         let functions = BufferFunctions {
             request: on_request,
             request_second: on_request_second,
@@ -184,8 +184,8 @@ impl Collection {
         self.enable_callbacks();
         // First, so that devices are known when their work is reported. Without it they have numbers only.
         let _ = match since {
-            Since::DriverStart => self.cupti.enable(self.subscriber, DEVICES),
-            Since::Now => self.cupti.enable_existing(self.subscriber, DEVICES),
+            CollectionStart::DriverStart => self.cupti.enable(self.subscriber, DEVICES),
+            CollectionStart::Now => self.cupti.enable_existing(self.subscriber, DEVICES),
         };
         // Kernels are required; a kind that this version or device does not have is left out.
         self.cupti.enable(self.subscriber, KINDS[0])?;

@@ -43,7 +43,7 @@ impl Kernel {
 /// An instruction that the kernel emulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "they are their names")]
-pub enum Emulated {
+pub enum EmulatedInstruction {
     Nop,
     LongNop,
     Push,
@@ -84,7 +84,7 @@ pub struct ProbePoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeCost {
     /// Cheaply.
-    Emulated(Emulated),
+    Emulated(EmulatedInstruction),
     /// By a single-step trap.
     Stepped(NotEmulated),
 }
@@ -92,12 +92,12 @@ pub enum ProbeCost {
 impl fmt::Display for ProbePoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.cost {
-            ProbeCost::Emulated(Emulated::Nop) => "nop",
-            ProbeCost::Emulated(Emulated::LongNop) => "long nop",
-            ProbeCost::Emulated(Emulated::Push) => "push",
-            ProbeCost::Emulated(Emulated::Jump) => "jmp",
-            ProbeCost::Emulated(Emulated::ConditionalJump) => "jcc",
-            ProbeCost::Emulated(Emulated::Call) => "call",
+            ProbeCost::Emulated(EmulatedInstruction::Nop) => "nop",
+            ProbeCost::Emulated(EmulatedInstruction::LongNop) => "long nop",
+            ProbeCost::Emulated(EmulatedInstruction::Push) => "push",
+            ProbeCost::Emulated(EmulatedInstruction::Jump) => "jmp",
+            ProbeCost::Emulated(EmulatedInstruction::ConditionalJump) => "jcc",
+            ProbeCost::Emulated(EmulatedInstruction::Call) => "call",
             ProbeCost::Stepped(because) => {
                 return match because {
                     NotEmulated::NoneInReach => f.write_str("stepped: nothing cheaper in reach"),
@@ -204,8 +204,8 @@ impl Walk {
 
     /// From 6.18 on, kernels turn a probed NOP of five bytes into a call, which (until 7.1) writes below the stack
     /// pointer; where a function has stored something there, that would be lost.
-    fn allows(&self, emulated: Emulated, bytes: &[u8]) -> bool {
-        !(emulated == Emulated::LongNop && bytes.len() == 5 && self.stored)
+    fn allows(&self, emulated: EmulatedInstruction, bytes: &[u8]) -> bool {
+        !(emulated == EmulatedInstruction::LongNop && bytes.len() == 5 && self.stored)
     }
 
     /// Passes over an instruction, if the arguments are still where they were after it.
@@ -263,14 +263,14 @@ fn frame_of(instruction: &Instruction) -> Option<u64> {
 }
 
 /// How the kernel emulates it, if it does.
-fn emulated(bytes: &[u8], kernel: Kernel) -> Option<Emulated> {
+fn emulated(bytes: &[u8], kernel: Kernel) -> Option<EmulatedInstruction> {
     match *bytes {
-        [0x90] | [0x66, 0x90] => Some(Emulated::Nop),
-        [0x50..=0x57] | [0x41, 0x50..=0x57] => Some(Emulated::Push),
-        [0xeb, _] | [0xe9, _, _, _, _] => Some(Emulated::Jump),
-        [0xe8, _, _, _, _] => Some(Emulated::Call),
-        [0x70..=0x7f, _] | [0x0f, 0x80..=0x8f, _, _, _, _] => Some(Emulated::ConditionalJump),
-        _ if kernel.emulates_long_nops() && LONG_NOPS.contains(&bytes) => Some(Emulated::LongNop),
+        [0x90] | [0x66, 0x90] => Some(EmulatedInstruction::Nop),
+        [0x50..=0x57] | [0x41, 0x50..=0x57] => Some(EmulatedInstruction::Push),
+        [0xeb, _] | [0xe9, _, _, _, _] => Some(EmulatedInstruction::Jump),
+        [0xe8, _, _, _, _] => Some(EmulatedInstruction::Call),
+        [0x70..=0x7f, _] | [0x0f, 0x80..=0x8f, _, _, _, _] => Some(EmulatedInstruction::ConditionalJump),
+        _ if kernel.emulates_long_nops() && LONG_NOPS.contains(&bytes) => Some(EmulatedInstruction::LongNop),
         _ => None,
     }
 }
@@ -404,7 +404,7 @@ mod tests {
         let after = [&code[..4], &store, &code[4..]].concat();
         let cost = |code: &[u8]| choose(code, true, &stack, OLD).unwrap().cost;
         assert_eq!(cost(&before), ProbeCost::Stepped(NotEmulated::MemoryWritten));
-        assert_eq!(cost(&after), ProbeCost::Emulated(Emulated::Call));
+        assert_eq!(cost(&after), ProbeCost::Emulated(EmulatedInstruction::Call));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register as Iced};
 
-use super::instruction::{Emulated, ProbeCost, ProbePoint};
+use super::instruction::{EmulatedInstruction, ProbeCost, ProbePoint};
 
 /// Instructions before the call: a landing pad, one that makes a frame, the argument.
 const BEFORE_CALL_MAX: usize = 4;
@@ -15,7 +15,7 @@ const BEFORE_CALL_MAX: usize = 4;
 /// register.
 pub(crate) fn probe_point(code: &[u8]) -> Option<ProbePoint> {
     let Accessor { call, frame, .. } = Accessor::of(code, 0)?;
-    Some(ProbePoint { offset: call, frame, cost: ProbeCost::Emulated(Emulated::Call) })
+    Some(ProbePoint { offset: call, frame, cost: ProbeCost::Emulated(EmulatedInstruction::Call) })
 }
 
 /// What a function does that reads a variable of the thread.

@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::attach::{self, Samplers};
 use super::budget::ProbeHold;
-use super::called::CalledMap;
+use super::called_functions::CalledFunctionMap;
 use super::clock::{log_progress, monotonic_ns};
 use super::config::{CaptureConfig, OPERATOR_STACKS, TraceLevel};
 use super::cost::{self, OwnCost};
@@ -45,9 +45,9 @@ use super::threads::{self, DrainSetup, KernelCounters, ScanMemory, Scans, SiteCo
 const MESSAGES_MAX: usize = 16;
 
 /// Asks the threads of a capture to stop once they have read and sent everything.
-struct StopOnDrop(Arc<AtomicBool>);
+struct StopGuard(Arc<AtomicBool>);
 
-impl Drop for StopOnDrop {
+impl Drop for StopGuard {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
@@ -60,10 +60,10 @@ pub struct Capture {
     samplers: Samplers,
     tracepoints: Vec<Link>,
     probes: Option<Probes>,
-    called: Option<CalledMap>,
+    called: Option<CalledFunctionMap>,
     /// The thread that reads what the machine does ends when this is dropped.
     _system: Option<Sender<()>>,
-    stop: StopOnDrop,
+    stop: StopGuard,
     scan_memory: Arc<ScanMemory>,
     supervisor: Supervisor,
     loaded: LoadedPrograms,
@@ -97,7 +97,7 @@ impl Capture {
         let samplers = attach::attach_samplers(&mut loaded, config.clock, config.frequency.0, &sender)
             .map_err(|error| CaptureError::sampling(error, config.clock))?;
         tracepoints.extend(attach_tracepoints(&mut loaded, config.off_cpu)?);
-        let stop = StopOnDrop(Arc::default());
+        let stop = StopGuard(Arc::default());
         let counters = KernelCounters::new(loaded.map(map::COUNTERS)?);
         let scan_memory = Arc::new(ScanMemory::of(&mut processes));
         let supervisor = Supervisor::default();
@@ -126,7 +126,8 @@ impl Capture {
             stop: Arc::clone(&stop.0),
         };
         threads::spawn_drain(loaded.map(map::EVENTS)?, drain, &supervisor)?;
-        let called = config.frames().modules.then(|| loaded.map(map::CALLED)).transpose()?.map(CalledMap);
+        let called =
+            config.frames().modules.then(|| loaded.map(map::CALLED)).transpose()?.map(CalledFunctionMap);
         log_progress(began_ns, "sampling");
         Ok(Self {
             messages,
@@ -149,7 +150,7 @@ impl Capture {
     }
 
     /// The map of functions whose calls record the object that they are made on, if modules are captured. Given once.
-    pub fn called(&mut self) -> Option<CalledMap> {
+    pub fn called(&mut self) -> Option<CalledFunctionMap> {
         self.called.take()
     }
 

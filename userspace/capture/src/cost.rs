@@ -38,7 +38,7 @@ pub(crate) fn measure(maps: Vec<MemoryUse>, processes: MemoryUse) -> OwnCost {
 
 /// Resident memory of this process by where it comes from, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Resident {
+pub struct ResidentMemory {
     /// Pages of files, those of the program itself among them, and of memory that is shared.
     pub files: u64,
     /// Everything else.
@@ -47,7 +47,7 @@ pub struct Resident {
     pub allocated: u64,
 }
 
-impl Resident {
+impl ResidentMemory {
     /// Measures now.
     pub fn now() -> Self {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

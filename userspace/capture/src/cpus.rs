@@ -100,7 +100,7 @@ impl OnlineCpus {
     pub(super) fn new() -> Self {
         let events = CpuEvents::listen();
         if let Err(error) = &events {
-            tracing::debug!(%error, "events of CPUs are not heard");
+            tracing::debug!(%error, "events of CPUs are not received");
         }
         Self { list: PathBuf::from(ONLINE), events: events.ok() }
     }
@@ -116,7 +116,7 @@ impl OnlineCpus {
 
 /// CPUs that went since the last look.
 #[derive(Debug, Default, PartialEq, Eq)]
-enum Gone {
+enum RemovedCpus {
     /// None.
     #[default]
     Nobody,
@@ -126,13 +126,13 @@ enum Gone {
     Unknown,
 }
 
-fn changes(sampled: &BTreeSet<u32>, online: &BTreeSet<u32>, gone: &Gone) -> CpuChanges {
+fn changes(sampled: &BTreeSet<u32>, online: &BTreeSet<u32>, gone: &RemovedCpus) -> CpuChanges {
     let is_dead = |cpu: &u32| {
         !online.contains(cpu)
             || match gone {
-                Gone::Nobody => false,
-                Gone::These(cpus) => cpus.contains(cpu),
-                Gone::Unknown => true,
+                RemovedCpus::Nobody => false,
+                RemovedCpus::These(cpus) => cpus.contains(cpu),
+                RemovedCpus::Unknown => true,
             }
     };
     let went: Vec<u32> = sampled.iter().copied().filter(is_dead).collect();
@@ -154,7 +154,7 @@ impl CpuEvents {
     }
 
     /// CPUs that went since the last time.
-    fn gone(&self) -> Gone {
+    fn gone(&self) -> RemovedCpus {
         let mut cpus = BTreeSet::new();
         let mut event = [0; EVENT_BYTES];
         for _ in 0..EVENTS_MAX {
@@ -165,11 +165,11 @@ impl CpuEvents {
                     let is_kernel = from.is_some_and(|from| from.pid() == 0);
                     cpus.extend(gone_cpu(event.get(..bytes).unwrap_or_default()).filter(|_| is_kernel));
                 }
-                Err(Errno::NOBUFS) => return Gone::Unknown,
+                Err(Errno::NOBUFS) => return RemovedCpus::Unknown,
                 Err(_) => break,
             }
         }
-        if cpus.is_empty() { Gone::Nobody } else { Gone::These(cpus) }
+        if cpus.is_empty() { RemovedCpus::Nobody } else { RemovedCpus::These(cpus) }
     }
 }
 
@@ -231,17 +231,17 @@ mod tests {
     #[test]
     fn a_cpu_that_was_away_needs_another_event() {
         let both = BTreeSet::from([0, 1]);
-        let check = |gone: Gone, expect: &[u32]| {
+        let check = |gone: RemovedCpus, expect: &[u32]| {
             assert_eq!(changes(&both, &both, &gone), CpuChanges { went: expect.into(), came: expect.into() });
         };
-        check(Gone::Nobody, &[]);
-        check(Gone::These(BTreeSet::from([1, 7])), &[1]);
-        check(Gone::Unknown, &[0, 1]);
+        check(RemovedCpus::Nobody, &[]);
+        check(RemovedCpus::These(BTreeSet::from([1, 7])), &[1]);
+        check(RemovedCpus::Unknown, &[0, 1]);
     }
 
     #[test]
     fn the_kernel_is_listened_to() {
         let events = CpuEvents::listen().unwrap();
-        assert_ne!(events.gone(), Gone::Unknown);
+        assert_ne!(events.gone(), RemovedCpus::Unknown);
     }
 }

@@ -19,7 +19,7 @@ use deepctx_symbolizer::unwind_rows::{NoTable, UnwindTable};
 use deepctx_symbolizer::{FileKey, FileOffset, FileVersion, NoSymbol};
 use rayon::prelude::*;
 
-use super::generated::{Generated, GeneratedMapping, ProcessView};
+use super::generated::{GeneratedCodeCache, GeneratedMapping, ProcessView};
 pub(crate) use super::no_executable::NoExecutable;
 use super::rows::{NotPlaced, Table};
 use super::table_shares::ROOT;
@@ -50,7 +50,7 @@ const PARALLEL_FROM: usize = 16;
 pub(crate) struct Executables {
     files: Files,
     vdso: Option<ExecutableId>,
-    generated: Generated,
+    generated: GeneratedCodeCache,
 }
 
 /// Opens the files of processes and builds the tables of those that are new. Clones share what is known; none of them
@@ -175,7 +175,7 @@ impl Executables {
     /// With nothing known; tables are cached on disk when `cache` is given.
     pub(crate) fn new(cache: Option<Cache>) -> Self {
         let files = Files { known: Arc::default(), cache: cache.map(Arc::new) };
-        Self { files, vdso: None, generated: Generated::default() }
+        Self { files, vdso: None, generated: GeneratedCodeCache::default() }
     }
 
     /// What opens files, for whoever reads processes.

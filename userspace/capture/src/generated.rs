@@ -127,12 +127,12 @@ type FrameRuns = Vec<Rc<FrameRun>>;
 
 /// What is known of generated code, by process and first address.
 #[derive(Debug)]
-pub(super) struct Generated {
+pub(super) struct GeneratedCodeCache {
     known: HashMap<(u32, u64), KnownMapping>,
     accounts: TimeAccounts,
 }
 
-impl Default for Generated {
+impl Default for GeneratedCodeCache {
     fn default() -> Self {
         Self { known: HashMap::new(), accounts: TimeAccounts::new(LOOKING) }
     }
@@ -240,9 +240,9 @@ fn runs(address: u64, memory: &[u8]) -> FrameRuns {
     frame_runs(memory).into_iter().map(of).collect()
 }
 
-impl Generated {
+impl GeneratedCodeCache {
     /// What is known of an anonymous executable mapping of a process, or a new table to be placed and reported by
-    /// [`Generated::placed`].
+    /// [`GeneratedCodeCache::placed`].
     pub(super) fn find(
         &mut self,
         pid: u32,
@@ -400,7 +400,7 @@ mod tests {
             let pid = std::process::id();
             let process = ProcessView::read(pid, true).unwrap();
             let mapping = process.mappings.iter().find(|m| m.begin.0 == at as u64 && m.len() == bytes);
-            let found = Generated::default().find(pid, mapping.unwrap(), &process, |_| false);
+            let found = GeneratedCodeCache::default().find(pid, mapping.unwrap(), &process, |_| false);
             let GeneratedMapping::Resolved(Err(why)) = found else { panic!("there is a table of nothing") };
             assert_eq!(why.reason().key, expect);
         };
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn compiled_code_leaves_tables_of_other_code() {
-        let (mut generated, pid) = (Generated::default(), std::process::id());
+        let (mut generated, pid) = (GeneratedCodeCache::default(), std::process::id());
         // Pages that cannot be read between them, so that the kernel makes no one mapping of several.
         let (none, private) = (ProtFlags::empty(), MapFlags::PRIVATE);
         // SAFETY: new memory, anywhere; nothing refers to it, and it stays until the test ends.
@@ -441,7 +441,7 @@ mod tests {
                 code as u64
             })
         };
-        let look = |generated: &mut Generated, code: u64, has_news: bool| {
+        let look = |generated: &mut GeneratedCodeCache, code: u64, has_news: bool| {
             // Nothing is looked at again however long this test takes.
             generated.known.values_mut().for_each(|known| known.looked = Instant::now() + LOOK_AGAIN * 1000);
             let process = ProcessView::read(pid, has_news).unwrap();

@@ -52,7 +52,7 @@ mod arch;
 mod arena;
 mod attach;
 mod budget;
-mod called;
+mod called_functions;
 mod capture;
 pub mod clock;
 mod column;
@@ -100,7 +100,7 @@ mod unsent_scans;
 mod waiting_scans;
 
 pub use budget::{Budget, ProbeHold};
-pub use called::CalledMap;
+pub use called_functions::CalledFunctionMap;
 pub use capture::{Capture, find_job, find_processes};
 pub use config::{CaptureConfig, FrameSource, ProbeFeature};
 pub use error::CaptureError;

@@ -18,7 +18,7 @@ use super::room::Room;
 pub(crate) type Shape = Vec<(u64, u64)>;
 
 /// An interpreter, or why there is none.
-pub(crate) type Located = Result<PythonProcess, NoInterpreter>;
+pub(crate) type InterpreterResult = Result<PythonProcess, NoInterpreter>;
 
 /// When an interpreter is looked for.
 pub(crate) enum PythonSearch {
@@ -33,7 +33,7 @@ pub(crate) enum PythonSearch {
 
 impl PythonSearch {
     /// What is known of a process with these mappings; `None` when nothing new is.
-    fn found(self, shape: &Shape, locate: impl FnOnce() -> Located) -> Option<Located> {
+    fn found(self, shape: &Shape, locate: impl FnOnce() -> InterpreterResult) -> Option<InterpreterResult> {
         match self {
             Self::Never => None,
             Self::IfMappingsDiffer(before) => (before != *shape).then(locate),
@@ -45,7 +45,7 @@ impl PythonSearch {
 
 /// What was found in the process from which another one was forked.
 pub(crate) struct InheritedPython {
-    pub(crate) interpreter: Located,
+    pub(crate) interpreter: InterpreterResult,
     /// The mappings in which that was found.
     pub(crate) shape: Shape,
 }
@@ -80,7 +80,7 @@ pub(crate) struct ProcessReading {
     /// The files of its mappings, unless nothing of its user is published.
     pub(crate) files: Result<OpenedFiles, Room>,
     /// The interpreter, if it was looked for.
-    pub(crate) interpreter: Option<Located>,
+    pub(crate) interpreter: Option<InterpreterResult>,
 }
 
 impl ScanJob {

@@ -19,7 +19,7 @@ pub(super) const READERS: usize = 4;
 type Panic = Box<dyn Any + Send>;
 
 /// A process that was read, or at which a reader panicked.
-pub(super) struct EndedRead {
+pub(super) struct ReadOutcome {
     pub(super) pid: u32,
     /// Whose it was when the read began: it may have changed its user since.
     pub(super) user: u32,
@@ -29,7 +29,7 @@ pub(super) struct EndedRead {
 /// The threads; they end when this is dropped.
 pub(super) struct ScanReaders {
     jobs: Sender<(ScanJob, u32)>,
-    ended: Receiver<EndedRead>,
+    ended: Receiver<ReadOutcome>,
 }
 
 impl ScanReaders {
@@ -49,7 +49,7 @@ impl ScanReaders {
                         defect_for_tests("scan-read");
                         job.read()
                     }));
-                    if sender.send(EndedRead { pid, user, read }).is_err() {
+                    if sender.send(ReadOutcome { pid, user, read }).is_err() {
                         return;
                     }
                 }
@@ -66,7 +66,7 @@ impl ScanReaders {
     }
 
     /// Where ends of reads are received.
-    pub(super) fn ended(&self) -> &Receiver<EndedRead> {
+    pub(super) fn ended(&self) -> &Receiver<ReadOutcome> {
         &self.ended
     }
 }

@@ -219,7 +219,7 @@ fn number(register: Register) -> u8 {
 #[cfg(test)]
 mod tests {
     use deepctx_symbolizer::{FileOffset, Svma};
-    use deepctx_uprobes::locate::instruction::{Emulated, ProbeCost, ProbePoint};
+    use deepctx_uprobes::locate::instruction::{EmulatedInstruction, ProbeCost, ProbePoint};
     use deepctx_uprobes::rows;
 
     use super::*;
@@ -234,7 +234,11 @@ mod tests {
             svma: Svma(0),
             entry: FileOffset(0),
             offset: FileOffset(10),
-            point: ProbePoint { offset: 10, frame: 8, cost: ProbeCost::Emulated(Emulated::ConditionalJump) },
+            point: ProbePoint {
+                offset: 10,
+                frame: 8,
+                cost: ProbeCost::Emulated(EmulatedInstruction::ConditionalJump),
+            },
             counter: None,
         };
         describe(7, &planned)

@@ -24,7 +24,7 @@ use super::probes::ScanQueue;
 use super::processes::{Processes, ScanCounters, ScanResult};
 use super::rings::{BATCH_BYTES_MAX, Ring};
 use super::scan_job::ScanReading;
-use super::scan_readers::{EndedRead, READERS, ScanReaders};
+use super::scan_readers::{READERS, ReadOutcome, ScanReaders};
 use super::supervisor::{self, EarlyEnd, EndCause, Supervisor};
 use super::tables::TableError;
 use super::unsent_scans::UnsentScans;
@@ -484,8 +484,8 @@ impl Scans {
     }
 
     /// A process was read.
-    fn ended(&mut self, ended: EndedRead, rounds: &mut ScanRounds) {
-        let EndedRead { pid, user, read } = ended;
+    fn ended(&mut self, ended: ReadOutcome, rounds: &mut ScanRounds) {
+        let ReadOutcome { pid, user, read } = ended;
         let finished = read.and_then(|reading| catch_unwind(AssertUnwindSafe(|| self.finish(reading))));
         rounds.in_flight -= 1;
         rounds.waiting.end(user, monotonic_ns());

@@ -7,7 +7,7 @@ use deepctx_analysis::findings::{ExternalRule, Findings, Settings, SettingsError
 use deepctx_analysis::{Analysis, Selection, Subset, render};
 use deepctx_storage::export::Source;
 
-use super::fail_on::FailOn;
+use super::fail_on::FailCondition;
 use super::failure::{Completion, Failure};
 use super::options::{AnalyzeArgs, ReportFormat};
 use super::{lanes, open, output, python_rules, rules_file, selection};
@@ -43,8 +43,8 @@ pub(crate) fn run(arguments: &AnalyzeArgs) -> Result<Completion, Failure> {
     Ok(done(&analysis.findings, &arguments.fail_on))
 }
 
-fn done(found: &Findings, fail_on: &[FailOn]) -> Completion {
-    let fails = |of: &FailOn| found.findings.iter().any(|finding| of.matches(finding));
+fn done(found: &Findings, fail_on: &[FailCondition]) -> Completion {
+    let fails = |of: &FailCondition| found.findings.iter().any(|finding| of.matches(finding));
     if fail_on.iter().any(fails) { Completion::WithFindings } else { Completion::Fully }
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use super::failure::{COULD_NOT_RUN, Completion, Failure};
 use super::options::{DoctorArgs, TextOrJson};
 use super::output;
-use deepctx_capture::doctor::{Check, Fix, checks};
+use deepctx_capture::doctor::{Check, Remedy, checks};
 
 /// Runs it. The exit code is 2 when something that is needed is missing.
 ///
@@ -50,7 +50,7 @@ fn json(checks: &[Check], out: &mut dyn Write) -> io::Result<()> {
     let rows: Vec<_> = checks
         .iter()
         .map(|check| {
-            serde_json::json!({ "name": check.name, "found": check.found, "ok": check.ok, "fix": check.fix.as_ref().map(Fix::to_string) })
+            serde_json::json!({ "name": check.name, "found": check.found, "ok": check.ok, "fix": check.fix.as_ref().map(Remedy::to_string) })
         })
         .collect();
     serde_json::to_writer_pretty(&mut *out, &rows)?;

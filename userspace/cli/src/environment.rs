@@ -1,7 +1,7 @@
 //! Environment: variables whose names meant several things, and those that replace them.
 //!
 //! Owns: the list of old names. Because: `DEEPCTX_OUTPUT`, set for `record`, once let `report` replace a profile by its
-//! text; whoever still sets it must hear of the new names instead of being ignored. Does not: read options; clap does.
+//! text; whoever still sets it must be shown the new names instead of being ignored. Does not: read options; clap does.
 
 use std::ffi::OsString;
 

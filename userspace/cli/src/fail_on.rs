@@ -1,17 +1,18 @@
 //! `--fail-on`: which findings make the exit code 1.
 //!
-//! Owns: [`FailOn`]. Because: a pipeline that checks for one defect must not fail for another. Does not: find any.
+//! Owns: [`FailCondition`]. Because: a pipeline that checks for one defect must not fail for another. Does not: find
+//! any.
 
 use deepctx_analysis::findings::{Finding, Severity};
 
 /// Findings of a rule that are at least this severe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FailOn {
+pub(crate) struct FailCondition {
     rule: String,
     severity: Severity,
 }
 
-impl FailOn {
+impl FailCondition {
     /// `RULE` or `RULE:SEVERITY`. Whether there is such a rule is known once the file of rules is read.
     ///
     /// # Errors
@@ -21,7 +22,7 @@ impl FailOn {
             Some((rule, severity)) => (rule, severity.parse().map_err(|error| format!("{error}"))?),
             None => (text, Severity::Low),
         };
-        Ok(FailOn { rule: rule.to_owned(), severity })
+        Ok(FailCondition { rule: rule.to_owned(), severity })
     }
 
     /// Name of the rule.
@@ -46,7 +47,7 @@ mod tests {
 
     #[test]
     fn failing_conditions_name_a_rule_and_a_severity() {
-        let check = |text: &str, expect: Result<Severity, &str>| match (FailOn::parse(text), expect) {
+        let check = |text: &str, expect: Result<Severity, &str>| match (FailCondition::parse(text), expect) {
             (Ok(found), Ok(severity)) => assert_eq!(found.severity, severity),
             (Err(message), Err(part)) => assert!(message.contains(part), "{message}"),
             (found, expect) => panic!("{text}: {found:?}, {expect:?}"),

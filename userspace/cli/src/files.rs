@@ -78,14 +78,14 @@ impl Files {
 
 /// Pictures from somewhere, with the texts of files.
 #[derive(Debug)]
-pub(crate) struct WithSourceFiles<S> {
+pub(crate) struct SourceFileSnapshots<S> {
     /// Where pictures come from.
     pub pictures: S,
     /// Where texts come from.
     pub files: Files,
 }
 
-impl<S: Snapshots> Snapshots for WithSourceFiles<S> {
+impl<S: Snapshots> Snapshots for SourceFileSnapshots<S> {
     fn latest(&mut self, request: &Request) -> Option<Arc<Snapshot>> {
         self.pictures.latest(request)
     }

@@ -14,7 +14,7 @@ use deepctx_session::{PipelinePanicked, Session, SessionResult};
 use tokio::sync::oneshot;
 
 /// What there is to finish.
-pub(crate) struct Finishing {
+pub(crate) struct FinishTask {
     pub capture: Capture,
     pub session: Session,
     /// Set when the kernel holds no program of the capture any more.
@@ -24,10 +24,10 @@ pub(crate) struct Finishing {
 /// An end that takes longer says which part of it did.
 const SLOW_END: Duration = Duration::from_secs(2);
 
-type Finished = Result<SessionResult, PipelinePanicked>;
+type SessionOutcome = Result<SessionResult, PipelinePanicked>;
 
 /// The thread; it ends when this is dropped, and is not waited for.
-pub(crate) struct Finisher(Sender<(Finishing, oneshot::Sender<Finished>)>);
+pub(crate) struct Finisher(Sender<(FinishTask, oneshot::Sender<SessionOutcome>)>);
 
 impl Finisher {
     /// Starts it.
@@ -35,9 +35,9 @@ impl Finisher {
     /// # Errors
     /// No thread can be made.
     pub(crate) fn start() -> io::Result<Self> {
-        let (order, ordered) = channel::<(Finishing, oneshot::Sender<Finished>)>();
+        let (order, ordered) = channel::<(FinishTask, oneshot::Sender<SessionOutcome>)>();
         let run = move || {
-            let Ok((Finishing { capture, session, detached }, done)) = ordered.recv() else { return };
+            let Ok((FinishTask { capture, session, detached }, done)) = ordered.recv() else { return };
             let began = Instant::now();
             let counters = capture.stop();
             let stopped = began.elapsed();
@@ -55,7 +55,7 @@ impl Finisher {
     }
 
     /// Stops and finishes. The result comes through the channel, which is closed if that panics.
-    pub(crate) fn finish(self, finishing: Finishing) -> oneshot::Receiver<Finished> {
+    pub(crate) fn finish(self, finishing: FinishTask) -> oneshot::Receiver<SessionOutcome> {
         let (done, finished) = oneshot::channel();
         // A thread that is gone drops its end of the channel.
         let _ = self.0.send((finishing, done));

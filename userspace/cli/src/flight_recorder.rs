@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 
 use deepctx_profile::profile::Profile;
 use deepctx_profile::units::{Time, clock};
-use deepctx_session::{FlightOptions, FlightRequests, WriteKept};
+use deepctx_session::{FlightOptions, FlightRequests, WriteKeptFn};
 
 use super::destination::Destination;
 use super::failure::{Failure, store_failure};
@@ -59,7 +59,7 @@ impl FlightFiles {
         Self { first, next: 1, pack }
     }
 
-    fn writer(mut self) -> WriteKept {
+    fn writer(mut self) -> WriteKeptFn {
         Box::new(move |profile, ends| match self.write(profile, ends) {
             Ok(path) => Ok(path.display().to_string()),
             Err(failure) => Err(failure.to_string()),

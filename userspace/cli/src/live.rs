@@ -18,7 +18,7 @@ use deepctx_tui::{Options as TuiOptions, Outcome};
 use super::control::ControlSocket;
 use super::destination::Destination;
 use super::failure::{Completion, Failure, store_failure};
-use super::files::{Files, Places, WithSourceFiles};
+use super::files::{Files, Places, SourceFileSnapshots};
 use super::flight_recorder::{self, FlightFiles, ProfileRequesters};
 use super::held_signal::WRITE_KEPT;
 use super::options::LiveArgs;
@@ -111,7 +111,7 @@ fn watch(
     let RunningCapture { capture, session, requesters, control } = running;
     let (left, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let files = Files::start(places(meta)).map_err(|error| Failure::io("the files' thread", &error))?;
-    let mut snapshots = WithSourceFiles { pictures: snapshots, files };
+    let mut snapshots = SourceFileSnapshots { pictures: snapshots, files };
     let (tab, signs) = (arguments.tui.tab(), arguments.tui.signs());
     let follows_device = arguments.selection.metric.is_none();
     let for_screen = (Arc::clone(&left), Arc::clone(&stop));
@@ -130,7 +130,7 @@ fn watch(
             ..TuiOptions::default()
         };
         // Also when it stops because of a defect: nobody could end the capture by a key.
-        let _leaving = SetWhenDropped(left);
+        let _leaving = DropFlag(left);
         defect_for_tests("screen");
         // Who sees the screen may close the terminal, which must not end the program before it can tidy up.
         if signals_handled.recv().is_err() {
@@ -178,9 +178,9 @@ fn keep(
 }
 
 /// Sets a flag at the end of a scope, however that is left.
-struct SetWhenDropped(Arc<AtomicBool>);
+struct DropFlag(Arc<AtomicBool>);
 
-impl Drop for SetWhenDropped {
+impl Drop for DropFlag {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

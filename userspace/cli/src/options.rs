@@ -25,7 +25,7 @@ use super::debug_info;
 use super::demo_args::DemoArgs;
 use super::duration;
 use super::experiment_args::ExperimentArgs;
-use super::fail_on::FailOn;
+use super::fail_on::FailCondition;
 use super::flight_args::FlightArgs;
 use super::manual_args::{CompletionsArgs, ManualPagesArgs};
 use super::model_args::ModelArgs;
@@ -316,8 +316,8 @@ pub(crate) struct AnalyzeArgs {
     pub skip: Vec<String>,
     /// Exit with code 1 if this rule has a finding, optionally of at least this severity (`low`, `medium`, `high`).
     #[arg(long, value_name = "RULE[:SEVERITY]", env = "DEEPCTX_ANALYZE_FAIL_ON", value_delimiter = ',',
-          value_parser = FailOn::parse)]
-    pub fail_on: Vec<FailOn>,
+          value_parser = FailCondition::parse)]
+    pub fail_on: Vec<FailCondition>,
     /// Output format.
     #[arg(long, value_name = "FORMAT", env = "DEEPCTX_ANALYZE_FORMAT", default_value = "text")]
     pub format: ReportFormat,
@@ -351,7 +351,7 @@ pub(crate) struct TimelineArgs {
     /// Read only this part of a deepctx-bpf trace, measured from its first event (`10s..12s`), with the work launched
     /// in it. Use it for traces too large to load whole.
     #[arg(long, value_name = "FROM..TO", value_parser = between, conflicts_with = "steps")]
-    pub between: Option<Between>,
+    pub between: Option<TimeRange>,
     /// Predict the duration if this were changed: `kernel:TEXT=FACTOR`, `operator:TEXT=FACTOR`, `host:TEXT=FACTOR`,
     /// `launch-delay=FACTOR`, `no-wait:TEXT`. Several changes are shown both separately and combined.
     #[arg(long, value_name = "EDIT")]
@@ -376,12 +376,12 @@ fn steps(text: &str) -> Result<Steps, String> {
 
 /// A part of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Between {
+pub(crate) struct TimeRange {
     pub from: Nanos,
     pub to: Nanos,
 }
 
-fn between(text: &str) -> Result<Between, String> {
+fn between(text: &str) -> Result<TimeRange, String> {
     let expected = || format!("expected two times, as in 10s..12s or 900ms..1s, found `{text}`");
     let (from, to) = text.split_once("..").ok_or_else(expected)?;
     let time = |text: &str| {
@@ -389,7 +389,7 @@ fn between(text: &str) -> Result<Between, String> {
         Ok::<Nanos, String>(Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     };
     let (from, to) = (time(from)?, time(to)?);
-    if from < to { Ok(Between { from, to }) } else { Err(expected()) }
+    if from < to { Ok(TimeRange { from, to }) } else { Err(expected()) }
 }
 
 /// Forms of a report.

@@ -21,7 +21,7 @@ use super::failure::{Completion, Failure};
 use super::flight_recorder::{self, FlightFiles, ProfileRequesters};
 use super::held_signal::{BEGIN_TRACE, WRITE_KEPT};
 use super::level_switch::LevelSwitch;
-use super::on_finding::{self, ActionNeeds, Actions, Watch};
+use super::on_finding::{self, ActionNeeds, Actions, RuleWatcher};
 use super::options::RecordArgs;
 use super::progress::Progress;
 use super::run::{
@@ -82,7 +82,7 @@ pub(crate) fn record(arguments: &RecordArgs, levels: Option<LevelSwitch>) -> Res
 
     let mut capture = start_capture(&target)?;
     let conditions = arguments.on_finding.iter().map(|of| of.condition.clone());
-    let (watch, found) = Watch::new(awaited, conditions);
+    let (watch, found) = RuleWatcher::new(awaited, conditions);
     let started = start_storing(&mut capture, &target, arguments, destination, askers.as_ref(), watch);
     let (session, output) = started?;
     if waiting.is_some() {
@@ -202,7 +202,7 @@ fn start_storing(
     arguments: &RecordArgs,
     destination: Destination,
     askers: Option<&ProfileRequesters>,
-    watch: Watch,
+    watch: RuleWatcher,
 ) -> Result<(Session, Output), Failure> {
     let meta = meta(target);
     let raw = arguments.capture.raw.as_deref();
@@ -306,8 +306,8 @@ fn summarize(arguments: &RecordArgs, path: &Path, output: &Output, ended: &Captu
     if let Some(gap) = main_gap(status.complete_share, ledger) {
         progress.say(&gap);
     }
-    if let Some(turns) = ledger.watched_in_turns() {
-        progress.say(turns);
+    if let Some(sentence) = ledger.duty_cycled() {
+        progress.say(sentence);
     }
     if let Some(traced) = &status.traced {
         let (kept, lost) = (Count(traced.kept), Count(traced.lost()));

@@ -23,9 +23,9 @@ use deepctx_session::{Session, SessionResult, Status, Trigger};
 use deepctx_symbolizer::worker::end_answers;
 
 use super::command::exit_code;
-use super::control::{ControlSocket, Controlled};
+use super::control::{CaptureControl, ControlSocket};
 use super::failure::Failure;
-use super::finisher::{Finisher, Finishing};
+use super::finisher::{FinishTask, Finisher};
 use super::flight_recorder::ProfileRequesters;
 use super::level_switch::LevelSwitch;
 use super::on_finding::Actions;
@@ -219,7 +219,7 @@ impl Run {
         let flight = self.until.flight.as_ref().map(|flight| &flight.requests);
         let (capture, session) = (&mut self.capture, &self.session);
         let traces = self.until.traces_on_signal;
-        control.answer_all(&mut Controlled { capture, session, flight, traces, status, elapsed })
+        control.answer_all(&mut CaptureControl { capture, session, flight, traces, status, elapsed })
     }
 
     /// Attaches the next set of probes if it is time; true when all have been measured.
@@ -285,7 +285,7 @@ impl Run {
         end_answers(Instant::now() + END_ANSWERS);
         let watch = session.watch();
         let detached = Arc::<AtomicBool>::default();
-        let finishing = finisher.finish(Finishing { capture, session, detached: Arc::clone(&detached) });
+        let finishing = finisher.finish(FinishTask { capture, session, detached: Arc::clone(&detached) });
         let finished = end_of(finishing, signals, &mut Standstill::at_end(watch), &detached).await?;
         let finished = finished.map_err(|_| Failure::new("ending the capture failed because of a defect"))?;
         if let (Some(progress), Ok(finished)) = (&mut progress, &finished) {

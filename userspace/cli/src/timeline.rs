@@ -7,7 +7,7 @@ use deepctx_analysis::{OverTime, render};
 use deepctx_storage::store::TracePart;
 
 use super::failure::{Completion, Failure, open_failure};
-use super::options::{Between, TextOrJson, TimelineArgs};
+use super::options::{TextOrJson, TimeRange, TimelineArgs};
 use super::output;
 
 /// Runs it.
@@ -17,7 +17,7 @@ use super::output;
 pub(crate) fn run(arguments: &TimelineArgs) -> Result<Completion, Failure> {
     output::refuse_existing_output(&arguments.output)?;
     let part = match (arguments.between, arguments.steps) {
-        (Some(Between { from, to }), _) => TracePart::Between(from, to),
+        (Some(TimeRange { from, to }), _) => TracePart::Between(from, to),
         (None, Some(steps)) => TracePart::Steps(steps.from, steps.until),
         (None, None) => TracePart::All,
     };

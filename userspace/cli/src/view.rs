@@ -20,7 +20,7 @@ use deepctx_storage::import::profile_of_range;
 use deepctx_tui::Options;
 
 use super::failure::{Completion, Failure};
-use super::files::{Files, Places, WithSourceFiles};
+use super::files::{Files, Places, SourceFileSnapshots};
 use super::options::ViewArgs;
 use super::{open, screen, selection};
 use deepctx_session::Status;
@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &ViewArgs) -> Result<Completion, Failure> {
         stop,
         ..Options::default()
     };
-    screen::show(&mut WithSourceFiles { pictures: snapshots, files }, &options)?;
+    screen::show(&mut SourceFileSnapshots { pictures: snapshots, files }, &options)?;
     Ok(Completion::Fully)
 }
 

@@ -25,10 +25,10 @@ const GPU_READER: &str = "gpu-reader";
 const LIBRARY_FOLDERS: &str = "LD_LIBRARY_PATH";
 
 /// What a worker does until the profiler that started it ends.
-pub(crate) type Serve = fn() -> io::Result<()>;
+pub(crate) type ServeFn = fn() -> io::Result<()>;
 
 /// The worker that these arguments ask for.
-pub(crate) fn asked_for(arguments: &[OsString]) -> Option<Serve> {
+pub(crate) fn asked_for(arguments: &[OsString]) -> Option<ServeFn> {
     let [_, argument] = arguments else { return None };
     match argument.to_str()? {
         MEMORY_READER => Some(reader::serve),
@@ -40,7 +40,7 @@ pub(crate) fn asked_for(arguments: &[OsString]) -> Option<Serve> {
 }
 
 /// Serves until the profiler that started it ends.
-pub(crate) fn run(serve: Serve) -> ExitCode {
+pub(crate) fn run(serve: ServeFn) -> ExitCode {
     // Nobody reads what it says. The profiler reports that it has no worker.
     if serve().is_ok() { ExitCode::SUCCESS } else { ExitCode::from(COULD_NOT_RUN) }
 }

@@ -21,7 +21,7 @@ const REASONS: usize = u8::MAX as usize + 1;
 
 /// What is missing in a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Missing {
+pub(crate) struct MissingFrames {
     /// Number of the reason why one of its frames has no name ([`Accounts::unnamed_number`]); 0 when all have.
     pub(crate) unnamed: u16,
     /// Its native walk ended at code that was not known yet, but is by now.
@@ -128,14 +128,14 @@ impl Accounts {
 
     /// It was a sample, and it is in the tree.
     #[inline]
-    pub(crate) fn sample(&mut self, sample: &Sample<'_>, missing: Missing) {
+    pub(crate) fn sample(&mut self, sample: &Sample<'_>, missing: MissingFrames) {
         self.samples += 1;
         self.stack(sample, missing);
     }
 
     /// It was the beginning of a wait, and its stack is in the tree.
     #[inline]
-    pub(crate) fn block(&mut self, sample: &Sample<'_>, missing: Missing) {
+    pub(crate) fn block(&mut self, sample: &Sample<'_>, missing: MissingFrames) {
         self.blocks += 1;
         self.stack(sample, missing);
     }
@@ -147,7 +147,7 @@ impl Accounts {
 
     /// It was a call of an accelerator's library, and its stack is in the tree.
     #[inline]
-    pub(crate) fn call(&mut self, sample: &Sample<'_>, missing: Missing) {
+    pub(crate) fn call(&mut self, sample: &Sample<'_>, missing: MissingFrames) {
         self.calls += 1;
         self.stack(sample, missing);
     }
@@ -167,7 +167,7 @@ impl Accounts {
         self.wait_gaps = gaps;
     }
 
-    fn stack(&mut self, sample: &Sample<'_>, missing: Missing) {
+    fn stack(&mut self, sample: &Sample<'_>, missing: MissingFrames) {
         match missing.too_new {
             true => self.too_new += 1,
             false => self.native_ends[usize::from(sample.fixed.native_end)] += 1,
@@ -188,7 +188,7 @@ impl Accounts {
         self.malformed_words += words;
     }
 
-    /// The number of a reason for a missing name, for [`Missing`].
+    /// The number of a reason for a missing name, for [`MissingFrames`].
     pub(crate) fn unnamed_number(&mut self, reason: &'static Reason) -> u16 {
         let at = match self.unnamed.iter().position(|(known, _)| known.key == reason.key) {
             Some(at) => at,

@@ -15,7 +15,7 @@ use crate::decode::{Arguments, Event, Sample, decode};
 use crate::native_omitted;
 use crate::resolve::CallPath;
 use crate::stack_cache::{CachedStack, StackKey};
-use crate::stage::{AccountedAs, CallRecord, CallStack, Placement};
+use crate::stage::{CallAccounting, CallRecord, CallStack, Placement};
 use crate::stages::Stages;
 use crate::stages::off_cpu::{Context, WaitId};
 use crate::symbols::Symbols;
@@ -59,8 +59,8 @@ impl Attribution<'_> {
         let Some(arguments) = call else { return self.attribute_sample(thread, sample, stack) };
         let owner = self.stages.owner(&arguments.call);
         match owner.accounted_as() {
-            AccountedAs::ScopeChange => self.accounts.scope_change(),
-            AccountedAs::Call => self.accounts.call(sample, stack.missing),
+            CallAccounting::ScopeChange => self.accounts.scope_change(),
+            CallAccounting::Call => self.accounts.call(sample, stack.missing),
         }
         let call = CallRecord { sample: &sample.fixed, arguments, thread };
         let has_frames = !sample.words.is_empty();

@@ -6,8 +6,13 @@
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Limits;
 
-use crate::stages::{gpu, ranges};
 use crate::trace_window::{TraceLevel, TraceWindow};
+
+/// How names of ranges begin that end a training step, unless the user names others.
+pub const STEP_MARKER: &str = "Optimizer.step#";
+/// Launches that may wait for their activities when nothing else is asked for: at 10 000 a second those of 26 s. About
+/// 30 MiB when full.
+const LAUNCHES: usize = 1 << 18;
 
 /// How much the pipeline may hold, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +56,8 @@ impl Default for Config {
             stack_bytes: 12 << 20,
             timer: Metric::CpuTime,
             off_cpu: false,
-            launches: gpu::LAUNCHES,
-            step_markers: vec![ranges::STEP_MARKER.to_owned()],
+            launches: LAUNCHES,
+            step_markers: vec![STEP_MARKER.to_owned()],
             hands_out_steps: false,
             trace: None,
             trace_level: TraceLevel::default(),

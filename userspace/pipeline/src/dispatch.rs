@@ -12,7 +12,7 @@ use crate::arena::RecordRef;
 use crate::attribution::{Attribution, sample_at, wait_of};
 use crate::decode::{Event, Sample, decode};
 use crate::pipeline::{PendingNames, Pipeline};
-use crate::python_seen;
+use crate::seen_python;
 use crate::stack_cache::StackKey;
 use crate::stage::CallRecord;
 use crate::stages::off_cpu::{Context, OffCpu, WaitEnd, WaitId};
@@ -44,7 +44,7 @@ impl<S: Symbols> Pipeline<S> {
         let space = self.symbols.space(pid, time_ns);
         let Self { stages, stacks, resolve, profile, accounts, config, .. } = self;
         let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, profile);
-        let chain = || self.symbols.await_chain(pid, time_ns, &mut python_seen::coroutines(&sample));
+        let chain = || self.symbols.await_chain(pid, time_ns, &mut seen_python::coroutines(&sample));
         let await_chain = self.coroutines_seen.then(chain).flatten();
         // Which scopes a stack is in is known once all calls before it are.
         let must_wait = self.calls_wait && stages.follows_calls();

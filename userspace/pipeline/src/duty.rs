@@ -5,7 +5,7 @@
 //! of the whole run. Does not: know what a stage keeps, or what lies between two times ([`super::loss_windows`]
 //! does).
 
-use deepctx_profile::ledger::{Account, Reason, WATCHED_IN_TURNS};
+use deepctx_profile::ledger::{Account, DUTY_CYCLED, Reason};
 
 use crate::due_queue::DueQueue;
 use crate::input::DutyWindow;
@@ -57,7 +57,7 @@ impl DutyCycle {
         let sentence = format!(
             "{what}: attached {share:.1} % of the time, in {windows} duty window{s} (--probe-budget {budget}), of which counts are"
         );
-        account.gaps.add(Reason { sentence: sentence.into(), ..WATCHED_IN_TURNS.into() }, windows);
+        account.gaps.add(Reason { sentence: sentence.into(), ..DUTY_CYCLED.into() }, windows);
     }
 }
 

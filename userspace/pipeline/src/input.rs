@@ -60,7 +60,7 @@ impl<M> Input<M> {
             Input::CallsEnd(time_ns) => Input::CallsEnd(time_ns),
             Input::Recovered(kernels) => Input::Recovered(kernels),
             Input::Lines(lines) => Input::Lines(lines),
-            Input::DutyWindow(turn) => Input::DutyWindow(turn),
+            Input::DutyWindow(window) => Input::DutyWindow(window),
             Input::System(sample) => Input::System(sample),
         }
     }

@@ -32,7 +32,7 @@ pub(crate) enum LossCause {
 
 /// Whether probes are detached when their budget is spent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HasBudget(pub(crate) bool);
+pub(crate) struct BudgetFlag(pub(crate) bool);
 
 #[derive(Clone, Debug, Default)]
 struct Cpu {
@@ -110,10 +110,10 @@ impl LossWindows {
     }
 
     /// The same for records of certain probes.
-    pub(crate) fn cause_with(&self, budget: HasBudget, from_ns: u64, to_ns: u64) -> Option<LossCause> {
+    pub(crate) fn cause_with(&self, budget: BudgetFlag, from_ns: u64, to_ns: u64) -> Option<LossCause> {
         match budget {
-            HasBudget(true) => self.cause(from_ns, to_ns),
-            HasBudget(false) => self.any_lost(from_ns, to_ns).then_some(LossCause::Lost),
+            BudgetFlag(true) => self.cause(from_ns, to_ns),
+            BudgetFlag(false) => self.any_lost(from_ns, to_ns).then_some(LossCause::Lost),
         }
     }
 
@@ -187,9 +187,9 @@ mod tests {
     #[test]
     fn between_two_turns_everything_may_be_missing() {
         let mut gaps = LossWindows::default();
-        let turn = |time_ns, watched| DutyWindow { time_ns, watched, ..DutyWindow::default() };
+        let window = |time_ns, watched| DutyWindow { time_ns, watched, ..DutyWindow::default() };
         let edges = [(10, true), (20, false), (30, true), (40, false)];
-        edges.into_iter().for_each(|(time_ns, watched)| gaps.duty_window(&turn(time_ns, watched)));
+        edges.into_iter().for_each(|(time_ns, watched)| gaps.duty_window(&window(time_ns, watched)));
         let check = |from_ns, to_ns, expect: Option<LossCause>| {
             assert_eq!(gaps.cause(from_ns, to_ns), expect, "{from_ns} to {to_ns}");
         };
@@ -200,10 +200,10 @@ mod tests {
         check(0, 39, Some(LossCause::NotProbed));
         check(35, 45, Some(LossCause::NotProbed));
         check(1000, 1001, Some(LossCause::NotProbed));
-        assert_eq!(gaps.cause_with(HasBudget(true), 15, 25), Some(LossCause::NotProbed));
-        assert_eq!(gaps.cause_with(HasBudget(false), 15, 25), None);
+        assert_eq!(gaps.cause_with(BudgetFlag(true), 15, 25), Some(LossCause::NotProbed));
+        assert_eq!(gaps.cause_with(BudgetFlag(false), 15, 25), None);
         [1, 3].into_iter().for_each(|sequence| gaps.record(0, sequence, 15 + sequence));
-        assert_eq!(gaps.cause_with(HasBudget(false), 15, 25), Some(LossCause::Lost));
+        assert_eq!(gaps.cause_with(BudgetFlag(false), 15, 25), Some(LossCause::Lost));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!
 //! The first processes of a name have their own node, and so has whoever is still there after some seconds. What comes
 //! and goes beyond that shares one node of that name (`cc1-[others]`). The same holds for threads of a process, of
-//! which many more of one name are common: a team has one for each CPU.
+//! which many more of one name are common: a pool has one for each CPU.
 
 use deepctx_common::memory::table_bytes;
 use deepctx_profile::frame::Frame;

@@ -20,9 +20,9 @@ use crate::config::Config;
 use crate::decode::{Event, Sample, Sequences, records};
 use crate::input::{Input, SpaceUpdate, UnnamedKernel, UnreadCubin};
 use crate::order::{Key, LateRecord, Order};
-use crate::python_seen::PythonSeen;
 use crate::reason::CONTEXT_SHARED;
 use crate::resolve::ResolveStage;
+use crate::seen_python::SeenPythonObjects;
 use crate::stack_cache::{CachedStack, StackCache, StackKey};
 use crate::stage::{ProcessChange, ProcessChangeKind};
 use crate::stages::Stages;
@@ -49,7 +49,7 @@ pub struct Pipeline<S: Symbols> {
     pub(crate) threads: Threads,
     pub(crate) stacks: StackCache,
     pub(crate) resolve: ResolveStage,
-    python_seen: PythonSeen,
+    python_seen: SeenPythonObjects,
     /// Some sample had coroutines.
     pub(crate) coroutines_seen: bool,
     pub(crate) unresolved: Vec<PendingNames>,
@@ -102,7 +102,7 @@ impl<S: Symbols> Pipeline<S> {
             threads: Threads::default(),
             stacks: StackCache::new(config.stack_bytes),
             resolve: ResolveStage::default(),
-            python_seen: PythonSeen::default(),
+            python_seen: SeenPythonObjects::default(),
             coroutines_seen: false,
             unresolved: Vec::new(),
             calls_wait: false,
@@ -126,7 +126,7 @@ impl<S: Symbols> Pipeline<S> {
             Input::CallsEnd(time_ns) => self.stages.set.gpu.calls_end(time_ns),
             Input::Recovered(kernels) => self.stages.set.gpu.recovered(kernels),
             Input::Lines(lines) => self.stages.set.gpu.lines_read(lines, &mut self.profile),
-            Input::DutyWindow(turn) => self.stages.on_duty_window(turn),
+            Input::DutyWindow(window) => self.stages.on_duty_window(window),
             Input::System(sample) => {
                 let mut recorder = self.stages.set.gpu.recorder();
                 let record = |value| recorder.as_mut().map_or((), |recorder| recorder.machine(value));

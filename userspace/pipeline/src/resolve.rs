@@ -15,14 +15,14 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;
 
-use crate::account::{Accounts, Missing};
+use crate::account::{Accounts, MissingFrames};
 use crate::cpython_calls::CpythonCalls;
 use crate::decode::Sample;
 use crate::name_frames::frame;
 use crate::native_omitted;
 use crate::reason::{CODE_TOO_NEW, MALFORMED_WORDS, NOT_ANSWERED};
 use crate::stack_cache::StackKey;
-use crate::stack_words::{Code, Step, group, kernel_steps, repaired, user_steps};
+use crate::stack_words::{Code, StackWord, group, kernel_stack_words, repaired, user_stack_words};
 use crate::symbols::{Name, Symbols};
 use crate::torch_calls::TorchCallWrappers;
 
@@ -39,7 +39,7 @@ pub(crate) struct CallPath<'a> {
     /// Root first.
     pub(crate) frames: &'a [FrameId],
     /// What is missing in it.
-    pub(crate) missing: Missing,
+    pub(crate) missing: MissingFrames,
     /// Words that had no meaning.
     pub(crate) malformed: u64,
 }
@@ -85,7 +85,7 @@ pub(crate) struct ResolveStage {
     malformed: Option<CachedFrames>,
     too_new: Option<CachedFrames>,
     /// What the words of the sample at hand stand for, leaf first.
-    steps: Vec<CachedFrames>,
+    elements: Vec<CachedFrames>,
     malformed_words: u64,
     /// The native walk of the sample at hand ended at code that was not known yet.
     is_too_new: bool,
@@ -171,7 +171,7 @@ impl ResolveStage {
     pub(crate) fn trim(&mut self) {
         if self.known.len() > ADDRESSES_MAX && self.missing.is_empty() {
             *self = Self {
-                steps: std::mem::take(&mut self.steps),
+                elements: std::mem::take(&mut self.elements),
                 path: std::mem::take(&mut self.path),
                 ..Self::default()
             };
@@ -190,8 +190,8 @@ impl ResolveStage {
         self.joined()
     }
 
-    /// Puts what the words stand for into `steps`, leaf first. Unknown addresses are noted, or, when `asked`, stand as
-    /// not answered. False when one was noted.
+    /// Puts what the words stand for into `elements`, leaf first. Unknown addresses are noted, or, when `asked`, stand
+    /// as not answered. False when one was noted.
     fn gather(
         &mut self,
         key: &StackKey,
@@ -200,70 +200,70 @@ impl ResolveStage {
         profile: &mut Profile,
         accounts: &mut Accounts,
     ) -> bool {
-        self.steps.clear();
+        self.elements.clear();
         self.malformed_words = 0;
         self.is_too_new = false;
         let mut all_known = true;
-        for code in kernel_steps(sample.kernel) {
+        for code in kernel_stack_words(sample.kernel) {
             all_known &= self.add(code, asked, profile, accounts);
         }
         if let Some(gap) = self.kernel_gap(sample, profile) {
-            self.steps.push(gap);
+            self.elements.push(gap);
         }
         let mut gap_seen = false;
         // The native frame at which the walk may end.
         let mut outermost = None;
-        let mut each = |step| match step {
-            Step::Code(code) => {
+        let mut each = |element| match element {
+            StackWord::Code(code) => {
                 let is_known = self.add(code, asked, profile, accounts);
                 if let (true, Code::Native { .. }) = (is_known, code) {
-                    outermost = self.steps.last().copied();
+                    outermost = self.elements.last().copied();
                 }
                 all_known &= is_known;
             }
-            Step::Gap(end) => {
+            StackWord::Gap(end) => {
                 gap_seen |= end != WalkEnd::LeftOut;
                 let gap = self.gap_behind(outermost, end, profile);
-                self.steps.push(gap);
+                self.elements.push(gap);
             }
-            Step::PythonGap(PythonEnd::Complete) => {}
-            Step::Coroutine(frame) => {
+            StackWord::PythonGap(PythonEnd::Complete) => {}
+            StackWord::Coroutine(frame) => {
                 if let Some((_, chain)) = key.await_chain.filter(|(of, _)| *of == frame) {
                     all_known &= self.add(Code::AwaitChain(chain), asked, profile, accounts);
                 }
             }
-            Step::PythonGap(end) => {
+            StackWord::PythonGap(end) => {
                 let gap = self.python_gap(end, profile);
-                self.steps.push(gap);
+                self.elements.push(gap);
             }
-            Step::Malformed => {
+            StackWord::Malformed => {
                 self.malformed_words += 1;
                 let malformed = self.malformed(profile);
-                self.steps.push(malformed);
+                self.elements.push(malformed);
             }
         };
         match repaired(sample.user) {
-            None => user_steps(key.space, sample.user.iter()).for_each(&mut each),
-            Some(words) => user_steps(key.space, words.into_iter()).for_each(&mut each),
+            None => user_stack_words(key.space, sample.user.iter()).for_each(&mut each),
+            Some(words) => user_stack_words(key.space, words.into_iter()).for_each(&mut each),
         }
         if !gap_seen && let Some(end) = incomplete(sample) {
             let gap = self.gap_behind(outermost, end, profile);
-            self.steps.push(gap);
+            self.elements.push(gap);
         }
         all_known
     }
 
-    /// Adds one step; false when its address had to be noted.
+    /// Adds one element; false when its address had to be noted.
     #[inline]
     fn add(&mut self, code: Code, asked: bool, profile: &mut Profile, accounts: &mut Accounts) -> bool {
         match self.known.get(&code) {
             Some(known) if *known != ASKED => {
-                self.steps.push(*known);
+                self.elements.push(*known);
                 true
             }
             _ if asked => {
                 let known = self.learn(code, &[], profile, accounts);
-                self.steps.push(known);
+                self.elements.push(known);
                 true
             }
             Some(_) => false,
@@ -276,15 +276,15 @@ impl ResolveStage {
         }
     }
 
-    /// The gathered steps as one path, root first.
+    /// The gathered elements as one path, root first.
     fn joined(&mut self) -> CallPath<'_> {
-        let Self { frames, parts, path, steps, cpython_calls, torch_wrappers, .. } = self;
+        let Self { frames, parts, path, elements, cpython_calls, torch_wrappers, .. } = self;
         path.clear();
         let mut unnamed = 0;
         let mut operator = None;
         let mut origin: &[FrameId] = &[];
-        for step in steps.iter().rev() {
-            let mut range = step.begin as usize..step.begin as usize + usize::from(step.len);
+        for element in elements.iter().rev() {
+            let mut range = element.begin as usize..element.begin as usize + usize::from(element.len);
             let of_origin =
                 parts[range.clone()].iter().take_while(|part| **part == OperatorFrameRole::Origin).count();
             if of_origin > 0 {
@@ -304,12 +304,12 @@ impl ResolveStage {
                 path.push(frame);
             }
             if unnamed == 0 {
-                unnamed = step.unnamed;
+                unnamed = element.unnamed;
             }
         }
         cpython_calls.mark(path);
         torch_wrappers.mark(path);
-        let missing = Missing { unnamed, too_new: self.is_too_new };
+        let missing = MissingFrames { unnamed, too_new: self.is_too_new };
         CallPath { frames: &self.path, missing, malformed: self.malformed_words }
     }
 

@@ -86,21 +86,21 @@ pub(crate) enum SingleEvent {
 
 /// What was found since it was last taken. Nothing is kept unless somebody records it.
 #[derive(Debug)]
-pub(crate) struct Found<T> {
+pub(crate) struct RecordBuffer<T> {
     wanted: bool,
     found: Vec<T>,
 }
 
 /// Spans since they were last taken.
-pub(crate) type Spans = Found<Span>;
+pub(crate) type Spans = RecordBuffer<Span>;
 
-impl<T> Default for Found<T> {
+impl<T> Default for RecordBuffer<T> {
     fn default() -> Self {
-        Found { wanted: false, found: Vec::new() }
+        RecordBuffer { wanted: false, found: Vec::new() }
     }
 }
 
-impl<T> Found<T> {
+impl<T> RecordBuffer<T> {
     /// From now on, what is found is kept.
     pub(crate) fn want(&mut self) {
         self.wanted = true;

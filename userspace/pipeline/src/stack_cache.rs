@@ -13,7 +13,7 @@ use deepctx_common::memory::table_bytes;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::account::Missing;
+use crate::account::MissingFrames;
 use crate::decode::Sample;
 use crate::stages::{Notes, Scopes};
 use crate::symbols::{AwaitChainId, SpaceId};
@@ -72,7 +72,7 @@ pub(crate) struct CachedStack {
     /// The context.
     pub(crate) node: NodeId,
     /// What is missing in it.
-    pub(crate) missing: Missing,
+    pub(crate) missing: MissingFrames,
     /// What each stage concluded.
     pub(crate) notes: Notes,
 }
@@ -194,7 +194,11 @@ mod tests {
     }
 
     fn stack(node: u32) -> CachedStack {
-        CachedStack { node: NodeId::from_number(node), missing: Missing::default(), notes: Notes::default() }
+        CachedStack {
+            node: NodeId::from_number(node),
+            missing: MissingFrames::default(),
+            notes: Notes::default(),
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Steps: what the words of a stack mean, one after another.
+//! Stack words: what the words of a stack mean, one after another.
 //!
 //! Owns: the forms of user and kernel words, and moving runs of Python frames where only the whole stack says whose
 //! they are. Because: a word means the same to whoever reads it. Does not: know names.
@@ -8,7 +8,8 @@
 //!                                           ▲ one run of Python frames belongs to the native frame after it
 //! ```
 //!
-//! Where a native frame of the evaluation loop has no run, a marker stands in its place and says why ([`user_steps`]).
+//! Where a native frame of the evaluation loop has no run, a marker stands in its place and says why
+//! ([`user_stack_words`]).
 
 use deepctx_common::end::{PythonEnd, WalkEnd};
 use deepctx_common::reason::Reason;
@@ -91,8 +92,8 @@ pub(crate) fn python_reference(code: u64, detail: u64) -> PythonReference {
     PythonReference { code, checksum: (detail >> 32) as u32, instruction }
 }
 
-/// One step of a user stack as the words describe it.
-pub(crate) enum Step {
+/// One element of a user stack as its words describe it.
+pub(crate) enum StackWord {
     Code(Code),
     Gap(WalkEnd),
     PythonGap(PythonEnd),
@@ -101,8 +102,11 @@ pub(crate) enum Step {
     Malformed,
 }
 
-/// The steps of user words, leaf first.
-pub(crate) fn user_steps(space: SpaceId, words: impl Iterator<Item = u64>) -> impl Iterator<Item = Step> {
+/// The elements of user words, leaf first.
+pub(crate) fn user_stack_words(
+    space: SpaceId,
+    words: impl Iterator<Item = u64>,
+) -> impl Iterator<Item = StackWord> {
     let mut words = words;
     let mut after_python = false;
     std::iter::from_fn(move || {
@@ -110,7 +114,7 @@ pub(crate) fn user_steps(space: SpaceId, words: impl Iterator<Item = u64>) -> im
         let payload = current & word::PAYLOAD;
         let mut native = |address| {
             let role = if std::mem::take(&mut after_python) { Role::Interpreter } else { Role::Code };
-            Step::Code(Code::Native { space, address, role })
+            StackWord::Code(Code::Native { space, address, role })
         };
         Some(match word::tag(current) {
             word::RETURN => native(CodeAddress::Return(payload)),
@@ -118,34 +122,35 @@ pub(crate) fn user_steps(space: SpaceId, words: impl Iterator<Item = u64>) -> im
             word::PYTHON => match words.next() {
                 Some(detail) => {
                     after_python = true;
-                    Step::Code(Code::Python { space, code: payload, detail })
+                    StackWord::Code(Code::Python { space, code: payload, detail })
                 }
-                None => Step::Malformed,
+                None => StackWord::Malformed,
             },
             word::GAP => {
                 after_python = payload & word::PYTHON_GAP != 0;
-                gap_step(payload)
+                gap_word(payload)
             }
-            word::COROUTINE => Step::Coroutine(payload),
+            word::COROUTINE => StackWord::Coroutine(payload),
             word::OBJECT => match words.next() {
-                Some(of_type) => {
-                    Step::Code(Code::Module { space, module: ModuleReference { object: payload, of_type } })
-                }
-                None => Step::Malformed,
+                Some(of_type) => StackWord::Code(Code::Module {
+                    space,
+                    module: ModuleReference { object: payload, of_type },
+                }),
+                None => StackWord::Malformed,
             },
-            _ => Step::Malformed,
+            _ => StackWord::Malformed,
         })
     })
 }
 
-fn gap_step(payload: u64) -> Step {
+fn gap_word(payload: u64) -> StackWord {
     let number = |payload| u8::try_from(payload).ok();
-    let step = if payload & word::PYTHON_GAP == 0 {
-        number(payload).and_then(WalkEnd::from_number).map(Step::Gap)
+    let gap = if payload & word::PYTHON_GAP == 0 {
+        number(payload).and_then(WalkEnd::from_number).map(StackWord::Gap)
     } else {
-        number(payload & !word::PYTHON_GAP).and_then(PythonEnd::from_number).map(Step::PythonGap)
+        number(payload & !word::PYTHON_GAP).and_then(PythonEnd::from_number).map(StackWord::PythonGap)
     };
-    step.unwrap_or(Step::Malformed)
+    gap.unwrap_or(StackWord::Malformed)
 }
 
 const MISSING: u64 = word::tagged(word::GAP, word::PYTHON_GAP | PythonEnd::ChainShort as u64);
@@ -184,8 +189,8 @@ pub(crate) fn repaired(words: Words<'_>) -> Option<Vec<u64>> {
     Some(out)
 }
 
-/// The steps of kernel words, leaf first. All but the interrupted instruction are return addresses.
-pub(crate) fn kernel_steps(words: Words<'_>) -> impl Iterator<Item = Code> + '_ {
+/// The elements of kernel words, leaf first. All but the interrupted instruction are return addresses.
+pub(crate) fn kernel_stack_words(words: Words<'_>) -> impl Iterator<Item = Code> + '_ {
     words.iter().enumerate().map(|(n, word)| Code::Kernel {
         address: if n == 0 { CodeAddress::Exact(word) } else { CodeAddress::Return(word) },
     })

@@ -11,8 +11,8 @@ use deepctx_profile::tree::NodeId;
 
 use crate::account::Accounts;
 use crate::decode::{Event, Sample, decode};
-use crate::python_seen::{self, PythonSeen};
 use crate::resolve::ResolveStage;
+use crate::seen_python::{self, SeenPythonObjects};
 use crate::stack_cache::StackKey;
 use crate::stages::off_cpu;
 use crate::symbols::Symbols;
@@ -22,7 +22,7 @@ use crate::symbols::Symbols;
 pub struct Stacks<S: Symbols> {
     symbols: S,
     resolve: ResolveStage,
-    seen: PythonSeen,
+    seen: SeenPythonObjects,
     accounts: Accounts,
     profile: Profile,
 }
@@ -42,7 +42,7 @@ impl<S: Symbols> Stacks<S> {
         Self {
             symbols,
             resolve: ResolveStage::default(),
-            seen: PythonSeen::default(),
+            seen: SeenPythonObjects::default(),
             accounts: Accounts::default(),
             profile: Profile::new(Default::default(), Default::default()),
         }
@@ -73,7 +73,7 @@ impl<S: Symbols> Stacks<S> {
     }
 
     /// The frames of each record, `None` for what is no stack. `time_ns`: after [`Stacks::note`] and before now,
-    /// `CLOCK_MONOTONIC`; a chain of awaiting tasks counts if it was the same before and after.
+    /// `CLOCK_MONOTONIC`; an await chain counts if it was the same before and after.
     pub fn resolve<'r>(
         &mut self,
         records: impl Iterator<Item = &'r [u8]> + Clone,
@@ -98,7 +98,7 @@ impl<S: Symbols> Stacks<S> {
 
     fn key(&mut self, sample: &Sample<'_>, time_ns: u64) -> StackKey {
         let pid = sample.fixed.pid;
-        let coroutines: Vec<_> = python_seen::coroutines(sample).collect();
+        let coroutines: Vec<_> = seen_python::coroutines(sample).collect();
         let mut awaited = None;
         if !coroutines.is_empty() {
             self.symbols.coroutines_seen(pid, time_ns, &coroutines);

@@ -41,7 +41,7 @@ pub(crate) trait Stage {
     type Note: Copy + Debug + Default + Eq;
 
     /// How calls that come with a stack are accounted.
-    const ACCOUNTED_AS: AccountedAs = AccountedAs::ScopeChange;
+    const ACCOUNTED_AS: CallAccounting = CallAccounting::ScopeChange;
     /// Whether [`CallRecord::thread`] is wanted of a call without a stack: looking it up takes time.
     const STACKLESS_CALLS_NEED_THREAD: bool = true;
 
@@ -174,7 +174,7 @@ pub(crate) struct StageGap {
 
 /// How a call is accounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AccountedAs {
+pub(crate) enum CallAccounting {
     /// It only changes what later stacks mean.
     ScopeChange,
     /// It has figures of its own, and its stack counts as walked.

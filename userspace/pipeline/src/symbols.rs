@@ -148,9 +148,9 @@ pub struct DeviceKernel<'a> {
     pub siblings: &'a [&'a str],
 }
 
-/// A step of a module that a compiler made, which calls a library.
+/// A thunk of a module that a compiler made, which calls a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CompiledStep<'a> {
+pub struct CompiledThunk<'a> {
     /// Process that runs it.
     pub pid: u32,
     /// When: `CLOCK_MONOTONIC`, nanoseconds.
@@ -161,7 +161,7 @@ pub struct CompiledStep<'a> {
     pub unit: &'a str,
     /// The name of the module is longer.
     pub cut: bool,
-    /// Name of the step in the module.
+    /// Name of the thunk in the module.
     pub name: &'a str,
     /// Other operators may be fused into it.
     pub fused: bool,
@@ -191,8 +191,8 @@ pub trait CompiledNames {
         false
     }
 
-    /// Asks what a step of a compiled module was made from. Answered once, outermost first, if it is known.
-    fn compiled_step(&mut self, _step: &CompiledStep<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) {}
+    /// Asks what a thunk of a compiled module was made from. Answered once, outermost first, if it is known.
+    fn compiled_thunk(&mut self, _thunk: &CompiledThunk<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) {}
 }
 
 /// Those who know names. Processes and address spaces are reported in time order; questions may be about any time

@@ -76,7 +76,7 @@ impl FlightRequests {
 }
 
 /// Writes a profile, whose last record is of this time, and says where it is. Called on a thread of its own.
-pub type WriteKept = Box<dyn FnMut(&Profile, Time<clock::Monotonic>) -> Result<String, String> + Send>;
+pub type WriteKeptFn = Box<dyn FnMut(&Profile, Time<clock::Monotonic>) -> Result<String, String> + Send>;
 
 /// What a flight recorder does.
 pub struct FlightOptions {
@@ -89,7 +89,7 @@ pub struct FlightOptions {
     /// Who may ask for one.
     pub requests: FlightRequests,
     /// Writes one.
-    pub write: WriteKept,
+    pub write: WriteKeptFn,
 }
 
 impl fmt::Debug for FlightOptions {
@@ -250,7 +250,7 @@ impl FlightRecorder {
 }
 
 /// The thread: writes profiles until there will be no more.
-fn write_windows(windows: &Receiver<Window>, mut write: WriteKept, said: &Mutex<RecorderStatus>) {
+fn write_windows(windows: &Receiver<Window>, mut write: WriteKeptFn, said: &Mutex<RecorderStatus>) {
     for window in windows {
         let notice = write(&window.profile, window.ends).map(|place| notice(&place, &window));
         let mut said = lock(said);
@@ -307,7 +307,7 @@ mod tests {
     ) -> (FlightRecorder, WrittenProfiles) {
         let written = WrittenProfiles::default();
         let of_thread = Arc::clone(&written);
-        let write: WriteKept = Box::new(move |window, _| {
+        let write: WriteKeptFn = Box::new(move |window, _| {
             if fails {
                 return Err("the disk is full".into());
             }

@@ -39,7 +39,7 @@ mod worker;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use flight_recorder::{FlightOptions, FlightRequests, Trigger, WriteKept};
+pub use flight_recorder::{FlightOptions, FlightRequests, Trigger, WriteKeptFn};
 pub use hottest::HottestOperators;
 pub use options::{Options, SessionResult};
 pub use raw::{RawError, RawReader, RawWriter};

@@ -3,7 +3,7 @@
 //! Owns: the rows that no part accounts for, so that all of them together are what the process takes. Because: a sum
 //! alone does not say what to do about it. Does not: measure, or know the parts.
 
-use deepctx_capture::cost::Resident;
+use deepctx_capture::cost::ResidentMemory;
 use deepctx_common::memory::MemoryUse;
 use deepctx_profile::order::SortRows as _;
 
@@ -15,7 +15,7 @@ const OTHER: &str = "other";
 const UNUSED: &str = "stacks of threads, and free in the allocator";
 
 /// Everything that the process takes, the largest first: the kernel's maps, and what is resident `here`.
-pub(crate) fn by_owner(maps: &[MemoryUse], here: Vec<MemoryUse>, resident: Resident) -> Vec<MemoryUse> {
+pub(crate) fn by_owner(maps: &[MemoryUse], here: Vec<MemoryUse>, resident: ResidentMemory) -> Vec<MemoryUse> {
     let accounted: u64 = here.iter().map(|held| held.bytes).sum();
     let mut rows: Vec<MemoryUse> = maps.to_vec();
     rows.push(MemoryUse { by: FILES, bytes: resident.files });
@@ -36,7 +36,7 @@ mod tests {
     const MAPS: [MemoryUse; 2] =
         [MemoryUse::new("kernel: unwind rows", 17), MemoryUse::new("kernel: ring buffer", 4)];
 
-    fn check(here: &[MemoryUse], resident: Resident, expect: &[(&str, u64)]) {
+    fn check(here: &[MemoryUse], resident: ResidentMemory, expect: &[(&str, u64)]) {
         let rows = by_owner(&MAPS, here.to_vec(), resident);
         let rows: Vec<_> = rows.iter().map(|held| (held.by, held.bytes)).collect();
         assert_eq!(rows, expect);
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn rows_add_up_to_what_is_resident_and_locked() {
         let here = [MemoryUse::new("names", 3), MemoryUse::new("frames", 5), MemoryUse::new("timeline", 0)];
-        let resident = Resident { files: 16, anonymous: 20, allocated: 10 };
+        let resident = ResidentMemory { files: 16, anonymous: 20, allocated: 10 };
         let rows = [
             ("kernel: unwind rows", 17),
             (FILES, 16),
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn room_that_was_not_touched_leaves_no_rest() {
-        let resident = Resident { files: 0, anonymous: 4, allocated: 5 };
+        let resident = ResidentMemory { files: 0, anonymous: 4, allocated: 5 };
         check(
             &[MemoryUse::new("names", 7)],
             resident,

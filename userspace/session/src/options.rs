@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
-use deepctx_capture::CalledMap;
+use deepctx_capture::CalledFunctionMap;
 use deepctx_capture::cost::OwnCost;
 use deepctx_pipeline::{Config, EndedStep};
 use deepctx_profile::profile::{Meta, Profile};
@@ -34,7 +34,7 @@ pub struct Options {
     pub named: Vec<u32>,
     /// Map in which kernel programs look up the function that calls modules of PyTorch; `None` when modules are not
     /// recorded.
-    pub layers: Option<CalledMap>,
+    pub layers: Option<CalledFunctionMap>,
     /// Chooses the operators whose tensors are recorded; `None` when none are.
     pub hottest: Option<HottestOperators>,
     /// Consumers of the input and of the profile. They are called in this order and finished in reverse order.

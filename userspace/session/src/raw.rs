@@ -155,7 +155,7 @@ impl<W: Write> RawWriter<W> {
             }
             Input::Recovered(kernels) => self.block(b'K', &serde_json::to_vec(kernels)?),
             Input::Lines(lines) => self.block(b'L', &serde_json::to_vec(lines)?),
-            Input::DutyWindow(turn) => self.block(b'T', &serde_json::to_vec(turn)?),
+            Input::DutyWindow(window) => self.block(b'T', &serde_json::to_vec(window)?),
             Input::System(sample) => self.block(b'M', &serde_json::to_vec(sample)?),
         }
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, TryRecvError};
 use deepctx_capture::Message;
 use deepctx_capture::clock::monotonic_ns;
-use deepctx_capture::cost::{OwnCost, Resident};
+use deepctx_capture::cost::{OwnCost, ResidentMemory};
 use deepctx_capture::counters::{CpuCounters, GpuCounters, ScanCounters};
 use deepctx_capture::supervisor::{Supervisor, standstill_for_tests};
 use deepctx_pipeline::input::{Input, KernelCounters, SpaceUpdate};
@@ -390,7 +390,7 @@ impl Worker {
         here.extend(self.pipeline.symbols().memory());
         here.extend(self.sinks.iter().filter_map(|sink| sink.memory()));
         here.push(cost.processes);
-        self.status.own_memory = memory_table::by_owner(&cost.maps, here, Resident::now());
+        self.status.own_memory = memory_table::by_owner(&cost.maps, here, ResidentMemory::now());
     }
 
     /// Brings the profile and the status up to date, and hands both to every sink.

@@ -6,9 +6,9 @@
 
 use super::Options;
 use super::figure::{Figure, Target};
-use super::profiler::{Profilers, ProgramStatistics, StatisticsOn, programs};
+use super::profiler::{Profilers, ProgramStatistics, StatisticsGuard, programs};
 use crate::sh;
-use crate::workloads::{self, Beside, Launcher, beside};
+use crate::workloads::{self, Companion, Launcher, beside};
 use anyhow::{Context, Result, bail};
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 use std::path::Path;
@@ -68,7 +68,7 @@ fn ours(
     for _ in 0..options.runs {
         costs.push(launcher.native(LAUNCHES, 0)? - without);
     }
-    let _on = StatisticsOn::new()?;
+    let _on = StatisticsGuard::new()?;
     let busiest = || at_calls(attached.pid()).into_iter().max_by_key(|program| program.runs);
     let before = busiest().context("our probe is not loaded")?;
     launcher.native(LAUNCHES, 0)?;
@@ -96,7 +96,7 @@ fn empty(options: &Options) -> Result<Vec<f64>> {
     let without = launcher.native(LAUNCHES, 0)?;
     let file = launcher.driver().to_owned();
     let offset = offset_in(&file, LAUNCH)? + PROBED_AT;
-    let _probe = beside(Beside::EmptyCall { file: &file, offset })?;
+    let _probe = beside(Companion::EmptyCall { file: &file, offset })?;
     probed(&mut launcher, || Ok(()))?;
     (0..options.runs).map(|_| Ok(launcher.native(LAUNCHES, 0)? - without)).collect()
 }

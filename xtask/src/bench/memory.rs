@@ -7,7 +7,7 @@
 
 use super::Options;
 use super::figure::{Figure, Target};
-use super::profiler::{Attached, Kind, Profilers, locked_bytes};
+use super::profiler::{Kind, Profilers, RunningProfiler, locked_bytes};
 use crate::workloads;
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ fn of_further(profilers: &Profilers, options: &Options, pid: u32) -> Result<()> 
 }
 
 /// The least that a profiler held at the end of a window: what it needs now and then is not of a process.
-fn held(mut attached: Attached, options: &Options) -> Result<f64> {
+fn held(mut attached: RunningProfiler, options: &Options) -> Result<f64> {
     attached.sampling(1)?;
     let mut least = f64::INFINITY;
     for _ in 0..READINGS {
@@ -90,7 +90,7 @@ fn held(mut attached: Attached, options: &Options) -> Result<f64> {
 
 /// A line of the profiler's status, bytes. `VmRSS` is all that is resident; `RssFile` the part of it that are pages of
 /// files, its own program among them: the kernel has them once, whoever maps them.
-fn in_status(attached: &Attached, name: &str) -> Result<f64> {
+fn in_status(attached: &RunningProfiler, name: &str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", attached.pid()))?;
     let line = status
         .lines()

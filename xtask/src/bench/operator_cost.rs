@@ -11,7 +11,7 @@ use anyhow::Result;
 use super::Options;
 use super::figure::{Figure, Target, median};
 use super::launch_cost::at_calls;
-use super::profiler::{Profilers, ProgramStatistics, StatisticsOn};
+use super::profiler::{Profilers, ProgramStatistics, StatisticsGuard};
 use crate::dialogue::Dialogue;
 use crate::workloads;
 
@@ -70,7 +70,7 @@ struct ProbeTotals {
 impl ProbeTotals {
     /// In a window of its own: counting takes time too.
     fn of(program: &mut Dialogue, profiler: u32) -> Result<Self> {
-        let _on = StatisticsOn::new()?;
+        let _on = StatisticsGuard::new()?;
         let before = at_calls(profiler);
         step(program, "run")?;
         let after = at_calls(profiler);

@@ -6,7 +6,7 @@
 
 use super::Options;
 use super::figure::{Figure, median};
-use super::profiler::{Kind, Profilers, StatisticsOn, sampler};
+use super::profiler::{Kind, Profilers, StatisticsGuard, sampler};
 use crate::workloads::{self, Functions, RunningProgram, Window};
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
@@ -92,7 +92,7 @@ fn cost(
 }
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
-    let _on = StatisticsOn::new()?;
+    let _on = StatisticsGuard::new()?;
     let kinds: Vec<Kind> = [Kind::Ours, Kind::PySpyPython, Kind::PySpy]
         .into_iter()
         .filter(|kind| profilers.has(*kind))

@@ -75,19 +75,19 @@ impl Profilers {
     }
 
     /// Starts a profiler on a process, to run until it is dropped.
-    pub(super) fn attach(&self, kind: Kind, pid: u32, frequency: u32) -> Result<Attached> {
+    pub(super) fn attach(&self, kind: Kind, pid: u32, frequency: u32) -> Result<RunningProfiler> {
         self.start(kind, self.command(kind, pid, frequency)?)
     }
 
     /// Our own profiler with more options.
-    pub(super) fn attach_with(&self, pid: u32, frequency: u32, more: &[&str]) -> Result<Attached> {
+    pub(super) fn attach_with(&self, pid: u32, frequency: u32, more: &[&str]) -> Result<RunningProfiler> {
         let mut command = self.command(Kind::Ours, pid, frequency)?;
         command.args(more);
         self.start(Kind::Ours, command)
     }
 
     /// Our own profiler on the whole machine, with segments as often as users have them.
-    pub(super) fn attach_to_machine(&self, profile: &Path, frequency: u32) -> Result<Attached> {
+    pub(super) fn attach_to_machine(&self, profile: &Path, frequency: u32) -> Result<RunningProfiler> {
         let mut command = Command::new(&self.ours);
         command
             .args(["record", "-v", "--force", "--all", "--freq", &frequency.to_string(), "-o"])
@@ -96,7 +96,7 @@ impl Profilers {
     }
 
     /// Our own profiler, verbose.
-    pub(super) fn attach_verbose(&self, pid: u32, frequency: u32) -> Result<Attached> {
+    pub(super) fn attach_verbose(&self, pid: u32, frequency: u32) -> Result<RunningProfiler> {
         let mut command = self.command(Kind::Ours, pid, frequency)?;
         command.arg("-v");
         self.start(Kind::Ours, command)
@@ -130,7 +130,7 @@ impl Profilers {
         })
     }
 
-    fn start(&self, kind: Kind, mut command: Command) -> Result<Attached> {
+    fn start(&self, kind: Kind, mut command: Command) -> Result<RunningProfiler> {
         let quiet = |name: &str| std::fs::File::create(self.file(name)).map(Stdio::from);
         let child = command
             .stdin(Stdio::null())
@@ -138,18 +138,18 @@ impl Profilers {
             .stderr(quiet("profiler.err")?)
             .spawn()
             .with_context(|| format!("cannot start `{}`", sh::words(&command)))?;
-        Ok(Attached { child, kind, log: self.file("profiler.err") })
+        Ok(RunningProfiler { child, kind, log: self.file("profiler.err") })
     }
 }
 
 /// A profiler at work; ended like a user would end it when this value goes.
-pub(super) struct Attached {
+pub(super) struct RunningProfiler {
     child: Child,
     kind: Kind,
     log: PathBuf,
 }
 
-impl Attached {
+impl RunningProfiler {
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -169,7 +169,7 @@ impl Attached {
     pub(super) fn sampling(&mut self, count: u64) -> Result<()> {
         let begin = Instant::now();
         // The kernel counts runs only with this.
-        let _on = StatisticsOn::new()?;
+        let _on = StatisticsGuard::new()?;
         while sampler(self.pid()).is_none_or(|sampler| sampler.runs < count) {
             self.alive()?;
             if begin.elapsed() > ATTACH_TIMEOUT {
@@ -196,7 +196,7 @@ impl Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for RunningProfiler {
     fn drop(&mut self) {
         if self.child.try_wait().is_ok_and(|status| status.is_none()) && self.signal("INT").is_ok() {
             let _ = self.child.wait();
@@ -259,13 +259,13 @@ pub(super) fn locked_bytes(pid: u32) -> u64 {
 }
 
 /// Keeps the kernel's statistics on BPF run time switched on.
-pub(super) struct StatisticsOn {
+pub(super) struct StatisticsGuard {
     before: String,
 }
 
 const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
-impl StatisticsOn {
+impl StatisticsGuard {
     pub(super) fn new() -> Result<Self> {
         let before = std::fs::read_to_string(SWITCH).with_context(|| format!("cannot read {SWITCH}"))?;
         std::fs::write(SWITCH, "1").with_context(|| format!("cannot write {SWITCH}"))?;
@@ -273,7 +273,7 @@ impl StatisticsOn {
     }
 }
 
-impl Drop for StatisticsOn {
+impl Drop for StatisticsGuard {
     fn drop(&mut self) {
         if let Err(error) = std::fs::write(SWITCH, self.before.trim()) {
             eprintln!("    note: {SWITCH} stays on: {error}");

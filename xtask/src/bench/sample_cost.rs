@@ -6,8 +6,8 @@
 
 use super::Options;
 use super::figure::{Figure, Target, median};
-use super::profiler::{Kind, Profilers, StatisticsOn, programs, sampler};
-use crate::workloads::{self, Beside, Functions, RunningProgram, beside};
+use super::profiler::{Kind, Profilers, StatisticsGuard, programs, sampler};
+use crate::workloads::{self, Companion, Functions, RunningProgram, beside};
 use anyhow::{Context, Result};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn turned_away(profilers: &Profilers, options: &Options) -> Result<f64> {
     let mut attached = profilers.attach_with(std::process::id(), OWN_HZ, &["--no-children"])?;
     attached.sampling(1)?;
     let program = sampler(attached.pid()).context("our sampler is not loaded")?.id;
-    let beside = Beside::Loaded { pid: workload.pid(), frequency: options.freq, program, times: 1 };
+    let beside = Companion::Loaded { pid: workload.pid(), frequency: options.freq, program, times: 1 };
     mean_ns(&mut workload, beside, attached.pid())
 }
 
@@ -47,7 +47,7 @@ fn cost(profilers: &Profilers, options: &Options, stack: Stack) -> Result<Vec<f6
     let mut attached = profilers.attach_with(workload.pid(), OWN_HZ, stack.context)?;
     attached.sampling(1)?;
     let program = sampler(attached.pid()).context("our sampler is not loaded")?.id;
-    let beside = Beside::Loaded { pid: workload.pid(), frequency: options.freq, program, times: 1 };
+    let beside = Companion::Loaded { pid: workload.pid(), frequency: options.freq, program, times: 1 };
     // The first samples come while tables are still being loaded.
     mean_ns(&mut workload, beside, attached.pid())?;
     let costs = (0..options.runs).map(|_| mean_ns(&mut workload, beside, attached.pid())).collect();
@@ -72,7 +72,7 @@ impl Parts {
         let mut attached = profilers.attach_with(pid, OWN_HZ, WHOLE)?;
         attached.sampling(1)?;
         let program = sampler(attached.pid()).context("our sampler is not loaded")?.id;
-        let ours = |times| Beside::Loaded { pid, frequency, program, times };
+        let ours = |times| Companion::Loaded { pid, frequency, program, times };
         let mut parts = Self::default();
         // The first samples come while tables are still being loaded.
         mean_ns(&mut workload, ours(1), attached.pid())?;
@@ -81,7 +81,7 @@ impl Parts {
             let both = mean_ns(&mut workload, ours(2), attached.pid())?;
             parts.raw.push(raw);
             parts.again.push(2.0 * both - raw);
-            let empty = beside(Beside::EmptySample { pid, frequency })?;
+            let empty = beside(Companion::EmptySample { pid, frequency })?;
             workload.window(WINDOW)?;
             let ran = sampler(empty.pid()).context("the empty program is not loaded")?;
             parts.empty.push(ran.run_time_ns as f64 / ran.runs.max(1) as f64);
@@ -110,7 +110,7 @@ impl Parts {
 }
 
 /// What a run of a profiler's sampler takes while something stands beside it.
-fn mean_ns(workload: &mut RunningProgram, what: Beside<'_>, profiler: u32) -> Result<f64> {
+fn mean_ns(workload: &mut RunningProgram, what: Companion<'_>, profiler: u32) -> Result<f64> {
     let before = sampler(profiler).context("our sampler is not loaded")?;
     let _beside = beside(what)?;
     workload.window(WINDOW)?;
@@ -123,7 +123,7 @@ fn mean_ns(workload: &mut RunningProgram, what: Beside<'_>, profiler: u32) -> Re
 const ABOVE_EMPTY: [(u32, f64); 2] = [(99, 8000.0), (999, 4500.0)];
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {
-    let _on = StatisticsOn::new()?;
+    let _on = StatisticsGuard::new()?;
     for (frequency, target) in ABOVE_EMPTY {
         Parts::measure(profilers, frequency, options.runs)?.print(frequency, target);
     }

@@ -63,7 +63,7 @@ pub(super) struct RunningProgram {
 }
 
 /// Our program, attached to one that runs.
-pub(super) struct Attached {
+pub(super) struct AttachedProfiler {
     child: Child,
     profile: PathBuf,
 }
@@ -247,20 +247,20 @@ impl Stage {
         name: &str,
         running: &mut RunningProgram,
         words: &[&str],
-    ) -> Result<Attached> {
+    ) -> Result<AttachedProfiler> {
         let profile = self.file(&format!("{name}.dctx"));
         let pid = running.child.id().to_string();
         let mut command = self.product(&["record", "--force", "--pid", &pid, "-o"]);
         command.arg(&profile).args(words).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().context("cannot start deepctx-bpf")?;
-        let attached = Attached { child, profile };
+        let attached = AttachedProfiler { child, profile };
         running.tell("attended")?;
         running.attended = true;
         Ok(attached)
     }
 
     /// Ends a capture, and reads what it stored.
-    pub(super) fn detach(&self, mut attached: Attached) -> Result<ReportedProfile> {
+    pub(super) fn detach(&self, mut attached: AttachedProfiler) -> Result<ReportedProfile> {
         let pid = attached.child.id().to_string();
         if !Command::new("kill").args(["-INT", &pid]).status()?.success() {
             bail!("deepctx-bpf has ended early");
@@ -298,7 +298,7 @@ impl Drop for RunningProgram {
     }
 }
 
-impl Drop for Attached {
+impl Drop for AttachedProfiler {
     fn drop(&mut self) {
         // As above.
         let _ = self.child.kill();

@@ -31,7 +31,14 @@ const WORDS: &[&str] = &[
     "plumbing",
     "foresight",
     "wherefrom",
+    "hear",
+    "heard",
+    "course",
+    "team",
+    "teams",
 ];
+/// Where such a word may be used: keys that profiles store, recorded events, and a value that an option once had.
+const KEYS: &[&str] = &["team-begins", "team-call-lost", "team-unknown", "\"team\""];
 /// Names that left it, as they are spelt. `Screen` may be used: it is the terminal's.
 const NAMES: &[&str] = &[
     "LAST_WORDS",
@@ -69,6 +76,13 @@ const NAMES: &[&str] = &[
     "Passing",
     "Entering",
     "Meet",
+    "watched_in_turns",
+    "WATCHED_IN_TURNS",
+    "tells_kernels",
+    "struct Step",
+    "enum Step",
+    "type Step",
+    "StepId",
 ];
 /// Names of files that left it. `source.rs` may be used: in the viewer it is about source code.
 const FILES: &[&str] = &[
@@ -222,7 +236,8 @@ fn old_vocabulary(text: &str, code: &str) -> Vec<(usize, String)> {
             }
         }
     };
-    look_for(&text.to_lowercase(), "word", WORDS);
+    let without_keys = KEYS.iter().fold(text.to_lowercase(), |text, key| text.replace(key, ""));
+    look_for(&without_keys, "word", WORDS);
     look_for(code, "name", NAMES);
     found
 }
@@ -245,6 +260,12 @@ mod tests {
         let text = "fn f(of: Look) {} // Look\n\"Look\"; /* told */";
         let found = old_vocabulary(text, &syntax::code_of(text));
         assert_eq!(found, [(2, "word: told".to_owned()), (1, "name: Look".to_owned())]);
+    }
+
+    #[test]
+    fn stored_keys_may_be_words_that_left() {
+        let found = old_vocabulary("`team-unknown`: a team\n(\"team\", 1) team-mate", "");
+        assert_eq!(found, [(1, "word: team".to_owned()), (2, "word: team".to_owned())]);
     }
 
     #[test]

@@ -63,27 +63,32 @@ print(count, round(time))
 
 /// How a kind of file is counted.
 #[derive(Clone, Copy)]
-enum Counting {
+enum CountMethod {
     Sql,
     /// By a script that prints count and nanoseconds of the work of devices.
     Script(&'static str),
 }
 
 /// Kinds of files by how they are called, and what the comparison says of them.
-const KINDS: [(&str, &str, Counting, &str); 4] = [
-    ("nsys", ".sqlite", Counting::Sql, "HTA reads no export of Nsight Systems; plain SQL gives the same"),
-    ("nsys", ".sqlite.gz", Counting::Sql, "HTA reads no export of Nsight Systems; plain SQL gives the same"),
+const KINDS: [(&str, &str, CountMethod, &str); 4] = [
+    ("nsys", ".sqlite", CountMethod::Sql, "HTA reads no export of Nsight Systems; plain SQL gives the same"),
+    (
+        "nsys",
+        ".sqlite.gz",
+        CountMethod::Sql,
+        "HTA reads no export of Nsight Systems; plain SQL gives the same",
+    ),
     (
         "rocprofv3",
         ".json.gz",
-        Counting::Script(ROCPROF),
+        CountMethod::Script(ROCPROF),
         "HTA reads no file of rocprofv3; plain counting gives the same",
     ),
-    ("", ".xplane.pb", Counting::Script(XPLANE), "HTA reads no XPlane; plain counting gives the same"),
+    ("", ".xplane.pb", CountMethod::Script(XPLANE), "HTA reads no XPlane; plain counting gives the same"),
 ];
 
 /// What was counted of one file.
-pub(super) struct Counted {
+pub(super) struct CountResult {
     /// The trace, as the comparison calls it.
     pub(super) name: String,
     /// Where our sums are others.
@@ -93,7 +98,7 @@ pub(super) struct Counted {
 }
 
 /// Counts every such file of a folder; `timeline` gives what we say of one.
-pub(super) fn count(folder: &Path, timeline: impl Fn(&Path) -> Result<Value>) -> Result<Vec<Counted>> {
+pub(super) fn count(folder: &Path, timeline: impl Fn(&Path) -> Result<Value>) -> Result<Vec<CountResult>> {
     let mut all = Vec::new();
     for (prefix, suffix, counting, why) in KINDS {
         for file in sh::files_below(folder, suffix) {
@@ -103,11 +108,11 @@ pub(super) fn count(folder: &Path, timeline: impl Fn(&Path) -> Result<Value>) ->
             }
             let ours = timeline(&file)?;
             let wrong = match counting {
-                Counting::Sql => sql::against_sql(&ours, &file)?,
-                Counting::Script(script) => against_script(&ours, &file, script)?,
+                CountMethod::Sql => sql::against_sql(&ours, &file)?,
+                CountMethod::Script(script) => against_script(&ours, &file, script)?,
             };
             let name = name.trim_end_matches(suffix).to_owned();
-            all.push(Counted { name, rows: rows(&ours, if wrong.is_empty() { why } else { "" }), wrong });
+            all.push(CountResult { name, rows: rows(&ours, if wrong.is_empty() { why } else { "" }), wrong });
         }
     }
     Ok(all)

@@ -85,7 +85,7 @@ impl fmt::Display for Edit {
 /// Whether the figure can be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Trust {
+pub enum Confidence {
     /// The model explains the trace.
     Modelled,
     /// It leaves some of it unexplained.
@@ -110,7 +110,7 @@ pub struct WhatIf {
     /// How much shorter that is, in percent of the measured length; less than 0: longer.
     pub gain_percent: Option<f64>,
     /// Whether the figure can be believed.
-    pub trust: Trust,
+    pub trust: Confidence,
     /// How late work of devices began beyond what the model explains, as a share of the window.
     pub unexplained_percent: f64,
     /// Parts of the model that are changed.
@@ -143,12 +143,12 @@ fn row(model: &Model<'_>, edits: &[Edit]) -> WhatIf {
     let unexplained_percent = model.unexplained_ns() as f64 * 100.0 / measured_ns.max(1) as f64;
     let (modelled_ns, edited) = model.run(edits);
     let trust = match unexplained_percent {
-        _ if edited == 0 => Trust::NothingEdited,
-        share if share > REFUSED_PERCENT => Trust::Refused,
-        share if share > DOUBTFUL_PERCENT => Trust::Doubtful,
-        _ => Trust::Modelled,
+        _ if edited == 0 => Confidence::NothingEdited,
+        share if share > REFUSED_PERCENT => Confidence::Refused,
+        share if share > DOUBTFUL_PERCENT => Confidence::Doubtful,
+        _ => Confidence::Modelled,
     };
-    let modelled_ns = matches!(trust, Trust::Modelled | Trust::Doubtful).then_some(modelled_ns);
+    let modelled_ns = matches!(trust, Confidence::Modelled | Confidence::Doubtful).then_some(modelled_ns);
     let gain = |modelled: u64| (measured_ns as f64 - modelled as f64) * 100.0 / measured_ns.max(1) as f64;
     WhatIf {
         rank: model.rank(),
@@ -279,10 +279,10 @@ mod tests {
         let found = rows(BOUND_BY_DEVICE, &["kernel:relu=0", "launch-delay=0", "kernel:nothing=0"]);
         let shown: Vec<_> = found.iter().map(|row| (row.modelled_ns, row.trust, row.edits.len())).collect();
         let expect = [
-            (Some(85_000), Trust::Modelled, 1),
-            (Some(104_000), Trust::Modelled, 1),
-            (None, Trust::NothingEdited, 1),
-            (Some(75_000), Trust::Modelled, 3),
+            (Some(85_000), Confidence::Modelled, 1),
+            (Some(104_000), Confidence::Modelled, 1),
+            (None, Confidence::NothingEdited, 1),
+            (Some(75_000), Confidence::Modelled, 3),
         ];
         assert_eq!(shown, expect);
     }
@@ -304,7 +304,11 @@ mod tests {
             kernel 0/7 1110..1120 a #5
             kernel 0/7 1121..1130 b #6";
         let row = rows(input, &["kernel:a=0"]).remove(0);
-        assert_eq!((row.modelled_ns, row.gain_percent, row.trust), (None, None, Trust::Refused), "{row:?}");
+        assert_eq!(
+            (row.modelled_ns, row.gain_percent, row.trust),
+            (None, None, Confidence::Refused),
+            "{row:?}"
+        );
         assert!((79.0..80.0).contains(&row.unexplained_percent), "{row:?}");
     }
 

@@ -360,7 +360,7 @@ impl<'w> Model<'w> {
 
     /// Length of the window with edits, and how many edges they change.
     pub(super) fn run(&self, edits: &[Edit]) -> (u64, u64) {
-        let edits: Vec<Compiled<'_>> = edits.iter().map(|edit| Compiled::of(edit, self.window)).collect();
+        let edits: Vec<ScopedEdit<'_>> = edits.iter().map(|edit| ScopedEdit::of(edit, self.window)).collect();
         let mut times: Vec<Option<f64>> = vec![None; self.times.len()];
         let mut edited = 0;
         for edge in &self.edges {
@@ -438,13 +438,13 @@ impl Medians {
 }
 
 /// An edit, with the times of threads that it is about.
-struct Compiled<'e> {
+struct ScopedEdit<'e> {
     edit: &'e Edit,
     /// By thread: when it is in what the edit names.
     within: Vec<Intervals>,
 }
 
-impl<'e> Compiled<'e> {
+impl<'e> ScopedEdit<'e> {
     fn of(edit: &'e Edit, window: &Window<'_>) -> Self {
         let (trace, links) = (&window.of.trace, &window.of.links);
         let within = match edit {
@@ -458,7 +458,7 @@ impl<'e> Compiled<'e> {
             }
             Edit::Kernel(..) | Edit::LaunchDelay(_) | Edit::NoWait(_) => Vec::new(),
         };
-        Compiled { edit, within }
+        ScopedEdit { edit, within }
     }
 
     /// The weight of an edge with the edit, `None` for an edge that is left out; `None` when it does not change it.

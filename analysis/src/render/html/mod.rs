@@ -158,7 +158,7 @@ fn compiled_code(report: &Report) -> Tab {
         Column::code("Function"),
         Column::place("Line"),
     ];
-    let row = |row: &crate::tables::compiled::Compiled| {
+    let row = |row: &crate::tables::compiled::CompiledRow| {
         let crate::tables::compiled::Origin { unit, operators, line, function } = row.origin.clone();
         vec![percent(row.exclusive_percent), row.exclusive.to_string(), unit, operators, function, line]
     };

@@ -8,7 +8,7 @@ use deepctx_storage::export::html::{Column, Tab};
 
 use super::cells::{first, numbers, share, time};
 use super::{percent, work};
-use crate::over_time::{Measured, Operators, OverTime};
+use crate::over_time::{Measurement, Operators, OverTime};
 use crate::render::text::{
     bound_in_words, clock_in_words, not_measured_in_words, sequence_in_words, within_clocks_in_words,
 };
@@ -223,14 +223,14 @@ fn steps(tables: &OverTime) -> Tab {
     let rows = tables.steps.iter().map(|row| {
         let mut cells = vec![row.rank.to_string(), row.step.to_string()];
         match &row.split {
-            Measured::Yes(of) => {
+            Measurement::Yes(of) => {
                 let device = [of.kernel_ns, of.copy_ns + of.fill_ns, of.communication_ns];
                 let host = [of.api_call_ns, of.data_loader_ns, of.operator_ns, of.other_ns];
                 cells.push(time(of.length_ns));
                 cells.extend(device.into_iter().chain(host).map(|part| share(part, of.length_ns)));
                 cells.extend(has_lost.then(String::new));
             }
-            Measured::No { not_measured } => {
+            Measurement::No { not_measured } => {
                 cells.resize(columns.len() - 1, String::new());
                 cells.push(not_measured_in_words(not_measured));
             }
@@ -247,8 +247,8 @@ fn slowest(tables: &OverTime) -> Tab {
     ];
     let rows = tables.slowest.iter().map(|row| {
         let found = match &row.found {
-            Measured::Yes(found) => found,
-            Measured::No { not_measured } => {
+            Measurement::Yes(found) => found,
+            Measurement::No { not_measured } => {
                 let none = [const { String::new() }; 3];
                 let step = [row.step.to_string()].into_iter().chain(none);
                 return step.chain([row.ranks.to_string(), not_measured_in_words(not_measured)]).collect();

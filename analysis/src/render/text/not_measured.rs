@@ -4,7 +4,7 @@
 //! decide what is measured.
 
 use super::counted;
-use crate::over_time::{LostOf, NotMeasured};
+use crate::over_time::{LaneLoss, NotMeasured};
 
 /// Lanes that are named.
 const LANES: usize = 3;
@@ -13,7 +13,7 @@ const LANES: usize = 3;
 pub(in crate::render) fn not_measured_in_words(because: &NotMeasured) -> String {
     let of_one_rank =
         because.lost.iter().all(|lost| Some(lost.rank) == because.lost.first().map(|of| of.rank));
-    let lane = |lost: &LostOf| match of_one_rank {
+    let lane = |lost: &LaneLoss| match of_one_rank {
         true => format!("{} of {}", lost.events, lost.lane),
         false => format!("{} of rank {} {}", lost.events, lost.rank, lost.lane),
     };

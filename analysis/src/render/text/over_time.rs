@@ -10,8 +10,8 @@ use deepctx_profile::units::{Bytes, Nanos};
 
 use super::{counted, counters, more, not_measured_in_words, operators, ranks, without_middle, work};
 use crate::over_time::{
-    Bound, ClockAccuracy, CriticalPath, Launches, LostBefore, Measured, OverTime, StepSplit, TraceSummary,
-    Trust, WhatIf,
+    Bound, ClockAccuracy, Confidence, CriticalPath, EarlyLoss, Launches, Measurement, OverTime, StepSplit,
+    TraceSummary, WhatIf,
 };
 
 /// Widest name of a kernel.
@@ -107,7 +107,7 @@ fn notes(of: &TraceSummary, out: &mut dyn Write) -> io::Result<()> {
     for gap in &of.gaps {
         writeln!(out, "        {} {}: {}", gap.count, gap.reason, gap.sentence)?;
     }
-    for LostBefore { stage, lost } in &of.lost_before {
+    for EarlyLoss { stage, lost } in &of.lost_before {
         let (count, reason) = (lost.count, &lost.reason);
         writeln!(
             out,
@@ -175,14 +175,14 @@ fn what_if(found: &[WhatIf], rows: usize, out: &mut dyn Write) -> io::Result<()>
                 let direction = if gain < 0.0 { "more" } else { "less" };
                 format!("{measured} → {} (modelled), {:.1}% {direction}", Nanos(modelled), gain.abs())
             }
-            (_, _, Trust::NothingEdited) => format!("{measured}: nothing in the window has such a name"),
+            (_, _, Confidence::NothingEdited) => format!("{measured}: nothing in the window has such a name"),
             _ => format!(
                 "{measured}: no figure, since {:.1}% of the window is lateness that the model does not explain",
                 row.unexplained_percent
             ),
         };
         writeln!(out, "  rank {:<3} {}  {figure}", row.rank, row.edits.join(", "))?;
-        if row.trust == Trust::Doubtful {
+        if row.trust == Confidence::Doubtful {
             writeln!(
                 out,
                 "           doubtful: {:.1}% of the window is not explained",
@@ -356,8 +356,8 @@ fn steps(steps: &[StepSplit], rows: usize, out: &mut dyn Write) -> io::Result<()
     writeln!(out, "  rank   step    length  kernel    copy    comm   calls  loader  operators  nothing")?;
     for row in steps.iter().take(rows) {
         let parts = match &row.split {
-            Measured::Yes(parts) => parts,
-            Measured::No { not_measured } => {
+            Measurement::Yes(parts) => parts,
+            Measurement::No { not_measured } => {
                 let because = not_measured_in_words(not_measured);
                 writeln!(out, "  {:>4} {:>6}  {:>8}  {because}", row.rank, row.step, "–")?;
                 continue;

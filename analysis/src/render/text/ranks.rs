@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use deepctx_profile::units::Nanos;
 
 use super::{counted, more, not_measured_in_words, without_middle};
-use crate::over_time::{ClockBasis, Lateness, Measured, OverTime, Phase, SlowestRank, Stragglers};
+use crate::over_time::{ClockBasis, Lateness, Measurement, OverTime, Phase, SlowestRank, Stragglers};
 
 /// Widest name of a kernel or a communicator.
 const NAME_WIDTH: usize = 60;
@@ -36,8 +36,8 @@ fn slowest(steps: &[SlowestRank], rows: usize, out: &mut dyn Write) -> io::Resul
     writeln!(out, "\nSlowest rank of each step, by its own time: without waiting for others")?;
     for row in steps.iter().take(rows) {
         let found = match &row.found {
-            Measured::Yes(found) => found,
-            Measured::No { not_measured } => {
+            Measurement::Yes(found) => found,
+            Measurement::No { not_measured } => {
                 writeln!(out, "  step {}: {}", row.step, not_measured_in_words(not_measured))?;
                 continue;
             }

@@ -10,7 +10,7 @@ use deepctx_profile::units::Nanos;
 
 use super::{more, without_middle};
 use crate::over_time::{
-    Annotations, ClassesTogether, DeviceGaps, Exposed, KernelClasses, OverTime, Pace, PacedKind,
+    Annotations, ClassOverlap, DeviceGaps, ExposedWork, KernelClasses, OverTime, Pace, PacedKind,
 };
 
 /// Widest name of a kernel, a range or a call.
@@ -29,7 +29,7 @@ pub(super) fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::
 }
 
 /// Which classes run at once, in words.
-pub(in crate::render) fn together_in_words(part: &ClassesTogether) -> String {
+pub(in crate::render) fn together_in_words(part: &ClassOverlap) -> String {
     part.classes.join(" + ")
 }
 
@@ -39,7 +39,7 @@ fn classes(all: &[KernelClasses], rows: usize, out: &mut dyn Write) -> io::Resul
     }
     writeln!(out, "\nWork by class, each moment by what runs then")?;
     for of in all.iter().take(rows) {
-        let part = |part: &ClassesTogether| format!("{} {:.1}%", together_in_words(part), part.percent);
+        let part = |part: &ClassOverlap| format!("{} {:.1}%", together_in_words(part), part.percent);
         let parts: Vec<String> = of.together.iter().map(part).collect();
         writeln!(out, "  rank {} device {}: {}", of.rank, of.device, parts.join(", "))?;
         let kernels = of.classes.iter().flat_map(|class| &class.kernels);
@@ -80,7 +80,7 @@ fn gaps(all: &[DeviceGaps], rows: usize, out: &mut dyn Write) -> io::Result<()> 
     more(longest.len(), rows, "gap", out)
 }
 
-fn exposed(all: &[Exposed], rows: usize, out: &mut dyn Write) -> io::Result<()> {
+fn exposed(all: &[ExposedWork], rows: usize, out: &mut dyn Write) -> io::Result<()> {
     if all.is_empty() {
         return Ok(());
     }

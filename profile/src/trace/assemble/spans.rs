@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::super::event::{HostKind, HostOp, Status, WakeUpEvent, Waker};
 use super::super::recorded::{
-    End, OFF_CPU_END_MISSING, RANGE_END_MISSING, RecordedEvent, RecordedKind, WokenBy,
+    End, OFF_CPU_END_MISSING, RANGE_END_MISSING, RecordedEvent, RecordedKind, WakeSource,
 };
 use super::super::{Trace, TraceTime};
 use super::names::ContextNames;
@@ -68,12 +68,12 @@ pub(super) fn off_cpu(trace: &mut Trace, thread: ThreadKey, name: StrId, event: 
     let ends = add(trace, thread, HostKind::OffCpu, name, event);
     let (Some(ends), Some(wake_up)) = (ends, event.wake_up()) else { return };
     let by = match wake_up.by {
-        WokenBy::Thread { pid, tid } if pid == thread.pid => {
+        WakeSource::Thread { pid, tid } if pid == thread.pid => {
             Waker::Thread(ThreadKey { pid, tid }.add_to(trace))
         }
-        WokenBy::Thread { pid, tid } => Waker::OtherProcess { pid, tid },
-        WokenBy::ThreadOutside => Waker::Outside,
-        WokenBy::Interrupt => Waker::Interrupt,
+        WakeSource::Thread { pid, tid } => Waker::OtherProcess { pid, tid },
+        WakeSource::ThreadOutside => Waker::Outside,
+        WakeSource::Interrupt => Waker::Interrupt,
     };
     let at = TraceTime::from_nanos(event.start.0) + wake_up.after;
     let pushed = trace.wake_ups.push(WakeUpEvent { ends, at, by });

@@ -1,5 +1,5 @@
 use super::super::event::{Status, Waker};
-use super::super::recorded::{Cause, OFF_CPU_END_MISSING, RANGE_END_MISSING, WakeUp, WokenBy};
+use super::super::recorded::{Cause, OFF_CPU_END_MISSING, RANGE_END_MISSING, WakeSource, WakeUp};
 use super::super::{Launch, Links, Waiter};
 use super::*;
 use crate::device::activity::{ClockOffset, GpuProcess};
@@ -242,10 +242,10 @@ fn who_ended_time_off_the_cpu_is_kept() {
     let mut events = vec![event(&mut profile, "launch 0 1+1 #1 s1 x")];
     let wakers = [
         None,
-        Some(WokenBy::Thread { pid: 7, tid: 8 }),
-        Some(WokenBy::Thread { pid: 9, tid: 9 }),
-        Some(WokenBy::ThreadOutside),
-        Some(WokenBy::Interrupt),
+        Some(WakeSource::Thread { pid: 7, tid: 8 }),
+        Some(WakeSource::Thread { pid: 9, tid: 9 }),
+        Some(WakeSource::ThreadOutside),
+        Some(WakeSource::Interrupt),
     ];
     for by in wakers {
         let wake_up = by.map(|by| WakeUp { after: Nanos(3), by });

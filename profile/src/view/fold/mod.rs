@@ -79,7 +79,7 @@ impl FoldedTree {
     pub fn of(tree: &FlameTree, fold: Fold, keep: impl Fn(&FlameNode) -> bool) -> Self {
         let is_function = |node: &FlameNode| fold.growth == Orientation::BottomUp && node.parent == 0;
         let keep = |node: &FlameNode| keep(node) || is_function(node);
-        Folding { tree, fold, keep }.run()
+        FoldRun { tree, fold, keep }.run()
     }
 
     /// The tree as it is: every node is a box.
@@ -115,13 +115,13 @@ impl FoldedTree {
 
 /// Nodes that one box stands for, all of them called by what one box stands for.
 #[derive(Clone, Debug, Default)]
-struct Together {
+struct NodeGroup {
     nodes: Vec<u32>,
     /// Whether their names differ by a number.
     joined: bool,
 }
 
-impl Together {
+impl NodeGroup {
     fn first(&self) -> u32 {
         self.nodes.first().copied().unwrap_or(0)
     }
@@ -130,29 +130,29 @@ impl Together {
 /// What is called by a box.
 #[derive(Debug, Default)]
 struct Callees {
-    boxes: Vec<Together>,
+    boxes: Vec<NodeGroup>,
     /// Wrappers on the way there.
     wrappers: Vec<u32>,
 }
 
 /// A box of a chain, with what it calls beside the next one.
 struct Link {
-    of: Together,
+    of: NodeGroup,
     callees: Callees,
 }
 
-struct Folding<'t, K> {
+struct FoldRun<'t, K> {
     tree: &'t FlameTree,
     fold: Fold,
     keep: K,
 }
 
-impl<K: Fn(&FlameNode) -> bool> Folding<'_, K> {
+impl<K: Fn(&FlameNode) -> bool> FoldRun<'_, K> {
     fn run(&self) -> FoldedTree {
         let count = self.tree.nodes.len();
         let mut folded = FoldedTree { box_of: vec![0; count], ..FoldedTree::default() };
-        let root = Together { nodes: vec![0], joined: false };
-        let mut open: Vec<(Together, u32)> = (count > 0).then_some((root, 0)).into_iter().collect();
+        let root = NodeGroup { nodes: vec![0], joined: false };
+        let mut open: Vec<(NodeGroup, u32)> = (count > 0).then_some((root, 0)).into_iter().collect();
         while let Some((of, parent)) = open.pop() {
             let place = folded.tree.nodes.len() as u32;
             let trunk = self.trunk(of);
@@ -185,7 +185,7 @@ impl<K: Fn(&FlameNode) -> bool> Folding<'_, K> {
         &self.tree.nodes[at as usize]
     }
 
-    fn value(&self, of: &Together) -> u64 {
+    fn value(&self, of: &NodeGroup) -> u64 {
         of.nodes.iter().fold(0, |sum, &at| sum.saturating_add(self.node(at).inclusive))
     }
 
@@ -216,7 +216,7 @@ impl<K: Fn(&FlameNode) -> bool> Folding<'_, K> {
         }
         // Siblings of one node have different names already.
         callees.boxes = if of.len() == 1 && callees.wrappers.is_empty() {
-            found.into_iter().map(|at| Together { nodes: vec![at], joined: false }).collect()
+            found.into_iter().map(|at| NodeGroup { nodes: vec![at], joined: false }).collect()
         } else {
             self.by_name(&found)
         };
@@ -227,13 +227,13 @@ impl<K: Fn(&FlameNode) -> bool> Folding<'_, K> {
     }
 
     /// Nodes with the same name together, in the order of the tree.
-    fn by_name(&self, nodes: &[u32]) -> Vec<Together> {
-        let mut named: BTreeMap<(&str, &str, FrameKind), Together> = BTreeMap::new();
+    fn by_name(&self, nodes: &[u32]) -> Vec<NodeGroup> {
+        let mut named: BTreeMap<(&str, &str, FrameKind), NodeGroup> = BTreeMap::new();
         for &at in nodes {
             let FlameNode { label, detail, kind, .. } = self.node(at);
             named.entry((label, detail, *kind)).or_default().nodes.push(at);
         }
-        let mut boxes: Vec<Together> = named.into_values().collect();
+        let mut boxes: Vec<NodeGroup> = named.into_values().collect();
         for of in &mut boxes {
             of.nodes.sort_unstable();
         }
@@ -244,14 +244,14 @@ impl<K: Fn(&FlameNode) -> bool> Folding<'_, K> {
     }
 
     /// Boxes whose names differ by a number together, where the first of them stood.
-    fn by_number(&self, boxes: Vec<Together>) -> Vec<Together> {
-        let pattern = |of: &Together| {
+    fn by_number(&self, boxes: Vec<NodeGroup>) -> Vec<NodeGroup> {
+        let pattern = |of: &NodeGroup| {
             let node = self.node(of.first());
             let may = may_be_joined(node.kind, &node.label) && !(self.keep)(node);
             may.then(|| siblings::pattern(&node.label)).flatten().map(|pattern| (pattern, node.kind))
         };
         let mut places: BTreeMap<(String, FrameKind), usize> = BTreeMap::new();
-        let mut out: Vec<Together> = Vec::with_capacity(boxes.len());
+        let mut out: Vec<NodeGroup> = Vec::with_capacity(boxes.len());
         for of in boxes {
             match pattern(&of).map(|pattern| *places.entry(pattern).or_insert(out.len())) {
                 Some(place) if place < out.len() => {
@@ -268,12 +268,12 @@ impl<K: Fn(&FlameNode) -> bool> Folding<'_, K> {
     }
 
     /// `first`, and the boxes below it that have its value, as far as they may be one box with it. Never empty.
-    fn trunk(&self, first: Together) -> Vec<Link> {
+    fn trunk(&self, first: NodeGroup) -> Vec<Link> {
         let whole = self.value(&first);
         let mut trunk = vec![Link { callees: self.callees(&first.nodes), of: first }];
         while let Some(last) = trunk.last_mut().filter(|last| self.may_be_in_trunk(&last.of)) {
             let boxes = &mut last.callees.boxes;
-            let is_next = |of: &Together| is_same(self.value(of), whole) && self.may_be_in_trunk(of);
+            let is_next = |of: &NodeGroup| is_same(self.value(of), whole) && self.may_be_in_trunk(of);
             let Some(next) = boxes.iter().position(is_next) else { break };
             let of = boxes.remove(next);
             trunk.push(Link { callees: self.callees(&of.nodes), of });
@@ -281,13 +281,13 @@ impl<K: Fn(&FlameNode) -> bool> Folding<'_, K> {
         trunk
     }
 
-    fn may_be_in_trunk(&self, of: &Together) -> bool {
+    fn may_be_in_trunk(&self, of: &NodeGroup) -> bool {
         let at_root = of.first() == 0 && !(self.fold.from_root && self.fold.growth == Orientation::TopDown);
         self.fold.trunks && !of.joined && !at_root && !(self.keep)(self.node(of.first()))
     }
 
     /// One box of nodes that have the same name, or names that differ by a number.
-    fn merged(&self, of: &Together) -> FlameNode {
+    fn merged(&self, of: &NodeGroup) -> FlameNode {
         let mut node = self.node(of.first()).clone();
         let all = || of.nodes.iter().map(|&at| self.node(at));
         let sum = |value: fn(&FlameNode) -> u64| all().map(value).fold(0, u64::saturating_add);

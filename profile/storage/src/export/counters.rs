@@ -1,4 +1,4 @@
-//! The course of a capture: values by time, as the trace formats draw them.
+//! Counters of a capture: values over time, as the trace formats draw them.
 //!
 //! Owns: [`Counter`]. Because: sums by context say nothing of when; how busy a process was at which time is known, in
 //! windows. Does not: know single events.

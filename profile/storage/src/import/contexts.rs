@@ -89,7 +89,7 @@ struct Builder<'a> {
 }
 
 /// An operation that has begun.
-struct Open {
+struct OpenOp {
     node: NodeId,
     op: HostOp,
     end: u64,
@@ -128,7 +128,7 @@ impl Builder<'_> {
         }
         let root = self.process(thread);
         let mut memory = memory.iter().peekable();
-        let mut open: Vec<Open> = Vec::new();
+        let mut open: Vec<OpenOp> = Vec::new();
         for id in ops {
             let counts = |op: &HostOp| {
                 op.kind != HostKind::UnknownCategory && op.end() >= first && op.begin < self.part.to
@@ -158,7 +158,7 @@ impl Builder<'_> {
             if op.kind.is_call() {
                 self.launches.insert(*id, (node, begin));
             }
-            open.push(Open { node, op, end, inner: 0, ranges: 0 });
+            open.push(OpenOp { node, op, end, inner: 0, ranges: 0 });
         }
         for event in memory {
             self.allocation(root, &mut open, event);
@@ -166,7 +166,7 @@ impl Builder<'_> {
         self.close_until(&mut open, u64::MAX);
     }
 
-    fn close_until(&mut self, open: &mut Vec<Open>, time: u64) {
+    fn close_until(&mut self, open: &mut Vec<OpenOp>, time: u64) {
         while let Some(closed) = open.pop_if(|above| above.end <= time) {
             let ranges = self.close(&closed);
             if let Some(above) = open.last_mut() {
@@ -176,7 +176,7 @@ impl Builder<'_> {
     }
 
     /// Adds what an operation took. Gives its time in ranges.
-    fn close(&mut self, closed: &Open) -> u64 {
+    fn close(&mut self, closed: &OpenOp) -> u64 {
         let Some(length) = self.part.of(closed.op.begin, TraceTime::from_nanos(closed.end)) else {
             return closed.ranges;
         };
@@ -209,7 +209,7 @@ impl Builder<'_> {
     }
 
     /// Notes an allocation or a free in the operation that asked for it.
-    fn allocation(&mut self, root: NodeId, open: &mut Vec<Open>, event: &MemoryEvent) {
+    fn allocation(&mut self, root: NodeId, open: &mut Vec<OpenOp>, event: &MemoryEvent) {
         self.close_until(open, event.at.as_nanos());
         let node = open.last().map_or(root, |above| above.node);
         self.allocations.push((*event, node));

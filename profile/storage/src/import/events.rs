@@ -6,8 +6,8 @@
 use deepctx_profile::trace::Trace;
 
 use super::{
-    Decompressed, ImportError, Kind, count_cut, detect, kineto, leave_out_at_zero, perfetto, plain, rocprof,
-    xplane,
+    DecompressedBytes, ImportError, Kind, count_cut, detect, kineto, leave_out_at_zero, perfetto, plain,
+    rocprof, xplane,
 };
 
 /// The traces of a file, with the ids of their processes where a file has several.
@@ -18,7 +18,7 @@ pub type ProcessTraces = Vec<(Option<u32>, Trace)>;
 /// # Errors
 /// It is no trace, is damaged, is too large, or holds no event.
 pub fn traces(bytes: &[u8]) -> Result<(ProcessTraces, Kind), ImportError> {
-    let Decompressed { bytes, is_cut } = plain(bytes)?;
+    let DecompressedBytes { bytes, is_cut } = plain(bytes)?;
     let kind = detect(&bytes)?;
     let mut traces = of_kind(kind, &bytes)?;
     if traces.iter().all(|(_, trace)| trace.is_empty()) {

@@ -205,7 +205,7 @@ impl ImportError {
 /// # Errors
 /// It is none of them, is damaged, is too large, or holds nothing.
 pub fn read(bytes: &[u8], name: &str) -> Result<ImportedProfile, ImportError> {
-    let Decompressed { bytes, is_cut } = plain(bytes)?;
+    let DecompressedBytes { bytes, is_cut } = plain(bytes)?;
     let kind = detect(&bytes)?;
     let meta = Meta { target: format!("{name} ({kind})"), ..Meta::default() };
     let mut profile = Profile::new(meta, LIMITS);
@@ -281,7 +281,7 @@ pub fn profile_of_range(lanes: &EventLanes, from: Nanos, to: Nanos) -> Profile {
 }
 
 /// Bytes as they were before they were compressed.
-struct Decompressed<'a> {
+struct DecompressedBytes<'a> {
     bytes: Cow<'a, [u8]>,
     /// The compressed file ends in the middle.
     is_cut: bool,
@@ -295,10 +295,10 @@ fn count_cut(ledger: &mut Ledger) {
 }
 
 /// The bytes, decompressed if they are gzipped.
-fn plain(bytes: &[u8]) -> Result<Decompressed<'_>, ImportError> {
+fn plain(bytes: &[u8]) -> Result<DecompressedBytes<'_>, ImportError> {
     const TOO_LARGE: ImportError = ImportError::TooLarge { most: BYTES_MAX, what: "bytes" };
     if !bytes.starts_with(&[0x1f, 0x8b]) {
-        let as_it_is = || Decompressed { bytes: Cow::Borrowed(bytes), is_cut: false };
+        let as_it_is = || DecompressedBytes { bytes: Cow::Borrowed(bytes), is_cut: false };
         return if bytes.len() > BYTES_MAX { Err(TOO_LARGE) } else { Ok(as_it_is()) };
     }
     let mut out = Vec::new();
@@ -315,7 +315,7 @@ fn plain(bytes: &[u8]) -> Result<Decompressed<'_>, ImportError> {
             return Err(ImportError::Unknown { because });
         }
     };
-    Ok(Decompressed { bytes: Cow::Owned(out), is_cut })
+    Ok(DecompressedBytes { bytes: Cow::Owned(out), is_cut })
 }
 
 /// Keys that traces in JSON begin with.

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use deepctx_profile::trace::Trace;
 
 use super::trace_rows::TraceRows;
-use crate::event_header::{EventHeader, LaneHeader, LaneOf, RankHeader};
+use crate::event_header::{EventHeader, LaneHeader, LaneOwner, RankHeader};
 
 /// Most ranks of a file: as many as files of a folder.
 const RANKS_MAX: usize = 4096;
@@ -18,7 +18,7 @@ const RANKS_MAX: usize = 4096;
 /// The ranks, by what a row is called in the file.
 pub(super) struct Ranks<K> {
     headers: Vec<RankHeader>,
-    lanes: FxHashMap<K, (usize, LaneOf)>,
+    lanes: FxHashMap<K, (usize, LaneOwner)>,
     rows: Vec<TraceRows>,
 }
 
@@ -45,7 +45,7 @@ impl<K: Eq + Hash> Ranks<K> {
     }
 
     /// The rank and meaning of a row, where a header says so.
-    pub(super) fn lane(&self, key: &K) -> Option<(usize, &LaneOf)> {
+    pub(super) fn lane(&self, key: &K) -> Option<(usize, &LaneOwner)> {
         self.lanes.get(key).map(|(rank, of)| (*rank, of))
     }
 

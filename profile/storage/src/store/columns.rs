@@ -27,7 +27,7 @@ pub(super) struct Column {
     pub(super) optional: bool,
     /// Whether files of older versions lack it: their rows have no value.
     pub(super) added: bool,
-    pub(super) encode: Encode,
+    pub(super) encode: ColumnEncoding,
     /// For docs/formats.md.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test makes the document from it"))]
     pub(super) meaning: &'static str,
@@ -46,7 +46,7 @@ pub(super) enum Kind {
 
 /// How the values of a column lie beside each other, which decides how they are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encode {
+pub(super) enum ColumnEncoding {
     /// Few values that repeat: a dictionary.
     Repeated,
     /// Numbers that grow, or are near the one before.
@@ -58,7 +58,7 @@ pub(super) enum Encode {
 use Kind::{Bool, Decimal, Text, U32, U64};
 
 const fn column(name: &'static str, kind: Kind, meaning: &'static str) -> Column {
-    Column { name, kind, optional: false, added: false, encode: Encode::Repeated, meaning }
+    Column { name, kind, optional: false, added: false, encode: ColumnEncoding::Repeated, meaning }
 }
 
 impl Column {
@@ -72,11 +72,11 @@ impl Column {
     }
 
     const fn near(self) -> Self {
-        Column { encode: Encode::Near, ..self }
+        Column { encode: ColumnEncoding::Near, ..self }
     }
 
     const fn unique(self) -> Self {
-        Column { encode: Encode::Unique, ..self }
+        Column { encode: ColumnEncoding::Unique, ..self }
     }
 }
 

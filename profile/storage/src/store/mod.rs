@@ -76,7 +76,7 @@ pub use part::TracePart;
 pub use trace::TraceWriter;
 #[cfg(feature = "import")]
 pub use trace::{TraceGaps, TraceReader};
-pub use write::{Delta, DueMerge, MergeResult, Writer};
+pub use write::{Delta, MergeResult, PendingMerge, Writer};
 
 pub(crate) use read::{LostSegment, StoredProfile, open};
 #[cfg(feature = "import")]

@@ -21,7 +21,7 @@ use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 
 use super::batch::{Batch, Cells, Texts, Values};
-use super::columns::{Column, Encode, Kind, Table};
+use super::columns::{Column, ColumnEncoding, Kind, Table};
 
 /// Rows that are in memory at once, beside the encoded bytes.
 pub(super) const BATCH_ROWS: usize = 64 * 1024;
@@ -70,9 +70,9 @@ fn properties(table: Table) -> Result<WriterProperties, ParquetError> {
         .set_statistics_enabled(EnabledStatistics::Chunk);
     for column in table.columns() {
         let encoding = match column.encode {
-            Encode::Repeated => continue,
-            Encode::Near => Encoding::DELTA_BINARY_PACKED,
-            Encode::Unique => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+            ColumnEncoding::Repeated => continue,
+            ColumnEncoding::Near => Encoding::DELTA_BINARY_PACKED,
+            ColumnEncoding::Unique => Encoding::DELTA_LENGTH_BYTE_ARRAY,
         };
         let path = ColumnPath::from(column.name);
         properties = properties.set_column_dictionary_enabled(path.clone(), false);

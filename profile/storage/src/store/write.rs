@@ -328,15 +328,15 @@ impl Writer {
         }
     }
 
-    /// Old segments to be merged, if there are enough of them. [`DueMerge::run`] does that, on any thread, while
+    /// Old segments to be merged, if there are enough of them. [`PendingMerge::run`] does that, on any thread, while
     /// flushes go on; [`Writer::adopt`] takes in what comes of it. Only one such merge may be under way.
-    pub fn due(&mut self) -> Option<DueMerge> {
+    pub fn due(&mut self) -> Option<PendingMerge> {
         let of_tables: Vec<_> = Table::OF_PROFILE.iter().filter_map(|table| self.due_of(*table)).collect();
         let window_ns = self.written.lanes.window_ns;
-        (!of_tables.is_empty()).then(|| DueMerge { folder: self.folder(), window_ns, of_tables })
+        (!of_tables.is_empty()).then(|| PendingMerge { folder: self.folder(), window_ns, of_tables })
     }
 
-    fn due_of(&mut self, table: Table) -> Option<DueOfTable> {
+    fn due_of(&mut self, table: Table) -> Option<PendingTableMerge> {
         let numbered = self.manifest.segments.iter().enumerate();
         let of_table = numbered.filter(|(_, segment)| segment.table == table.name());
         let levels: Vec<_> = of_table.map(|(place, segment)| (place, segment.level, segment.rows)).collect();
@@ -348,7 +348,7 @@ impl Writer {
         let old = places.iter().map(|&place| self.manifest.segments[place].clone()).collect();
         let attempt = self.attempt;
         self.attempt = self.attempt.saturating_add(1);
-        Some(DueOfTable { table, old, level, attempt })
+        Some(PendingTableMerge { table, old, level, attempt })
     }
 
     /// Lists what old segments became instead of them, and removes them. Readers see them or what they became, never
@@ -389,14 +389,14 @@ impl Writer {
 
 /// Segments that are to be merged: each of them is listed, so no flush touches it.
 #[derive(Debug)]
-pub struct DueMerge {
+pub struct PendingMerge {
     folder: Arc<Folder>,
     window_ns: u64,
-    of_tables: Vec<DueOfTable>,
+    of_tables: Vec<PendingTableMerge>,
 }
 
 #[derive(Debug)]
-struct DueOfTable {
+struct PendingTableMerge {
     table: Table,
     old: Vec<Segment>,
     level: u8,
@@ -410,12 +410,12 @@ pub struct MergeResult {
     of_tables: Vec<(Vec<String>, Option<Segment>)>,
 }
 
-impl DueMerge {
+impl PendingMerge {
     /// Merges: reads the old segments and writes the new ones.
     pub fn run(self) -> MergeResult {
-        let DueMerge { folder, window_ns, of_tables } = self;
+        let PendingMerge { folder, window_ns, of_tables } = self;
         let container = Container::Folder(Arc::clone(&folder));
-        let one = |due: DueOfTable| {
+        let one = |due: PendingTableMerge| {
             let old: Vec<&Segment> = due.old.iter().collect();
             let merged = merge::merge(due.table, &container, &old, window_ns).ok();
             let new = merged.and_then(|(rows, bytes)| {

@@ -73,7 +73,7 @@ pub(super) fn download(
     file: &File,
     stopped: impl Fn(Duration) -> bool,
 ) -> Result<(), NoFile> {
-    let mut running = Running(start(server, id, terms, file).map_err(|error| {
+    let mut running = CurlProcess(start(server, id, terms, file).map_err(|error| {
         tracing::warn!(%error, "{PROGRAM} cannot be started to ask a debuginfod server");
         NoFile::Failed
     })?);
@@ -98,9 +98,9 @@ pub(super) fn download(
 }
 
 /// A process that does not outlive whoever waits for it.
-struct Running(Child);
+struct CurlProcess(Child);
 
-impl Drop for Running {
+impl Drop for CurlProcess {
     fn drop(&mut self) {
         // It may have ended by itself, which is just as well.
         let _ = self.0.kill();

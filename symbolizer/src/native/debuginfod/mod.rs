@@ -27,7 +27,7 @@ use deepctx_address_space::NoSymbol;
 use deepctx_address_space::elf::BuildId;
 use deepctx_address_space::worker::Author;
 
-use crate::cache::Bounded;
+use crate::cache::BoundedCache;
 use download::{NoFile, Terms, download};
 pub use servers::{ServerUrl, Servers};
 use store::Store;
@@ -44,14 +44,14 @@ const END_MAX: Duration = Duration::from_millis(500);
 /// Asks servers.
 #[derive(Debug)]
 pub(super) struct Debuginfod {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     store: Arc<Store>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What the thread and the one who asks it share.
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -62,7 +62,7 @@ struct State {
     /// The build that is asked for.
     current: Option<BuildId>,
     /// Where it is not a reason, it is in the store.
-    answers: Bounded<BuildId, Result<(), NoSymbol>>,
+    answers: BoundedCache<BuildId, Result<(), NoSymbol>>,
     stopped: bool,
 }
 
@@ -92,7 +92,7 @@ impl Queue {
     }
 }
 
-impl Shared {
+impl SharedState {
     /// A panic leaves nothing half done.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -137,10 +137,10 @@ impl Debuginfod {
         let state = State {
             waiting: Queue::default(),
             current: None,
-            answers: Bounded::new(ANSWERS_MAX),
+            answers: BoundedCache::new(ANSWERS_MAX),
             stopped: false,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let shared = Arc::new(SharedState { state: Mutex::new(state), changed: Condvar::new() });
         let bytes_max = bytes_max.min(store::BYTES_MAX / 2);
         let terms = Terms { bytes_max, patience: servers.patience, longest: servers.longest };
         let mut asker = Asker {
@@ -193,7 +193,7 @@ impl Drop for Debuginfod {
 
 /// The thread that asks.
 struct Asker {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     store: Arc<Store>,
     /// With their failures in a row.
     servers: Vec<(ServerUrl, u32)>,
@@ -248,7 +248,7 @@ fn ask(
     id: &BuildId,
     terms: Terms,
     store: &Store,
-    shared: &Shared,
+    shared: &SharedState,
 ) -> Result<(), NoSymbol> {
     let temporary = store.begin().map_err(|error| {
         tracing::warn!(%error, "no file can be made for what a debuginfod server sends");

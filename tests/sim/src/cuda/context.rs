@@ -58,9 +58,9 @@ static INITIALIZED: AtomicBool = AtomicBool::new(false);
 /// Set in a child: what the parent started is not there any more.
 static FORKED: AtomicBool = AtomicBool::new(false);
 /// A context, and how often it is retained.
-type Retained = Option<(Arc<Context>, u32)>;
+type RetainedContext = Option<(Arc<Context>, u32)>;
 /// Primary contexts by device.
-static PRIMARY: Mutex<[Retained; DEVICES_MAX]> = Mutex::new([const { None }; DEVICES_MAX]);
+static PRIMARY: Mutex<[RetainedContext; DEVICES_MAX]> = Mutex::new([const { None }; DEVICES_MAX]);
 
 thread_local! {
     static CURRENT: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::device::memory::Memory;
 use crate::device::work::{MemoryKind, Work};
-use crate::device::{Finished, log, monotonic_ns};
+use crate::device::{FinishedWork, log, monotonic_ns};
 use crate::link::{self, Masks, Record, Table, ask, kind};
 
 mod rest {
@@ -113,7 +113,7 @@ pub(crate) const fn copy_kind(from: MemoryKind, to: MemoryKind) -> u32 {
 
 /// What becomes of finished work: a line in the log, and a record for those who want it.
 #[expect(clippy::too_many_lines, reason = "one match with an arm for each kind of work")]
-pub(crate) fn tell(done: &Finished) {
+pub(crate) fn tell(done: &FinishedWork) {
     let (start_ns, end_ns) = (done.start_ns + clock_offset_ns(), done.end_ns + clock_offset_ns());
     log::write(done, start_ns, end_ns);
     let tags = done.tags;

@@ -32,12 +32,12 @@ pub(crate) struct Stream {
 pub(crate) struct Event {
     pub(crate) number: u32,
     times: bool,
-    recorded: Mutex<Recorded>,
+    recorded: Mutex<EventState>,
 }
 
 /// What an event stands for.
 #[derive(Clone, Debug, Default)]
-enum Recorded {
+enum EventState {
     #[default]
     Nothing,
     Work(Ticket),
@@ -64,8 +64,8 @@ pub(crate) enum Wait {
 /// The stream that a handle means on this thread.
 pub(crate) fn find(handle: usize, per_thread: bool) -> Result<Arc<Stream>, Code> {
     // Of each context, the default stream and the thread's own.
-    type Own = Vec<(u32, bool, Arc<Stream>)>;
-    thread_local!(static OWN: RefCell<Own> = const { RefCell::new(Vec::new()) });
+    type OwnStreams = Vec<(u32, bool, Arc<Stream>)>;
+    thread_local!(static OWN: RefCell<OwnStreams> = const { RefCell::new(Vec::new()) });
     let of_thread = match handle {
         0 => per_thread,
         LEGACY => false,
@@ -206,7 +206,7 @@ pub(crate) fn create_event(flags: u32) -> Result<usize, Code> {
 }
 
 impl Event {
-    fn recorded(&self) -> Recorded {
+    fn recorded(&self) -> EventState {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -214,10 +214,10 @@ impl Event {
     pub(crate) fn record(&self, stream: &Stream) -> Status {
         let captured = stream.capture.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let now = match captured {
-            Some(capture) => Recorded::Capture(capture),
+            Some(capture) => EventState::Capture(capture),
             None => {
                 let ticket = stream.put(Work::Marker)?.ok_or(Code::ILLEGAL_STATE)?;
-                Recorded::Work(ticket)
+                EventState::Work(ticket)
             }
         };
         *self.recorded.lock().unwrap_or_else(PoisonError::into_inner) = now;
@@ -227,9 +227,9 @@ impl Event {
     /// Makes what comes next on the stream wait for it.
     pub(crate) fn hold(&self, stream: &Stream) -> Status {
         match self.recorded() {
-            Recorded::Nothing => {}
-            Recorded::Work(ticket) => stream.context.device.wait_for(stream.lane, ticket),
-            Recorded::Capture(other) => {
+            EventState::Nothing => {}
+            EventState::Work(ticket) => stream.context.device.wait_for(stream.lane, ticket),
+            EventState::Capture(other) => {
                 let mut capture = stream.capture.lock().unwrap_or_else(PoisonError::into_inner);
                 match capture.as_mut() {
                     Some(capture) => capture.join(&other)?,
@@ -243,24 +243,24 @@ impl Event {
 
     pub(crate) fn query(&self) -> Status {
         match self.recorded() {
-            Recorded::Work(ticket) if !ticket.is_done() => Err(Code::NOT_READY),
-            Recorded::Capture(_) => Err(Code::CAPTURE_UNSUPPORTED),
+            EventState::Work(ticket) if !ticket.is_done() => Err(Code::NOT_READY),
+            EventState::Capture(_) => Err(Code::CAPTURE_UNSUPPORTED),
             _ => Ok(()),
         }
     }
 
     pub(crate) fn synchronize(&self) -> Status {
         match self.recorded() {
-            Recorded::Nothing => Ok(()),
-            Recorded::Work(ticket) => find(LEGACY, false)?.wait(Wait::Event, &[ticket], self.number),
-            Recorded::Capture(_) => Err(Code::CAPTURE_UNSUPPORTED),
+            EventState::Nothing => Ok(()),
+            EventState::Work(ticket) => find(LEGACY, false)?.wait(Wait::Event, &[ticket], self.number),
+            EventState::Capture(_) => Err(Code::CAPTURE_UNSUPPORTED),
         }
     }
 
     /// Milliseconds from the other to this one.
     pub(crate) fn since(&self, other: &Self) -> Result<f32, Code> {
         let end = |event: &Self| match event.recorded() {
-            Recorded::Work(ticket) if event.times => {
+            EventState::Work(ticket) if event.times => {
                 if ticket.is_done() {
                     ticket.end_ns().ok_or(Code::NOT_READY)
                 } else {

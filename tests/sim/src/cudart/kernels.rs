@@ -119,9 +119,9 @@ struct Config {
 
 /// What `<<<…>>>` pushed and the stub pops.
 #[derive(Clone, Copy)]
-struct Pushed(Dim3, Dim3, usize, usize);
+struct LaunchConfiguration(Dim3, Dim3, usize, usize);
 
-thread_local!(static PUSHED: RefCell<Vec<Pushed>> = const { RefCell::new(Vec::new()) });
+thread_local!(static PUSHED: RefCell<Vec<LaunchConfiguration>> = const { RefCell::new(Vec::new()) });
 
 #[unsafe(no_mangle)]
 extern "C" fn __cudaRegisterFatBinary(image: usize) -> usize {
@@ -169,7 +169,7 @@ extern "C" fn __cudaRegisterFunction(
 
 #[unsafe(no_mangle)]
 extern "C" fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared: usize, stream: usize) -> u32 {
-    PUSHED.with_borrow_mut(|pushed| pushed.push(Pushed(grid, block, shared, stream)));
+    PUSHED.with_borrow_mut(|pushed| pushed.push(LaunchConfiguration(grid, block, shared, stream)));
     0
 }
 

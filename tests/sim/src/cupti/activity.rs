@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::buffers::{Complete, CompleteSecond, Functions, Request};
+use super::buffers::{CompleteFn, CompleteSecond, Functions, Request};
 use super::client::{Client, Clock, LEGACY, find, update_kinds};
 use super::{buffers, callbacks, misbehaviour, records, result};
 use crate::api::{Code, Out, Status, api};
@@ -78,7 +78,7 @@ api! { Tool;
     fn cuptiActivityDisable(kind: u32) { switch(&LEGACY, kind, false) }
     fn cuptiActivityEnable_v2(subscriber: usize, kind: u32, _config: usize) { switch(&*find(subscriber)?, kind, true) }
     fn cuptiActivityDisable_v2(subscriber: usize, kind: u32, _config: usize) { switch(&*find(subscriber)?, kind, false) }
-    fn cuptiActivityRegisterCallbacks(request: Option<Request>, complete: Option<Complete>) {
+    fn cuptiActivityRegisterCallbacks(request: Option<Request>, complete: Option<CompleteFn>) {
         let (Some(request), Some(complete)) = (request, complete) else { return Err(result::INVALID_PARAMETER) };
         LEGACY.buffers.register(Functions::First(request, complete));
         Ok(())

@@ -15,7 +15,7 @@ use crate::link::{self, Record};
 /// `CUpti_BuffersCallbackRequestFunc`; that of the second version gets one more pointer.
 pub(crate) type Request = extern "C" fn(*mut *mut u8, *mut usize, *mut usize, *const RequestInfo);
 /// `CUpti_BuffersCallbackCompleteFunc`: context, stream, buffer, size, bytes that are valid.
-pub(crate) type Complete = extern "C" fn(usize, u32, *mut u8, usize, usize);
+pub(crate) type CompleteFn = extern "C" fn(usize, u32, *mut u8, usize, usize);
 /// `CUpti_BuffersCallbackCompleteFunc_v2`.
 pub(crate) type CompleteSecond = extern "C" fn(*mut u8, usize, usize, *const CompleteInfo);
 
@@ -39,7 +39,7 @@ pub(crate) struct CompleteInfo {
 /// The client's functions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Functions {
-    First(Request, Complete),
+    First(Request, CompleteFn),
     Second(Request, CompleteSecond),
 }
 

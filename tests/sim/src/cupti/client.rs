@@ -52,12 +52,12 @@ fn others() -> MutexGuard<'static, [Option<Arc<Client>>; CLIENTS_MAX]> {
 
 /// A client, however it is kept.
 #[derive(Clone, Debug)]
-pub(crate) enum Found {
+pub(crate) enum ClientRef {
     Legacy(&'static Client),
     Other(Arc<Client>),
 }
 
-impl std::ops::Deref for Found {
+impl std::ops::Deref for ClientRef {
     type Target = Client;
 
     fn deref(&self) -> &Client {
@@ -69,19 +69,19 @@ impl std::ops::Deref for Found {
 }
 
 /// The subscriber of a handle.
-pub(crate) fn find(handle: usize) -> Result<Found, Code> {
+pub(crate) fn find(handle: usize) -> Result<ClientRef, Code> {
     if handle == LEGACY_HANDLE && LEGACY.subscribed.load(Ordering::Relaxed) {
-        return Ok(Found::Legacy(&LEGACY));
+        return Ok(ClientRef::Legacy(&LEGACY));
     }
     let index = handle.checked_sub(FIRST_HANDLE).ok_or(result::INVALID_PARAMETER)?;
     let found = others().get(index).cloned().flatten();
-    found.map(Found::Other).ok_or(result::INVALID_PARAMETER)
+    found.map(ClientRef::Other).ok_or(result::INVALID_PARAMETER)
 }
 
 /// All clients.
-pub(crate) fn all() -> impl Iterator<Item = Found> {
+pub(crate) fn all() -> impl Iterator<Item = ClientRef> {
     let found = others().clone();
-    std::iter::once(Found::Legacy(&LEGACY)).chain(found.into_iter().flatten().map(Found::Other))
+    std::iter::once(ClientRef::Legacy(&LEGACY)).chain(found.into_iter().flatten().map(ClientRef::Other))
 }
 
 impl Client {
@@ -253,7 +253,7 @@ api! { Tool;
     fn cuptiUnsubscribe(subscriber: usize) {
         let client = find(subscriber)?;
         client.unsubscribe()?;
-        if matches!(client, Found::Other(_)) {
+        if matches!(client, ClientRef::Other(_)) {
             client.kinds.store(0, Ordering::Relaxed);
             client.buffers.deliver_all(&client);
             others()[subscriber - FIRST_HANDLE] = None;

@@ -87,7 +87,7 @@ pub(crate) struct Op {
 
 /// Work that was done. Times are of `CLOCK_MONOTONIC`.
 #[derive(Debug)]
-pub(crate) struct Finished<'w> {
+pub(crate) struct FinishedWork<'w> {
     pub(crate) work: &'w Work,
     pub(crate) tags: Tags,
     pub(crate) submitted_ns: u64,
@@ -96,8 +96,8 @@ pub(crate) struct Finished<'w> {
 }
 
 impl Op {
-    pub(super) fn finished(&self, end_ns: u64) -> Finished<'_> {
-        Finished {
+    pub(super) fn finished(&self, end_ns: u64) -> FinishedWork<'_> {
+        FinishedWork {
             work: &self.work,
             tags: self.tags,
             submitted_ns: self.submitted_ns,
@@ -114,27 +114,27 @@ impl Op {
 
 /// Work and the moment at which something is to be done about it.
 #[derive(Debug)]
-pub(super) struct Due {
+pub(super) struct DueWork {
     pub(super) at: u64,
     number: u64,
     pub(super) op: Op,
 }
 
-impl PartialEq for Due {
+impl PartialEq for DueWork {
     fn eq(&self, other: &Self) -> bool {
         (self.at, self.number) == (other.at, other.number)
     }
 }
 
-impl Eq for Due {}
+impl Eq for DueWork {}
 
-impl PartialOrd for Due {
+impl PartialOrd for DueWork {
     fn partial_cmp(&self, other: &Self) -> Option<Order> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Due {
+impl Ord for DueWork {
     fn cmp(&self, other: &Self) -> Order {
         // The earliest first.
         (other.at, other.number).cmp(&(self.at, self.number))
@@ -157,7 +157,7 @@ pub(super) struct State {
     compute: [u64; COMPUTE_SLOTS],
     /// To the device (and within it), from the device.
     copy: [u64; 2],
-    running: BinaryHeap<Due>,
+    running: BinaryHeap<DueWork>,
     /// What waits for something whose end is not known, in the order in which it came.
     held: VecDeque<Op>,
     number: u64,
@@ -303,7 +303,7 @@ impl State {
             }
         };
         self.number += 1;
-        self.running.push(Due { at, number: self.number, op });
+        self.running.push(DueWork { at, number: self.number, op });
     }
 
     /// The end of something became known: places what waited for it, and what waited for that.
@@ -325,7 +325,7 @@ impl State {
     }
 
     /// Takes what is due, at most a thousand at once so that those who wait are not kept.
-    pub(super) fn take_due(&mut self, now: u64, into: &mut Vec<Due>) {
+    pub(super) fn take_due(&mut self, now: u64, into: &mut Vec<DueWork>) {
         while into.len() < 1000 && self.running.peek().is_some_and(|due| due.at <= now) {
             into.extend(self.running.pop());
         }

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::Finished;
+use super::FinishedWork;
 use super::work::Work;
 
 /// The columns.
@@ -49,7 +49,7 @@ pub(crate) fn flush() {
 }
 
 /// One piece of work; `start` and `end` of the device's clock.
-pub(crate) fn write(done: &Finished, start: u64, end: u64) {
+pub(crate) fn write(done: &FinishedWork, start: u64, end: u64) {
     let (what, name, bytes) = match done.work {
         Work::Kernel(kernel) => ("kernel", kernel.name.to_str().unwrap_or("?"), 0),
         Work::Copy(copy) => {

@@ -19,8 +19,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub(crate) use engine::{DEFAULT, Finished, Op, Tags, Ticket};
-use engine::{Due, State};
+pub(crate) use engine::{DEFAULT, FinishedWork, Op, Tags, Ticket};
+use engine::{DueWork, State};
 use work::Work;
 
 /// Work that may be on its way at once; whoever submits more waits, as with the real queues.
@@ -40,17 +40,17 @@ pub(crate) struct Device {
     /// Work was done.
     done: Condvar,
     /// Notified of all work that was done.
-    tell: fn(&Finished),
+    tell: fn(&FinishedWork),
 }
 
 impl Device {
     /// A device whose clock does not go by itself; for tests.
-    pub(crate) fn still(number: u32, tell: fn(&Finished)) -> Self {
+    pub(crate) fn still(number: u32, tell: fn(&FinishedWork)) -> Self {
         Self { number, state: Mutex::new(State::new()), wake: Condvar::new(), done: Condvar::new(), tell }
     }
 
     /// A device with its threads. They live as long as the process.
-    pub(crate) fn running(number: u32, tell: fn(&Finished)) -> Arc<Self> {
+    pub(crate) fn running(number: u32, tell: fn(&FinishedWork)) -> Arc<Self> {
         let device = Arc::new(Self::still(number, tell));
         let (to_host, host_calls) = channel::<Op>();
         let executor = device.clone();
@@ -184,7 +184,7 @@ impl Device {
     }
 
     /// Does what has come to its end, reports it, and lets go who waits for it.
-    fn carry_out(&self, batch: &mut Vec<Due>, to_host: Option<&Sender<Op>>) {
+    fn carry_out(&self, batch: &mut Vec<DueWork>, to_host: Option<&Sender<Op>>) {
         let mut ended = Vec::with_capacity(batch.len());
         for due in batch.drain(..) {
             match (due.op, to_host) {

@@ -23,12 +23,12 @@ type Launch = extern "C" fn(usize, u32, u32, u32, u32, u32, u32, u32, usize, usi
 type Load = extern "C" fn(*mut usize, *const c_void, usize, usize, u32, usize, usize, u32) -> i32;
 type ByName = extern "C" fn(*mut usize, usize, *const c_char) -> i32;
 
-struct Loaded {
+struct LoadedKernels {
     launch: Launch,
     kernels: [usize; KERNELS.len()],
 }
 
-fn load() -> Option<Loaded> {
+fn load() -> Option<LoadedKernels> {
     let driver = Library::open(c"libcuda.so.1")?;
     // SAFETY: the symbols of these names have these types in every libcuda from 12.0 on.
     let (launch, load, by_name) = unsafe {
@@ -49,12 +49,12 @@ fn load() -> Option<Loaded> {
             return None;
         }
     }
-    Some(Loaded { launch, kernels })
+    Some(LoadedKernels { launch, kernels })
 }
 
 /// Launches the kernel of an operation; `None` when the driver does not.
 pub(super) fn launch(operation: usize, stream: usize) -> Option<()> {
-    static LOADED: OnceLock<Option<Loaded>> = OnceLock::new();
+    static LOADED: OnceLock<Option<LoadedKernels>> = OnceLock::new();
     let loaded = LOADED.get_or_init(load).as_ref()?;
     let kernel = *loaded.kernels.get(operation)?;
     ((loaded.launch)(kernel, 2, 1, 1, 512, 1, 1, 0, stream, 0, 0) == 0).then_some(())

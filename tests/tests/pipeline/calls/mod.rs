@@ -3,7 +3,7 @@
 mod activities;
 mod graphs;
 
-use crate::pipeline_support::{NamesInAddresses, Step, check_gaps, config, run, run_with, steps};
+use crate::pipeline_support::{NamesInAddresses, ReplayStep, check_gaps, config, run, run_with, steps};
 use deepctx_pipeline::input::{CodeFacts, Input, RecoveredKernel};
 use deepctx_pipeline::{Config, Pipeline};
 use deepctx_profile::context::Contexts;
@@ -248,7 +248,7 @@ fn recovered_names_are_labelled_and_replaced_by_reported_ones() {
     "
     );
     for step in steps(&records) {
-        if let Step::Feed(input) = step {
+        if let ReplayStep::Feed(input) = step {
             pipeline.feed(input);
         }
     }

@@ -8,8 +8,8 @@ use std::ptr::{self, NonNull};
 
 use super::calls::{Error, checked, functions, symbol};
 use super::sampler_layout::{
-    Attribute, Configuration, ContextParameters, CountReasons, Crc, Data, GetData, GetReasons, REASON_BYTES,
-    attribute,
+    Attribute, Configuration, ContextParameters, CountReasons, Crc, Data, GetDataParameters,
+    GetReasonsParameters, REASON_BYTES, attribute,
 };
 
 functions!(
@@ -19,9 +19,9 @@ functions!(
         disable: c"cuptiPCSamplingDisable" fn(*mut ContextParameters);
         configure: c"cuptiPCSamplingSetConfigurationAttribute" fn(*mut Configuration);
         configuration: c"cuptiPCSamplingGetConfigurationAttribute" fn(*mut Configuration);
-        data: c"cuptiPCSamplingGetData" fn(*mut GetData);
+        data: c"cuptiPCSamplingGetData" fn(*mut GetDataParameters);
         reason_count: c"cuptiPCSamplingGetNumStallReasons" fn(*mut CountReasons);
-        reasons: c"cuptiPCSamplingGetStallReasons" fn(*mut GetReasons);
+        reasons: c"cuptiPCSamplingGetStallReasons" fn(*mut GetReasonsParameters);
         crc: c"cuptiGetCubinCrc" fn(*mut Crc);
         context_number: c"cuptiGetContextId" fn(usize, *mut u32);
     }
@@ -66,7 +66,12 @@ impl Sampler {
 
     /// Has samples written into `data`.
     pub(crate) fn read(&self, context: usize, data: *mut Data) -> Result<(), Error> {
-        let mut request = GetData { size: size_of::<GetData>(), private: ptr::null_mut(), context, data };
+        let mut request = GetDataParameters {
+            size: size_of::<GetDataParameters>(),
+            private: ptr::null_mut(),
+            context,
+            data,
+        };
         checked((self.0.data)(&raw mut request))
     }
 
@@ -100,8 +105,8 @@ impl Sampler {
         let mut texts = vec![[0u8; REASON_BYTES + 1]; count];
         let mut names: Vec<*mut c_char> =
             texts.iter_mut().map(|text| text.as_mut_ptr().cast::<c_char>()).collect();
-        let mut request = GetReasons {
-            size: size_of::<GetReasons>(),
+        let mut request = GetReasonsParameters {
+            size: size_of::<GetReasonsParameters>(),
             private: ptr::null_mut(),
             context,
             count,

@@ -101,7 +101,7 @@ pub(crate) struct ContextParameters {
 
 /// `CUpti_PCSamplingGetDataParams`.
 #[repr(C)]
-pub(crate) struct GetData {
+pub(crate) struct GetDataParameters {
     pub(crate) size: usize,
     pub(crate) private: *mut c_void,
     pub(crate) context: usize,
@@ -119,7 +119,7 @@ pub(crate) struct CountReasons {
 
 /// `CUpti_PCSamplingGetStallReasonsParams`.
 #[repr(C)]
-pub(crate) struct GetReasons {
+pub(crate) struct GetReasonsParameters {
     pub(crate) size: usize,
     pub(crate) private: *mut c_void,
     pub(crate) context: usize,
@@ -241,7 +241,10 @@ mod tests {
         }
         check(
             "CUpti_PCSamplingGetDataParams",
-            &[("pcSamplingData", offset_of!(GetData, data)), ("sizeof", size_of::<GetData>())],
+            &[
+                ("pcSamplingData", offset_of!(GetDataParameters, data)),
+                ("sizeof", size_of::<GetDataParameters>()),
+            ],
         );
         check(
             "CUpti_PCSamplingGetNumStallReasonsParams",
@@ -250,10 +253,10 @@ mod tests {
         check(
             "CUpti_PCSamplingGetStallReasonsParams",
             &[
-                ("numStallReasons", offset_of!(GetReasons, count)),
-                ("stallReasonIndex", offset_of!(GetReasons, numbers)),
-                ("stallReasons", offset_of!(GetReasons, names)),
-                ("sizeof", size_of::<GetReasons>()),
+                ("numStallReasons", offset_of!(GetReasonsParameters, count)),
+                ("stallReasonIndex", offset_of!(GetReasonsParameters, numbers)),
+                ("stallReasons", offset_of!(GetReasonsParameters, names)),
+                ("sizeof", size_of::<GetReasonsParameters>()),
             ],
         );
         check(

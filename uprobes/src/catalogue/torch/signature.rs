@@ -53,8 +53,8 @@ pub(super) fn parameters(demangled: &str, first: usize) -> Vec<(ParameterKind, A
     for text in split(list) {
         let Some((kind, need)) = class(text) else { break };
         let at = match need {
-            Need::Vector => ArgumentRegister::Nowhere,
-            Need::Registers(n) => match Register::ARGUMENTS.get(registers..registers + n) {
+            ParameterPassing::Vector => ArgumentRegister::Nowhere,
+            ParameterPassing::Registers(n) => match Register::ARGUMENTS.get(registers..registers + n) {
                 Some(free) => {
                     registers += n;
                     ArgumentRegister::Register(free[0])
@@ -62,7 +62,7 @@ pub(super) fn parameters(demangled: &str, first: usize) -> Vec<(ParameterKind, A
                 None => on_stack(&mut stack, n),
             },
             // The flag of an optional number is beside it.
-            Need::VectorAndRegister => {
+            ParameterPassing::VectorAndRegister => {
                 if registers < Register::ARGUMENTS.len() {
                     registers += 1;
                     ArgumentRegister::Nowhere
@@ -70,7 +70,7 @@ pub(super) fn parameters(demangled: &str, first: usize) -> Vec<(ParameterKind, A
                     on_stack(&mut stack, 2)
                 }
             }
-            Need::Memory(words) => on_stack(&mut stack, words),
+            ParameterPassing::Memory(words) => on_stack(&mut stack, words),
         };
         out.push((kind, at));
     }
@@ -84,7 +84,7 @@ fn on_stack(stack: &mut u16, words: usize) -> ArgumentRegister {
 }
 
 /// How a parameter is passed.
-enum Need {
+enum ParameterPassing {
     Registers(usize),
     Vector,
     VectorAndRegister,
@@ -93,7 +93,7 @@ enum Need {
 }
 
 /// What a type is; `None` for one that is not known.
-fn class(text: &str) -> Option<(ParameterKind, Need)> {
+fn class(text: &str) -> Option<(ParameterKind, ParameterPassing)> {
     let plain = text.trim_end_matches('&').trim_end().trim_end_matches(" const").trim_end();
     let holds = |inner: &str| inner.contains("at::Tensor");
     if text.ends_with('&') || text.ends_with('*') {
@@ -104,7 +104,7 @@ fn class(text: &str) -> Option<(ParameterKind, Need)> {
             _ if holds(plain) => ParameterKind::Holder,
             _ => ParameterKind::Other,
         };
-        return Some((kind, Need::Registers(1)));
+        return Some((kind, ParameterPassing::Registers(1)));
     }
     let small = |inner: &str| {
         let enumeration = inner.strip_prefix("c10::").is_some_and(|name| {
@@ -113,30 +113,40 @@ fn class(text: &str) -> Option<(ParameterKind, Need)> {
         inner == "bool" || enumeration
     };
     Some(match text {
-        "bool" => (ParameterKind::Flag, Need::Registers(1)),
-        "long" | "int" | "unsigned long" | "unsigned int" => (ParameterKind::Other, Need::Registers(1)),
-        "double" | "float" => (ParameterKind::Other, Need::Vector),
-        "c10::SymInt" => (ParameterKind::Number, Need::Registers(1)),
-        _ if small(text) => (ParameterKind::Other, Need::Registers(1)),
+        "bool" => (ParameterKind::Flag, ParameterPassing::Registers(1)),
+        "long" | "int" | "unsigned long" | "unsigned int" => {
+            (ParameterKind::Other, ParameterPassing::Registers(1))
+        }
+        "double" | "float" => (ParameterKind::Other, ParameterPassing::Vector),
+        "c10::SymInt" => (ParameterKind::Number, ParameterPassing::Registers(1)),
+        _ if small(text) => (ParameterKind::Other, ParameterPassing::Registers(1)),
         _ => {
             let (outer, inner) = text.split_once('<')?;
             let inner = inner.strip_suffix('>')?.trim_end();
             match outer {
-                "c10::ArrayRef" if inner == "at::Tensor" => (ParameterKind::List, Need::Registers(2)),
-                "c10::ArrayRef" if holds(inner) => (ParameterKind::Holder, Need::Registers(2)),
+                "c10::ArrayRef" if inner == "at::Tensor" => {
+                    (ParameterKind::List, ParameterPassing::Registers(2))
+                }
+                "c10::ArrayRef" if holds(inner) => (ParameterKind::Holder, ParameterPassing::Registers(2)),
                 "c10::ArrayRef" if matches!(inner, "c10::SymInt" | "long") => {
-                    (ParameterKind::Numbers, Need::Registers(2))
+                    (ParameterKind::Numbers, ParameterPassing::Registers(2))
                 }
                 "c10::ArrayRef" | "std::basic_string_view" | "c10::basic_string_view" => {
-                    (ParameterKind::Other, Need::Registers(2))
+                    (ParameterKind::Other, ParameterPassing::Registers(2))
                 }
-                "c10::OptionalArrayRef" => (ParameterKind::Other, Need::Memory(3)),
-                "std::optional" if small(inner) => (ParameterKind::Other, Need::Registers(1)),
-                "std::optional" if inner == "long" => (ParameterKind::Other, Need::Registers(2)),
-                "std::optional" if inner == "double" => (ParameterKind::Other, Need::VectorAndRegister),
+                "c10::OptionalArrayRef" => (ParameterKind::Other, ParameterPassing::Memory(3)),
+                "std::optional" if small(inner) => (ParameterKind::Other, ParameterPassing::Registers(1)),
+                "std::optional" if inner == "long" => (ParameterKind::Other, ParameterPassing::Registers(2)),
+                "std::optional" if inner == "double" => {
+                    (ParameterKind::Other, ParameterPassing::VectorAndRegister)
+                }
                 // Not trivial.
-                "std::optional" if inner == "c10::SymInt" => (ParameterKind::Other, Need::Registers(1)),
-                "std::array" if inner.starts_with("bool, ") => (ParameterKind::Other, Need::Registers(1)),
+                "std::optional" if inner == "c10::SymInt" => {
+                    (ParameterKind::Other, ParameterPassing::Registers(1))
+                }
+                "std::array" if inner.starts_with("bool, ") => {
+                    (ParameterKind::Other, ParameterPassing::Registers(1))
+                }
                 _ => return None,
             }
         }

@@ -27,7 +27,7 @@ use super::dataflow::{ArgumentReads, ArrayBranch, KEYS, PRESENT};
 use super::signature::{ArgumentRegister, ParameterKind, parameters};
 use crate::abi::{Argument, Location, Register, Scalar};
 use crate::locate::elf::{ByteSource, Image, Symbol};
-use crate::locate::instruction::{Emulated, ProbeCost, ProbePoint};
+use crate::locate::instruction::{EmulatedInstruction, ProbeCost, ProbePoint};
 use crate::locate::reason::NoProbe;
 use crate::locate::site::{MissingProbe, ProbePlan, Site};
 use crate::row::Row;
@@ -110,7 +110,7 @@ fn at_array(row: Row, symbol: &Symbol, entry: FileOffset, array: ArrayBranch) ->
         svma: symbol.svma,
         entry,
         offset: FileOffset(entry.0 + u64::from(offset)),
-        point: ProbePoint { offset, frame, cost: ProbeCost::Emulated(Emulated::ConditionalJump) },
+        point: ProbePoint { offset, frame, cost: ProbeCost::Emulated(EmulatedInstruction::ConditionalJump) },
         counter: None,
     }
 }

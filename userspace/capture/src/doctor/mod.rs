@@ -27,38 +27,38 @@ pub struct Check {
     /// Whether it will do.
     pub ok: bool,
     /// What can be done about it; on a check that is ok, a way to get more.
-    pub fix: Option<Fix>,
+    pub fix: Option<Remedy>,
 }
 
 /// What can be done about a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fix {
+pub enum Remedy {
     /// A command for root, word by word, that is all it takes.
     Command(Vec<String>),
     /// What no command alone can do.
     Hint(String),
 }
 
-impl Fix {
+impl Remedy {
     /// Sets a parameter of the kernel until the machine starts again.
     fn kernel_parameter(assignment: &str) -> Self {
         Self::Command(vec!["sysctl".to_owned(), assignment.to_owned()])
     }
 }
 
-impl From<String> for Fix {
+impl From<String> for Remedy {
     fn from(hint: String) -> Self {
         Self::Hint(hint)
     }
 }
 
-impl From<&str> for Fix {
+impl From<&str> for Remedy {
     fn from(hint: &str) -> Self {
         Self::Hint(hint.to_owned())
     }
 }
 
-impl fmt::Display for Fix {
+impl fmt::Display for Remedy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Command(words) => write!(f, "sudo {}", words.join(" ")),
@@ -141,7 +141,7 @@ fn sampling_rate() -> Check {
         name: "highest sampling rate",
         found: rate.map_or("not limited".into(), |rate| format!("{rate} Hz")),
         ok,
-        fix: (!ok).then(|| Fix::kernel_parameter("kernel.perf_event_max_sample_rate=10000")),
+        fix: (!ok).then(|| Remedy::kernel_parameter("kernel.perf_event_max_sample_rate=10000")),
     }
 }
 
@@ -175,7 +175,7 @@ fn kernel_symbols() -> Check {
         // With 2 they are hidden from everybody; below, CAP_SYSLOG shows them (`kallsyms_show_value`,
         // kernel/ksyms_common.c).
         fix: hidden.then(|| match read("/proc/sys/kernel/kptr_restrict").as_deref() {
-            Some("2") => Fix::kernel_parameter("kernel.kptr_restrict=1"),
+            Some("2") => Remedy::kernel_parameter("kernel.kptr_restrict=1"),
             _ => with_sudo().into(),
         }),
     }
@@ -206,7 +206,7 @@ fn gpu_counters() -> Check {
         ),
         (true, None) => ("the driver does not say for whom", None),
     };
-    Check { name: "GPU counters", found: found.into(), ok: true, fix: fix.map(Fix::from) }
+    Check { name: "GPU counters", found: found.into(), ok: true, fix: fix.map(Remedy::from) }
 }
 
 /// What the driver's parameters say, as the module names them when it is loaded.

@@ -16,14 +16,14 @@ use deepctx_symbolizer::unwind_rows::UnwindTable;
 use deepctx_symbolizer::unwind_rows::cache::{Cache, Key};
 
 use crate::executables::{built, vdso_table};
-use crate::generated::{Generated, GeneratedMapping, ProcessView};
+use crate::generated::{GeneratedCodeCache, GeneratedMapping, ProcessView};
 use crate::processes::flags;
 
 /// Tables of files, shared by all processes of a dump.
 pub(super) struct Files {
     cache: Option<Cache>,
     by_file: HashMap<(u64, u64), LoadedFile>,
-    generated: Generated,
+    generated: GeneratedCodeCache,
 }
 
 /// What a file gave.
@@ -35,7 +35,7 @@ struct LoadedFile {
 
 impl Files {
     pub(super) fn new(cache: Option<Cache>) -> Self {
-        Self { cache, by_file: HashMap::new(), generated: Generated::default() }
+        Self { cache, by_file: HashMap::new(), generated: GeneratedCodeCache::default() }
     }
 
     /// The table of a mapping, and what leads from its addresses to those that the file states.

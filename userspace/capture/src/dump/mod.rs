@@ -163,15 +163,15 @@ struct Dumper<'d> {
 
 /// Threads that were read, and those that ended while they were.
 #[derive(Default)]
-struct ThreadsRead {
+struct ThreadSnapshot {
     by_tid: HashMap<u32, ThreadStack>,
     ended: HashMap<u32, u64>,
 }
 
 impl Dumper<'_> {
     /// Reads until no thread changes, or often enough.
-    fn run(&mut self) -> Result<ThreadsRead, CaptureError> {
-        let mut found = ThreadsRead::default();
+    fn run(&mut self) -> Result<ThreadSnapshot, CaptureError> {
+        let mut found = ThreadSnapshot::default();
         let mut before = self.iterator.read()?;
         for _ in 0..ROUNDS_MAX {
             let pending: Vec<Thread> = before
@@ -240,7 +240,7 @@ impl Dumper<'_> {
     }
 }
 
-impl ThreadsRead {
+impl ThreadSnapshot {
     /// Keeps the stacks of threads that are as they were.
     fn keep_unchanged(&mut self, walked: Vec<(Thread, Vec<u8>)>, after: &[Thread]) {
         let now: HashMap<u32, &Thread> = after.iter().map(|thread| (thread.tid, thread)).collect();
@@ -285,7 +285,7 @@ fn is_same(before: &Thread, after: &Thread) -> bool {
     !is_running(before) && !is_running(after) && before.pid == after.pid && before.switches == after.switches
 }
 
-fn grouped(targets: BTreeMap<u32, Target>, mut found: ThreadsRead) -> Vec<ProcessStacks> {
+fn grouped(targets: BTreeMap<u32, Target>, mut found: ThreadSnapshot) -> Vec<ProcessStacks> {
     let of = |(pid, target): (u32, Target)| {
         let gone = VanishedPart::Threads(found.ended.remove(&pid).unwrap_or_default());
         let name = target.name().to_owned();
@@ -323,7 +323,7 @@ mod tests {
     fn a_stack_counts_only_if_its_thread_stood_still() {
         let check = |before: (u32, u64), after: (u32, u64), expect: bool| {
             let (before, after) = (thread(before.0, before.1), thread(after.0, after.1));
-            let mut found = ThreadsRead::default();
+            let mut found = ThreadSnapshot::default();
             found.keep_unchanged(vec![(before, Vec::new())], &[after]);
             assert_eq!(found.by_tid.contains_key(&7), expect, "{before:?} {after:?}");
             assert!(found.ended.is_empty());
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_ended_is_counted() {
-        let mut found = ThreadsRead::default();
+        let mut found = ThreadSnapshot::default();
         found.keep_unchanged(vec![(thread(0, 1), Vec::new())], &[]);
         assert!(found.by_tid.is_empty() && found.ended.values().sum::<u64>() == 1);
     }

@@ -15,15 +15,15 @@ use super::protocol::{HEAD_BYTES, REQUEST, Readings, Reply};
 
 /// How long an answer is waited for. Nobody waits but this thread.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct AnswerTimeouts {
     /// The first answer of a reader: without a persistent driver, each GPU takes a second or two to begin.
     pub(super) first: Duration,
     /// Later ones. Some calls take tens of milliseconds, and there are nine for each GPU.
     pub(super) later: Duration,
 }
 
-pub(super) const PATIENCE: Patience =
-    Patience { first: Duration::from_secs(10), later: Duration::from_secs(2) };
+pub(super) const PATIENCE: AnswerTimeouts =
+    AnswerTimeouts { first: Duration::from_secs(10), later: Duration::from_secs(2) };
 /// One at a time.
 const READERS_MAX: usize = 1;
 /// Whose bytes are read: the driver's, which is root's.
@@ -47,7 +47,7 @@ pub(super) enum Reading {
 #[derive(Debug)]
 pub(super) struct Readers {
     pool: Pool,
-    patience: Patience,
+    patience: AnswerTimeouts,
     /// For the next answer.
     wait: Duration,
     failures: u32,
@@ -56,8 +56,8 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    pub(super) fn new(launch: Launch, patience: Patience) -> Self {
-        let Patience { first, later } = patience;
+    pub(super) fn new(launch: Launch, patience: AnswerTimeouts) -> Self {
+        let AnswerTimeouts { first, later } = patience;
         let terms = Terms { workers_max: READERS_MAX, answer_max: later, wait_max: later };
         Self { pool: Pool::new(launch, terms), patience, wait: first, failures: 0, answers: 0 }
     }
@@ -74,7 +74,7 @@ impl Readers {
     }
 
     fn read(&mut self) -> Reading {
-        let Patience { first, later } = self.patience;
+        let AnswerTimeouts { first, later } = self.patience;
         let (mut wait, mut failures) = (self.wait, 0);
         // The pool replaces a reader that ended, once.
         let answer = self.pool.ask(AUTHOR, |reader| {
@@ -147,7 +147,8 @@ mod tests {
     use super::super::protocol::Refusal;
     use super::*;
 
-    const SHORT: Patience = Patience { first: Duration::from_secs(60), later: Duration::from_millis(50) };
+    const SHORT: AnswerTimeouts =
+        AnswerTimeouts { first: Duration::from_secs(60), later: Duration::from_millis(50) };
     /// Readings of no GPU: sixteen bytes, all of them zero.
     const ANSWER: &str = r"printf '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' >&0";
 

@@ -21,7 +21,7 @@ pub(super) const REST_NS: u64 = 20_000_000_000;
 
 /// Numbers of one user that rest.
 #[derive(Debug)]
-struct Resting {
+struct RestingNumbers {
     since_ns: u64,
     account: u32,
     numbers: Vec<u32>,
@@ -44,7 +44,7 @@ pub(super) struct SiteNumbers {
     free: Vec<u32>,
     held: HashMap<FileId, (u32, Vec<u32>)>,
     /// The oldest first.
-    resting: VecDeque<Resting>,
+    resting: VecDeque<RestingNumbers>,
     shares: Shares,
     refused: RefusedSites,
 }
@@ -91,14 +91,14 @@ impl SiteNumbers {
     /// The probes of a file are gone. Its numbers count as used until they have rested.
     pub(super) fn give(&mut self, file: FileId, now_ns: u64) -> Vec<u32> {
         let Some((account, numbers)) = self.held.remove(&file) else { return Vec::new() };
-        self.resting.push_back(Resting { since_ns: now_ns, account, numbers: numbers.clone() });
+        self.resting.push_back(RestingNumbers { since_ns: now_ns, account, numbers: numbers.clone() });
         numbers
     }
 
     /// The numbers that have rested: they are nobody's, and may be taken from now on.
     pub(super) fn settle(&mut self, now_ns: u64) -> Vec<u32> {
         let mut settled = Vec::new();
-        while let Some(Resting { account, numbers, .. }) =
+        while let Some(RestingNumbers { account, numbers, .. }) =
             self.resting.pop_front_if(|resting| resting.since_ns.saturating_add(REST_NS) <= now_ns)
         {
             self.shares.give(account, numbers.len());

@@ -4,8 +4,8 @@
 //! again to sample it more often, or to attach probes for one of its hours. Does not: decide when requests are
 //! looked at; the loop of the capture does (`run`).
 
+mod capture_control;
 mod client;
-mod controlled;
 mod server;
 mod socket;
 
@@ -15,8 +15,8 @@ use clap::ValueEnum;
 use deepctx_capture::ProbeHold;
 use serde_json::{Value, json};
 
+pub(crate) use capture_control::CaptureControl;
 pub(crate) use client::run;
-pub(crate) use controlled::Controlled;
 pub(crate) use server::ControlSocket;
 
 /// Samples per second and CPU: as `--freq`.

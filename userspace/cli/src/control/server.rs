@@ -14,7 +14,7 @@ use deepctx_storage::folder::Folder;
 
 use super::super::failure::Failure;
 use super::socket::{NamedSocket, peer_user};
-use super::{ControlAnswer, ControlRequest, Controlled};
+use super::{CaptureControl, ControlAnswer, ControlRequest};
 
 /// Bytes of a request.
 const REQUEST_MAX: u64 = 256;
@@ -76,7 +76,7 @@ impl ControlSocket {
     }
 
     /// Answers the requests that wait; true when one of them ends the capture.
-    pub(crate) fn answer_all(&self, capture: &mut Controlled<'_>) -> bool {
+    pub(crate) fn answer_all(&self, capture: &mut CaptureControl<'_>) -> bool {
         let mut ends = false;
         // One connection is served at a time, and its next request comes after the answer.
         for pending in self.requests.try_iter().take(AT_ONCE) {
@@ -158,8 +158,8 @@ mod tests {
 
     use super::*;
 
-    /// What a connection hears that sends this.
-    fn heard(sent: &[u8]) -> String {
+    /// What a connection receives that sends this.
+    fn received(sent: &[u8]) -> String {
         let (mut client, server) = UnixStream::pair().unwrap();
         let (ask, requests) = bounded::<PendingRequest>(1);
         let capture = thread::spawn(move || {
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn each_line_is_answered_and_nonsense_by_a_sentence() {
         let check = |sent: &[u8], expect: &[&str]| {
-            let said = heard(sent);
+            let said = received(sent);
             let lines: Vec<&str> = said.lines().collect();
             assert_eq!(lines.len(), expect.len(), "{said}");
             for (line, expect) in lines.iter().zip(expect) {

@@ -7,7 +7,7 @@
 use std::io::{self, BufRead, Write};
 use std::process::{Command, Stdio};
 
-use deepctx_capture::doctor::{Check, Fix};
+use deepctx_capture::doctor::{Check, Remedy};
 
 /// Runs one command. The error is a sentence.
 type Runner<'r> = &'r mut dyn FnMut(&[String]) -> Result<(), String>;
@@ -24,7 +24,7 @@ pub(super) fn offer(
 ) -> io::Result<()> {
     let mut offered = 0;
     for check in checks {
-        let Some(fix @ Fix::Command(words)) = &check.fix else { continue };
+        let Some(fix @ Remedy::Command(words)) = &check.fix else { continue };
         offered += 1;
         write!(out, "{}: {}\n  $ {fix}\nrun it? [y/N] ", check.name, check.found)?;
         out.flush()?;
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     fn check(answers: &str, expect_run: &[&str], expect_said: &str) {
-        let fix = |words: &str| Fix::Command(words.split(' ').map(str::to_owned).collect());
+        let fix = |words: &str| Remedy::Command(words.split(' ').map(str::to_owned).collect());
         let row = |name, fix| Check { name, found: "bad".into(), ok: false, fix };
         let checks = [
             row("rate", Some(fix("sysctl rate=1"))),

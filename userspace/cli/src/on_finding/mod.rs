@@ -5,7 +5,7 @@
 //! ([`watch`]), or do what is to be done ([`act`]).
 
 mod act;
-mod watch;
+mod rule_watcher;
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,11 +13,11 @@ use std::str::FromStr;
 use deepctx_analysis::findings::{Finding, Findings, Settings, Severity};
 use rustix::process::Signal;
 
-use super::fail_on::FailOn;
+use super::fail_on::FailCondition;
 use super::failure::Failure;
 
 pub(crate) use act::Actions;
-pub(crate) use watch::{PendingFindings, Watch};
+pub(crate) use rule_watcher::{PendingFindings, RuleWatcher};
 
 /// What is done when a rule finds something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ impl fmt::Display for Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FindingAction {
     /// Which findings.
-    pub condition: FailOn,
+    pub condition: FailCondition,
     /// What is done at the first of them.
     pub action: Action,
 }
@@ -99,7 +99,7 @@ impl FromStr for FindingAction {
     fn from_str(text: &str) -> Result<Self, String> {
         let (condition, action) =
             text.split_once('=').ok_or("expected RULE=ACTION or RULE:SEVERITY=ACTION")?;
-        Ok(FindingAction { condition: FailOn::parse(condition)?, action: action.parse()? })
+        Ok(FindingAction { condition: FailCondition::parse(condition)?, action: action.parse()? })
     }
 }
 

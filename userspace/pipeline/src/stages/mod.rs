@@ -25,7 +25,7 @@ use crate::duty::{DutyCycle, DutyEdges};
 use crate::input::{DutyWindow, SiteInfo};
 use crate::loss_windows::LossWindows;
 use crate::spans::SingleEvent;
-use crate::stage::{AccountedAs, CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
+use crate::stage::{CallAccounting, CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
 use crate::trace_window::TraceLevel;
 
 /// Changes of processes that may wait for the samples.
@@ -183,7 +183,7 @@ macro_rules! stages {
 
         impl StageId {
             /// How calls of this stage that come with a stack are accounted.
-            pub(crate) fn accounted_as(self) -> AccountedAs {
+            pub(crate) fn accounted_as(self) -> CallAccounting {
                 match self { $(Self::$id => <$stage as Stage>::ACCOUNTED_AS,)+ }
             }
 

@@ -7,7 +7,7 @@
 //! Reads `CLOCK_MONOTONIC`: a reading is compared with samples by when it was made.
 
 use deepctx_capture::clock::monotonic_ns;
-use deepctx_capture::{CalledMap, parent_of};
+use deepctx_capture::{CalledFunctionMap, parent_of};
 use deepctx_common::memory::{MemoryUse, table_bytes};
 use deepctx_pipeline::symbols::{
     AwaitChainId, CoroutineReference, ModuleReference, Name, NameReceiver, PythonReference,
@@ -68,7 +68,7 @@ enum Attachment {
 impl Interpreters {
     /// `called`: where kernel programs look up the function that calls modules of PyTorch; `None` when modules are not
     /// recorded.
-    pub(super) fn new(called: Option<CalledMap>) -> Self {
+    pub(super) fn new(called: Option<CalledFunctionMap>) -> Self {
         Self {
             symbols: PythonSymbols::default(),
             by_pid: FxHashMap::default(),

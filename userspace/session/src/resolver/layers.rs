@@ -4,7 +4,7 @@
 //! programs' map. Because: they read an argument of that function alone, and do not know names. Does not: read
 //! modules (the symbolizer does), or own the map (the capture does).
 
-use deepctx_capture::CalledMap;
+use deepctx_capture::CalledFunctionMap;
 use deepctx_common::python::CalledFunction;
 use deepctx_names::is_torch_module_file;
 use deepctx_pipeline::symbols::PythonReference;
@@ -32,7 +32,7 @@ impl CodeObject {
 /// The function of each process.
 #[derive(Debug, Default)]
 pub(super) struct Layers {
-    map: Option<CalledMap>,
+    map: Option<CalledFunctionMap>,
     reported: FxHashMap<u32, ReportedFunction>,
 }
 
@@ -45,7 +45,7 @@ struct ReportedFunction {
 
 impl Layers {
     /// Reports functions to `map`; without one, none is searched for.
-    pub(super) fn new(map: Option<CalledMap>) -> Self {
+    pub(super) fn new(map: Option<CalledFunctionMap>) -> Self {
         Self { map, reported: FxHashMap::default() }
     }
 

@@ -13,13 +13,13 @@ mod processes;
 mod reason;
 mod tasks;
 
-use deepctx_capture::CalledMap;
+use deepctx_capture::CalledFunctionMap;
 use deepctx_capture::cost::malloc_trim;
 use deepctx_common::memory::MemoryUse;
 use deepctx_common::record::ProcessEvent;
 use deepctx_pipeline::input::SpaceUpdate;
 use deepctx_pipeline::symbols::{
-    AwaitChainId, CodeAddress, CompiledNames, CompiledStep, CoroutineReference, DeviceKernel,
+    AwaitChainId, CodeAddress, CompiledNames, CompiledThunk, CoroutineReference, DeviceKernel,
     ModuleReference, Name, NameReceiver, PythonReference, SpaceId, Symbols,
 };
 use deepctx_pipeline::thread_name;
@@ -32,7 +32,7 @@ use deepctx_symbolizer::native::DebugInfo;
 
 use interpreters::Interpreters;
 use native::answer_compiled;
-use processes::{ProcessAt, Processes};
+use processes::{Processes, TimedProcess};
 
 /// Interval at which caches are trimmed and names are revalidated, in the time of the samples.
 const SECOND_NS: u64 = 1_000_000_000;
@@ -60,7 +60,7 @@ pub(crate) struct OpenedMappings {
 impl Resolver {
     /// A resolver that knows no process. `called`: where kernel programs look up the function that calls modules of
     /// PyTorch; `None` when modules are not recorded.
-    pub(crate) fn new(debug_info: DebugInfo, called: Option<CalledMap>) -> Self {
+    pub(crate) fn new(debug_info: DebugInfo, called: Option<CalledFunctionMap>) -> Self {
         Self {
             symbolizer: Symbolizer::new(debug_info),
             processes: Processes::default(),
@@ -111,10 +111,11 @@ impl CompiledNames for Resolver {
         later
     }
 
-    fn compiled_step(&mut self, step: &CompiledStep<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
-        let CompiledStep { pid, time_ns, unit_number: number, unit: name, cut, name: step, fused } = *step;
+    fn compiled_thunk(&mut self, thunk: &CompiledThunk<'_>, answer: &mut dyn FnMut(&[Name<'_>])) {
+        let CompiledThunk { pid, time_ns, unit_number: number, unit: name, cut, name: of_thunk, fused } =
+            *thunk;
         let module = XlaModule { number, name, truncated: cut };
-        if let Ok(kernel) = self.symbolizer.thunk_origin(pid, time_ns, module, step, fused) {
+        if let Ok(kernel) = self.symbolizer.thunk_origin(pid, time_ns, module, of_thunk, fused) {
             answer_compiled(&kernel, answer);
         }
     }
@@ -173,7 +174,7 @@ impl Symbols for Resolver {
     }
 
     fn modules(&mut self, space: SpaceId, modules: &[ModuleReference], answer: &mut NameReceiver<'_>) {
-        if let Some(ProcessAt { pid, .. }) = self.processes.of_space(space) {
+        if let Some(TimedProcess { pid, .. }) = self.processes.of_space(space) {
             self.interpreters.name_modules(pid, modules, answer);
         }
     }
@@ -236,7 +237,7 @@ impl Symbols for Resolver {
     }
 
     fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut NameReceiver<'_>) {
-        let Some(ProcessAt { pid, .. }) = self.processes.of_space(space) else { return };
+        let Some(TimedProcess { pid, .. }) = self.processes.of_space(space) else { return };
         if self.interpreters.name_functions(pid, frames, answer) {
             self.processes.retry_later(space);
         }

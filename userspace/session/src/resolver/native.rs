@@ -10,7 +10,7 @@ use deepctx_symbolizer::native::SymbolResult;
 use deepctx_symbolizer::{Avma, CodeLocation, KernelAddr, Lookup, Symbolizer};
 use rustc_hash::FxHashMap;
 
-use super::processes::ProcessAt;
+use super::processes::TimedProcess;
 
 /// Shown for a function of which only the line is known.
 const NO_FUNCTION: &str = "[line]";
@@ -27,11 +27,11 @@ struct Location<'a> {
 /// Names user addresses of a process. True when some that have no name yet may have one later.
 pub(super) fn name_user(
     symbolizer: &mut Symbolizer,
-    at: ProcessAt,
+    at: TimedProcess,
     addresses: &[CodeAddress],
     answer: &mut NameReceiver<'_>,
 ) -> bool {
-    let ProcessAt { pid, time_ns } = at;
+    let TimedProcess { pid, time_ns } = at;
     let mut in_modules: FxHashMap<_, Vec<_>> = FxHashMap::default();
     let mut later = false;
     for (n, address) in addresses.iter().enumerate() {

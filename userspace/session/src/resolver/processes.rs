@@ -19,7 +19,7 @@ const VERSIONS_MAX: usize = 64;
 
 /// A process at a time: what a [`SpaceId`] stands for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ProcessAt {
+pub(super) struct TimedProcess {
     pub(super) pid: u32,
     pub(super) time_ns: u64,
 }
@@ -28,7 +28,7 @@ pub(super) struct ProcessAt {
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     by_pid: FxHashMap<u32, Process>,
-    spaces: FxHashMap<SpaceId, ProcessAt>,
+    spaces: FxHashMap<SpaceId, TimedProcess>,
     /// Spaces about which no new question will begin; questions that were asked before may still come.
     stale: Vec<SpaceId>,
     next_space: u32,
@@ -60,7 +60,7 @@ struct Retry {
 
 impl Processes {
     /// The process and the time that a space stands for.
-    pub(super) fn of_space(&self, space: SpaceId) -> Option<ProcessAt> {
+    pub(super) fn of_space(&self, space: SpaceId) -> Option<TimedProcess> {
         self.spaces.get(&space).copied()
     }
 
@@ -88,7 +88,7 @@ impl Processes {
     /// What it holds in memory.
     pub(super) fn memory(&self) -> MemoryUse {
         let versions = |process: &Process| process.versions.capacity() * size_of::<Version>();
-        let spaces = table_bytes(self.spaces.capacity(), size_of::<(SpaceId, ProcessAt)>());
+        let spaces = table_bytes(self.spaces.capacity(), size_of::<(SpaceId, TimedProcess)>());
         let processes = table_bytes(self.by_pid.capacity(), size_of::<(u32, Process)>());
         let versions = self.by_pid.values().map(versions).sum::<usize>();
         MemoryUse::new("states of processes", spaces + processes + versions)
@@ -139,7 +139,7 @@ impl Processes {
 
     /// A name of this space may be known later: look it up again then, less and less often.
     pub(super) fn retry_later(&mut self, space: SpaceId) {
-        let Some(ProcessAt { pid, time_ns }) = self.of_space(space) else { return };
+        let Some(TimedProcess { pid, time_ns }) = self.of_space(space) else { return };
         if let Some(version) = self.version(pid, time_ns).filter(|version| version.id == space) {
             let wait_ns = version.retry.map_or(SECOND_NS, |retry| retry.wait_ns);
             version.retry = Some(Retry {
@@ -191,7 +191,7 @@ impl Processes {
         let id = SpaceId(self.next_space);
         // After four thousand million states the oldest are long retired.
         self.next_space = self.next_space.wrapping_add(1);
-        self.spaces.insert(id, ProcessAt { pid, time_ns });
+        self.spaces.insert(id, TimedProcess { pid, time_ns });
         id
     }
 

@@ -14,7 +14,7 @@ reasons! {
     class Gap, page "python-frames.md";
     pub(super) const SEVERAL_AWAITERS = "async-several-awaiters", "more than one task awaits the task below";
     pub(super) const CHAIN_TOO_LONG = "async-chain-too-long",
-        "the chain of awaiting tasks goes on beyond what is read";
+        "the await chain goes on beyond what is read";
     pub(super) const TASK_CHANGED = "async-task-changed",
         "the coroutine was another task's before and after, or its awaiters changed just then";
     pub(super) const TASK_NEW = "async-task-new",

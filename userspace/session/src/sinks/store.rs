@@ -13,7 +13,7 @@ use deepctx_common::memory::MemoryUse;
 use deepctx_common::reason::Reason;
 use deepctx_storage::store::{MergeResult, StoreError, Writer};
 
-use super::store_thread::{Order, StoreThread, Written};
+use super::store_thread::{FlushOutcome, Order, StoreThread};
 use super::{Sink, SinkError, State, reason};
 
 /// A flush that takes longer is one of a disk that hangs.
@@ -97,12 +97,12 @@ impl StoreSink {
             return Ok(());
         }
         match self.thread.take(longest) {
-            Some(Written::Done(writer, result)) => {
+            Some(FlushOutcome::Done(writer, result)) => {
                 self.held_bytes = writer.held_bytes();
                 self.writer = Some(*writer);
                 Ok(self.wrote(result)?)
             }
-            Some(Written::Defect(because)) => {
+            Some(FlushOutcome::Defect(because)) => {
                 self.stopped = true;
                 Err(SinkError::Stopped { thread: "store", because })
             }

@@ -24,7 +24,7 @@ pub(super) struct Order {
 
 /// What came of it.
 #[derive(Debug)]
-pub(super) enum Written {
+pub(super) enum FlushOutcome {
     /// The writer is free again.
     Done(Box<Writer>, Result<(), StoreError>),
     /// The thread panicked with this message, and the writer is gone.
@@ -35,7 +35,7 @@ pub(super) enum Written {
 #[derive(Debug)]
 pub(super) struct StoreThread {
     orders: Sender<Order>,
-    written: Receiver<Written>,
+    written: Receiver<FlushOutcome>,
     /// Since when it writes.
     since: Option<Instant>,
 }
@@ -58,7 +58,7 @@ impl StoreThread {
     }
 
     /// The result of the last order, waiting for it at most so long.
-    pub(super) fn take(&mut self, longest: Duration) -> Option<Written> {
+    pub(super) fn take(&mut self, longest: Duration) -> Option<FlushOutcome> {
         let written = self.written.recv_timeout(longest).ok()?;
         self.since = None;
         Some(written)
@@ -70,7 +70,7 @@ impl StoreThread {
     }
 }
 
-fn run(orders: &Receiver<Order>, done: &Sender<Written>) {
+fn run(orders: &Receiver<Order>, done: &Sender<FlushOutcome>) {
     for Order { mut writer, merged, delta, complete } in orders {
         let write = || {
             defect_for_tests("store");
@@ -78,12 +78,12 @@ fn run(orders: &Receiver<Order>, done: &Sender<Written>) {
                 writer.adopt(merged);
             }
             let result = writer.commit(delta, complete);
-            Written::Done(Box::new(writer), result)
+            FlushOutcome::Done(Box::new(writer), result)
         };
         // Nothing that a write owned is used after its defect.
         let written = catch_unwind(AssertUnwindSafe(write))
-            .unwrap_or_else(|panic| Written::Defect(message(panic.as_ref())));
-        let is_over = matches!(written, Written::Defect(_));
+            .unwrap_or_else(|panic| FlushOutcome::Defect(message(panic.as_ref())));
+        let is_over = matches!(written, FlushOutcome::Defect(_));
         if done.send(written).is_err() || is_over {
             return;
         }

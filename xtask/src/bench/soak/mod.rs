@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::figure::{Figure, Target, median};
-use super::profiler::{Attached, Profilers};
+use super::profiler::{Profilers, RunningProfiler};
 use super::report::Report;
 use super::{Profile, product};
 use crate::sh;
@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// Reads what the profiler takes, in equal steps, and replaces a library before each reading.
 fn read(
     options: &Options,
-    attached: &mut Attached,
+    attached: &mut RunningProfiler,
     profile: &Path,
     libraries: &Libraries,
 ) -> Result<Vec<Reading>> {

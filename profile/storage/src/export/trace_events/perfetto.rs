@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use deepctx_profile::trace::{CounterUnit, TraceTime};
 
 use super::{Argument, DrawnEvent, EventId, Events, sums_by_time};
-use crate::event_header::{HEADER, HEADER_EVENT, LaneHeader, LaneOf};
+use crate::event_header::{HEADER, HEADER_EVENT, LaneHeader, LaneOwner};
 use crate::export::Source;
 use crate::export::packets::Packets;
 use crate::proto::perfetto::{
@@ -85,7 +85,7 @@ impl<'a> Writer<'a, '_> {
         let events = self.events;
         for row in &events.rows.rows {
             let header = &row.header;
-            let is_thread = matches!(header.of, LaneOf::Thread { .. });
+            let is_thread = matches!(header.of, LaneOwner::Thread { .. });
             let pid = header.pid.parse::<i32>().ok().filter(|pid| is_thread && *pid > 0);
             let parent = match processes.get(&(header.rank, row.process_name.as_str())) {
                 Some(uuid) => *uuid,
@@ -124,7 +124,7 @@ impl<'a> Writer<'a, '_> {
                 let [process, counter, series] =
                     [step.process, step.name, step.series].map(|name| trace.name(name).to_owned());
                 let uuid = self.new_track();
-                let of = LaneOf::Counter { process, counter, series };
+                let of = LaneOwner::Counter { process, counter, series };
                 self.counters.push(LaneHeader { pid: String::new(), tid: String::new(), uuid, rank, of });
             }
         }
@@ -303,7 +303,7 @@ impl<'a> Writer<'a, '_> {
     fn rank_counters(&mut self) -> io::Result<()> {
         let mut tracks = FxHashMap::default();
         for lane in std::mem::take(&mut self.counters) {
-            let LaneOf::Counter { process, counter, series } = lane.of else { continue };
+            let LaneOwner::Counter { process, counter, series } = lane.of else { continue };
             let unit = CounterUnit::of_series(&series);
             self.counter_track(lane.uuid, format!("{counter} {series}"), unit)?;
             tracks.insert((lane.rank, process, counter, series), lane.uuid);

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use deepctx_profile::frame::clean;
 use deepctx_profile::trace::{Job, RankTrace};
 
-use crate::event_header::{LaneHeader, LaneOf};
+use crate::event_header::{LaneHeader, LaneOwner};
 
 /// Numbers of processes of our own making: no system has a process beyond 2^22.
 const OWN_NUMBERS: u64 = 1 << 23;
@@ -42,7 +42,7 @@ struct Names {
 /// The rows of a file.
 pub(super) struct Rows {
     pub(super) rows: Vec<Row>,
-    places: FxHashMap<(usize, LaneOf), usize>,
+    places: FxHashMap<(usize, LaneOwner), usize>,
     /// By rank, places of its threads and streams.
     threads: Vec<Vec<usize>>,
     streams: Vec<Vec<usize>>,
@@ -82,7 +82,7 @@ impl Rows {
             let name = format!("thread {}", clean(&thread));
             let numbers = Numbers { pid: self.process(rank, &process), tid: self.thread_word(rank, &thread) };
             let names = Names { process: process_name, row: name };
-            threads.push(self.add(rank, LaneOf::Thread { process, thread }, numbers, names));
+            threads.push(self.add(rank, LaneOwner::Thread { process, thread }, numbers, names));
         }
         self.threads.push(threads);
         let mut streams = Vec::new();
@@ -103,7 +103,7 @@ impl Rows {
             let process = trace.name(step.process).to_owned();
             let process_name = format!("{of_rank}process {}", clean(&process));
             let numbers = Numbers { pid: self.process(rank, &process), tid: "0".to_owned() };
-            let of = LaneOf::Counters { counters_of: process };
+            let of = LaneOwner::Counters { counters_of: process };
             self.add(rank, of, numbers, Names { process: process_name, row: "counters".to_owned() });
         }
     }
@@ -117,7 +117,7 @@ impl Rows {
         let thread = stream.map_or_else(|| NO_STREAM.to_owned(), |stream| stream.to_string());
         let name = stream.map_or_else(|| "no stream".to_owned(), |stream| format!("stream {stream}"));
         let names = Names { process: format!("{of_rank}GPU {device}"), row: name };
-        self.add(rank, LaneOf::Stream { device, stream }, Numbers { pid: process, tid: thread }, names)
+        self.add(rank, LaneOwner::Stream { device, stream }, Numbers { pid: process, tid: thread }, names)
     }
 
     /// What a process is called in the file: itself, or where there are several ranks, a number of its own.
@@ -137,7 +137,7 @@ impl Rows {
         *self.numbers.entry((rank, name)).or_insert(next)
     }
 
-    fn add(&mut self, rank: usize, of: LaneOf, numbers: Numbers, names: Names) -> usize {
+    fn add(&mut self, rank: usize, of: LaneOwner, numbers: Numbers, names: Names) -> usize {
         if let Some(place) = self.places.get(&(rank, of.clone())) {
             return *place;
         }
@@ -171,7 +171,7 @@ impl Rows {
 
     /// The row of a process's counters.
     pub(super) fn counters(&self, rank: usize, process: &str) -> usize {
-        let of = LaneOf::Counters { counters_of: process.to_owned() };
+        let of = LaneOwner::Counters { counters_of: process.to_owned() };
         self.places.get(&(rank, of)).copied().unwrap_or(0)
     }
 }

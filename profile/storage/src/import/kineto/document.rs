@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::event::{Listed, RawEvent};
+use super::event::{ListedEvent, RawEvent};
 use crate::event_header::{EventHeader, HEADER};
 use crate::import::arguments::{NumberOrText, Text};
 
@@ -56,7 +56,7 @@ impl<'de, T: DocumentVisitor> Visitor<'de> for Document<'_, T> {
                     self.0.is_kineto();
                     map.next_value::<IgnoredAny>()?;
                 }
-                "distributedInfo" => map.next_value_seed(Distributed(&mut *self.0))?,
+                "distributedInfo" => map.next_value_seed(DistributedInfo(&mut *self.0))?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -87,7 +87,7 @@ impl<'de, T: DocumentVisitor> Visitor<'de> for Events<'_, T> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         self.0.found();
-        while let Some(Listed(event)) = seq.next_element()? {
+        while let Some(ListedEvent(event)) = seq.next_element()? {
             match event {
                 Some(event) => self.0.event(event).map_err(serde::de::Error::custom)?,
                 None => self.0.not_an_event(),
@@ -97,9 +97,9 @@ impl<'de, T: DocumentVisitor> Visitor<'de> for Events<'_, T> {
     }
 }
 
-struct Distributed<'t, T>(&'t mut T);
+struct DistributedInfo<'t, T>(&'t mut T);
 
-impl<'de, T: DocumentVisitor> DeserializeSeed<'de> for Distributed<'_, T> {
+impl<'de, T: DocumentVisitor> DeserializeSeed<'de> for DistributedInfo<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
@@ -107,7 +107,7 @@ impl<'de, T: DocumentVisitor> DeserializeSeed<'de> for Distributed<'_, T> {
     }
 }
 
-impl<'de, T: DocumentVisitor> Visitor<'de> for Distributed<'_, T> {
+impl<'de, T: DocumentVisitor> Visitor<'de> for DistributedInfo<'_, T> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -43,49 +43,49 @@ fn text<'de: 'b, 'b, D: Deserializer<'de>>(from: D) -> Result<Option<Text<'b>>, 
 }
 
 /// What stands in the list of events; `None` where that is no event.
-pub(super) struct Listed<'b>(pub(super) Option<RawEvent<'b>>);
+pub(super) struct ListedEvent<'b>(pub(super) Option<RawEvent<'b>>);
 
-impl<'de: 'b, 'b> Deserialize<'de> for Listed<'b> {
+impl<'de: 'b, 'b> Deserialize<'de> for ListedEvent<'b> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct Visit;
         impl<'de> Visitor<'de> for Visit {
-            type Value = Listed<'de>;
+            type Value = ListedEvent<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an event")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                RawEvent::deserialize(MapAccessDeserializer::new(map)).map(|event| Listed(Some(event)))
+                RawEvent::deserialize(MapAccessDeserializer::new(map)).map(|event| ListedEvent(Some(event)))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
                 while seq.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Listed(None))
+                Ok(ListedEvent(None))
             }
 
             fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(Listed(None))
+                Ok(ListedEvent(None))
             }
 
             fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-                Ok(Listed(None))
+                Ok(ListedEvent(None))
             }
 
             fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
-                Ok(Listed(None))
+                Ok(ListedEvent(None))
             }
 
             fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
-                Ok(Listed(None))
+                Ok(ListedEvent(None))
             }
 
             fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
-                Ok(Listed(None))
+                Ok(ListedEvent(None))
             }
 
             fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
-                Ok(Listed(None))
+                Ok(ListedEvent(None))
             }
         }
         from.deserialize_any(Visit)

@@ -31,7 +31,7 @@ use super::{
     CUT_SHORT, END_BEFORE_BEGIN, EVENTS_MAX, ImportError, Kind, NOT_UNDERSTOOD, OUT_OF_RANGE, ROUNDED,
     TOO_LONG, YEAR, leave_out_at_zero,
 };
-use crate::event_header::{EventHeader, LaneOf, SUMS};
+use crate::event_header::{EventHeader, LaneOwner, SUMS};
 
 /// Microseconds since 1970 are above this (2001), microseconds since the boot of a machine below.
 const SINCE_1970: u64 = 1_000_000_000_000_000_000;
@@ -190,9 +190,9 @@ impl Reader {
             return row;
         };
         let named = match of {
-            LaneOf::Thread { process, thread } => (process.clone(), thread.clone()),
-            LaneOf::Counters { counters_of } => (counters_of.clone(), row.1),
-            LaneOf::Stream { .. } | LaneOf::Counter { .. } => row,
+            LaneOwner::Thread { process, thread } => (process.clone(), thread.clone()),
+            LaneOwner::Counters { counters_of } => (counters_of.clone(), row.1),
+            LaneOwner::Stream { .. } | LaneOwner::Counter { .. } => row,
         };
         self.at = rank;
         named

@@ -15,7 +15,7 @@ pub(super) enum Field<'b> {
 }
 
 /// The fields of a message, by number. Ends with an error where the bytes are none.
-pub(super) fn fields(bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Field<'_>), Broken>> {
+pub(super) fn fields(bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Field<'_>), MalformedField>> {
     let mut rest = bytes;
     let mut is_broken = false;
     std::iter::from_fn(move || {
@@ -24,13 +24,13 @@ pub(super) fn fields(bytes: &[u8]) -> impl Iterator<Item = Result<(u32, Field<'_
         }
         let field = next(&mut rest);
         is_broken = field.is_none();
-        Some(field.ok_or(Broken))
+        Some(field.ok_or(MalformedField))
     })
 }
 
 /// Bytes that are no field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Broken;
+pub(super) struct MalformedField;
 
 fn next<'b>(rest: &mut &'b [u8]) -> Option<(u32, Field<'b>)> {
     let key = varint(rest)?;
@@ -67,14 +67,14 @@ mod tests {
 
     #[test]
     fn fields_end_at_what_is_none() {
-        let check = |bytes: &[u8], expect: &[Result<(u32, Field<'_>), Broken>]| {
+        let check = |bytes: &[u8], expect: &[Result<(u32, Field<'_>), MalformedField>]| {
             assert_eq!(fields(bytes).collect::<Vec<_>>(), expect, "{bytes:?}");
         };
         check(&[0x08, 0x96, 0x01], &[Ok((1, Field::Number(150)))]);
         check(&[0x12, 2, b'a', b'b'], &[Ok((2, Field::Bytes(b"ab")))]);
         check(&[0x0d, 1, 2, 3, 4, 0x08, 1], &[Ok((1, Field::Fixed)), Ok((1, Field::Number(1)))]);
-        check(&[0x08, 1, 0x12, 9, b'a'], &[Ok((1, Field::Number(1))), Err(Broken)]);
-        check(&[0x0b], &[Err(Broken)]);
-        check(&[0x80; 11], &[Err(Broken)]);
+        check(&[0x08, 1, 0x12, 9, b'a'], &[Ok((1, Field::Number(1))), Err(MalformedField)]);
+        check(&[0x0b], &[Err(MalformedField)]);
+        check(&[0x80; 11], &[Err(MalformedField)]);
     }
 }

@@ -13,7 +13,7 @@ use deepctx_profile::units::Nanos;
 use super::sequences::{NameTable, Sequences};
 use super::tracks::TrackPlace;
 use super::{EventType, FoundEvent, Reader};
-use crate::event_header::LaneOf;
+use crate::event_header::LaneOwner;
 use crate::import::arguments::{Arguments, NumberOrText};
 use crate::import::trace_rows::{MEMORY, TraceEvent};
 use crate::import::{END_BEFORE_BEGIN, END_WITHOUT_BEGIN, ImportError, NO_END, NOT_UNDERSTOOD, OUT_OF_RANGE};
@@ -58,7 +58,7 @@ impl Lane {
         let counter = |name: String, series: String| Some(CounterLane { name, series, unit, is_incremental });
         let found = reader.tracks.upwards(uuid).find_map(|(uuid, _)| reader.ranks.lane(&uuid));
         match found {
-            Some((rank, LaneOf::Thread { process, thread })) => {
+            Some((rank, LaneOwner::Thread { process, thread })) => {
                 let place = TrackPlace {
                     process: process.clone(),
                     thread: thread.clone(),
@@ -67,12 +67,12 @@ impl Lane {
                 };
                 Lane { rank, place, counter: None, is_sum: false }
             }
-            Some((rank, LaneOf::Counter { process, counter: name, series })) => {
+            Some((rank, LaneOwner::Counter { process, counter: name, series })) => {
                 let place = TrackPlace { process: process.clone(), ..place };
                 let counter = counter(name.clone(), series.clone());
                 Lane { rank, place, counter, is_sum: false }
             }
-            Some((rank, LaneOf::Stream { .. } | LaneOf::Counters { .. })) => {
+            Some((rank, LaneOwner::Stream { .. } | LaneOwner::Counters { .. })) => {
                 Lane { rank, place, counter: None, is_sum: false }
             }
             None => {

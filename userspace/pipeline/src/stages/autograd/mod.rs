@@ -15,9 +15,9 @@
 //! is in the `n`th of the nodes that are open, and those behind it are over. A backward pass within a node
 //! (checkpoints) shows by its own stack how many nodes are open when it begins.
 
+mod copies;
 mod open;
 mod placement;
-mod watch;
 
 use std::collections::VecDeque;
 
@@ -43,10 +43,10 @@ use crate::sites::Sites;
 use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, SiteTable, Stage, StageGap,
 };
+use copies::{CopyId, FrameworkCopies};
 use open::Thread;
 use placement::NodeMaker;
 pub(crate) use placement::{NodePlacement, OpenNodes};
-use watch::{CopyId, Watch};
 
 reasons! {
     class Gap, page "operators.md";
@@ -65,7 +65,7 @@ reasons! {
 }
 
 /// Autograd nodes whose operator is remembered: those of a few training steps of a large model, at some 60 bytes each.
-pub(crate) const STEPS_MAX: usize = 1 << 17;
+pub(crate) const NODES_MAX: usize = 1 << 17;
 /// Processes that are followed, and threads without a number: as many as may run on a big host.
 const THREADS_MAX: usize = 1 << 16;
 /// Places that are remembered, of nodes below their operators.
@@ -76,7 +76,7 @@ const NESTED_MAX: usize = 4;
 const NO_NUMBER: u64 = u64::MAX;
 /// What stands between an operator and its backward pass.
 pub(crate) const MARK: &str = deepctx_profile::frame::BACKWARD;
-/// [`StackNote::steps`] when the stack does not show it.
+/// [`StackNote::nodes`] when the stack does not show it.
 pub(crate) const UNSURE: u8 = u8::MAX;
 /// The same of a stack in at least one node.
 const SOME: u8 = UNSURE - 1;
@@ -96,14 +96,14 @@ pub(crate) enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StackNote {
     /// How many; [`UNSURE`] when it does not show it.
-    steps: u8,
+    nodes: u8,
     /// Where the context is by these.
-    stand: NodePlacement,
+    placement: NodePlacement,
 }
 
 impl Default for StackNote {
     fn default() -> Self {
-        Self { steps: UNSURE, stand: NodePlacement::Cut }
+        Self { nodes: UNSURE, placement: NodePlacement::Cut }
     }
 }
 
@@ -124,12 +124,12 @@ pub(crate) struct Autograd {
     /// Each process has a number of its own, since ids come again.
     processes: FxHashMap<u32, u32>,
     processes_seen: u32,
-    made: FxHashMap<Step, NodeOrigin>,
-    made_in_order: VecDeque<Step>,
+    made: FxHashMap<NodeKey, NodeOrigin>,
+    made_in_order: VecDeque<NodeKey>,
     /// The first node of a thread is made before the framework numbers the thread.
     first: FxHashMap<UnnumberedThread, (u64, NodeOrigin)>,
     threads: OpenScopes<Thread>,
-    watch: Watch,
+    copies: FrameworkCopies,
     lists: ScopeLists<NodeMaker>,
     /// By thread and context of the operator.
     places: FxHashMap<(NodeId, NodeId), Option<NodeId>>,
@@ -141,7 +141,7 @@ pub(crate) struct Autograd {
 /// An autograd node: process (by its number here), copy of the framework, thread that made it (as that counts), and
 /// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Step {
+struct NodeKey {
     process: u32,
     copy: CopyId,
     thread: u64,
@@ -193,7 +193,7 @@ impl Autograd {
     /// A call has come: what it says, and of which copy.
     fn probe_of(&mut self, who: &StackSample, call: &Call) -> Option<Probe> {
         let probe = self.sites.record(call).copied()?;
-        if self.watch.record(who.pid, probe.copy) {
+        if self.copies.record(who.pid, probe.copy) {
             // A stack without nodes of the other copies said nothing of this one.
             self.threads.of_process(who.pid).for_each(Thread::nothing_is_certain);
         }
@@ -207,22 +207,22 @@ impl Autograd {
         who: &StackSample,
         arguments: &Arguments<'_>,
         node: Option<NodeId>,
-        steps: u8,
-        stand: NodePlacement,
+        nodes: u8,
+        placement: NodePlacement,
     ) {
         let Some(Probe { kind, copy }) = self.probe_of(who, &arguments.call) else { return };
         match kind {
             Kind::Created => {
-                let made = node.map(|node| NodeOrigin { node, is_right: stand.is_right() });
+                let made = node.map(|node| NodeOrigin { node, is_right: placement.is_right() });
                 self.created(who, copy, arguments, made);
             }
             Kind::Backward => {
                 let stack_pointer = self.sites.argument(arguments, Role::StackPointer);
-                self.watch.passes(who.pid, copy, who.header.time_ns);
-                if steps == 0 {
+                self.copies.passes(who.pid, copy, who.header.time_ns);
+                if nodes == 0 {
                     self.none_is_open(who);
                 }
-                self.threads.entry(who).backward_begins(who.header.time_ns, stack_pointer, steps);
+                self.threads.entry(who).backward_begins(who.header.time_ns, stack_pointer, nodes);
             }
             Kind::Begins => {}
         }
@@ -249,16 +249,16 @@ impl Autograd {
         if let Some((earlier, made)) = self.first.remove(&first)
             && earlier < number
         {
-            self.remember(Step { process, copy, thread, number: earlier }, made);
+            self.remember(NodeKey { process, copy, thread, number: earlier }, made);
         }
-        self.remember(Step { process, copy, thread, number }, made);
+        self.remember(NodeKey { process, copy, thread, number }, made);
     }
 
-    fn remember(&mut self, step: Step, made: NodeOrigin) {
-        if self.made.insert(step, made).is_none() {
-            self.made_in_order.push_back(step);
+    fn remember(&mut self, key: NodeKey, made: NodeOrigin) {
+        if self.made.insert(key, made).is_none() {
+            self.made_in_order.push_back(key);
         }
-        if self.made_in_order.len() > STEPS_MAX
+        if self.made_in_order.len() > NODES_MAX
             && let Some(oldest) = self.made_in_order.pop_front()
         {
             self.made.remove(&oldest);
@@ -278,8 +278,9 @@ impl Autograd {
         let number = self.sites.argument(arguments, Role::Sequence);
         let made_by = self.sites.argument(arguments, Role::ForwardThread);
         let process = self.processes.get(&who.pid).copied();
-        let made =
-            || self.made.get(&Step { process: process?, copy, thread: made_by?, number: number? }).copied();
+        let made = || {
+            self.made.get(&NodeKey { process: process?, copy, thread: made_by?, number: number? }).copied()
+        };
         let maker = match made() {
             _ if number == Some(NO_NUMBER) => NodeMaker::Nobody,
             None => {
@@ -298,28 +299,28 @@ impl Autograd {
             }
         };
         let of = self.threads.entry(who);
-        of.step_begins(who.header.time_ns, stack_pointer, maker);
+        of.node_begins(who.header.time_ns, stack_pointer, maker);
         of.listed = self.lists.id(of.open());
     }
 
     /// What is known of the nodes that a thread is in.
     #[inline]
-    fn steps_of(&mut self, who: &StackSample, loss: &LossWindows) -> OpenNodes {
+    fn open_nodes(&mut self, who: &StackSample, loss: &LossWindows) -> OpenNodes {
         let thread = self.threads.get(who);
         match (missing(thread, who, loss), thread.and_then(|thread| thread.listed)) {
             (Some(LossCause::Lost), _) => OpenNodes::Uncertain,
             (Some(LossCause::NotProbed), _) => OpenNodes::NotWatched,
             (None, None) => OpenNodes::None,
-            (None, Some(listed)) => OpenNodes::Steps(listed),
+            (None, Some(listed)) => OpenNodes::Listed(listed),
         }
     }
 
     /// A stack was seen with so many frames of the engine's function, and stands there.
     #[inline]
-    fn stack_seen(&mut self, who: &StackSample, steps: u8, stand: NodePlacement) {
-        self.counts.uncertain += u64::from(stand == NodePlacement::Uncertain);
-        self.counts.not_watched += u64::from(stand == NodePlacement::NotWatched);
-        if steps == 0 {
+    fn stack_seen(&mut self, who: &StackSample, nodes: u8, placement: NodePlacement) {
+        self.counts.uncertain += u64::from(placement == NodePlacement::Uncertain);
+        self.counts.not_watched += u64::from(placement == NodePlacement::NotWatched);
+        if nodes == 0 {
             self.none_is_open(who);
         }
     }
@@ -327,17 +328,17 @@ impl Autograd {
     /// No node is open at the time of a stack.
     fn none_is_open(&mut self, who: &StackSample) {
         let time_ns = who.header.time_ns;
-        if self.watch.since(who.pid).is_some_and(|since| since <= time_ns) {
+        if self.copies.since(who.pid).is_some_and(|since| since <= time_ns) {
             self.threads.entry(who).none_is_open(time_ns);
         }
     }
 
     /// How many nodes a stack is in, as far as it shows them: frames root first.
-    fn steps_in(&mut self, sample: &Sample<'_>, frames: &[FrameId], profile: &Profile) -> u8 {
-        let steps = frames.iter().filter(|frame| self.is_engine(**frame, profile)).count();
-        match u8::try_from(steps) {
+    fn nodes_in(&mut self, sample: &Sample<'_>, frames: &[FrameId], profile: &Profile) -> u8 {
+        let nodes = frames.iter().filter(|frame| self.is_engine(**frame, profile)).count();
+        match u8::try_from(nodes) {
             _ if sample.fixed.native_end == WalkEnd::Complete as u8 => {
-                u8::try_from(steps).map_or(SOME, |steps| steps.min(SOME))
+                u8::try_from(nodes).map_or(SOME, |nodes| nodes.min(SOME))
             }
             Ok(0) => UNSURE,
             _ => SOME,
@@ -362,21 +363,21 @@ impl Autograd {
     fn place_stack(
         &mut self,
         within: OpenNodes,
-        steps: u8,
+        nodes: u8,
         thread: NodeId,
         frames: &[FrameId],
         profile: &mut Profile,
     ) -> (NodePlacement, Option<(NodeId, usize)>) {
-        let made_by = match (steps, within) {
+        let made_by = match (nodes, within) {
             (0, _) => return (NodePlacement::Own, None),
             (UNSURE, _) => return (NodePlacement::Cut, None),
             (_, OpenNodes::NotWatched) => return (NodePlacement::NotWatched, None),
             (SOME, _) | (_, OpenNodes::Uncertain | OpenNodes::None) => {
                 return (NodePlacement::Uncertain, None);
             }
-            (_, OpenNodes::Steps(listed)) => self.lists.get(listed),
+            (_, OpenNodes::Listed(listed)) => self.lists.get(listed),
         };
-        let operator = match made_by.and_then(|made_by| made_by.get(usize::from(steps) - 1)) {
+        let operator = match made_by.and_then(|made_by| made_by.get(usize::from(nodes) - 1)) {
             Some(NodeMaker::Operator(operator)) => *operator,
             Some(NodeMaker::Nobody) => return (NodePlacement::Own, None),
             Some(NodeMaker::Unknown) => return (NodePlacement::Unknown, None),
@@ -474,7 +475,7 @@ impl Stage for Autograd {
 
     #[inline]
     fn scope(&mut self, thread: &StackSample, loss: &LossWindows) -> OpenNodes {
-        self.steps_of(thread, loss)
+        self.open_nodes(thread, loss)
     }
 
     fn place(
@@ -488,16 +489,16 @@ impl Stage for Autograd {
         if self.sites.is_empty() {
             return StackNote::default();
         }
-        let steps = self.steps_in(placement.sample, &placement.frames, profile);
-        let (stand, root) = self.place_stack(scope, steps, placement.thread, &placement.frames, profile);
+        let nodes = self.nodes_in(placement.sample, &placement.frames, profile);
+        let (of_nodes, root) = self.place_stack(scope, nodes, placement.thread, &placement.frames, profile);
         placement.root = root.map(|(node, frames)| PlacementRoot { node, frames }).or(placement.root);
-        StackNote { steps, stand }
+        StackNote { nodes, placement: of_nodes }
     }
 
     #[inline]
     fn on_stack(&mut self, thread: &StackSample, note: StackNote) {
         if !self.sites.is_empty() {
-            self.stack_seen(thread, note.steps, note.stand);
+            self.stack_seen(thread, note.nodes, note.placement);
         }
     }
 
@@ -511,7 +512,7 @@ impl Stage for Autograd {
             return self.on_begin(call.sample, call.arguments, call.thread, context.profile);
         };
         let node = stack.caller().filter(|node| *node != call.thread);
-        self.called(call.sample, call.arguments, node, stack.note.steps, stack.note.stand);
+        self.called(call.sample, call.arguments, node, stack.note.nodes, stack.note.placement);
     }
 
     fn on_process(&mut self, change: ProcessChange, _profile: &mut Profile) {
@@ -519,7 +520,7 @@ impl Stage for Autograd {
             self.first.retain(|of, _| of.process != process);
         }
         self.threads.forget_process(change.pid);
-        self.watch.forget(change.pid);
+        self.copies.forget(change.pid);
     }
 
     fn on_duty_edge(&mut self, _time_ns: u64, _profile: &mut Profile) {

@@ -59,10 +59,10 @@ impl Thread {
     }
 
     /// A backward pass begins within so many nodes.
-    pub(super) fn backward_begins(&mut self, now_ns: u64, stack_pointer: Option<u64>, steps: u8) {
+    pub(super) fn backward_begins(&mut self, now_ns: u64, stack_pointer: Option<u64>, nodes: u8) {
         self.newest_ns = self.newest_ns.max(now_ns);
-        let within = usize::from(steps);
-        let Some(stack_pointer) = stack_pointer.filter(|_| steps != UNSURE && within < OPEN_MAX) else {
+        let within = usize::from(nodes);
+        let Some(stack_pointer) = stack_pointer.filter(|_| nodes != UNSURE && within < OPEN_MAX) else {
             self.certain_since = None;
             return;
         };
@@ -73,7 +73,7 @@ impl Thread {
     }
 
     /// A node begins.
-    pub(super) fn step_begins(&mut self, now_ns: u64, stack_pointer: Option<u64>, made_by: NodeMaker) {
+    pub(super) fn node_begins(&mut self, now_ns: u64, stack_pointer: Option<u64>, made_by: NodeMaker) {
         self.newest_ns = self.newest_ns.max(now_ns);
         let Some(stack_pointer) = stack_pointer else {
             self.certain_since = None;
@@ -98,7 +98,7 @@ mod tests {
         NodeMaker::Operator(NodeId::from_number(number))
     }
 
-    /// Letters: `s POINTER OPERATOR` a node, `b POINTER STEPS` a backward pass, `0` a stack without nodes.
+    /// Letters: `n POINTER OPERATOR` a node, `b POINTER NODES` a backward pass, `0` a stack without nodes.
     #[track_caller]
     fn check(events: &str, expect: &[u32]) {
         let mut thread = Thread::default();
@@ -106,7 +106,7 @@ mod tests {
             let words: Vec<&str> = event.split(' ').collect();
             let number = |at: usize| words[at].parse::<u32>().unwrap();
             match words[0] {
-                "s" => thread.step_begins(0, Some(u64::from(number(1))), operator(number(2))),
+                "n" => thread.node_begins(0, Some(u64::from(number(1))), operator(number(2))),
                 "b" => thread.backward_begins(0, Some(u64::from(number(1))), number(2) as u8),
                 _ => thread.none_is_open(1),
             }
@@ -117,26 +117,26 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_one_pass_follow_one_another() {
-        check("0, b 1000 0, s 900 1, s 900 2, s 900 3", &[3]);
+    fn nodes_of_one_pass_follow_one_another() {
+        check("0, b 1000 0, n 900 1, n 900 2, n 900 3", &[3]);
         // The next pass is begun from deeper in the program, or from higher up.
-        check("0, b 1000 0, s 900 1, b 500 0, s 400 2", &[2]);
-        check("0, b 500 0, s 400 1, b 1000 0, s 900 2", &[2]);
+        check("0, b 1000 0, n 900 1, b 500 0, n 400 2", &[2]);
+        check("0, b 500 0, n 400 1, b 1000 0, n 900 2", &[2]);
     }
 
     #[test]
     fn nested_backward_pass_ends_when_an_outer_autograd_node_begins() {
-        check("b 1000 0, s 900 1, b 500 1, s 400 2", &[1, 2]);
-        check("b 1000 0, s 900 1, b 500 1, s 400 2, s 400 3", &[1, 3]);
-        check("b 1000 0, s 900 1, b 500 1, s 400 2, b 200 2, s 100 3", &[1, 2, 3]);
-        check("b 1000 0, s 900 1, b 500 1, s 400 2, s 900 4", &[4]);
+        check("b 1000 0, n 900 1, b 500 1, n 400 2", &[1, 2]);
+        check("b 1000 0, n 900 1, b 500 1, n 400 2, n 400 3", &[1, 3]);
+        check("b 1000 0, n 900 1, b 500 1, n 400 2, b 200 2, n 100 3", &[1, 2, 3]);
+        check("b 1000 0, n 900 1, b 500 1, n 400 2, n 900 4", &[4]);
         // Two checkpoints, one after the other, within one node.
-        check("b 1000 0, s 900 1, b 500 1, s 400 2, b 450 1, s 350 3", &[1, 3]);
+        check("b 1000 0, n 900 1, b 500 1, n 400 2, b 450 1, n 350 3", &[1, 3]);
     }
 
     #[test]
-    fn steps_that_were_not_seen_lead_nowhere() {
-        check("b 500 2, s 400 1", &[0, 0, 1]);
+    fn nodes_that_were_not_seen_lead_nowhere() {
+        check("b 500 2, n 400 1", &[0, 0, 1]);
         let mut thread = Thread::default();
         thread.none_is_open(7);
         thread.backward_begins(8, Some(1), UNSURE);
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_stack_that_was_understood_late_ends_nothing() {
         let mut thread = Thread::default();
-        thread.step_begins(10, Some(900), operator(1));
+        thread.node_begins(10, Some(900), operator(1));
         thread.none_is_open(9);
         assert_eq!((thread.open(), thread.certain_since), (&[operator(1)][..], None));
         thread.none_is_open(11);

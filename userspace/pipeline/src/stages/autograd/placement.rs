@@ -18,7 +18,7 @@ pub(crate) enum OpenNodes {
     /// It is in none.
     None,
     /// It is in the first of these, outermost first; the last ones may be over.
-    Steps(ScopeId),
+    Listed(ScopeId),
 }
 
 /// Who made an autograd node.

@@ -18,12 +18,12 @@ use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
 
 use super::clock::HostTime;
-use super::counts::{Counts, Gap, LAUNCH_NOT_SEEN, Unmatched};
+use super::counts::{Counts, Gap, LAUNCH_NOT_SEEN, UnmatchedRecord};
 use super::graphs::RecordedNode;
 use super::kernels::{kernel_frame, named_kernel, recorded_below};
 use super::names::{KernelKey, NamedKernel, REPORTED_MAX};
 use super::process::Process;
-use super::recorder::{NodesBefore, RecordedWork, Recorder};
+use super::recorder::{Predecessors, RecordedWork, Recorder};
 use super::work::{Work, WorkKind};
 use super::{EXPIRY_NS, Gpu};
 
@@ -38,7 +38,7 @@ impl Gpu {
     /// A call was given an id.
     pub(crate) fn correlated(&mut self, record: &Correlation) {
         let Some(process) = self.processes.get_mut(record.pid) else {
-            self.counts.unmatched(Unmatched::CorrelationWithoutCall);
+            self.counts.unmatched(UnmatchedRecord::CorrelationWithoutCall);
             return;
         };
         // Ids are only given while someone collects; that it began may have been lost.
@@ -54,7 +54,7 @@ impl Gpu {
                 self.ids.insert((record.pid, record.correlation), record.call);
                 self.counts.merged();
             }
-            _ => self.counts.unmatched(Unmatched::CorrelationWithoutCall),
+            _ => self.counts.unmatched(UnmatchedRecord::CorrelationWithoutCall),
         }
     }
 
@@ -106,7 +106,7 @@ impl Gpu {
             }
             probe::CLOCK => process.clock_read(message.values, counts),
             probe::STATE if process.collector_state(message.values, counts) => {}
-            _ => return counts.unmatched(Unmatched::UnknownMessage),
+            _ => return counts.unmatched(UnmatchedRecord::UnknownMessage),
         }
         self.counts.merged();
     }
@@ -222,10 +222,10 @@ impl Process {
     fn record_work(&self, work: RecordedWork<'_>, activity: &Activity, recorder: &mut Recorder) {
         let built = self.built_graphs.after(work.order);
         let after = match &built {
-            Some(nodes) => Some(NodesBefore { nodes, basis: Basis::Exact }),
+            Some(nodes) => Some(Predecessors { nodes, basis: Basis::Exact }),
             None => {
                 let nodes = self.graph_order.after(work.order);
-                nodes.map(|nodes| NodesBefore { nodes, basis: Basis::ByOrder })
+                nodes.map(|nodes| Predecessors { nodes, basis: Basis::ByOrder })
             }
         };
         recorder.worked(&RecordedWork { after, ..work }, activity);

@@ -67,7 +67,7 @@ reasons! {
 reasons! {
     class Loss, page "gpu.md";
     /// Why a record of this stage is of no use.
-    pub(super) enum Unmatched {
+    pub(super) enum UnmatchedRecord {
         ReturnWithoutCall, "return-without-call", "returns belong to no call that was seen",
             helps "the call that the record belongs to was lost";
         CorrelationWithoutCall, "correlation-without-call", "correlation ids belong to no call that was seen",
@@ -81,13 +81,13 @@ reasons! {
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
     gaps: [u64; Gap::ALL.len()],
-    unmatched: [u64; Unmatched::ALL.len()],
+    unmatched: [u64; UnmatchedRecord::ALL.len()],
     merged: u64,
 }
 
 impl Default for Counts {
     fn default() -> Self {
-        Self { gaps: [0; Gap::ALL.len()], unmatched: [0; Unmatched::ALL.len()], merged: 0 }
+        Self { gaps: [0; Gap::ALL.len()], unmatched: [0; UnmatchedRecord::ALL.len()], merged: 0 }
     }
 }
 
@@ -104,14 +104,14 @@ impl Counts {
     }
 
     /// Counts a record that is of no use.
-    pub(super) fn unmatched(&mut self, unmatched: Unmatched) {
+    pub(super) fn unmatched(&mut self, unmatched: UnmatchedRecord) {
         self.unmatched[unmatched as usize] += 1;
     }
 
     /// Writes all into the account of the stage, which is otherwise filled.
     pub(super) fn write_to(&self, account: &mut Account) {
         account.merged = self.merged;
-        for (unmatched, n) in Unmatched::ALL.iter().zip(self.unmatched) {
+        for (unmatched, n) in UnmatchedRecord::ALL.iter().zip(self.unmatched) {
             account.dropped.add(unmatched.reason(), n);
         }
         for (gap, n) in Gap::ALL.iter().zip(self.gaps) {

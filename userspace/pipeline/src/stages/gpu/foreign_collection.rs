@@ -45,7 +45,7 @@ const API_MAX: usize = 1 << 16;
 const SPAN_MIN_NS: u64 = 20_000_000;
 
 /// Whether switching on this kind of record makes CUPTI report kernels.
-pub(super) fn tells_kernels(kind: u64) -> bool {
+pub(super) fn reports_kernels(kind: u64) -> bool {
     cupti::kind::KERNELS.iter().any(|kernel| u64::from(*kernel) == kind)
 }
 
@@ -138,7 +138,7 @@ struct HeldRecord {
 }
 
 /// More records must come before it can be decided.
-struct NeedsMoreRecords;
+struct IncompleteRecords;
 
 impl QueuedLaunch {
     fn fits(&self, record: &HeldRecord) -> bool {
@@ -232,7 +232,7 @@ impl ForeignCollection {
         record: &HeldRecord,
         next: Option<&HeldRecord>,
         last: bool,
-    ) -> Result<Option<usize>, NeedsMoreRecords> {
+    ) -> Result<Option<usize>, IncompleteRecords> {
         let candidates = self.queue.iter().enumerate().take(PASSED_OVER_MAX);
         for (at, _) in candidates.filter(|(_, queued)| queued.fits(record)) {
             if at == 0 {
@@ -244,7 +244,7 @@ impl ForeignCollection {
                 }
                 Some(_) => {}
                 None if last => return Ok(Some(at)),
-                None => return Err(NeedsMoreRecords),
+                None => return Err(IncompleteRecords),
             }
         }
         Ok(None)

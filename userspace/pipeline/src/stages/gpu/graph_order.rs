@@ -36,7 +36,7 @@ pub(super) struct GraphOrder {
 
 impl GraphOrder {
     /// A stream begins to record. `from_start`: nothing comes before what it records.
-    pub(super) fn begins(&mut self, stream: StreamKey, recording: u64, from_start: bool) {
+    pub(super) fn on_begin(&mut self, stream: StreamKey, recording: u64, from_start: bool) {
         self.put(stream, CapturePosition { recording, after: from_start.then(Vec::new) });
     }
 
@@ -95,7 +95,7 @@ impl GraphOrder {
     }
 
     /// A recording ends.
-    pub(super) fn ends(&mut self, recording: u64) {
+    pub(super) fn on_end(&mut self, recording: u64) {
         self.streams.retain(|_, place| place.recording != recording);
         self.events.retain(|_, place| place.recording != recording);
     }
@@ -131,13 +131,13 @@ mod tests {
         let mut nodes = 0;
         for step in steps.split(", ") {
             match *step.split(' ').collect::<Vec<_>>() {
-                ["begin", stream] => order.begins(key(stream), 1, true),
-                ["join", stream] => order.begins(key(stream), 1, false),
+                ["begin", stream] => order.on_begin(key(stream), 1, true),
+                ["join", stream] => order.on_begin(key(stream), 1, false),
                 ["node", stream] => nodes = order.add(key(stream), 1),
                 ["event", event, stream] => order.event(event.parse().unwrap(), key(stream), Some(1)),
                 ["outside", event, stream] => order.event(event.parse().unwrap(), key(stream), None),
                 ["wait", stream, event] => order.waits(key(stream), event.parse().unwrap(), Some(1)),
-                ["end"] => order.ends(1),
+                ["end"] => order.on_end(1),
                 _ => panic!("{step}"),
             }
         }
@@ -177,9 +177,9 @@ mod tests {
     fn a_place_with_too_many_nodes_is_unknown() {
         let mut order = GraphOrder::default();
         let key = |handle| StreamKey::new(handle, 7, false);
-        order.begins(key(1000), 1, true);
+        order.on_begin(key(1000), 1, true);
         for other in 0..=AFTER_MAX as u64 {
-            order.begins(key(other + 10), 1, true);
+            order.on_begin(key(other + 10), 1, true);
             order.add(key(other + 10), 1);
             order.event(other, key(other + 10), Some(1));
             order.waits(key(1000), other, Some(1));

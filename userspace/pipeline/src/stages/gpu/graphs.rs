@@ -70,7 +70,7 @@ type Nodes = Arc<Vec<RecordedNode>>;
 
 /// A launchable graph.
 #[derive(Debug, Default)]
-pub(super) struct Launchable {
+pub(super) struct LaunchableGraph {
     nodes: Nodes,
     /// Numbers that came, with what they named, while there are too few to decide.
     learning: BTreeMap<u64, FrameId>,
@@ -91,7 +91,7 @@ pub(super) struct Launchable {
 pub(super) struct Graphs {
     recording: FxHashMap<u64, Vec<RecordedNode>>,
     graphs: FxHashMap<u64, Nodes>,
-    launchable: FxHashMap<u64, Launchable>,
+    launchable: FxHashMap<u64, LaunchableGraph>,
     /// What each thread has just recorded, until its node has a number.
     latest: FxHashMap<u32, RecordedNode>,
     /// Nodes by the numbers that were reported.
@@ -224,7 +224,7 @@ impl Graphs {
         for (place, node) in nodes.iter().enumerate() {
             named.entry(node.frame).or_default().0.push(place);
         }
-        self.launchable.insert(launchable, Launchable { nodes, named, ..Launchable::default() });
+        self.launchable.insert(launchable, LaunchableGraph { nodes, named, ..LaunchableGraph::default() });
     }
 
     /// A launchable graph was made to run another graph.
@@ -241,7 +241,7 @@ impl Graphs {
     }
 
     /// A launchable graph.
-    pub(super) fn launchable(&mut self, launchable: u64) -> Option<&mut Launchable> {
+    pub(super) fn launchable(&mut self, launchable: u64) -> Option<&mut LaunchableGraph> {
         self.launchable.get_mut(&launchable)
     }
 
@@ -263,7 +263,7 @@ impl Graphs {
     }
 }
 
-impl Launchable {
+impl LaunchableGraph {
     /// What it runs, in the order in which it was recorded.
     pub(super) fn nodes(&self) -> &[RecordedNode] {
         &self.nodes

@@ -53,7 +53,7 @@ use crate::config::Config;
 use crate::decode::Arguments;
 use crate::input::{CubinLines, RecoveredKernel, SiteInfo, UnnamedKernel, UnreadCubin};
 use crate::stage::{
-    AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, ProcessChangeKind, SiteTable, Stage,
+    CallAccounting, CallContext, CallRecord, CallStack, ProcessChange, ProcessChangeKind, SiteTable, Stage,
 };
 use calls::{PendingCall, ReturnAction};
 use counts::{Counts, Gap};
@@ -65,9 +65,6 @@ use sites::Sites;
 use window::Window;
 use work::Work;
 
-/// Launches that may wait for their activities when nothing else is asked for: at 10 000 a second those of 26 s. About
-/// 30 MiB when full.
-pub(crate) const LAUNCHES: usize = 1 << 18;
 /// Calls that may wait for their return: far more than there are threads.
 const ASKED_MAX: usize = 1 << 16;
 /// How long a launch waits for its activities: longer than queues are, and than collectors hold buffers back.
@@ -101,7 +98,7 @@ pub(crate) struct Gpu {
 
 /// A call, with the context that it was made in.
 #[derive(Debug)]
-pub(crate) struct CallAt<'a> {
+pub(crate) struct TimedCall<'a> {
     /// Its number.
     pub(crate) number: u64,
     /// When: `CLOCK_MONOTONIC`, nanoseconds.
@@ -243,7 +240,7 @@ impl Stage for Gpu {
     type Scope = ();
     type Note = ();
 
-    const ACCOUNTED_AS: AccountedAs = AccountedAs::Call;
+    const ACCOUNTED_AS: CallAccounting = CallAccounting::Call;
 
     fn new(config: &Config) -> Self {
         Self {
@@ -309,7 +306,7 @@ impl Stage for Gpu {
         if self.launches_unknown(call.sample, call.arguments, node, profile) {
             self.ask_names(*names, profile);
         }
-        let at = CallAt {
+        let at = TimedCall {
             number: call.sample.period,
             time_ns: call.sample.header.time_ns,
             pid: call.sample.pid,

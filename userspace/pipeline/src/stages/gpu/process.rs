@@ -50,7 +50,7 @@ pub(super) struct Process {
     pub(super) collecting: bool,
     pub(super) foreign: ForeignCollection,
     pub(super) samples: Samples,
-    /// When it was first heard of: `CLOCK_MONOTONIC`, nanoseconds.
+    /// When its first record came: `CLOCK_MONOTONIC`, nanoseconds.
     pub(super) first_ns: u64,
     /// It began while it was watched.
     pub(super) from_start: bool,

@@ -32,7 +32,7 @@ use crate::spans::{CounterValue, SingleEvent, Span, SpanEnd, SpanKind};
 use crate::trace_window::{AwaitedBegin, TraceLevel, TraceWindow};
 pub(super) use call::RecordedCall;
 use causes::Causes;
-use counters::{CounterOut, CounterStates};
+use counters::{CounterSink, CounterStates};
 use queue::RecordQueue;
 
 /// Calls that wait for their return: far more than there are threads.
@@ -52,12 +52,12 @@ pub(super) struct RecordedWork<'a> {
     /// Of a node of a graph: its number in the order of what was recorded; 0 for none.
     pub(super) order: u64,
     /// Those that it comes after; `None` when they are not known.
-    pub(super) after: Option<NodesBefore<'a>>,
+    pub(super) after: Option<Predecessors<'a>>,
 }
 
 /// What a node of a graph comes after.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NodesBefore<'a> {
+pub(super) struct Predecessors<'a> {
     /// Numbers in the order of what was recorded.
     pub(super) nodes: &'a [u64],
     /// How sure that is.
@@ -219,7 +219,7 @@ impl Recorder {
             bytes: activity.bytes,
             graph_node: activity.node,
         });
-        if let Some(NodesBefore { nodes, basis }) = work.after {
+        if let Some(Predecessors { nodes, basis }) = work.after {
             let start = Nanos(begin_ns.saturating_sub(self.started_ns));
             self.edges(work.pid, RecordedEvent::graph_edge(lane, start, activity.node, 0, basis), nodes);
         }
@@ -305,9 +305,9 @@ impl Recorder {
         counters.advance(until_ns, &mut out);
     }
 
-    fn counters(&mut self) -> (&mut CounterStates, CounterOut<'_>) {
+    fn counters(&mut self) -> (&mut CounterStates, CounterSink<'_>) {
         let Self { started_ns, window, queue, counters, .. } = self;
-        (counters, CounterOut { started_ns: *started_ns, window, queue })
+        (counters, CounterSink { started_ns: *started_ns, window, queue })
     }
 
     /// Whatever has not returned by now never will.

@@ -78,7 +78,7 @@ struct Event {
 
 /// What the host has waited for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum WaitedFor {
+pub(super) enum WaitTarget {
     /// A stream.
     Stream(StreamKey),
     /// An event, as it stood when the wait began.
@@ -89,7 +89,7 @@ pub(super) enum WaitedFor {
 
 /// A launch whose end is bounded now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bounded {
+pub(super) struct BoundedLaunch {
     pub(super) node: NodeId,
     /// When it was launched.
     pub(super) from_ns: u64,
@@ -174,8 +174,8 @@ impl Streams {
     }
 
     /// What a wait for an event waits for; `None` when it was not seen being recorded.
-    pub(super) fn event(&self, event: u64) -> Option<WaitedFor> {
-        self.events.get(&event).map(|event| WaitedFor::Event(event.stream, event.position))
+    pub(super) fn event(&self, event: u64) -> Option<WaitTarget> {
+        self.events.get(&event).map(|event| WaitTarget::Event(event.stream, event.position))
     }
 
     /// A stream waits for an event. While that event is part of a recording, so is the stream.
@@ -203,11 +203,11 @@ impl Streams {
     }
 
     /// The host has waited, having begun to at `entered_ns`: what was launched before and is done now.
-    pub(super) fn waited(&mut self, for_what: WaitedFor, entered_ns: u64) -> Vec<Bounded> {
+    pub(super) fn waited(&mut self, for_what: WaitTarget, entered_ns: u64) -> Vec<BoundedLaunch> {
         let mut reached: Vec<(StreamKey, Position)> = match for_what {
-            WaitedFor::Stream(key) => vec![(key, Position::MAX)],
-            WaitedFor::Event(key, position) => vec![(key, position)],
-            WaitedFor::Context(context) => {
+            WaitTarget::Stream(key) => vec![(key, Position::MAX)],
+            WaitTarget::Event(key, position) => vec![(key, position)],
+            WaitTarget::Context(context) => {
                 // With one context in use, whichever it is, it is this one.
                 let all = self.contexts.len() <= 1;
                 let known = context != 0;
@@ -227,7 +227,7 @@ impl Streams {
             stream.launches.retain(|launch| {
                 let done = launch.position <= until && launch.time_ns <= entered_ns;
                 if done {
-                    bounded.push(Bounded { node: launch.node, from_ns: launch.time_ns });
+                    bounded.push(BoundedLaunch { node: launch.node, from_ns: launch.time_ns });
                 }
                 !done
             });
@@ -271,7 +271,7 @@ mod tests {
         StreamKey::new(handle, 7, false)
     }
 
-    fn nodes(bounded: Vec<Bounded>) -> Vec<u32> {
+    fn nodes(bounded: Vec<BoundedLaunch>) -> Vec<u32> {
         let mut nodes: Vec<_> = bounded.into_iter().map(|bounded| bounded.node.number()).collect();
         nodes.sort_unstable();
         nodes
@@ -292,9 +292,9 @@ mod tests {
         streams.launched(key(10), 0, node(3), 120);
         // Another thread launched while this one was waiting.
         streams.launched(key(10), 0, node(4), 130);
-        assert_eq!(nodes(streams.waited(WaitedFor::Stream(key(10)), 125)), [1, 3]);
-        assert_eq!(nodes(streams.waited(WaitedFor::Context(0), 200)), [2, 4]);
-        assert_eq!(nodes(streams.waited(WaitedFor::Context(0), 200)), [0u32; 0]);
+        assert_eq!(nodes(streams.waited(WaitTarget::Stream(key(10)), 125)), [1, 3]);
+        assert_eq!(nodes(streams.waited(WaitTarget::Context(0), 200)), [2, 4]);
+        assert_eq!(nodes(streams.waited(WaitTarget::Context(0), 200)), [0u32; 0]);
     }
 
     #[test]
@@ -305,12 +305,12 @@ mod tests {
         streams.launched(key(10), 0, node(2), 2);
         streams.waits(key(11), 70, 5);
         streams.launched(key(11), 0, node(3), 3);
-        assert_eq!(nodes(streams.waited(WaitedFor::Stream(key(11)), 4)), [3], "it began to wait later");
-        assert_eq!(nodes(streams.waited(WaitedFor::Stream(key(11)), 9)), [1]);
+        assert_eq!(nodes(streams.waited(WaitTarget::Stream(key(11)), 4)), [3], "it began to wait later");
+        assert_eq!(nodes(streams.waited(WaitTarget::Stream(key(11)), 9)), [1]);
         let event = streams.event(70).unwrap();
         assert_eq!(nodes(streams.waited(event, 9)), [0u32; 0]);
         assert!(streams.event(71).is_none());
-        assert_eq!(nodes(streams.waited(WaitedFor::Stream(key(10)), 9)), [2]);
+        assert_eq!(nodes(streams.waited(WaitTarget::Stream(key(10)), 9)), [2]);
     }
 
     #[test]
@@ -318,8 +318,8 @@ mod tests {
         let mut streams = Streams::default();
         streams.launched(key(10), 500, node(1), 1);
         streams.launched(key(11), 600, node(2), 2);
-        assert_eq!(nodes(streams.waited(WaitedFor::Context(0), 9)), [0u32; 0]);
-        assert_eq!(nodes(streams.waited(WaitedFor::Context(600), 9)), [2]);
+        assert_eq!(nodes(streams.waited(WaitTarget::Context(0), 9)), [0u32; 0]);
+        assert_eq!(nodes(streams.waited(WaitTarget::Context(600), 9)), [2]);
     }
 
     #[test]
@@ -344,6 +344,6 @@ mod tests {
             streams.launched(key(10), 0, node(1), n);
         }
         assert_eq!(streams.unbounded(), LAUNCHES_MAX as u64);
-        assert_eq!(streams.waited(WaitedFor::Stream(key(10)), u64::MAX).len(), 1);
+        assert_eq!(streams.waited(WaitTarget::Stream(key(10)), u64::MAX).len(), 1);
     }
 }

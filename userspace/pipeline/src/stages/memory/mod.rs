@@ -37,9 +37,9 @@ use crate::decode::Arguments;
 use crate::input::SiteInfo;
 use crate::reason::{STACK_LIMITED, STACK_NOT_TAKEN};
 use crate::sites::Sites;
-use crate::spans::{CounterValue, Found, SingleEvent};
+use crate::spans::{CounterValue, RecordBuffer, SingleEvent};
 use crate::stage::{
-    AccountedAs, CallContext, CallRecord, CallStack, ProcessChange, SiteTable, Stage, StageGap,
+    CallAccounting, CallContext, CallRecord, CallStack, ProcessChange, SiteTable, Stage, StageGap,
 };
 use crate::trace_window::TraceLevel;
 use pool::{AllocationOutcome, FreeOutcome, Levels, Pool, Reporter};
@@ -136,7 +136,7 @@ pub(crate) struct TensorMemory {
     ended: Vec<Pool>,
     counts: Counts,
     /// What devices hold, for a trace.
-    pub(crate) counters: Found<CounterValue>,
+    pub(crate) counters: RecordBuffer<CounterValue>,
 }
 
 #[derive(Debug)]
@@ -363,7 +363,7 @@ impl Stage for TensorMemory {
     type Scope = ();
     type Note = ();
 
-    const ACCOUNTED_AS: AccountedAs = AccountedAs::Call;
+    const ACCOUNTED_AS: CallAccounting = CallAccounting::Call;
 
     fn new(_config: &Config) -> Self {
         Self::default()

@@ -55,7 +55,7 @@ pub(super) enum FreeOutcome {
 
 /// An allocation.
 #[derive(Clone, Copy, Debug)]
-struct Live {
+struct LiveAllocation {
     bytes: u64,
     said: Reporter,
     /// Place in [`Pool::contexts`].
@@ -84,7 +84,7 @@ struct Totals {
 pub(super) struct Levels {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     at_ns: u64,
-    /// Where its course stands.
+    /// Where its counters stand.
     node: NodeId,
     live: u64,
     /// `None` while the allocator does not say.
@@ -104,10 +104,10 @@ impl Levels {
 #[derive(Debug)]
 pub(super) struct Pool {
     info: memory::Pool,
-    /// Where its course stands, and the frame below those that allocate.
+    /// Where its counters stand, and the frame below those that allocate.
     lane: NodeId,
     frame: FrameId,
-    ranges: AddressMap<Live, RANGES_MAX>,
+    ranges: AddressMap<LiveAllocation, RANGES_MAX>,
     contexts: Vec<Context>,
     by_node: FxHashMap<NodeId, u32>,
     /// Contexts that changed since the last peak.
@@ -182,7 +182,7 @@ impl Pool {
         self.info.allocations += 1;
         self.info.allocated_bytes = self.info.allocated_bytes.saturating_add(bytes);
         let context = self.context(node);
-        let given = match self.ranges.put(address, Live { bytes, said, context }) {
+        let given = match self.ranges.put(address, LiveAllocation { bytes, said, context }) {
             Insertion::New => AllocationOutcome::New,
             Insertion::Replaced(other) => {
                 self.on_free(other, profile);
@@ -214,7 +214,7 @@ impl Pool {
         }
     }
 
-    fn on_free(&mut self, live: Live, profile: &mut Profile) {
+    fn on_free(&mut self, live: LiveAllocation, profile: &mut Profile) {
         self.live = self.live.saturating_sub(live.bytes);
         let of = self.touch(live.context);
         of.live = of.live.saturating_sub(live.bytes);
@@ -245,7 +245,7 @@ impl Pool {
         of
     }
 
-    /// Something was given or taken: the course by time, and perhaps a new peak. Gives the levels if they are others
+    /// Something was given or taken: the values over time, and perhaps a new peak. Gives the levels if they are others
     /// than before.
     pub(super) fn changed(&mut self, now_ns: u64, profile: &mut Profile) -> Option<Levels> {
         let level = self.totals.map_or(self.live, |totals| totals.allocated);

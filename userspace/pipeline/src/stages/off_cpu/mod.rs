@@ -15,7 +15,7 @@ use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
-use deepctx_profile::trace::{WakeUp, WokenBy};
+use deepctx_profile::trace::{WakeSource, WakeUp};
 use deepctx_profile::tree::NodeId;
 use deepctx_profile::units::{Nanos, Time};
 use rustc_hash::FxHashMap;
@@ -60,9 +60,9 @@ impl WaitEnd {
 impl From<&Wake> for WaitEnd {
     fn from(wake: &Wake) -> Self {
         let by = match wake.waker {
-            waker::THREAD => Some(WokenBy::Thread { pid: wake.waker_pid, tid: wake.waker_tid }),
-            waker::THREAD_OUTSIDE => Some(WokenBy::ThreadOutside),
-            waker::INTERRUPT => Some(WokenBy::Interrupt),
+            waker::THREAD => Some(WakeSource::Thread { pid: wake.waker_pid, tid: wake.waker_tid }),
+            waker::THREAD_OUTSIDE => Some(WakeSource::ThreadOutside),
+            waker::INTERRUPT => Some(WakeSource::Interrupt),
             _ => None,
         };
         let after = Nanos(wake.woken_ns.saturating_sub(wake.began_ns));

@@ -138,7 +138,7 @@ fn time_after_a_wake_up_is_waiting_for_a_cpu() {
         if let Some(entered_ns) = entered_ns {
             waits.enter_until(entered_ns, 0, &mut profile);
         }
-        let wake_up = WakeUp { after: Nanos(woken_after), by: WokenBy::Interrupt };
+        let wake_up = WakeUp { after: Nanos(woken_after), by: WakeSource::Interrupt };
         assert!(waits.on_end(id(1, 100), WaitEnd { at_ns: 150, wake_up: Some(wake_up) }, &mut profile));
         let waited = profile
             .tree

@@ -36,7 +36,7 @@ struct Helper {
     is_settled: bool,
 }
 
-/// The teams of a process, by thread id.
+/// The parallel regions of a process, by thread id.
 #[derive(Debug, Default)]
 pub(super) struct Process {
     handed: FxHashMap<u32, PublishedFunction>,

@@ -1,6 +1,6 @@
-//! Teams: for whom the threads of OpenMP work.
+//! OpenMP: for whom the threads of parallel regions work.
 //!
-//! Owns: what each thread last handed to its team, and distinguishing a helper's stack from any other. Because: a
+//! Owns: what each thread last handed to its helpers, and distinguishing a helper's stack from any other. Because: a
 //! helper's stack begins in the runtime and says what it does, not who asked; the line that asked waits meanwhile. Does
 //! not: guess: where several threads of a process hand work out, or records are missing, work stays where it runs, and
 //! the ledger says how often.
@@ -40,9 +40,9 @@ use helpers::{Process, PublishedFunction};
 
 reasons! {
     class Gap, page "openmp.md";
-    const TEAM_UNKNOWN = "team-unknown",
+    const REGION_UNKNOWN = "team-unknown",
         "work of OpenMP's threads stays where it ran: who handed it out was not seen, or not watched, or several threads do";
-    const TEAM_CALL_LOST = "team-call-lost",
+    const REGION_CALL_LOST = "team-call-lost",
         "parallel regions were counted by their probe and never recorded";
 }
 
@@ -89,7 +89,7 @@ struct Counts {
     unknown: u64,
 }
 
-/// What a stack is to an OpenMP team, besides the context that it leads to.
+/// What a stack is to a parallel region, besides the context that it leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RegionPart {
     /// Nothing.
@@ -120,7 +120,7 @@ impl OpenMp {
         stack: Option<&CallStack<RegionPart>>,
     ) {
         self.sites.record(&arguments.call);
-        // A team of one has no helpers.
+        // A region of one thread has no helpers.
         if self.sites.argument(arguments, Role::Count) == Some(1) {
             return;
         }
@@ -186,7 +186,7 @@ impl OpenMp {
         place
     }
 
-    /// How many frames, root first, lead to a helper's part of a work; `None` of a thread that is in no team, or
+    /// How many frames, root first, lead to a helper's part of a work; `None` of a thread that is in no region, or
     /// waits for work.
     fn part(&mut self, frames: &[FrameId], profile: &Profile) -> Option<usize> {
         let first = frames.iter().position(|frame| self.file(*frame, profile) != File::Starting)?;
@@ -309,8 +309,8 @@ impl Stage for OpenMp {
 
     fn gaps(&self) -> Vec<StageGap> {
         vec![
-            StageGap { reason: TEAM_UNKNOWN, count: self.counts.unknown },
-            StageGap { reason: TEAM_CALL_LOST, count: self.sites.lost() },
+            StageGap { reason: REGION_UNKNOWN, count: self.counts.unknown },
+            StageGap { reason: REGION_CALL_LOST, count: self.sites.lost() },
         ]
     }
 }

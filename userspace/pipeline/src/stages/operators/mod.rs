@@ -43,7 +43,7 @@ use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, PlacementRoot, ProcessChange, SiteTable, Stage, StageGap,
 };
 use crate::trace_window::TraceLevel;
-use nesting::{Memory, Open, Parent, Thread};
+use nesting::{Memory, OpenOperator, Parent, Thread};
 use tensors::ReportedTensors;
 
 reasons! {
@@ -277,7 +277,7 @@ impl Operators {
             };
             profile.tree.child(place, frame)
         };
-        watched.nesting.begin(Open { stack_pointer, code, frame, node });
+        watched.nesting.begin(OpenOperator { stack_pointer, code, frame, node });
         self.spans.add(Span {
             kind: SpanKind::Operator,
             of: SpanThread { pid: who.pid, tid: who.tid },

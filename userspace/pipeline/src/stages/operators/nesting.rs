@@ -20,7 +20,7 @@ const SEEN_MAX: usize = 1 << 16;
 
 /// An operator that began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Open {
+pub(super) struct OpenOperator {
     /// The stack pointer where it asked whether a profiler listens.
     pub(super) stack_pointer: u64,
     /// Where that returned to: which operator's function.
@@ -65,7 +65,7 @@ pub(super) enum Parent {
     /// In none of those that were seen to begin.
     None,
     /// In this one.
-    In(Open),
+    In(OpenOperator),
     /// Nothing says.
     Unknown,
 }
@@ -91,7 +91,7 @@ impl Memory {
 /// The operators of a thread that may be open, outermost first.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
-    open: Vec<Open>,
+    open: Vec<OpenOperator>,
 }
 
 impl Thread {
@@ -103,7 +103,7 @@ impl Thread {
     }
 
     /// Adds one that began, within those that are left.
-    pub(super) fn begin(&mut self, open: Open) {
+    pub(super) fn begin(&mut self, open: OpenOperator) {
         if self.open.len() >= OPEN_MAX {
             self.open.remove(0);
         }
@@ -121,7 +121,7 @@ impl Thread {
         memory: &mut Memory,
     ) {
         self.reach(stack_pointer);
-        let places = |outer: &Open| Places {
+        let places = |outer: &OpenOperator| Places {
             process,
             outer: outer.code,
             inner: code,
@@ -171,8 +171,8 @@ mod tests {
         FrameId::from_number(number as u32)
     }
 
-    fn open(code: u64, stack_pointer: u64) -> Open {
-        Open { stack_pointer, code, frame: frame(code), node: NodeId::from_number(code as u32) }
+    fn open(code: u64, stack_pointer: u64) -> OpenOperator {
+        OpenOperator { stack_pointer, code, frame: frame(code), node: NodeId::from_number(code as u32) }
     }
 
     /// `CODE@POINTER` begins without a stack, `CODE@POINTER(A B)` with one that shows A and B; the answer of the last.

@@ -33,7 +33,7 @@ use rustc_hash::FxHashMap;
 use crate::config::Config;
 use crate::decode::Arguments;
 use crate::input::SiteInfo;
-use crate::loss_windows::{HasBudget, LossCause, LossWindows};
+use crate::loss_windows::{BudgetFlag, LossCause, LossWindows};
 use crate::scopes::{OpenScopes, ScopeId, ScopeLists};
 use crate::sites::Sites;
 use crate::spans::{SingleEvent, SpanEnd, SpanThread, Spans};
@@ -42,7 +42,7 @@ use crate::stage::{
 };
 use crate::trace_window::TraceLevel;
 use markers::Markers;
-use open::{Key, Open, Thread};
+use open::{Key, OpenRange, Thread};
 use steps::{Places, Steps};
 
 reasons! {
@@ -70,8 +70,6 @@ const ENTERING: [&str; 8] = [
     "torch/utils/_contextlib.py",
     "contextlib.py",
 ];
-/// How names of ranges begin that end a step of training, unless the user names others.
-pub const STEP_MARKER: &str = "Optimizer.step#";
 /// The name of the part of a run that is meant to be profiled.
 const PROFILED: &str = "profiler";
 /// How NVTX numbers messages that are a text in ASCII.
@@ -121,7 +119,7 @@ pub(crate) struct Ranges {
     /// Ranges and steps that have ended, for a trace.
     pub(crate) spans: Spans,
     /// Whether its probes are detached with those that have a budget.
-    budget: HasBudget,
+    budget: BudgetFlag,
     /// Steps that have ended, for whoever looks at them while the program runs; `None` where nobody does.
     ended_steps: Option<Vec<EndedStep>>,
 }
@@ -237,7 +235,7 @@ impl Ranges {
             }
         };
         let of = self.threads.entry(who);
-        let begun = of.on_begin(Open { key, place, thread, of: thread_of(who), began_ns, within_ns: 0 });
+        let begun = of.on_begin(OpenRange { key, place, thread, of: thread_of(who), began_ns, within_ns: 0 });
         self.counts.nested += u64::from(!begun);
         of.list(&mut self.lists);
     }
@@ -271,7 +269,7 @@ impl Ranges {
                 // Another one may have begun with this name, and this one have another.
                 return counts.dropped(missing, 1);
             }
-            let range = Open { key, place, thread, of: thread_of(who), began_ns: now_ns, within_ns: 0 };
+            let range = OpenRange { key, place, thread, of: thread_of(who), began_ns: now_ns, within_ns: 0 };
             if !of.on_begin(range) {
                 counts.nested += 1;
             }
@@ -296,7 +294,7 @@ impl Ranges {
     }
 
     fn on_end(&mut self, ended: open::EndedRange, now_ns: u64, loss: &LossWindows, profile: &mut Profile) {
-        let Open { place, thread, of, began_ns, within_ns, .. } = ended.range;
+        let OpenRange { place, thread, of, began_ns, within_ns, .. } = ended.range;
         self.spans.add(ended.range.span(SpanEnd::At(now_ns)));
         let took = now_ns.saturating_sub(began_ns);
         profile.tree.add(place, Metric::RangeTime, took.saturating_sub(within_ns));
@@ -403,7 +401,7 @@ impl Stage for Ranges {
             markers: Markers::new(config.step_markers.clone()),
             counts: Counts::default(),
             spans: Spans::default(),
-            budget: HasBudget(!config.hands_out_steps),
+            budget: BudgetFlag(!config.hands_out_steps),
             ended_steps: config.hands_out_steps.then(Vec::new),
         }
     }

@@ -24,7 +24,7 @@ pub(super) enum Key {
 
 /// A range that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Open {
+pub(super) struct OpenRange {
     /// What it ends by.
     pub(super) key: Key,
     /// Its node: the context that entered it, and its own frame.
@@ -39,10 +39,10 @@ pub(super) struct Open {
     pub(super) within_ns: u64,
 }
 
-impl Open {
+impl OpenRange {
     /// The range as an event of a trace.
     pub(super) fn span(&self, end: SpanEnd) -> Span {
-        let Open { place: node, of, began_ns, .. } = *self;
+        let OpenRange { place: node, of, began_ns, .. } = *self;
         Span { kind: SpanKind::Range, of, node, began_ns, end }
     }
 }
@@ -51,7 +51,7 @@ impl Open {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EndedRange {
     /// The range.
-    pub(super) range: Open,
+    pub(super) range: OpenRange,
     /// No other was open around it.
     pub(super) is_outermost: bool,
 }
@@ -65,17 +65,17 @@ pub(super) struct Thread {
     pub(super) listed: Option<ScopeId>,
     /// When the outermost of them began: since then no end must have been missed. `CLOCK_MONOTONIC` nanoseconds.
     pub(super) since_ns: u64,
-    open: Vec<Open>,
+    open: Vec<OpenRange>,
 }
 
 impl Thread {
     /// What is open, outermost first.
-    pub(super) fn open(&self) -> &[Open] {
+    pub(super) fn open(&self) -> &[OpenRange] {
         &self.open
     }
 
     /// A range begins; false when too many are open.
-    pub(super) fn on_begin(&mut self, range: Open) -> bool {
+    pub(super) fn on_begin(&mut self, range: OpenRange) -> bool {
         // The record that stood there must be gone; what was pushed stays below what is pushed on it.
         self.open.retain(|open| matches!(open.key, Key::Pushed(_)) || open.key != range.key);
         if self.open.len() >= OPEN_MAX {
@@ -136,7 +136,14 @@ mod tests {
             if event.starts_with(['+', '>']) {
                 let place = NodeId::from_number(number as u32);
                 let of = SpanThread::default();
-                assert!(thread.on_begin(Open { key, place, thread: place, of, began_ns: now, within_ns: 0 }));
+                assert!(thread.on_begin(OpenRange {
+                    key,
+                    place,
+                    thread: place,
+                    of,
+                    began_ns: now,
+                    within_ns: 0
+                }));
                 thread.list(&mut lists);
             } else if let Some(one) = thread.on_end(key, now, &mut lists) {
                 ended.push((one.range.place.number().into(), one.is_outermost));
@@ -181,7 +188,7 @@ mod tests {
             let place = NodeId::from_number(1);
             let key = Key::Record(n);
             let open =
-                Open { key, place, thread: place, of: SpanThread::default(), began_ns: n, within_ns: 0 };
+                OpenRange { key, place, thread: place, of: SpanThread::default(), began_ns: n, within_ns: 0 };
             assert_eq!(thread.on_begin(open), n < OPEN_MAX as u64);
         }
         let mut spans = Spans::default();

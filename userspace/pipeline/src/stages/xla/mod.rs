@@ -1,16 +1,16 @@
-//! Thunks: which step of which module of XLA a stack is in.
+//! Thunks: which thunk of which module of XLA a stack is in.
 //!
-//! Owns: the steps that each thread began; which of them a stack shows; the frames that say so. Because: what XLA
+//! Owns: the thunks that each thread began; which of them a stack shows; the frames that say so. Because: what XLA
 //! calls from libraries (`DotThunk`, `SortThunk`) is half of its time on a CPU, and its stacks name only the kind.
-//! Does not: guess: a stack whose step is not certain keeps the kind, and the ledger says how often; or know files:
-//! what a step was made from is asked.
+//! Does not: guess: a stack whose thunk is not certain keeps the kind, and the ledger says how often; or know files:
+//! what a thunk was made from is asked.
 //!
 //! ```text
 //!  DotThunk::Execute(this)     begins: module, number and operator, read behind `this`; where the stack is, and whose callers are where
 //!  a sample of that thread     … ▸ ThunkExecutor::Execute ▸ xla::cpu::DotThunk ▸ MatMul
 //!  in the tree                 … ▸ ThunkExecutor::Execute ▸ [xla jit_step] ▸ net.py:loss:13 ▸ jit(step)/dot_general ▸ dot.3 ▸ xla::cpu::DotThunk ▸ MatMul
 //! ```
-//! Work that a step hands to other threads has no step on its stacks, and stays where it runs.
+//! Work that a thunk hands to other threads has no thunk on its stacks, and stays where it runs.
 
 mod open;
 
@@ -35,8 +35,8 @@ use crate::sites::Sites;
 use crate::stage::{
     CallContext, CallRecord, CallStack, Placement, ProcessChange, SiteTable, Stage, StageGap,
 };
-use crate::symbols::{CompiledStep, Name};
-use open::{Class, Step, StepId, Thread};
+use crate::symbols::{CompiledThunk, Name};
+use open::{Class, Thread, Thunk, ThunkId};
 
 reasons! {
     class Gap, page "compiled.md";
@@ -49,7 +49,7 @@ reasons! {
         "beginnings of thunks were counted by their probe and never came";
 }
 
-/// Steps whose names are remembered: more than programs have.
+/// Thunks whose names are remembered: more than programs have.
 const STEPS_MAX: usize = 1 << 17;
 /// Longest name of an operator that is believed to be one.
 const NAME_BYTES_MAX: usize = 512;
@@ -58,7 +58,7 @@ const KIND: &str = "xla::cpu::";
 const UNIT: &str = "[xla ";
 /// Where a thread that waits for its own work does that of others meanwhile.
 const HELPING: &str = "::SlinkyThreadPool::Impl::WorkOnTasks(";
-/// Classes whose steps run no other step on their thread. The others are control flow, calls of a program's own
+/// Classes whose thunks run no other thunk on their thread. The others are control flow, calls of a program's own
 /// functions, and what waits for other processes. One of these that is seen to do so nevertheless is believed no
 /// more.
 const LEAVES: [&str; 15] = [
@@ -79,8 +79,8 @@ const LEAVES: [&str; 15] = [
     "YnnFusionThunk",
 ];
 
-/// Asks what a step was made from.
-type OriginQuery<'a> = dyn FnMut(&CompiledStep<'_>, &mut dyn FnMut(&[Name<'_>])) + 'a;
+/// Asks what a thunk was made from.
+type OriginQuery<'a> = dyn FnMut(&CompiledThunk<'_>, &mut dyn FnMut(&[Name<'_>])) + 'a;
 
 /// What a stack is to thunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,9 +103,9 @@ pub(crate) struct XlaThunks {
     sites: Sites<Class>,
     classes: Vec<Kind>,
     threads: OpenScopes<Thread>,
-    lists: ScopeLists<Step>,
-    numbers: FxHashMap<Key, StepId>,
-    frames: FxHashMap<StepId, Box<[FrameId]>>,
+    lists: ScopeLists<Thunk>,
+    numbers: FxHashMap<Key, ThunkId>,
+    frames: FxHashMap<ThunkId, Box<[FrameId]>>,
     given: u32,
     counts: Counts,
 }
@@ -114,11 +114,11 @@ pub(crate) struct XlaThunks {
 #[derive(Debug)]
 struct Kind {
     name: String,
-    /// Its steps may run others on their thread.
+    /// Its thunks may run others on their thread.
     nests: bool,
 }
 
-/// What a step is known by.
+/// What a thunk is known by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     pid: u32,
@@ -136,7 +136,7 @@ struct Counts {
 }
 
 impl XlaThunks {
-    /// A step begins on a thread. What it was made from is asked when it begins the first time.
+    /// A thunk begins on a thread. What it was made from is asked when it begins the first time.
     fn on_begin(
         &mut self,
         who: &StackSample,
@@ -154,7 +154,7 @@ impl XlaThunks {
         let nests = classes.get(usize::from(class.0)).is_none_or(|class| class.nests);
         let thread = threads.entry(who);
         thread.on_begin(
-            Step { class, id },
+            Thunk { class, id },
             who.header.time_ns,
             stack_pointer.filter(|_| nests),
             &callers,
@@ -163,7 +163,7 @@ impl XlaThunks {
         thread.list(lists);
     }
 
-    /// The number of the step that a call begins; `None` when its names are none.
+    /// The number of the thunk that a call begins; `None` when its names are none.
     fn id(
         &mut self,
         who: &StackSample,
@@ -171,7 +171,7 @@ impl XlaThunks {
         arguments: &Arguments<'_>,
         profile: &mut Profile,
         ask: &mut OriginQuery<'_>,
-    ) -> Option<StepId> {
+    ) -> Option<ThunkId> {
         let argument = |role| self.sites.argument(arguments, role);
         let is_whole = arguments.call.flags & (call_flag::TEXT_CUT | call_flag::TEXT_UNREAD) == 0;
         let name = text(arguments.text).filter(|name| name.len() <= NAME_BYTES_MAX && is_whole)?;
@@ -193,14 +193,14 @@ impl XlaThunks {
             self.numbers.clear();
             self.frames.clear();
         }
-        let id = StepId(self.given);
+        let id = ThunkId(self.given);
         self.given = self.given.checked_add(1)?;
         let of_class = self.classes.get(usize::from(class.0)).map_or("", |class| &class.name);
         let fused = ["Kernel", "Fusion"].iter().any(|part| of_class.contains(part));
         let time_ns = who.header.time_ns;
-        let step = CompiledStep { pid: who.pid, time_ns, unit_number, unit, cut, name, fused };
+        let thunk = CompiledThunk { pid: who.pid, time_ns, unit_number, unit, cut, name, fused };
         let mut frames: Vec<FrameId> = Vec::new();
-        ask(&step, &mut |names| frames = names.iter().map(|name| compiled_frame(name, profile)).collect());
+        ask(&thunk, &mut |names| frames = names.iter().map(|name| compiled_frame(name, profile)).collect());
         if frames.is_empty() {
             let unit = format!("{UNIT}{shown}]");
             frames.push(compiled_frame(&Name::Compiled { name: &unit }, profile));
@@ -211,7 +211,7 @@ impl XlaThunks {
         Some(id)
     }
 
-    /// The steps that a thread began last, when none of their successors can have been missed.
+    /// The thunks that a thread began last, when none of their successors can have been missed.
     #[inline]
     fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ScopeId> {
         if self.sites.is_empty() {
@@ -246,10 +246,10 @@ impl XlaThunks {
         for (_, class) in outer {
             self.classes[usize::from(class.0)].nests = true;
         }
-        let steps = listed.and_then(|listed| self.lists.get(listed)).unwrap_or_default();
+        let thunks = listed.and_then(|listed| self.lists.get(listed)).unwrap_or_default();
         let classes: Vec<Class> = shown.iter().map(|(_, class)| *class).collect();
         let nests = self.classes[usize::from(innermost.0)].nests;
-        let ids = open::shown(steps, &classes, nests);
+        let ids = open::shown(thunks, &classes, nests);
         let mut part = ThunkPart::Unknown;
         let mut out: Vec<FrameId> = Vec::with_capacity(frames.len() + 8);
         out.extend_from_slice(&frames[..shown[0].0]);
@@ -296,7 +296,7 @@ fn helps(frames: &[FrameId], profile: &Profile) -> bool {
     })
 }
 
-/// Adds the frames of a step without what its code says it was compiled from: the step itself says so already.
+/// Adds the frames of a thunk without what its code says it was compiled from: the thunk itself says so already.
 fn extend_without_origins(out: &mut Vec<FrameId>, frames: &[FrameId], profile: &Profile) {
     let mut in_origin = false;
     for frame in frames {
@@ -393,8 +393,8 @@ impl Stage for XlaThunks {
         context: &mut CallContext<'_>,
     ) {
         let CallContext { profile, names, .. } = context;
-        self.on_begin(call.sample, call.arguments, profile, &mut |step, answer| {
-            names.compiled_step(step, answer);
+        self.on_begin(call.sample, call.arguments, profile, &mut |thunk, answer| {
+            names.compiled_thunk(thunk, answer);
         });
     }
 

@@ -1,20 +1,20 @@
-//! Open: the steps that a thread began, and which of them its stack shows.
+//! Open: the thunks that a thread began, and which of them its stack shows.
 //!
-//! Owns: what is certain of both. Because: ends are not reported, a loop runs other steps within its own, and a thread
-//! of a pool begins one step above and the next one below. Does not: know names or frames.
+//! Owns: what is certain of both. Because: ends are not reported, a loop runs other thunks within its own, and a thread
+//! of a pool begins one thunk above and the next one below. Does not: know names or frames.
 //!
 //! | the stack shows | it is |
 //! |---|---|
-//! | innermost, a step that runs no others | the last one that began, if that is of this class |
-//! | as many steps of a class that runs others as may still be open | these, in order |
+//! | innermost, a thunk that runs no others | the last one that began, if that is of this class |
+//! | as many thunks of a class that runs others as may still be open | these, in order |
 //! | otherwise | not known |
 //!
-//! A step that runs others is over when one begins that is not below it on the stack, or whose callers are above it
+//! A thunk that runs others is over when one begins that is not below it on the stack, or whose callers are above it
 //! and it is not among them.
 
 use crate::scopes::{ScopeId, ScopeLists};
 
-/// Steps within steps that are followed.
+/// Thunks within thunks that are followed.
 const OPEN_MAX: usize = 32;
 
 /// A function keeps its frame pointer right below where it returns to.
@@ -24,42 +24,42 @@ const FRAME: u64 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Class(pub(super) u16);
 
-/// The number of a step of a module, never used for another one.
+/// The number of a thunk of a module, never used for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct StepId(pub(super) u32);
+pub(super) struct ThunkId(pub(super) u32);
 
-/// A step that began. `id` is `None` when its names could not be read.
+/// A thunk that began. `id` is `None` when its names could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Step {
+pub(super) struct Thunk {
     pub(super) class: Class,
-    pub(super) id: Option<StepId>,
+    pub(super) id: Option<ThunkId>,
 }
 
-/// A step that runs others.
+/// A thunk that runs others.
 #[derive(Clone, Copy, Debug)]
 struct EnclosingThunk {
-    step: Step,
+    thunk: Thunk,
     /// The stack pointer when it began.
     stack_pointer: u64,
     began_ns: u64,
 }
 
-/// A thread that has begun steps.
+/// A thread that has begun thunks.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
     /// Those that run others and may still be open, outermost first.
     outer: Vec<EnclosingThunk>,
     /// The last one that began, and when.
-    last: Option<(Step, u64)>,
+    last: Option<(Thunk, u64)>,
     listed: Option<ScopeId>,
 }
 
 impl Thread {
-    /// A step begins at this place on the stack, called by functions whose frames are at these; one that runs others
+    /// A thunk begins at this place on the stack, called by functions whose frames are at these; one that runs others
     /// has its place in `outer_at`.
     pub(super) fn on_begin(
         &mut self,
-        step: Step,
+        thunk: Thunk,
         began_ns: u64,
         outer_at: Option<u64>,
         callers: &[u64],
@@ -74,8 +74,8 @@ impl Thread {
         if self.outer.len() >= OPEN_MAX {
             self.outer.clear();
         }
-        self.outer.extend(outer_at.map(|stack_pointer| EnclosingThunk { step, stack_pointer, began_ns }));
-        self.last = Some((step, began_ns));
+        self.outer.extend(outer_at.map(|stack_pointer| EnclosingThunk { thunk, stack_pointer, began_ns }));
+        self.last = Some((thunk, began_ns));
     }
 
     /// When the last one began.
@@ -105,9 +105,9 @@ impl Thread {
     }
 
     /// Takes the number of what may be open now.
-    pub(super) fn list(&mut self, lists: &mut ScopeLists<Step>) {
-        let steps = self.outer.iter().map(|outer| outer.step).chain(self.last.map(|(step, _)| step));
-        self.listed = lists.id(&steps.collect::<Vec<_>>());
+    pub(super) fn list(&mut self, lists: &mut ScopeLists<Thunk>) {
+        let thunks = self.outer.iter().map(|outer| outer.thunk).chain(self.last.map(|(thunk, _)| thunk));
+        self.listed = lists.id(&thunks.collect::<Vec<_>>());
     }
 
     /// The number of what may be open: [`shown`] takes the list.
@@ -116,13 +116,13 @@ impl Thread {
     }
 }
 
-/// Which steps those are that a stack shows, outermost first, by their classes. `steps` are those that run others and
+/// Which thunks those are that a stack shows, outermost first, by their classes. `thunks` are those that run others and
 /// the last one; `nests`: the innermost that the stack shows may run others.
-pub(super) fn shown(steps: &[Step], classes: &[Class], nests: bool) -> Vec<Option<StepId>> {
-    let Some((last, outer)) = steps.split_last() else { return vec![None; classes.len()] };
+pub(super) fn shown(thunks: &[Thunk], classes: &[Class], nests: bool) -> Vec<Option<ThunkId>> {
+    let Some((last, outer)) = thunks.split_last() else { return vec![None; classes.len()] };
     let innermost = classes.len().wrapping_sub(1);
     let of_open = |at: usize, class: Class| {
-        let open: Vec<&Step> = outer.iter().filter(|step| step.class == class).collect();
+        let open: Vec<&Thunk> = outer.iter().filter(|thunk| thunk.class == class).collect();
         let of_class = |classes: &[Class]| classes.iter().filter(|other| **other == class).count();
         (open.len() == of_class(classes)).then(|| open.get(of_class(&classes[..at]))?.id)?
     };
@@ -154,14 +154,14 @@ mod tests {
             let callers: Vec<u64> = [at + 8].into_iter().chain(places).collect();
             let nests = event.starts_with('w');
             let class = Class(if nests { WHILE } else { DOT });
-            let step = Step { class, id: Some(StepId(number.parse().unwrap())) };
-            thread.on_begin(step, now, nests.then_some(at), &callers, Some(at));
+            let thunk = Thunk { class, id: Some(ThunkId(number.parse().unwrap())) };
+            thread.on_begin(thunk, now, nests.then_some(at), &callers, Some(at));
         }
         let mut lists = ScopeLists::default();
         thread.list(&mut lists);
         let classes: Vec<Class> = stack.chars().map(|c| Class(if c == 'w' { WHILE } else { DOT })).collect();
-        let steps = thread.listed().and_then(|listed| lists.get(listed)).unwrap_or_default();
-        let shown = shown(steps, &classes, stack.ends_with('w'));
+        let thunks = thread.listed().and_then(|listed| lists.get(listed)).unwrap_or_default();
+        let shown = shown(thunks, &classes, stack.ends_with('w'));
         let numbers: Vec<_> = shown.into_iter().map(|id| id.map(|id| id.0)).collect();
         assert_eq!(numbers, expect, "{events}: {stack}");
     }

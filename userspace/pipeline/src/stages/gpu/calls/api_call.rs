@@ -12,7 +12,7 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
-use super::super::CallAt;
+use super::super::TimedCall;
 use super::super::counts::{Counts, Gap};
 use super::super::kernels::named_kernel;
 use super::super::process::Process;
@@ -24,7 +24,7 @@ use crate::reason::{STACK_LIMITED, STACK_NOT_TAKEN};
 
 /// One call, as the handlers of its group see it.
 pub(super) struct ApiCall<'a> {
-    pub(super) at: &'a CallAt<'a>,
+    pub(super) at: &'a TimedCall<'a>,
     pub(super) site: Site,
     pub(super) given: CallArguments<'a>,
     /// The exported name of the function.
@@ -37,7 +37,7 @@ pub(super) struct ApiCall<'a> {
 
 impl<'a> ApiCall<'a> {
     pub(super) fn new(
-        at: &'a CallAt<'a>,
+        at: &'a TimedCall<'a>,
         site: Site,
         given: CallArguments<'a>,
         symbol: &'a str,

@@ -41,7 +41,7 @@ impl Process {
                 let stream = call.target(self).stream;
                 let recording = self.streams.capture_begins(stream);
                 // Nodes of a graph that is there already may come before.
-                self.graph_order.begins(stream, recording, source.is_none());
+                self.graph_order.on_begin(stream, recording, source.is_none());
                 None
             }
             GraphCall::CaptureEnd => self.capture_ends(call),
@@ -83,7 +83,7 @@ impl Process {
     fn capture_ends(&mut self, call: &ApiCall<'_>) -> Option<GraphReturn> {
         let stream = call.target(self).stream;
         let recording = self.streams.capture_ends(stream)?;
-        self.graph_order.ends(recording);
+        self.graph_order.on_end(recording);
         Some(GraphReturn::Captured { recording })
     }
 

@@ -13,7 +13,7 @@ use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 
-use super::super::CallAt;
+use super::super::TimedCall;
 use super::super::counts::{Counts, Gap};
 use super::super::foreign_collection::LaunchIdentity;
 use super::super::graphs::{NodeKind, RecordedNode};
@@ -31,7 +31,7 @@ const LISTED: &str = "[unknown: launch-list-not-read]";
 const STUB_WITHIN: usize = 16;
 
 /// What a call launches.
-struct Launched {
+struct LaunchedKernel {
     /// The kernel; `None` when no call has named it.
     frame: Option<FrameId>,
     handle: u64,
@@ -75,7 +75,7 @@ impl Process {
         let frame =
             if several { Some(kernel_frame(LISTED, profile)) } else { known.map(|named| named.frame) };
         let module = known.map_or(0, |named| named.module);
-        let launched = Launched { frame, handle, module, shape, several };
+        let launched = LaunchedKernel { frame, handle, module, shape, several };
         let stream = call.target(self).stream;
         let launched = match self.streams.capture(stream) {
             Some(recording) => self.record_launch(recording, stream, &launched, call.at, api, profile),
@@ -90,7 +90,7 @@ impl Process {
         &mut self,
         handle: u64,
         several: bool,
-        at: &CallAt<'_>,
+        at: &TimedCall<'_>,
         profile: &mut Profile,
     ) -> Option<NamedKernel> {
         // What the next activity says is surer than what was found in the process.
@@ -115,8 +115,8 @@ impl Process {
         &mut self,
         recording: u64,
         stream: StreamKey,
-        launched: &Launched,
-        at: &CallAt<'_>,
+        launched: &LaunchedKernel,
+        at: &TimedCall<'_>,
         api: NodeId,
         profile: &mut Profile,
     ) -> Option<Work> {
@@ -134,12 +134,12 @@ impl Process {
     /// The device runs it.
     fn run(
         &mut self,
-        launched: &Launched,
+        launched: &LaunchedKernel,
         call: &mut ApiCall<'_>,
         counts: &mut Counts,
         profile: &mut Profile,
     ) -> Option<Work> {
-        let Launched { frame: named, handle, module, shape, several } = *launched;
+        let LaunchedKernel { frame: named, handle, module, shape, several } = *launched;
         let at = call.at;
         let api = call.node(counts, profile);
         let kernels = if several { call.given.get(Role::Count).unwrap_or(1).min(64) } else { 1 };

@@ -36,11 +36,11 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::trace::RecordedKind;
 
 use super::communicators::Exchange;
-use super::counts::{Counts, Gap, Unmatched};
+use super::counts::{Counts, Gap, UnmatchedRecord};
 use super::foreign_collection;
 use super::process::Process;
 use super::recorder::{self, RecordedCall, Recorder};
-use super::{CallAt, Gpu};
+use super::{Gpu, TimedCall};
 use api_call::ApiCall;
 use pending::ReturnedCall;
 pub(super) use pending::{Outcome, PendingCall, ReturnAction};
@@ -48,7 +48,7 @@ pub(super) use sync::blocked;
 
 impl Gpu {
     /// A call: its effects, and its place in the tree where it has any figures.
-    pub(crate) fn call(&mut self, at: &CallAt<'_>, profile: &mut Profile) {
+    pub(crate) fn call(&mut self, at: &TimedCall<'_>, profile: &mut Profile) {
         let site = self.sites.site(&at.arguments, profile);
         let Some(event) = site.event else {
             self.counts.gap(Gap::SiteUnknown, 1);
@@ -73,7 +73,7 @@ impl Gpu {
                 process.gpu_call(gpu, &mut call, counts, profile)
             }
             Event::Cupti(cupti) => {
-                let kernels = given.get(Role::Kind).is_some_and(foreign_collection::tells_kernels);
+                let kernels = given.get(Role::Kind).is_some_and(foreign_collection::reports_kernels);
                 return self.cupti_call(cupti, kernels, at.pid, profile);
             }
             Event::User => {
@@ -92,7 +92,7 @@ impl Gpu {
     }
 
     /// Keeps what a call leaves behind until its return and its activities come.
-    fn keep(&mut self, outcome: Outcome, at: &CallAt<'_>, profile: &mut Profile) {
+    fn keep(&mut self, outcome: Outcome, at: &TimedCall<'_>, profile: &mut Profile) {
         if let Some(action) = outcome.on_return {
             let pending = PendingCall { pid: at.pid, tid: at.tid, entered_ns: at.time_ns, action };
             if self.pending.put(at.time_ns, at.number, pending).is_some() {
@@ -134,7 +134,7 @@ impl Gpu {
         let Some(pending) = self.pending.take(record.call) else {
             match Event::from_number(record.event) {
                 Some(Event::Gpu(call)) if needs_return(call) => {
-                    self.counts.unmatched(Unmatched::ReturnWithoutCall);
+                    self.counts.unmatched(UnmatchedRecord::ReturnWithoutCall);
                 }
                 _ => self.counts.merged(),
             }

@@ -10,7 +10,7 @@ use deepctx_profile::tree::NodeId;
 use super::super::built_graphs::AddedNode;
 use super::super::communicators::Communicator;
 use super::super::graphs::RecordedNode;
-use super::super::streams::WaitedFor;
+use super::super::streams::WaitTarget;
 use super::super::work::Work;
 
 /// What a call leaves behind.
@@ -46,7 +46,7 @@ pub(in crate::stages::gpu) enum ReturnAction {
     /// Where memory is, or whether it is pinned now.
     Alloc(PendingAlloc),
     /// That the host has waited.
-    Sync { node: NodeId, waited: Option<WaitedFor> },
+    Sync { node: NodeId, waited: Option<WaitTarget> },
     /// A graph.
     Graph(GraphReturn),
     /// The handle of a kernel.

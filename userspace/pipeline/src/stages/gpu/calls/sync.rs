@@ -14,7 +14,7 @@ use deepctx_profile::units::{Nanos, Time};
 
 use super::super::counts::{Counts, Gap};
 use super::super::process::Process;
-use super::super::streams::WaitedFor;
+use super::super::streams::WaitTarget;
 use super::api_call::ApiCall;
 use super::pending::{Outcome, ReturnAction, ReturnedCall};
 
@@ -27,11 +27,11 @@ impl Process {
         profile: &mut Profile,
     ) -> Outcome {
         let waited = match scope {
-            SyncScope::Stream => Some(WaitedFor::Stream(call.target(self).stream)),
+            SyncScope::Stream => Some(WaitTarget::Stream(call.target(self).stream)),
             SyncScope::Event => self.streams.event(call.given.get(Role::Event).unwrap_or(0)),
             SyncScope::Context | SyncScope::Device => {
                 let context = call.given.get(Role::Context).filter(|context| *context != 0);
-                Some(WaitedFor::Context(context.unwrap_or(self.context(call.at.tid))))
+                Some(WaitTarget::Context(context.unwrap_or(self.context(call.at.tid))))
             }
         };
         let node = call.node(counts, profile);
@@ -42,7 +42,7 @@ impl Process {
     pub(super) fn synchronized(
         &mut self,
         node: NodeId,
-        waited: Option<WaitedFor>,
+        waited: Option<WaitTarget>,
         returned: &ReturnedCall,
         profile: &mut Profile,
     ) {
@@ -74,7 +74,7 @@ impl Process {
     }
 
     /// The host has waited until now: what was launched before cannot have taken longer.
-    fn bound(&mut self, waited: WaitedFor, returned: &ReturnedCall, profile: &mut Profile) {
+    fn bound(&mut self, waited: WaitTarget, returned: &ReturnedCall, profile: &mut Profile) {
         let end_ns = returned.end_ns;
         let bounded = self.streams.waited(waited, returned.entered_ns);
         let first = bounded.iter().map(|launch| launch.from_ns).min();

@@ -12,7 +12,7 @@ use super::super::foreign_collection::LaunchIdentity;
 use super::super::graphs::{NodeKind, RecordedNode};
 use super::super::kernels::kernel_frame;
 use super::super::process::Process;
-use super::super::streams::WaitedFor;
+use super::super::streams::WaitTarget;
 use super::super::transfer;
 use super::super::work::{Work, WorkKind};
 use super::api_call::ApiCall;
@@ -31,7 +31,7 @@ impl Process {
             TransferCall::Copy(direction, timing) => {
                 let known = self.host_memory_known();
                 let copy = transfer::copy(direction, &call.given, &self.memory, known);
-                waited = copy.to_host.then(|| WaitedFor::Stream(call.target(self).stream));
+                waited = copy.to_host.then(|| WaitTarget::Stream(call.target(self).stream));
                 (copy.bytes, copy.label, timing)
             }
             TransferCall::Fill(element, timing) => {

@@ -14,7 +14,7 @@ use super::super::foreign_collection::{LaunchIdentity, QueuedLaunch};
 use super::super::kernels::{UNNAMED, kernel_frame};
 use super::super::process::Process;
 use super::super::work::{Work, WorkKind};
-use super::super::{CallAt, Gpu};
+use super::super::{Gpu, TimedCall};
 
 impl Process {
     /// Whether activities say what devices do: those of a collector, or those of another tool that were seen.
@@ -41,7 +41,7 @@ impl Process {
         Some(work)
     }
 
-    pub(super) fn work(&self, kind: WorkKind, api: NodeId, node: NodeId, at: &CallAt<'_>) -> Work {
+    pub(super) fn work(&self, kind: WorkKind, api: NodeId, node: NodeId, at: &TimedCall<'_>) -> Work {
         Work {
             number: at.number,
             pid: self.info.pid,

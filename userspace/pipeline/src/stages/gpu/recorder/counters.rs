@@ -54,13 +54,13 @@ pub(super) struct CounterStates {
 }
 
 /// Where values go.
-pub(super) struct CounterOut<'r> {
+pub(super) struct CounterSink<'r> {
     pub(super) started_ns: u64,
     pub(super) window: &'r EventWindow,
     pub(super) queue: &'r mut RecordQueue,
 }
 
-impl CounterOut<'_> {
+impl CounterSink<'_> {
     fn keep(&mut self, key: CounterKey, from_ns: u64, to_ns: u64, counted: RecordedValue) {
         let CounterKey { pid, metric, node } = key;
         let Some(lane) = self.queue.lane(Lane::Counter { pid, metric, node }) else { return };
@@ -71,7 +71,7 @@ impl CounterOut<'_> {
 
 impl CounterStates {
     /// What the machine did between two times.
-    pub(super) fn read(&mut self, value: CounterValue, out: &mut CounterOut<'_>) {
+    pub(super) fn read(&mut self, value: CounterValue, out: &mut CounterSink<'_>) {
         match self.waiting.len() < WAITING_MAX {
             true => self.waiting.push_back(value),
             false => out.queue.leave_out(NotTraced::QueueFull),
@@ -79,7 +79,7 @@ impl CounterStates {
     }
 
     /// A level has another value.
-    pub(super) fn changed(&mut self, value: CounterValue, out: &mut CounterOut<'_>) {
+    pub(super) fn changed(&mut self, value: CounterValue, out: &mut CounterSink<'_>) {
         let CounterValue { pid, metric, node, from_ns: at_ns, value, .. } = value;
         let key = CounterKey { pid, metric, node };
         let is_before = at_ns < out.window.begin();
@@ -102,7 +102,7 @@ impl CounterStates {
     }
 
     /// The records have come to a time.
-    pub(super) fn advance(&mut self, until_ns: u64, out: &mut CounterOut<'_>) {
+    pub(super) fn advance(&mut self, until_ns: u64, out: &mut CounterSink<'_>) {
         while let Some(value) = self.waiting.pop_front_if(|value| value.to_ns <= until_ns) {
             self.use_reading(value, out);
         }
@@ -117,7 +117,7 @@ impl CounterStates {
         });
     }
 
-    fn use_reading(&mut self, value: CounterValue, out: &mut CounterOut<'_>) {
+    fn use_reading(&mut self, value: CounterValue, out: &mut CounterSink<'_>) {
         let CounterValue { pid, metric, node, from_ns, to_ns, value } = value;
         if !out.window.overlaps(from_ns, to_ns) {
             return;
@@ -132,7 +132,7 @@ impl CounterStates {
     }
 
     /// A process has ended: nothing of it changes any more.
-    pub(super) fn forget(&mut self, pid: u32, out: &mut CounterOut<'_>) {
+    pub(super) fn forget(&mut self, pid: u32, out: &mut CounterSink<'_>) {
         self.pending.retain(|key, value| {
             let is_of = key.pid == pid;
             if is_of && !value.is_before {
@@ -143,7 +143,7 @@ impl CounterStates {
     }
 }
 
-fn flush(key: CounterKey, value: PendingValue, out: &mut CounterOut<'_>) {
+fn flush(key: CounterKey, value: PendingValue, out: &mut CounterSink<'_>) {
     // It was never to be asked for: the window has not begun.
     if out.window.awaited().is_some() {
         return;

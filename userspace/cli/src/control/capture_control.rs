@@ -1,4 +1,4 @@
-//! Controlled: carrying out what is asked of a capture.
+//! Capture control: carrying out what is asked of a capture.
 //!
 //! Owns: what each request does, and why it cannot be done here. Because: who asks for what a capture lacks gets a
 //! sentence that names the option. Does not: read requests.
@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{ControlAnswer, ControlRequest};
 
 /// A running capture, as far as it can be changed.
-pub(crate) struct Controlled<'a> {
+pub(crate) struct CaptureControl<'a> {
     /// What samples.
     pub capture: &'a mut Capture,
     /// What makes a profile of it.
@@ -29,13 +29,13 @@ pub(crate) struct Controlled<'a> {
     pub elapsed: Duration,
 }
 
-impl fmt::Debug for Controlled<'_> {
+impl fmt::Debug for CaptureControl<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Controlled").field("elapsed", &self.elapsed).finish_non_exhaustive()
+        f.debug_struct("CaptureControl").field("elapsed", &self.elapsed).finish_non_exhaustive()
     }
 }
 
-impl Controlled<'_> {
+impl CaptureControl<'_> {
     /// Does what is asked; what changes the capture is a notice, too.
     pub(super) fn carry_out(&mut self, request: ControlRequest) -> ControlAnswer {
         let answer = match request {

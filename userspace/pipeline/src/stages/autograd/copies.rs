@@ -1,4 +1,4 @@
-//! Watch: since when nothing that a process does in a backward pass can be missed.
+//! Framework copies: since when nothing that a process does in a backward pass can be missed.
 //!
 //! Owns: the copies of the framework that each process has shown, and since when all probes of each are there.
 //! Because: a stack without nodes says where a thread is only if a node that began before it would have been seen.
@@ -17,13 +17,13 @@ pub(super) struct CopyId(pub(super) u32);
 
 /// The copies by process.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct FrameworkCopies {
     /// Each with the time, `CLOCK_MONOTONIC` nanoseconds, since when all of its probes are there, if that is known.
     /// There are as many copies as files with such probes at most.
     processes: FxHashMap<u32, Vec<(CopyId, Option<u64>)>>,
 }
 
-impl Watch {
+impl FrameworkCopies {
     /// A process reported something of a copy. True when it is the first report of this one, but not of the process:
     /// what was concluded before did not know of it.
     pub(super) fn record(&mut self, pid: u32, copy: CopyId) -> bool {
@@ -66,21 +66,21 @@ mod tests {
 
     #[test]
     fn process_is_covered_once_each_torch_copy_began_a_pass() {
-        let mut watch = Watch::default();
+        let mut copies = FrameworkCopies::default();
         let (one, other) = (CopyId(0), CopyId(1));
-        assert_eq!(watch.since(7), None);
-        assert!(!watch.record(7, one));
-        assert_eq!(watch.since(7), None);
-        watch.passes(7, one, 10);
-        watch.passes(7, one, 20);
-        assert_eq!(watch.since(7), Some(10));
+        assert_eq!(copies.since(7), None);
+        assert!(!copies.record(7, one));
+        assert_eq!(copies.since(7), None);
+        copies.passes(7, one, 10);
+        copies.passes(7, one, 20);
+        assert_eq!(copies.since(7), Some(10));
         // Another copy reports something: nothing is certain until its last probe has.
-        assert!(watch.record(7, other));
-        assert!(!watch.record(7, other));
-        assert_eq!(watch.since(7), None);
-        watch.passes(7, other, 30);
-        assert_eq!((watch.since(7), watch.since(8)), (Some(30), None));
-        watch.forget(7);
-        assert_eq!(watch.since(7), None);
+        assert!(copies.record(7, other));
+        assert!(!copies.record(7, other));
+        assert_eq!(copies.since(7), None);
+        copies.passes(7, other, 30);
+        assert_eq!((copies.since(7), copies.since(8)), (Some(30), None));
+        copies.forget(7);
+        assert_eq!(copies.since(7), None);
     }
 }

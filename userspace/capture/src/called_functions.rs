@@ -1,4 +1,4 @@
-//! Called: the functions whose calls show what they are made on, as the kernel programs know them.
+//! Called functions: those whose calls show what they are made on, as the kernel programs know them.
 //!
 //! Owns: writing that map. Because: whoever finds such a function names frames on another thread than that which looks
 //! after tables. Does not: know which functions those are.
@@ -9,9 +9,9 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 /// The map, by process.
 #[derive(Debug)]
-pub struct CalledMap(pub(super) MapHandle);
+pub struct CalledFunctionMap(pub(super) MapHandle);
 
-impl CalledMap {
+impl CalledFunctionMap {
     /// Sets or removes the function of a process. False when there are more processes than the map has room for.
     pub fn set(&mut self, pid: u32, called: Option<CalledFunction>) -> bool {
         match called {

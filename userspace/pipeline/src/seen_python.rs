@@ -1,4 +1,4 @@
-//! Seen: Python functions, coroutines and modules, reported the moment they come in.
+//! Seen Python: functions, coroutines and modules, reported the moment they come in.
 //!
 //! Owns: which functions of which process were reported already. Because: what can only be read while the process
 //! lives, or while a coroutine runs, must be read long before the sample has its turn. Does not: read.
@@ -11,12 +11,12 @@ use crate::decode::Sample;
 use crate::stack_words::python_reference;
 use crate::symbols::{CoroutineReference, ModuleReference, PythonReference};
 
-/// Functions remembered by [`PythonSeen`]; at the bound all are forgotten and reported again.
+/// Functions remembered by [`SeenPythonObjects`]; at the bound all are forgotten and reported again.
 const SEEN_MAX: usize = 1 << 16;
 
 /// Python functions that were met already, so that each is reported once.
 #[derive(Debug, Default)]
-pub(crate) struct PythonSeen {
+pub(crate) struct SeenPythonObjects {
     seen: FxHashSet<(u32, u64, u32)>,
     new: Vec<PythonReference>,
     coroutines: Vec<CoroutineReference>,
@@ -34,7 +34,7 @@ pub(crate) struct NewReferences<'a> {
     pub(crate) modules: &'a [ModuleReference],
 }
 
-impl PythonSeen {
+impl SeenPythonObjects {
     /// The functions of a sample that were not met before in its process, and its coroutines.
     pub(crate) fn new_in(&mut self, sample: &Sample<'_>) -> NewReferences<'_> {
         self.new.clear();

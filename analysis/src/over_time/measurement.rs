@@ -1,7 +1,7 @@
-//! Measured or not: figures of a step, or why there are none.
+//! Measurement: figures of a step, or why there are none.
 //!
-//! Owns: [`Measured`], [`NotMeasured`]. Because: a step in which events were lost has figures that are too small, and
-//! a number that is too small looks like any other. Does not: judge windows: what is lost from a window is counted.
+//! Owns: [`Measurement`], [`NotMeasured`]. Because: a step in which events were lost has figures that are too small,
+//! and a number that is too small looks like any other. Does not: judge windows: what is lost from a window is counted.
 
 use deepctx_common::reason::Reason;
 use deepctx_common::reasons;
@@ -14,7 +14,7 @@ use super::reason::key;
 /// Figures, or why there are none. Written as the fields of the one that it is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Measured<T> {
+pub enum Measurement<T> {
     /// Nothing is missing.
     Yes(T),
     /// They would be too small.
@@ -24,28 +24,28 @@ pub enum Measured<T> {
     },
 }
 
-impl<T> Measured<T> {
+impl<T> Measurement<T> {
     /// `figures` where nothing was lost.
-    pub(super) fn unless(lost: Vec<LostOf>, figures: impl FnOnce() -> T) -> Self {
+    pub(super) fn unless(lost: Vec<LaneLoss>, figures: impl FnOnce() -> T) -> Self {
         match lost.is_empty() {
-            true => Measured::Yes(figures()),
-            false => Measured::No { not_measured: NotMeasured { reason: EVENTS_LOST, lost } },
+            true => Measurement::Yes(figures()),
+            false => Measurement::No { not_measured: NotMeasured { reason: EVENTS_LOST, lost } },
         }
     }
 
     /// The figures, if there are any.
     pub fn figures(&self) -> Option<&T> {
         match self {
-            Measured::Yes(figures) => Some(figures),
-            Measured::No { .. } => None,
+            Measurement::Yes(figures) => Some(figures),
+            Measurement::No { .. } => None,
         }
     }
 
     /// Why there are none.
     pub fn not_measured(&self) -> Option<&NotMeasured> {
         match self {
-            Measured::Yes(_) => None,
-            Measured::No { not_measured } => Some(not_measured),
+            Measurement::Yes(_) => None,
+            Measurement::No { not_measured } => Some(not_measured),
         }
     }
 }
@@ -63,12 +63,12 @@ pub struct NotMeasured {
     #[serde(serialize_with = "key")]
     pub reason: &'static Reason,
     /// What was lost meanwhile.
-    pub lost: Vec<LostOf>,
+    pub lost: Vec<LaneLoss>,
 }
 
 /// Events that were lost from a lane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct LostOf {
+pub struct LaneLoss {
     /// The rank.
     pub rank: u32,
     /// The lane (`gpu0 stream 7`).
@@ -78,14 +78,14 @@ pub struct LostOf {
 }
 
 /// What a rank lost that may lie between two moments.
-pub(super) fn lost_between(of: &RankTrace, from: TraceTime, to: TraceTime) -> Vec<LostOf> {
+pub(super) fn lost_between(of: &RankTrace, from: TraceTime, to: TraceTime) -> Vec<LaneLoss> {
     let overlaps = of.trace.lost.iter().filter(|(_, lost)| lost.from < to && from <= lost.to);
-    let mut found: Vec<LostOf> = Vec::new();
+    let mut found: Vec<LaneLoss> = Vec::new();
     for (_, lost) in overlaps {
         let lane = clean(of.trace.name(lost.lane));
         match found.iter_mut().find(|row| row.lane == lane) {
             Some(row) => row.events = row.events.saturating_add(lost.events),
-            None => found.push(LostOf { rank: of.rank, lane, events: lost.events }),
+            None => found.push(LaneLoss { rank: of.rank, lane, events: lost.events }),
         }
     }
     found

@@ -1,4 +1,4 @@
-"""Two functions whose operators are done by a team of two threads. Says "ready", then works until it is killed."""
+"""Two functions whose operators run in parallel regions of two threads. Says "ready", then works until it is killed."""
 import torch
 
 torch.set_num_threads(2)

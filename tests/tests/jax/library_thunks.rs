@@ -1,4 +1,4 @@
-//! Steps of jitted functions that call libraries, with jax as it is published, beside what runs in them and what XLA
+//! Thunks of jitted functions that call libraries, with jax as it is published, beside what runs in them and what XLA
 //! dumped.
 
 use std::collections::BTreeMap;
@@ -10,18 +10,18 @@ use crate::frameworks::{Samples, Target, line, with_jax};
 
 const PROGRAM: &str = "jax_steps.py";
 const OPTIONS: [&str; 4] = ["--probe", "operators", "-F", "499"];
-/// Beginnings of the frames of a module, and of the kind of a step.
+/// Beginnings of the frames of a module, and of the kind of a thunk.
 const UNIT: &str = "[xla ";
 const KIND: &str = "xla::cpu::";
 
-/// The innermost step of a stack: its kind, the frames above it from its module on, and those below it.
-struct Step<'a> {
+/// The innermost thunk of a stack: its kind, the frames above it from its module on, and those below it.
+struct ThunkStack<'a> {
     kind: &'a str,
     above: Vec<&'a str>,
     below: Vec<&'a str>,
 }
 
-fn step(stack: &str) -> Option<Step<'_>> {
+fn thunk(stack: &str) -> Option<ThunkStack<'_>> {
     let frames: Vec<&str> = stack.split(';').collect();
     let is_kind = |frame: &&str| frame.starts_with(KIND) && frame.ends_with("Thunk");
     let at = frames.iter().rposition(is_kind)?;
@@ -30,7 +30,7 @@ fn step(stack: &str) -> Option<Step<'_>> {
     let above = name.map_or(&[][..], |name| &frames[name..at]);
     let is_function = |frame: &&str| frame.contains("::") && frame.contains('(');
     let above = if above.iter().any(is_function) { Vec::new() } else { above.to_vec() };
-    Some(Step { kind: frames[at], above, below: frames[at + 1..].to_vec() })
+    Some(ThunkStack { kind: frames[at], above, below: frames[at + 1..].to_vec() })
 }
 
 /// What XLA dumped of each instruction: by module and name, its line.
@@ -54,7 +54,7 @@ fn dumped(folder: &Path) -> BTreeMap<(String, String), String> {
     instructions
 }
 
-/// How XLA names, in a module after optimization, what a kind of step does.
+/// How XLA names, in a module after optimization, what a kind of thunk does.
 fn fits(kind: &str, instruction: &str) -> bool {
     let opcode = match kind.strip_prefix(KIND).unwrap() {
         "DotThunk" => " dot(",
@@ -68,21 +68,21 @@ fn fits(kind: &str, instruction: &str) -> bool {
     instruction.contains(opcode)
 }
 
-/// Samples in steps, and those of them whose step has a name.
-fn in_steps(samples: &Samples) -> (u64, u64) {
+/// Samples in thunks, and those of them whose thunk has a name.
+fn in_thunks(samples: &Samples) -> (u64, u64) {
     let (mut all, mut named) = (0, 0);
     for (stack, count) in samples.iter() {
-        let Some(step) = step(stack) else { continue };
+        let Some(thunk) = thunk(stack) else { continue };
         all += count;
-        named += if step.above.len() > 1 { count } else { 0 };
+        named += if thunk.above.len() > 1 { count } else { 0 };
     }
     (all, named)
 }
 
-/// Most samples in steps are named, and there are some of each kind that can be checked: those from before the probes
+/// Most samples in thunks are named, and there are some of each kind that can be checked: those from before the probes
 /// were there are few by then.
 fn is_long_enough(samples: &Samples) -> bool {
-    let (all, named) = in_steps(samples);
+    let (all, named) = in_thunks(samples);
     let checked = ["TypedMatMul<int,", "TypedMatMul<std::complex<float>,", ";region_"];
     named * 100 >= all * 75 && checked.iter().all(|function| samples.with(&[UNIT, function]) > 30)
 }
@@ -97,10 +97,10 @@ fn each_thunk_matches_the_code_running_in_it() {
     let (_folder, file) = record_until(&target.pid(), &OPTIONS, |file| is_long_enough(&Samples::of(file)));
     let samples = Samples::of(&file);
     let instructions = dumped(&dump);
-    let (all, named) = in_steps(&samples);
+    let (all, named) = in_thunks(&samples);
     let mut checked = BTreeMap::<&str, u64>::new();
     for (stack, count) in samples.iter() {
-        let Some(Step { kind, above, below }) = step(stack) else { continue };
+        let Some(ThunkStack { kind, above, below }) = thunk(stack) else { continue };
         let [unit, .., name] = above[..] else { continue };
         let module = unit.trim_start_matches(UNIT).trim_end_matches(']');
         let what = instructions.get(&(module.to_owned(), name.to_owned()));
@@ -127,7 +127,7 @@ fn each_thunk_matches_the_code_running_in_it() {
         }
     }
     println!(
-        "| {named} of {all} samples in steps have module and name; checked by what runs in them: {checked:?}"
+        "| {named} of {all} samples in thunks have module and name; checked by what runs in them: {checked:?}"
     );
     assert!(named * 100 >= all * 70, "{named} of {all}: {samples}");
     assert!(
@@ -143,7 +143,7 @@ fn each_thunk_matches_the_code_running_in_it() {
 }
 
 #[test]
-fn without_a_dump_steps_have_their_module_and_name() {
+fn without_a_dump_thunks_have_their_module_and_name() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut command) = with_jax(PROGRAM) else { return };
     let target = Target::start(command.current_dir(folder.path()));
@@ -154,7 +154,7 @@ fn without_a_dump_steps_have_their_module_and_name() {
     };
     let (_folder, file) = record_until(&target.pid(), &OPTIONS, |file| {
         let samples = Samples::of(file);
-        modules.iter().all(|step| count(&samples, *step) > 0)
+        modules.iter().all(|thunk| count(&samples, *thunk) > 0)
     });
     let samples = Samples::of(&file);
     for (module, kind) in modules {

@@ -1,4 +1,4 @@
-//! Watch: rules that run over a growing profile, and what they find first.
+//! Rule watcher: rules that run over a growing profile, and what they find first.
 //!
 //! Owns: when they run and what was found already. Because: only the pipeline's thread may read the profile while it
 //! grows, and it must not wait for rules longer than a hundredth of its time. Does not: act.
@@ -10,7 +10,7 @@ use deepctx_analysis::findings::{Finding, Findings, Settings};
 use deepctx_profile::units::Nanos;
 use deepctx_session::{Sink, SinkError, State};
 
-use super::super::fail_on::FailOn;
+use super::super::fail_on::FailCondition;
 
 /// Rules take at most one part in so many of one CPU.
 const TIME_SHARE: u32 = 100;
@@ -32,30 +32,30 @@ impl PendingFindings {
 
 /// Runs rules over the profile of a session.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct RuleWatcher {
     settings: Settings,
     /// What is looked for, until it is found.
-    conditions: Vec<Option<FailOn>>,
+    conditions: Vec<Option<FailCondition>>,
     found: PendingFindings,
     next: Option<Instant>,
 }
 
-impl Watch {
+impl RuleWatcher {
     /// Looks for the first finding that meets each of these conditions.
     pub(crate) fn new(
         settings: Settings,
-        conditions: impl IntoIterator<Item = FailOn>,
+        conditions: impl IntoIterator<Item = FailCondition>,
     ) -> (Self, PendingFindings) {
         let found = PendingFindings::default();
         let conditions = conditions.into_iter().map(Some).collect();
-        (Watch { settings, conditions, found: found.clone(), next: None }, found)
+        (RuleWatcher { settings, conditions, found: found.clone(), next: None }, found)
     }
 
     fn look(&mut self, state: &State<'_>) {
         let elapsed = Nanos(u64::try_from(state.elapsed.as_nanos()).unwrap_or(u64::MAX));
         let findings = Findings::of_profile(state.profile, elapsed, &self.settings).findings;
         for (place, condition) in self.conditions.iter_mut().enumerate() {
-            let met = |of: &FailOn| findings.iter().find(|finding| of.matches(finding)).cloned();
+            let met = |of: &FailCondition| findings.iter().find(|finding| of.matches(finding)).cloned();
             if let Some(finding) = condition.as_ref().and_then(met) {
                 *condition = None;
                 self.found.0.lock().unwrap_or_else(PoisonError::into_inner).push((place, finding));
@@ -68,7 +68,7 @@ impl Watch {
     }
 }
 
-impl Sink for Watch {
+impl Sink for RuleWatcher {
     fn on_tick(&mut self, state: &State<'_>) -> Result<(), SinkError> {
         let start = Instant::now();
         let is_early = state.elapsed < FIRST || self.next.is_some_and(|next| start < next);
@@ -121,8 +121,8 @@ mod tests {
         let mut settings = Settings::default();
         settings.only("spinning-threads").unwrap();
         let conditions =
-            ["spinning-threads:low", "spinning-threads:high"].map(|text| FailOn::parse(text).unwrap());
-        let (mut watch, found) = Watch::new(settings, conditions);
+            ["spinning-threads:low", "spinning-threads:high"].map(|text| FailCondition::parse(text).unwrap());
+        let (mut watch, found) = RuleWatcher::new(settings, conditions);
         let status = Status::default();
         let places = || found.take().into_iter().map(|(place, _)| place).collect::<Vec<_>>();
         watch.on_tick(&state(&hot, &status, 1)).unwrap();
@@ -141,7 +141,8 @@ mod tests {
         let calm = text::parse("P a-1 / n f 200000000").unwrap();
         let mut settings = Settings::default();
         settings.only("spinning-threads").unwrap();
-        let (mut watch, found) = Watch::new(settings, [FailOn::parse("spinning-threads").unwrap()]);
+        let (mut watch, found) =
+            RuleWatcher::new(settings, [FailCondition::parse("spinning-threads").unwrap()]);
         let status = Status::default();
         watch.on_finish(&state(&calm, &status, 1)).unwrap();
         assert!(found.take().is_empty() && !watch.is_done());
