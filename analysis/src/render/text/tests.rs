@@ -168,7 +168,7 @@ fn a_fusion_lists_all_its_operators() {
         2,
         "Compiled",
         expect![[r#"
-            CompiledRow code, by what it was compiled from
+            Compiled code, by what it was compiled from
                55.6%  xla jit_step  fusion.1  /a/net.py:8
                       jit(step)/mul [fused: exp]
                33.3%  [no module]
