@@ -126,8 +126,7 @@ impl Capture {
             stop: Arc::clone(&stop.0),
         };
         threads::spawn_drain(loaded.map(map::EVENTS)?, drain, &supervisor)?;
-        let called =
-            config.frames().modules.then(|| loaded.map(map::CALLED)).transpose()?.map(CalledFunctionMap);
+        let called = called_functions(&config, &loaded)?;
         log_progress(began_ns, "sampling");
         Ok(Self {
             messages,
@@ -282,6 +281,15 @@ fn attach_tracepoints(loaded: &mut LoadedPrograms, off_cpu: bool) -> Result<Vec<
         links.extend(loaded.attach_off_cpu()?);
     }
     Ok(links)
+}
+
+/// Where kernel programs look up the functions that call modules of PyTorch, if modules are recorded.
+fn called_functions(
+    config: &CaptureConfig,
+    loaded: &LoadedPrograms,
+) -> Result<Option<CalledFunctionMap>, CaptureError> {
+    let map = config.frames().modules.then(|| loaded.map(map::CALLED)).transpose()?;
+    Ok(map.map(CalledFunctionMap))
 }
 
 /// Starts the thread that attaches probes to the libraries of these processes and of those that come, if there is
