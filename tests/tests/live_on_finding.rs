@@ -153,7 +153,7 @@ fn a_running_capture_is_changed_on_request() {
     assert_eq!(frequency(), 1997);
     assert_eq!(
         asked(&socket, "probes off"),
-        (Some(0), "the probes that have a budget are detached\n".to_owned())
+        (Some(0), "budgeted probes are detached\n".to_owned())
     );
     recording.wait_until(|file| {
         let profile = deepctx_storage::open(file).unwrap().profile;

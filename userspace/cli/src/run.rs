@@ -427,7 +427,7 @@ mod tests {
         });
         let failure = ended.unwrap_err().to_string();
         assert!(
-            failure.contains("the pipeline and its profile did not end when it was signalled"),
+            failure.contains("the pipeline and its profile did not end when it was signaled"),
             "{failure}"
         );
     }
