@@ -1,11 +1,11 @@
 //! Pool: the memory of one process on one device.
 //!
-//! Owns: its live allocations, how much of them each context has, and how much each had when there was most. Because:
-//! the moment of the peak is recognised when the next one is higher, so what each context had must be noted as it
-//! goes. Does not: read records.
+//! Owns: its live allocations, the share of each context, and the share that each had at the peak. Because: a peak is
+//! only recognized when a higher one follows, so the share of each context must be noted along the way. Does not:
+//! read records.
 //!
-//! Each new peak takes over only the contexts that changed since the last one, so an allocation costs the same
-//! however many there are.
+//! Each new peak updates only the contexts that changed since the last one, so the cost of an allocation does not
+//! depend on how many there are.
 
 use deepctx_profile::device::memory;
 use deepctx_profile::intern::FrameId;
