@@ -1,7 +1,7 @@
 //! Session: a pipeline on its own thread, from the messages of a capture to a profile.
 //!
-//! Owns: that thread, and the handle by which its owner watches and finishes it. Because: naming and writing are slow
-//! and must never hold up the thread that drains the rings. Does not: capture, draw, or decide when to stop.
+//! Owns: that thread, and the handle through which its owner watches and finishes it. Because: naming and writing are
+//! slow and must never hold up the thread that drains the rings. Does not: capture, draw, or decide when to stop.
 
 use std::io;
 use std::sync::Arc;
