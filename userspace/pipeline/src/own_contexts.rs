@@ -32,7 +32,7 @@ const YOUNG_MAX: usize = 1 << 16;
 /// Name of what has no node of its own, nor its name.
 const OTHERS: &str = "[others]";
 
-/// Who asks: below which node, by which name, as which number.
+/// The process or thread: its parent node, its name, its number.
 type Key = (NodeId, StrId, u32);
 
 /// The node of a process or a thread.
@@ -43,14 +43,14 @@ pub(crate) struct OwnerContext {
     pub(crate) until_ns: u64,
 }
 
-/// Who has a node.
+/// Which processes and threads have a node.
 #[derive(Debug, Default)]
 pub(crate) struct OwnContexts {
     own: FxHashMap<Key, NodeId>,
     of_name: FxHashMap<(NodeId, StrId), u32>,
     /// Since when those without one are known.
     young: FxHashMap<Key, u64>,
-    /// Times that a node was shared with somebody new.
+    /// Times that a shared node got a new member.
     shared: u64,
 }
 

@@ -57,7 +57,7 @@ impl<T: Default> OpenScopes<T> {
         self.0.values_mut()
     }
 
-    /// Gives up the threads of a process.
+    /// Drops the threads of a process.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         self.0.retain(|(of, _), _| *of != pid);
     }

@@ -36,7 +36,7 @@ pub enum Trigger {
     Hang,
     /// A rule found something.
     Finding,
-    /// Somebody asked on the control socket.
+    /// Requested on the control socket.
     Request,
     /// The capture has ended.
     End,

@@ -29,12 +29,12 @@ pub struct Session {
     shared: Arc<SharedState>,
 }
 
-/// Shows whether the pipeline's thread comes on; outlives the session.
+/// Shows whether the pipeline's thread makes progress; outlives the session.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressWatch(Arc<SharedState>);
 
 impl ProgressWatch {
-    /// A number that changes as long as the thread comes on, or waits for a reader that does.
+    /// A number that changes as long as the thread makes progress, or waits for a reader that does.
     pub fn progress(&self) -> u64 {
         self.0.progress.load(Ordering::Relaxed).wrapping_add(work_in_progress())
     }

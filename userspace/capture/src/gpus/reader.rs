@@ -24,7 +24,7 @@ const BOUNDS: Bounds = Bounds { files: 1024, memory: 256 << 30, written: 16 << 2
 /// Answers requests on standard input, which is a socket, until it is closed. Nothing else may run in this process.
 ///
 /// # Errors
-/// The privileges cannot be given up, or the socket fails.
+/// The privileges cannot be dropped, or the socket fails.
 pub fn serve() -> io::Result<()> {
     worker::give_up_privileges(&BOUNDS)?;
     // The library may not come back to where the end of the socket is seen. The thread that asks starts this process,

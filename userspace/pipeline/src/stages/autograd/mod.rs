@@ -155,7 +155,7 @@ struct UnnumberedThread {
     tid: u32,
 }
 
-/// Who made an autograd node.
+/// The operator that created an autograd node.
 #[derive(Clone, Copy, Debug)]
 struct NodeOrigin {
     /// Context of the operator.

@@ -47,7 +47,7 @@ pub(super) enum AllocationOutcome {
 pub(super) enum FreeOutcome {
     /// So many bytes are no longer live.
     Bytes(u64),
-    /// Whoever reported the allocation will report its end.
+    /// The source that reported the allocation also reports its free.
     BySomeoneElse,
     /// Nothing is live there.
     Unknown,
@@ -168,7 +168,7 @@ impl Pool {
         }
     }
 
-    /// Memory is given out, to whoever `caller` is.
+    /// Memory is handed out to `caller`.
     pub(super) fn give(
         &mut self,
         address: u64,
