@@ -1,6 +1,6 @@
 //! Any tree, any size, any sequence of messages.
 //!
-//! Owns: the properties that hold whatever happens. Because: a profile may be damaged and a user may lean on the
+//! Owns: the properties that hold for all inputs. Because: a profile may be damaged and a user may lean on the
 //! keyboard; neither may end the program. Does not: check what it draws.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Overview, findings, metrics and what else answers before a question is asked.
+//! Overview, findings, metrics and other answers on the first screen.
 //!
 //! Owns: what a user sees first, and where Enter leads. Because: the first screen decides whether the others are read.
 //! Does not: inspect the model. Screens are in `golden/`; `UPDATE_EXPECT=1` rewrites them.

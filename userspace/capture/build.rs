@@ -1,7 +1,7 @@
-//! Packs the kernel programs of the machine that is compiled for.
+//! Packs the kernel programs for the machine that the build targets.
 //!
-//! Owns: the packed object that `arch.rs` includes. Because: packed, it is a fifth of its size, and every package and
-//! every program carries it. Does not: build it (`cargo xtask ebpf`).
+//! Owns: the packed object that `arch.rs` includes. Because: packed, it has a fifth of its size, and every package
+//! and every binary contains it. Does not: build it (`cargo xtask ebpf`).
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;

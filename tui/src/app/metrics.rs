@@ -1,7 +1,7 @@
-//! Metrics: choosing what is measured by.
+//! Metrics: choosing the metric of the view.
 //!
-//! Owns: the menu's selection, and the switch to the time of a device. Because: a profile has up to dozens of metrics,
-//! and pressing a key until the right one comes is a guess. Does not: draw.
+//! Owns: the menu's selection, and the switch to device time. Because: a profile has up to dozens of metrics, and
+//! pressing a key until the right one comes is guesswork. Does not: draw.
 
 use crate::keys::Action;
 use crate::model::{Mode, Model};

@@ -1,7 +1,7 @@
 //! Mouse: what clicks and the wheel do.
 //!
-//! Owns: which part of the screen was hit. Because: everything that keys do can be pointed at. Does not: know where
-//! boxes and columns are; see [`crate::layout`].
+//! Owns: which part of the screen was hit. Because: everything that keys do can also be done with the mouse. Does
+//! not: know where boxes and columns are; see [`crate::layout`].
 
 use super::bounds::keep_in_range;
 use super::{actions, events, graph, metrics, overview, source, table, timeline};

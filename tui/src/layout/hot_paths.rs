@@ -1,7 +1,7 @@
 //! Hot paths: the few contexts with most of the time, as an indented list.
 //!
-//! Owns: [`hot_paths`]. Because: a screen of twenty rows should hold twenty things that differ: calls that hand on all
-//! of their time are one row. Does not: draw, or know how wide a row is.
+//! Owns: [`hot_paths`]. Because: a screen of twenty rows should show twenty different things: a chain of calls
+//! without exclusive time is one row. Does not: draw, or know how wide a row is.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,7 +1,7 @@
 //! Help page: its lines, and where on the screen it lies.
 //!
-//! Owns: the page made from the key table and the kinds of frames. Because: what is printed is what the program does.
-//! Does not: have text of its own about any key.
+//! Owns: the page made from the key table and the kinds of frames. Because: the help always matches the program. Does
+//! not: have its own text about any key.
 
 use deepctx_profile::view::snapshot::FrameKind;
 use ratatui::layout::Rect;

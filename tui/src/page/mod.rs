@@ -1,7 +1,7 @@
 //! Pages: the pages of text that can be scrolled, as lines without styles.
 //!
-//! Owns: the lines of the overview, of the help, of the health of the capture, and of the menu of metrics. Because:
-//! scrolling has to know how many lines there are, and drawing what is in them. Does not: draw.
+//! Owns: the lines of the overview, the help, the health of the capture, and the menu of metrics. Because: scrolling
+//! needs the number of lines, and drawing needs their contents. Does not: draw.
 
 pub(crate) mod health;
 pub(crate) mod help;

@@ -1,10 +1,10 @@
 //! Counters: the rows of values over time below the lanes of a trace.
 //!
-//! Owns: what a column shows of thousands of values. Because: a peak that lasts less than a column must still be seen.
-//! Does not: know lanes of events.
+//! Owns: how thousands of values become one column. Because: a peak that is shorter than a column must still be
+//! visible. Does not: know lanes of events.
 //!
-//! A column is a bar as high as the highest value in it, of the highest of all that the counter ever had: of shares, of
-//! the whole.
+//! A column is a bar for the highest value in it, scaled to the highest value that the counter ever had; for shares,
+//! to the whole.
 
 use deepctx_profile::trace::{CounterLane, CounterUnit};
 use deepctx_profile::units::Nanos;

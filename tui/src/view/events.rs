@@ -1,11 +1,12 @@
 //! Events: the threads and streams of a trace over time, and the tables of a selected part.
 //!
-//! Owns: what a column shows of thousands of events, and where one has room for its name. Because: drawing must cost
-//! what the screen costs, however many events there are. Does not: move anything, or add up more than the lanes did.
+//! Owns: how thousands of events become one column, and which events have room for their name. Because: drawing must
+//! cost in proportion to the screen, however many events there are. Does not: move anything, or add up more than the
+//! lanes did.
 //!
-//! A column is a bar as high as the share of its time in which something stood, in the colour of the class that stood
-//! longest. Where a lane has fewer events in sight than columns, those with four columns or more have their name.
-//! Counters follow the lanes (`counters`).
+//! A column is a bar for the share of its time covered by events, in the color of the class that covers most. If a
+//! lane has fewer visible events than columns, those at least four columns wide show their name. Counters follow the
+//! lanes (`counters`).
 
 use deepctx_profile::trace::{
     EventClass, EventFacts, EventLane, EventLanes, RangeRow, RangeTables, Segment, busy,

@@ -1,6 +1,6 @@
 //! Table: functions with their own and their total values.
 //!
-//! Owns: titles and rows. Because: figures of different metrics stand side by side. Does not: sort, or choose the
+//! Owns: titles and rows. Because: figures of different metrics appear side by side. Does not: sort, or choose the
 //! columns; see [`crate::layout::table`].
 
 use deepctx_profile::frame::short_labels;

@@ -3,8 +3,8 @@
 //! Owns: the scale of the bars and of the time. Because: a thread that waits, or two that alternate, are visible in
 //! time and in no tree. Does not: choose the lanes or their order.
 //!
-//! A full bar of a thread is one CPU (or waiting all the time), of a process as many CPUs (or waiting threads) as it
-//! ever had at once; of anything that is no time, the highest value in sight.
+//! A full bar of a thread is one CPU (or waiting all the time); of a process, as many CPUs (or waiting threads) as it
+//! ever had at once; for metrics other than time, the highest visible value.
 
 use deepctx_profile::units::Nanos;
 use deepctx_profile::view::snapshot::{FrameKind, Lane, Timeline, Unit};

@@ -1,4 +1,4 @@
-//! A training run that never was: a synthetic profile that grows with each turn of a quarter of a second.
+//! A made-up training run: a synthetic profile that grows with each step of a quarter of a second.
 //!
 //! Owns: the profile that the example shows and the tests draw. Because: a picture in a test should look like what
 //! people see. Does not: use randomness or a clock.

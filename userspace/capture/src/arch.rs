@@ -1,7 +1,7 @@
-//! Arch: what a capture must know of the machine that it was compiled for.
+//! Arch: what a capture must know about the architecture that it was compiled for.
 //!
-//! Owns: the compiled kernel programs of that machine, where its kernel keeps a thread pointer, how long its addresses
-//! are. Because: everything else here is the same on all of them. Does not: load the programs.
+//! Owns: the compiled kernel programs for it, where its kernel keeps a thread pointer, and the width of its
+//! addresses. Because: everything else here is the same on all architectures. Does not: load the programs.
 
 use deepctx_common::thread::Thread;
 use deepctx_symbolizer::Arch;

@@ -1,7 +1,7 @@
-//! Arena: who owns which part of a fixed range of slots.
+//! Arena: allocates runs of slots from a fixed range.
 //!
-//! Owns: first-fit allocation of runs with delayed reuse. Because: the kernel may still be walking with a run that
-//! was just given back. Does not: know what the slots hold.
+//! Owns: first-fit allocation with delayed reuse. Because: a walk in the kernel may still use a run that was just
+//! freed. Does not: know what the slots hold.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Attach: one sampling event per CPU.
 //!
-//! Owns: which CPUs are sampled. Because: they come and go. Does not: load programs, read events, or find out which
-//! CPUs are online.
+//! Owns: which CPUs are sampled. Because: CPUs go offline and come online. Does not: load programs, read events, or
+//! find out which CPUs are online.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,15 +1,15 @@
-//! Budget: how much of the targets' time probes may take, and when they are attached so that they take no more.
+//! Budget: how much of the targets' time probes may take, and when to attach them so that they stay within it.
 //!
-//! Owns: [`Budget`], and the [`Governor`] that decides from what probes cost so far when to attach and detach them.
-//! Because: a trap at each operator of a program has its price; whoever cannot pay it for the whole run can pay it
-//! for a part, and must know which part. Does not: measure, attach, or read a clock: figures are given to it.
+//! Owns: [`Budget`], and the [`Governor`] that decides when to attach and detach probes from their cost so far.
+//! Because: a trap at each operator of a program has its price; a user who cannot pay it for the whole run can pay it
+//! for a part, and must know which part. Does not: measure, attach, or read a clock: the caller passes in figures.
 //!
 //! ```text
 //!  balance   + budget x the targets' own CPU time   - what the probes took
 //!  window    while the balance lasts; then until the window has its length, or the debt is all that a pause can repay
 //!  pause     until the debt is repaid, and never longer than [`PAUSE_LONGEST`]
 //! ```
-//! Where probes cost less than the budget, the balance lasts and the first window never ends: counts are exact.
+//! If probes cost less than the budget, the balance lasts and the first window never ends: counts are exact.
 
 use std::fmt;
 use std::str::FromStr;

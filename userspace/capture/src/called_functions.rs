@@ -1,7 +1,7 @@
-//! Called functions: those whose calls show what they are made on, as the kernel programs know them.
+//! Called functions: the functions for which the kernel programs read the object of the call.
 //!
-//! Owns: writing that map. Because: whoever finds such a function names frames on another thread than that which looks
-//! after tables. Does not: know which functions those are.
+//! Owns: writing that map. Because: such a function is found on the thread that names frames, not on the one that
+//! owns the tables. Does not: know which functions these are.
 
 use deepctx_common::Plain as _;
 use deepctx_common::python::CalledFunction;

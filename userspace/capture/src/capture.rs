@@ -1,7 +1,8 @@
-//! Capture: a running capture, from its start to its last counters.
+//! Capture: a running capture, from its start to its final counters.
 //!
 //! Owns: the order in which programs are loaded, targets prepared, probes and samplers attached, and threads started.
-//! Because: each step depends on the one before, and a sample must find its tables. Does not: do any of these steps.
+//! Because: each step depends on the one before, and a sample must find its tables. Does not: perform any of these
+//! steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,7 +1,7 @@
 //! Clock: the time base of all events.
 //!
-//! Owns: reading `CLOCK_MONOTONIC`, which is what `bpf_ktime_get_ns` reads in the kernel. Because: user space stamps
-//! what it learns (mappings) on the same clock as samples. Does not: convert between clocks.
+//! Owns: reading `CLOCK_MONOTONIC`, which `bpf_ktime_get_ns` reads in the kernel. Because: user space must stamp what
+//! it finds (mappings) with the same clock as samples. Does not: convert between clocks.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -1,7 +1,7 @@
-//! Column: an array of the kernel programs that is filled now and then.
+//! Column: an array of the kernel programs that is written occasionally.
 //!
-//! Owns: what waits to be written to one array map. Because: tables are prepared while the programs are still being
-//! loaded, and a map that stays mapped is memory counted twice. Does not: order the columns or publish them.
+//! Owns: pending writes to one array map. Because: tables are prepared while the programs are still being loaded, and
+//! a map that stays mapped counts its memory twice. Does not: order columns or publish them.
 
 use std::io;
 

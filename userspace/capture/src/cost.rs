@@ -1,8 +1,8 @@
-//! Cost: what the profiler itself uses, of its own and of the targets' time.
+//! Cost: what the profiler uses, of its own and of the targets' time.
 //!
-//! Owns: CPU time, resident memory and locked map memory of this process, how its allocator keeps memory and gives it
-//! back; CPU time of others, and of programs in the kernel. Because: a profiler that claims to cost nothing shows what
-//! it costs. Does not: judge, or know what the parts of the profiler hold.
+//! Owns: CPU time, resident memory and locked map memory of this process, how its allocator keeps and returns memory;
+//! CPU time of other processes, and of programs in the kernel. Because: a profiler that claims low overhead must show
+//! it. Does not: judge, or know what the parts of the profiler hold.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};

@@ -1,8 +1,8 @@
-//! CPUs: which are online while a capture runs.
+//! CPUs: which are online during a capture.
 //!
-//! Owns: the kernel's list of online CPUs, its events of CPUs that go, and the counters of what was missed. Because:
-//! the kernel takes the sampling event away with a CPU, and a CPU that comes has none; one that goes and comes between
-//! two looks is in the list both times. Does not: open sampling events.
+//! Owns: the kernel's list of online CPUs, its uevents when CPUs go offline, and the counters of what was missed.
+//! Because: the kernel drops the sampling event of a CPU that goes offline, and a CPU that comes online has none; one
+//! that goes and comes back between two polls is in the list both times. Does not: open sampling events.
 //!
 //! Sources: `Documentation/ABI/testing/sysfs-devices-system-cpu`, `lib/kobject_uevent.c`.
 

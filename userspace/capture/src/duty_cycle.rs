@@ -1,7 +1,7 @@
-//! Duty cycle: the probes that have a budget, attached while it lasts and detached when it is spent.
+//! Duty cycle: the probes with a budget, attached while it lasts and detached when it is spent.
 //!
-//! Owns: where these probes go, what they took of the targets' time so far, and whether they are attached. Because: a
-//! probe that is attached costs its trap however little its program does. Does not: decide when ([`super::budget`]).
+//! Owns: where these probes are placed, what they cost the targets so far, and whether they are attached. Because: an
+//! attached probe costs a trap per call, however little its program does. Does not: decide when ([`super::budget`]).
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;

@@ -1,7 +1,7 @@
 //! Errors: why a capture could not start.
 //!
-//! Owns: [`CaptureError`], and what the user can do about each. Because: a caller must be able to react to a missing
-//! privilege in another way than to a mistyped process id. Does not: print.
+//! Owns: [`CaptureError`], and what the user can do about each. Because: a caller must handle a missing privilege
+//! differently from a mistyped process id. Does not: print.
 
 use std::io;
 use std::path::PathBuf;

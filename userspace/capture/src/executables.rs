@@ -1,8 +1,8 @@
-//! Executables: which files have their unwind table in the kernel.
+//! Executables: which files have their unwind tables in the kernel.
 //!
-//! Owns: the way from an open file to an [`ExecutableId`], with the disk cache in between, many files at a time.
-//! Because: a process that trains a model maps hundreds of libraries with millions of rows, and the first complete
-//! stack must not wait for them one after another. Does not: know processes or addresses in them.
+//! Owns: the path from an open file to an [`ExecutableId`], with the disk cache in between, many files at a time.
+//! Because: a training process maps hundreds of libraries with millions of rows, and the first complete stack must
+//! not wait for them one after another. Does not: know processes or addresses in them.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;

@@ -1,8 +1,8 @@
-//! Generated: unwind tables of code that a process made at run time.
+//! Generated: unwind tables of code that a process generated at run time.
 //!
-//! Owns: reading such code and the frame information beside it out of a process, and remembering what it gave.
-//! Because: XLA's and oneDNN's kernels run in anonymous memory, and a stack through them is worth as much as any other.
-//! Does not: decode what it reads ([`deepctx_symbolizer::generated`]) or place tables.
+//! Owns: reading such code and its frame information from a process, and caching the result. Because: XLA's and
+//! oneDNN's kernels run in anonymous memory, and stacks through them matter as much as any other. Does not: decode
+//! what it reads ([`deepctx_symbolizer::generated`]) or place tables.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

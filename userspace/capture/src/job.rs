@@ -1,11 +1,11 @@
 //! Job: the ranks of a distributed job that run on this host.
 //!
-//! Owns: [`Job`], and which variables launchers give to the processes of a job. Because: when one rank hangs, all of
-//! them wait, and the one that differs is found by looking at all. Does not: ask the launcher, or know other hosts.
+//! Owns: [`Job`], and which variables launchers set in the processes of a job. Because: when one rank hangs, all of
+//! them wait, and the one that differs is found by comparing all. Does not: query the launcher, or know other hosts.
 //!
-//! A launcher names a process's rank in its environment (`torchrun`: `RANK` and `WORLD_SIZE`, PyTorch's
-//! "Environment variable initialization"; Open MPI: `OMPI_COMM_WORLD_RANK`; PMI: `PMI_RANK`; Slurm: `SLURM_PROCID`).
-//! `/proc/PID/environ` holds what a process was started with: what it sets itself is not seen.
+//! A launcher puts a process's rank into its environment (`torchrun`: `RANK` and `WORLD_SIZE`, PyTorch's "Environment
+//! variable initialization"; Open MPI: `OMPI_COMM_WORLD_RANK`; PMI: `PMI_RANK`; Slurm: `SLURM_PROCID`).
+//! `/proc/PID/environ` holds the environment at exec: variables that the process sets later do not show.
 
 use std::collections::{HashMap, HashSet};
 

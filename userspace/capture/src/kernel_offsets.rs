@@ -1,7 +1,7 @@
 //! Kernel offsets: where the running kernel keeps the few fields that the programs read.
 //!
 //! Owns: the look-up in the kernel's BTF. Because: the programs are compiled without relocations (rustc emits none),
-//! so what differs between kernels is passed to them before they are loaded. Does not: load anything.
+//! so offsets that differ between kernels are passed to them before they are loaded. Does not: load anything.
 
 use std::ffi::OsStr;
 

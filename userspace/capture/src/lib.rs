@@ -1,7 +1,7 @@
-//! The kernel side of a capture: programs, probes, targets, and the records that they write.
+//! The kernel side of a capture: programs, probes, targets, and the records that the programs write.
 //!
-//! Owns: loading and attaching the programs, unwind tables in the kernel, and the messages that come out. Because: only
-//! here meet BPF, perf events and `/proc`. Does not: name anything or build profiles.
+//! Owns: loading and attaching the programs, unwind tables in the kernel, and the messages to the pipeline. Because:
+//! this is the only place where BPF, perf events and `/proc` meet. Does not: name anything or build profiles.
 //!
 //! ```text
 //!  samplers ─▶ ring ─▶ drain thread ──records──▶ messages ──▶ pipeline
@@ -44,9 +44,9 @@
 //! println!("{rest} messages after the end");
 //! ```
 //!
-//! At the root is what a capture takes and gives. [`config`] has the rest of what it takes, [`counters`] what it
-//! counts, [`job`] the ranks of distributed programs. [`dump`], [`doctor`] and [`gpus`] work without a capture;
-//! [`clock`], [`cost`] and [`supervisor`] are for whoever runs one.
+//! The root has the inputs and outputs of a capture. [`config`] has its other inputs, [`counters`] its counters,
+//! [`job`] the ranks of distributed programs. [`dump`], [`doctor`] and [`gpus`] work without a capture; [`clock`],
+//! [`cost`] and [`supervisor`] serve the program that runs one.
 
 mod arch;
 mod arena;

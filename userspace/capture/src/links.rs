@@ -1,6 +1,6 @@
-//! Links: probes on places of a file, held by the kernel as long as their link is open.
+//! Links: probes in a file, which the kernel keeps as long as their link is open.
 //!
-//! Owns: the two methods of attaching them. Because: one call for a whole file takes milliseconds where one for each
+//! Owns: the two methods of attaching them. Because: one call for a whole file takes milliseconds where one call per
 //! place takes a second, but only kernels from 6.6 on have it. Does not: know what is at a place.
 
 use std::ffi::CString;

@@ -1,7 +1,7 @@
-//! Load: the compiled kernel programs become loaded programs and maps.
+//! Load: turns the compiled kernel programs into loaded programs and maps.
 //!
-//! Owns: the object, its configuration, its links. Because: everything the kernel holds for us must go when this
-//! value goes. Does not: read events (`rings`), decide what to sample (`targets`) or fill tables (`tables`).
+//! Owns: the object, its configuration, its links. Because: dropping this value must release all of the profiler's
+//! kernel resources. Does not: read events (`rings`), decide what to sample (`targets`) or fill tables (`tables`).
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, OwnedFd};

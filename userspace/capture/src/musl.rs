@@ -1,7 +1,7 @@
-//! What a library that is linked in needs of glibc and musl lacks.
+//! Musl: a function that a linked library expects of glibc and musl lacks.
 //!
-//! Owns: [`rawmemchr`]. Because: libelf is linked in as Debian builds it, for glibc, and this is the one function of it
-//! that musl has not. Does not: exist with glibc.
+//! Owns: [`rawmemchr`]. Because: libelf is linked as Debian builds it, for glibc, and this is its only function that
+//! musl lacks. Does not: exist with glibc.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,7 +1,6 @@
-//! Why the frames of some code cannot be walked in the kernel.
+//! No executable: why the frames of some code cannot be walked in the kernel.
 //!
-//! Owns: [`NoExecutable`]. Because: files and code that was generated at run time have the same answers. Does not:
-//! look for tables.
+//! Owns: [`NoExecutable`]. Because: files and generated code fail for the same reasons. Does not: look for tables.
 
 use std::fmt;
 

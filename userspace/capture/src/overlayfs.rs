@@ -1,7 +1,7 @@
-//! Overlayfs: files as overlays show them, and the file below that backs each.
+//! Overlayfs: files as overlays show them, and the backing file of each.
 //!
 //! Owns: deciding whether two files have the same backing file. Because: the kernel puts probes on the backing file,
-//! whichever overlay shows it. Does not: find files.
+//! through whichever overlay it is opened. Does not: find files.
 
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt as _;

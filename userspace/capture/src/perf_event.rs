@@ -1,4 +1,4 @@
-//! Perf events: asking the kernel for one.
+//! Perf events: opening one.
 //!
 //! Owns: the system call and its attribute, and choosing between hardware cycles and the CPU clock. Because: the
 //! event decides what a sample's period means. Does not: attach programs to events, or read them.

@@ -1,6 +1,6 @@
-//! Counters of what is probed.
+//! Probe counters: the counters of probes.
 //!
-//! Owns: [`ProbeCounters`]. Because: both messages and the thread that attaches probes need them. Does not: count.
+//! Owns: [`ProbeCounters`]. Because: both messages and the thread that attaches probes use them. Does not: count.
 
 use deepctx_common::reason::Reason;
 use deepctx_common::reasons;

@@ -1,7 +1,7 @@
-//! Processes: what the kernel programs know of each process, and when it is looked at again.
+//! Processes: what the kernel programs know about each process, and when it is scanned again.
 //!
-//! Owns: scanning a process (mappings, tables, interpreter), publishing it, and the rate limit of re-scans. Because: a
-//! sample that meets an unknown PC asks for a scan, and a process with code that cannot be known would ask for ever.
+//! Owns: scanning a process (mappings, tables, interpreter), publishing it, and the rate limit of re-scans. Because:
+//! a sample with an unknown PC requests a scan, and a process whose code has no tables would request scans forever.
 //! Does not: choose targets or read samples.
 
 use std::collections::{HashMap, HashSet};

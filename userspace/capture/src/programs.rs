@@ -1,6 +1,6 @@
 //! Programs: their configuration for this kernel, and the size of their ring buffer.
 //!
-//! Owns: what of a [`CaptureConfig`] the programs in the kernel must know before they are loaded. Because: their
+//! Owns: the parts of a [`CaptureConfig`] that the kernel programs need before they are loaded. Because: their
 //! configuration is read-only once they run. Does not: load them (`load`) or attach anything.
 
 use std::os::unix::fs::MetadataExt as _;

@@ -1,12 +1,12 @@
 //! Rings: the only reader of memory shared with the kernel.
 //!
-//! Owns: draining the ring buffer into batches. Because: whatever else is slow, the ring must be emptied; and memory
-//! that stays mapped is counted as this process's although it is the kernel's already, so only what is unread is
-//! mapped, for as long as it is read. Does not: look into records.
+//! Owns: draining the ring buffer into batches. Because: the ring must be drained even if everything else is slow;
+//! and memory that stays mapped counts as this process's although it is already the kernel's, so only the unread part
+//! is mapped, while it is read. Does not: look into records.
 //!
-//! Layout of the map, and what each side may do (kernel/bpf/ringbuf.c): a page with the position up to which we have
-//! read, which only we write; a page with the position up to which the kernel has written; the data, twice in a row, so
-//! that no record is cut at its end.
+//! Layout of the map, and the access rules (kernel/bpf/ringbuf.c): a page with the consumer position, which only user
+//! space writes; a page with the producer position, which only the kernel writes; the data, mapped twice in a row, so
+//! that no record is split at the end.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

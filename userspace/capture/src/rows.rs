@@ -1,8 +1,9 @@
 //! Rows: unwind rows in the kernel's shards.
 //!
-//! Owns: the shards, which blocks of them are in use, and filling them, many tables at a time. Because: rows are nearly
-//! all that is read and written before the first sample; they go from the file into the kernel's memory at once.
-//! Does not: know executables or processes; what is placed is unknown to the kernel until somebody points there.
+//! Owns: the shards, which blocks of them are in use, and filling them, many tables at a time. Because: rows are
+//! nearly all of the data read and written before the first sample; they go from the file straight into the kernel's
+//! memory. Does not: know executables or processes; rows are invisible to the kernel programs until a table entry
+//! points to them.
 
 use std::io;
 use std::ops::Range;

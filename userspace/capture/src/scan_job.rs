@@ -1,7 +1,7 @@
-//! Scan job: what a scan reads of a process, before any table changes.
+//! Scan job: what a scan reads from a process before any table changes.
 //!
-//! Owns: reading the mappings, the files behind them and the interpreter. Because: a process decides how long that
-//! takes, and others must be scanned meanwhile. Does not: change a table, or know of other processes.
+//! Owns: reading the mappings, the files behind them and the interpreter. Because: a process controls how long that
+//! takes, and other processes must be scanned meanwhile. Does not: change a table, or know other processes.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! Scan readers: threads that read processes for their scans.
 //!
-//! Owns: how many processes are read at a time, and what becomes of a panic there. Because: whoever waits for an answer
-//! of one process scans no other one. Does not: choose processes, or change tables.
+//! Owns: how many processes are read at a time, and how a panic there is handled. Because: a thread that waits for
+//! one process cannot scan another. Does not: choose processes, or change tables.
 
 use std::any::Any;
 use std::io;

@@ -1,4 +1,4 @@
-//! Shared array: a part of a kernel array map as memory, for as long as it is written.
+//! Shared array: part of a kernel array map, mapped while it is written.
 //!
 //! Owns: the mapping and the only writes to it. Because: filling a million rows by system calls takes seconds, and
 //! pages that stay mapped are counted as this process's memory although they are the kernel's already.

@@ -1,7 +1,7 @@
-//! Sites: from a planned probe to what the kernel program must know of it, and what those behind it must.
+//! Sites: turns a planned probe into what the kernel program must know about it, and what the pipeline must.
 //!
-//! Owns: which calls get a stack, which returns are watched, and the recipe of each argument. Because: a probe costs
-//! the target's own time, so the program does what is needed there and nothing else. Does not: attach.
+//! Owns: which calls get a stack, which returns are probed, and the recipe for each argument. Because: a probe costs
+//! the target's time, so the program does only what is needed there. Does not: attach.
 
 use deepctx_common::activity::probe;
 use deepctx_common::call::{self, ARGUMENTS_MAX, Fetch, NO_TEXT, fetch_base, site_flag};

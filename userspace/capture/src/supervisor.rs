@@ -1,8 +1,8 @@
 //! Supervisor: threads that must live as long as the capture.
 //!
-//! Owns: starting them, and remembering which one ended first, and why. Because: a capture without its scans or
-//! its probes looks healthy and lies; whoever runs it must learn of that, keep what it has, and end. Does not: stop the
-//! capture, or start a thread again: what it knew is gone with it.
+//! Owns: starting them, and recording which one ended first, and why. Because: a capture without its scans or its
+//! probes looks healthy but gives wrong results; its caller must learn of that, keep the data, and end. Does not:
+//! stop the capture, or restart a thread: its state is lost.
 
 use std::any::Any;
 use std::io;

@@ -1,9 +1,9 @@
 //! System: what the machine does while its programs are sampled.
 //!
 //! Owns: reading the kernel's totals of CPUs, pressure, memory, disks, networks and of the targets' cgroups, and the
-//! thread that sends how they grew, with what was read of GPUs meanwhile. Because: no stack of a program says that it
-//! waits for a disk, for a CPU that others have, or for the next period of its CPU limit. Does not: know contexts; the
-//! pipeline has them.
+//! thread that sends their increments, together with the latest GPU readings. Because: no stack of a program shows
+//! that it waits for a disk, for a CPU that others use, or for the next period of its CPU limit. Does not: know
+//! contexts; the pipeline has them.
 //!
 //! Sources: `Documentation/filesystems/proc.rst` (`stat`, `meminfo`), `Documentation/accounting/psi.rst`,
 //! `Documentation/admin-guide/iostats.rst`, `Documentation/admin-guide/cgroup-v2.rst`.

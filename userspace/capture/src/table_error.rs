@@ -1,7 +1,7 @@
-//! Why something has no place in the kernel's tables.
+//! Table error: why something does not fit into the kernel's tables.
 //!
-//! Owns: [`TableError`]. Because: rows of unwind tables and what refers to them are kept by two files, and fail
-//! alike. Does not: place anything.
+//! Owns: [`TableError`]. Because: two files hold the rows of unwind tables and the references to them, and both fail
+//! for the same reasons. Does not: place anything.
 
 use std::io;
 

@@ -1,8 +1,7 @@
-//! Table shares: what each user has of the kernel's tables, and who gives way when one of them is full.
+//! Table shares: each user's share of the kernel's tables, and whose entries are evicted when one is full.
 //!
-//! Owns: the account of slots by user. Because: a process may map as many files as it likes, and a table that is filled
-//! by whoever comes first has no room for the process that matters. Does not: hold the tables (`tables`), or know
-//! processes.
+//! Owns: the slot count by user. Because: a process may map as many files as it likes, and a table filled first come,
+//! first served has no room for the process that matters. Does not: hold the tables (`tables`), or know processes.
 
 use std::collections::VecDeque;
 

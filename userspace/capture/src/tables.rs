@@ -1,12 +1,12 @@
 //! Tables: unwind data of executables and mappings of processes, placed where the kernel programs find them.
 //!
-//! Owns: every slot of the shared arrays, and who uses an executable's table. Because: tables are shared between
-//! processes, bounded in total, and must go when their last user goes. Does not: build tables or read `/proc`.
+//! Owns: every slot of the shared arrays, and the users of an executable's table. Because: tables are shared between
+//! processes, bounded in total, and must be freed with their last user. Does not: build tables or read `/proc`.
 //!
-//! Tables can be filled before the programs are loaded: what is written waits until [`Tables::connect`].
+//! Tables can be filled before the programs are loaded: writes are queued until [`Tables::connect`].
 //!
 //! Order of writes: rows, then pages and rules, then the executable, then the mappings, then the process, which is a
-//! map update and so publishes all that came before. Slots that were given back rest in the arena's quarantine.
+//! map update and so publishes everything before it. Freed slots stay in the arena's quarantine for a while.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;

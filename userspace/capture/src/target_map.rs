@@ -1,8 +1,7 @@
 //! Target map: the processes whose samples and calls the programs record.
 //!
-//! Owns: filling the map when a capture begins. Because: the programs follow what a target forks, but only from the
-//! moment it is in the map. Does not: follow processes later (the kernel programs do), or say which are meant
-//! (`targets`).
+//! Owns: filling the map when a capture begins. Because: the programs follow the forks of a target, but only once it
+//! is in the map. Does not: follow processes later (the kernel programs do), or choose targets (`targets`).
 
 use deepctx_common::Plain as _;
 use deepctx_common::config::map;

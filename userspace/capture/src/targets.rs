@@ -1,4 +1,4 @@
-//! Targets: from what a user names to process ids.
+//! Targets: turns what the user names into process ids.
 //!
 //! Owns: looking through `/proc` and cgroup folders. Because: names, containers and cgroups are only ways to say
 //! "these processes". Does not: follow processes in time (the kernel programs do).

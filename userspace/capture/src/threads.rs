@@ -1,7 +1,7 @@
-//! Threads: one that empties the ring, one that scans processes.
+//! Threads: one drains the ring, one scans processes.
 //!
-//! Owns: the two loops and what passes between them. Because: building tables takes long, and the ring must be emptied
-//! meanwhile. Does not: decode records beyond what asks for a scan.
+//! Owns: the two loops and the data that passes between them. Because: building tables takes long, and the ring must
+//! be drained meanwhile. Does not: decode records beyond what requests a scan.
 
 use std::collections::HashSet;
 use std::io;

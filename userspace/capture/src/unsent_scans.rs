@@ -1,8 +1,8 @@
-//! Unsent scans: what scans found and the pipeline has no room for yet.
+//! Unsent scans: results of scans that the pipeline has no room for yet.
 //!
-//! Owns: whose turn it is, and how much may wait. Because: the pipeline may be busy with the names of one process for
-//! as long as that one's user may keep it waiting; others are scanned meanwhile, and have their names first. Does not:
-//! scan or send.
+//! Owns: the order in which users take turns, and how much may wait. Because: one user's process may keep the
+//! pipeline busy with its names for a long time; other users' processes are scanned meanwhile, and get their names
+//! first. Does not: scan or send.
 
 use std::collections::VecDeque;
 

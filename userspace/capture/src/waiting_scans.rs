@@ -1,7 +1,7 @@
-//! Waiting scans: processes to be scanned, and whose turn it is.
+//! Waiting scans: processes to be scanned, and the order in which users take turns.
 //!
-//! Owns: the queue of each user, who has a scan that goes on, and the time that scans of each user's processes took.
-//! Because: one user's thousands of large processes would keep everybody else's without unwind rows until all of them
+//! Owns: each user's queue, whose scan is running, and the scan time used by each user's processes. Because: one
+//! user's thousands of large processes would otherwise keep all other users' processes without unwind rows until they
 //! are scanned. Does not: scan.
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,4 +1,4 @@
-//! `analyze`: what rules conclude from a stored profile.
+//! `analyze`: what rules find in a stored profile.
 //!
 //! Owns: which rules run, and the exit code. Because: rules come from three places, and one of them is a program. Does
 //! not: know a rule or draw anything; `analysis` does.

@@ -1,7 +1,7 @@
 //! Capture arguments: the options that `record` and `live` have in common.
 //!
-//! Owns: which processes are captured and how, as clap reads it. Because: both commands must take the same options with
-//! the same names. Does not: turn them into a configuration (`target`).
+//! Owns: which processes are captured and how, as clap options. Because: both commands must take the same options
+//! with the same names. Does not: turn them into a configuration (`target`).
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;

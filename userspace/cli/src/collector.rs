@@ -1,8 +1,8 @@
 //! The collector's library: where it is, and how a command loads it.
 //!
-//! Owns: finding the file, and the variable that names it to NVIDIA's driver. Because: device times come from inside
-//! the process only, and the driver loads what this variable names when it is initialised. Does not: attach to it; it
-//! is found in the process like any other library.
+//! Owns: finding the file, and the environment variable that names it to NVIDIA's driver. Because: device times are
+//! only available inside the process, and the driver loads the library in this variable when it initializes. Does
+//! not: attach to it; it is found in the process like any other library.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Command: the program that `record` starts and captures from its first instruction.
 //!
-//! Owns: starting it stopped, letting it go once the capture runs, and its exit code. Because: what a program does
-//! first (imports, initialisation) is often what is looked for. Does not: capture.
+//! Owns: starting it stopped, resuming it once the capture runs, and its exit code. Because: what a program does
+//! first (imports, initialization) is often what the user wants to see. Does not: capture.
 
 use std::ffi::OsString;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};

@@ -1,4 +1,4 @@
-//! Command user: whose rights a recorded command has.
+//! Command user: the user as whom a recorded command runs.
 //!
 //! Owns: the choice of the user, and becoming that user between fork and exec. Because: the profiler needs root, the
 //! command does not; below `sudo`, whoever types `record -- CMD` expects CMD to run as they would run it. Does not:

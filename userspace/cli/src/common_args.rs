@@ -1,7 +1,7 @@
 //! Options that every sub-command takes.
 //!
-//! Owns: logging, the file with defaults, and forms of an output. Because: each sub-command has them, and a list of
-//! sub-commands is no place for what they share. Does not: act on any of it.
+//! Owns: logging, the file with defaults, and output formats. Because: every sub-command has them, and the list of
+//! sub-commands is not the place for shared options. Does not: act on any of it.
 
 use std::path::PathBuf;
 

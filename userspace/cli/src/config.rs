@@ -1,8 +1,8 @@
-//! Config: a TOML file whose keys are option names gives defaults.
+//! Config: defaults from a TOML file whose keys are option names.
 //!
-//! Owns: finding the file, and turning its values into defaults of the options. Because: what is on the command line
-//! comes first, then the environment, then this file, then the built-in default, and the argument parser already
-//! knows how to decide and check that. Does not: know what any option means.
+//! Owns: finding the file, and turning its values into defaults of the options. Because: the command line takes
+//! precedence, then the environment, then this file, then the built-in default, and the argument parser already
+//! implements and checks that. Does not: know what any option means.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

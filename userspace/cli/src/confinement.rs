@@ -1,9 +1,9 @@
-//! Confinement: what is left to a command that opens a profile, before it reads the first byte of it.
+//! Confinement: the restrictions on a command that opens a profile, before it reads the first byte of it.
 //!
-//! Owns: the files of each such command, and giving up everything else: other files (Landlock), programs, sockets and
-//! other processes (seccomp), capabilities, and half of the machine's memory. Because: whoever made the profile chose
-//! every byte that its reader parses, and people open profiles with `sudo`. Does not: keep a command from working
-//! where the kernel offers less; it says in the log what is missing.
+//! Owns: the files that each such command may use, and dropping everything else: other files (Landlock), programs,
+//! sockets and other processes (seccomp), capabilities, and half of the machine's memory. Because: the author of a
+//! profile controls every byte that its reader parses, and people open profiles with `sudo`. Does not: keep a command
+//! from working where the kernel offers less; the log says what is missing.
 
 use std::fmt;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Control arguments: the options of `control`.
 //!
-//! Owns: [`ControlArgs`]. Because: the list of commands needs them, and what carries them out needs the list. Does not:
-//! read requests.
+//! Owns: [`ControlArgs`]. Because: the list of commands needs them, and the code that carries them out needs the
+//! list. Does not: read requests.
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 //! Debug information: how much of it is read for source lines and inlined calls of native code.
 //!
-//! Owns: reading `512M` or `off`. Because: reading lines costs time and memory in proportion to the debug
+//! Owns: parsing `512M` or `off`. Because: reading lines costs time and memory in proportion to the debug
 //! information, which is too much for some captures of a whole system. Does not: search for any.
 
 use deepctx_symbolizer::native::DebugInfo;

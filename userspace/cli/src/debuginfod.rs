@@ -1,7 +1,7 @@
-//! Debuginfod: which servers are asked for debug information.
+//! Debuginfod: which servers are queried for debug information.
 //!
-//! Owns: reading `--debuginfod` and what elfutils' own settings say of servers. Because: nothing leaves the machine
-//! unless the user asks for it, and below `sudo` the variables of the user's shell are gone. Does not: ask them.
+//! Owns: reading `--debuginfod` and elfutils' own server settings. Because: nothing leaves the machine unless the
+//! user wants it, and `sudo` drops the variables of the user's shell. Does not: query them.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! `demo`: an example program, started and shown where its time goes.
+//! `demo`: starts an example program and shows where its time goes.
 //!
-//! Owns: the example, and its end. Because: whoever installed a package sees within seconds what the profiler shows,
-//! without a program of their own. Does not: do anything that the printed commands would not do as well.
+//! Owns: the example, and ending it. Because: users who have just installed a package see within seconds what the
+//! profiler shows, without a program of their own. Does not: do anything that the printed commands would not do as
+//! well.
 
 use std::env;
 use std::ffi::OsString;

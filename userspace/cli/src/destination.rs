@@ -1,8 +1,8 @@
-//! Destination: where a profile will be, and what is there before.
+//! Destination: where a profile will be written, and what is there already.
 //!
-//! Owns: whether something may be replaced, its removal, the new folder, and making one file of it. Because: captures
-//! are often recorded where others may rename and plant things, so what was checked at the beginning must be what is
-//! removed and packed at the end. Does not: write the profile; the store does.
+//! Owns: whether something may be replaced, its removal, the new folder, and packing it into one file. Because:
+//! captures are often recorded where other users may rename and plant files, so what was checked at the beginning
+//! must be what is removed and packed at the end. Does not: write the profile; the store does.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write as _};

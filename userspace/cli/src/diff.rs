@@ -1,6 +1,6 @@
 //! `diff`: what grew and what shrank between two profiles, by function and by calling context, or by event.
 //!
-//! Owns: the choice of the form. Does not: compare or draw; `analysis` does.
+//! Owns: choosing the output form. Does not: compare or draw; `analysis` does.
 
 use deepctx_analysis::diff::{self, Comparison, GrowthLimit};
 use deepctx_analysis::over_time::EventDifference;

@@ -1,8 +1,8 @@
-//! Commands that the pages show, held against the options that there are.
+//! Checks the commands in the documentation against the actual options.
 //!
-//! Owns: which lines of a page are commands, and their words as a shell would split them. Because: a page whose
-//! command is refused loses its reader, and nobody reads all pages when an option gets another name. Does not: run one;
-//! tests of single pages do (`tests/tests/documented`).
+//! Owns: which lines of a page are commands, and splitting them into words as a shell would. Because: a page whose
+//! command fails loses its reader, and nobody rereads all pages when an option is renamed. Does not: run one; tests
+//! of single pages do (`tests/tests/documented`).
 
 use std::collections::BTreeSet;
 use std::fs;

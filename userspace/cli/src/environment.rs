@@ -1,7 +1,8 @@
-//! Environment: variables whose names meant several things, and those that replace them.
+//! Environment: old variable names with several meanings, and their replacements.
 //!
-//! Owns: the list of old names. Because: `DEEPCTX_OUTPUT`, set for `record`, once let `report` replace a profile by its
-//! text; whoever still sets it must be shown the new names instead of being ignored. Does not: read options; clap does.
+//! Owns: the list of old names. Because: `DEEPCTX_OUTPUT`, set for `record`, once made `report` overwrite a profile
+//! with its text; users who still set it must see the new names, and not be ignored. Does not: read options; clap
+//! does.
 
 use std::ffi::OsString;
 

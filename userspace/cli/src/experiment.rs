@@ -1,8 +1,8 @@
-//! `experiment`: the same command over several values, each recorded.
+//! `experiment`: records the same command over several values.
 //!
-//! Owns: the order of runs, and what becomes of the others when one fails. Because: an hour of runs must not be lost by
-//! the last one. Does not: capture ([`super::record`] does), judge or draw (`analysis` does), or read a profile: names
-//! in it are anybody's, so that a process of its own does (`report`), which confines itself.
+//! Owns: the order of runs, and what happens to the others when one fails. Because: an hour of runs must not be lost
+//! to the last one. Does not: capture ([`super::record`] does), judge or draw (`analysis` does), or read a profile:
+//! names in it are untrusted, so a separate process does (`report`), which confines itself.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};

@@ -1,7 +1,8 @@
 //! Experiment arguments: the values of an experiment, and how it is judged.
 //!
-//! Owns: these options, the placeholders of a command, and the combinations of values. Because: a value that is nowhere
-//! in the command, or two values with one file name, must be refused before the first run. Does not: run the command.
+//! Owns: these options, the placeholders of a command, and the combinations of values. Because: a value that the
+//! command does not use, or two values with the same file name, must be refused before the first run. Does not: run
+//! the command.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

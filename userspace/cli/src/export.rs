@@ -1,6 +1,6 @@
 //! `export`: a stored or imported profile in another format.
 //!
-//! Owns: what an export needs beside its format. Does not: know any format; `profile` has the list.
+//! Owns: what an export needs besides its format. Does not: know any format; `profile` has the list.
 
 use std::io::IsTerminal as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Failure: what a user reads when a command could not do its work.
+//! Failure: the message and exit code of a command that could not do its work.
 //!
 //! Owns: the shape (one line that names the object and the expectation, then a `hint:` line) and the exit codes.
 //! Because: errors are read at a bad moment, and scripts need numbers that mean something.

@@ -1,8 +1,8 @@
 //! Files: the text of source files, for the source view.
 //!
-//! Owns: finding a file as the process that runs it sees it, reading it off the screen's thread, and saying why not.
-//! Because: the paths come from a foreign process, which may live in a container, name a device, or lie. Does not: show
-//! anything.
+//! Owns: finding a file in the mount namespace of its process, reading it off the screen's thread, and saying why
+//! that failed. Because: the paths come from another process, which may run in a container, name a device, or lie.
+//! Does not: show anything.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -1,7 +1,8 @@
 //! Finisher: the thread that stops a capture and finishes its session.
 //!
-//! Owns: that thread, started when the capture begins. Because: the end takes seconds during which signals must be
-//! answered, and a machine without memory for another thread is a reason to end. Does not: decide when.
+//! Owns: that thread, which is started when the capture begins. Because: finishing takes seconds during which signals
+//! must be handled, and a machine that is out of memory for another thread is a reason to finish. Does not: decide
+//! when.
 
 use std::io;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Flight arguments: the options of the flight recorder.
 //!
-//! Owns: `--keep` and `--on-hang`, and what they cannot be combined with. Because: `record` and `live` take them alike.
-//! Does not: record.
+//! Owns: `--keep` and `--on-hang`, and what they cannot be combined with. Because: `record` and `live` both take
+//! them. Does not: record.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Flight recorder: the profiles that are written of what is kept.
+//! Flight recorder: writes the kept part of a capture as profiles.
 //!
-//! Owns: their names, of which none is used twice. Because: a profile that shows why a job hung must never be replaced
-//! by the next one. Does not: keep anything; the session does.
+//! Owns: their names, none of which is used twice. Because: a profile that shows why a job hung must never be
+//! replaced by the next one. Does not: keep records; the session does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

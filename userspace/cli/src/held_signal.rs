@@ -1,8 +1,8 @@
-//! Held signals: those that ask a capture for something, from the first moment on.
+//! Held signals: signals that request something of a capture, blocked from the first moment on.
 //!
-//! Owns: holding them back until somebody waits for them, and outliving the one of a file that may not grow. Because: a
-//! signal that comes before the capture runs must not end the program. Does not: wait for them; the loop of the capture
-//! does.
+//! Owns: blocking them until the capture waits for them, and surviving SIGXFSZ, which reports a file at its size
+//! limit. Because: a signal that arrives before the capture runs must not end the program. Does not: wait for them;
+//! the capture loop does.
 
 use std::io;
 

@@ -1,16 +1,16 @@
-//! Level switch: sets of probes in turn while one command runs, and how long its steps take with each.
+//! Level switch: alternates sets of probes while one command runs, and measures how long its steps take with each.
 //!
-//! Owns: which set is attached next, from when on steps belong to it, and what is kept of them. Because: between two
-//! runs of a command more changes than a set of probes costs; within one run, sets that follow each other within a
-//! second are compared under the same conditions (S1.5 of XSP, Li et al., IPDPS 2020). Does not: attach anything, or
-//! compare (`analysis` does).
+//! Owns: which set is attached next, from when on steps count for it, and what is kept of them. Because: between two
+//! runs of a command more changes than a set of probes costs; within one run, sets that alternate every second are
+//! compared under the same conditions (S1.5 of XSP, Li et al., IPDPS 2020). Does not: attach anything, or compare
+//! (`analysis` does).
 //!
 //! ```text
 //!  round 1                          round 2                          round 3
 //!  markers │ samples │ probes       samples │ probes │ markers       probes │ markers │ samples      …
 //!          └ requested ─ attached ─ N steps ─ next
 //! ```
-//! Each round begins with another set, so that a program that becomes slower or faster favours none of them.
+//! Each round begins with another set, so that no set gains from a program that becomes slower or faster.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,9 @@
-//! Command line: from what a user typed to a command that ran, and an exit code.
+//! Command line: from what the user typed to a finished command and an exit code.
 //!
-//! Owns: options, errors as people read them, exit codes, progress, output files. Because: this is the product's face,
-//! and it must be testable as a whole. Does not: capture, resolve, model or draw; it calls those who do.
+//! Owns: options, error messages, exit codes, progress, output files. Because: this is the product's user interface,
+//! and it must be testable as a whole. Does not: capture, resolve, model or draw; it calls the crates that do.
 //!
-//! Its face is [`main`]: what a program of another name would call, and the tests of whole commands.
+//! Its entry point is [`main`], for a program of another name and for tests of whole commands.
 //!
 //! ```
 //! let arguments = ["deepctx-bpf", "--version"].map(Into::into).to_vec();

@@ -1,7 +1,7 @@
 //! `live`: a capture and the terminal view over it.
 //!
-//! Owns: who runs on which thread (the screen on its own, the capture's loop on the main one), and saving what was
-//! seen. Does not: capture or draw.
+//! Owns: which thread runs what (the screen has its own, the capture loop has the main one), and saving what was
+//! recorded. Does not: capture or draw.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Manual: what a package installs beside the program, made from the options themselves.
+//! Manual: documentation that a package installs with the program, generated from the options.
 //!
-//! Owns: manual pages, and completions of shells. Because: a page that is written by hand describes options that are
-//! gone. Does not: know where a package puts them.
+//! Owns: manual pages, and shell completions. Because: a handwritten page describes options that are gone. Does not:
+//! know where a package puts them.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};

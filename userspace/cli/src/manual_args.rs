@@ -1,7 +1,7 @@
-//! Options of what writes the manual.
+//! Options for generating the manual.
 //!
-//! Owns: the shells that are known. Because: the list of sub-commands needs these options, and the manual is made from
-//! that list. Does not: write anything.
+//! Owns: the supported shells. Because: the list of sub-commands needs these options, and the manual is generated
+//! from that list. Does not: write anything.
 
 use clap::{Args, ValueEnum};
 use clap_complete as generator;

@@ -1,7 +1,7 @@
 //! Model arguments: which tables of a model `report` prints, and what the device can do at most.
 //!
-//! Owns: `--table`, `--peak-flops` and `--peak-bandwidth`. Because: these tables are asked for by themselves, and too
-//! wide for the one screen of a report. Does not: compute; `analysis` does.
+//! Owns: `--table`, `--peak-flops` and `--peak-bandwidth`. Because: users request these tables separately, and they
+//! are too wide for the single screen of a report. Does not: compute; `analysis` does.
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};

@@ -1,7 +1,7 @@
-//! Nearest: names that are there, for one that is not.
+//! Nearest: suggests existing names for a misspelled one.
 //!
-//! Owns: how near two names are. Because: who mistypes a function or a metric must not have to read a list of
-//! thousands. Does not: know regular expressions or queries; of these it takes the words.
+//! Owns: the distance between two names. Because: a user who mistypes a function or a metric must not have to read a
+//! list of thousands. Does not: know regular expressions or queries; it takes the words in them.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeSet;

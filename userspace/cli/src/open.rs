@@ -1,6 +1,6 @@
-//! Opening a profile from disk.
+//! Open: opens a profile from disk.
 //!
-//! Owns: its notes on standard error. Does not: know a format; `deepctx_storage` does.
+//! Owns: the notes about it on standard error. Does not: know a format; `deepctx_storage` does.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
-//! Options: what a user can say, one structure per sub-command.
+//! Options: the command line, one structure per sub-command.
 //!
-//! Owns: names, defaults, environment variables and help texts. Because: this page and the manual must agree, and
-//! the help is the page that people read. Does not: act on any of it.
+//! Owns: names, defaults, environment variables and help texts. Because: help and manual must agree, and the help is
+//! what people read. Does not: act on any of it.
 
 use std::path::PathBuf;
 use std::time::Duration;

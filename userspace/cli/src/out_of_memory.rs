@@ -1,8 +1,8 @@
-//! Out of memory: how a command ends that may have no more.
+//! Out of memory: how a command ends that reaches its memory limit.
 //!
-//! Owns: the program's allocator, which is the system's, and what it says where that gives nothing. Because: a profile
-//! that was made to take more memory than a command may have must end it like any other that cannot be opened: with a
-//! sentence and exit code 2, not by a signal. Does not: limit memory; [`super::confinement`] does.
+//! Owns: the global allocator, which wraps the system's, and its message when an allocation fails. Because: a profile
+//! crafted to exceed a command's memory limit must end it like any other unreadable profile: with a sentence and exit
+//! code 2, not by a signal. Does not: limit memory; [`super::confinement`] does.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, Ordering};

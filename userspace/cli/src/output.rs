@@ -1,7 +1,7 @@
 //! Output: files that appear complete, or not at all.
 //!
-//! Owns: standard output, and writing a file under another name until it is whole. Because: a script that finds
-//! `run.svg` must be able to use it. Does not: know any format.
+//! Owns: standard output, and writing a file under a temporary name until it is complete. Because: a script that
+//! finds `run.svg` must be able to use it. Does not: know any format.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};

@@ -1,6 +1,6 @@
 //! Progress: one line on standard error while a capture runs.
 //!
-//! Owns: when the line is drawn and what it says, and the table of the profiler's memory behind it. Because: a
+//! Owns: when the line is drawn and what it shows, and the table of the profiler's memory after it. Because: a
 //! headless capture must show that it is running, what it loses and what it costs. Does not: measure anything.
 
 use std::io::{self, IsTerminal, Write};

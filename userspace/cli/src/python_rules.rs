@@ -1,8 +1,8 @@
 //! Rules in Python: those of a file `analyze --rules my_rules.py`, run by the Python module `deepctx`.
 //!
-//! Owns: starting the runner, its answers, and what is said when there are none. Because: a rule is anybody's program,
-//! which may raise, loop or print a gigabyte, and must cost itself a sentence and nobody else. Does not: run a rule;
-//! `python/deepctx/rules.py` gives each a process, a deadline and limits of its own.
+//! Owns: starting the runner, its answers, and the report when there are none. Because: a rule is a third party's
+//! program, which may raise, loop or print a gigabyte, and must only cost its own result. Does not: run a rule;
+//! `python/deepctx/rules.py` gives each a process, a deadline and limits.
 
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader, Read as _};

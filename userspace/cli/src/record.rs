@@ -1,6 +1,6 @@
-//! `record`: a capture without a screen, kept on disk.
+//! `record`: a capture without a screen, stored on disk.
 //!
-//! Owns: the order of its steps, so that nothing is left behind when one fails. Does not: capture or write.
+//! Owns: the order of its steps, so that a failing one leaves nothing behind. Does not: capture or write.
 
 use std::io::{self, BufWriter, IsTerminal};
 use std::path::Path;

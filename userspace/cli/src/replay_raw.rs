@@ -1,7 +1,7 @@
-//! `replay-raw`: a profile of a raw capture, resolved now.
+//! `replay-raw`: resolves a raw capture into a profile now.
 //!
-//! Owns: opening the raw capture and keeping its profile. Because: a stack that came out wrong must be reproducible
-//! without its process. Does not: resolve anything; see [`deepctx_session::replay`].
+//! Owns: opening the raw capture and storing its profile. Because: a wrong stack must be reproducible without its
+//! process. Does not: resolve anything; see [`deepctx_session::replay`].
 
 use std::fs::File;
 use std::io::BufReader;

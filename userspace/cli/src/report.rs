@@ -1,6 +1,6 @@
 //! `report`: findings, hotspots and losses of a stored profile.
 //!
-//! Owns: the choice of the form. Does not: find or draw anything; `analysis` does.
+//! Owns: choosing the output form. Does not: find or draw anything; `analysis` does.
 
 use deepctx_analysis::over_time::Steps;
 use deepctx_analysis::{ModelTables, OverTime, Report, Subset, render};

@@ -1,6 +1,6 @@
-//! The file of `--rules`: parameters of rules, and rules of users.
+//! The file of `--rules`: parameters of built-in rules, and the user's own rules.
 //!
-//! Owns: its keys, and what is said of a bad one. Because: a misspelled key must be an error that lists the known ones,
+//! Owns: its keys, and the error for a bad one. Because: a misspelled key must be an error that lists the known ones,
 //! not a threshold that is never used. Does not: know a rule; `analysis` does.
 
 use std::path::Path;

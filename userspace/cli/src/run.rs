@@ -1,8 +1,8 @@
-//! Run: a capture and its session from the first to the last moment.
+//! Run: a capture and its session from beginning to end.
 //!
 //! Owns: the loop that waits for signals, the clock, the command and the screen, and the order in which things stop.
-//! Because: a capture that is stopped at any moment, by any of these, must keep what it has. Does not: know where the
-//! data goes; its callers do.
+//! Because: a capture that any of these stops at any moment must keep its data. Does not: know where the data goes;
+//! its callers do.
 
 mod signals;
 mod start;

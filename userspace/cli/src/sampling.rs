@@ -1,4 +1,4 @@
-//! Options by which instructions of kernels are sampled.
+//! Sampling: options for sampling the instructions of kernels.
 //!
 //! Owns: `--pc-sampling` and its mode, and the variables that pass them to a command. Because: the collector within
 //! the command takes the samples. Does not: find the collector.

@@ -1,4 +1,4 @@
-//! Screen: the terminal, taken for a view or written to once.
+//! Screen: the terminal, taken over by a view or written to once.
 //!
 //! Owns: the checks before the terminal is taken, the signals that end a view of a stored profile, and the form of
 //! printed snapshots. Does not: draw; `tui` does.

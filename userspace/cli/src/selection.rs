@@ -1,6 +1,6 @@
 //! What to show of a profile: `--view`, `--metric`, `--filter`, `--path`, `--group-by`.
 //!
-//! Owns: these options, and the selection they stand for. Does not: open, draw or write.
+//! Owns: these options, and the selection that they define. Does not: open, draw or write.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};

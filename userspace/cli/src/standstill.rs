@@ -1,7 +1,7 @@
 //! Standstill: how long the pipeline has made no progress.
 //!
-//! Owns: what counts as progress. Because: a capture that stands still loses data without an error, and an end that
-//! stands still must not be waited for. Does not: say what follows from it; [`mod@super::run`] does.
+//! Owns: what counts as progress. Because: a stalled capture loses data without an error, and a stalled shutdown must
+//! not be waited for. Does not: decide what follows from it; [`mod@super::run`] does.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
-//! Step marker: reading what ends a training step (`--step-marker`).
+//! Step marker: parses what ends a training step (`--step-marker`).
 //!
-//! Owns: distinguishing names of ranges from functions of libraries, and refusing Python functions. Because: all of
-//! them may have a colon, and a Python function cannot be probed. Does not: match ranges (the pipeline does) or
-//! attach probes.
+//! Owns: distinguishing names of ranges from library functions, and refusing Python functions. Because: all of them
+//! may contain a colon, and a Python function cannot be probed. Does not: match ranges (the pipeline does) or attach
+//! probes.
 
 use deepctx_uprobes::UserRow;
 

@@ -1,8 +1,8 @@
-//! Target: from options to what is captured.
+//! Target: turns options into what is captured.
 //!
 //! Owns: the one place where options become a [`CaptureConfig`], checking that processes exist, and the target's name
-//! in the header. Because: a mistyped pid should be answered at once, in one line. Does not: find or follow
-//! processes; the capture does.
+//! in the header. Because: a mistyped pid should fail at once, with one line. Does not: find or follow processes; the
+//! capture does.
 
 use std::fs;
 

@@ -1,6 +1,6 @@
-//! `timeline`: what single events of a trace tell.
+//! `timeline`: tables and charts of the single events of a trace.
 //!
-//! Owns: the choice of the form. Because: traces have events, which no other command shows, and several files are one
+//! Owns: choosing the output form. Because: no other command shows the events of traces, and several files form one
 //! job. Does not: read or compute anything; `storage` and `analysis` do.
 
 use deepctx_analysis::{OverTime, render};

@@ -1,7 +1,7 @@
-//! What the terminal view opens with.
+//! Options of the terminal view at its start.
 //!
-//! Owns: the options that `live` and `view` have in common, and the request they stand for. Because: what keys change
-//! in the view must be there for scripts and habits too. Does not: draw.
+//! Owns: the options that `live` and `view` have in common, and the request that they define. Because: what keys
+//! change in the view must be available to scripts and aliases too. Does not: draw.
 
 use std::path::PathBuf;
 use std::sync::Arc;

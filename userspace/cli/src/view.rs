@@ -1,7 +1,7 @@
 //! `view`: the terminal view over a stored profile.
 //!
-//! Owns: making snapshots of a stored profile on a thread of its own. Because: the screen must never wait for one.
-//! Does not: draw.
+//! Owns: making snapshots of a stored profile on a separate thread. Because: the screen must never wait for one. Does
+//! not: draw.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

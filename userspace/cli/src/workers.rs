@@ -1,7 +1,7 @@
-//! Workers: this program, started once more by itself.
+//! Workers: separate processes of this same program.
 //!
-//! Owns: how workers are started and recognised. Because: only another process can be left behind when it never ends,
-//! or give up what this one needs. Does not: the work ([`deepctx_symbolizer::memory::reader`],
+//! Owns: how workers are started and recognized. Because: only a separate process can be abandoned when it hangs, or
+//! drop privileges that the main one needs. Does not: the work ([`deepctx_symbolizer::memory::reader`],
 //! [`deepctx_symbolizer::unwind_rows::builder`], [`deepctx_symbolizer::native::symbols`], [`deepctx_capture::gpus`]).
 
 use std::ffi::OsString;

@@ -1,7 +1,8 @@
-//! Account: what became of every record, counted where it is cheap and written to the ledger when it is asked for.
+//! Account: the fate of every record, counted in plain counters and written to the ledger on request.
 //!
-//! Owns: the pipeline's counters and the rules that turn them, and the kernel's, into accounts that add up. Because:
-//! a million samples a second leave no time for looking up reasons by name. Does not: drop anything itself.
+//! Owns: the pipeline's counters, and the rules that turn them and the kernel's counters into accounts that add up.
+//! Because: at a million samples a second there is no time to look up reasons by name. Does not: drop anything
+//! itself.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,7 @@
-//! By address: what lies at which address of a process, up to a bound.
+//! Address map: the live allocations of a process by address, up to a bound.
 //!
-//! Owns: [`AddressMap`]. Because: whoever gives memory back says an address, and how much that was and who asked for
-//! it stands with the allocation; and a program that allocates without end must not take the profiler with it. Does
-//! not: know kinds of memory.
+//! Owns: [`AddressMap`]. Because: a free passes only an address, while size and allocating context are kept with the
+//! allocation; and a program that leaks must not make the profiler's memory grow too. Does not: know kinds of memory.
 
 use std::collections::BTreeMap;
 

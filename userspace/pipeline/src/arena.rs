@@ -1,7 +1,7 @@
-//! Arena: the bytes of records until each has been used.
+//! Arena: holds the bytes of records until each has been used.
 //!
-//! Owns: batches of records and references to single records. Because: a record waits for its turn,
-//! and copying each would cost more than decoding it again. Does not: know what is in a record.
+//! Owns: batches of records, and references to single records. Because: records wait to be ordered, and copying each
+//! would cost more than decoding it again. Does not: know what a record contains.
 
 /// Where a record lies in the [`RecordArena`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

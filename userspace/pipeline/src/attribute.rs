@@ -1,7 +1,7 @@
-//! Attribute: a stack and what it weighs → the tree and the timeline.
+//! Attribute: a stack and its weight → the tree and the timeline.
 //!
-//! Owns: which metrics a sample feeds. Because: the next sources (time off the CPU, GPU work) attribute to the same
-//! contexts by other metrics. Does not: know words, addresses or names.
+//! Owns: which metrics a sample feeds. Because: other sources (off-CPU time, GPU work) attribute other metrics to the
+//! same contexts. Does not: know words, addresses or names.
 
 use deepctx_profile::frame::Frame;
 use deepctx_profile::intern::FrameId;

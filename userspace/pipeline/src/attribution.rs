@@ -1,7 +1,7 @@
-//! Attribution: a resolved stack → a node of the tree, and what a record stands for → figures at that node.
+//! Attribution: a resolved stack → a node of the tree, and the record's weight → figures at that node.
 //!
-//! Owns: the way there, for samples, waits and calls alike. Because: a stack that was seen before and one that was
-//! not must end up at the same node. Does not: keep anything, or know a stage: the stages place a stack together.
+//! Owns: the path from stack to node, for samples, waits and calls alike. Because: a cached stack and a new one must
+//! end up at the same node. Does not: keep state, or know single stages: the stages place a stack together.
 
 use deepctx_common::record::kind;
 use deepctx_profile::profile::Profile;

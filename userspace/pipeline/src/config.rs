@@ -1,7 +1,7 @@
 //! Config: how much the pipeline may hold, and for how long.
 //!
-//! Owns: the bounds, and why they are what they are. Because: every queue and cache has one, and all of them together
-//! are what the profiler may weigh. Does not: enforce them.
+//! Owns: the bounds, and the reason for each. Because: every queue and cache has a bound, and their sum is the
+//! profiler's memory budget. Does not: enforce them.
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Limits;

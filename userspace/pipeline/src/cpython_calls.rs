@@ -1,9 +1,9 @@
 //! CPython call chain: the calls that an interpreter makes to get from one Python function to the next.
 //!
-//! Owns: their names, and marking them where they stand beside Python frames. Because: one call in Python is up to
-//! six in C, none of which says more than the Python frames around them; a reader wants to fold them with the
-//! evaluation loop. Does not: hide anything (views do), or touch a function of the same name that calls native code
-//! alone.
+//! Owns: the names of these C functions, and marking them where they are next to Python frames. Because: one Python
+//! call is up to six C calls, none of which adds anything to the Python frames around them; readers want to fold them
+//! with the evaluation loop. Does not: hide anything (views do), or mark a function of the same name that only calls
+//! native code.
 //!
 //! ```text
 //!  root ▸ … evaluation loop │ caller.py:f │ PyObject_Vectorcall ▸ _PyFunction_Vectorcall ▸ _PyEval_Vector ▸ evaluation loop │ m.py:g ▸ …

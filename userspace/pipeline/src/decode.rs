@@ -1,8 +1,8 @@
-//! Decode: bytes → [`Event`], or the reason why they are none.
+//! Decode: bytes → [`Event`], or the reason why they are not a valid one.
 //!
-//! Owns: the reading side of `deepctx_common::record`, and the per-CPU count of records that never arrived.
-//! Because: these bytes come from the kernel, from a file or from a fuzzer, and only here are they not yet trusted.
-//! Does not: allocate, copy stacks, panic, or know what an address means.
+//! Owns: the reading side of `deepctx_common::record`, and the per-CPU count of records that never arrived. Because:
+//! the bytes come from the kernel, a file or a fuzzer, and this is the one place where they are not yet trusted. Does
+//! not: allocate, copy stacks, panic, or know what an address means.
 
 use deepctx_common::Plain;
 use deepctx_common::call::{ARGUMENTS_MAX, Call, Correlation, MESSAGE_BYTES_MAX, Message, Return, TEXT_MAX};

@@ -1,8 +1,8 @@
-//! Dispatch: records whose time has come → the stage that they belong to, in their order.
+//! Dispatch: records whose time has come → the stages that they belong to, in order.
 //!
-//! Owns: what is used at once, what waits until its names were asked for, and what waits behind that. Because: a call
-//! can change what the records after it mean, so all of them keep their order. Does not: take records in, or decide
-//! when.
+//! Owns: which records are used at once, which wait until their names have been requested, and which wait behind
+//! those. Because: a call can change the meaning of later records, so all of them keep their order. Does not: take
+//! records in, or decide when they are due.
 
 use deepctx_common::record::{StackSample, Wake};
 use deepctx_profile::profile::Profile;

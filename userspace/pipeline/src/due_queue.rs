@@ -1,7 +1,8 @@
-//! What is known ahead of the samples, and takes effect once they reach its time.
+//! Due queue: changes that are known ahead of the samples, and take effect once the samples reach their time.
 //!
-//! Owns: [`DueQueue`]. Because: a fork, an exec, an exit or the edge of a duty window is known as soon as its record is
-//! read, and must change what stages keep only once all earlier records were attributed. Does not: know what changes.
+//! Owns: [`DueQueue`]. Because: a fork, an exec, an exit or the edge of a duty window is known as soon as its record
+//! is read, but must change the state of stages only after all earlier records have been attributed. Does not: know
+//! what changes.
 
 use std::collections::VecDeque;
 

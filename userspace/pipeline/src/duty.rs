@@ -1,9 +1,9 @@
-//! Duty cycle: when the probes that have a budget were watched.
+//! Duty cycle: when probes with a budget were attached.
 //!
-//! Owns: how much of the time that was, in words for readers of the counts; and the edges of duty windows that the
-//! samples have not reached. Because: what such a probe reports is of its windows, and must never be read as if it were
-//! of the whole run. Does not: know what a stage keeps, or what lies between two times ([`super::loss_windows`]
-//! does).
+//! Owns: the share of time during which they were, in words for readers of the counts; and the edges of duty windows
+//! that the samples have not reached yet. Because: counts of such a probe cover its windows only, and must never be
+//! read as covering the whole run. Does not: know the state of stages, or what lies between two times
+//! ([`super::loss_windows`] does).
 
 use deepctx_profile::ledger::{Account, DUTY_CYCLED, Reason};
 

@@ -1,7 +1,7 @@
-//! Encode: events → bytes, as the kernel programs write them.
+//! Encode: events → bytes, in the format that the kernel programs write.
 //!
 //! Owns: the writing side of `deepctx_common::record` in user space. Because: test vectors, benchmarks and fuzz seeds
-//! must be made of the same bytes that the rings deliver. Does not: take part in a capture.
+//! must consist of the same bytes as the rings deliver. Does not: take part in a capture.
 
 use deepctx_common::Plain;
 use deepctx_common::activity::Activity;

@@ -1,8 +1,8 @@
 //! Input: everything that enters the pipeline.
 //!
 //! Owns: [`Input`] and the [`Source`] trait. Because: rings, raw captures and test vectors must be indistinguishable
-//! behind this point. Does not: open, read or wait for anything; those who implement [`Source`] do, outside this
-//! crate.
+//! from here on. Does not: open, read or wait for anything; implementations of [`Source`], which are outside this
+//! crate, do.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

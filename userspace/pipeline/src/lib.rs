@@ -1,7 +1,7 @@
-//! From the records of the kernel programs to a calling context tree, without touching the machine.
+//! Turns the records of the kernel programs into a calling context tree, without touching the machine.
 //!
-//! Owns: the stages of processing and their wiring. Because: live capture, replay and tests must take the very same
-//! way. Does not: open files, read clocks, start threads or know the kernel: the manifest names no crate that could.
+//! Owns: the processing stages and their wiring. Because: live capture, replay and tests must run exactly the same
+//! code. Does not: open files, read clocks, start threads or know the kernel: the manifest names no crate that could.
 //!
 //! ```text
 //!  Input ──▶ decode ─┬─ fork, exec, exit, mappings ──▶ order ──▶ Symbols
@@ -10,8 +10,8 @@
 //! ```
 //! [`stage`] is the interface of a stage, `stages` the list of them; the guide in `docs/add-a-stage.md` adds one.
 //!
-//! At the root are [`Pipeline`] and its [`Config`]; [`input`] is what goes in, [`encode`] and [`decode`] are its bytes,
-//! [`symbols`] is what it asks of whoever knows names, [`stacks`] names stacks without a profile.
+//! The root has [`Pipeline`] and its [`Config`]. [`input`] is what goes in, [`encode`] and [`decode`] handle its
+//! bytes, [`symbols`] is the interface to symbolization, and [`stacks`] names stacks without a profile.
 //!
 //! A sample of two frames, as the kernel programs write it, becomes a context of the profile:
 //!

@@ -1,8 +1,8 @@
-//! Loss windows: the times in which records of a CPU are missing, or duty-cycled probes were off.
+//! Loss windows: the intervals in which records of a CPU are missing, or duty-cycled probes were detached.
 //!
-//! Owns: the sequence numbers that no record came with, and between which times theirs would have been; the pauses
-//! between duty windows. Because: who concludes from the last record of a kind must know that none is missing since.
-//! Does not: count losses (the ledger does).
+//! Owns: the gaps in sequence numbers, with the times between which the missing records were written; and the pauses
+//! between duty windows. Because: a stage that draws conclusions from the last record of a kind must know that none
+//! has been lost since. Does not: count losses (the ledger does).
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,7 @@
-//! Names as frames of the profile.
+//! Turns names into frames of the profile.
 //!
-//! Owns: the form that each kind of name takes. Because: whoever resolves addresses and whoever asks what code was
-//! compiled from must give equal names equal frames. Does not: look anything up.
+//! Owns: the form of the frame for each kind of name. Because: equal names must give equal frames, whether they come
+//! from resolving an address or from looking up what code was compiled from. Does not: look anything up.
 
 use std::num::NonZeroU32;
 

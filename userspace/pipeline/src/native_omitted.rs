@@ -1,8 +1,8 @@
-//! Shown: what a stack shows in whose walk native code was followed for its operators alone.
+//! Native omitted: which frames of a stack are shown if its native code was walked only to find operators.
 //!
-//! Owns: leaving native functions out of such a stack, and the mark that stands where the walk itself left them out.
-//! Because: operators, calls of accelerators and waits are recognised by native functions, so all stages see them; the
-//! tree need not keep what nobody asked for. Does not: leave out operators, or what says that something is missing.
+//! Owns: dropping native functions from such a stack, and the mark where the walk itself dropped them. Because:
+//! native functions identify operators, accelerator calls and waits, so all stages see them; the tree need not store
+//! frames that the user did not request. Does not: drop operators, or frames which say that something is missing.
 
 use deepctx_common::record::sample_flag;
 use deepctx_profile::frame::{Frame, Role};

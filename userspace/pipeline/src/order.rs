@@ -1,8 +1,8 @@
-//! Order: one stream by (time, CPU, sequence) out of what arrives almost in order.
+//! Order: sorts records that arrive almost in order into one stream by (time, CPU, sequence).
 //!
-//! Owns: the bounded heap, the point up to which the stream was given, and the count of what came too late. Because:
-//! a fork, an exec or a mapping must take effect before the samples that follow it, on whichever CPU they were taken.
-//! Does not: know what it orders, or what time it is: the watermark is given.
+//! Owns: the bounded heap, the point up to which records were released, and the count of records that came too late.
+//! Because: a fork, an exec or a mapping must take effect before the samples that follow it, on any CPU. Does not:
+//! know what it orders, or what time it is: the caller passes the watermark.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,12 +1,12 @@
-//! Own contexts: which processes and threads have a node of their own, and which share one.
+//! Own contexts: which processes and threads get a node of their own, and which share one.
 //!
-//! Owns: the shares of names, and the bound of all. Because: a machine that starts a hundred processes a second would
-//! give the tree a hundred contexts a second more, each with stacks of its own, of programs that ran once for a
+//! Owns: the share of each name, and the total bound. Because: a machine that starts a hundred processes a second
+//! would add a hundred contexts a second to the tree, each with its own stacks, for programs that ran once for a
 //! millisecond. Does not: know records, or where names come from.
 //!
-//! The first processes of a name have their own node, and so has whoever is still there after some seconds. What comes
-//! and goes beyond that shares one node of that name (`cc1-[others]`). The same holds for threads of a process, of
-//! which many more of one name are common: a pool has one for each CPU.
+//! The first processes of a name get a node each, and so does any process that is still alive after some seconds. All
+//! other short-lived processes of that name share one node (`cc1-[others]`). The same holds for the threads of a
+//! process, with a higher limit per name: a pool has one thread per CPU.
 
 use deepctx_common::memory::table_bytes;
 use deepctx_profile::frame::Frame;
@@ -32,7 +32,7 @@ const YOUNG_MAX: usize = 1 << 16;
 /// Name of what has no node of its own, nor its name.
 const OTHERS: &str = "[others]";
 
-/// Who asks: below which node, by which name, as which number.
+/// The process or thread: its parent node, its name, its number.
 type Key = (NodeId, StrId, u32);
 
 /// The node of a process or a thread.
@@ -43,14 +43,14 @@ pub(crate) struct OwnerContext {
     pub(crate) until_ns: u64,
 }
 
-/// Who has a node.
+/// Which processes and threads have a node.
 #[derive(Debug, Default)]
 pub(crate) struct OwnContexts {
     own: FxHashMap<Key, NodeId>,
     of_name: FxHashMap<(NodeId, StrId), u32>,
     /// Since when those without one are known.
     young: FxHashMap<Key, u64>,
-    /// Times that a node was shared with somebody new.
+    /// Times that a shared node got a new member.
     shared: u64,
 }
 

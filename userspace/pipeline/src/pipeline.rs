@@ -1,10 +1,11 @@
-//! Pipeline: the stages of processing, wired.
+//! Pipeline: wires the processing stages together.
 //!
-//! Owns: what waits for its time, and the order in which input reaches the stages. Because: live capture, replay and
-//! tests must take the very same way. Does not: read clocks or know names: time and symbols are given to it.
+//! Owns: the records that wait for their time, and the order in which input reaches the stages. Because: live
+//! capture, replay and tests must run exactly the same code. Does not: read clocks or know names: the caller passes
+//! in time and symbols.
 //!
-//! What changes processes is let through earlier than the samples by [`Config::mapping_lookahead_ns`], because a
-//! library that was mapped at one time is found by reading the process's mappings a little later.
+//! Records that change processes pass [`Config::mapping_lookahead_ns`] earlier than samples, because a library that
+//! was mapped at one time is only found a little later, when the process's mappings are read.
 
 use deepctx_common::end::PythonEnd;
 use deepctx_common::memory::MemoryUse;

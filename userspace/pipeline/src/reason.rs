@@ -1,7 +1,7 @@
-//! Reasons that are of no single stage.
+//! Reasons that do not belong to a single stage.
 //!
-//! Owns: what the pipeline itself drops or cannot know. Because: accounts, frames and several stages mean the same
-//! ones. Does not: hold those of a stage, which stand in its folder.
+//! Owns: the reasons for what the pipeline itself drops or cannot know. Because: accounts, frames and several stages
+//! share them. Does not: hold the reasons of a stage, which are in its folder.
 
 use deepctx_common::reasons;
 

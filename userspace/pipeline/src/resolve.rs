@@ -1,9 +1,10 @@
 //! Resolve: raw words → the frames of a stack, root first.
 //!
-//! Owns: which addresses are known already, and the order of frames: user frames from the
-//! thread's start (Python where the walk put it), kernel frames on top. Because: names are slow to get and stacks are
-//! many: an address is asked for once, together with all others that are missing, and then costs one look-up.
-//! Does not: know where names come from ([`super::symbols`]), or lose a frame: what has no name says why.
+//! Owns: the addresses that are already resolved, and the order of frames: user frames from the thread's start
+//! (Python frames where the walk put them), kernel frames on top. Because: names are slow to get and stacks are many:
+//! each address is requested once, in a batch with all others that are missing, and costs one look-up from then on.
+//! Does not: know where names come from ([`super::symbols`]), or lose a frame: a frame without a name carries the
+//! reason.
 
 use deepctx_common::end::{KernelEnd, PythonEnd, WalkEnd};
 use deepctx_common::memory::table_bytes;

@@ -1,10 +1,10 @@
 //! Scopes that threads are in: ranges, autograd nodes, thunks, operators.
 //!
-//! Owns: what each stage keeps of each thread, bounded and forgotten with its process ([`OpenScopes`]); a number for
-//! each list of scopes ([`ScopeLists`]), since the same stack means something else within others, and whoever caches
-//! stacks must distinguish such lists cheaply. Because: four stages follow what is open in a thread, and differ only
-//! in what opens and closes it. Does not: know what a scope is, or when it ends ([`crate::loss_windows`] says when
-//! that may have been missed).
+//! Owns: the per-thread state of each stage, bounded and dropped with the process ([`OpenScopes`]); and a number for
+//! each list of scopes ([`ScopeLists`]), since the same stack means something else within other scopes, and stack
+//! caches must tell such lists apart cheaply. Because: four stages track the open scopes of a thread, and differ only
+//! in what opens and closes one. Does not: know what a scope is, or when it ends ([`crate::loss_windows`] says when
+//! an end may have been missed).
 
 use std::hash::Hash;
 
@@ -57,7 +57,7 @@ impl<T: Default> OpenScopes<T> {
         self.0.values_mut()
     }
 
-    /// Gives up the threads of a process.
+    /// Drops the threads of a process.
     pub(crate) fn forget_process(&mut self, pid: u32) {
         self.0.retain(|(of, _), _| *of != pid);
     }

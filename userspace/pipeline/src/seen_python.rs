@@ -1,7 +1,7 @@
-//! Seen Python: functions, coroutines and modules, reported the moment they come in.
+//! Seen Python: reports functions, coroutines and modules as soon as their records arrive.
 //!
-//! Owns: which functions of which process were reported already. Because: what can only be read while the process
-//! lives, or while a coroutine runs, must be read long before the sample has its turn. Does not: read.
+//! Owns: which functions of which process have been reported. Because: some facts can only be read while the process
+//! lives or the coroutine runs, long before the sample's turn comes. Does not: read them.
 
 use deepctx_common::memory::table_bytes;
 use deepctx_common::record::word;

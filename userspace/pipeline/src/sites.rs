@@ -1,8 +1,8 @@
-//! Sites: the probes that are one stage's own.
+//! Sites: the probes that belong to one stage.
 //!
-//! Owns: which site is for what, reading its arguments by their meaning, and how many of its calls never came.
-//! Because: each question to a framework is a stage of its own, and all of them are answered by calls. Does not: know
-//! what a call means.
+//! Owns: the purpose of each site, reading its arguments by meaning, and the number of its calls that were lost.
+//! Because: each question to a framework has its own stage, and all stages get their answers from calls. Does not:
+//! know what a call means.
 
 use deepctx_common::call::Call;
 use deepctx_events::Role;

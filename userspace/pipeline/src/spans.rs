@@ -1,8 +1,8 @@
-//! Spans: what a stage saw begin and end, and values of counters, for a trace of single events.
+//! Spans: begin and end of scopes that a stage observed, and counter values, for a trace of single events.
 //!
-//! Owns: what a stage has found since it was last taken. Because: the stage that knows ranges does not record, and the
-//! one that records does not know ranges. Does not: bound itself: whoever calls a stage takes its spans
-//! at once, and one call ends at most what is open in the threads of one process.
+//! Owns: what a stage has observed since it was last drained. Because: the stage that knows ranges does not record
+//! events, and the stage that records events does not know ranges. Does not: bound itself: the caller of a stage
+//! drains its spans at once, and one call ends at most the open scopes of one process's threads.
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::trace::WakeUp;

@@ -1,11 +1,11 @@
-//! Stack cache: raw words seen before → the context they led to.
+//! Stack cache: raw words seen before → the node they resolved to.
 //!
-//! Owns: a bounded cache from the bytes of a stack, in its thread, address space and scopes, to a node of the tree.
+//! Owns: a bounded cache from the bytes of a stack, with its thread, address space and scopes, to a node of the tree.
 //! Because: most samples repeat a stack, and comparing half a kilobyte is cheaper than sixty look-ups. Does not:
-//! trust a hash (the bytes are kept and compared), or know what a stage's scopes and notes mean.
+//! trust a hash (the bytes are kept and compared), or know the meaning of a stage's scopes and notes.
 //!
-//! Two generations bound it: new entries go to the young one; when that is full it becomes the old one, whose entries
-//! return to the young one when they are used again and are forgotten otherwise.
+//! Two generations bound it. New entries go into the young one; when that is full, it becomes the old one. An entry
+//! of the old generation moves back to the young one when it is hit, and is evicted otherwise.
 
 use std::hash::{Hash as _, Hasher as _};
 

@@ -1,14 +1,14 @@
-//! Stack words: what the words of a stack mean, one after another.
+//! Stack words: decodes the words of a stack one by one.
 //!
-//! Owns: the forms of user and kernel words, and moving runs of Python frames where only the whole stack says whose
-//! they are. Because: a word means the same to whoever reads it. Does not: know names.
+//! Owns: the forms of user and kernel words, and moving runs of Python frames where only the whole stack shows which
+//! evaluation loop they belong to. Because: all readers of words need the same decoding. Does not: know names.
 //!
 //! ```text
 //!  words, leaf first:  kernel… | native  PYTHON PYTHON  native(eval loop)  native …  GAP
 //!                                           ▲ one run of Python frames belongs to the native frame after it
 //! ```
 //!
-//! Where a native frame of the evaluation loop has no run, a marker stands in its place and says why
+//! A native frame of the evaluation loop without a run gets a marker in its place, with the reason
 //! ([`user_stack_words`]).
 
 use deepctx_common::end::{PythonEnd, WalkEnd};

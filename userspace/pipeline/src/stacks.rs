@@ -1,8 +1,7 @@
-//! Stacks: records by themselves → the frames of each, without a tree.
+//! Stacks: single records → the frames of each, without a tree.
 //!
-//! Owns: resolving stacks that were taken at one moment. Because: whoever wants to know where each thread is needs
-//! the same frames as a profile has, and neither times nor sums. Does not: attribute anything, or read clocks: the
-//! moment is given.
+//! Owns: resolving stacks that were taken at one moment. Because: a dump needs the same frames as a profile, but
+//! neither times nor sums. Does not: attribute anything, or read clocks: the caller passes the time.
 
 use deepctx_common::record::sample_flag;
 use deepctx_profile::intern::FrameId;

@@ -1,9 +1,9 @@
 //! The interface of a stage.
 //!
-//! Owns: what the pipeline asks of a stage, and the values that pass between the two. Because: a stage is added by
-//! writing its folder and one line in [`crate::stages`]: calls find their stage by an index, and what caches stacks
-//! names none. Records of the kernel and of collectors are no calls; dispatch names the stage that each kind is for.
-//! Does not: know any stage, or the order in which stages are asked.
+//! Owns: what the pipeline requires of a stage, and the values that pass between the two. Because: adding a stage
+//! takes its folder and one line in [`crate::stages`]: calls find their stage through an index, and stack caches name
+//! none. Records of the kernel and of collectors are not calls; dispatch names the stage for each kind. Does not:
+//! know any stage, or the order in which stages run.
 //!
 //! ```text
 //!  Input::Sites ──▶ claims ──▶ learn                    once for each probe

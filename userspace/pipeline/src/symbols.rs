@@ -1,7 +1,7 @@
-//! Symbols: what the pipeline asks of those who know names.
+//! Symbols: the pipeline's interface to symbolization.
 //!
-//! Owns: the trait, and the form of questions and answers. Because: resolving is pure only as long as files, processes
-//! and caches of names are someone else's; tests answer from a table. Does not: know ELF, DWARF, `/proc` or CPython.
+//! Owns: the trait, and the form of requests and answers. Because: resolving is pure only if files, processes and
+//! caches of names stay outside; tests answer from a table. Does not: know ELF, DWARF, `/proc` or CPython.
 
 use deepctx_common::reason::Reason;
 use deepctx_common::record::ProcessEvent;

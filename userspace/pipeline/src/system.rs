@@ -1,8 +1,8 @@
 //! System: what the machine did meanwhile, as contexts of the profile.
 //!
-//! Owns: [`SystemSample`], and where its values go: below `[machine]`, a context for each part of it. Because: a
-//! program may be slow for reasons that its own stacks do not show: other programs, a disk, a limit of its cgroup. Does
-//! not: read anything of the machine; the capture does.
+//! Owns: [`SystemSample`], and where its values go: below `[machine]`, one context for each part of the machine.
+//! Because: a program may be slow for reasons that its own stacks do not show: other programs, a disk, a limit of its
+//! cgroup. Does not: read anything from the machine; the capture does.
 
 use deepctx_profile::frame::Frame;
 /// Whoever reads the machine names what it read by this.

@@ -1,8 +1,8 @@
-//! Threads: who was running → its node in the tree (`process`, then `thread`).
+//! Threads: the running thread of a record → its node in the tree (`process`, then `thread`).
 //!
 //! Owns: a bounded cache by thread id, and how a process gets its name. Because: every stack begins with these two
 //! frames, and looking them up by name for each sample would cost more than the rest. Does not: follow processes, or
-//! decide which of them have a node of their own ([`crate::own_contexts`]).
+//! decide which of them get a node ([`crate::own_contexts`]).
 
 use deepctx_common::memory::table_bytes;
 use deepctx_common::record::StackSample;

@@ -1,8 +1,8 @@
-//! Torch call wrappers: how PyTorch calls a module that has a frame of its own.
+//! Torch call wrappers: how PyTorch calls a module that has its own frame.
 //!
-//! Owns: which Python functions between a layer and the code of its module only lead from the one to the other.
-//! Because: there are two or three of them in each layer, and the layer says what they would. Does not: touch them
-//! where no layer stands before.
+//! Owns: which Python functions between a layer and the code of its module are mere wrappers. Because: each layer has
+//! two or three of them, and the layer's frame already says as much. Does not: mark them where no layer precedes
+//! them.
 
 use deepctx_names::is_torch_module_file;
 use deepctx_profile::frame::{Frame, Role};

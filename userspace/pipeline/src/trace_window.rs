@@ -1,7 +1,7 @@
-//! Trace window: which part of a capture single events are recorded of, and which of its events.
+//! Trace window: the part of a capture for which single events are recorded, and which of its events.
 //!
-//! Owns: [`TraceWindow`], what a window waits for, and [`TraceLevel`]. Because: the bounds of the pipeline have one,
-//! and the recorder keeps to it. Does not: know when a training step begins.
+//! Owns: [`TraceWindow`], its trigger, and [`TraceLevel`]. Because: the pipeline's config has one, and the recorder
+//! obeys it. Does not: know when a training step begins.
 
 use deepctx_profile::units::Nanos;
 use serde::{Deserialize, Serialize};

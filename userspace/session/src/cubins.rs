@@ -1,8 +1,8 @@
 //! Cubins: lines of device code, read from the processes that loaded it.
 //!
 //! Owns: the thread that reads, and the queues to and from it. Because: reading and parsing an image takes
-//! milliseconds, and records must not wait for it. Does not: find device code (a collector reports where it is), or
-//! use lines (the pipeline).
+//! milliseconds, and records must not wait for it. Does not: find device code (a collector reports its location), or
+//! use lines (the pipeline does).
 
 use std::collections::HashMap;
 use std::io;

@@ -1,7 +1,7 @@
 //! Device code: names of kernels and lines of device code, read from target processes in the background.
 //!
-//! Owns: starting the threads that read, once something is to be read. Because: most targets need neither.
-//! Does not: read ([`crate::recovery`] and [`crate::cubins`] do), or use what was read (the pipeline does).
+//! Owns: starting the threads that read, once there is something to read. Because: most targets need neither. Does
+//! not: read ([`crate::recovery`] and [`crate::cubins`] do), or use the results (the pipeline does).
 
 use std::time::Duration;
 

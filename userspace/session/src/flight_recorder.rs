@@ -1,9 +1,9 @@
-//! Flight recorder: the last part of a capture, in memory until somebody asks for it.
+//! Flight recorder: keeps the last part of a capture in memory until it is requested.
 //!
-//! Owns: when a slice ends, the requests for a profile of what is kept, and the thread that writes it. Because: a
-//! profile that is made only when something went wrong may cover what led to it, and what nobody asks for costs no
-//! disk. Does not: add up slices ([`deepctx_profile::profile::RecentPart`]), or know where profiles go: its owner
-//! brings that.
+//! Owns: when a slice ends, the requests for a profile of the kept part, and the thread that writes it. Because: a
+//! profile that is written only after something went wrong can still cover what led to it, and no disk is used before
+//! a request. Does not: add up slices ([`deepctx_profile::profile::RecentPart`]), or know where profiles go: its
+//! owner passes that in.
 
 use std::fmt;
 use std::io;
@@ -36,7 +36,7 @@ pub enum Trigger {
     Hang,
     /// A rule found something.
     Finding,
-    /// Somebody asked on the control socket.
+    /// Requested on the control socket.
     Request,
     /// The capture has ended.
     End,

@@ -1,7 +1,7 @@
 //! Hang: no training step has ended for much longer than one usually takes.
 //!
-//! Owns: how long steps usually take, and since when none has ended. Because: what a flight recorder keeps is worth
-//! most at that moment. Does not: know what ends a step (the pipeline's `ranges`), or write anything.
+//! Owns: how long steps usually take, and since when none has ended. Because: that is the moment when the contents of
+//! a flight recorder are worth most. Does not: know what ends a step (the pipeline's `ranges`), or write anything.
 
 use std::collections::VecDeque;
 use std::fmt;

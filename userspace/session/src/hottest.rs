@@ -1,7 +1,8 @@
 //! Hottest: chooses the operators with most samples, so that only their tensors are recorded.
 //!
-//! Owns: when enough is known to choose, and the choice, which is made once. Because: a user who asks what is slow
-//! cannot name it yet, and recording the tensors of every operator is expensive. Does not: probe (the capture does).
+//! Owns: when there is enough data to choose, and the choice, which is made once. Because: a user who wants to know
+//! what is slow cannot name it yet, and recording the tensors of every operator is expensive. Does not: probe (the
+//! capture does).
 
 use deepctx_profile::order::SortRows as _;
 use std::time::{Duration, Instant};

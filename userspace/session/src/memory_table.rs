@@ -1,6 +1,6 @@
-//! Memory table: who holds the profiler's memory.
+//! Memory table: which parts hold the profiler's memory.
 //!
-//! Owns: the rows that no part accounts for, so that all of them together are what the process takes. Because: a sum
+//! Owns: the rows that no part accounts for, so that the rows add up to the memory of the process. Because: a total
 //! alone does not say what to do about it. Does not: measure, or know the parts.
 
 use deepctx_capture::cost::ResidentMemory;

@@ -1,6 +1,6 @@
-//! Options: what a session is made of, and what it leaves behind.
+//! Options: the inputs of a session, and its results.
 //!
-//! Owns: the types that a session and its thread hand each other. Because: both use them, and neither should use the
+//! Owns: the types that a session and its thread exchange. Because: both use them, and neither should depend on the
 //! other for them. Does not: run anything.
 
 use std::sync::Mutex;

@@ -2,7 +2,7 @@
 //!
 //! Owns: the thread that searches processes, and the queues to and from it. Because: a search reads hundreds of
 //! megabytes, and neither records nor snapshots may wait for that. Does not: decide what is a name
-//! (`deepctx_symbolizer::cubin`), or what a name is used for (the pipeline).
+//! (`deepctx_symbolizer::cubin`), or what it is used for (the pipeline).
 
 use std::collections::HashMap;
 use std::io;

@@ -1,7 +1,7 @@
 //! Session: a pipeline on its own thread, from the messages of a capture to a profile.
 //!
-//! Owns: that thread, and the handle by which its owner watches and finishes it. Because: naming and writing are slow
-//! and must never hold up the thread that drains the rings. Does not: capture, draw, or decide when to stop.
+//! Owns: that thread, and the handle through which its owner watches and finishes it. Because: naming and writing are
+//! slow and must never hold up the thread that drains the rings. Does not: capture, draw, or decide when to stop.
 
 use std::io;
 use std::sync::Arc;
@@ -29,12 +29,12 @@ pub struct Session {
     shared: Arc<SharedState>,
 }
 
-/// Shows whether the pipeline's thread comes on; outlives the session.
+/// Shows whether the pipeline's thread makes progress; outlives the session.
 #[derive(Clone, Debug, Default)]
 pub struct ProgressWatch(Arc<SharedState>);
 
 impl ProgressWatch {
-    /// A number that changes as long as the thread comes on, or waits for a reader that does.
+    /// A number that changes as long as the thread makes progress, or waits for a reader that does.
     pub fn progress(&self) -> u64 {
         self.0.progress.load(Ordering::Relaxed).wrapping_add(work_in_progress())
     }

@@ -61,7 +61,7 @@ pub(crate) struct Worker {
     device_code: DeviceCode,
     supervisor: Supervisor,
     hottest: Option<HottestOperators>,
-    /// Published to whoever asks with [`Worker::publish`].
+    /// Published on request with [`Worker::publish`].
     status: Status,
     rates: Rates,
     /// Files that the profile lists already.
@@ -188,7 +188,7 @@ impl Worker {
         self.device_code.request_lines(self.pipeline.unread_cubins());
     }
 
-    /// Shows that this thread comes on.
+    /// Records that this thread makes progress.
     fn come_on(&self) {
         self.shared.progress.fetch_add(1, Ordering::Relaxed);
     }

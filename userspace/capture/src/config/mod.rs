@@ -1,7 +1,7 @@
-//! Config: everything that says what a capture records, as one value.
+//! Config: everything that defines what a capture records, as one value.
 //!
-//! Owns: [`CaptureConfig`], the types of its fields, and the list of options that a profile stores. Because: a profile
-//! must say how it was made, and an option that is written down in two places is forgotten in one. Does not: read
+//! Owns: [`CaptureConfig`], the types of its fields, and the list of options that a profile stores. Because: a
+//! profile must say how it was made, and an option that is listed in two places gets forgotten in one. Does not: read
 //! command lines, or look anything up.
 
 mod values;

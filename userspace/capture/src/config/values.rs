@@ -1,6 +1,6 @@
-//! Values: the types of a configuration's fields, and how they are written and read.
+//! Values: the types of configuration fields, with their parsing and formatting.
 //!
-//! Owns: rates, periods and sizes with their units, and their texts. Because: options, files and stored profiles
+//! Owns: rates, periods and sizes with their units, and their text form. Because: options, files and stored profiles
 //! share them. Does not: know which option has which value.
 
 use std::fmt;

@@ -1,7 +1,7 @@
-//! Capabilities: what each part of a capture needs on this kernel, and what this process lacks.
+//! Capabilities: which ones each part of a capture needs on this kernel, and which ones this process lacks.
 //!
-//! Owns: the list of them, by what they are for. Because: whoever gives the program less than root must know exactly
-//! what to give, and what the rest would cost. Does not: get any.
+//! Owns: the list of capabilities by purpose. Because: a user who runs the program with less than root must know
+//! exactly which capabilities to grant, and what is lost without them. Does not: acquire any.
 
 use super::{Check, read, with_sudo};
 use crate::kernel_offsets;

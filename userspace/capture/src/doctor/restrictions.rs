@@ -1,8 +1,8 @@
 //! Restrictions: what keeps even root from capturing on some machines.
 //!
-//! Owns: recognising lockdown, security modules, filters of system calls, and process namespaces. Because: each of
-//! them refuses with the same "permission denied", and only its name says whom to ask. Does not: know what a policy
-//! refuses; the log of the machine does.
+//! Owns: recognizing lockdown, security modules, seccomp filters, and PID namespaces. Because: each of them refuses
+//! with the same "permission denied", and only its name says whom to contact. Does not: know what a policy refuses;
+//! the log of the machine does.
 
 use std::fs;
 use std::path::Path;

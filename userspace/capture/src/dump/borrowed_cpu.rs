@@ -1,9 +1,8 @@
 //! Borrowed CPU: the CPU of a running thread, for as long as it takes to read its stack.
 //!
 //! Owns: moving this thread to that CPU and back. Because: the registers of a thread are in memory only while it is
-//! off its CPU, and nobody may stop it; but another thread may run in its place for a moment, as the scheduler does
-//! all the time. Does not: hold the thread back: it may be moved to another CPU, which the count of its switches
-//! shows.
+//! off its CPU, and a dump must not stop it; but another thread may preempt it for a moment, as the scheduler does
+//! all the time. Does not: hold the thread back: it may migrate to another CPU, which its switch count shows.
 
 use std::fs;
 

@@ -1,7 +1,7 @@
-//! Code: the unwind tables of a process, loaded when a walk first comes to their file.
+//! Code: the unwind tables of a process, loaded when a walk first reaches their file.
 //!
-//! Owns: which table belongs to an address, and when it is read. Because: of hundreds of libraries, the stacks of a
-//! process that waits touch a handful. Does not: place anything in the kernel, or know threads.
+//! Owns: which table covers an address, and when it is read. Because: a waiting process maps hundreds of libraries,
+//! and its stacks touch a handful. Does not: place anything in the kernel, or know threads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
-//! Iterator: the kernel's side of all threads of some processes, in one reading.
+//! Iterator: the kernel's state of all threads of some processes, in one pass.
 //!
-//! Owns: loading the one program that a dump needs, by itself, and reading what it writes. Because: captures need
-//! neither the program nor a kernel that has such iterators. Does not: look at memory of processes.
+//! Owns: loading just the one program that a dump needs, and reading its output. Because: captures need neither the
+//! program nor a kernel that has such iterators. Does not: read memory of processes.
 
 use std::collections::HashSet;
 use std::fs::File;

@@ -1,16 +1,16 @@
-//! Dump: the stack of every thread of some processes, at this moment, without stopping any.
+//! Dump: the stack of every thread of some processes at this moment, without stopping any of them.
 //!
-//! Owns: the order of a dump: the kernel's side of all threads, their memory, the kernel's side once more. Because:
-//! what is read of a process that goes on is true only if the thread did not run between the first reading and the
-//! last. Does not: name anything; what comes out are records like those of a capture, which the pipeline resolves.
+//! Owns: the order of a dump: the kernel's state of all threads, their memory, the kernel's state once more. Because:
+//! what is read from a running process is only valid if the thread did not run between the first reading and the
+//! last. Does not: name anything; a dump gives records like those of a capture, which the pipeline resolves.
 //!
 //! ```text
 //!  iterator ─▶ threads ─▶ those off their CPU: walk through the reader ─▶ iterator again ─▶ unchanged? a stack
 //!                 │                  ▲──────────── changed: once more ───────────┘
 //!                 └─▶ those on a CPU: take that CPU for some microseconds, then as above
 //! ```
-//! A thread that is not on a CPU left its user registers in the kernel, all of them, whether it sleeps or waits for a
-//! CPU. As long as its count of switches stays the same and it is off the CPU, it did not execute an instruction.
+//! A thread that is not on a CPU has saved all of its user registers in the kernel, whether it sleeps or waits for a
+//! CPU. As long as its switch count stays the same and it is off the CPU, it has not executed an instruction.
 
 mod borrowed_cpu;
 mod code;

@@ -1,8 +1,8 @@
-//! Pages: memory of a process, each page read once.
+//! Pages: memory of a process, with each page read once.
 //!
-//! Owns: what was read since the last look at the threads. Because: the walker asks for words, and each question to
-//! the process that reads in place of this one takes longer than a page of answers. Does not: know whether what was
-//! read still holds; the count of a thread's switches shows that.
+//! Owns: pages read since the last look at the threads. Because: the walker needs single words, and a round trip to
+//! the helper process that reads them takes longer than sending a whole page. Does not: know whether the data is
+//! still valid; the thread's switch count shows that.
 
 use std::cell::{Cell, RefCell};
 

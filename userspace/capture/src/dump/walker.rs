@@ -1,8 +1,8 @@
-//! Walker: the stack of one thread that stands still, by the walkers of the kernel programs.
+//! Walker: the stack of one thread that does not run, by the walkers of the kernel programs.
 //!
-//! Owns: a process that is dumped, and the record that becomes of a walk. Because: the same steps over the same rules
-//! must give the same frames as a capture, and everything behind decodes one form of record. Does not: decide whether
-//! the thread really stood still.
+//! Owns: a process that is dumped, and turning a walk into a record. Because: the same steps over the same rules must
+//! give the same frames as a capture, and all later stages decode one form of record. Does not: decide whether the
+//! thread really did not run.
 
 use std::cell::RefCell;
 

@@ -1,7 +1,7 @@
 //! Figures: readings of a GPU as values of an interval.
 //!
-//! Owns: which metric a reading becomes, and what it is worth. Because: the library speaks of percent, of bits and of
-//! levels, a profile of time, and of levels. Does not: read.
+//! Owns: the metric and the value for each reading. Because: the library reports percentages, bits and levels, while
+//! a profile has time and levels. Does not: read.
 
 use deepctx_pipeline::system::{Metric, SystemValue};
 

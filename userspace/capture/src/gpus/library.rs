@@ -1,11 +1,11 @@
 //! Library: calls of NVIDIA's management library (NVML), which is loaded at run time.
 //!
-//! Owns: where the library is looked for, its beginning, and the calls that give one reading of every GPU. Because: it
-//! comes with the driver, so no machine without one has it. Does not: run in the process that has the privileges
-//! ([`super::reader`]), or judge what it says.
+//! Owns: where the library is searched, its initialization, and the calls that give one reading of every GPU.
+//! Because: it comes with the driver, so machines without one lack it. Does not: run in the privileged process
+//! ([`super::reader`]), or judge what it reports.
 //!
-//! Signatures and structures are those of `nvml-wrapper-sys`, which are made from NVIDIA's header. Functions are looked
-//! up by name: an older library lacks some, and then just those figures are missing.
+//! Signatures and structures are those of `nvml-wrapper-sys`, which are generated from NVIDIA's header. Functions are
+//! looked up by name: an older library lacks some, and then only those figures are missing.
 
 use std::ffi::{c_char, c_uint, c_ulonglong};
 use std::path::Path;

@@ -1,9 +1,9 @@
-//! GPUs: what their driver says of each, for the figures of the machine.
+//! GPUs: what their driver reports about each, for the figures of the machine.
 //!
-//! Owns: whether there is anything to ask, the thread that asks, and what becomes of a reader that does not answer.
-//! Because: NVIDIA's management library (NVML) is the vendor's code: it takes seconds to begin, may hang within the
-//! driver or end its process, and none of that may cost more than the figures of GPUs. Does not: load the library
-//! ([`reader`] does, in a process of its own), or read anything of devices that other vendors make.
+//! Owns: whether there is a library to query, the thread that queries it, and how a reader that does not answer is
+//! handled. Because: NVIDIA's management library (NVML) is vendor code: it takes seconds to initialize, may hang
+//! within the driver or end its process, and none of that may cost more than the GPU figures. Does not: load the
+//! library ([`reader`] does, in a separate process), or read devices of other vendors.
 //!
 //! ```text
 //!  thread `system`        thread `gpus`             the reader: nobody, no program, no socket
@@ -12,8 +12,8 @@
 //!  again, wait for nothing            2 s at most (the first time 10)
 //! ```
 //!
-//! A reading is made at the beginning of an interval and stands for all of it. Without [`install`] nothing is asked:
-//! what uses this as a library has no program to start as the reader.
+//! A reading is taken at the beginning of an interval and counts for all of it. Without [`install`] nothing is
+//! queried: a program that uses this crate as a library has no program to start as the reader.
 
 mod code;
 mod figures;

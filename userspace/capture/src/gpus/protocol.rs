@@ -1,6 +1,6 @@
-//! Protocol: what the profiler and its reader of GPUs say to each other.
+//! Protocol: the messages between the profiler and its GPU reader.
 //!
-//! Owns: the bytes of a request and of an answer. Because: both sides must agree, and what the reader answers may have
+//! Owns: the bytes of a request and of an answer. Because: both sides must agree, and the reader's answer may have
 //! been written by the library that it loaded. Does not: send, wait, or judge what a figure means.
 //!
 //! ```text

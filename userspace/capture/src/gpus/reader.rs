@@ -1,11 +1,11 @@
-//! Reader: the side of GPUs' figures that loads the driver's library, a process of its own.
+//! Reader: the process that loads the driver's library to read GPU figures.
 //!
-//! Owns: giving up every privilege before the library is loaded, and answering one request after the other. Because:
-//! the library is the vendor's code, of whatever version is installed: it may hang, end its process, or be something
-//! else than its name says. Does not: know what its figures are for.
+//! Owns: dropping every privilege before the library is loaded, and answering requests one at a time. Because: the
+//! library is vendor code of whatever version is installed: it may hang, end its process, or not be what its name
+//! claims. Does not: know what its figures are used for.
 //!
-//! System calls cannot be named one by one, as those of other workers are: the library opens devices, maps them and
-//! asks its driver. What no reader does is refused: programs, sockets, other processes, the kernel.
+//! System calls cannot be allowed one by one as for other workers: the library opens devices, maps them and issues
+//! ioctls to its driver. So what no reader needs is refused: programs, sockets, other processes, the kernel.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
@@ -24,7 +24,7 @@ const BOUNDS: Bounds = Bounds { files: 1024, memory: 256 << 30, written: 16 << 2
 /// Answers requests on standard input, which is a socket, until it is closed. Nothing else may run in this process.
 ///
 /// # Errors
-/// The privileges cannot be given up, or the socket fails.
+/// The privileges cannot be dropped, or the socket fails.
 pub fn serve() -> io::Result<()> {
     worker::give_up_privileges(&BOUNDS)?;
     // The library may not come back to where the end of the socket is seen. The thread that asks starts this process,

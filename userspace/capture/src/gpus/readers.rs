@@ -1,7 +1,7 @@
-//! Readers: who is asked, how long an answer is waited for, and how often a reader is replaced.
+//! Readers: starts a reader, limits how long an answer may take, and how often a reader is replaced.
 //!
-//! Owns: the thread `gpus`, with its pool of one. Because: a reader that ended, or hangs within the driver, is replaced
-//! by another one, and a library that always does so must not be started again and again. Does not: know what is read.
+//! Owns: the thread `gpus`, with its pool of one reader. Because: a reader that ended or hangs within the driver is
+//! replaced, but a library that always does so must not be restarted forever. Does not: know what is read.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;

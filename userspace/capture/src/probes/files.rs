@@ -1,8 +1,8 @@
-//! Files: those that have their probes.
+//! Files: which files have probes.
 //!
-//! Owns: deciding whether a file is one of them, by whatever path it is reached, and which plans lead to it. Because:
-//! the kernel puts probes on a file, not on a path: one that gets them twice is counted twice, and one that loses them
-//! while another path leads to it is not counted at all. Does not: attach.
+//! Owns: deciding whether a file is among them, by whatever path it is reached, and which plans lead to it. Because:
+//! the kernel puts probes on a file, not on a path: a file probed twice counts each call twice, and one that loses
+//! its probes while another path leads to it counts none. Does not: attach.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,7 +1,7 @@
-//! Installed: drivers and runtimes on this machine, and its kernel's version.
+//! Installed: drivers and runtimes on this machine, and its kernel version.
 //!
-//! Owns: where loaders look for them. Because: a command that is about to start is to be seen from its first call. Does
-//! not: attach to them.
+//! Owns: where loaders look for them. Because: a command that is about to start must be probed from its first call.
+//! Does not: attach to them.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! Probes: what is attached in the libraries of the targets, and when.
 //!
-//! Owns: the handle of the thread that attaches them. Because: whoever starts and stops a capture need not know how
-//! it is done. Does not: attach (`worker`), or choose functions (`deepctx_uprobes`).
+//! Owns: the handle of the thread that attaches them. Because: starting and stopping a capture should not depend on
+//! how probes are attached. Does not: attach (`worker`), or choose functions (`deepctx_uprobes`).
 
 mod files;
 mod installed;

@@ -1,7 +1,7 @@
-//! Points: where the probes of one file go, sorted by how they are attached.
+//! Points: the places of one file's probes, sorted by how they are attached.
 //!
-//! Owns: giving each planned probe its site, and the order in which they are attached. Because: a call that is
-//! awaited must be seen to return, and one that ends something must not be missed. Does not: attach.
+//! Owns: giving each planned probe its site, and the order in which they are attached. Because: a call whose return
+//! is needed must be seen to return, and one that ends something must not be missed. Does not: attach.
 
 use deepctx_common::call::{self, site_flag};
 use deepctx_events::{AutogradEvent, CuptiEvent, Event};

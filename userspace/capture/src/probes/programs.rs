@@ -1,7 +1,8 @@
-//! Programs: what runs at probes, loaded when the first is to be attached.
+//! Programs: the programs of probes, loaded when the first probe is to be attached.
 //!
-//! Owns: when they are loaded, and what is said when the kernel refuses them. Because: verifying them takes the kernel
-//! longer than all else that a capture begins with, and most processes have nothing to probe. Does not: attach them.
+//! Owns: when they are loaded, and the report when the kernel refuses them. Because: the kernel needs more time to
+//! verify them than for everything else at the start of a capture, and most processes have nothing to probe. Does
+//! not: attach them.
 
 use crate::clock::monotonic_ns;
 use crate::duty_cycle::{DutyCycle, DutyCyclePrograms};

@@ -1,7 +1,7 @@
-//! Requests: what other threads ask of the thread that attaches probes.
+//! Requests: what other threads request of the thread that attaches probes.
 //!
-//! Owns: the queue, and its two senders. Because: a queue that is full must never stop the thread that empties the
-//! ring. Does not: answer.
+//! Owns: the queue, and its two senders. Because: a full queue must never stop the thread that drains the ring. Does
+//! not: answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,6 +1,6 @@
-//! Setup: what the thread that attaches probes begins with.
+//! Setup: the initial state of the thread that attaches probes.
 //!
-//! Owns: [`Setup`]. Because: it has many parts, and they come from all over the start of a capture. Does not: act.
+//! Owns: [`Setup`]. Because: it has many parts, from all over the start of a capture. Does not: act.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};

@@ -1,7 +1,7 @@
-//! Site numbers: which are in use, for which file, and when one can be used again.
+//! Site numbers: which are in use, for which file, and when one can be reused.
 //!
-//! Owns: the numbers, and who has how many of them. Because: records carry them, and those of a probe that was taken
-//! away are still on their way for a while. Does not: write the kernel's table (`site_table`).
+//! Owns: the numbers, and how many each user has. Because: records carry them, and records of a detached probe are
+//! still in flight for a while. Does not: write the kernel's table (`site_table`).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

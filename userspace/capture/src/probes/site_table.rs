@@ -1,7 +1,7 @@
-//! Site table: the numbers of probes, and what the programs in the kernel know of each.
+//! Site table: the numbers of probes, and what the kernel programs know about each.
 //!
-//! Owns: the map `SITES`. Because: a site must be in the map before its probe is attached, and is changed while the
-//! probe is there. Does not: decide what a site does (`sites`), or which numbers are free (`site_numbers`).
+//! Owns: the map `SITES`. Because: a site must be in the map before its probe is attached, and may change while the
+//! probe is attached. Does not: decide what a site does (`sites`), or which numbers are free (`site_numbers`).
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;

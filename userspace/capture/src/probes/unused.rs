@@ -1,7 +1,7 @@
-//! Unused: files whose probes nobody needs any more.
+//! Unused: files whose probes are no longer needed.
 //!
-//! Owns: which processes are gone, and since when no process has a file. Because: a capture may go on for weeks, and
-//! each probe takes one of the places that there are. Does not: detach.
+//! Owns: which processes have exited, and since when no process maps a file. Because: a capture may run for weeks,
+//! and each probe takes one of a limited number of sites. Does not: detach.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
-//! Waiting calls: what the kernel programs keep of a call until it returns, or until its id comes.
+//! Waiting calls: the kernel programs' state of a call until it returns, or until its correlation id arrives.
 //!
-//! Owns: removing what threads left that ended within such a call. Because: the tables hold some thousand calls of all
-//! threads, and an entry that nobody takes back is in the way of others for good. Does not: follow threads in time: who
-//! is gone is seen when the table is looked through.
+//! Owns: removing entries of threads that ended within such a call. Because: the tables hold a few thousand calls of
+//! all threads, and a stale entry would block a slot forever. Does not: follow threads over time: dead threads are
+//! found when the table is scanned.
 
 use std::path::Path;
 

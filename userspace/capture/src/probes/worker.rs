@@ -1,8 +1,8 @@
 //! Worker: the thread that attaches probes to the libraries of the targets.
 //!
-//! Owns: its loop, the links, and the order of detaching at the end. Because: a library may come at any time, looking
-//! through it takes milliseconds, and samples must not wait for that. Does not: choose functions (`deepctx_uprobes`) or
-//! read what probes record.
+//! Owns: its loop, the links, and the order of detaching at the end. Because: a library may be mapped at any time,
+//! scanning it takes milliseconds, and samples must not wait for that. Does not: choose functions (`deepctx_uprobes`)
+//! or read what probes record.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;

@@ -1,7 +1,7 @@
-//! Capture control: carrying out what is asked of a capture.
+//! Capture control: carries out requests to a running capture.
 //!
-//! Owns: what each request does, and why it cannot be done here. Because: who asks for what a capture lacks gets a
-//! sentence that names the option. Does not: read requests.
+//! Owns: the effect of each request, and why it may be impossible here. Because: a request for something that the
+//! capture lacks gets a sentence that names the option. Does not: read requests.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Client: `deepctx-bpf control SOCKET REQUEST`.
 //!
-//! Owns: one question and its answer. Because: scripts need an exit code, and people a sentence. Does not: know what a
+//! Owns: one request and its answer. Because: scripts need an exit code, and people a sentence. Does not: know what a
 //! capture can do.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

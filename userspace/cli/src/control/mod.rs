@@ -1,8 +1,8 @@
-//! Control: what can be changed about a capture while it runs.
+//! Control: what can be changed in a running capture.
 //!
-//! Owns: the requests, their text, and the form of the answers. Because: a job that trains for a week is not started
-//! again to sample it more often, or to attach probes for one of its hours. Does not: decide when requests are
-//! looked at; the loop of the capture does (`run`).
+//! Owns: the requests, their text, and the form of the answers. Because: a job that trains for a week is not
+//! restarted to sample it more often, or to attach probes for one hour. Does not: decide when requests are handled;
+//! the capture loop does (`run`).
 
 mod capture_control;
 mod client;

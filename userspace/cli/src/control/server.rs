@@ -1,7 +1,7 @@
-//! Server: the socket on which a capture takes requests.
+//! Server: the socket on which a capture accepts requests.
 //!
-//! Owns: the thread that reads them, who may ask, and how much is read of whom. Because: the loop of the capture must
-//! never wait for somebody who connects and says nothing. Does not: carry a request out.
+//! Owns: the thread that reads them, which users may send them, and how much is read per connection. Because: the
+//! capture loop must never wait for a client that connects and sends nothing. Does not: carry a request out.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};

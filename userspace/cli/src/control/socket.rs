@@ -1,8 +1,8 @@
-//! Socket: a place in a folder where other programs of the same user can ask something.
+//! Socket: a listening socket in a folder, for other programs of the same user.
 //!
-//! Owns: its name, and removing it. Because: a socket is a file of the folder like any other, and is made and removed
-//! as those are: in the folder that is held, private from the first moment, and never in the place of something else.
-//! Does not: know what is asked, or who asks.
+//! Owns: its name, and removing it. Because: a socket is a file in the folder like any other, and is created and
+//! removed as those are: within the held folder, private from the first moment, and never replacing another file.
+//! Does not: know the requests or the clients.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};

@@ -1,8 +1,8 @@
-//! `doctor --fix`: offers each command that fixes something, and runs those that are wanted.
+//! `doctor --fix`: offers each command that fixes something, and runs those that the user accepts.
 //!
-//! Owns: the question, the answer, and how a command becomes root's. Because: whoever reads a hint copies it to the
-//! next prompt anyway, and a profiler must not change a machine unasked. Does not: know what is missing, or what fixes
-//! it.
+//! Owns: the prompt, the answer, and running a command as root. Because: a user who reads a hint copies it to the
+//! next prompt anyway, but a profiler must not change a machine unasked. Does not: know what is missing, or what
+//! fixes it.
 
 use std::io::{self, BufRead, Write};
 use std::process::{Command, Stdio};

@@ -1,7 +1,7 @@
 //! `dump`: where every thread of some processes is at this moment, without stopping them.
 //!
-//! Owns: the options as a configuration, and the text and JSON of a dump. Because: who looks at a job that hangs
-//! wants a page to read: threads with equal stacks stand there once. Does not: read stacks or decide what a thread
+//! Owns: turning the options into a configuration, and the text and JSON of a dump. Because: a user with a hanging
+//! job wants one readable page: threads with equal stacks appear once. Does not: read stacks or decide what a thread
 //! waits for (`deepctx_session::dump`).
 
 mod ranks;

@@ -1,10 +1,10 @@
 //! Ranks: where the processes of a distributed job are, those that differ first.
 //!
-//! Owns: the text of a dump of a job. Because: when one rank is late all others wait for it, so that of hundreds of
-//! stacks the few that differ are the answer. Does not: find ranks (`deepctx_capture::find_job`) or compare times.
+//! Owns: the text of a dump of a job. Because: when one rank is late, all others wait for it, so the few stacks that
+//! differ among hundreds are the answer. Does not: find ranks (`deepctx_capture::find_job`) or compare times.
 //!
-//! Two main threads are at one place if their Python frames are the same, or, of a program without any, all of their
-//! frames are: below one line of Python, threads that wait are in one turn of a loop or another.
+//! Two main threads are at the same place if their Python frames are equal, or, in programs without Python, all of
+//! their frames: below one Python line, waiting threads are at different points of the same loop.
 
 use deepctx_profile::order::SortRows as _;
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
-//! Act: doing what `--on-finding` says.
+//! Act: carries out the action of `--on-finding`.
 //!
-//! Owns: the commands that were started, and whose rights they have. Because: the profiler runs as root, and a command
-//! that notifies somebody must not. Does not: decide when; its owner asks about ten times a second.
+//! Owns: the commands that it started, and the user they run as. Because: the profiler runs as root, and a
+//! notification command must not. Does not: decide when; its owner polls about ten times a second.
 //!
 //! A command gets the finding as JSON on its standard input, and `FINDING_RULE`, `FINDING_SEVERITY`, `FINDING_TITLE`,
 //! `FINDING_ADVICE` in its environment.

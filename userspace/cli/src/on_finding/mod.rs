@@ -1,8 +1,8 @@
-//! `--on-finding`: what is done when a rule finds something while a capture runs.
+//! `--on-finding`: the action when a rule finds something during a capture.
 //!
-//! Owns: the option, and what it needs beside it. Because: who waits for a defect that comes once a day wants the
-//! capture to act when it comes: keep its details, stop, tell somebody. Does not: know rules, or when they run
-//! ([`watch`]), or do what is to be done ([`act`]).
+//! Owns: the option, and the options that it requires. Because: for a defect that occurs once a day, the capture
+//! should react when it occurs: keep its details, stop, notify someone. Does not: know rules, or when they run
+//! ([`watch`]), or carry out the action ([`act`]).
 
 mod act;
 mod rule_watcher;

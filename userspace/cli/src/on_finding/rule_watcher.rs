@@ -1,7 +1,7 @@
-//! Rule watcher: rules that run over a growing profile, and what they find first.
+//! Rule watcher: runs rules over a growing profile, and reports each finding once.
 //!
-//! Owns: when they run and what was found already. Because: only the pipeline's thread may read the profile while it
-//! grows, and it must not wait for rules longer than a hundredth of its time. Does not: act.
+//! Owns: when they run, and what was found already. Because: only the pipeline's thread may read the profile while it
+//! grows, and it must not spend more than a hundredth of its time on rules. Does not: act.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
-//! Signals: those that end a capture, and those that ask something of it.
+//! Signals: those that end a capture, and those that request something of it.
 //!
-//! Owns: which signals are waited for, and how many asked for the end. Because: a second one means something else than
-//! the first, and the same ones are waited for while the capture runs and while it ends. Does not: act on them.
+//! Owns: which signals the loop waits for, and how many have requested the end. Because: a second one means something
+//! else than the first, and the same set applies while the capture runs and while it ends. Does not: act on them.
 
 use std::io;
 

@@ -1,7 +1,7 @@
-//! Start: a capture and its session, as the options say.
+//! Start: a capture and its session, as the options define them.
 //!
-//! Owns: what of a capture's options its session gets. Because: commands that capture differ in who takes the results
-//! alone. Does not: wait for anything.
+//! Owns: which of a capture's options its session gets. Because: commands that capture differ only in what consumes
+//! the results. Does not: wait for anything.
 
 use std::time::{Duration, SystemTime};
 

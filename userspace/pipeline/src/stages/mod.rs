@@ -1,8 +1,8 @@
-//! The stages, in the order in which they are asked.
+//! The stages, in the order in which they run.
 //!
 //! Owns: the list, and static dispatch over it. Because: the order decides what a stage sees of the others (a range
-//! stands among the frames that autograd looks at), so it is stated once, here. Does not: know what a stage keeps; to
-//! add one, write its folder and add its line to the list below.
+//! is among the frames that autograd inspects), so it is stated once, here. Does not: know the state of a stage; to
+//! add one, write its folder and add a line to the list below.
 
 pub(crate) mod autograd;
 pub(crate) mod gpu;

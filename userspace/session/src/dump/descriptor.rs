@@ -1,4 +1,4 @@
-//! Descriptor: what a process has open under a number.
+//! Descriptor: the file that a process has open under a number.
 //!
 //! Owns: the words for it. Because: "reads descriptor 7" says nothing, "reads a pipe" does. Does not: open it, or
 //! touch the file behind it.

@@ -1,7 +1,7 @@
 //! Frames of a dump.
 //!
-//! Owns: the form of a frame that text and JSON show. Because: interned frames mean nothing outside their profile.
-//! Does not: name anything.
+//! Owns: the form of a frame in text and JSON. Because: interned frames mean nothing outside their profile. Does not:
+//! name anything.
 
 use deepctx_capture::FrameSource;
 use deepctx_profile::frame::{Frame, FrameKind, Line, Origin, Role};

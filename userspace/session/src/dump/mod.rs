@@ -1,7 +1,7 @@
 //! Dump: where every thread of some processes is at this moment, and what it waits for.
 //!
-//! Owns: the value that a dump is, made of what the capture read and the resolver named. Because: text, JSON and
-//! tests must show one and the same thing. Does not: read stacks (`deepctx_capture::dump`) or print.
+//! Owns: the value of a dump, built from what the capture read and the resolver named. Because: text, JSON and tests
+//! must show the same thing. Does not: read stacks (`deepctx_capture::dump`) or print.
 
 mod descriptor;
 mod frame;

@@ -1,7 +1,7 @@
 //! System calls by number.
 //!
-//! Owns: names of those in which threads wait. Because: numbers differ between machines, and the name is half of the
-//! answer. Does not: say what an argument means (`wait`).
+//! Owns: names of the system calls in which threads wait. Because: numbers differ between architectures, and the name
+//! is half of the answer. Does not: interpret arguments (`wait`).
 
 /// Name of a system call in which threads wait; `None` for others.
 pub(super) fn name(number: u64) -> Option<&'static str> {

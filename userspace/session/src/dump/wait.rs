@@ -1,8 +1,8 @@
 //! Waits: what a sleeping thread waits for, from its system call, its frames, and the kernel's.
 //!
-//! Owns: the kinds of waits that help to find a hang, and how each is recognized. Because: of a thousand threads in
-//! `futex` one has to know which hold what: the interpreter's lock, a barrier of OpenMP, the end of a thread. Does
-//! not: guess: what no frame says stays a futex.
+//! Owns: the kinds of waits that help to find a hang, and how each is recognized. Because: among a thousand threads
+//! in `futex` one has to know which wait for what: the interpreter's lock, a barrier of OpenMP, the end of a thread.
+//! Does not: guess: a wait that no frame explains stays a futex.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
-//! Await chains: readings of asyncio's tasks, and the chain that held when a sample was taken.
+//! Await chains: readings of asyncio's tasks, and the chain that held at the time of a sample.
 //!
-//! Owns: readings of who awaits the task that runs a coroutine, and the answer for the time of a sample. Because: a
-//! task is read after the sample, when its coroutine may have ended and another may lie at its address. Only a chain
-//! that was the same before and after the sample is certain. Does not: read memory, or know CPython.
+//! Owns: readings of the awaiters of the task that runs a coroutine, and the answer for the time of a sample.
+//! Because: a task is read after the sample, when its coroutine may have ended and another may be at its address.
+//! Only a chain that was the same before and after the sample is certain. Does not: read memory, or know CPython.
 //!
 //! ```text
 //!  readings of a coroutine   ──a────────a───────b──▶ time      samples between them     a  ·  unknown: changed

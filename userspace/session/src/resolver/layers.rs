@@ -1,8 +1,8 @@
 //! Layers: the function of a process that calls modules of PyTorch, reported to the kernel programs.
 //!
-//! Owns: recognising that function among those that are named, by file and name, and writing it to the kernel
-//! programs' map. Because: they read an argument of that function alone, and do not know names. Does not: read
-//! modules (the symbolizer does), or own the map (the capture does).
+//! Owns: recognizing that function among the named ones, by file and name, and writing it to the kernel programs'
+//! map. Because: they read an argument of that function alone, and do not know names. Does not: read modules (the
+//! symbolizer does), or own the map (the capture does).
 
 use deepctx_capture::CalledFunctionMap;
 use deepctx_common::python::CalledFunction;

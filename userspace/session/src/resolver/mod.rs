@@ -1,9 +1,8 @@
-//! Resolver: answers the pipeline's questions with the symbolizer.
+//! Resolver: answers the pipeline's requests with the symbolizer.
 //!
-//! Owns: what a question is about, and which of its parts answers it: [`processes`] which state of an address space,
-//! [`native`] names of native code, [`interpreters`] names that are read from Python processes. Because: the pipeline
-//! must not touch files or processes, and the symbolizer knows nothing of frames and trees. Does not: cache names
-//! (both sides do), or keep samples.
+//! Owns: which part answers a request: [`processes`] finds the state of an address space, [`native`] names native
+//! code, [`interpreters`] names read from Python processes. Because: the pipeline must not touch files or processes,
+//! and the symbolizer knows nothing of frames and trees. Does not: cache names (both sides do), or keep samples.
 
 mod await_chains;
 mod interpreters;

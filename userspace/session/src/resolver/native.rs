@@ -1,8 +1,8 @@
-//! Native: names of native code and of the kernel, with what compiled code was compiled from.
+//! Native: names of native code and of the kernel, and what generated code was compiled from.
 //!
-//! Owns: the order in an answer: the compiler's unit, the lines that asked for the code, its operators, its
-//! functions. Because: compiled code runs on threads of a compiler's runtime, where nothing else says which line of
-//! the program it is. Does not: look anything up; the symbolizer does.
+//! Owns: the order in an answer: the compilation unit, the source lines it comes from, its operators, its functions.
+//! Because: compiled code runs on threads of a compiler's runtime, where nothing else says which line of the program
+//! it is. Does not: look anything up; the symbolizer does.
 
 use deepctx_pipeline::symbols::{CodeAddress, Name, NameReceiver};
 use deepctx_symbolizer::compiled::{KernelOrigin, NoOrigin, OriginResult};

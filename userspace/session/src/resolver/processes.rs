@@ -1,8 +1,8 @@
 //! Processes: the states of each process's address space over time.
 //!
-//! Owns: which state a process was in at a time, its number, its name, and when names that were missing are asked for
-//! again. Because: samples are named later than they are taken, and the same address means other code after an exec.
-//! Does not: open files or look names up.
+//! Owns: the state of a process at a given time, its number, its name, and when missing names are looked up again.
+//! Because: samples are named later than they are taken, and the same address means other code after an exec. Does
+//! not: open files or look names up.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,6 @@
-//! Reason: why something of Python has no name or place, beside what the symbolizer says.
+//! Reason: why a Python object has no name or place, beyond the symbolizer's reasons.
 //!
-//! Owns: the reasons that arise here. Because: who awaits a task and which layer is called is concluded from several
+//! Owns: the reasons that arise here. Because: the awaiter of a task and the called layer follow from several
 //! readings, which the symbolizer does not see together. Does not: decide when a reason holds.
 
 use deepctx_common::reasons;

@@ -1,7 +1,7 @@
 //! Raw sink: copies the input of a session into a raw capture.
 //!
-//! Owns: the thread that writes the copy, how much may wait for it, and that a copy that failed once ends there.
-//! Because: a disk may hang, which records must not wait for, and a block that follows a half-written one cannot be
+//! Owns: the thread that writes the copy, how much may wait for it, and that a copy ends at its first failure.
+//! Because: a disk may hang, and records must not wait for it, and a block that follows a half-written one cannot be
 //! read. Does not: know the format, see [`crate::raw`].
 
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
-//! Reason: what a disk that hangs costs.
+//! Reason: what is lost while a disk hangs.
 //!
-//! Owns: the reasons of sinks. Because: the capture goes on in memory while a disk takes nothing, and what is left out
-//! meanwhile must not pass for what the kernel lost. Does not: decide when a disk hangs.
+//! Owns: the reasons of sinks. Because: the capture goes on in memory while a disk accepts nothing, and what is
+//! dropped meanwhile must not pass for what the kernel lost. Does not: decide when a disk hangs.
 
 use deepctx_common::reasons;
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: the newest request and its answer, and how much of the pipeline's time snapshots and conclusions may take.
 //! Because: only the pipeline's thread may read the profile while it grows, and a screen must never wait for it. Does
-//! not: draw, or know what is concluded: its owner brings the function.
+//! not: draw, or know how conclusions are drawn: its owner passes in the function.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! Store sink: writes the profile to disk at intervals.
 //!
-//! Owns: when to flush, and the thread that merges files. Because: what was flushed survives a crash, and merging may
+//! Owns: when to flush, and the thread that merges files. Because: flushed data survives a crash, and merging may
 //! take a second, for which records must not wait. Does not: know the format, see [`deepctx_storage::store`], or wait
 //! for the disk, which [`super::store_thread`] does.
 

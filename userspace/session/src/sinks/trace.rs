@@ -1,8 +1,8 @@
 //! Trace sink: writes single events to disk while the capture runs.
 //!
-//! Owns: the thread that writes, how many events may wait for it, and the gap that stands for those that may not.
-//! Because: a second of events takes the disk tens of milliseconds, for which the pipeline's thread must not wait; and
-//! what is lost must be missing from its lane and time, not from the whole window. Does not: know the format, see
+//! Owns: the thread that writes, how many events may wait for it, and the gap that marks dropped ones. Because: a
+//! second of events takes the disk tens of milliseconds, for which the pipeline's thread must not wait; and a loss
+//! must show in its lane and time, not in the whole window. Does not: know the format, see
 //! [`deepctx_storage::store`], or record.
 
 use std::io;

@@ -1,11 +1,10 @@
-//! Framework copies: since when nothing that a process does in a backward pass can be missed.
+//! Framework copies: from when on no backward pass of a process can be missed.
 //!
-//! Owns: the copies of the framework that each process has shown, and since when all probes of each are there.
-//! Because: a stack without nodes says where a thread is only if a node that began before it would have been seen.
-//! Does not: place probes; that they are placed in an order of their own is what it relies on.
+//! Owns: the copies of the framework seen in each process, and from when on all probes of each copy are attached.
+//! Because: a stack without autograd nodes is conclusive only if a node that began before it would have been seen.
+//! Does not: attach probes; it relies on the order in which they are attached.
 //!
-//! The probe on the beginning of a backward pass is placed last in each file. Who meets it knows that the others are
-//! there.
+//! The probe at the start of a backward pass is attached last in each file. Once it fires, all others are attached.
 
 use rustc_hash::FxHashMap;
 

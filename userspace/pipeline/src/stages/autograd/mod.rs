@@ -1,19 +1,18 @@
-//! Backward: which operator of the forward pass an autograd node belongs to, and the place of such a node in the tree:
-//! below that operator.
+//! Backward: finds the forward operator that created an autograd node, and places the node below it in the tree.
 //!
-//! Owns: the contexts of the operators that made a node, until it runs; the nodes that each thread is in; and moving
-//! stacks below their operator. Because: nobody writes the backward pass: the line that costs is the one whose
-//! gradient is computed, and it has long returned by then. Does not: guess: where the node that runs is not certain,
-//! or its operator was not seen, the stack stays where it was taken, and the ledger says how often.
+//! Owns: the context of the operator that created a node, until the node runs; the nodes that each thread is in; and
+//! moving stacks below their operator. Because: nobody writes the backward pass by hand: its cost belongs to the line
+//! whose gradient is computed, and that line returned long before. Does not: guess: if the running node is not
+//! certain, or its operator was not seen, the stack stays where it was taken, and the ledger counts it.
 //!
 //! ```text
 //!  forward thread    train.py:step ▸ net.py:forward ▸ aten::linear ▸ aten::addmm ▸ get_and_increment  → thread 1, number 7
 //!  backward thread   … ▸ Engine::evaluate_function(thread 1, number 7) ▸ AddmmBackward0 ▸ aten::mm
 //!  in the tree       train.py:step ▸ net.py:forward ▸ aten::linear ▸ aten::addmm ▸ [backward] ▸ AddmmBackward0 ▸ aten::mm
 //! ```
-//! Only beginnings are probed. What ends is seen by what is on a stack: one with `n` frames of the engine's function
-//! is in the `n`th of the nodes that are open, and those behind it are over. A backward pass within a node
-//! (checkpoints) shows by its own stack how many nodes are open when it begins.
+//! Only node starts are probed. Ends follow from stacks: a stack with `n` frames of the engine's function is in the
+//! `n`th open node, and the nodes after it have ended. For a backward pass within a node (checkpoints), the stack at
+//! its start shows how many nodes are open.
 
 mod copies;
 mod open;
@@ -156,7 +155,7 @@ struct UnnumberedThread {
     tid: u32,
 }
 
-/// Who made an autograd node.
+/// The operator that created an autograd node.
 #[derive(Clone, Copy, Debug)]
 struct NodeOrigin {
     /// Context of the operator.

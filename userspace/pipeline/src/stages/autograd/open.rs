@@ -1,11 +1,11 @@
-//! Open: the autograd nodes that a thread is in, by their beginnings alone.
+//! Open: the autograd nodes that a thread is in, derived from their starts alone.
 //!
-//! Owns: which of the nodes that began may still run. Because: to watch the end of a node costs more than its
-//! beginning, and the next beginning says as much. Does not: know what a node is.
+//! Owns: which of the nodes that began may still run. Because: probing the end of a node costs more than probing its
+//! start, and the next start tells just as much. Does not: know what a node is.
 //!
-//! Within one backward pass, nodes run one after another. A backward pass that starts within a node is above it on the
-//! stack, so its nodes have lower stack pointers than its own start has. As soon as a node starts higher up, it has
-//! ended.
+//! Within one backward pass, nodes run one after another. A backward pass that starts within a node is further down
+//! the call chain, so its nodes have lower stack pointers than its own start has. As soon as a node starts higher up,
+//! that pass has ended.
 
 use super::UNSURE;
 use super::placement::NodeMaker;

@@ -1,7 +1,7 @@
-//! Placement: what is known of the autograd nodes around a stack, and where it stands by that.
+//! Placement: what is known of the autograd nodes around a stack, and where that puts the stack.
 //!
-//! Owns: the words for it. Because: what is concluded of a stack must be counted as it was concluded, also when the
-//! stack is understood later than it was taken, or was seen before. Does not: conclude.
+//! Owns: the values for it. Because: a conclusion about a stack must be counted as it was drawn, also when the stack
+//! is resolved later than it was taken, or comes from the cache. Does not: draw conclusions.
 
 use deepctx_profile::tree::NodeId;
 

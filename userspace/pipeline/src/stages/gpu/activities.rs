@@ -1,8 +1,8 @@
-//! Activities: what a collector reports of a device → figures of the launches that it belongs to.
+//! Activities: a collector's reports of device work → figures at the launches that caused it.
 //!
-//! Owns: the messages of a collector. Because: this is where device time is measured, so each nanosecond of it must
-//! land in the context that caused it, or say why it could not. Does not: guess: an activity without a launch has a
-//! place of its own.
+//! Owns: the messages of a collector. Because: this is where device time is measured, so each nanosecond must land in
+//! the context that caused it, or carry a reason why it could not. Does not: guess: an activity without a launch has
+//! a separate place.
 
 use deepctx_common::Plain;
 use deepctx_common::activity::{self, Activity, flag, kind, probe, state};

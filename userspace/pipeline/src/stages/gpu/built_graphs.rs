@@ -1,12 +1,12 @@
-//! Built graphs: which nodes a node comes after that was added to its graph by hand.
+//! Built graphs: the dependencies of nodes that were added to a graph by hand.
 //!
-//! Owns: nodes by the handles that the program got for them, and the edges that it named. Because: a graph that is
-//! built names its edges, in arrays of handles: nothing has to be followed from the order of calls. Does not: see nodes
-//! that were recorded from streams ([`super::graph_order`]) or copied with their graph: nobody reports their handles,
-//! so that what comes after them has no order.
+//! Owns: nodes by the handles that the program received, and the edges that it named. Because: building a graph names
+//! its edges explicitly, in arrays of handles; nothing has to be derived from the order of calls. Does not: see nodes
+//! that were captured from streams ([`super::graph_order`]) or copied with their graph: their handles are not
+//! reported, so that their successors have no order.
 //!
-//! A node that gives the device no work (an empty one, a function of the host, memory) is passed through: what comes
-//! after it comes after what it comes after.
+//! A node without device work (empty, host function, memory) is transparent: its successors depend on its
+//! predecessors.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 

@@ -1,11 +1,10 @@
-//! Clock: where a process's device clock lies to the host's.
+//! Clock: the offset between a process's device clock and the host's.
 //!
 //! Owns: the readings, and the offset with its uncertainty at any time. Because: this is the one place where device
-//! time becomes host time; a delay that is smaller than what is not known about the clocks is no delay. Does not:
-//! read clocks.
+//! time becomes host time; a delay below the clocks' uncertainty is not a delay. Does not: read clocks.
 //!
-//! Each reading brackets the device clock between two of the host: the offset is in the middle of the bracket, within
-//! half its width. Clocks drift, so an old tight bracket is worth less every second.
+//! Each reading brackets the device clock between two host readings: the offset is the middle of the bracket, plus or
+//! minus half its width. Clocks drift, so an old tight bracket loses value every second.
 
 use deepctx_profile::device::activity::ClockOffset;
 use deepctx_profile::units::{Nanos, Time, clock};

@@ -1,9 +1,9 @@
-//! Communicators: which ranks exchange data, and which of their exchanges a collective is.
+//! Communicators: which ranks exchange data, and the number of each collective among their exchanges.
 //!
-//! Owns: the communicators of a process by their handles. Because: a handle means something within its process only,
-//! while ranks of a job find each other by an id that all of them are given: that and the number of a collective say
-//! what belongs together on all ranks. Does not: know communicators that were made before the profiler came, or those
-//! of one process alone (`ncclCommInitAll`): their collectives have no number.
+//! Owns: the communicators of a process by their handles. Because: a handle is meaningful within its process only,
+//! while the ranks of a job share an id: that id and the collective's number match collectives across ranks. Does
+//! not: know communicators that were created before the profiler attached, or those of a single process
+//! (`ncclCommInitAll`): their collectives have no number.
 
 use rustc_hash::FxHashMap;
 

@@ -1,7 +1,7 @@
-//! What compilers made kernels from, as frames of the profile.
+//! Compiled: what compilers generated kernels from, as frames of the profile.
 //!
-//! Owns: the form of the answers in the profile. Because: the context of a kernel is made when it is launched, so
-//! what it was compiled from must be known by then. Does not: decide what is asked ([`super::origin_requests`]).
+//! Owns: the form of these origins in the profile. Because: a kernel's context is created at its launch, so its
+//! origin must be known by then. Does not: decide which origins to request ([`super::origin_requests`]).
 
 use deepctx_profile::profile::Profile;
 

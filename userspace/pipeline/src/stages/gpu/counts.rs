@@ -1,7 +1,7 @@
-//! Counts: what became of calls and activities, by reason.
+//! Counts: the fate of calls and activities, by reason.
 //!
-//! Owns: the reasons of this stage, and how they stand in the ledger. Because: a time that could not be attributed is
-//! reported, not forgotten. Does not: decide anything.
+//! Owns: the reasons of this stage, and their form in the ledger. Because: time that could not be attributed is
+//! reported, not dropped. Does not: decide anything.
 
 use deepctx_common::reasons;
 use deepctx_profile::ledger::Account;

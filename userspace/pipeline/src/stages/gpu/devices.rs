@@ -1,8 +1,8 @@
-//! Devices: what a collector reports of those that a process has.
+//! Devices: a collector's description of a process's devices.
 //!
-//! Owns: from its record to what the profile keeps, and to the labels of streams. Because: a program's devices are
-//! numbered in an order of their own, so a number alone does not say which one did the work. Does not: guess from
-//! other processes.
+//! Owns: turning such a record into what the profile stores, and into labels of streams. Because: each program
+//! numbers its devices in its own order, so the number alone does not identify the device. Does not: infer anything
+//! from other processes.
 
 use deepctx_common::Plain as _;
 use deepctx_common::device::{self as wire, flag};

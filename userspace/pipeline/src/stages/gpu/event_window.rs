@@ -1,9 +1,9 @@
-//! Event window: the time in which single events are recorded.
+//! Event window: the interval in which single events are recorded.
 //!
 //! Owns: when it begins and ends: at the start, with the first work, training steps or launches, or on request.
-//! Because: events come out of order, also after the window has ended, so each is compared with its bounds. There is
-//! one: tables over time would take the time between two for idle time, and a wait behind it would have the wrong
-//! cause. Does not: record.
+//! Because: events arrive out of order, also after the window has ended, so each is compared with its bounds. There
+//! is only one window: tables over time would take the time between two for idle time, and a wait after the gap would
+//! get the wrong cause. Does not: record.
 
 use std::ops::Range;
 

@@ -1,15 +1,15 @@
-//! Borrowed: records of another tool's collection, as CUPTI handed them out.
+//! Foreign collection: records of another tool's collection, as CUPTI delivered them.
 //!
-//! Owns: reading CUPTI's own records, and finding the launch of each. Because: a process that is being profiled already
-//! measures its kernels, and reading along costs it nothing. Does not: claim more than it knows: nothing reports which
-//! launch got which correlation id, so launches are found by order, and every profile says so.
+//! Owns: reading CUPTI's own records, and finding the launch of each. Because: a process that another tool profiles
+//! already measures its kernels, and reading along costs it nothing. Does not: claim more than it knows: the
+//! correlation ids of launches are not reported, so launches are matched by order, and every profile says so.
 //!
-//! Correlation ids are given out in the order of calls, and calls are known in the order of their times. So the records
-//! in the order of their ids are the launches in the order of their times, as far as both are complete: the next record
-//! belongs to the next launch of the same kernel and shape (or copy of the same size). Where some were passed over, the
-//! record after it must fit as well.
+//! CUPTI assigns correlation ids in the order of calls, and the order of calls is known from their times. So records
+//! sorted by id match launches sorted by time, as far as both are complete: the next record belongs to the next
+//! launch of the same kernel and shape (or copy of the same size). If launches were skipped, the record after it must
+//! match as well.
 //!
-//! The members read here ([`cupti`]) lie where they lay in every CUPTI from 11.7 to 13.5
+//! The members read here ([`cupti`]) have the same offsets in every CUPTI from 11.7 to 13.5
 //! (`tests/fixtures/cupti_records.tsv`, computed by a C compiler from its headers): records only ever grew at their
 //! end.
 

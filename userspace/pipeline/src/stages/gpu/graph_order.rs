@@ -1,9 +1,9 @@
-//! Order of what is recorded into graphs: which nodes a node comes after.
+//! Graph order: the dependencies between nodes that are captured into graphs.
 //!
-//! Owns: for each stream that records a graph, the nodes that its next one comes after, and what events stand for
-//! within a recording. Because: work of a graph runs at once where its edges allow that, and no record of the device
-//! says which edges a graph has. Does not: know graphs ([`super::graphs`]), or edges that are made by other calls
-//! than those of streams and events ([`super::built_graphs`]).
+//! Owns: for each stream that captures a graph, the nodes that its next node depends on, and what events mean within
+//! a capture. Because: work of a graph runs in parallel where its edges allow it, and no device record contains the
+//! edges of a graph. Does not: know graphs ([`super::graphs`]), or edges that are created by calls other than those
+//! of streams and events ([`super::built_graphs`]).
 
 use rustc_hash::FxHashMap;
 

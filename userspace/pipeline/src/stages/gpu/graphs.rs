@@ -1,14 +1,14 @@
-//! Graphs: what was recorded into them, and which of it a launch runs.
+//! Graphs: the nodes captured into them, and which of these a launch runs.
 //!
-//! Owns: the nodes of recorded graphs with the contexts that recorded them, and which node of a running graph is which.
-//! Because: everything a graph runs has one launch, and that launch says nothing about who asked for which kernel.
-//! Does not: see graphs that were made before the profiler came.
+//! Owns: the nodes of captured graphs with the contexts that captured them, and the mapping from nodes of a running
+//! graph to captured nodes. Because: all kernels of a graph share one launch, which says nothing about the code that
+//! each comes from. Does not: see graphs that were created before the profiler attached.
 //!
-//! The profiling interface numbers the nodes of a launched graph anew. A collector reports each number when a node is
-//! made or cloned: then it is known which is which. Where nobody reported it (another tool's records; a graph that was
-//! made before the collector listened; one that was updated), numbers are taken to be in the order in which nodes were
-//! recorded: once as many have come, the smallest is the first recorded, and so on; if the names agree. Until then, and
-//! where they do not, the numbers of a name are taken in the order in which they come.
+//! The profiling interface renumbers the nodes of a launched graph. A collector reports each number when a node is
+//! created or cloned, which makes the mapping exact. Where the numbers were not reported (another tool's records; a
+//! graph that was created before the collector listened; one that was updated), they are assumed to follow the order
+//! in which nodes were captured: once as many have arrived, the smallest is the first captured, and so on, provided
+//! the names agree. Until then, and where names do not agree, the numbers of a name are assigned in order of arrival.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Kernels as frames, and where a graph's stand.
+//! Kernels as frames, and where those of a graph are placed.
 //!
-//! Owns: how a kernel is called, whoever reported its name, and what is shown of one that nobody named. Because: calls,
-//! activities and samples of one kernel must meet in one frame. Does not: know what was launched.
+//! Owns: the name of a kernel, from any source, and the placeholder for one without a name. Because: calls,
+//! activities and samples of one kernel must end up in one frame. Does not: know what was launched.
 
 use deepctx_names::demangle;
 use deepctx_profile::frame::Frame;

@@ -1,8 +1,8 @@
-//! Memory: what a process has allocated, and where.
+//! Memory: the live allocations of a process, and their contexts.
 //!
-//! Owns: live ranges with the context that made them. Because: a free says an address, and how much that was and who
-//! asked for it stands with the allocation; whether a copy's host memory is pinned, too. Does not: see memory that was
-//! allocated before the profiler came.
+//! Owns: live ranges with the context that allocated them. Because: a free passes only an address, while size and
+//! allocating context are kept with the allocation, and so is whether the host memory of a copy is pinned. Does not:
+//! see memory that was allocated before the profiler attached.
 
 use deepctx_events::MemoryKind as Kind;
 use deepctx_profile::tree::NodeId;

@@ -1,9 +1,9 @@
-//! Gpu: calls of accelerators' libraries, and what devices did because of them → figures in the tree.
+//! Gpu: calls of accelerator libraries, and the device work that they cause → figures in the tree.
 //!
-//! Owns: what is remembered of each process's handles, streams, graphs and memory; calls that wait for their return,
-//! and launches that wait for what a device will report of them. Because: a kernel runs long after its launch, under a
-//! number that only the calls around it explain. Does not: invent: device time is measured ([`activities`]), or
-//! bounded and called so, and what could not be joined has a reason in the ledger.
+//! Owns: the state of each process's handles, streams, graphs and memory; calls that wait for their return, and
+//! launches that wait for their activities. Because: a kernel runs long after its launch, under a number that only
+//! the calls around it explain. Does not: invent: device time is measured ([`activities`]), or bounded and labeled as
+//! a bound, and work that could not be joined has a reason in the ledger.
 //!
 //! ```text
 //!  CALL ──▶ launch site → [API] → [kernel]   kernels, copy-bytes, …    at once

@@ -1,7 +1,7 @@
 //! Names: handles and host stubs of one process → their kernels.
 //!
-//! Owns: what each handle was called when it was made, or by the first activity of a launch of it. Because: a launch
-//! says which handle, and only the calls before it said what that is. Does not: look into the process, or demangle.
+//! Owns: the name of each handle, from its creation or from the first activity of one of its launches. Because: a
+//! launch passes a handle, and only earlier calls gave the name for it. Does not: read the process, or demangle.
 
 use deepctx_profile::intern::FrameId;
 use rustc_hash::FxHashMap;

@@ -1,8 +1,8 @@
-//! What compiled kernels were made from: asked once, before a launch, and remembered by process.
+//! Origin requests: ask what kernels were compiled from, once, before a launch, and cache the answer per process.
 //!
-//! Owns: the way of these requests and their answers between processes and the pipeline. Because: a kernel is placed
-//! below the lines that its compiler read, which only files of the process say. Does not: read them, or keep them
-//! ([`super::origins`]).
+//! Owns: passing these requests and their answers between processes and the pipeline. Because: a kernel is placed
+//! below the source lines that its compiler read, which only files of the process reveal. Does not: read or store
+//! them ([`super::origins`]).
 
 use deepctx_common::record::StackSample;
 use deepctx_events::{Event, GpuCall, GraphCall, LaunchCall};

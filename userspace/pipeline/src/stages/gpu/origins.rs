@@ -1,8 +1,8 @@
-//! Origins: what kernels of devices were compiled from, above each kernel in the tree.
+//! Origins: what device kernels were compiled from, placed above each kernel in the tree.
 //!
-//! Owns: what is known of a process's kernels and of the generated files that launch them, and what is still to be
-//! asked. Because: a kernel that a compiler made says nothing of the program; the line of the generated file that
-//! launches it does, or else its name. Does not: look anything up: questions are taken from here and answered to
+//! Owns: what is known of a process's kernels and of the generated files that launch them, and the open requests.
+//! Because: a compiler-generated kernel says nothing about the program; the line of the generated file that launches
+//! it does, or else its name. Does not: look anything up: requests are taken from here, and answers are delivered
 //! here.
 
 use deepctx_names::inductor::is_generated;

@@ -1,7 +1,7 @@
-//! Process: everything that calls of one process build on each other.
+//! Process: the state that the calls of one process share.
 //!
-//! Owns: [`Process`]. Because: handles, streams and clocks mean something
-//! only within a process. Does not: interpret calls.
+//! Owns: [`Process`]. Because: handles, streams and clocks are meaningful within one process only. Does not:
+//! interpret calls.
 
 use deepctx_profile::device::activity::GpuProcess;
 use deepctx_profile::frame::Frame;

@@ -1,15 +1,15 @@
-//! Recorder: single calls, work and waits of a window, with what caused them.
+//! Recorder: single calls, work and waits of a window, with their causes.
 //!
-//! Owns: which calls, work and spans are events of the window, and what each has. Because: the tree has sums, and why a
-//! device stood still at a moment is in the order of single events. Does not: run unless a trace was asked for; write
-//! anything: whoever drains it does; know what a wait waits for (`causes`), which values of counters are events
-//! (`counters`), or what found no room (`queue`).
+//! Owns: which calls, work and spans are events of the window, and the fields of each. Because: the tree has sums;
+//! why a device was idle at some moment only shows in the order of single events. Does not: run unless a trace was
+//! requested; write anything: its consumer drains it; know what a wait waits for (`causes`), which counter values are
+//! events (`counters`), or what did not fit (`queue`).
 //!
-//! A launch causes its work: exactly by the driver's number, by order where the records of another tool are read. The
-//! record of an event causes a wait for that event (exact: the handle), and the last launch into a stream causes what
-//! a wait for that stream waits for (by order).
+//! A launch causes its work: exactly, by correlation id; by order where the records come from another tool. Recording
+//! an event causes a wait for that event (exact, by handle), and the last launch into a stream causes what a wait for
+//! that stream waits for (by order).
 //!
-//! At the level of launches, no return is watched and no call is recorded that gives no work ([`TraceLevel`]).
+//! At the level of launches, no returns are probed and calls that submit no work are not recorded ([`TraceLevel`]).
 
 mod call;
 mod causes;

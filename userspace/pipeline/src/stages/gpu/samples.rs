@@ -1,8 +1,8 @@
-//! Samples of instructions: where kernels stood, and what they waited for → instructions below kernels.
+//! Instruction samples: program counters of kernels with their stall reasons → instructions below kernels.
 //!
-//! Owns: in which context a sample counts, and samples that wait for lines. Because: where kernels run side by side,
-//! a sample says its kernel and not its launch; so it belongs to a context for certain only if there is but one. Does
-//! not: share samples out among contexts: that would be a guess.
+//! Owns: the context in which a sample counts, and samples that wait for source lines. Because: where kernels run
+//! concurrently, a sample identifies its kernel but not its launch; so its context is certain only if the kernel has
+//! a single one. Does not: distribute samples over contexts: that would be a guess.
 //!
 //! | samples | stand |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! Sites: what the calls of a probe mean, and their arguments by meaning.
+//! Sites: the meaning of each probe's calls, and their arguments by meaning.
 //!
-//! Owns: the table of probes. Because: records carry numbers; whoever uses a call asks for its stream, not for its
+//! Owns: the table of probes. Because: records carry numbers, while handlers of a call need its stream, not its
 //! eighth argument. Does not: know how arguments were fetched.
 
 use deepctx_common::activity;

@@ -1,8 +1,8 @@
-//! Streams: what was put into a stream and not waited for yet.
+//! Streams: the work submitted to each stream that no wait has covered yet.
 //!
-//! Owns: for each stream its launches since they were last waited for, which streams record a graph, and what events
-//! stand for. Because: where nothing measures a kernel, the next wait that covers it bounds it from above. Does not:
-//! bound from anything else: a launch that no one waits for has no bound.
+//! Owns: for each stream its launches since the last wait, whether it captures a graph, and what events mean.
+//! Because: if a kernel is not measured, the next wait that covers it is an upper bound of its time. Does not: derive
+//! bounds from anything else: a launch without a wait has no bound.
 
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;

@@ -1,7 +1,7 @@
-//! Transfer: what a copy, a fill or a collective moves.
+//! Transfer: what a copy, a memset or a collective moves.
 //!
-//! Owns: bytes, direction and the kind of host memory, out of a call's arguments. Because: each vendor and each
-//! generation says them in another way. Does not: say when.
+//! Owns: extracting bytes, direction and kind of host memory from a call's arguments. Because: each vendor and each
+//! API generation passes them differently. Does not: know times.
 
 use deepctx_events::{Direction, Family, Role};
 

@@ -1,7 +1,7 @@
-//! Window: what waits for something that will come later, within bounds.
+//! Window: bounded state that waits for something later.
 //!
-//! Owns: [`Window`]: entries by key, each with the time it came, the oldest first to go. Because: what a call waits for
-//! may be lost, and nothing may wait for ever. Does not: know what it keeps.
+//! Owns: [`Window`]: entries by key, each with its arrival time, evicted oldest first. Because: what a call waits for
+//! may be lost, and nothing may wait forever. Does not: know what it stores.
 
 use std::collections::VecDeque;
 use std::hash::Hash;

@@ -1,7 +1,7 @@
-//! Work that was launched, and whose activities have not all come.
+//! Launched work whose activities have not all arrived.
 //!
-//! Owns: [`Work`], what kind it is, and what it waits for. Because: calls and activities of a launch arrive apart, in
-//! either order. Does not: pair them.
+//! Owns: [`Work`], its kind, and what it waits for. Because: calls and activities of a launch arrive separately, in
+//! either order. Does not: join them.
 
 use deepctx_common::activity;
 use deepctx_profile::device::activity::Launch;

@@ -1,9 +1,9 @@
-//! Tensors: memory that a framework's allocators give out and take back → figures in the tree, by who allocated it.
+//! Tensors: memory that a framework's allocators hand out and take back → figures in the tree, by allocating context.
 //!
-//! Owns: the live allocations of each process on each device ([`pool`]), and what their calls mean. Because: a free
-//! says an address, and who is to answer for the memory stands with the allocation; and when a device has most is
-//! known only when it has less again. Does not: guess: a free whose allocation was not seen is counted, and takes
-//! nothing from anybody.
+//! Owns: the live allocations of each process on each device ([`pool`]), and the meaning of allocator calls. Because:
+//! a free passes only an address, while the context to charge is kept with the allocation; and a device's peak is
+//! recognized only when usage falls again. Does not: guess: a free without a known allocation is counted, and
+//! subtracted from no context.
 //!
 //! ```text
 //!  allocation ─▶ …callers ▸ [memory] cuda:0   tensor-bytes               at once
@@ -12,10 +12,10 @@
 //!  both ───────▶ process ▸ [memory] cuda:0    live-bytes, reserved-bytes by time
 //! ```
 //!
-//! Two sources may report one allocation on a device: what the allocator reports, and the mark where it was asked
-//! ([`TensorEvent::Request`]). The report counts; the mark adds how much was asked for. Only where nothing is
-//! reported (caching is switched off, a library of another build) an allocation is known by its mark alone; who
-//! reported it reports its end.
+//! Two sources may report one device allocation: the allocator's own report, and the mark at the request
+//! ([`TensorEvent::Request`]). The report counts; the mark adds the requested size. Only without reports (caching is
+//! switched off, another build of the library) an allocation is known by its mark alone. The source that reported an
+//! allocation also reports its free.
 
 mod pool;
 

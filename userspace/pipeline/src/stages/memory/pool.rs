@@ -1,11 +1,11 @@
 //! Pool: the memory of one process on one device.
 //!
-//! Owns: its live allocations, how much of them each context has, and how much each had when there was most. Because:
-//! the moment of the peak is recognised when the next one is higher, so what each context had must be noted as it
-//! goes. Does not: read records.
+//! Owns: its live allocations, the share of each context, and the share that each had at the peak. Because: a peak is
+//! only recognized when a higher one follows, so the share of each context must be noted along the way. Does not:
+//! read records.
 //!
-//! Each new peak takes over only the contexts that changed since the last one, so an allocation costs the same
-//! however many there are.
+//! Each new peak updates only the contexts that changed since the last one, so the cost of an allocation does not
+//! depend on how many there are.
 
 use deepctx_profile::device::memory;
 use deepctx_profile::intern::FrameId;
@@ -47,7 +47,7 @@ pub(super) enum AllocationOutcome {
 pub(super) enum FreeOutcome {
     /// So many bytes are no longer live.
     Bytes(u64),
-    /// Whoever reported the allocation will report its end.
+    /// The source that reported the allocation also reports its free.
     BySomeoneElse,
     /// Nothing is live there.
     Unknown,
@@ -168,7 +168,7 @@ impl Pool {
         }
     }
 
-    /// Memory is given out, to whoever `caller` is.
+    /// Memory is handed out to `caller`.
     pub(super) fn give(
         &mut self,
         address: u64,

@@ -1,12 +1,12 @@
-//! Waits: a stack when a thread leaves its CPU, a time when it comes back → time off the CPU in a context.
+//! Waits: a stack when a thread leaves its CPU, and the time when it is back on one → off-CPU time in a context.
 //!
-//! Owns: pairing the two records, and the name of what was waited for. Because: the stack is resolved in batches, so
-//! either half may be known first. Does not: lose time: a wait whose stack is missing is entered below its thread, with
-//! the reason.
+//! Owns: pairing the two records, and naming what the thread waited for. Because: stacks are resolved in batches, so
+//! either half may be known first. Does not: lose time: a wait without a stack is entered below its thread, with the
+//! reason.
 //!
-//! A long wait is entered piece by piece ([`OffCpu::enter_until`]), so that a thread that never comes back is seen too:
-//! the time is exact, the count of a metric's cell is the number of pieces. From the moment at which the thread was
-//! woken, it waited for a CPU: that part stands beside the rest.
+//! A long wait is entered piece by piece ([`OffCpu::enter_until`]), so that a thread that never returns shows up too:
+//! the time is exact, the count of a metric's cell is the number of pieces. From its wakeup on, the thread waited for
+//! a CPU: that part is entered separately.
 
 use std::collections::hash_map::Entry;
 

@@ -1,11 +1,11 @@
 //! Helpers: which thread hands work to which.
 //!
-//! Owns: [`Process`]. Because: each thread that hands out work has helpers of its own for as long as it lives, and
-//! nothing in a helper's stack names it. Does not: know contexts.
+//! Owns: [`Process`]. Because: each thread that starts parallel regions has its own helpers for as long as it lives,
+//! and a helper's stack does not name that thread. Does not: know contexts.
 //!
 //! A helper runs the function that its thread handed out last. If only one thread of the process handed out that
-//! function last, it is that one; two works of it that agree settle it, since a work may have begun before anybody
-//! watched. Functions are distinguished by where they begin: the last beginning at or before the code that runs.
+//! function last, it is that one. Two regions that agree settle the question, since a region may have begun before
+//! the probes were attached. Functions are identified by their start: the last start at or before the code that runs.
 
 use std::collections::BTreeSet;
 

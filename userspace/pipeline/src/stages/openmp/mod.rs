@@ -1,18 +1,19 @@
-//! OpenMP: for whom the threads of parallel regions work.
+//! OpenMP: finds the code for which the threads of parallel regions work.
 //!
-//! Owns: what each thread last handed to its helpers, and distinguishing a helper's stack from any other. Because: a
-//! helper's stack begins in the runtime and says what it does, not who asked; the line that asked waits meanwhile. Does
-//! not: guess: where several threads of a process hand work out, or records are missing, work stays where it runs, and
-//! the ledger says how often.
+//! Owns: the last region of each thread, and telling a helper's stack from any other. Because: a helper's stack
+//! begins in the runtime and shows what it does, but not the line that started the region, which waits meanwhile.
+//! Does not: guess: if several threads of a process start regions, or records are missing, work stays where it runs,
+//! and the ledger counts it.
 //!
 //! ```text
 //!  GOMP_parallel on thread 1         main ▸ step ▸ aten::mul ▸ parallel_for
 //!  a sample of thread 2              clone3 ▸ start_thread ▸ gomp_thread_start ▸ loop._omp_fn.0
 //!  in the tree                       main ▸ step ▸ aten::mul ▸ parallel_for ▸ [omp parallel] ▸ loop._omp_fn.0
 //! ```
-//! A helper has work only between two calls of the thread that hands it out, which takes part itself and waits for
-//! the others; so what that thread handed out last is what the helper does. Between works it waits within the
-//! runtime. Who that thread is follows from the functions that were handed out: see [`helpers`].
+//! A helper has work only between two calls of the thread that starts its regions, since that thread takes part
+//! itself and waits for the others; so the last region that it started is the one the helper runs. Between regions a
+//! helper waits within the runtime. Which thread that is follows from the functions that were handed out: see
+//! [`helpers`].
 
 mod helpers;
 

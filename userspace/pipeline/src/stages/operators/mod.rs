@@ -1,10 +1,9 @@
-//! Operators: each beginning of a framework's operator → one more call of it in the tree, below the operator that it
-//! is in.
+//! Operators: each start of a framework operator → one more call in the tree, below the operator that encloses it.
 //!
-//! Owns: which operators a thread is in, what was reported of the next one (its name, its tensors), and their place in
-//! the tree. Because: stacks are samples, while each operator says that it begins: counts are exact, however short it
-//! is. Does not: guess: an operator whose context no stack has shown stands below `[operators]`, and one of which it
-//! is not known within which it began stands there by itself.
+//! Owns: which operators a thread is in, what was reported of the next one (its name, its tensors), and their place
+//! in the tree. Because: stacks are samples, while each operator reports its start: counts are exact, however short
+//! it is. Does not: guess: an operator whose context no stack has shown is placed below `[operators]`, and one whose
+//! enclosing operator is unknown is placed there directly.
 //!
 //! ```text
 //!  with a stack    train.py:step ▸ linear.py:Linear.forward ▸ aten::linear                    1 call

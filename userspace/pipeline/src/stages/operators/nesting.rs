@@ -1,12 +1,12 @@
-//! Nesting: which operators are open when another one begins, by where each of them stands on the stack.
+//! Nesting: which operators are open when another one begins, derived from their stack pointers.
 //!
-//! Owns: the operators of a thread that may be open, and what stacks have shown of such places. Because: only
-//! beginnings are seen (a probe on returns would break exceptions, which pass through operators every day), and a
-//! stack for each is expensive. Does not: guess: one that begins deeper than another may be within it or behind it;
-//! where no stack has shown the same two places, or stacks have shown both, it is not known.
+//! Owns: the operators of a thread that may be open, and what stacks have shown of such positions. Because: only
+//! starts are probed (a return probe would break exceptions, which pass through operators every day), and a stack for
+//! each is expensive. Does not: guess: an operator that begins deeper than another may be within it or after it; if
+//! no stack has shown the same two positions, or stacks have shown both cases, the answer is unknown.
 //!
-//! What is certain: an operator is over when one begins that does not stand below it. What is learnt: in the frame of
-//! one operator, at this very distance, that function's call of the other one was seen in (or outside of) it.
+//! Certain: an operator has ended when one begins that is not below it on the stack. Learned: from the frame of one
+//! operator, at exactly this distance, the call of the other was seen within (or outside of) it.
 
 use rustc_hash::FxHashMap;
 

@@ -1,8 +1,8 @@
-//! Tensors: what a probe read of an operator's tensors → sizes that can be, their text, and the work that a model
+//! Tensors: what a probe read of an operator's tensors → plausible sizes, their text, and the work that a model
 //! derives.
 //!
-//! Owns: the checks. Because: the fields are found by their distances within an object of another program: what lies
-//! there may be anything. Does not: show a tensor of which anything is not as it must be.
+//! Owns: the checks. Because: the fields are found by their offsets within an object of another program, where
+//! anything may be. Does not: show a tensor of which any field is implausible.
 
 use deepctx_events::Role;
 use deepctx_profile::operator::operand::Operand;

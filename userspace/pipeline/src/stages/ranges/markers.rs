@@ -1,7 +1,7 @@
 //! Markers: which names of ranges end a training step.
 //!
-//! Owns: the names that the user gave, and which of them have ended a training step. Because: a name that no range
-//! has is probably a typing error, and the user should know. Does not: measure training steps.
+//! Owns: the names that the user gave, and which of them have ended a training step. Because: a name that matches no
+//! range is probably a typo, and the user should know. Does not: measure training steps.
 
 /// How the names of ranges begin that end a training step.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
-//! Ranges: which named parts of the program a thread is in (`record_function("…")`, NVTX, roctx), and the steps of
-//! training that follow from them.
+//! Ranges: the named parts of a program that a thread is in (`record_function("…")`, NVTX, roctx), and the training
+//! steps that follow from them.
 //!
-//! Owns: the ranges that are open in each thread; where a range stands in a stack; how long each took. Because:
-//! programs name their own parts, and optimizers and data loaders do so unasked, whether or not somebody listens.
-//! Does not: guess: after lost records nothing is known to be open any more, and the ledger says how often.
+//! Owns: the open ranges of each thread; where a range is placed in a stack; how long each took. Because: programs
+//! name their own parts, and optimizers and data loaders always do, whether or not a profiler listens. Does not:
+//! guess: after lost records no range is considered open any more, and the ledger counts it.
 //!
 //! ```text
 //!  enter_new("Optimizer.step#SGD.step")   name, and the stack: main ▸ train ▸ wrapper ▸ record_function.__enter__ …
@@ -12,7 +12,7 @@
 //!  nvtxRangePushA("batch"), nvtxRangePop   the same at once; the end is that of the last one in its thread and domain
 //!  in the tree                            main ▸ train ▸ wrapper ▸ [range] Optimizer.step#SGD.step ▸ SGD.step ▸ …
 //! ```
-//! A range stands behind the frames that a stack within it shares with the stack at its beginning: usually up to the
+//! A range is placed after the frames that a stack within it shares with the stack at its start: usually after the
 //! function with the `with` statement.
 
 mod markers;

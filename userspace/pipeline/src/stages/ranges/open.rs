@@ -1,7 +1,7 @@
 //! Open: the ranges that a thread is in.
 //!
-//! Owns: the order of what is open, and taking away what ends. Because: a record is ended by its address, not by its
-//! place, and more than once: when its range ends, and again when it is destroyed. Does not: know names.
+//! Owns: the order of open ranges, and removing those that end. Because: a record is ended by its address, not by its
+//! position, and more than once: when its range ends, and again when it is destroyed. Does not: know names.
 
 use deepctx_profile::tree::NodeId;
 

@@ -1,7 +1,7 @@
-//! Steps: when a training step last ended at each place, and how many have.
+//! Steps: when a training step last ended at each place, and how many have ended.
 //!
-//! Owns: the time from one end to the next, and the number of the step between them. Because: a program says where a
-//! step ends, and nobody says where it begins. Does not: know which ranges end a step ([`super::markers`]).
+//! Owns: the time from one end to the next, and the number of the step between them. Because: a program marks where a
+//! step ends, and nothing marks where it begins. Does not: know which ranges end a step ([`super::markers`]).
 //!
 //! ```text
 //!  capture begins        end            end            end        capture ends

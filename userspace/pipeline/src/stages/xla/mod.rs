@@ -1,9 +1,9 @@
-//! Thunks: which thunk of which module of XLA a stack is in.
+//! Thunks: finds the thunk, and the module of XLA, that a stack is in.
 //!
-//! Owns: the thunks that each thread began; which of them a stack shows; the frames that say so. Because: what XLA
-//! calls from libraries (`DotThunk`, `SortThunk`) is half of its time on a CPU, and its stacks name only the kind.
-//! Does not: guess: a stack whose thunk is not certain keeps the kind, and the ledger says how often; or know files:
-//! what a thunk was made from is asked.
+//! Owns: the thunks that each thread began; which of them a stack is in; the frames for it. Because: XLA's calls into
+//! libraries (`DotThunk`, `SortThunk`) are half of its CPU time, and its stacks name only the kind of thunk. Does
+//! not: guess: a stack whose thunk is not certain keeps the kind, and the ledger counts it; or know files: what a
+//! thunk was compiled from is requested.
 //!
 //! ```text
 //!  DotThunk::Execute(this)     begins: module, number and operator, read behind `this`; where the stack is, and whose callers are where

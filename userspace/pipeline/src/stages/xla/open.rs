@@ -1,7 +1,7 @@
-//! Open: the thunks that a thread began, and which of them its stack shows.
+//! Open: the thunks that a thread began, and which of them its stack is in.
 //!
-//! Owns: what is certain of both. Because: ends are not reported, a loop runs other thunks within its own, and a thread
-//! of a pool begins one thunk above and the next one below. Does not: know names or frames.
+//! Owns: what is certain about both. Because: ends are not reported, a loop runs other thunks within its own, and a
+//! pool thread begins one thunk higher on its stack and the next one lower. Does not: know names or frames.
 //!
 //! | the stack shows | it is |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | as many thunks of a class that runs others as may still be open | these, in order |
 //! | otherwise | not known |
 //!
-//! A thunk that runs others is over when one begins that is not below it on the stack, or whose callers are above it
-//! and it is not among them.
+//! A thunk that runs others has ended when one begins that is not below it on the stack, or whose callers are above
+//! it and do not include it.
 
 use crate::scopes::{ScopeId, ScopeLists};
 

@@ -1,7 +1,7 @@
-//! One call of a library's interface, with its arguments and its place in the tree.
+//! One library call, with its arguments and its place in the tree.
 //!
-//! Owns: [`ApiCall`]. Because: every group of calls asks for the same: the stream, the context, the kernel's name,
-//! and the node that figures are added to. Does not: know what the call means.
+//! Owns: [`ApiCall`]. Because: every group of calls needs the same values: the stream, the context, the kernel's
+//! name, and the node that figures are added to. Does not: know what the call means.
 
 use deepctx_common::call::call_flag;
 use deepctx_common::reason::Reason;

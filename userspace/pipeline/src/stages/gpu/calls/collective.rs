@@ -1,8 +1,8 @@
-//! Collectives, and the communicators that they belong to.
+//! Collectives and their communicators.
 //!
-//! Owns: where what a rank gives into a collective is counted, and how communicators get their ids. Because: kernels of
-//! collectives have launches of their own, which do not say what they exchange. Does not: know which ranks there are
-//! ([`super::super::communicators`]).
+//! Owns: where the bytes that a rank contributes to a collective are counted, and how communicators get their ids.
+//! Because: kernels of collectives have launches of their own, which do not say what they exchange. Does not: know
+//! which ranks exist ([`super::super::communicators`]).
 
 use deepctx_events::{CollectiveCall, CollectiveOperation, GpuCall, Role};
 use deepctx_profile::metric::Metric;

@@ -1,7 +1,7 @@
-//! Contexts: which one a thread works in.
+//! Contexts: the current context of each thread.
 //!
-//! Owns: what calls say about the current context. Because: a wait for a context ends the work of that one only. Does
-//! not: know devices; activities name them.
+//! Owns: what calls reveal about the current context. Because: a wait for a context ends the work of that context
+//! only. Does not: know devices; activities name them.
 
 use deepctx_events::{ContextCall, Role};
 

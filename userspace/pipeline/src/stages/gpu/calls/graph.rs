@@ -1,7 +1,7 @@
-//! Graphs: recorded from streams, built by hand, instantiated and launched.
+//! Graphs: captured from streams, built by hand, instantiated and launched.
 //!
-//! Owns: what calls about graphs change, and what a launch of one runs. Because: a graph is launched without its
-//! kernels' names, which the calls that built it gave. Does not: keep graphs ([`super::super::graphs`]).
+//! Owns: how graph calls change graphs, and which work a graph launch runs. Because: a graph launch does not name its
+//! kernels; the calls that built the graph did. Does not: store graphs ([`super::super::graphs`]).
 
 use std::sync::Arc;
 

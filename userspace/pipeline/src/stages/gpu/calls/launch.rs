@@ -1,7 +1,7 @@
 //! Launches of kernels.
 //!
-//! Owns: the name, shape and context of what a call launches. Because: a kernel has the context of its launch, and
-//! its handle says who it is only if the calls before gave it a name. Does not: know graphs ([`super::graph`]) or
+//! Owns: the name, shape and context of each kernel launch. Because: a kernel belongs to the context of its launch,
+//! and its handle has a name only if earlier calls gave it one. Does not: know graphs ([`super::graph`]) or
 //! activities.
 
 use deepctx_events::{LaunchCall, Role};

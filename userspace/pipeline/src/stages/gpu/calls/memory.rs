@@ -1,7 +1,7 @@
-//! Memory of devices, and pinned memory of the host.
+//! Device memory, and pinned host memory.
 //!
-//! Owns: what allocations and frees add to their contexts. Because: an allocation has an address only when its call
-//! returns, and a free says only that. Does not: keep ranges ([`super::super::memory`]).
+//! Owns: what allocations and frees add to their contexts. Because: the address of an allocation is known only when
+//! its call returns, and a free passes nothing but that address. Does not: store ranges ([`super::super::memory`]).
 
 use deepctx_events::{MemoryCall, MemoryKind, Role};
 use deepctx_profile::metric::Metric;

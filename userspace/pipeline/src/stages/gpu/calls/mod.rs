@@ -1,8 +1,7 @@
-//! Calls: what each call of a library does to the profile and to what later calls build on.
+//! Calls: how each library call changes the profile and the state that later calls depend on.
 //!
-//! Owns: the way of a call to the handler of its group, and of a return to what waits for it. Because: a launch can
-//! only be named, bounded and placed by what the calls before it said. Does not: know activities
-//! ([`super::activities`]).
+//! Owns: routing a call to the handler of its group, and a return to the state that waits for it. Because: earlier
+//! calls supply what is needed to name, bound and place a launch. Does not: know activities ([`super::activities`]).
 //!
 //! | group | file |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Device code: modules, and the handles and host stubs of their kernels.
 //!
-//! Owns: which call gives which handle its name. Because: a launch passes a handle or a stub; the name was said when
-//! it was looked up or registered. Does not: keep names ([`super::super::names`]).
+//! Owns: which call gives a name to which handle. Because: a launch passes a handle or a stub; its name was passed
+//! when it was looked up or registered. Does not: store names ([`super::super::names`]).
 
 use deepctx_events::{ModuleCall, Role};
 use deepctx_profile::profile::Profile;

@@ -1,7 +1,8 @@
-//! What a call leaves behind: work for a device, and what its return will say.
+//! Pending: what a call leaves behind: device work, and what its return will complete.
 //!
-//! Owns: [`Outcome`], [`PendingCall`], [`ReturnAction`] and [`ReturnedCall`]. Because: handles, addresses and waits are
-//! known only when a call returns, and most calls leave neither. Does not: decide what a call means.
+//! Owns: [`Outcome`], [`PendingCall`], [`ReturnAction`] and [`ReturnedCall`]. Because: handles, addresses and
+//! durations of waits are known only when a call returns, and most calls leave nothing behind. Does not: decide what
+//! a call means.
 
 use deepctx_events::MemoryKind;
 use deepctx_profile::intern::FrameId;

@@ -1,7 +1,7 @@
-//! Waits of the host, and the order of streams that bounds what they wait for.
+//! Host waits, and the order between streams that bounds what they wait for.
 //!
-//! Owns: what a wait says of the work before it, and how long the host was blocked. Because: without activities, a
-//! wait is all that bounds the time of kernels. Does not: keep streams ([`super::super::streams`]).
+//! Owns: what a wait reveals about the work before it, and how long the host was blocked. Because: without
+//! activities, waits are the only bound on the time of kernels. Does not: store streams ([`super::super::streams`]).
 
 use std::iter;
 

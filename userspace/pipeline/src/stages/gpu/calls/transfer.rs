@@ -1,7 +1,7 @@
-//! Copies, fills and prefetches.
+//! Copies, memsets and prefetches.
 //!
-//! Owns: where their bytes are counted. Because: they are work of the device like kernels, recorded and joined alike.
-//! Does not: read how much is moved ([`super::super::transfer`]).
+//! Owns: where their bytes are counted. Because: they are device work like kernels, recorded and joined in the same
+//! way. Does not: read how much is moved ([`super::super::transfer`]).
 
 use deepctx_events::{Role, Timing, TransferCall};
 use deepctx_profile::metric::Metric;

@@ -1,8 +1,8 @@
-//! Work that calls give to devices, until its activities have come or none will.
+//! Work that calls submit to devices, until its activities have arrived or never will.
 //!
-//! Owns: what is remembered of a launch, a transfer or a graph, and what is entered for it when its activities stay
-//! away. Because: the groups of calls that launch something all wait for activities in the same way. Does not: join
-//! activities ([`super::super::activities`]).
+//! Owns: the state of a launch, a transfer or a graph, and what is attributed to it if its activities do not arrive.
+//! Because: all groups of calls that launch work wait for activities in the same way. Does not: join activities
+//! ([`super::super::activities`]).
 
 use deepctx_profile::device::activity::{JoinMethod, Tier};
 use deepctx_profile::metric::Metric;

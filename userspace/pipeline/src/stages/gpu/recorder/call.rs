@@ -1,7 +1,7 @@
-//! One call, as a recording takes it.
+//! One call, as the recorder sees it.
 //!
-//! Owns: [`RecordedCall`]. Because: what a call is recorded as, and what caused it, are found from the same facts. Does
-//! not: find them.
+//! Owns: [`RecordedCall`]. Because: the event of a call and its cause are derived from the same facts. Does not:
+//! derive them.
 
 use deepctx_profile::trace::RecordedKind;
 use deepctx_profile::tree::NodeId;

@@ -1,8 +1,8 @@
-//! Causes: where in its stream a call is, and which call it waits for.
+//! Causes: the position of a call in its stream, and the call that it waits for.
 //!
-//! Owns: the last launch into each stream, and the call that recorded each event last. Because: a wait names a stream
-//! or an event, and what it waits for is what was done to that before, in the order of calls. Does not: keep causes:
-//! events of a recording have them.
+//! Owns: the last launch into each stream, and the call that last recorded each event. Because: a wait names a stream
+//! or an event, and waits for earlier operations on it, in the order of calls. Does not: store causes: the recorded
+//! events do.
 
 use deepctx_profile::trace::{Basis, Cause, RecordedKind};
 use rustc_hash::FxHashMap;

@@ -1,13 +1,13 @@
-//! Counters: values over time of a window.
+//! Counters: values over the time of a window.
 //!
-//! Owns: which values of counters are events of the window, and at which rate. Because: a program may allocate tensors
-//! a million times a second, and readings of the machine come before the records of the time that they are of. Does
-//! not: read or count anything.
+//! Owns: which counter values are events of the window, and at which rate. Because: a program may allocate tensors a
+//! million times a second, and readings of the machine arrive before the records of the same interval. Does not: read
+//! or count anything.
 //!
-//! Of a level that changes with the program, the last value of each millisecond is recorded and says how many others
-//! it stands for; the one that held as the window began is recorded at its begin. Readings of the machine wait until
-//! the records have come to their end, since only then it is known whether the window was open; one that is what the
-//! one before it was is not recorded again.
+//! For a level that the program changes, the last value of each millisecond is recorded, with the number of values
+//! that it replaces; the value that held when the window opened is recorded at its start. Readings of the machine
+//! wait until the records have reached their end, since only then it is known whether the window was open; a reading
+//! that equals the one before it is not recorded again.
 
 use std::collections::VecDeque;
 

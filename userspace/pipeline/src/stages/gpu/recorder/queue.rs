@@ -1,7 +1,7 @@
-//! Queue: recorded events until they are taken.
+//! Queue: recorded events until they are drained.
 //!
-//! Owns: their room, the lanes that they are in, and the account of what found no room. Because: the pipeline waits for
-//! nobody who writes, and what is left out must be counted by lane and time. Does not: know what events mean.
+//! Owns: their capacity, their lanes, and the account of events that did not fit. Because: the pipeline never waits
+//! for a writer, and dropped events must be counted by lane and time. Does not: know what events mean.
 
 use deepctx_profile::trace::{Lane, NotTraced, RecordedAccount, RecordedBatch, RecordedEvent, RecordedGaps};
 use rustc_hash::FxHashMap;
