@@ -380,7 +380,7 @@ pub struct LossRow {
     pub sentence: String,
     /// How many events or frames.
     pub count: u64,
-    /// True when events were lost; false when they were kept with a labelled gap.
+    /// True when events were lost; false when they were kept with a labeled gap.
     pub lost: bool,
 }
 

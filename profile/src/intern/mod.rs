@@ -3,7 +3,7 @@
 //! Owns: [`Frames`]. Because: a capture sees the same frames billions of times; equality must be one integer
 //! comparison. Does not: forget anything, or know what a frame means.
 //!
-//! Bounded, as [`Strings`] are: at the bound, new entries become one labelled stand-in and are counted; entries that
+//! Bounded, as [`Strings`] are: at the bound, new entries become one labeled stand-in and are counted; entries that
 //! exist are still found.
 
 mod id;

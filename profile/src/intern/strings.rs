@@ -4,7 +4,7 @@
 //! comparison. Does not: forget anything.
 //!
 //! Bounded, since names come from processes that may be hostile or generate code without end. At the bound, new texts
-//! become one labelled stand-in and are counted; texts that exist are still found.
+//! become one labeled stand-in and are counted; texts that exist are still found.
 
 use std::collections::HashMap;
 use std::sync::Arc;

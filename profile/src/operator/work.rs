@@ -1,7 +1,7 @@
 //! Operator work: the arithmetic and the memory traffic that an operator needs, by the sizes of its tensors.
 //!
 //! Owns: the formulas, and the sizes of elements. Because: floating-point operations and bytes over time show how far
-//! a device is from its limits, and no counter is needed for them. Does not: measure: modelled values are never mixed
+//! a device is from its limits, and no counter is needed for them. Does not: measure: modeled values are never mixed
 //! with measured ones.
 //!
 //! | operators | floating-point operations |

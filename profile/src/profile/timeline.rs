@@ -4,8 +4,8 @@
 //! more than the tree. Does not: know stacks; a lane is one context (a thread today, a GPU stream when there are any)
 //! and one metric.
 //!
-//! Every lane has the same windows. When the last window is full all windows become twice as wide, neighbours are added
-//! up, and the upper half is free again: memory is bounded, and a timeline always covers the whole capture.
+//! Every lane has the same windows. When the last window is full all windows become twice as wide, neighbors are
+//! added up, and the upper half is free again: memory is bounded, and a timeline always covers the whole capture.
 
 use deepctx_common::memory::table_bytes;
 use rustc_hash::FxHashMap;

@@ -1,8 +1,8 @@
 //! Edges of graphs: which work of a launch of a graph comes after which.
 //!
-//! Owns: edges as they are recorded until their ends are known ([`RecordedGraphs`]), and for each work of a graph what
-//! it waits for ([`GraphWaits`]). Because: a graph is drawn as one stream, and its work runs at once where its edges
-//! allow that: the order of begins is not what work waited for. Does not: know how edges were learnt.
+//! Owns: edges as they are recorded until their ends are known ([`RecordedGraphs`]), and for each work of a graph
+//! what it waits for ([`GraphWaits`]). Because: a graph is drawn as one stream, and its work runs at once where its
+//! edges allow that: the order of begins is not what work waited for. Does not: know how edges were learned.
 
 use rustc_hash::FxHashMap;
 

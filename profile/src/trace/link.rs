@@ -144,7 +144,7 @@ impl Links {
         self.host_waits.values().chain(self.device_waits.values()).copied().chain(of_graphs)
     }
 
-    /// Synchronisations and waits for which nothing was found that they could have waited for.
+    /// Synchronizations and waits for which nothing was found that they could have waited for.
     pub fn unlinked_waits(&self) -> u64 {
         self.unlinked_waits
     }

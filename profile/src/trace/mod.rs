@@ -125,7 +125,7 @@ pub struct Trace {
     pub device: DeviceOps,
     /// Which nodes of graphs come after which.
     pub graph_edges: GraphEdges,
-    /// Synchronisations that the tool draws on a device's rows.
+    /// Synchronizations that the tool draws on a device's rows.
     pub syncs: Syncs,
     /// What the tool calls operations of kinds that are not known.
     pub categories: HostCategories,

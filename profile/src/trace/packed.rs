@@ -1,8 +1,8 @@
-//! Packed columns: numbers of a table, in as few bytes as their neighbours need.
+//! Packed columns: numbers of a table, in as few bytes as their neighbors need.
 //!
-//! Owns: [`PackedColumn`], [`Column`], and which values are numbers ([`Cell`]). Because: a trace of ten million events
-//! must fit into memory, events beside each other begin together and are launched by calls of neighbouring numbers, and
-//! most columns of most rows say nothing. Does not: know what a number means, or write files.
+//! Owns: [`PackedColumn`], [`Column`], and which values are numbers ([`Cell`]). Because: a trace of ten million
+//! events must fit into memory, events beside each other begin together and are launched by calls of neighboring
+//! numbers, and most columns of most rows say nothing. Does not: know what a number means, or write files.
 //!
 //! Values stand in blocks of [`BLOCK`]: the least of them once, and of each what it is more, in as many bytes as the
 //! largest of these takes; none where all are equal. A value is found by one division and read by one load.

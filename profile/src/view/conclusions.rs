@@ -15,7 +15,7 @@ pub struct Conclusions {
     pub findings: Vec<FindingRow>,
     /// Which rules had their input.
     pub rules: RuleCoverage,
-    /// What each part of training took; empty unless a forward and a backward pass were recognised.
+    /// What each part of training took; empty unless a forward and a backward pass were recognized.
     pub phases: Vec<PhaseRow>,
     /// How long training steps took; `None` when the profile has none.
     pub steps: Option<StepFigures>,

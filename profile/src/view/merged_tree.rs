@@ -276,7 +276,7 @@ impl MergedTree {
         if self.identity == BoxIdentity::Location {
             label.detail = detail;
         } else {
-            // The kind of the first frame with this text: only colours depend on it.
+            // The kind of the first frame with this text: only colors depend on it.
             label.kind = FrameKind::Root;
             close_number(&mut label.text);
         }

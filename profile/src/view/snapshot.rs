@@ -100,7 +100,7 @@ pub struct MetricTotal {
 /// What the first screen shows beside the flame graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overview {
-    /// What is concluded from the whole profile, whatever is selected; `None` until it was analysed.
+    /// What is concluded from the whole profile, whatever is selected; `None` until it was analyzed.
     pub conclusions: Option<Arc<Conclusions>>,
     /// Functions, hottest first by exclusive value.
     pub functions: Vec<TableRow>,

@@ -1,7 +1,7 @@
 //! Storage: profiles on disk, ours and other tools'.
 //!
 //! Owns: the store, the imports, the exports. Because: the model must stay free of formats, files and the libraries
-//! that they need, and whoever only analyses a profile in memory builds none of them. Does not: compute anything of a
+//! that they need, and whoever only analyzes a profile in memory builds none of them. Does not: compute anything of a
 //! profile, or know how it was captured.
 //!
 //! ```

@@ -1,8 +1,8 @@
 //! The mappings of a process, and the files behind them.
 //!
 //! Owns: the parser of `/proc/PID/maps` (pure), opening the file of a mapping, the image of the vdso. Because: the
-//! path in a maps line is only a name. The file may be deleted, replaced, nameless or in another mount namespace, and
-//! only the kernel knows which one is mapped. Does not: keep history, or read the content of files ([`crate::elf`]).
+//! path in a maps line is only a name. The file may be deleted, replaced, unnamed or in another mount namespace, and
+//! only the kernel knows which file is mapped. Does not: keep history, or read the content of files ([`crate::elf`]).
 
 use std::error::Error;
 use std::ffi::OsStr;

@@ -97,7 +97,7 @@ impl Column {
         Column { title: title.to_owned(), style: "label" }
     }
 
-    /// Values by time as a strip of colours: the cell has one digit from `0` to `9` for each span of time.
+    /// Values by time as a strip of colors: the cell has one digit from `0` to `9` for each span of time.
     pub fn strip(title: &str) -> Self {
         Column { title: title.to_owned(), style: "strip" }
     }

@@ -1,8 +1,8 @@
-//! Pool: worker processes, and what becomes of one that does not answer.
+//! Pool: worker processes, and what happens to one that does not answer.
 //!
-//! Owns: starting workers, the deadline of a request, and those that were given up. Because: nothing ends a process
-//! that waits within the kernel, so it is left behind and another takes its place. Does not: know what is asked for, or
-//! judge whose fault silence is.
+//! Owns: starting workers, request deadlines, and abandoned workers. Because: nothing ends a process blocked inside
+//! the kernel, so it is abandoned and replaced. Does not: know what the requests are, or judge whose fault a timeout
+//! is.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};

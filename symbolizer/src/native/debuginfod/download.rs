@@ -1,8 +1,8 @@
-//! Download: one file of one server, by the program `curl`.
+//! Download: one file from one server, with `curl`.
 //!
-//! Owns: how that program is started and what its end means. Because: what a server sends is parsed where there is
-//! nothing to lose, as nobody, and TLS, proxies and certificates of the machine are what its distribution keeps up to
-//! date. Does not: believe the file, or keep it.
+//! Owns: how `curl` is started and what its exit status means. Because: a server's response is handled by an
+//! unprivileged process (user `nobody`), and the distribution keeps the machine's TLS, proxies and certificates up to
+//! date. Does not: trust the file, or keep it.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};

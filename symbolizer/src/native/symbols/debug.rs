@@ -1,7 +1,7 @@
 //! Debug: functions, inlined calls and source lines of a file with debug information.
 //!
-//! Owns: the sections of one file, unpacked where they are packed, and what `addr2line` learnt of them. Because: units
-//! refer to the bytes, which must stay where they are for as long. Does not: decide whether the file is to be believed.
+//! Owns: the sections of one file, decompressed if necessary, and the state of `addr2line` for them. Because: parsed
+//! units borrow the bytes, which must not move in the meantime. Does not: decide whether to trust the file.
 
 use std::borrow::Cow;
 use std::cell::RefCell;

@@ -1,7 +1,7 @@
-//! Tables: what was read of files, to answer with.
+//! Tables: the parsed symbol tables of recently used files.
 //!
-//! Owns: the tables of each file that was asked for recently. Because: they take long to read, and memory in proportion
-//! to their symbols. Does not: open files, or know whose they are.
+//! Owns: the tables of each file requested recently. Because: they are slow to read, and take memory in proportion to
+//! their symbols. Does not: open files, or know their owners.
 
 use std::fs::File;
 use std::rc::Rc;

@@ -90,7 +90,7 @@ impl Rows {
             streams.push(self.stream(rank, &of_rank, stream.device, stream.stream));
         }
         self.streams.push(streams);
-        // A synchronisation of no stream stands beside those of its device.
+        // A synchronization of no stream stands beside those of its device.
         for (_, sync) in trace.syncs.iter() {
             let device = sync.recorded_on.and_then(|stream| trace.streams().get(stream.index()));
             let device = device.map_or(0, |stream| stream.device);
