@@ -1,7 +1,7 @@
-//! Events of a trace: one row each, in tables by what they are.
+//! Events of a trace: one row each, in one table per kind.
 //!
 //! Owns: the rows and their tables. Because: a kernel has a stream and bytes, a call has a thread and a status, and a
-//! synchronization that a tool draws on a device's row is neither. Does not: say what belongs together: see
+//! synchronization that a tool draws on a device's row is neither. Does not: connect events: see
 //! [`Links`](super::Links).
 
 use super::basis::Basis;

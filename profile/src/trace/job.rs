@@ -1,7 +1,7 @@
 //! Jobs: the traces of many ranks.
 //!
-//! Owns: [`Job`], and which trace is which rank's. Because: a rank that waits for another can only be seen beside it.
-//! Does not: align clocks or compare ranks; analyses do.
+//! Owns: [`Job`], and which trace is which rank's. Because: a rank's wait for another shows only when both are side
+//! by side. Does not: align clocks or compare ranks; analyses do.
 
 use std::collections::HashSet;
 

@@ -1,8 +1,8 @@
-//! Links: what in a trace belongs together.
+//! Links: connections between the events of a trace.
 //!
-//! Owns: the launch of each device operation, what each wait waits for, and the order of threads and streams.
-//! Because: formats name some of these links, leave others to the order of events, and are silent about the rest; an
-//! analysis must know which of the three it stands on. Does not: change the trace, or compute figures.
+//! Owns: the launch of each device operation, the target of each wait, and the order of threads and streams. Because:
+//! formats state some of these links, leave others to the order of events, and omit the rest; an analysis must know
+//! on which of the three it relies. Does not: change the trace, or compute figures.
 //!
 //! | link | exact | by order | inferred |
 //! |---|---|---|---|

@@ -1,8 +1,8 @@
 //! Recorded events: single events of a live capture, as its recorder sees them and as they are stored.
 //!
 //! Owns: the row of an event ([`RecordedEvent`]), its lane, what caused it, and why one is missing. Because: calls,
-//! work and waits come from different records, are written as one table, and are read back by whoever asks what caused
-//! what. Does not: know files, or who records.
+//! work and waits come from different records, are written as one table, and are read back to find what caused an
+//! event. Does not: know files, or the recorder.
 //!
 //! Times are nanoseconds since the capture began, on the host's clock.
 

@@ -1,8 +1,8 @@
-//! Stream handles: which stream of a device a handle of a call was.
+//! Stream handles: mapping the stream handles of calls to the streams of devices.
 //!
 //! Owns: [`StreamsByHandle`], and synchronizations until their stream is known ([`PendingSync`]). Because: calls name
-//! streams by handles, and activities by numbers; work that was launched into a handle ran somewhere. Does not:
-//! guess: a handle without work is no stream.
+//! streams by handles, and activities by numbers; the work launched into a handle shows which stream it is. Does not:
+//! guess: a handle without work maps to no stream.
 
 use rustc_hash::FxHashMap;
 
