@@ -4,7 +4,7 @@
 //! mailed. Does not: load anything: script, style and data are in the page, and its own policy forbids it to ask for
 //! more.
 //!
-//! Texts come from other processes. They stand in the page as JSON without a single `<`, and the script only ever sets
+//! Texts come from other processes. The page embeds them as JSON without a single `<`, and the script only ever sets
 //! them as text.
 
 use std::io::{self, Write};

@@ -14,9 +14,9 @@
 //! | `perf script` | a sample's head line, then indented frames | samples; CPU time where the event is a clock |
 //! | folded stacks | `frame;frame 12` | samples |
 //!
-//! Traces have events in time: [`traces`] keeps them, and [`read`] sums the same events by calling context. Any of the
-//! files may be gzipped. What a file holds that is not understood is counted as a gap of the stage `decode`, and files
-//! are bounded after decompression ([`BYTES_MAX`]) and in everything they can make grow.
+//! Traces have events in time: [`traces`] keeps them, and [`read`] sums the same events by calling context. Any of
+//! the files may be gzipped. Content that is not understood is counted as a gap of the stage `decode`, and files are
+//! bounded after decompression ([`BYTES_MAX`]) and in everything they can make grow.
 
 mod arguments;
 mod contexts;

@@ -1,7 +1,7 @@
 //! Rows of a file of events: threads and streams of every rank, each under numbers of its own.
 //!
-//! Owns: [`Rows`]. Because: viewers put together what has the same process, and two ranks may both have a process 1 and
-//! a device 0. Does not: place events.
+//! Owns: [`Rows`]. Because: viewers group rows by process number, and two ranks may both have a process 1 and a
+//! device 0. Does not: place events.
 
 use rustc_hash::FxHashMap;
 
