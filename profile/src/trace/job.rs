@@ -91,7 +91,7 @@ impl Job {
         self.world_size
     }
 
-    /// Ranks of the job that have no trace here. Empty while nobody says how many there are.
+    /// Ranks of the job that have no trace here. Empty while the number of ranks is unknown.
     pub fn missing(&self) -> Vec<u32> {
         let there = |rank: &u32| !self.ranks.iter().any(|of| of.rank == *rank);
         // Of a larger job, nobody lists what is missing.

@@ -84,7 +84,7 @@ const NAMES_MAX: usize = 1 << 28;
 pub struct ClockInfo {
     /// Nanoseconds from 1970 UTC to the clock's zero; `None` when the trace does not say.
     pub epoch_ns: Option<u64>,
-    /// How far `epoch_ns` may be off; `None` when nobody measured it.
+    /// How far `epoch_ns` may be off; `None` if it was not measured.
     pub uncertainty: Option<Nanos>,
     /// The smallest difference that the source can express: 1 µs for whole microseconds.
     pub resolution: Nanos,

@@ -278,7 +278,7 @@ pub struct RecordedEvent {
     pub node: NodeId,
     /// Number of a call; 0 for everything else.
     pub id: u64,
-    /// What caused it; `None` when nothing did, or nobody saw it.
+    /// What caused it; `None` when nothing did, or the cause was not seen.
     pub cause: Option<Cause>,
     /// Of work: the number that the driver gave its call; 0 for none. Of a call: one more than what it returned, 0 when
     /// that was not seen. Of time off the CPU: how it ended, 0 if nobody was seen to wake the thread. Of a counter:
@@ -387,7 +387,7 @@ impl RecordedEvent {
         returned.map_or(Status::Unknown, |result| Status::Returned(result.cast_signed()))
     }
 
-    /// Who ended this time off the CPU; `None` when nobody was seen to, and of everything else.
+    /// What ended this time off the CPU; `None` when that was not seen, and for all other events.
     pub fn wake_up(&self) -> Option<WakeUp> {
         let by = match self.correlation {
             1 => WakeSource::Thread { pid: (self.object >> 32) as u32, tid: self.object as u32 },

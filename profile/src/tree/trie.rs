@@ -31,7 +31,7 @@ impl<K> Clone for Link<K> {
 }
 impl<K> Copy for Link<K> {}
 
-/// No first child: the root is nobody's child.
+/// No first child: the root is never a child.
 const NONE: u32 = 0;
 
 impl<K> Trie<K> {

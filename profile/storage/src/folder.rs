@@ -289,7 +289,7 @@ impl PartialFile<'_> {
         self.file.as_ref().map_or(Ok(()), File::sync_all)
     }
 
-    /// Gives it its name, and returns it for whoever writes on.
+    /// Gives the file its name, and returns it for further writing.
     ///
     /// # Errors
     /// It could not be renamed; with [`OverwritePolicy::Keep`] also that there is something of that name.
@@ -312,7 +312,7 @@ impl Write for PartialFile<'_> {
 impl Drop for PartialFile<'_> {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // Best effort: a left-over temporary file harms nobody but takes space, which may be what is missing.
+            // Best effort: a leftover temporary file is harmless but takes space, which may be what is missing.
             _ = self.folder.remove(self.name.as_ref());
         }
     }

@@ -55,7 +55,7 @@ fn parent(namespace: &File) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor, and nobody else knows of it.
+    // SAFETY: the kernel has just made this descriptor, and no other code has it.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 

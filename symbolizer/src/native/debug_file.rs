@@ -49,7 +49,7 @@ pub(super) struct LocatedDebugFile {
     pub(super) file: Arc<File>,
     /// Only its symbols are used.
     pub(super) symbols_only: bool,
-    /// Somebody else than root and us may have written it.
+    /// A user other than root and ourselves may have written it.
     pub(super) doubted: bool,
     /// The file that it refers to.
     pub(super) supplement: Option<File>,

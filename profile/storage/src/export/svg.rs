@@ -192,7 +192,7 @@ pub fn write_difference(difference: &Difference<'_>, out: &mut dyn Write) -> io:
     draw(&mut options, &folded, &names, out)
 }
 
-/// Refuses values that a picture cannot add up: whoever made the profile chose them.
+/// Refuses values that a picture cannot add up: a profile is untrusted input.
 fn check_sum(values: impl Iterator<Item = u64>) -> io::Result<()> {
     let sum: u128 = values.map(u128::from).sum();
     if sum > i64::MAX as u128 {

@@ -50,7 +50,7 @@ pub(super) fn ask(
                 let is_patient = began.elapsed() < PATIENCE;
                 match reader.is_running() {
                     true if is_patient => {}
-                    // Nobody whose memory it reads is to blame.
+                    // The process whose memory it reads is not to blame.
                     true => return Err(WorkerFailure::Ended),
                     false => return Err(WorkerFailure::Silent),
                 }

@@ -114,7 +114,7 @@ fn section(elf: &Elf<'_>, id: SectionId, unpacked: &RefCell<Vec<Box<[u8]>>>) -> 
         Some(Cow::Owned(bytes)) => {
             let bytes = bytes.into_boxed_slice();
             // SAFETY: moving the box leaves its bytes where they are; `Debug` keeps it until the context that reads
-            // them is dropped, and nobody writes to it.
+            // them is dropped, and nothing writes to it.
             let kept = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
             unpacked.borrow_mut().push(bytes);
             kept

@@ -51,7 +51,7 @@ pub(crate) struct TableRequest {
     pub(crate) period: u64,
     /// Which file has the debug information.
     pub(crate) debug: DebugFile,
-    /// Somebody else may have written that file.
+    /// Another user may have written that file.
     pub(crate) doubted: bool,
     /// There is a file that this one refers to.
     pub(crate) has_supplement: bool,

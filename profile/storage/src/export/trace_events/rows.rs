@@ -1,4 +1,4 @@
-//! Rows of a file of events: threads and streams of every rank, each under numbers of its own.
+//! Rows of a file of events: threads and streams of every rank, each under its own numbers.
 //!
 //! Owns: [`Rows`]. Because: viewers group rows by process number, and two ranks may both have a process 1 and a
 //! device 0. Does not: place events.
