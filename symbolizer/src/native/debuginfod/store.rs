@@ -48,7 +48,7 @@ impl Store {
     /// Opens the folder, and makes it where there is none.
     ///
     /// # Errors
-    /// A system folder, or one that another user may write to.
+    /// The error of the system call, or another user may write to the folder.
     pub(super) fn open(folder: &Path, bytes_max: u64) -> io::Result<Self> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
