@@ -1,8 +1,8 @@
 //! The ledger: what became of every record.
 //!
 //! Owns: for each stage, how many records it received and whether it kept, merged or dropped them, and why; and the
-//! gaps in those that were kept. Because: a profiler that loses data silently cannot be believed. Does not: decide
-//! what to drop.
+//! gaps in kept records. Because: a profiler that loses data silently cannot be believed. Does not: decide what to
+//! drop.
 //!
 //! ```text
 //!   kernel ──kept──▶ decode ──kept──▶ order ──kept──▶ resolve ──kept──▶ correlate ──kept──▶ attribute
@@ -380,7 +380,7 @@ pub struct LossRow {
     pub sentence: String,
     /// How many events or frames.
     pub count: u64,
-    /// True when events were lost; false when they were kept with a labelled gap.
+    /// True when events were lost; false when they were kept with a labeled gap.
     pub lost: bool,
 }
 

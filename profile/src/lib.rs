@@ -22,10 +22,10 @@
 //! ```
 //!
 //! Modules from the bottom up: [`units`], [`order`], [`intern`] (strings, frames and their handles), [`frame`],
-//! [`metric`], [`tree`], [`device`] (with its memory), [`operator`], [`ledger`], [`profile`] (with its timeline); then
-//! [`context`] (the contexts that a selection leaves, and their phases) and [`view`] (what a screen asks for and gets).
-//! [`trace`] holds single events, beside all this; [`text`] is the form of trees in tests. At the root are the names
-//! that most users need.
+//! [`metric`], [`tree`], [`device`] (with its memory), [`operator`], [`ledger`], [`profile`] (with its timeline);
+//! then [`context`] (the contexts that a selection leaves, and their phases) and [`view`] (requests of a screen and
+//! their snapshots). [`trace`] holds single events and stands apart from the rest; [`text`] is the form of trees in
+//! tests. The crate root has the names that most users need.
 
 pub mod context;
 pub mod device;

@@ -1,7 +1,7 @@
 //! The text form of a tree, for tests, examples and debuggers.
 //!
 //! Owns: [`tree`] and [`parse`]. Because: a golden file must be readable in a review, and an example must fit beside
-//! what it explains. Does not: promise a layout to programs; that is what exports are for.
+//! the code it explains. Does not: promise programs a stable layout; that is what exports are for.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU32;

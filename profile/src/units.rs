@@ -1,7 +1,7 @@
 //! Units: what a number counts, as types.
 //!
-//! Owns: nanoseconds, bytes, counts, and points in time that know their clock. Because: a time that is mistaken for
-//! a size, or a host time that is compared with a device time, must not compile. Does not: read any clock.
+//! Owns: nanoseconds, bytes, counts, and points in time that know their clock. Because: mistaking a time for a size,
+//! or comparing a host time with a device time, must not compile. Does not: read any clock.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! How fast unwind tables are built: `unwind_rows RUNS FILE…`, one line `rows seconds bytes file` per run.
 //!
 //! Owns: the timing of `UnwindTable::from_elf` on one core. Because: `cargo xtask bench unwind-rows` needs it in a
-//! program of its own, optimized and alone. Does not: count reading the file from disk.
+//! separate program, optimized and alone. Does not: count reading the file from disk.
 
 use deepctx_symbolizer::unwind_rows::{Count, UnwindTable};
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! A bounded cache that evicts the least recently used half, and a pool of shared strings.
 //!
-//! Owns: [`BoundedCache`], [`Strings`] and their counters. Because: the number of addresses and names is not bounded by
-//! us, and each cache needs a bound and counters. Does not: know what it stores.
+//! Owns: [`BoundedCache`], [`Strings`] and their counters. Because: the profiler cannot limit the number of addresses
+//! and names, so each cache needs a bound and counters. Does not: know what it stores.
 
 use std::hash::Hash;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Code that a process generated at run time, as an ELF image.
 //!
-//! Owns: finding the call frame information that compilers place beside such code, and wrapping both into an image
-//! from which unwind tables are built as from any file. Because: XLA and other users of LLVM write `.eh_frame` next
-//! to the code for their own unwinder, and no file contains it. Does not: read processes; the caller passes bytes and
+//! Owns: finding the call frame information that compilers place beside such code, and wrapping both in an image from
+//! which unwind tables are built as from any file. Because: XLA and other users of LLVM write `.eh_frame` next to the
+//! code for their own unwinder, and it is in no file. Does not: read processes; the caller passes bytes and
 //! addresses.
 
 use std::ops::Range;

@@ -1,9 +1,9 @@
-//! Protection against faults while mapped files of others are read.
+//! Protection against faults while reading mapped files that others may change.
 //!
-//! Owns: the SIGBUS handler, silencing panics of parsers, and turning both into values. Because: a mapped file that
-//! is shortened (a rebuild that copies over a library is enough) raises SIGBUS at the next read, which kills the
-//! process; and a third-party parser may panic on unexpected bytes. Neither may end a capture. Does not: restore the
-//! bytes: missing pages read as zeros, and the result is discarded.
+//! Owns: the SIGBUS handler, silencing parser panics, and turning both into values. Because: truncating a mapped file
+//! (a rebuild that copies over a library is enough) raises SIGBUS at the next read, which kills the process; and a
+//! third-party parser may panic on unexpected bytes. Neither may end a capture. Does not: restore the bytes: missing
+//! pages read as zeros, and the result is discarded.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

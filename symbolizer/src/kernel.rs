@@ -1,6 +1,6 @@
 //! Names of kernel code.
 //!
-//! Owns: the parser of `/proc/kallsyms` (pure), the table searched by address, and when it is read again. Because:
+//! Owns: the parser of `/proc/kallsyms` (pure), the table searched by address, and when to read it again. Because:
 //! modules and BPF programs are loaded and unloaded during a capture, and hidden addresses must be reported as
 //! hidden. Does not: decide how kernel frames are displayed.
 
@@ -174,7 +174,7 @@ fn parse_line(line: &[u8]) -> Option<(u64, u8, &str, &str)> {
     Some((u64::from_str_radix(address, 16).ok()?, kind.as_bytes()[0], name, module))
 }
 
-/// Prefers names that a developer would recognise: global before local before weak, few leading underscores, no
+/// Prefers names that a developer would recognize: global before local before weak, few leading underscores, no
 /// marker symbols of the linker or the compiler.
 fn rank(kind: u8, name: &str) -> u16 {
     let kind = match kind {

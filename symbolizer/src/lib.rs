@@ -1,4 +1,4 @@
-//! From an address to a name, or to the reason why there is none.
+//! From an address to a name, or to the reason why it has none.
 //!
 //! Owns: typed addresses, what processes have mapped over time, names of native, generated, kernel and Python code,
 //! unwind rows. Because: every later stage trusts that a frame is either named or says why not. Does not: know BPF,
@@ -20,10 +20,10 @@
 //! # Ok::<(), deepctx_symbolizer::maps::UnreadMaps>(())
 //! ```
 //!
-//! At the root are [`Symbolizer`] and what it takes and gives; modules are for those who read one kind of thing by
-//! itself: [`maps`] and [`elf`] of files, [`native`], [`python`], [`jit`] and [`generated`] code, [`unwind_rows`],
-//! [`cubin`] and [`compiled`] of devices. [`memory`], [`worker`], [`guard`], [`shares`] and [`time_account`] are how
-//! it is read without trust.
+//! The crate root has [`Symbolizer`] with its inputs and outputs. Use the modules to read one kind of thing by
+//! itself: [`maps`] and [`elf`] for files; [`native`], [`python`], [`jit`] and [`generated`] for code;
+//! [`unwind_rows`]; [`cubin`] and [`compiled`] for device code. [`memory`], [`worker`], [`guard`], [`shares`] and
+//! [`time_account`] make it safe to read untrusted input.
 
 mod cache;
 pub mod compiled;

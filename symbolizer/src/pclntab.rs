@@ -10,8 +10,8 @@
 //!        ─▶ deltas of depths and addresses, as varints
 //!        ─▶ (entry, offset of the function) …, end of the last ─▶ function: entry, name, …, where its depths begin
 //! ```
-//! The bytes are untrusted: an offset that leads out of the table ends what it was for, and functions must ascend.
-//! Source: `runtime/symtab.go` and `cmd/link/internal/ld/pcln.go` of Go 1.16, 1.18, 1.20 and 1.27.
+//! The bytes are untrusted: an offset outside the table fails the lookup it was for, and functions must be in
+//! ascending order. Source: `runtime/symtab.go` and `cmd/link/internal/ld/pcln.go` of Go 1.16, 1.18, 1.20 and 1.27.
 
 mod located;
 

@@ -1,6 +1,6 @@
 //! The entry point for resolving: from (process, time, address) to a code location, from a code location to names.
 //!
-//! Owns: the order in which address spaces, modules, maps of runtimes and the kernel's symbols are consulted.
+//! Owns: the order in which address spaces, modules, code maps of runtimes and the kernel's symbols are consulted.
 //! Because: a location is cheap and decides whether two samples are in the same code; a name is expensive and is
 //! needed once per location, later, possibly after the process is gone. Does not: keep samples, read clocks, or wait
 //! for a network.

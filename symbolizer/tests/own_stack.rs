@@ -1,8 +1,8 @@
 //! A whole walk on this machine: a thread that a signal interrupted while it handled another one, from its registers
-//! to its start, by rows of the files that this very process has mapped, against the unwinder of the C runtime.
+//! to its start, using the rows of the files mapped by the test process itself, compared with the unwinder of the C
+//! runtime.
 //!
-//! It is the one test that needs no kernel programs and yet walks real stacks, so it runs where there is only an
-//! emulator.
+//! It is the only test that walks real stacks without kernel programs, so it also runs under an emulator.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 

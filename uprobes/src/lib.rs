@@ -1,4 +1,4 @@
-//! What to attach to in the libraries of accelerators and frameworks, and where it is in the very file.
+//! The functions to probe in the libraries of accelerators and frameworks, and where they are in the file at hand.
 //!
 //! Owns: the catalogue of functions, their arguments, finding them in ELF files, the instruction to put a probe on, and
 //! the plan for a process. Because: a probe at the wrong byte or a wrong register gives numbers that look right. Does

@@ -1,6 +1,6 @@
 //! The catalogue against the vendors' own libraries, where a folder with them is named by `DEEPCTX_VENDOR_LIBRARIES`.
 //!
-//! They are under licences of their own, so the repository has none; `cargo xtask test` fetches those that registries
+//! They are under licenses of their own, so the repository has none; `cargo xtask test` fetches those that registries
 //! have.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

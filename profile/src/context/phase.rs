@@ -2,10 +2,10 @@
 //!
 //! Owns: [`Phase`], and the phase of every node of a tree, by the frames above it. Because: "is it the data loader or
 //! the backward pass?" comes before any question about a function. Does not: observe anything: it matches names of
-//! the frameworks' own functions, and knows nothing of a program that does without them.
+//! the frameworks' own functions, and finds no phase in a program that uses none of them.
 //!
-//! Where phases are nested, the more particular one counts ([`Phase`] is in that order): what a checkpoint runs again
-//! within the backward pass is backward, what an optimizer sends to other hosts is communication.
+//! Where phases nest, the more specific one counts ([`Phase`] is in that order): recomputation of a checkpoint within
+//! the backward pass is backward; data that an optimizer sends to other hosts is communication.
 
 use crate::frame::{BACKWARD, Frame};
 use crate::profile::Profile;

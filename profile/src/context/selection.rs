@@ -3,8 +3,8 @@
 //! Owns: [`Selection`], and which frames it shows. Because: every export, report and screen must fold the same frames
 //! away. Does not: fold them; see [`crate::context`] for a profile, [`crate::view`] for a screen.
 //!
-//! A stack is transformed frame by frame: each is shown as it is, shown without what the reader did not ask for (its
-//! line), or folded into its caller. So the order of what stays never changes, and what is left is a stack again:
+//! A stack is transformed frame by frame: each is shown as it is, shown without a detail that was not requested (its
+//! line), or folded into its caller. So the remaining frames keep their order and form a stack again:
 //!
 //! ```text
 //!   stored          full            python          native
@@ -24,10 +24,10 @@
 //! | `python` | Python functions and operators, each below the one that called it, however much native code was between |
 //! | `native` | native and kernel code, the interpreter's own frames and dispatch among it, and no Python |
 //!
-//! Grouped by device or stream, what ran there is below its device or stream, which is below its process; everything
-//! else stays where it is. Processes, what runs on GPUs, and the stand-ins for what the tables refused show in every
-//! view. The value of a folded frame goes to the nearest caller that shows, so the totals of all metrics are the same
-//! in every view.
+//! When grouped by device or stream, device work moves below its device or stream, which is below its process;
+//! everything else stays where it is. Processes, GPU work, and the stand-ins for entries that the tables refused show
+//! in every view. The value of a folded frame goes to the nearest caller that shows, so the totals of all metrics are
+//! the same in every view.
 
 use std::str::FromStr;
 

@@ -1,8 +1,8 @@
-//! Activity: what devices did, beyond the figures of a context.
+//! Activity: device work in more detail than the figures of a context.
 //!
 //! Owns: the source of a process's kernel times ([`Tier`]), the offset of its device clock, and how many launches
 //! were observed on either side ([`GpuProcess`]); launch shapes by context ([`Shape`]); and the latest activities of
-//! devices with their times ([`Activities`]). Because: a measured time and one that is only bounded must never look
+//! devices with their times ([`Activities`]). Because: a measured time and a merely bounded one must never look
 //! alike, and a replay needs single activities. Does not: join anything (the pipeline does), or read clocks.
 
 use std::collections::VecDeque;

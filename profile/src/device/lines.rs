@@ -1,7 +1,7 @@
-//! Device lines: what is known of the device work of a process, in sentences.
+//! Device lines: sentences about the device work of a process.
 //!
-//! Owns: [`device_lines`]. Because: the report and the live view must say the same, and a time that is only bounded
-//! must not look measured. Does not: compute anything.
+//! Owns: [`device_lines`]. Because: the report and the live view must say the same, and a merely bounded time must
+//! not look measured. Does not: compute anything.
 
 use crate::device::activity::{GpuProcess, JoinMethod, Tier};
 use crate::frame::clean;

@@ -1,8 +1,7 @@
 //! Memory of tensors: how much each device held, and what held it at the peak.
 //!
-//! Owns: what is known of each process's memory on each device ([`Pool`]). Because: a program runs out of memory at
-//! one moment, and sums over its life do not show what was allocated then. Does not: track allocations (the pipeline
-//! does).
+//! Owns: each process's memory on each device ([`Pool`]). Because: a program runs out of memory at one moment, and
+//! sums over its lifetime do not show what was allocated then. Does not: track allocations (the pipeline does).
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! Device: the properties of a device that do not change.
 //!
-//! Owns: name, UUID, architecture and size of each ([`Device`]), and how that reads. Because: a number of a device
-//! means something within one process only, and a profile outlives the machine that it was made on. Does not: query
-//! them (a collector does).
+//! Owns: name, UUID, architecture and size of each device ([`Device`]), and their text form. Because: a device number
+//! is meaningful only within one process, and a profile outlives the machine it was recorded on. Does not: query
+//! devices (a collector does).
 
 pub mod activity;
 mod lines;

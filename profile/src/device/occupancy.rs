@@ -1,8 +1,8 @@
 //! Occupancy: how many blocks of a kernel fit on a multiprocessor at once, and what limits them.
 //!
-//! Owns: the limits of the architectures, and the arithmetic. Because: a kernel that takes many registers leaves most
-//! of a device idle, and this follows from its code and its launch alone. Does not: measure: actual occupancy is at
-//! most this.
+//! Owns: the limits of the architectures, and the arithmetic. Because: a kernel that uses many registers leaves most
+//! of a device idle, and this follows from its code and launch shape alone. Does not: measure: achieved occupancy is
+//! at most this.
 //!
 //! Source: the tables of compute capabilities in the CUDA C++ Programming Guide, and how its occupancy calculator
 //! rounds.

@@ -1,7 +1,7 @@
 //! Labels: the text of a frame, and where it is.
 //!
 //! Owns: [`Frame::label`], [`Frame::detail`]. Because: every view and every export must call the same thing by the
-//! same name. Does not: shorten texts to what a screen has room for.
+//! same name. Does not: shorten texts to fit a screen.
 //!
 //! | frame | text |
 //! |---|---|

@@ -162,7 +162,7 @@ pub enum Frame {
     },
 }
 
-/// What kind of code a frame is: decides its colour and its letter.
+/// What kind of code a frame is: decides its color and its letter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FrameKind {
     /// The root of the tree.
@@ -280,7 +280,7 @@ impl Frame {
     /// In the place of an id: all processes, or threads, of that name which have no context of their own.
     pub const OTHERS: u32 = u32::MAX;
 
-    /// Kind of frame: its colour and its letter.
+    /// Kind of frame: its color and its letter.
     pub fn kind(&self) -> FrameKind {
         match self {
             Frame::Root => FrameKind::Root,

@@ -1,8 +1,8 @@
-//! Short names: C++ names cut to what distinguishes them.
+//! Short names: C++ names reduced to the parts that distinguish them.
 //!
-//! Owns: [`short_labels`], the only place that leaves parts of a name out. Because: an instantiated template has a name
-//! of a thousand characters, and those of one operator begin and end alike, so that whatever is cut to the width of a
-//! column says the same of all. Does not: change what is stored, searched or exported for programs: those have full
+//! Owns: [`short_labels`], the only place that leaves parts of a name out. Because: an instantiated template has a
+//! name of a thousand characters, and the names of one operator begin and end alike, so names truncated to the width
+//! of a column all look the same. Does not: change what is stored, searched or exported for programs: those use full
 //! names.
 //!
 //! | form | of `void c10::function_ref<void (long)>::callback_fn<Loop<at::mul_kernel(at::Iter&)::{lambda()#2}> >(long)` |
@@ -14,7 +14,7 @@
 //! | difference | `c10::function_ref::callback_fn<mul_kernel {lambda}, … float>`: the path with the first word that differs |
 //! | full | the name as it is |
 //!
-//! Kernels of devices begin with all arguments: these say what a kernel computes.
+//! Kernels of devices begin with all arguments: they say what a kernel computes.
 //!
 //! Each name has the shortest form that no other name of its view has, so two names never read the same.
 

@@ -1,7 +1,7 @@
 //! Functions in which a thread waits without giving up its CPU.
 //!
-//! Owns: [`is_spinning`]. Because: their samples are CPU time and no work, which rules and views must see alike. Does
-//! not: know for whom a thread waits.
+//! Owns: [`is_spinning`]. Because: their samples are CPU time but no work, and rules and views must agree on that.
+//! Does not: know what a thread waits for.
 
 /// Beginnings of names: barriers of libgomp, libomp and libiomp5, and the pool of OpenBLAS.
 const BEGINNINGS: [&str; 6] = [

@@ -1,7 +1,7 @@
 //! Threads that run no Python of their own: which runtime started them.
 //!
-//! Owns: [`WorkerKind`]. Because: a view of Python shows their time as one box, and who they are says what to do about
-//! it. Does not: know for whom a worker works; `--probe openmp` asks that.
+//! Owns: [`WorkerKind`]. Because: the Python view shows their time as one box, and the runtime that owns them says
+//! what to do about it. Does not: know which thread gave a worker its work; `--probe openmp` finds that.
 
 /// Which runtime a thread works for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

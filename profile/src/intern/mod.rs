@@ -1,10 +1,10 @@
-//! Interning: each distinct frame, like each distinct text, is kept once and known by a handle.
+//! Interning: each distinct frame, like each distinct text, is stored once and referred to by a handle.
 //!
 //! Owns: [`Frames`]. Because: a capture sees the same frames billions of times; equality must be one integer
 //! comparison. Does not: forget anything, or know what a frame means.
 //!
-//! Bounded, as [`Strings`] are: at the bound, new entries become one labelled stand-in and are counted; entries that
-//! exist are still found.
+//! Bounded like [`Strings`]: at the bound, new entries become one labeled stand-in and are counted; existing entries
+//! are still found.
 
 mod id;
 mod strings;

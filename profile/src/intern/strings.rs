@@ -1,10 +1,10 @@
-//! Strings: each distinct text is kept once and known by a handle.
+//! Strings: each distinct text is stored once and referred to by a handle.
 //!
 //! Owns: [`Strings`]. Because: a capture sees the same names billions of times; equality must be one integer
 //! comparison. Does not: forget anything.
 //!
 //! Bounded, since names come from processes that may be hostile or generate code without end. At the bound, new texts
-//! become one labelled stand-in and are counted; texts that exist are still found.
+//! become one labeled stand-in and are counted; existing texts are still found.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Operands: the arguments of an operator, as text.
 //!
-//! Owns: the text. Because: calls with tensors of the same kind are one frame, and the text is what distinguishes
-//! them. Does not: guess: an unknown tensor is `?`, and so is an unknown layout.
+//! Owns: the text. Because: calls with tensors of the same kind share one frame, and only the text distinguishes
+//! frames. Does not: guess: an unknown tensor is `?`, and so is an unknown layout.
 //!
 //! ```text
 //! [128, 32x64, 64x128 (transposed)] f32

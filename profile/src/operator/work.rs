@@ -1,8 +1,8 @@
-//! Operator work: the arithmetic and the memory traffic that an operator needs, by the sizes of its tensors.
+//! Operator work: the arithmetic and the memory traffic of an operator, computed from the sizes of its tensors.
 //!
 //! Owns: the formulas, and the sizes of elements. Because: floating-point operations and bytes over time show how far
-//! a device is from its limits, and no counter is needed for them. Does not: measure: modelled values are never mixed
-//! with measured ones.
+//! a device is from its limits, without any hardware counter. Does not: measure: modeled values are never mixed with
+//! measured ones.
 //!
 //! | operators | floating-point operations |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | `_softmax`, `_log_softmax` | 5 for each element: largest, difference, power, sum, quotient |
 //! | element-wise with one or two tensors | 1 for each element of the result |
 //!
-//! Bytes are those of all tensors that are read and of the result, once each. The first three lines count as
+//! Bytes are those of all tensors read and of the result, once each. The first three lines count as
 //! `torch.utils.flop_counter` does.
 
 /// Most sizes of a tensor.

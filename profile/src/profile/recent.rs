@@ -1,8 +1,8 @@
-//! Recent: the last part of a profile that grows, in slices of time.
+//! Recent: the latest part of a growing profile, in slices of time.
 //!
-//! Owns: which slices there are, their figures, and the [`Profile`] of the window that they cover. Because: a flight
-//! recorder must give the last minute at any moment, exactly and in bounded memory, while the whole profile goes on
-//! growing. Does not: read a clock or decide when a slice ends; its owner does both.
+//! Owns: the slices, their figures, and the [`Profile`] of the window that they cover. Because: a flight recorder
+//! must give the last minute at any moment, exactly and in bounded memory, while the whole profile keeps growing.
+//! Does not: read a clock or decide when a slice ends; its owner does both.
 //!
 //! ```text
 //!   capture begins          window                              now
@@ -10,9 +10,9 @@
 //!                           ◀── at least what is kept, at most a slice more ──▶
 //! ```
 //!
-//! A slice has only the figures of the contexts that were met in it; the contexts themselves stay in the profile, which
-//! bounds them. A figure counts in the slice in which it was added: a wait or a step as it ends, or by pieces of a
-//! second while it lasts.
+//! A slice holds only the figures of the contexts seen during it; the contexts themselves stay in the profile, which
+//! bounds them. A figure counts in the slice in which it was added: a wait or a step when it ends, or in one-second
+//! pieces while it lasts.
 
 use std::collections::VecDeque;
 

@@ -1,11 +1,11 @@
-//! The timeline: values by time, in windows that widen as the capture goes on.
+//! The timeline: values over time, in windows that widen as the capture proceeds.
 //!
 //! Owns: [`Timeline`]. Because: a tree shows where time went but not when, and keeping each sample's time would cost
-//! more than the tree. Does not: know stacks; a lane is one context (a thread today, a GPU stream when there are any)
+//! more than the tree. Does not: know stacks; a lane is one context (a thread today, a GPU stream if there are any)
 //! and one metric.
 //!
-//! Every lane has the same windows. When the last window is full all windows become twice as wide, neighbours are added
-//! up, and the upper half is free again: memory is bounded, and a timeline always covers the whole capture.
+//! Every lane has the same windows. When the last window is full, all windows double in width, neighbors are summed,
+//! and the upper half becomes free again: memory is bounded, and a timeline always covers the whole capture.
 
 use deepctx_common::memory::table_bytes;
 use rustc_hash::FxHashMap;

@@ -1,8 +1,8 @@
-//! Assembly: the recorded events of a capture, as the trace of each process.
+//! Assembly: turns the recorded events of a capture into one trace per process.
 //!
-//! Owns: [`assemble`]. Because: analyses read traces of any tool, which know calls, work and synchronisations by their
-//! correlation ids, while a recording has numbers of calls, handles of streams and contexts of a tree. Does not: read
-//! files, or guess: a handle is a stream because work of a launch into it ran there.
+//! Owns: [`assemble`]. Because: analyses read traces of any tool, in which calls, device work and synchronizations
+//! share correlation ids, while a recording has call numbers, stream handles and tree contexts. Does not: read files,
+//! or guess: a handle is a stream because work launched into it ran there.
 
 mod counters;
 mod names;

@@ -1,7 +1,7 @@
-//! Events at the zero of the clock, long before all others.
+//! Events at time zero of the clock, long before all others.
 //!
 //! Owns: [`Trace::leave_out_at_zero`]. Because: a tool that does not know a time writes 0, and one such event makes a
-//! trace of a second begin in 1970. Does not: say what is long; an importer does.
+//! trace of a second begin in 1970. Does not: define "long"; an importer does.
 
 use super::{
     CollectiveNote, CollectiveNotes, CounterSteps, DeviceOp, DeviceOps, DeviceRanges, HostCategories,

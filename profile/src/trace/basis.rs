@@ -1,7 +1,7 @@
-//! How it is known what belongs together in a trace.
+//! The basis on which a trace connects its events.
 //!
-//! Owns: the three answers. Because: events and the links between them say the same of themselves. Does not: find a
-//! link.
+//! Owns: the three answers. Because: events and the links between them state their basis in the same terms. Does not:
+//! find links.
 
 use super::packed::Cell;
 

@@ -1,7 +1,7 @@
-//! Calling contexts of calls: the operators that a call was made in, and where those were called.
+//! Calling contexts of calls: the operators around a call, and where those operators were called.
 //!
-//! Owns: [`CallContexts`]. Because: other tools record operators with begin and end, and a live capture has them on the
-//! stacks of calls. Does not: say when an operator began or how long it took: no stack shows that.
+//! Owns: [`CallContexts`]. Because: other tools record operators with begin and end, while a live capture has them on
+//! the stacks of calls. Does not: say when an operator began or how long it took: no stack shows that.
 
 use rustc_hash::FxHashMap;
 

@@ -1,7 +1,7 @@
-//! Columns: a table that only grows, kept field by field.
+//! Columns: an append-only table, stored field by field.
 //!
 //! Owns: the macro `columns!`. Because: a trace has millions of rows, an analysis reads two or three of their fields,
-//! and a row of mixed sizes would pad each of them. Does not: know what a row means, or how a column is packed.
+//! and a row of mixed field sizes would be padded. Does not: know what a row means, or how a column is packed.
 
 /// Declares a row and the table of such rows: `columns! { pub struct Row in packed Rows { pub field: Type, } }`. Fields
 /// of a `packed` table are numbers ([`Cell`](super::packed::Cell)); those of a `plain` one are anything.

@@ -1,7 +1,7 @@
-//! Counter lanes: values over time as rows of a picture.
+//! Counter lanes: values over time as rows of a chart.
 //!
-//! Owns: [`CounterLane`]. Because: a column of a screen shows the highest of thousands of values, and must cost what a
-//! search costs. Does not: draw.
+//! Owns: [`CounterLane`]. Because: a column of a screen shows the highest of thousands of values, and must cost no
+//! more than a search. Does not: draw.
 
 use rustc_hash::FxHashMap;
 

@@ -1,8 +1,8 @@
-//! Units of counters: what a value over time is, and how it is written.
+//! Units of counters: what a value over time measures, and how it is written.
 //!
-//! Owns: [`CounterUnit`], what a recorded quantity is as a value at a moment, and how its process is called. Because:
-//! a metric of the machine is a sum over an interval, a counter is a level, and formats of traces have no place for a
-//! unit but the name of a series. Does not: know counters.
+//! Owns: [`CounterUnit`], how a recorded quantity becomes a value at a moment, and the name of its process. Because:
+//! a metric of the machine is a sum over an interval, a counter is a level, and trace formats have no place for a
+//! unit except the name of a series. Does not: know counters.
 
 use crate::metric::{Metric, Unit};
 use crate::units::{Bytes, Nanos};

@@ -1,7 +1,7 @@
-//! Events of a trace: one row each, in tables by what they are.
+//! Events of a trace: one row each, in one table per kind.
 //!
 //! Owns: the rows and their tables. Because: a kernel has a stream and bytes, a call has a thread and a status, and a
-//! synchronisation that a tool draws on a device's row is neither. Does not: say what belongs together: see
+//! synchronization that a tool draws on a device's row is neither. Does not: connect events: see
 //! [`Links`](super::Links).
 
 use super::basis::Basis;
@@ -162,7 +162,7 @@ impl DeviceKind {
     pub(super) const ALL: [DeviceKind; 3] = [DeviceKind::Kernel, DeviceKind::Copy, DeviceKind::Fill];
 }
 
-/// What a synchronisation waits for.
+/// What a synchronization waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SyncKind {
     /// The host waits for a stream.
@@ -236,7 +236,7 @@ columns! {
 }
 
 columns! {
-    /// A synchronisation as a tool draws it on a device's row: a statement about a call, never work of the device.
+    /// A synchronization as a tool draws it on a device's row: a statement about a call, never work of the device.
     pub struct Sync in plain Syncs {
         /// What is waited for.
         pub kind: SyncKind,

@@ -1,9 +1,9 @@
-//! Exchanges: which work of a device runs a collective of a recording.
+//! Exchanges: matching the collectives of a recording with the device work that runs them.
 //!
-//! Owns: [`Exchanges`], the collectives of a process until its work is known. Because: a collective is a call that ends
-//! in a launch of the library's own, of which nothing says what it exchanges; what is launched within the call is it.
-//! Does not: guess: of several collectives that are issued together, at the end of their group, as many kernels as
-//! there are collectives are theirs in order, and one kernel is all of them.
+//! Owns: [`Exchanges`], the collectives of a process until its work is known. Because: a collective call ends in a
+//! launch of the library's own kernel, which does not say what it exchanges; the work launched within the call is the
+//! collective. Does not: guess: for several collectives issued together at the end of their group, as many kernels as
+//! collectives match in order, and a single kernel is all of them.
 
 use rustc_hash::FxHashMap;
 

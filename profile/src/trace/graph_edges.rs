@@ -1,8 +1,8 @@
-//! Edges of graphs: which work of a launch of a graph comes after which.
+//! Edges of graphs: the order of the work within one graph launch.
 //!
-//! Owns: edges as they are recorded until their ends are known ([`RecordedGraphs`]), and for each work of a graph what
-//! it waits for ([`GraphWaits`]). Because: a graph is drawn as one stream, and its work runs at once where its edges
-//! allow that: the order of begins is not what work waited for. Does not: know how edges were learnt.
+//! Owns: recorded edges until both ends are known ([`RecordedGraphs`]), and for each work item of a graph the work it
+//! waits for ([`GraphWaits`]). Because: a graph is drawn as one stream, but its work runs in parallel where its edges
+//! allow: the order of begin times does not show dependencies. Does not: know where edges come from.
 
 use rustc_hash::FxHashMap;
 

@@ -1,7 +1,7 @@
 //! Jobs: the traces of many ranks.
 //!
-//! Owns: [`Job`], and which trace is which rank's. Because: a rank that waits for another can only be seen beside it.
-//! Does not: align clocks or compare ranks; analyses do.
+//! Owns: [`Job`], and which trace is which rank's. Because: a rank's wait for another shows only when both are side
+//! by side. Does not: align clocks or compare ranks; analyses do.
 
 use std::collections::HashSet;
 
@@ -91,7 +91,7 @@ impl Job {
         self.world_size
     }
 
-    /// Ranks of the job that have no trace here. Empty while nobody says how many there are.
+    /// Ranks of the job that have no trace here. Empty while the number of ranks is unknown.
     pub fn missing(&self) -> Vec<u32> {
         let there = |rank: &u32| !self.ranks.iter().any(|of| of.rank == *rank);
         // Of a larger job, nobody lists what is missing.

@@ -1,6 +1,6 @@
-//! Time of a job: when something of a rank was, since the first event of all ranks.
+//! Time of a job: the time of an event of any rank since the first event of all ranks.
 //!
-//! Owns: [`at`]. Because: lanes of events and of counters stand below each other. Does not: align clocks.
+//! Owns: [`at`]. Because: lanes of events and of counters share one time axis. Does not: align clocks.
 
 use super::TraceTime;
 use crate::units::Nanos;

@@ -1,7 +1,7 @@
-//! Making lanes: events of a thread or a stream, cut into segments that do not overlap.
+//! Builds lanes: cuts the events of a thread or a stream into segments that do not overlap.
 //!
-//! Owns: [`EventLanes::new`]. Because: cutting happens once, drawing at every key press. Does not:
-//! answer questions about lanes.
+//! Owns: [`EventLanes::new`]. Because: events are cut once, but drawn at every key press. Does not: answer questions
+//! about lanes.
 
 use std::sync::Arc;
 

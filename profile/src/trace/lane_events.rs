@@ -1,8 +1,8 @@
 //! Events of lanes: each event of a thread or a stream as a whole, with what caused it.
 //!
-//! Owns: [`LaneEvent`] and [`EventLanes::events`]. Because: segments say what stood at a moment, and whoever draws
-//! nested events in rows, or an arrow from a launch to its work, needs events that are not cut. Does not: draw, or
-//! align clocks.
+//! Owns: [`LaneEvent`] and [`EventLanes::events`]. Because: segments show the innermost event at each moment, but
+//! drawing nested events in rows, or an arrow from a launch to its work, needs whole events. Does not: draw, or align
+//! clocks.
 
 use super::lanes::{Event, EventClass, EventLane, EventLanes};
 use super::{HostKind, RankTrace};

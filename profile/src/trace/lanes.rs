@@ -1,12 +1,12 @@
 //! Lanes: the events of a job as rows over time, to be drawn at any zoom.
 //!
-//! Owns: [`EventLanes`], a row for each thread and stream of each rank, on one clock. Because: a screen has two hundred
-//! columns and a trace has millions of events, so that each picture must cost what the screen costs. Does not: draw, or
-//! align clocks: whoever knows offsets gives them.
+//! Owns: [`EventLanes`], a row for each thread and stream of each rank, on one clock. Because: a screen has two
+//! hundred columns and a trace has millions of events, so the cost of a picture must depend on the screen, not on the
+//! trace. Does not: draw, or align clocks: the caller passes clock offsets.
 //!
-//! A lane is cut into segments that do not overlap: at each moment stands what began last and has not ended. Sums of
-//! time by class are kept for every [`STRIDE`] segments, so that the time of each class between any two moments takes
-//! one search and at most `STRIDE` steps at each end, whatever the number of events.
+//! A lane is cut into segments that do not overlap: each moment shows the event that began last and has not ended.
+//! Sums of time by class are kept for every [`STRIDE`] segments, so computing the time of each class between any two
+//! moments takes one search and at most `STRIDE` steps at each end, regardless of the number of events.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Links: what in a trace belongs together.
+//! Links: connections between the events of a trace.
 //!
-//! Owns: the launch of each device operation, what each wait waits for, and the order of threads and streams.
-//! Because: formats name some of these links, leave others to the order of events, and are silent about the rest; an
-//! analysis must know which of the three it stands on. Does not: change the trace, or compute figures.
+//! Owns: the launch of each device operation, the target of each wait, and the order of threads and streams. Because:
+//! formats state some of these links, leave others to the order of events, and omit the rest; an analysis must know
+//! on which of the three it relies. Does not: change the trace, or compute figures.
 //!
 //! | link | exact | by order | inferred |
 //! |---|---|---|---|
@@ -144,7 +144,7 @@ impl Links {
         self.host_waits.values().chain(self.device_waits.values()).copied().chain(of_graphs)
     }
 
-    /// Synchronisations and waits for which nothing was found that they could have waited for.
+    /// Synchronizations and waits for which nothing was found that they could have waited for.
     pub fn unlinked_waits(&self) -> u64 {
         self.unlinked_waits
     }

@@ -1,7 +1,7 @@
-//! Every row of a trace as a line of text, for tests: two traces with the same lines say the same.
+//! Every row of a trace as a line of text, for tests: two traces with the same lines are equivalent.
 //!
-//! Owns: [`listing`]. Because: handles of two traces differ where one was written and read again, and what they stand
-//! for must not. Does not: know a format.
+//! Owns: [`listing`]. Because: handles may differ after a trace is written and read back, but the things they refer
+//! to must not. Does not: know a format.
 
 use std::fmt::Debug;
 

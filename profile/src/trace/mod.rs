@@ -1,13 +1,13 @@
-//! Traces: every event at its time, as another tool or a recorder of this project saw it.
+//! Traces: every event with its time, as another tool or this project's recorder saw it.
 //!
-//! Owns: the tables of one process's trace ([`Trace`]), what belongs together in them ([`Links`]), and the traces of
-//! the ranks of one job ([`Job`]). Because: a calling context tree has sums; why a device stood still at a moment, or
-//! which rank was late, only single events can tell. It is a module of this crate and no crate of its own, since events
-//! share strings, units and nodes with the tree, and whoever reads a trace wants the profile as well.
-//! Does not: read or write files, know a format, or compute figures (`deepctx-analysis` does).
+//! Owns: the tables of one process's trace ([`Trace`]), the connections between their events ([`Links`]), and the
+//! traces of the ranks of one job ([`Job`]). Because: a calling context tree has sums; only single events can tell
+//! why a device was idle at a moment, or which rank was late. It is a module of this crate rather than a separate
+//! crate because events share strings, units and nodes with the tree, and readers of a trace want the profile as
+//! well. Does not: read or write files, know a format, or compute figures (`deepctx-analysis` does).
 //!
 //! Times are whole nanoseconds of one clock, [`clock::TraceClock`]. Formats that write microseconds, with or without
-//! decimals, lose nothing; [`ClockInfo::resolution`] says what the source was able to tell.
+//! decimals, lose nothing; [`ClockInfo::resolution`] is the resolution of the source.
 
 mod assemble;
 mod at_zero;
@@ -84,7 +84,7 @@ const NAMES_MAX: usize = 1 << 28;
 pub struct ClockInfo {
     /// Nanoseconds from 1970 UTC to the clock's zero; `None` when the trace does not say.
     pub epoch_ns: Option<u64>,
-    /// How far `epoch_ns` may be off; `None` when nobody measured it.
+    /// How far `epoch_ns` may be off; `None` if it was not measured.
     pub uncertainty: Option<Nanos>,
     /// The smallest difference that the source can express: 1 µs for whole microseconds.
     pub resolution: Nanos,
@@ -125,7 +125,7 @@ pub struct Trace {
     pub device: DeviceOps,
     /// Which nodes of graphs come after which.
     pub graph_edges: GraphEdges,
-    /// Synchronisations that the tool draws on a device's rows.
+    /// Synchronizations that the tool draws on a device's rows.
     pub syncs: Syncs,
     /// What the tool calls operations of kinds that are not known.
     pub categories: HostCategories,

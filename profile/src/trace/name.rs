@@ -1,7 +1,7 @@
-//! What the names of kernels and calls say.
+//! Classification of kernels and calls by name.
 //!
-//! Owns: [`KernelClass`] and [`Call`]. Because: traces say in words only which kernel communicates and which call
-//! waits, and every analysis must read the words alike. Does not: know a trace.
+//! Owns: [`KernelClass`] and [`Call`]. Because: in a trace only names tell which kernel communicates and which call
+//! waits, and every analysis must interpret them the same way. Does not: know traces.
 
 use super::event::DeviceKind;
 

@@ -1,11 +1,12 @@
-//! Packed columns: numbers of a table, in as few bytes as their neighbours need.
+//! Packed columns: numbers of a table, in as few bytes as their neighbors allow.
 //!
-//! Owns: [`PackedColumn`], [`Column`], and which values are numbers ([`Cell`]). Because: a trace of ten million events
-//! must fit into memory, events beside each other begin together and are launched by calls of neighbouring numbers, and
-//! most columns of most rows say nothing. Does not: know what a number means, or write files.
+//! Owns: [`PackedColumn`], [`Column`], and which values are numbers ([`Cell`]). Because: a trace of ten million
+//! events must fit into memory, adjacent events begin at nearly the same time and are launched by calls with nearby
+//! numbers, and most columns of most rows are empty. Does not: know what a number means, or write files.
 //!
-//! Values stand in blocks of [`BLOCK`]: the least of them once, and of each what it is more, in as many bytes as the
-//! largest of these takes; none where all are equal. A value is found by one division and read by one load.
+//! Values are stored in blocks of [`BLOCK`]: the minimum once, then for each value its difference from the minimum,
+//! in as many bytes as the largest difference needs (none if all values are equal). One division finds a value and
+//! one load reads it.
 
 use crate::intern::Id;
 use crate::units::{Bytes, Nanos};

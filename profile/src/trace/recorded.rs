@@ -1,8 +1,8 @@
 //! Recorded events: single events of a live capture, as its recorder sees them and as they are stored.
 //!
 //! Owns: the row of an event ([`RecordedEvent`]), its lane, what caused it, and why one is missing. Because: calls,
-//! work and waits come from different records, are written as one table, and are read back by whoever asks what caused
-//! what. Does not: know files, or who records.
+//! work and waits come from different records, are written as one table, and are read back to find what caused an
+//! event. Does not: know files, or the recorder.
 //!
 //! Times are nanoseconds since the capture began, on the host's clock.
 
@@ -278,7 +278,7 @@ pub struct RecordedEvent {
     pub node: NodeId,
     /// Number of a call; 0 for everything else.
     pub id: u64,
-    /// What caused it; `None` when nothing did, or nobody saw it.
+    /// What caused it; `None` when nothing did, or the cause was not seen.
     pub cause: Option<Cause>,
     /// Of work: the number that the driver gave its call; 0 for none. Of a call: one more than what it returned, 0 when
     /// that was not seen. Of time off the CPU: how it ended, 0 if nobody was seen to wake the thread. Of a counter:
@@ -387,7 +387,7 @@ impl RecordedEvent {
         returned.map_or(Status::Unknown, |result| Status::Returned(result.cast_signed()))
     }
 
-    /// Who ended this time off the CPU; `None` when nobody was seen to, and of everything else.
+    /// What ended this time off the CPU; `None` when that was not seen, and for all other events.
     pub fn wake_up(&self) -> Option<WakeUp> {
         let by = match self.correlation {
             1 => WakeSource::Thread { pid: (self.object >> 32) as u32, tid: self.object as u32 },

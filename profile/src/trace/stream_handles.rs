@@ -1,8 +1,8 @@
-//! Stream handles: which stream of a device a handle of a call was.
+//! Stream handles: mapping the stream handles of calls to the streams of devices.
 //!
-//! Owns: [`StreamsByHandle`], and synchronisations until their stream is known ([`PendingSync`]). Because: calls name
-//! streams by handles, and activities by numbers; work that was launched into a handle ran somewhere. Does not: guess:
-//! a handle without work is no stream.
+//! Owns: [`StreamsByHandle`], and synchronizations until their stream is known ([`PendingSync`]). Because: calls name
+//! streams by handles, and activities by numbers; the work launched into a handle shows which stream it is. Does not:
+//! guess: a handle without work maps to no stream.
 
 use rustc_hash::FxHashMap;
 
@@ -15,7 +15,7 @@ use crate::units::Nanos;
 /// A stream as calls name it: its handle, and the thread if it is that thread's own.
 pub(super) type Handle = (u64, u32);
 
-/// A synchronisation, until it is known which stream its handle was.
+/// A synchronization, until it is known which stream its handle was.
 pub(super) struct PendingSync {
     pub(super) handle: Handle,
     pub(super) kind: SyncKind,

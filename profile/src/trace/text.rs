@@ -1,7 +1,7 @@
-//! Traces as text, for tests: a line for each event.
+//! Traces as text, for tests: one line per event.
 //!
 //! Owns: [`parse`]. Because: a test of an analysis is read more often than written, and a trace of six events should
-//! take six lines. Does not: read files of users.
+//! take six lines. Does not: read users' files.
 //!
 //! ```text
 //! rank 1 of 8

@@ -1,7 +1,7 @@
-//! Waits: who waits for which operation of a device.
+//! Waits: which call, stream or node waits for which device operation.
 //!
-//! Owns: [`Wait`]. Because: waits of calls, of streams and of nodes of graphs are alike for whoever follows them. Does
-//! not: find one.
+//! Owns: [`Wait`]. Because: waits of calls, of streams and of graph nodes are all followed in the same way. Does not:
+//! find waits.
 
 use super::basis::Basis;
 use super::event::{DeviceOp, HostOp};

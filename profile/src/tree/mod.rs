@@ -1,7 +1,8 @@
 //! The calling context tree: who called whom, and at what cost.
 //!
-//! Owns: nodes (parent and frame), and the exclusive figures of each metric at each node. Because: a stack costs one
-//! look-up per frame and no copy, and equal contexts share everything. Does not: know what frames mean, or sort.
+//! Owns: nodes (parent and frame), and the exclusive figures of each metric at each node. Because: adding a stack
+//! costs one lookup per frame and no copy, and equal contexts share everything. Does not: know what frames mean, or
+//! sort.
 //!
 //! ```text
 //!   nodes                              children              columns[cpu-time]

@@ -1,7 +1,7 @@
 //! The bare shape of a tree: nodes with a parent and a key.
 //!
 //! Owns: finding and making the child of a node with a key. Because: the calling context tree and the trees merged
-//! from it for a view have the same shape and the same need for speed. Does not: hold values, or bound itself.
+//! from it for a view have the same shape and must be equally fast. Does not: hold values, or limit its size.
 
 use deepctx_common::memory::table_bytes;
 use rustc_hash::FxHashMap;
@@ -31,7 +31,7 @@ impl<K> Clone for Link<K> {
 }
 impl<K> Copy for Link<K> {}
 
-/// No first child: the root is nobody's child.
+/// No first child: the root is never a child.
 const NONE: u32 = 0;
 
 impl<K> Trie<K> {

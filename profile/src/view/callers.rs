@@ -1,11 +1,11 @@
-//! Callers: the bottom-up tree. Below the root the functions that had values of their own, below each its callers.
+//! Callers: the bottom-up tree. Below the root are the functions with exclusive values, below each its callers.
 //!
 //! Owns: inverting a merged tree. Because: a hot function is often called from everywhere, and no single box of the
 //! top-down graph shows it. Does not: choose the resolution.
 //!
-//! A box stands for a set of contexts that end in the same calls. Each context climbs the tree as a node and the
-//! value it started with. Contexts that reach the same node are joined, so a level costs no more than the merged tree
-//! has nodes, and sets that are too small are not followed.
+//! A box stands for a set of contexts that end in the same calls. Each context climbs the tree as a pair of a node
+//! and its initial value. Contexts that reach the same node are joined, so a level costs no more than the merged tree
+//! has nodes, and sets that are too small are not expanded.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;

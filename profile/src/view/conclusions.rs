@@ -1,7 +1,7 @@
 //! Conclusions: what rules and phases say about a profile, as plain rows for a screen.
 //!
 //! Owns: [`Conclusions`] and its rows. Because: a screen shows what is wrong before it shows where the time went, and
-//! must get both as values. Does not: conclude anything; the analysis does, and hands its rows over.
+//! needs both as plain values. Does not: conclude anything; the analysis does, and passes its rows in.
 
 use crate::metric::Metric;
 use crate::units::Nanos;
@@ -15,7 +15,7 @@ pub struct Conclusions {
     pub findings: Vec<FindingRow>,
     /// Which rules had their input.
     pub rules: RuleCoverage,
-    /// What each part of training took; empty unless a forward and a backward pass were recognised.
+    /// What each part of training took; empty unless a forward and a backward pass were recognized.
     pub phases: Vec<PhaseRow>,
     /// How long training steps took; `None` when the profile has none.
     pub steps: Option<StepFigures>,

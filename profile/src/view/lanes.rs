@@ -1,7 +1,7 @@
 //! Lanes: the timeline by process, or by process and thread.
 //!
-//! Owns: joining and ordering lanes. Because: the timeline of a profile is by context, readers think in processes.
-//! Does not: choose colours or scales.
+//! Owns: joining and ordering lanes. Because: the timeline of a profile is per context, but readers think in
+//! processes. Does not: choose colors or scales.
 
 use crate::order::SortRows as _;
 use std::cmp::Reverse;

@@ -1,4 +1,4 @@
-//! Losses: what became of the records of a profile, as rows.
+//! Losses: what happened to the records of a profile, as rows.
 //!
 //! Owns: [`losses`], [`complete_share`] and how it is shown, and the rows of the stages. Because: a screen, a report
 //! and an export must count the same. Does not: count; see [`crate::ledger`].

@@ -1,4 +1,4 @@
-//! Marks: the values of a profile at one moment, for comparison with those since.
+//! Marks: the values of a profile at one moment, to separate later values from earlier ones.
 //!
 //! Owns: [`Mark`]. Because: profiles only grow, so the old value of each cell is all that is needed to separate the
 //! values since from those before. Does not: keep contexts or names.

@@ -1,10 +1,10 @@
-//! Merged tree: a calling context tree merged by what is shown.
+//! Merged tree: a calling context tree merged by what the view shows.
 //!
 //! Owns: which frames are shown, which of them share a box, and the values of boxes. Because: the calling context tree
 //! distinguishes lines, threads and languages that a reader wants joined. Does not: format anything.
 //!
-//! Profiles only grow, so a merged tree grows with its profile: each refresh reads new frames and nodes only,
-//! and sums the values again.
+//! Profiles only grow, so a merged tree grows with its profile: each refresh reads only new frames and nodes, and
+//! sums the values again.
 
 mod sums;
 
@@ -276,7 +276,7 @@ impl MergedTree {
         if self.identity == BoxIdentity::Location {
             label.detail = detail;
         } else {
-            // The kind of the first frame with this text: only colours depend on it.
+            // The kind of the first frame with this text: only colors depend on it.
             label.kind = FrameKind::Root;
             close_number(&mut label.text);
         }

@@ -1,7 +1,7 @@
 //! Views: a profile merged and reduced to what one reader wants to see.
 //!
-//! Owns: merged trees, and the making of snapshots. Because: the terminal, the exports and the report must agree on
-//! what a selection means. Does not: draw, write, or change the profile.
+//! Owns: merged trees, and making snapshots. Because: the terminal, the exports and the report must agree on what a
+//! selection means. Does not: draw, write, or change the profile.
 
 mod callers;
 pub mod conclusions;

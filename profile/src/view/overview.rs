@@ -1,4 +1,4 @@
-//! Overview: functions, operators and layers of a merged tree, a few of each.
+//! Overview: the top few functions, operators and layers of a merged tree.
 //!
 //! Owns: [`overview`]. Because: the first screen shows the top of each table, of the same stacks as the flame graph.
 //! Does not: conclude anything; the caller adds that to the snapshot.

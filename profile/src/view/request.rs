@@ -1,7 +1,7 @@
 //! Requests: what a screen shows.
 //!
 //! Owns: [`Request`], [`TabRequest`], [`Pattern`]. Because: a request is one value, which is also the key of its
-//! snapshot. Does not: answer; see [`crate::view::Viewer`].
+//! snapshot. Does not: produce snapshots; see [`crate::view::Viewer`].
 
 use std::fmt;
 use std::sync::Arc;

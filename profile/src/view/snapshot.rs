@@ -1,9 +1,9 @@
 //! Snapshot: all that a screen needs, as plain data cut from a profile at one moment.
 //!
-//! Owns: [`Snapshot`] with its trees, table rows, timeline, source lines and header figures; and [`Snapshots`], where a
-//! screen gets them from. Conclusions are rows of their own ([`crate::view::conclusions`]). Because: views must never
-//! hold on to the profile that a capture is growing, and a running capture, a stored file and a test must look the same
-//! to them. Does not: know terminals, clocks or the capture.
+//! Owns: [`Snapshot`] with its trees, table rows, timeline, source lines and header figures; and [`Snapshots`], the
+//! source a screen gets them from. Conclusions are rows of their own ([`crate::view::conclusions`]). Because: views
+//! must never hold on to the profile that a capture is growing, and a running capture, a stored file and a test must
+//! look the same to them. Does not: know terminals, clocks or the capture.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ pub struct MetricTotal {
 /// What the first screen shows beside the flame graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overview {
-    /// What is concluded from the whole profile, whatever is selected; `None` until it was analysed.
+    /// What is concluded from the whole profile, whatever is selected; `None` until it was analyzed.
     pub conclusions: Option<Arc<Conclusions>>,
     /// Functions, hottest first by exclusive value.
     pub functions: Vec<TableRow>,

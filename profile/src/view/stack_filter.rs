@@ -1,10 +1,10 @@
 //! Stack filter: which contexts match a pattern.
 //!
-//! Owns: matching a pattern with whole stacks, and [`only`]. Because: the pattern may match a frame that the view
+//! Owns: matching a pattern against whole stacks, and [`only`]. Because: the pattern may match a frame that the view
 //! does not show: a thread, a native function between Python frames, the line of a loop. A frame matches by its text
 //! with the line or without it, whichever the view shows. Does not: sum values.
 //!
-//! Profiles only grow, so what was matched stays, and a refresh matches new frames only.
+//! Profiles only grow, so earlier matches stay valid, and a refresh matches only new frames.
 
 use crate::device::activity::{Activities, Activity, Gpu};
 use crate::frame::Frame;

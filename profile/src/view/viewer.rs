@@ -1,7 +1,8 @@
-//! The viewer: takes requests of a screen, makes snapshots.
+//! The viewer: takes requests from a screen and makes snapshots.
 //!
-//! Owns: the merged tree of the last request, and the mark. Because: a live view refreshes several times a second, and
-//! repeating a request should cost what is new in the profile. Does not: read a clock; the header has the time.
+//! Owns: the merged tree of the last request, and the mark. Because: a live view refreshes several times a second,
+//! and repeating a request should cost only what is new in the profile. Does not: read a clock; the header has the
+//! time.
 
 use super::lanes::lanes;
 use super::losses::{losses, stages};

@@ -1,9 +1,8 @@
-//! What our exports of events say about themselves: ranks, their clocks, and what the numbers of their rows stand for.
+//! The header of our event exports: ranks, their clocks, and the meaning of row numbers.
 //!
-//! Owns: [`EventHeader`], which stands in Chrome traces as `deepctx` and in Perfetto's as an argument. Because: one
-//! file holds several ranks, whose processes and devices may have the same numbers and whose clocks have different
-//! zeros; viewers take numbers as they are, and whoever reads the file again needs what they were. Does not: hold
-//! events.
+//! Owns: [`EventHeader`], stored in Chrome traces as `deepctx` and in Perfetto's as an argument. Because: one file
+//! holds several ranks, whose processes and devices may have the same numbers and whose clocks have different zeros;
+//! viewers take numbers literally, and reading the file back needs the original ones. Does not: hold events.
 
 use serde::{Deserialize, Serialize};
 

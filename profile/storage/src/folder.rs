@@ -2,11 +2,11 @@
 //!
 //! Owns: every way in which files of a profile, and outputs, are made, replaced, read and removed. Because: the
 //! profiler runs as root, often in folders that others may rename and fill with links, so a path that was right a
-//! moment ago must not be believed: a folder is opened once, and all else goes by its descriptor. Does not: know what
-//! is in the files.
+//! moment ago cannot be trusted: a folder is opened once, and everything else uses its descriptor. Does not: know
+//! what is in the files.
 //!
-//! What is made here is private (0700, 0600) and belongs to the caller, also below `sudo`. A new file has a random
-//! name, must not exist and is no link; it gets its real name by being renamed within the folder.
+//! Everything created here is private (0700, 0600) and belongs to the caller, also below `sudo`. A new file has a
+//! random name, must not exist and is no link; it gets its real name by being renamed within the folder.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -289,7 +289,7 @@ impl PartialFile<'_> {
         self.file.as_ref().map_or(Ok(()), File::sync_all)
     }
 
-    /// Gives it its name, and returns it for whoever writes on.
+    /// Gives the file its name, and returns it for further writing.
     ///
     /// # Errors
     /// It could not be renamed; with [`OverwritePolicy::Keep`] also that there is something of that name.
@@ -312,7 +312,7 @@ impl Write for PartialFile<'_> {
 impl Drop for PartialFile<'_> {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // Best effort: a left-over temporary file harms nobody but takes space, which may be what is missing.
+            // Best effort: a leftover temporary file is harmless but takes space, which may be what is missing.
             _ = self.folder.remove(self.name.as_ref());
         }
     }

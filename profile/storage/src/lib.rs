@@ -1,8 +1,8 @@
 //! Storage: profiles on disk, ours and other tools'.
 //!
 //! Owns: the store, the imports, the exports. Because: the model must stay free of formats, files and the libraries
-//! that they need, and whoever only analyses a profile in memory builds none of them. Does not: compute anything of a
-//! profile, or know how it was captured.
+//! that they need, and programs that only analyze a profile in memory need not build them. Does not: compute anything
+//! of a profile, or know how it was captured.
 //!
 //! ```
 //! use deepctx_profile::units::Time;

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 
 use crate::version::FormatVersion;
 
-/// What somebody who opened a profile should know. Its text is one line, to be printed behind the name of the file.
+/// What the user who opened a profile should know. Its text is one line, to be printed behind the name of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Note {

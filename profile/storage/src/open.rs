@@ -1,4 +1,4 @@
-//! Opening: a profile from whatever holds one.
+//! Opening: a profile from any supported file or folder.
 //!
 //! Owns: [`open`], and distinguishing our profiles from other tools' files. Because: every command, and every program
 //! beside ours, must open the same files in the same way. Does not: print; what should be known about a file are

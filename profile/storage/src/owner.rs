@@ -1,8 +1,8 @@
-//! Owner: to whom what is written belongs.
+//! Owner: the user that output files belong to.
 //!
-//! Owns: the choice, and giving. Because: a profile holds command lines and names of other people's programs, so it is
-//! for its caller alone; below `sudo` that is who called `sudo`, who could otherwise neither open nor remove it. Does
-//! not: make files; see [`crate::folder`], which gives each to its owner as it makes it.
+//! Owns: the choice, and giving. Because: a profile holds command lines and names of other people's programs, so it
+//! is for its caller alone; under `sudo` that is the user who ran `sudo`, who could otherwise neither open nor remove
+//! it. Does not: make files; see [`crate::folder`], which gives each to its owner as it makes it.
 
 use std::os::fd::AsFd;
 use std::sync::OnceLock;

@@ -1,7 +1,7 @@
 //! Traces from disk: files of other tools with events in time, one for each rank of a job, and our own.
 //!
 //! Owns: [`open_traces`], and which files of a folder are traces. Because: tools write one file for each rank, and
-//! whoever looks for a straggler has a folder of them. Does not: know a format; [`crate::import`] does.
+//! finding a straggler starts from a folder of them. Does not: know a format; [`crate::import`] does.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};

@@ -1,8 +1,8 @@
 //! Version of the format of stored profiles.
 //!
-//! Owns: [`FormatVersion`], and which one this program writes. Because: whoever reads a profile must know whether it
-//! can say more than is understood here. Does not: know the version of the program; a program keeps a format for many
-//! releases.
+//! Owns: [`FormatVersion`], and which one this program writes. Because: a reader must know whether a profile may
+//! contain more than this version understands. Does not: know the version of the program; a program keeps a format
+//! for many releases.
 
 use std::fmt;
 

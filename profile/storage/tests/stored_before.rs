@@ -1,4 +1,4 @@
-//! A profile that was written before, and must open for ever: `fixtures/format-1.2`, a folder, and the same as one
+//! A profile that was written before, and must open forever: `fixtures/format-1.2`, a folder, and the same as one
 //! file.
 //!
 //! The expected contents are built here once more, round by round as they were flushed, and compared without regard to

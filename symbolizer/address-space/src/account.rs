@@ -1,7 +1,8 @@
-//! Account: which user answers for what a process costs.
+//! Account: the user charged for what a process costs.
 //!
-//! Owns: [`accountable_user`]. Because: whoever may create user namespaces has thousands of user ids, and with each of
-//! them a share of every table. Does not: keep shares (`shares`) or accounts of time (`time_account`).
+//! Owns: [`accountable_user`]. Because: a user who may create user namespaces has thousands of user ids, and each of
+//! them would get its own share of every table. Does not: keep shares (`shares`) or accounts of time
+//! (`time_account`).
 
 use std::fs::{self, File};
 use std::io;
@@ -54,7 +55,7 @@ fn parent(namespace: &File) -> io::Result<File> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor, and nobody else knows of it.
+    // SAFETY: the kernel has just made this descriptor, and no other code has it.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 

@@ -1,7 +1,7 @@
 //! Typed addresses: four meanings of a 64-bit number, and the only conversions between them.
 //!
 //! Owns: [`Avma`], [`Svma`], [`FileOffset`], [`KernelAddr`] and the rule for return addresses ([`Lookup`]). Because:
-//! most wrong names in profilers come from one kind of address used as another. Does not: know files or processes;
+//! most wrong names in profilers come from using one kind of address as another. Does not: know files or processes;
 //! conversions that need a program header are in [`crate::elf::Segment`].
 
 use std::fmt;

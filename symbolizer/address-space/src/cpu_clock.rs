@@ -1,7 +1,7 @@
-//! CPU clock: what a thread has used, and how long it waited for a CPU.
+//! CPU clock: how much CPU time a thread has used, and how long it waited for a CPU.
 //!
-//! Owns: the two readings. Because: what a process makes others do is charged by the work, not by how busy the machine
-//! was meanwhile. Does not: charge; see [`crate::time_account`].
+//! Owns: the two readings. Because: work done on behalf of a process is charged by CPU time, not by how busy the
+//! machine was meanwhile. Does not: charge; see [`crate::time_account`].
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

@@ -1,6 +1,6 @@
 //! Device numbers: which file system a file is in.
 //!
-//! Owns: [`DeviceNumber`]. Because: two bare numbers are easily exchanged. Does not: read it.
+//! Owns: [`DeviceNumber`]. Because: two bare numbers are easily swapped. Does not: read it.
 
 /// Number of a device, which stands for the file system on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,9 +1,9 @@
-//! The facts of an ELF file that decide how its addresses are named, read with a few small reads.
+//! The parts of an ELF file that decide how its addresses are named, fetched with a few small reads.
 //!
-//! Owns: program headers, the identity of a file, the list of relevant sections, what is a regular file.
-//! Because: a mapped file may be a FIFO, a device, truncated while it is read, or malicious. Reading (rather than
-//! mapping) a bounded number of bytes can fail but can neither hang nor crash. Does not: parse symbols, DWARF or call
-//! frame information.
+//! Owns: program headers, the identity of a file, the list of relevant sections, the check that it is a regular file.
+//! Because: a mapped file may be a FIFO, a device, truncated while it is read, or malicious. Reading a bounded number
+//! of bytes (rather than mapping the file) can fail, but can neither hang nor crash. Does not: parse symbols, DWARF
+//! or call frame information.
 
 use std::fmt;
 use std::fs::File;
@@ -219,7 +219,7 @@ impl ElfFacts {
     }
 
     /// The segment that a mapping which starts at `offset` of the file belongs to. Code is preferred: only executable
-    /// mappings are looked up, and neighbouring segments may share a page of the file.
+    /// mappings are looked up, and neighboring segments may share a page of the file.
     pub fn segment_at(&self, offset: FileOffset) -> Option<&Segment> {
         let mapping = || self.segments.iter().filter(|s| s.maps(offset));
         mapping().find(|s| s.executable).or_else(|| mapping().next())
@@ -485,7 +485,7 @@ mod tests {
             memory_size: file_size,
             executable,
         };
-        // Neighbours share the page at 0x1000 of the file.
+        // Neighbors share the page at 0x1000 of the file.
         let segments = vec![segment(0, 0, 0x1234, false), segment(0x1240, 0x2240, 0x800, true)];
         let facts = ElfFacts { size: 0x2000, segments, build_id: None, sections: Sections::default() };
         let svma = |offset| facts.segment_at(FileOffset(offset)).map(|s| s.svma_of(FileOffset(offset)).0);

@@ -1,9 +1,9 @@
 //! A folder, as a process sees it.
 //!
 //! Owns: opening a folder below the root or working folder of the process, listing and reading it within bounds.
-//! Because: the settings of the program say where dumps and caches are, often in a container, and others may write to
-//! these folders. Only files of the process's own user, or of root, are accepted, and no user's program is waited for
-//! that serves files (FUSE). Does not: follow links within the folder, or interpret the files.
+//! Because: the program's settings say where dumps and caches are, often inside a container, and other users may
+//! write to these folders. Only files owned by the process's own user or by root are accepted, and a file served by a
+//! user's program (FUSE) is never waited for. Does not: follow links within the folder, or interpret the files.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -1,10 +1,10 @@
 //! Typed addresses, the mappings of processes, and the files behind them.
 //!
 //! Owns: the four kinds of address, the parser of `/proc/PID/maps`, safe opening of mapped files, reading memory
-//! through a process that may hang in place of this one ([`reader`]), facts of ELF files, and the reasons why there is
-//! no name. Because: the symbolizer and the search for probe sites both start from a mapping and its file, and neither
-//! should depend on the other. Does not: read symbols, DWARF or code. Files and processes may be hostile: reads are
-//! bounded, and failures are reasons ([`NoSymbol`]), never panics.
+//! through a helper process that may hang instead of this one ([`reader`]), basic facts about ELF files, and the
+//! reasons why an address has no name. Because: the symbolizer and the search for probe sites both start from a
+//! mapping and its file; neither should depend on the other. Does not: read symbols, DWARF or code. Files and
+//! processes may be hostile: reads are bounded, and failures are reasons ([`NoSymbol`]), never panics.
 //!
 //! ```
 //! use deepctx_address_space::maps::{self, LineFilter};

@@ -1,8 +1,8 @@
 //! The mappings of a process, and the files behind them.
 //!
 //! Owns: the parser of `/proc/PID/maps` (pure), opening the file of a mapping, the image of the vdso. Because: the
-//! path in a maps line is only a name. The file may be deleted, replaced, nameless or in another mount namespace, and
-//! only the kernel knows which one is mapped. Does not: keep history, or read the content of files ([`crate::elf`]).
+//! path in a maps line is only a name. The file may be deleted, replaced, unnamed or in another mount namespace, and
+//! only the kernel knows which file is mapped. Does not: keep history, or read the content of files ([`crate::elf`]).
 
 use std::error::Error;
 use std::ffi::OsStr;
@@ -378,7 +378,7 @@ pub fn map_files_path(pid: u32, mapping: &Mapping) -> PathBuf {
 }
 
 /// Opens a path as the process sees it. Links are resolved within its root folder: an absolute link in a container
-/// must not lead to a file of the host. Nobody is waited for who serves files as a user (FUSE).
+/// must not lead to a file of the host. Never waits for a user's file server (FUSE).
 ///
 /// # Errors
 /// [`NoSymbol::NotRegularFile`], [`NoSymbol::UserFile`], or a reason of the file system.
@@ -386,8 +386,7 @@ pub fn open_below_root(pid: u32, path: &Path) -> Result<File, NoSymbol> {
     served::open_below_root(pid, path)
 }
 
-/// Opens a regular file of this machine by its path, or by a link in `/proc`; waits for nobody who serves files as a
-/// user.
+/// Opens a regular file of this machine by its path, or by a link in `/proc`; never waits for a user's file server.
 ///
 /// # Errors
 /// As of [`open_below_root`].

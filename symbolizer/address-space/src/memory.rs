@@ -1,6 +1,6 @@
 //! The memory of a live process.
 //!
-//! Owns: the open memory of an address space, and which of its mappings are not touched. Because: every reader of
+//! Owns: the open memory of an address space, and which of its mappings must not be touched. Because: every reader of
 //! memory needs the same precautions, however often it reads. Does not: interpret bytes.
 
 use std::fs::File;

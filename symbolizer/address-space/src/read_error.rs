@@ -1,6 +1,6 @@
 //! Reasons why the memory of a process could not be read.
 //!
-//! Owns: [`ReadError`]. Because: those who read and those who name use it. Does not: read.
+//! Owns: [`ReadError`]. Because: both the memory readers and the symbolizer use it. Does not: read.
 
 use deepctx_common::reasons;
 

@@ -1,15 +1,15 @@
-//! Files that a program of some user serves (FUSE), and how to open files without waiting for such a program.
+//! Files served by a user's program (FUSE), and how to open files without waiting for such a program.
 //!
-//! Owns: which file systems are served so, and opening a file only after that is known. Because: whoever opens, walks
-//! through or reads such a file waits for that program, which may never answer, and no signal ends that. Does not:
-//! decide what to open, or look at content.
+//! Owns: which file systems are served by a user, and opening a file only after checking that. Because: opening,
+//! traversing or reading such a file waits for that program, which may never answer, and no signal interrupts the
+//! wait. Does not: decide what to open, or look at contents.
 //!
-//! The kernel lists every connection to a server, with its owner as this process sees users: in `fusectl`, a file
-//! system of which one instance exists, and which is mounted here for ourselves. Lists of mounts would not do: what is
-//! mounted in another namespace calls its owner root, and what was unmounted while it was in use is in no list.
+//! The kernel lists every FUSE connection in `fusectl`, with the owner's id as this process sees it; `fusectl` is a
+//! single-instance file system, which is mounted here privately. Mount lists would not do: a mount in another
+//! namespace reports its owner as root, and one that was unmounted while in use is in no list.
 //!
-//! Servers of networks (NFS, Ceph, Lustre, …) and FUSE servers of root are not refused: only root mounts those, and
-//! what runs on clusters is often mapped from them.
+//! Network file systems (NFS, Ceph, Lustre, …) and root's FUSE servers are not refused: only root can mount those,
+//! and cluster jobs often map files from them.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};

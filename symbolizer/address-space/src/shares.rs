@@ -1,7 +1,8 @@
 //! Shares: how much of a table one user may fill.
 //!
-//! Owns: [`Shares`]. Because: processes map what they like and write files of any length, and a table that is filled by
-//! whoever comes first has no room for the process that matters. Does not: hold the table, or choose what goes.
+//! Owns: [`Shares`]. Because: processes map what they like and write files of any length, and a
+//! first-come-first-served table would have no room left for the process that matters. Does not: hold the table, or
+//! choose what to evict.
 
 use rustc_hash::FxHashMap;
 

@@ -1,8 +1,8 @@
 //! The identity of a process, from `/proc/PID/status` and `stat`.
 //!
-//! Owns: the pid in the process's own namespace, its users, and when it started. Because: runtimes name files by the
-//! former, only files of the effective user can be trusted, and the real one answers for the process. Does not: read
-//! anything else of the file.
+//! Owns: the pid in the process's own namespace, its users, and when it started. Because: runtimes name files by that
+//! pid, only files of the effective user can be trusted, and the real user is charged for the process. Does not: read
+//! anything else in these files.
 
 use std::fs::File;
 use std::io;

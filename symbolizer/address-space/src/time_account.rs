@@ -1,11 +1,11 @@
-//! Time accounts: how long a user's processes may hold others up.
+//! Time accounts: how long a user's processes may delay others.
 //!
-//! Owns: what each user's processes cost, and how it is regained. Because: work whose length a process chooses is done
-//! for all users by the same threads, and one user may have a thousand such processes. Does not: measure, or read a
-//! clock.
+//! Owns: what each user's processes have cost, and how credit is regained. Because: the same threads do work for all
+//! users, a process decides how long its work takes, and one user may have a thousand such processes. Does not:
+//! measure, or read a clock.
 //!
-//! An account is in time: a user can cost the credit at once, and a fixed share of the time after that. Processes that
-//! ended count as others do, or each could be replaced by its child.
+//! An account is kept in time: a user can spend the credit at once, and a fixed share of the time after that. Exited
+//! processes still count; otherwise each could be replaced by its child.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
-//! The version of a file: by whom its bytes were written, and since when they are the same.
+//! The version of a file: who wrote its bytes, and since when they have been unchanged.
 //!
-//! Owns: [`FileVersion`], [`FileKey`]. Because: a build-id is whatever its author wrote, so what was learnt of one file
-//! must not be used for another one, not even in a later run. Does not: read the file; the kernel keeps all of this.
+//! Owns: [`FileVersion`], [`FileKey`]. Because: a build-id is whatever the author of the file wrote, so facts about
+//! one file must not be used for another, not even in a later run. Does not: read the file; the kernel keeps all of
+//! this.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -16,7 +17,7 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 ///
 /// Nobody chooses the time of the last change (`ctime`) or the inode of a file, and only root its owner, except on a
 /// file system that a user brought along: an image, or a FUSE server. Those are mounted without set-user-id programs,
-/// for the same reason, and are recognised by that. An owner can write to a mapped file without its times changing at
+/// for the same reason, and are recognized by that. An owner can write to a mapped file without its times changing at
 /// once; then the version is wrong for that file, and for no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileVersion {

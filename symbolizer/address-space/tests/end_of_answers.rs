@@ -1,4 +1,5 @@
-//! The end of a program whose workers are still at work. A program of its own: it ends once.
+//! A program that exits while its workers are still busy. It is a separate test program because it can exit only
+//! once.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

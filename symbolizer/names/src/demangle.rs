@@ -1,7 +1,7 @@
-//! Demangling of C++, Rust and numba symbols, and V8's label for those that stand for any function.
+//! Demangling of C++, Rust and numba symbols, and V8's label for symbols shared by all functions.
 //!
 //! Owns: detecting the language of a symbol, and bounds on the output. Because: a mangled C++ name of a hundred bytes
-//! can expand to gigabytes, and symbol tables are foreign input. Does not: know where the name came from.
+//! can expand to gigabytes, and symbol tables are untrusted input. Does not: know where the name came from.
 
 use std::fmt;
 

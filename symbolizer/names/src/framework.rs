@@ -1,9 +1,9 @@
 //! What a native function means to the framework that it belongs to: a PyTorch operator, an autograd node, an XLA
 //! thunk, or the dispatch code between them.
 //!
-//! Owns: the rules on names. Because: these frameworks give each operator a function of its own, so a stack shows
-//! which operators it is in without any probe. Does not: read processes, or guess: a name that matches no rule is
-//! ordinary code, and an operator that the table lacks keeps the name of its function.
+//! Owns: the rules on names. Because: these frameworks give each operator its own function, so a stack shows which
+//! operators it is in without any probe. Does not: read processes, or guess: a name that matches no rule is ordinary
+//! code, and an operator missing from the table keeps the name of its function.
 //!
 //! | function | meaning |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! Host stubs: the functions by which a program's own code launches its kernels.
 //!
-//! Owns: the kernel's name from the stub's name. Because: a program passes the runtime the address of a stub (with
-//! HIP, of a variable), and compilers derive its name from the kernel's. Does not: read files to find the symbol at
-//! an address.
+//! Owns: deriving the kernel's name from the stub's name. Because: a program passes the runtime the address of a stub
+//! (with HIP, of a variable), and compilers derive the stub's name from the kernel's. Does not: read files to find
+//! the symbol at an address.
 //!
 //! | host symbol | kernel |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! The source file of PyTorch that calls modules.
 //!
-//! Owns: recognising it by its path. Because: functions of this file stand between the code of a module and its caller,
-//! wherever PyTorch is installed. Does not: open files.
+//! Owns: recognizing it by its path. Because: functions of this file appear on the stack between the code of a module
+//! and its caller, wherever PyTorch is installed. Does not: open files.
 
 /// The file that holds `Module.__call__`.
 const FILE: &str = "torch/nn/modules/module.py";

@@ -1,8 +1,8 @@
-//! Names that V8 gives to what is the same for every function of JavaScript.
+//! V8's names for code shared by all JavaScript functions.
 //!
-//! Owns: [`label`]. Because: a function that V8 interprets has no code of its own. On the stack it is a frame of the
-//! builtin that runs its bytecode, and the name of that says nothing to who wrote the function. Does not: name the
-//! function, which stands in V8's heap.
+//! Owns: [`label`]. Because: an interpreted function has no machine code of its own. On the stack it is a frame of
+//! the builtin that runs its bytecode, and the builtin's name means nothing to the author of the function. Does not:
+//! name the function; that name is in V8's heap.
 
 /// What each frame of an interpreted function is a frame of (`src/builtins/x64/builtins-x64.cc`,
 /// `Generate_InterpreterEntryTrampoline`): bytecode handlers return to it, however the function was entered.

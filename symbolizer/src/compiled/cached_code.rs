@@ -1,8 +1,8 @@
 //! Code that a process loaded from a compilation cache, without registering it for debuggers.
 //!
-//! Owns: finding such code in the memory of the process, by its bytes. Because: a program that was compiled once runs
-//! from the cache from then on, and its kernels would have no names. Does not: read the cache, or distinguish kernels
-//! with equal code: these have all of their names.
+//! Owns: finding such code in the memory of the process, by its bytes. Because: once compiled, a program runs from
+//! the cache, and its kernels would have no names. Does not: read the cache, or distinguish kernels with equal code:
+//! these get all of their names.
 //!
 //! The loader places each section of an object file on separate pages, and changes only the relocated bytes.
 

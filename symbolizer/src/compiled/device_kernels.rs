@@ -2,7 +2,7 @@
 //!
 //! Owns: the launches of a generated file, and how results of several compilers are combined. Because: the code of
 //! such a kernel is not available, names recur in every program, and only the line that launches a kernel, or the
-//! kernels loaded with it, identify it. Does not: choose between several units: then the origin names all of them.
+//! kernels loaded with it, identify it. Does not: choose between several units: the origin then names all of them.
 
 use std::sync::Arc;
 

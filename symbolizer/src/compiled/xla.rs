@@ -43,7 +43,7 @@ const DEVICE_MODULES_MAX: usize = 1 << 12;
 const DEVICE_BYTES_MAX: u64 = 64 << 20;
 /// Shortest time between two scans of the folders.
 const SCAN_INTERVAL_NS: u64 = 1_000_000_000;
-/// Most neighbours of a function examined to find one that only one module has.
+/// Most neighbors of a function examined to find one that only one module has.
 const NEIGHBOURS_MAX: usize = 4096;
 
 /// Parts of file names in a dump.
@@ -203,7 +203,7 @@ impl Process {
         if origins.iter().all(|(_, kernel)| kernel == first) {
             return Ok(Arc::clone(first));
         }
-        // A module registers all of its code together: the neighbours show which module it is.
+        // A module registers all of its code together: the neighbors show which module it is.
         let registered: Vec<RegisteredFunction<'_>> = registered.collect();
         let at = function.order.min(registered.len());
         let before = self.unique_module(registered[..at].iter().rev());

@@ -2,9 +2,9 @@
 //!
 //! Owns: the texts reachable from the objects of a process, and when they are sufficient evidence. Because: an object
 //! of the driver also leads to the names of other kernels (the next one, the first of the module), the memory after
-//! it is another object, and a wrong name is worse than none. Does not: read memory.
+//! it is another object, and a wrong name is worse than no name. Does not: read memory.
 //!
-//! The driver keeps the name of a kernel at the same place in each of its objects. So there is one pointer path, by
+//! The driver keeps the name of a kernel at the same place in each of its objects. So there is one pointer path along
 //! which
 //!
 //! - most handles lead to a text, and several of these texts are names of kernels whose code was found;

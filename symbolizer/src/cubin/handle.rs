@@ -1,7 +1,7 @@
 //! The texts reachable from a driver's kernel object.
 //!
-//! Owns: following one or two pointers from a handle to texts. Because: a driver keeps the name of a kernel with the
-//! kernel, in an undocumented object. Does not: decide which text is the name ([`super::evidence`]).
+//! Owns: following one or two pointers from a handle to texts. Because: a driver keeps a kernel's name in the
+//! kernel's own, undocumented object. Does not: decide which text is the name ([`super::evidence`]).
 
 use super::PAGE;
 use crate::memory::TargetMemory;

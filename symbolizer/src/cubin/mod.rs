@@ -1,8 +1,8 @@
-//! Device code: the kernels in a CUDA binary, and the resources that they need.
+//! Device code: the kernels in a CUDA binary, and the resources they need.
 //!
 //! Owns: finding kernels in a cubin, and the images in a fat binary ([`fatbin`]). Because: a profiler that attaches
 //! after a program loaded its kernels finds their names nowhere else; registers and shared memory limit how many
-//! blocks run at once. Does not: disassemble, or decide when to search a process.
+//! blocks are resident at once. Does not: disassemble, or decide when to search a process.
 //!
 //! A cubin is an ELF file for machine 190. Up to CUDA 12 its OS/ABI is 0x33 with version 7, from CUDA 13 on 0x41 with
 //! version 8; the facts read here are the same in both (as written by `ptxas` 12.9 and 13.5):

@@ -1,7 +1,7 @@
 //! Names of kernels that a live process loaded before the profiler attached, by their handles.
 //!
 //! Owns: the order in which a process is searched, the budget for it, and when a text is accepted as a name. Because:
-//! a wrong name is worse than none. Does not: decide when to search; it may take seconds, so callers run it in the
+//! a wrong name is worse than no name. Does not: decide when to search; it may take seconds, so callers run it in the
 //! background.
 //!
 //! A handle is either the address of a host stub in a file of the program, whose symbol gives the name

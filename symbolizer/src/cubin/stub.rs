@@ -1,9 +1,9 @@
 //! Host stubs: the functions by which a program's own code launches its kernels.
 //!
-//! Owns: finding the symbols at given offsets of a file, and the kernels that they stand for. Because: a program
-//! passes the runtime the address of a stub (with HIP, of a variable). Does not: read processes; derive the kernel's
-//! name from the stub's ([`deepctx_names::kernel_of_stub`]); accept a file without device code, or a symbol that only
-//! lies nearby.
+//! Owns: finding the symbols at given offsets of a file, and the kernels that they launch. Because: a program passes
+//! the runtime the address of a stub (with HIP, of a variable). Does not: read processes; derive the kernel's name
+//! from the stub's ([`deepctx_names::kernel_of_stub`]); accept a file without device code, or a symbol that is merely
+//! nearby.
 
 use deepctx_names::kernel_of_stub;
 use object::LittleEndian;

@@ -1,8 +1,8 @@
-//! Whether a function that a runtime registered for debuggers is where it is said to be.
+//! Checks that a function registered for debuggers is where the runtime says it is.
 //!
-//! Owns: comparing registered functions with the memory of the process. Because: code is freed and its memory used
-//! again, and whoever registers an object file may state any address in it. A name for code that is another's is worse
-//! than none. Does not: find object files, or keep names.
+//! Owns: comparing registered functions with the memory of the process. Because: code is freed and its memory reused,
+//! and a registered object file may state any address. A name attached to the wrong code is worse than no name. Does
+//! not: find object files, or keep names.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,8 +1,7 @@
-//! The code of a function without what relocation changes.
+//! The code of a function, minus the bytes that relocation changes.
 //!
-//! Owns: [`FixedCode`]: comparing memory with an object file. Because: what a process says of its generated code may
-//! be old or wrong, and its bytes show whether a function is where it is said to be. Does not: read memory or object
-//! files.
+//! Owns: [`FixedCode`]: comparing memory with an object file. Because: what a process states about its generated code
+//! may be stale or wrong; the bytes show whether a function really is there. Does not: read memory or object files.
 
 use std::ops::Range;
 

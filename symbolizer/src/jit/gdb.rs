@@ -1,7 +1,7 @@
 //! Code that a runtime registers for debuggers (GDB's JIT interface).
 //!
 //! Owns: the list behind `__jit_debug_descriptor`, and the functions of the object files in it. Because: LLVM reports
-//! what it compiled to debuggers only: each compilation is an object file with symbols in the memory of the process.
+//! compiled code only to debuggers: each compilation is an object file with symbols in the memory of the process.
 //! Does not: find the variable ([`crate::variable`]), or keep names.
 //!
 //! ```text

@@ -1,8 +1,8 @@
-//! Names of generated code, of all processes.
+//! Names of generated code, shared by all processes.
 //!
-//! Owns: the table of names, each user's share of it, and giving names back that no code has any more. Because: many
+//! Owns: the table of names, each user's share of it, and releasing names that no code uses anymore. Because: many
 //! processes run the same runtime and have the same names, and processes come and go for weeks. Does not: know which
-//! code has a name (`table`), or read one.
+//! code has a name (`table`), or read names.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Perf maps: text files in which runtimes name the code that they generate (`/tmp/perf-PID.map`).
 //!
-//! Owns: whose file is accepted, and the parser, pure and restartable. Because: the file grows while it is read, its
-//! last line may be incomplete, and other users could have planted it. Does not: read it.
+//! Owns: which owner's file is accepted, and the parser, pure and restartable. Because: the file grows while it is
+//! read, its last line may be incomplete, and other users could have planted it. Does not: read it.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;

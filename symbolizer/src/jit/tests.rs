@@ -1,4 +1,4 @@
-//! Tests with files as runtimes write them, and as others could.
+//! Tests with files as runtimes write them, and as an attacker could.
 
 use std::io::Write as _;
 use std::sync::Mutex;

@@ -2,7 +2,7 @@
 //!
 //! Owns: the policy ([`DebugInfo`]) and the search by build-id and debug link on this machine. Because: the names of
 //! such files come from the module, which is untrusted. A search that opens any named file could be made to hang on a
-//! FIFO, or to read the file of another program. Does not: parse debug information, or symbols, or ask servers.
+//! FIFO, or to read another program's file. Does not: parse debug information or symbols, or query servers.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -49,7 +49,7 @@ pub(super) struct LocatedDebugFile {
     pub(super) file: Arc<File>,
     /// Only its symbols are used.
     pub(super) symbols_only: bool,
-    /// Somebody else than root and us may have written it.
+    /// A user other than root and ourselves may have written it.
     pub(super) doubted: bool,
     /// The file that it refers to.
     pub(super) supplement: Option<File>,

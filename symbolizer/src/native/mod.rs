@@ -1,8 +1,8 @@
 //! Names of native code in files: functions, inlined calls, source lines.
 //!
-//! Owns: names of addresses of modules, behind a bounded cache, and which files they are read from. Because: tables of
-//! symbols are expensive, and the files are untrusted: [`symbols`] reads them without privileges. Does not: know
-//! processes; addresses are those stated in the file.
+//! Owns: names of module addresses, behind a bounded cache, and which files they are read from. Because: symbol
+//! tables are expensive to read, and the files are untrusted: [`symbols`] reads them without privileges. Does not:
+//! know processes; addresses are those stated in the file.
 
 mod debug_file;
 mod debuginfod;

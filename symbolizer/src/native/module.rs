@@ -371,7 +371,7 @@ mod tests {
             assert_eq!(modules.known(key), Some(Ok(module)));
             (module, version)
         };
-        // Whoever may write the first one may have put other names into it.
+        // The user who can write the first file may have put other names into it.
         let (writable, _) = module("writable", 0o666);
         let (one, version) = module("one", 0o644);
         let (two, _) = module("two", 0o644);

@@ -1,8 +1,8 @@
 //! Where the table of a Go program is in its file, and where the text begins that its entries count from.
 //!
-//! Owns: [`PclntabSection`]. Because: that address stands in the table's header, or the loader puts it there, or, since
-//! Go 1.26, it stands only in the linker's data of the module (`moduledata`). Does not: read functions
-//! ([`super::Pclntab`]), or believe a module that does not fit its table.
+//! Owns: [`PclntabSection`]. Because: that address is in the table's header, or the loader writes it there, or, since
+//! Go 1.26, it is only in the linker's data of the module (`moduledata`). Does not: read functions
+//! ([`super::Pclntab`]), or trust a module that does not match its table.
 //!
 //! ```text
 //! .go.module   pcHeader │ … │ entries: address, count, room │ findfunctab │ minpc │ maxpc │ text │ …

@@ -2,7 +2,7 @@
 //!
 //! Owns: following jumps out of `_PyEval_EvalFrameDefault`. Because: with hot/cold splitting (PGO, BOLT) its symbol
 //! covers as little as a hundredth of it, and a native frame in an unknown part of the loop loses its Python frames.
-//! Does not: depend on names, which may be stripped; it uses them where they exist.
+//! Does not: depend on names, which may be stripped; it uses them if they exist.
 
 use std::cell::LazyCell;
 

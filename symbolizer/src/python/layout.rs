@@ -298,7 +298,7 @@ const USER_3_14: UserLayout = UserLayout {
     interpreter_size: 225_864,
     ..USER_3_13
 };
-/// `interned` is a separate byte there, so that it can be written without the neighbouring bits.
+/// `interned` is a separate byte there, so that it can be written without the neighboring bits.
 const USER_3_14T: UserLayout = UserLayout {
     str_kind_shift: 8,
     runtime_tss: 2336,

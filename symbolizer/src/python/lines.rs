@@ -18,7 +18,7 @@ pub enum LineFormat {
 /// The lines of one code object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineRuns {
-    /// Sorted by `begin`; each holds until the next; neighbours have different lines.
+    /// Sorted by `begin`; each holds until the next; neighbors have different lines.
     runs: Box<[Run]>,
 }
 

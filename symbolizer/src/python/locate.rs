@@ -97,7 +97,7 @@ pub enum NoInterpreter {
     },
     /// From 3.13 on interpreters publish their layout; this one does not.
     NoDebugOffsets,
-    /// The interpreter is not initialised yet: try again soon.
+    /// The interpreter is not initialized yet: try again soon.
     NotInitialised,
     /// The slot of the thread state could not be determined.
     NoThreadState,

@@ -300,7 +300,7 @@ impl Modules {
             known.due_ns =
                 now_ns.saturating_add(took_ns.saturating_mul(REREAD_FACTOR).max(REREAD_INTERVAL_NS));
         }
-        // Trees that are part of this one are dropped in favour of it.
+        // Trees that are part of this one are dropped in favor of it.
         self.roots.retain(|other, _| *other == root || !tree.contains_key(other));
         let roots = &self.roots;
         self.known.retain(|_, known| known.root != root && roots.contains_key(&known.root));

@@ -1,9 +1,8 @@
-//! The functions of opcodes, in an interpreter whose evaluation loop is made of tail calls.
+//! The per-opcode functions of an interpreter whose evaluation loop is built from tail calls.
 //!
 //! Owns: [`opcode_functions`]. Because: since 3.14 CPython built with clang has a function for each opcode
-//! (`--with-tail-call-interp`; Python/generated_cases.c.h and ceval_macros.h), and where symbols were stripped nothing
-//! but the table through which they jump to one another says what they are. Does not: read the names of a file that
-//! has them.
+//! (`--with-tail-call-interp`; Python/generated_cases.c.h and ceval_macros.h), and in a stripped build only the table
+//! through which they jump to one another identifies them. Does not: read symbols from a file that has them.
 //!
 //! ```text
 //! _PyEval_EvalFrameDefault ── call ─▶ first ── jmp *table(,%opcode,8) ─▶ opcode ── jmp *table(,%opcode,8) ─▶ …

@@ -3,8 +3,8 @@
 //! Owns: the instructions where the evaluation loop has linked its `_PyCFrame` to the thread but not filled it yet
 //! (3.11, 3.12); the position of the sentinel in the native frame, for JIT code (3.14); and the same from the
 //! function that enters JIT code (3.15). Because: a sample between the two stores would follow stale pointers on the
-//! stack, which look valid; compilers place a dozen instructions there. And JIT code has neither unwind rows nor
-//! frame pointers. Does not: apply to other versions: from 3.13 on a single store links a complete chain.
+//! stack, which look valid; compilers place a dozen instructions there. JIT code has neither unwind rows nor frame
+//! pointers. Does not: apply to other versions: from 3.13 on a single store links a complete chain.
 
 use deepctx_common::python::{NO_CFRAME, PythonLayout};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};

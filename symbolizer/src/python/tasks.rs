@@ -1,8 +1,8 @@
 //! Await chains of asyncio tasks: the task of a coroutine, and the tasks that await it.
 //!
 //! Owns: where CPython 3.11 and later keep tasks, and finding the tasks and coroutines that await one. Because: a
-//! task runs on the stack of the event loop, which does not show on whose behalf it runs. Does not: know the time of
-//! a sample: a chain is the current one, and the caller compares times.
+//! task runs on the stack of the event loop, which does not show which task awaits it. Does not: know the time of a
+//! sample: a chain is the current one, and the caller compares times.
 //!
 //! ```text
 //!  frame of a coroutine ─▶ task ─▶ awaited_by (3.14+), or its callbacks: a task's wake-up, the closure of a gather or

@@ -1,7 +1,7 @@
 //! Where a thread keeps the pointer to its Python thread state.
 //!
-//! Owns: translating what the getter functions of CPython and libc do into a form that the walker in the kernel
-//! supports. Because: the walker has only the thread pointer to find the state, and cannot call functions of the
+//! Owns: translating the getter functions of CPython and libc into a form that the walker in the kernel supports.
+//! Because: the walker must find the thread state from the thread pointer alone, and cannot call functions of the
 //! thread. Does not: find symbols.
 
 use deepctx_common::python::thread_state;
@@ -116,7 +116,7 @@ pub(super) fn bound<'a, R: ReadRef<'a>>(
         }
         Outcome::Passed(Value::Constant(key @ 0..KEYS_MAX)) => Resolution::Found(BoundState::Key(key as u32)),
         Outcome::Unset => Resolution::NotYet,
-        // Before the runtime is initialised, the getter returns NULL at once.
+        // Before the runtime is initialized, the getter returns NULL at once.
         Outcome::Returned(Value::Constant(_)) => Resolution::Unknown,
         _ => tls_variable(elf, getter, bias, memory).map(BoundState::Slot),
     }

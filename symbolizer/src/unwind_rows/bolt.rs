@@ -1,9 +1,9 @@
-//! Rows that BOLT got wrong.
+//! Unwind rows that BOLT got wrong.
 //!
-//! Owns: finding rows that contradict the instruction before them, and what holds there instead. Because: where BOLT
-//! 19 turns an indirect tail call into a comparison and a direct one, it writes the new block below the row of the
-//! function's body, though the frame has been taken off the stack by then; and interpreters of Python are made with
-//! it. Does not: trust its own rows beyond the wrong ones.
+//! Owns: finding rows that contradict the instruction before them, and the correct row to use instead. Because: where
+//! BOLT 19 turns an indirect tail call into a comparison and a direct one, it leaves the new block under the unwind
+//! row of the function body, although the frame has already been popped; and Python interpreters are built with BOLT.
+//! Does not: trust its own rows beyond the wrong ones.
 //!
 //! ```text
 //!   pop  %rbp

@@ -1,11 +1,10 @@
-//! Where GCC's runtime installs the registers of a handler of an exception.
+//! Where GCC's runtime installs the registers of an exception handler.
 //!
-//! Owns: rows for the last part of the functions that throw, as [`installing`] finds them. Because: from
-//! `uw_install_context` on, the return address of such a function and the registers that it saved are overwritten with
-//! those of the frame that catches (`unwind-dw2.c`), so that its frame description leads to a mixture of both. Where
-//! the thread goes on is in the context that is being installed, at a place that is always the same; in the last few
-//! instructions, what is on the stack is no return address, but where the handler begins. Does not: know other
-//! runtimes.
+//! Owns: rows for the final part of the throwing functions, as [`installing`] finds them. Because: from
+//! `uw_install_context` on, the return address of such a function and its saved registers are overwritten with those
+//! of the catching frame (`unwind-dw2.c`), so its FDE yields a mixture of both. The context being installed says
+//! where the thread continues, always at the same offset; in the last few instructions, the stack holds not a return
+//! address but the start of the handler. Does not: know other runtimes.
 //!
 //! ```text
 //!   call uw_install_context_1        ◀─ from here, the frame that catches is the caller: its CFA is in the context,

@@ -1,7 +1,7 @@
-//! Decoding the frame descriptions of a section.
+//! Decoding the FDEs of a section.
 //!
-//! Owns: finding the frame descriptions and running their programs, in slices on several threads. Because: entries are
-//! independent, so that a big library can use all cores. Does not: sort frames by address, or form pages
+//! Owns: finding the frame descriptions and running their programs, in slices on several threads. Because: entries
+//! are independent, so a big library can use all cores. Does not: sort frames by address, or form pages
 //! ([`super::assemble`]).
 
 use std::collections::hash_map::Entry;

@@ -1,14 +1,14 @@
 //! Rows of Go programs.
 //!
-//! Owns: rows from the depths that Go keeps of its functions, with where each keeps its caller's frame pointer; which
-//! of its functions begin a stack of their own, return from a signal, or change stacks. Because: Go's frame
-//! descriptions know nothing of the frame pointer, which alone leads from one stack to the other, and promise a caller
-//! where there is none. Does not: read Go's table ([`crate::pclntab`]) or instructions ([`super::go_code`]), or form
-//! pages ([`super::assemble`]).
+//! Owns: rows from the stack depths that Go records for its functions, with where each saves its caller's frame
+//! pointer; which of its functions begin a stack, return from a signal, or switch stacks. Because: Go's FDEs do not
+//! describe the frame pointer, the only link from one stack to the other, and promise a caller where there is none.
+//! Does not: read Go's table ([`crate::pclntab`]) or instructions ([`super::go_code`]), or form pages
+//! ([`super::assemble`]).
 //!
 //! The functions that begin a stack are those at which Go's own traceback stops (`topofstack` in
-//! `runtime/traceback.go`). Like `_start`, they are outermost at all of their instructions: the few before the stacks
-//! are changed have a caller, too, which is not shown.
+//! `runtime/traceback.go`). Like `_start`, they are outermost at all of their instructions: the few before the stack
+//! switch have a caller too, but it is not shown.
 //!
 //! ```text
 //!   goroutine's stack                          the thread's own stack

@@ -1,9 +1,9 @@
-//! What instructions of Go functions say of the stack.
+//! Stack facts read from the instructions of Go functions.
 //!
 //! Owns: where a function saves its caller's frame pointer; in which part of it rbp leads to its own frame, whatever
-//! stack it is on; what it leaves on the stack when it calls C. Because: offsets in Go's structures differ with each
-//! release, and what the compiled function does is what holds. Does not: know which functions are asked about
-//! ([`super::go`]): one that does not look as expected has no answer.
+//! stack it is on; what it leaves on the stack when it calls C. Because: offsets in Go's structures differ from
+//! release to release; the compiled function is authoritative. Does not: know which functions to examine
+//! ([`super::go`]): one that does not look as expected gives no answer.
 
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! Rows of the library `greenlet`.
 //!
-//! Owns: which of its functions begins a stack of its own; where a thread has the place of a greenlet's stack already,
-//! and its words are not back there. Because: such stacks have a caller that is not theirs, or the frames of whoever
-//! had that place before. Does not: form pages ([`super::assemble`]).
+//! Owns: which of its functions begins a new stack; and where a thread already runs at the address of a greenlet's
+//! stack whose contents have not been copied back yet. Because: such stacks show a caller that is not theirs, or
+//! frames of the greenlet that used that address before. Does not: form pages ([`super::assemble`]).
 //!
 //! ```text
 //!   add  %rax, %rsp     ◀─ the stack of the greenlet that goes on; from here on, frames further out are another's,

@@ -1,8 +1,8 @@
 //! Rows of the library `greenlet` up to 1.x, which is written in C.
 //!
 //! Owns: finding where in `g_initialstub` a new greenlet's stack begins. Because: the function is called on the stack
-//! of whoever switches, changes stacks in its middle, and goes on in the new greenlet, from where it never returns: no
-//! function of its own is the outermost. Does not: know later releases ([`super::greenlet`]).
+//! of the switching greenlet, switches stacks halfway through, and continues in the new greenlet, where it never
+//! returns: no separate function is the outermost. Does not: know later releases ([`super::greenlet`]).
 //!
 //! ```text
 //!   call g_switchstack

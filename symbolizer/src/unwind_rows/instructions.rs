@@ -1,7 +1,7 @@
 //! The instructions of a piece of code, in the order of their addresses.
 //!
-//! Owns: decoding them; which of them call what. Because: several rows are read from what a function does. Does not:
-//! follow jumps, or know what the code is.
+//! Owns: decoding them; which of them call what. Because: several kinds of rows are derived from what a function
+//! does. Does not: follow jumps, or know what the code is.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
 

@@ -1,9 +1,9 @@
-//! Where the dynamic linker looks for a function that is called for the first time.
+//! The dynamic linker's code that resolves a function on its first call.
 //!
 //! Owns: a row for each call within the code that saves all argument registers meanwhile (`_dl_runtime_resolve`).
-//! Because: that code aligns its stack and keeps the CFA in rbx, which a walk knows at the leaf only; but what it calls
-//! saves rbx at a place that its first instructions tell. Does not: know more of the dynamic linker, whose distributors
-//! strip it of names.
+//! Because: that code aligns its stack and keeps the CFA in rbx, which a walk knows only at the leaf; but its callee
+//! saves rbx at an offset that the callee's first instructions show. Does not: know more of the dynamic linker, which
+//! distributions strip of symbols.
 //!
 //! ```text
 //!   push %rbx                                        callee: push %r13 …

@@ -1,6 +1,6 @@
 //! Native unwind tables: from the call frame information of an ELF file to the rows that the kernel searches.
 //!
-//! Owns: [`UnwindTable`], which has the exact form of the BPF maps (pages, blocks of rows, rules), and building,
+//! Owns: [`UnwindTable`], which has the exact layout of the BPF maps (pages, blocks of rows, rules), and building,
 //! searching and caching it. Because: a correct stack needs correct rows and a correct walker (`walk`). Does not:
 //! know processes, mappings, BPF maps, or where a file is.
 //!

@@ -1,7 +1,7 @@
-//! Rows of functions that no frame description gives.
+//! Rows of functions that have no FDE.
 //!
-//! Owns: a slice under construction, function after function. Because: what runtimes say has the form of what frame
-//! descriptions say. Does not: know where rows come from, or form pages ([`super::assemble`]).
+//! Owns: a slice under construction, function after function. Because: rows from runtimes take the same form as rows
+//! from FDEs. Does not: know where rows come from, or form pages ([`super::assemble`]).
 
 use deepctx_common::unwind::Rule;
 

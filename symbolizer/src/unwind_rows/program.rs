@@ -1,7 +1,7 @@
 //! The interpreter of call frame programs.
 //!
 //! Owns: running the instructions of a CIE or an FDE for three columns: CFA, frame pointer, return address. Because:
-//! general interpreters track every register, which costs most of the time and is not needed. Does not: decode bytes
+//! general interpreters track every register, which takes most of the time and is not needed. Does not: decode bytes
 //! (gimli does), or decide which forms are supported ([`super::rules`]).
 
 use std::ops::Range;

@@ -1,8 +1,8 @@
-//! What a runtime's own tables and names say of a file's functions beyond its frame descriptions.
+//! What a runtime's own tables and names add to a file's FDEs.
 //!
-//! Owns: which of the sources below a file has. Because: these runtimes change stacks by hand, and their frame
-//! descriptions promise a caller where there is none, or none that is theirs. Does not: know Go's functions
-//! ([`super::go`]) or those of `greenlet` ([`super::greenlet`]), or form pages ([`super::assemble`]).
+//! Owns: which of the sources below a file has. Because: these runtimes switch stacks by hand, and their FDEs promise
+//! a caller where there is none, or the wrong one. Does not: know Go's functions ([`super::go`]) or those of
+//! `greenlet` ([`super::greenlet`]), or form pages ([`super::assemble`]).
 
 use super::elf::Image;
 use super::frames::Slice;

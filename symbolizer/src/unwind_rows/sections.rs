@@ -1,7 +1,7 @@
 //! Sections of a file by what they hold: code, dynamic symbols, bytes.
 //!
-//! Owns: reading them in parts, bounded. Because: of a large file that nobody asked for, no more is read than needed.
-//! Does not: find call frame sections ([`super::elf`]), or say what the bytes mean.
+//! Owns: reading them in parts, bounded. Because: a large file should be read only as far as needed. Does not: find
+//! call frame sections ([`super::elf`]), or say what the bytes mean.
 
 use std::borrow::Cow;
 use std::ops::Range;

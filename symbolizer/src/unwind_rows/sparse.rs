@@ -1,4 +1,4 @@
-//! An ELF file in memory, of which only the parts needed for unwinding were read.
+//! An ELF file in memory, with only the parts needed for unwinding.
 //!
 //! Owns: which ranges are read. Because: a library of half a gigabyte has 20 MB of call frame information; reading
 //! all of it costs a second and the memory, and if it were mapped, truncating the file would kill this process. Does

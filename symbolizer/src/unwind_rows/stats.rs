@@ -1,6 +1,6 @@
 //! Counters of a build.
 //!
-//! Owns: the counters and their names. Because: everything that did not become a row is counted. Does not: decide
+//! Owns: the counters and their names. Because: everything that fails to become a row is counted. Does not: decide
 //! anything.
 
 /// The counters of a build.
@@ -13,7 +13,7 @@ pub enum Count {
     SignalFrames,
     /// Of these, frames of `.debug_frame` (used or not).
     DebugFrames,
-    /// Rows before pages are formed, with neighbours of the same rule merged.
+    /// Rows before pages are formed, with neighbors of the same rule merged.
     FrameRows,
     /// Rows of the table, with page copies and rows for gaps.
     Rows,

@@ -1,4 +1,4 @@
-//! Names are those that `blazesym` gives, which reads the same files in another way.
+//! Compares names with those of `blazesym`, an independent reader of the same files.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;

@@ -1,4 +1,4 @@
-//! Files that are not what they should be, or do not stay what they were.
+//! Malformed files, and files that change while they are read.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Names of real code in real processes, against what `addr2line` and the sources say; and files made to hurt.
+//! Names of real code in real processes, compared with `addr2line` and the sources; and malicious files.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up should fail where that happens")]
 

@@ -1,4 +1,5 @@
-//! A program whose names, lines and inlined calls are known, compiled and started; and what `addr2line` says of it.
+//! A program whose names, lines and inlined calls are known, compiled and started; and the output of `addr2line` for
+//! it.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

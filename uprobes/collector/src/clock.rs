@@ -1,4 +1,4 @@
-//! The device's clock against the machine's.
+//! The device clock relative to the host clock.
 //!
 //! Owns: readings of both. Because: activities have the device's times, everything else those of `CLOCK_MONOTONIC`.
 //! Does not: compute an offset: listeners get all readings and their width.

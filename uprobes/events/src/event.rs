@@ -1,4 +1,4 @@
-//! What a call means, whichever library's function it is.
+//! The meaning of a call, independent of the library it belongs to.
 //!
 //! Owns: [`Event`], one enumeration for each family of events, and their numbers on the wire. Because: kernel programs
 //! and stored captures carry these numbers, so they never change; a stage of the pipeline matches the enumeration of

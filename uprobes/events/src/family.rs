@@ -1,7 +1,7 @@
 //! Families: the libraries whose functions the catalogue lists.
 //!
 //! Owns: [`Family`], and the file names by which a library is recognized. Because: a call means what its library says
-//! it means, so whoever reads one asks which library it is of. Does not: open files; a name is all it sees.
+//! it means, so interpreting a call needs its library. Does not: open files; it sees only names.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
 //! What a probed call means.
 //!
 //! Owns: events ([`Event`], nested by the family that emits them), the meaning of arguments ([`Role`]), the libraries
-//! they are from ([`Family`]), and names of XLA's thunks ([`xla`]). Because: whoever attaches probes and whoever
-//! interprets their records need the same words, and the second must not depend on ELF files or probes. Does not: open
-//! files, know symbols of the catalogue, or attach anything.
+//! they are from ([`Family`]), and names of XLA's thunks ([`xla`]). Because: the code that attaches probes and the
+//! code that interprets their records need the same terms, and the latter must not depend on ELF files or probes.
+//! Does not: open files, know symbols of the catalogue, or attach anything.
 //!
 //! Records and stored captures carry an event as a number, which never changes:
 //!

@@ -1,7 +1,7 @@
 //! What an argument means.
 //!
-//! Owns: [`Role`]. Because: vendors name the same thing `hStream`, `stream` and `hGraphStream`; whoever reads an event
-//! asks for the stream. Does not: say what type an argument has or where it is.
+//! Owns: [`Role`]. Because: vendors name the same thing `hStream`, `stream` and `hGraphStream`; the reader of an
+//! event just wants the stream. Does not: say what type an argument has or where it is.
 
 macro_rules! roles {
     ($($variant:ident = $n:literal, $label:literal, $sentence:literal;)*) => {

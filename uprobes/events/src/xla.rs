@@ -1,7 +1,7 @@
 //! Names of XLA's thunks.
 //!
 //! Owns: the symbols of the functions that run thunks, and how much of a module's name is read. Because: the probe is
-//! placed by the symbol, and whoever reads its records takes the class of the thunk from the same symbol. Does not:
+//! placed by the symbol, and the reader of its records takes the class of the thunk from the same symbol. Does not:
 //! look for symbols.
 
 /// Bytes of a module's name that are read.

@@ -1,5 +1,4 @@
-//! Ranges that programs name for whoever profiles them: NVTX, roctx, and the part of a run that is meant to be
-//! profiled.
+//! Ranges that programs name for profilers: NVTX, roctx, and the part of a run that is meant to be profiled.
 //!
 //! Owns: the rows for them, for each library that may have such functions. Because: they are the program's own words
 //! for its parts, and it calls these functions whether or not a tool listens. Does not: see NVTX where its header was

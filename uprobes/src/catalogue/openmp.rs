@@ -1,8 +1,8 @@
 //! Runtimes of OpenMP: where a parallel region begins.
 //!
-//! Owns: the rows for it. Because: half of what PyTorch, oneDNN and OpenBLAS do on a CPU is done by threads whose
-//! stacks begin in such a library and do not show who started the region. Does not: say when a region ends: the thread
-//! that starts it takes part and waits for the others, so its next call comes after it.
+//! Owns: the rows for it. Because: half of what PyTorch, oneDNN and OpenBLAS do on a CPU runs on threads whose stacks
+//! begin in such a library and do not show which thread started the region. Does not: say when a region ends: the
+//! thread that starts it takes part and waits for the others, so its next call comes after it.
 //!
 //! Declarations: libgomp/libgomp_g.h of GCC, openmp/runtime/src/kmp.h of LLVM. What GCC makes of `#pragma omp parallel`
 //! calls `GOMP_parallel`, loops included, and what Clang makes of it `__kmpc_fork_call`; LLVM's runtime has both.

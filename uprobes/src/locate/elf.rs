@@ -1,7 +1,7 @@
 //! The symbols and code of one ELF file, found by a few bounded reads.
 //!
-//! Owns: segments, symbols by name with their versions, code bytes by address. Because: libraries of accelerators have
-//! up to half a gigabyte, and they lie where anyone who owns the process may put something else. Does not: know the
+//! Owns: segments, symbols by name with their versions, code bytes by address. Because: libraries of accelerators
+//! have up to half a gigabyte, and the owner of the process may replace them with anything. Does not: know the
 //! catalogue; map files (a mapped file that is shortened ends the process).
 
 use std::borrow::Cow;

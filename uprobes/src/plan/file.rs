@@ -26,7 +26,7 @@ pub enum Layers {
     /// Only the lowest: one call is one event.
     #[default]
     Lowest,
-    /// All; whoever reads the events must know that they overlap.
+    /// All; readers of the events must know that they overlap.
     All,
 }
 

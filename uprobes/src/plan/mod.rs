@@ -1,4 +1,4 @@
-//! What would be attached where in some processes, and what is missing.
+//! The probes to attach in some processes, and the missing ones.
 //!
 //! Owns: [`Planner`], which plans each file once. Because: the same file is mapped by many processes, and looking
 //! through a library of half a gigabyte takes time. Does not: attach, or decide when a file is forgotten.

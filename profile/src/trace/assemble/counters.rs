@@ -1,8 +1,8 @@
-//! Counters of a recording, as those of traces.
+//! Turns the counters of a recording into counters of traces.
 //!
-//! Owns: [`RecordedCounters`]: which trace has a counter, and what it is called. Because: what the machine did belongs
-//! to no process, and which traces there are is known once all events were seen. Does not: leave anything out: what the
-//! recorder merged or lost is counted as it says.
+//! Owns: [`RecordedCounters`]: which trace gets a counter, and its name. Because: machine-wide counters belong to no
+//! process, and the set of traces is known only after all events were seen. Does not: leave anything out: records
+//! that the recorder merged or lost are counted as it reports them.
 
 use rustc_hash::FxHashMap;
 

@@ -1,7 +1,7 @@
-//! Names: what a trace calls the contexts of a profile.
+//! Names: the event names that a trace uses for the contexts of a profile.
 //!
-//! Owns: [`ContextNames`]. Because: a trace has a name for each event, as traces of all tools do, while a recorded
-//! event refers to a node of the tree, whose innermost frame says it. Does not: keep the rest of the context
+//! Owns: [`ContextNames`]. Because: every event of a trace has a name, whichever tool wrote it, while a recorded
+//! event refers to a node of the tree, whose innermost frame has the name. Does not: keep the rest of the context
 //! ([`super::super::call_context`]).
 
 use rustc_hash::FxHashMap;

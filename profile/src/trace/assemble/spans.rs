@@ -1,8 +1,8 @@
 //! Spans: ranges, operators, training steps and time off the CPU of a recording, as host operations of a trace.
 //!
-//! Owns: which of the recorded steps are the steps of a process, and what becomes of spans without an end. Because: a
-//! process has one row of steps, while its recording has those of every place that ends some, which only its end
-//! shows. Does not: know calls or work of devices.
+//! Owns: which recorded steps are the steps of a process, and what happens to spans without an end. Because: a
+//! process has one row of steps, while its recording has steps from every place that ends some, and which place
+//! counts is known only at the end. Does not: know calls or work of devices.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

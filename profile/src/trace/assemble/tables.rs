@@ -1,7 +1,7 @@
-//! Tables: how assembly adds to those of a trace.
+//! Tables: adding rows to the tables of a trace during assembly.
 //!
-//! Owns: threads by the kernel's numbers, and the count of what a table has no room for. Because: every kind of event
-//! needs both. Does not: know kinds of events.
+//! Owns: threads by their kernel thread ids, and the count of rows that did not fit into a table. Because: every kind
+//! of event needs both. Does not: know kinds of events.
 
 use super::super::Trace;
 use super::super::event::Thread;

@@ -1,9 +1,9 @@
-//! Fold: a tree of boxes without what says nothing.
+//! Fold: a tree of boxes without the uninformative ones.
 //!
-//! Owns: [`FoldedTree`]: the boxes that are drawn, and which of them stands for which node of the tree as it is.
-//! Because: the way from the start of a thread to the code that matters is dozens of rows of the same width, and the
-//! terminal, the picture and the page must leave out the same. Does not: change the value of a box, or a total: what is
-//! left out is counted as its caller's.
+//! Owns: [`FoldedTree`]: the boxes to draw, and which box represents which node of the original tree. Because: the
+//! path from the start of a thread to the code that matters is dozens of rows of equal width, and the terminal, the
+//! picture and the page must leave out the same rows. Does not: change the value of a box, or a total: the value of
+//! an omitted box counts as its caller's.
 //!
 //! | what | becomes |
 //! |---|---|

@@ -1,9 +1,10 @@
-//! Siblings: names that differ by a number only, as one name.
+//! Siblings: joining names that differ only in a number.
 //!
-//! Owns: [`pattern`], which is the same for names that may be joined, and [`joined`], their common name. Because: a
-//! model has a dozen layers that do the same, and a run has a hundred steps. Does not: decide which frames are joined.
+//! Owns: [`pattern`], which is equal for names that may be joined, and [`joined`], their common name. Because: a
+//! model has a dozen identical layers, and a run has a hundred steps. Does not: decide which frames are joined.
 //!
-//! A number is digits that stand alone: those of `h.11`, not those of `conv2` or `layer3`, which are different things.
+//! A number is a separate group of digits: that of `h.11`, but not those of `conv2` or `layer3`, which are distinct
+//! layers.
 
 use std::collections::BTreeSet;
 

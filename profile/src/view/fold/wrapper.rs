@@ -1,4 +1,4 @@
-//! Wrappers: frames that only hand a call on.
+//! Wrappers: frames that only forward a call.
 //!
 //! Owns: [`is_wrapper`], by the names of functions of runtimes and frameworks. Because: every call of a layer passes
 //! three of them, every thread begins with four, and none says what the program does. Does not: know values, or leave

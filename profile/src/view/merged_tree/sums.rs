@@ -1,8 +1,8 @@
 //! Sums: the values of a merged tree's boxes.
 //!
-//! Owns: what each box has by itself and with what it calls, and whose threads hidden code is of. Because: the shape of
-//! a tree only grows, and its values are summed anew at each refresh, for one metric or another, since a mark or not.
-//! Does not: add boxes.
+//! Owns: the exclusive and inclusive values of each box, and the threads that hidden code belongs to. Because: the
+//! shape of a tree only grows, while its values are summed again at each refresh, for any metric, in total or since a
+//! mark. Does not: add boxes.
 
 use rustc_hash::FxHashMap;
 

@@ -1,9 +1,9 @@
 //! Chrome trace events, in the dialect of PyTorch's profiler: for Perfetto's page, `chrome://tracing` and trace tools.
 //!
-//! Owns: [`write()`]. Because: whoever trains models has such a viewer open already. Does not: invent times. What was
-//! captured is sums per context, so each process (or thread) is a line on which the contexts lie side by side, as
-//! wide as their values; it starts at 0, and left or right of each other means nothing. Counters (`cpu-time`: CPUs in
-//! use, `off-cpu-time`: threads that wait) are the exception: they stand at their times since the capture began.
+//! Owns: [`write()`]. Because: people who train models have such a viewer open already. Does not: invent times. A
+//! capture holds sums per context, so each process (or thread) is a row of contexts side by side, as wide as their
+//! values; it starts at 0, and the left-to-right order means nothing. Counters (`cpu-time`: CPUs in use,
+//! `off-cpu-time`: threads that wait) are the exception: they stand at their times since the capture began.
 //!
 //! Widths are those of the selected metric, one nanosecond for each of its units; the arguments of an event hold the
 //! context's own values of every metric. Python functions are `python_function` and operators `cpu_op`, as PyTorch

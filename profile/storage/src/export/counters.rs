@@ -1,6 +1,6 @@
 //! Counters of a capture: values over time, as the trace formats draw them.
 //!
-//! Owns: [`Counter`]. Because: sums by context say nothing of when; how busy a process was at which time is known, in
+//! Owns: [`Counter`]. Because: sums by context carry no time, but the activity of a process over time is known, in
 //! windows. Does not: know single events.
 
 use std::iter;

@@ -1,7 +1,7 @@
 //! CSV: one row per calling context, one column per metric.
 //!
-//! Owns: [`write()`]. Because: a spreadsheet, `awk` and every data tool read it. Does not: name the whole stack in each
-//! row; `parent` is the `id` of the caller's row, which always stands before.
+//! Owns: [`write()`]. Because: a spreadsheet, `awk` and every data tool read it. Does not: name the whole stack in
+//! each row; `parent` is the `id` of the caller's row, which always comes first.
 //!
 //! Columns: `id`, `parent` (empty for the outermost), `depth`, `process`, `thread` (ids), `kind`, `name`, `where`,
 //! and for each metric its sum in this very context and, as `METRIC:inclusive`, with all that it called. Texts are

@@ -1,6 +1,6 @@
-//! What devices did, one by one, as the trace formats draw it.
+//! Single device activities, as the trace formats draw them.
 //!
-//! Owns: [`Devices`]. Because: a sum says nothing of what ran beside what, and for devices the single activities are
+//! Owns: [`Devices`]. Because: a sum does not show what ran concurrently, and for devices the single activities are
 //! known. Does not: invent times: a launch is a moment, since how long its call took is known by context only.
 
 use rustc_hash::FxHashMap;

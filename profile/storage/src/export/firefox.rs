@@ -2,7 +2,7 @@
 //! to date themselves.
 //!
 //! Owns: [`write()`]. Because: its call tree, its sandwich and its sharing are what many people know best. Does not:
-//! give times of day: what was captured is sums, so samples stand side by side in the order of their stacks.
+//! give times of day: a capture holds sums, so samples are placed side by side in the order of their stacks.
 //!
 //! Each metric of each process (or thread) is a thread of its own, since a thread has one kind of weight:
 //! milliseconds for times, bytes, or samples for counts.

@@ -4,7 +4,7 @@
 //! mailed. Does not: load anything: script, style and data are in the page, and its own policy forbids it to ask for
 //! more.
 //!
-//! Texts come from other processes. They stand in the page as JSON without a single `<`, and the script only ever sets
+//! Texts come from other processes. The page embeds them as JSON without a single `<`, and the script only ever sets
 //! them as text.
 
 use std::io::{self, Write};
@@ -97,7 +97,7 @@ impl Column {
         Column { title: title.to_owned(), style: "label" }
     }
 
-    /// Values by time as a strip of colours: the cell has one digit from `0` to `9` for each span of time.
+    /// Values by time as a strip of colors: the cell has one digit from `0` to `9` for each span of time.
     pub fn strip(title: &str) -> Self {
         Column { title: title.to_owned(), style: "strip" }
     }

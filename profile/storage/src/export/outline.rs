@@ -1,4 +1,4 @@
-//! The outline: the contexts of a selection in one fixed order, with what every format asks of them.
+//! The outline: the contexts of a selection in one fixed order, with the data that every format needs.
 //!
 //! Owns: order, texts, inclusive sums, and which process and thread a context belongs to. Because: the formats must
 //! agree on all of these, and must come out the same for the same profile, whatever the order in which it was

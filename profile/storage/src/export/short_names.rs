@@ -1,8 +1,8 @@
 //! Short names in a picture that `inferno` draws, with the full one in each box's title.
 //!
 //! Owns: [`ShortNames`]: which name a box has, and putting full names back into the finished picture. Because: boxes
-//! are narrow, and names of templates begin alike; but who points at a box, or searches, wants all of it, and `inferno`
-//! knows one name of each. Does not: shorten ([`short_labels`] does), or draw.
+//! are narrow, and template names begin alike; but hovering and searching need the full name, and `inferno` supports
+//! only one name per box. Does not: shorten ([`short_labels`] does), or draw.
 //!
 //! The script of the picture takes the text of a box from its title whenever the picture is zoomed. It is changed to
 //! take the short name, which the box has as an attribute.

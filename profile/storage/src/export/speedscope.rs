@@ -1,7 +1,7 @@
 //! speedscope: the JSON of <https://www.speedscope.app>, one profile per metric.
 //!
 //! Owns: [`write()`]. Because: it draws left-heavy graphs and sandwiches in any browser. Does not: give times of day;
-//! what was captured is sums, so the samples stand side by side in the order of their stacks.
+//! a capture holds sums, so samples are placed side by side in the order of their stacks.
 
 use std::io::{self, Write};
 

@@ -1,6 +1,6 @@
 //! Flame graph pictures, drawn by `inferno`.
 //!
-//! Owns: title, unit and colours. Because: a picture that opens in any browser, with search and zoom, is what people
+//! Owns: title, unit and colors. Because: a picture that opens in any browser, with search and zoom, is what people
 //! attach to a ticket. Does not: lay out boxes, or name them ([`ShortNames`]).
 
 use std::io::{self, Write};
@@ -192,7 +192,7 @@ pub fn write_difference(difference: &Difference<'_>, out: &mut dyn Write) -> io:
     draw(&mut options, &folded, &names, out)
 }
 
-/// Refuses values that a picture cannot add up: whoever made the profile chose them.
+/// Refuses values that a picture cannot add up: a profile is untrusted input.
 fn check_sum(values: impl Iterator<Item = u64>) -> io::Result<()> {
     let sum: u128 = values.map(u128::from).sum();
     if sum > i64::MAX as u128 {
@@ -220,8 +220,8 @@ fn scale(unit: Unit, total: u64) -> (&'static str, f64) {
     }
 }
 
-/// The hue shows the kind of frame, the shade distinguishes neighbours of one kind; the same text always has the same
-/// colour. Light enough for black text.
+/// The hue shows the kind of frame, the shade distinguishes neighbors of one kind; the same text always has the same
+/// color. Light enough for black text.
 fn colour(kind: FrameKind, text: &str) -> Color {
     let [r, g, b] = kind.color();
     let hash = text.bytes().fold(0u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)));

@@ -6,11 +6,11 @@
 //! Host operations that lie within each other on a thread are a stack; what one does not spend in others is its wall
 //! time. Work on a device hangs below the call that launched it: kernels with their time, their number and the delay
 //! from the launch, copies and fills with their time and bytes. Without a launch it hangs below a node that says so.
-//! Synchronisations on device rows are no time at all: the calls that wait have theirs. Operations of kinds that are
-//! not known are none of any thread, and in no sum: they are counted.
+//! Synchronizations on device rows are no time at all: the calls that wait have theirs. Operations of unknown kinds
+//! belong to no thread and enter no sum: they are counted.
 //!
-//! Of a part of the time, each event counts with what of it lies there. A launch from before that part is a context all
-//! the same: its work may be in it.
+//! When only a part of the time is selected, each event counts with its share inside that part. A launch from before
+//! that part is a context all the same: its work may be in it.
 
 use rustc_hash::FxHashMap;
 

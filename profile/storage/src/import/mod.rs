@@ -14,9 +14,9 @@
 //! | `perf script` | a sample's head line, then indented frames | samples; CPU time where the event is a clock |
 //! | folded stacks | `frame;frame 12` | samples |
 //!
-//! Traces have events in time: [`traces`] keeps them, and [`read`] sums the same events by calling context. Any of the
-//! files may be gzipped. What a file holds that is not understood is counted as a gap of the stage `decode`, and files
-//! are bounded after decompression ([`BYTES_MAX`]) and in everything they can make grow.
+//! Traces have events in time: [`traces`] keeps them, and [`read`] sums the same events by calling context. Any of
+//! the files may be gzipped. Content that is not understood is counted as a gap of the stage `decode`, and files are
+//! bounded after decompression ([`BYTES_MAX`]) and in everything they can make grow.
 
 mod arguments;
 mod contexts;
@@ -149,7 +149,7 @@ pub enum ImportError {
     /// It is none of the formats.
     #[error("it is neither a profile nor anything that can be imported: {because}")]
     Unknown {
-        /// How it is recognised.
+        /// How it is recognized.
         because: String,
     },
     /// It begins like one of them and then is something else.
@@ -160,7 +160,7 @@ pub enum ImportError {
         /// What is wrong, and where.
         because: String,
     },
-    /// It is of a format that is recognised, and not read.
+    /// It is of a format that is recognized, and not read.
     #[error("it is {format}, which is not read: {because}")]
     NotRead {
         /// The format.
@@ -321,7 +321,7 @@ fn plain(bytes: &[u8]) -> Result<DecompressedBytes<'_>, ImportError> {
 /// Keys that traces in JSON begin with.
 const KEYS: [&[u8]; 2] = [b"\"schemaVersion\"", b"\"traceEvents\""];
 
-/// Recognises the format by its beginning.
+/// Recognizes the format by its beginning.
 fn detect(bytes: &[u8]) -> Result<Kind, ImportError> {
     let unknown = |because: &str| Err(ImportError::Unknown { because: because.to_owned() });
     // Enough for the long header that some tools write, little enough to look at at once.

@@ -1,7 +1,7 @@
 //! pprof profiles, to a profile.
 //!
 //! Owns: [`read`]. Because: it is what continuous profilers and Go programs hand out. Does not: trust it: tables are
-//! bounded, every number that refers to something is looked up, and what refers to nothing is a labelled gap.
+//! bounded, every reference is checked, and a dangling one becomes a labeled gap.
 
 use prost::Message as _;
 use rustc_hash::FxHashMap;

@@ -4,10 +4,10 @@
 //! must become the same rows. Does not: parse either, or conclude what belongs together;
 //! [`Links`](deepctx_profile::trace::Links) does, for every format.
 //!
-//! `cuda_sync` events lie on device rows and are statements about calls: they become [`Sync`]s, never work. Of a
-//! category that is not listed nobody knows whether its events are time of a thread: in a trace of PyTorch's profiler
-//! or of ours they are of [`HostKind::UnknownCategory`], in no sum, and counted by name. Any other program's categories
-//! are its own words for what its threads do.
+//! `cuda_sync` events lie on device rows and are statements about calls: they become [`Sync`]s, never work. For a
+//! category that is not listed, it is unknown whether its events are time of a thread: in a trace of PyTorch's
+//! profiler or of ours they are of [`HostKind::UnknownCategory`], in no sum, and counted by name. Any other program's
+//! categories are its own words for what its threads do.
 
 use deepctx_profile::order::SortRows as _;
 use std::fmt::Write as _;

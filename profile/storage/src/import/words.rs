@@ -1,8 +1,7 @@
 //! Names of frames in other tools' files, back to frames.
 //!
 //! Owns: what the shape of a name says. Because: text formats have no other place for the kind of a frame, and it is
-//! the kind that colours, views and findings go by. Does not: guess where the shape says nothing: that is native
-//! code.
+//! the kind that colors, views and findings go by. Does not: guess: a name of any other shape is native code.
 
 use std::num::NonZeroU32;
 

@@ -1,6 +1,6 @@
 //! XPlane, as XLA's profiler writes it for JAX and TensorFlow, to a trace.
 //!
-//! Owns: [`read`], and recognising the format. Because: JAX has no other trace of its own. Does not: read lines that
+//! Owns: [`read`], and recognizing the format. Because: JAX has no other trace of its own. Does not: read lines that
 //! are derived from others (`XLA Ops`, `XLA Modules`, `Steps`), which repeat their time.
 //!
 //! A plane `/device:GPU:N` has a line for each stream and kind of work; other planes with lines are threads of the

@@ -1,7 +1,7 @@
 //! Container: a folder, or one file with all that a folder would hold.
 //!
-//! Owns: finding and reading the files of a profile, however it lies there. Because: whoever reads need not know
-//! which it is, and both may be damaged. Does not: know what is in the files.
+//! Owns: finding and reading the files of a profile, in either form. Because: readers need not know which form it is,
+//! and both may be damaged. Does not: know what is in the files.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What devices did, to and from its tables.
+//! Device activities, to and from their tables.
 //!
 //! Owns: the rows of single activities and of the shapes of launches, and what of them is new since the last flush.
 //! Because: a trace is drawn from single activities, and the profile in memory keeps only the last of them. Does not:

@@ -1,7 +1,7 @@
 //! Tables, to and from the bytes of Parquet files.
 //!
-//! Owns: encoding and decoding. Because: whatever a file holds, reading it must end in rows or in one sentence that
-//! says why not. Does not: know what the columns mean.
+//! Owns: encoding and decoding. Because: reading any file must end in rows or in one sentence that says why not. Does
+//! not: know what the columns mean.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};

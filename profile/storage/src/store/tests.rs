@@ -339,7 +339,7 @@ fn links_and_pipes_among_segments_are_lost_segments() {
     symlink(&aside, &file).unwrap();
     assert_eq!(because().as_deref(), Some("not a regular file"));
     fs::remove_file(&file).unwrap();
-    // Whoever opened it to read would wait for someone who writes.
+    // Opening it for reading would block until a writer appears.
     assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
     assert_eq!(because().as_deref(), Some("not a regular file"));
 }

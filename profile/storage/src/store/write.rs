@@ -296,7 +296,7 @@ impl Writer {
             manifest.put(&self.folder)
         };
         if let Err(error) = put_all() {
-            // Nobody lists these files; they would only take space, which may be what is missing.
+            // No manifest lists these files; they would only take space, which may be what is missing.
             for file in files {
                 _ = self.folder.remove(file.as_ref());
             }

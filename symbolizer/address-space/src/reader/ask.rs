@@ -1,7 +1,7 @@
-//! Asking a reader: one request, one answer.
+//! Requests to a reader: one request, one answer.
 //!
-//! Owns: how long an answer is waited for. Because: a reader that waits for a CPU is only slow, one that waits for a
-//! page may wait for ever. Does not: start readers, or replace them ([`crate::worker::Pool`]).
+//! Owns: the timeout of an answer. Because: a reader that waits for a CPU is merely slow; one that waits for a page
+//! may wait forever. Does not: start readers, or replace them ([`crate::worker::Pool`]).
 
 use std::io::{self, IoSliceMut, Read as _};
 use std::os::fd::BorrowedFd;
@@ -50,7 +50,7 @@ pub(super) fn ask(
                 let is_patient = began.elapsed() < PATIENCE;
                 match reader.is_running() {
                     true if is_patient => {}
-                    // Nobody whose memory it reads is to blame.
+                    // The process whose memory it reads is not to blame.
                     true => return Err(WorkerFailure::Ended),
                     false => return Err(WorkerFailure::Silent),
                 }

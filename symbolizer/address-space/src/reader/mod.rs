@@ -1,9 +1,9 @@
-//! Reader: a process that reads what may never answer, so that this one does not have to wait for it.
+//! Reader: a helper process for reads that may never return, so that the profiler itself never blocks on them.
 //!
-//! Owns: the door to that process, and what happens when it stays silent. Because: the profiler reads memory at
-//! addresses that the target chose. A page of it may be mapped from a file whose server never answers, and a thread
-//! that reads such a page waits within the kernel, where no signal reaches it; nor can its process end. Does not:
-//! decide what to read, or interpret it.
+//! Owns: the interface to that process, and what happens when it does not answer. Because: the profiler reads memory
+//! at addresses that the target chose. A page there may be mapped from a file whose server never answers. A thread
+//! that reads such a page blocks inside the kernel, where no signal reaches it, and its process cannot exit. Does
+//! not: decide what to read, or interpret it.
 //!
 //! ```text
 //!  this process, privileged            the reader: nobody, no capability, one socket
@@ -12,7 +12,8 @@
 //!  no answer: kill it, do not wait, start another; the process is asked again seldom
 //! ```
 //!
-//! Without [`install`] everything is read directly: what uses this as a library has no program to start as the reader.
+//! Without [`install`] everything is read directly: a program that uses this crate as a library has no executable to
+//! start as the reader.
 
 mod ask;
 mod protocol;
@@ -138,7 +139,7 @@ pub fn read_memory(
     })
 }
 
-/// As [`read_memory`], but on this thread, which may have to wait for ever: for what is true for microseconds only, of
+/// As [`read_memory`], but on this thread, which may have to wait forever: for what is true for microseconds only, of
 /// a process that has answered before.
 ///
 /// # Errors

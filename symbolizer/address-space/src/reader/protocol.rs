@@ -1,8 +1,7 @@
-//! Protocol: what the profiler and its reader say to each other.
+//! Protocol between the profiler and its reader.
 //!
-//! Owns: the bytes of a request and of an answer. Because: both sides
-//! must agree, and a reader that keeps nothing between two requests can be replaced at any moment. Does not: send or
-//! wait.
+//! Owns: the byte layout of a request and of an answer. Because: both sides must agree, and a reader that keeps no
+//! state between requests can be replaced at any moment. Does not: send or wait.
 //!
 //! ```text
 //! request  position u64 (MAX: read on from where the file is), length u32, with the file to read

@@ -1,11 +1,11 @@
-//! Serve: the reader's own side, a process of its own.
+//! Serve: the reader's side, which runs in a process of its own.
 //!
-//! Owns: giving up every privilege, and answering one request after the other. Because: a read of another process may
-//! never return, and nothing ends a thread that waits so, nor the process that it belongs to. Does not: open files,
-//! or look at what it reads.
+//! Owns: dropping every privilege, and answering requests one by one. Because: a read of another process may never
+//! return, and nothing can end a thread blocked like that, nor its process. Does not: open files, or interpret what
+//! it reads.
 //!
-//! It does not ask to be killed with its parent: the system means the thread that started it by that. It ends when the
-//! socket closes.
+//! It does not request a parent-death signal: to the kernel, the "parent" is the thread that started it. It exits
+//! when the socket closes.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};

@@ -1,14 +1,14 @@
-//! Suspects: whose memory costs too much time.
+//! Suspects: processes whose memory takes too long to read.
 //!
-//! Owns: the processes that did not answer, when each is asked again, and an account of waiting time for each user.
-//! Because: one process that does not answer costs a deadline, and a user may have a thousand of them, or one that
-//! answers slowly each time. Does not: read memory or look processes up.
+//! Owns: the processes whose memory did not answer, when each is retried, and an account of waiting time per user.
+//! Because: one unresponsive process costs a full timeout, and a user may have a thousand of them, or one that is
+//! slow each time. Does not: read memory or look up processes.
 //!
-//! A process is asked again, less and less often: a machine that stood still (a virtual one that was paused, one whose
-//! host had no time for it) makes every process miss a deadline, through no fault of its own.
+//! A process is retried, less and less often: when the machine itself stalls (a paused VM, a VM whose host is
+//! overloaded), every process misses a deadline through no fault of its own.
 //!
-//! What reads waited beyond what a disk takes is charged to the user's account ([`TimeAccounts`]). So a user can hold a
-//! capture up for 0.75 s at once and for a fiftieth of the time after that.
+//! Waiting time beyond what a disk needs is charged to the user's account ([`TimeAccounts`]). So a user can stall a
+//! capture for 0.75 s at once, and for one fiftieth of the time after that.
 
 use std::time::{Duration, Instant};
 

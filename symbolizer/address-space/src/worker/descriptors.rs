@@ -1,7 +1,7 @@
-//! Descriptors: what a request is about goes with it.
+//! Descriptors: a request carries the files it is about.
 //!
-//! Owns: messages of a fixed size, each with its open files. Because: a worker opens nothing itself. Does not:
-//! interpret the bytes.
+//! Owns: fixed-size messages, each with its open files. Because: a worker opens no files itself. Does not: interpret
+//! the bytes.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};

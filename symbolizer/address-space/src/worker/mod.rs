@@ -1,8 +1,8 @@
-//! Workers: processes of this program that handle what others made, with nothing to lose.
+//! Workers: unprivileged processes of this program that handle untrusted input.
 //!
-//! Owns: starting them, giving up every privilege in them, the deadline of a request, and the descriptors that go with
-//! one. Because: whoever writes a file or maps memory chooses what it costs to look at, and a defect in what looks at
-//! it would be theirs to use. Does not: know what is asked for; see [`crate::reader`].
+//! Owns: starting them, dropping every privilege in them, request deadlines, and the descriptors passed with a
+//! request. Because: the author of a file or mapping controls what it costs to parse, and could exploit a bug in the
+//! parser. Does not: know what the requests are; see [`crate::reader`].
 
 mod descriptors;
 mod pool;

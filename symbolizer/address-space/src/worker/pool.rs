@@ -1,8 +1,8 @@
-//! Pool: worker processes, and what becomes of one that does not answer.
+//! Pool: worker processes, and what happens to one that does not answer.
 //!
-//! Owns: starting workers, the deadline of a request, and those that were given up. Because: nothing ends a process
-//! that waits within the kernel, so it is left behind and another takes its place. Does not: know what is asked for, or
-//! judge whose fault silence is.
+//! Owns: starting workers, request deadlines, and abandoned workers. Because: nothing ends a process blocked inside
+//! the kernel, so it is abandoned and replaced. Does not: know what the requests are, or judge whose fault a timeout
+//! is.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -45,7 +45,7 @@ impl Author {
         }
     }
 
-    /// Whoever has a say in the content of a file.
+    /// The users who control the content of a file.
     pub fn of(version: &FileVersion) -> Self {
         let FileVersion { owner, device, foreign, writable_by_others, .. } = *version;
         Self { user: owner, file_system: foreign.then_some(device), shared: writable_by_others }
@@ -100,7 +100,7 @@ pub enum WorkerFailure {
     Ended,
 }
 
-/// Goes up while somebody waits for a worker that may be busy, and is.
+/// Increases while a caller waits for a worker that is busy.
 static AT_WORK: AtomicU64 = AtomicU64::new(0);
 
 /// A number that changes as long as a worker has work that may take long. Who waits for its answer does not stand
@@ -112,7 +112,7 @@ pub fn work_in_progress() -> u64 {
 /// When the last answer is waited for, in a program that is to end.
 static LAST_ANSWER: OnceLock<Instant> = OnceLock::new();
 
-/// From `last` on, nobody waits for an answer any more, and nothing is asked. Only the first call counts.
+/// From `last` on, no answer is waited for anymore, and no request is sent. Only the first call counts.
 pub fn end_answers(last: Instant) {
     LAST_ANSWER.get_or_init(|| last);
 }

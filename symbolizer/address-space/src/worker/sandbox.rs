@@ -1,8 +1,8 @@
-//! Sandbox: what is left to a worker.
+//! Sandbox: the privileges left to a worker.
 //!
-//! Owns: giving up users, capabilities and system calls, for good. Because: a worker that handles what hostile
-//! processes chose must have nothing to offer to whoever took it over: no file, no socket, no process, no program. Does
-//! not: know what the worker does.
+//! Owns: irrevocably dropping users, capabilities and system calls. Because: a worker parses input from hostile
+//! processes; once compromised, it must have nothing to offer the attacker: no file, no socket, no process, no
+//! program. Does not: know what the worker does.
 
 use std::collections::BTreeMap;
 use std::fs;

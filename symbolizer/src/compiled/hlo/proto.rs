@@ -1,9 +1,9 @@
 //! The binary form of a module (protocol buffers), anywhere in a file.
 //!
 //! Owns: finding modules in a dump or a serialized executable, and the object files beside them. Because: a
-//! compilation cache wraps a module into messages that change with each version of JAX and XLA, while the field
-//! numbers of the module itself are stable. Does not: parse the wrapping messages: a module is a message of the
-//! expected form, preceded by its length.
+//! compilation cache wraps a module in messages that change with each version of JAX and XLA, while the field numbers
+//! of the module itself are stable. Does not: parse the wrapping messages: a module is a message of the expected
+//! form, preceded by its length.
 //!
 //! Field numbers: `xla/service/hlo.proto` and `xla/xla_data.proto` of XLA, as `descriptor` printed them.
 

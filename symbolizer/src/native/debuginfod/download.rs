@@ -1,8 +1,8 @@
-//! Download: one file of one server, by the program `curl`.
+//! Download: one file from one server, with `curl`.
 //!
-//! Owns: how that program is started and what its end means. Because: what a server sends is parsed where there is
-//! nothing to lose, as nobody, and TLS, proxies and certificates of the machine are what its distribution keeps up to
-//! date. Does not: believe the file, or keep it.
+//! Owns: how `curl` is started and what its exit status means. Because: a server's response is handled by an
+//! unprivileged process (user `nobody`), and the distribution keeps the machine's TLS, proxies and certificates up to
+//! date. Does not: trust the file, or keep it.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -26,7 +26,7 @@ const PROGRESS_BYTES: u64 = 100 << 10;
 const CONNECT_SECONDS: &str = "10";
 /// What the program is given beyond its own limit of time until it is ended.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often somebody looks whether it has ended.
+/// Interval of checks whether it has exited.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Variables that say how to reach servers, and whom to believe.
 const PASSED_ON: [&str; 12] = [
@@ -97,7 +97,7 @@ pub(super) fn download(
     meaning(ended, &answer, file, terms.bytes_max)
 }
 
-/// A process that does not outlive whoever waits for it.
+/// A process that does not outlive its waiter.
 struct CurlProcess(Child);
 
 impl Drop for CurlProcess {

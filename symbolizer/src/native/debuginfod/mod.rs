@@ -1,8 +1,8 @@
-//! Debuginfod: debug information that a file lacks, asked of servers by its build-id.
+//! Debuginfod: missing debug information, fetched from servers by build-id.
 //!
-//! Owns: which builds were asked for, in which order, and what became of it. Because: an answer may take minutes or
-//! never come, and samples wait for names; so a thread asks, one file after the other, and names come later. Does not:
-//! choose the files (the caller does), or ask anybody unless the user says so.
+//! Owns: which build-ids were requested, in which order, and with what result. Because: an answer may take minutes or
+//! never come while samples wait for names; so a thread requests one file after another, and names arrive later. Does
+//! not: choose the files (the caller does), or contact any server unless the user says so.
 //!
 //! ```text
 //!  names                      this thread                      curl: nobody, writes one file

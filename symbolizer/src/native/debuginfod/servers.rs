@@ -1,7 +1,8 @@
-//! Servers: which debuginfod servers are asked, and how patiently.
+//! Servers: which debuginfod servers to query, and with what timeouts.
 //!
-//! Owns: addresses of servers as `DEBUGINFOD_URLS` lists them, without what must not be shown. Because: an address may
-//! hold a password, and a profile stores the options that it was recorded with. Does not: read the environment, or ask.
+//! Owns: server addresses as listed in `DEBUGINFOD_URLS`, and hiding the secret parts of them. Because: an address
+//! may hold a password, and a profile stores the options that it was recorded with. Does not: read the environment,
+//! or query servers.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,7 +1,8 @@
 //! Store: files of debuginfod servers, kept between captures.
 //!
-//! Owns: one private folder with a bound, files by build-id, and what a file must say to be kept and used. Because:
-//! what a server sent is of the build that was asked for only if it says so itself. Does not: ask servers.
+//! Owns: one private, bounded folder, files by build-id, and the checks a file must pass to be kept and used.
+//! Because: a downloaded file belongs to the requested build only if its own build-id says so. Does not: query
+//! servers.
 
 use std::fs::File;
 use std::io;
@@ -47,7 +48,7 @@ impl Store {
     /// Opens the folder, and makes it where there is none.
     ///
     /// # Errors
-    /// The system's, or somebody else may write there.
+    /// The error of the system call, or another user may write to the folder.
     pub(super) fn open(folder: &Path, bytes_max: u64) -> io::Result<Self> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -1,4 +1,4 @@
-//! Tests of what servers of debug information may answer: files, nothing, nonsense, and silence.
+//! Tests of what debuginfod servers may answer: files, nothing, garbage, or no response.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -1,7 +1,7 @@
-//! Answer: what a symbol reader says of addresses.
+//! Answer: a symbol reader's reply for a list of addresses.
 //!
-//! Owns: the bytes of a request and of an answer. Because: both sides must agree, and what comes from a reader may have
-//! been written by whoever took it over. Does not: send or wait.
+//! Owns: the byte layout of a request and of an answer. Because: both sides must agree, and an answer may come from a
+//! compromised reader. Does not: send or wait.
 //!
 //! ```text
 //! request  with a file in memory, which holds the addresses, and the files to read

@@ -1,7 +1,7 @@
 //! Debug: functions, inlined calls and source lines of a file with debug information.
 //!
-//! Owns: the sections of one file, unpacked where they are packed, and what `addr2line` learnt of them. Because: units
-//! refer to the bytes, which must stay where they are for as long. Does not: decide whether the file is to be believed.
+//! Owns: the sections of one file, decompressed if necessary, and the state of `addr2line` for them. Because: parsed
+//! units borrow the bytes, which must not move in the meantime. Does not: decide whether to trust the file.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -114,7 +114,7 @@ fn section(elf: &Elf<'_>, id: SectionId, unpacked: &RefCell<Vec<Box<[u8]>>>) -> 
         Some(Cow::Owned(bytes)) => {
             let bytes = bytes.into_boxed_slice();
             // SAFETY: moving the box leaves its bytes where they are; `Debug` keeps it until the context that reads
-            // them is dropped, and nobody writes to it.
+            // them is dropped, and nothing writes to it.
             let kept = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
             unpacked.borrow_mut().push(bytes);
             kept

@@ -2,10 +2,10 @@
 //!
 //! Owns: the mapping, and an order of the symbols by address. Because: the largest library of PyTorch has a million
 //! symbols, so names stay in the file, and four bytes for each symbol are all that is kept. Does not: know debug
-//! information, or who asks.
+//! information, or the requester.
 //!
-//! The bytes are untrusted: a place that leads out of the file ends what it was for. The file may shrink meanwhile;
-//! callers are within [`crate::guard::catch_faults`].
+//! The bytes are untrusted: an offset outside the file fails the lookup it was for. The file may shrink meanwhile;
+//! callers run inside [`crate::guard::catch_faults`].
 
 use std::cell::OnceCell;
 use std::fs::File;

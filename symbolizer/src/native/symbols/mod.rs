@@ -1,7 +1,7 @@
-//! Symbols: what files say of their own code is read by a process that has nothing to lose.
+//! Symbols: the symbol tables and debug information of files, read by an unprivileged process.
 //!
-//! Owns: the door to that process, and what it may answer. Because: whoever owns a file that is mapped somewhere chose
-//! every byte of its symbol tables and of its debug information. Does not: choose files, or keep names.
+//! Owns: the interface to that process, and the checks on its answers. Because: the owner of a mapped file controls
+//! every byte of its symbol tables and debug information. Does not: choose files, or keep names.
 //!
 //! ```text
 //!  this process, privileged              a symbol reader: nobody, no capability, the files of one author
@@ -12,7 +12,8 @@
 //!  copy the names, check each of them
 //! ```
 //!
-//! Without [`install`] files are read here: what uses this as a library has no program to start as the reader.
+//! Without [`install`] files are read in this process: a program that uses this crate as a library has no executable
+//! to start as the reader.
 
 mod answer;
 mod debug;

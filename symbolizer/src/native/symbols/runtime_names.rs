@@ -1,8 +1,8 @@
-//! Names that the tables of a language's runtime give, where a file has no symbols.
+//! Names from the tables of a language runtime, for files without symbols.
 //!
-//! Owns: [`RuntimeNames`]. Because: strippers take symbols and leave what the runtime itself walks stacks and jumps by:
-//! Go's table of functions, and the table of opcodes of CPython's tail-calling interpreter. Does not: read symbol
-//! tables, or guess.
+//! Owns: [`RuntimeNames`]. Because: stripping removes symbols but leaves the tables the runtime itself needs to walk
+//! stacks and to jump: Go's table of functions, and the table of opcodes of CPython's tail-calling interpreter. Does
+//! not: read symbol tables, or guess.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -1,9 +1,9 @@
-//! Serve: the symbol reader's own side, a process of its own.
+//! Serve: the symbol reader's side, which runs in a process of its own.
 //!
-//! Owns: what it may use, and answering one request after the other. Because: a defect in a parser of symbols, of debug
-//! information or of mangled names belongs to whoever wrote the file. Does not: open files.
+//! Owns: its limits, and answering requests one by one. Because: the author of a file can exploit any bug in the
+//! parsers of symbols, debug information or mangled names. Does not: open files.
 //!
-//! It ends when its socket closes.
+//! It exits when its socket closes.
 
 use std::fs::File;
 use std::io::{self, Write as _};

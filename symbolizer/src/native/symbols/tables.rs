@@ -1,7 +1,7 @@
-//! Tables: what was read of files, to answer with.
+//! Tables: the parsed symbol tables of recently used files.
 //!
-//! Owns: the tables of each file that was asked for recently. Because: they take long to read, and memory in proportion
-//! to their symbols. Does not: open files, or know whose they are.
+//! Owns: the tables of each file requested recently. Because: they are slow to read, and take memory in proportion to
+//! their symbols. Does not: open files, or know their owners.
 
 use std::fs::File;
 use std::rc::Rc;
@@ -51,7 +51,7 @@ pub(crate) struct TableRequest {
     pub(crate) period: u64,
     /// Which file has the debug information.
     pub(crate) debug: DebugFile,
-    /// Somebody else may have written that file.
+    /// Another user may have written that file.
     pub(crate) doubted: bool,
     /// There is a file that this one refers to.
     pub(crate) has_supplement: bool,

@@ -1,7 +1,7 @@
-//! Answer: what a builder says of a file.
+//! Answer: a builder's reply for one file.
 //!
-//! Owns: the bytes of a request and of an answer. Because: both sides must agree, and what comes from a builder may
-//! have been written by whoever took it over. Does not: send or wait.
+//! Owns: the byte layout of a request and of an answer. Because: both sides must agree, and an answer may come from a
+//! compromised builder. Does not: send or wait.
 //!
 //! ```text
 //! request  one byte, with the ELF file and the file for its table

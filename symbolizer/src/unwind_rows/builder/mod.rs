@@ -1,8 +1,8 @@
-//! Builder: unwind tables are made by a process that has nothing to lose.
+//! Builder: an unprivileged process that builds unwind tables.
 //!
-//! Owns: the door to that process, and what it may answer. Because: whoever owns a file that is mapped somewhere chose
-//! every byte of it, and a capture of the whole machine reads them all as root. Does not: choose files, or keep tables
-//! on disk.
+//! Owns: the interface to that process, and the checks on its answers. Because: the owner of a mapped file controls
+//! every byte of it, and a capture of the whole machine reads all such files as root. Does not: choose files, or keep
+//! tables on disk.
 //!
 //! ```text
 //!  this process, privileged            the builder: nobody, no capability, two files at a time
@@ -12,9 +12,10 @@
 //!  seal the table, check all of it; a builder serves the files of one author
 //! ```
 //!
-//! Other users than root have a share of the time, so that no one's files keep the builders from everyone else's.
+//! Every user except root has a share of the time, so that one user's files cannot starve everyone else's.
 //!
-//! Without [`install`] tables are built here: what uses this as a library has no program to start as the builder.
+//! Without [`install`] tables are built in this process: a program that uses this crate as a library has no
+//! executable to start as the builder.
 
 mod answer;
 mod serve;

@@ -1,10 +1,10 @@
-//! Serve: the builder's own side, a process of its own.
+//! Serve: the builder's side, which runs in a process of its own.
 //!
-//! Owns: what it may use, and answering one request after the other. Because: a defect in a parser of call frame
-//! information, of compressed sections or of instructions belongs to whoever wrote the file. Does not: open files, or
-//! keep anything from one file to the next.
+//! Owns: its limits, and answering requests one by one. Because: the author of a file can exploit any bug in the
+//! parsers of call frame information, compressed sections or instructions. Does not: open files, or keep state from
+//! one file to the next.
 //!
-//! It ends when its socket closes.
+//! It exits when its socket closes.
 
 use std::fs::File;
 use std::io::{self, Write as _};

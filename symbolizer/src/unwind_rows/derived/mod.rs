@@ -3,7 +3,7 @@
 //! Owns: an abstract interpretation of functions, from the state at their entry to a [`Rule`] for each instruction.
 //! Because: the hot kernels of numeric libraries are written in assembler or generated at run time, without call
 //! frame information. Does not: guess. Where two paths to an instruction disagree, or the stack pointer comes from
-//! arithmetic that was not followed, there is no row, and that is counted.
+//! arithmetic that cannot be followed, there is no row, and the case is counted.
 //!
 //! ```text
 //!   code ─lower─▶ operations on the stack ─flow─▶ graph ─state─▶ states at all instructions ─▶ rows
@@ -43,7 +43,7 @@ impl Default for Bounds {
     }
 }
 
-/// Times that functions are analysed again because others jump into the middle of them.
+/// Times that functions are analyzed again because others jump into the middle of them.
 const ROUNDS_MAX: usize = 4;
 
 /// Derived rows.

@@ -1,8 +1,7 @@
 //! Rules of aarch64.
 //!
 //! Owns: which rows of aarch64 are supported. Because: calls put their return address into x30, which is in memory
-//! only where a function saved it. Does not: unwind by rules, or remove signatures from return addresses (`walk`
-//! does).
+//! only if a function saved it. Does not: unwind by rules, or remove signatures from return addresses (`walk` does).
 
 use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind, unsupported};
 use gimli::{AArch64, Register};

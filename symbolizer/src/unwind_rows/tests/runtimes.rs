@@ -1,4 +1,4 @@
-//! Functions that runtimes know more of than their frame descriptions say.
+//! Tests of functions about which runtimes know more than their FDEs say.
 
 use super::*;
 use crate::pclntab::tests::table as pclntab;

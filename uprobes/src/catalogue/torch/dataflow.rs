@@ -1,8 +1,8 @@
 //! What the code of an operator's function reads of its arguments.
 //!
 //! Owns: tracking arguments through the straight part of the function, up to where it reads which keys each tensor is
-//! dispatched by. Because: what the mangled name says is believed only where the code does the same. Does not: know
-//! which operator it is.
+//! dispatched by. Because: the mangled name is trusted only where the code agrees with it. Does not: know which
+//! operator it is.
 //!
 //! | argument | what the code does with it |
 //! |---|---|

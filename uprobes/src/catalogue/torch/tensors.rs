@@ -1,9 +1,8 @@
 //! The tensors that an operator is given: their sizes and types.
 //!
 //! Owns: the rows for the operators that are requested, and the offsets in them, read from each function's own code.
-//! Because: an operator's function reads of each tensor which keys it is dispatched by, and where those are is what
-//! differs between versions. Does not: guess: parameters that the code and the mangled name do not agree on give no
-//! row.
+//! Because: an operator's function reads the dispatch keys of each tensor, and their offset is what differs between
+//! versions. Does not: guess: parameters that the code and the mangled name do not agree on give no row.
 //!
 //! The keys follow what is wanted at distances that are the same in 1.13 to 2.15 (c10/core/TensorImpl.h; `0xb8` up to
 //! 2.2, `0xb0` up to 2.12, `0xa8` since):
@@ -15,7 +14,7 @@
 //! | strides, five of them in place | `0x40` |
 //! | type of the elements | `0x08` |
 //!
-//! Of a call no more than [`ARGUMENTS_MAX`] values are fetched. Sizes go before strides, and tensors that must be there
+//! At most [`ARGUMENTS_MAX`] values are fetched per call. Sizes go before strides, and tensors that must be there
 //! before optional ones, which are vectors nearly always.
 
 use deepctx_address_space::FileOffset;

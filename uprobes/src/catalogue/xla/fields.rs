@@ -1,7 +1,7 @@
 //! Where a thunk keeps its names.
 //!
-//! Owns: reading these offsets from the code of its constructor. Because: `xla::cpu::Thunk` is no interface that
-//! anybody promised, and a name read at a wrong offset would be a wrong name. Does not: follow branches: what the
+//! Owns: reading these offsets from the code of its constructor. Because: `xla::cpu::Thunk` is not a stable
+//! interface, and a name read at a wrong offset would be a wrong name. Does not: follow branches: what the
 //! constructor does for either form of a string leads to the same fields.
 //!
 //! ```text

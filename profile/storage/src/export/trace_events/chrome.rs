@@ -1,7 +1,7 @@
 //! Single events as Chrome trace events, in the dialect of PyTorch's profiler.
 //!
-//! Owns: [`write`]. Because: whoever trains models has a viewer and scripts for it. Does not: say what an event is
-//! called; [`arguments`](super::arguments) does.
+//! Owns: [`write`]. Because: people who train models have a viewer and scripts for it. Does not: name events;
+//! [`arguments`](super::arguments) does.
 
 use std::collections::BTreeSet;
 use std::fmt;

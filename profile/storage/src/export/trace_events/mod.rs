@@ -4,9 +4,9 @@
 //! Perfetto's carry the same events with the same arguments, and what is read back must be what was written. Does not:
 //! write a format; the files in this folder do.
 //!
-//! What the formats have no argument for is in arguments of our own (`deepctx kind`, `result code`, `launched by`,
-//! `wake-ups`, `wait_on_device`) and in the [header](crate::event_header). Calling contexts of events are those of a
-//! profile, which the file has not: they are left out, and counted.
+//! Facts for which the formats have no argument are in arguments of our own (`deepctx kind`, `result code`,
+//! `launched by`, `wake-ups`, `wait_on_device`) and in the [header](crate::event_header). The calling contexts of
+//! events refer to a profile, which the file does not contain: they are left out and counted.
 
 mod arguments;
 mod chrome;

@@ -1,8 +1,8 @@
 //! Single events as a Perfetto trace: slices on tracks, with flows.
 //!
-//! Owns: [`write`], and which track a slice stands on. Because: slices of a track must nest, and work on a stream or
-//! calls that overlap do not: what does not nest stands on a further track of the same row. Does not: say what an event
-//! is called; [`arguments`](super::arguments) does.
+//! Owns: [`write`], and the assignment of slices to tracks. Because: slices of a track must nest, but overlapping
+//! calls or work on a stream do not: slices that do not nest go to another track of the same row. Does not: name
+//! events; [`arguments`](super::arguments) does.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

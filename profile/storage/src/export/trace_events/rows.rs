@@ -1,7 +1,7 @@
-//! Rows of a file of events: threads and streams of every rank, each under numbers of its own.
+//! Rows of a file of events: threads and streams of every rank, each under its own numbers.
 //!
-//! Owns: [`Rows`]. Because: viewers put together what has the same process, and two ranks may both have a process 1 and
-//! a device 0. Does not: place events.
+//! Owns: [`Rows`]. Because: viewers group rows by process number, and two ranks may both have a process 1 and a
+//! device 0. Does not: place events.
 
 use rustc_hash::FxHashMap;
 
@@ -90,7 +90,7 @@ impl Rows {
             streams.push(self.stream(rank, &of_rank, stream.device, stream.stream));
         }
         self.streams.push(streams);
-        // A synchronisation of no stream stands beside those of its device.
+        // A synchronization of no stream stands beside those of its device.
         for (_, sync) in trace.syncs.iter() {
             let device = sync.recorded_on.and_then(|stream| trace.streams().get(stream.index()));
             let device = device.map_or(0, |stream| stream.device);

@@ -1,6 +1,6 @@
 //! Chrome trace events, as PyTorch's profiler (Kineto) has written them since 2021, to a trace.
 //!
-//! Owns: [`read`]. Because: whoever trains models has such traces. Does not: say what an event is; `trace_rows` does.
+//! Owns: [`read`]. Because: people who train models have such traces. Does not: interpret events; `trace_rows` does.
 //!
 //! | schema | categories | numbers |
 //! |---|---|---|

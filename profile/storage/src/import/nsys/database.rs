@@ -1,7 +1,7 @@
-//! SQLite databases that others made: their tables, row by row.
+//! Untrusted SQLite databases: their tables, row by row.
 //!
-//! Owns: [`Database`] and its rows, and what SQLite may do with such a file. Because: SQLite is written in C and takes
-//! whoever opens a file for its author. Does not: know a table; write.
+//! Owns: [`Database`] and its rows, and what SQLite may do with such a file. Because: SQLite is written in C and
+//! assumes that a database is opened by its author. Does not: know a table; write.
 //!
 //! What is done about a database that was made to harm (sqlite.org/security.html):
 //!

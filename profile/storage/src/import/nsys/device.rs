@@ -1,6 +1,6 @@
 //! What devices did, as Nsight Systems' tables have it.
 //!
-//! Owns: kernels, graphs, copies, fills and synchronisations. Because: each has a table with columns of its own. Does
+//! Owns: kernels, graphs, copies, fills and synchronizations. Because: each has a table with columns of its own. Does
 //! not: name their launches; calls have the same `correlationId`.
 
 use rusqlite::Result;
@@ -80,7 +80,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Synchronisations, with the records of the events that they wait for.
+    /// Synchronizations, with the records of the events that they wait for.
     pub(super) fn synchronisations(&mut self) -> Result<()> {
         // By process and the number that an event has from one record to the next.
         let mut records: FxHashMap<(usize, u64), Record> = FxHashMap::default();

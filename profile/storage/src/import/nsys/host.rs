@@ -1,7 +1,7 @@
 //! What threads did, as Nsight Systems' tables have it.
 //!
-//! Owns: calls, ranges and the calls of other libraries. Because: all of them are of a thread, with begin and end. Does
-//! not: nest them; whoever reads a trace does.
+//! Owns: calls, ranges and the calls of other libraries. Because: all of them are of a thread, with begin and end.
+//! Does not: nest them; readers of the trace do.
 
 use rusqlite::Result;
 use rustc_hash::FxHashMap;

@@ -1,7 +1,7 @@
 //! Processes of an export: a trace for each, while tables are read.
 //!
-//! Owns: [`Processes`], and the bounds on them. Because: rows of all processes stand in one table, and ids, names and
-//! lanes are of one process each. Does not: know a table.
+//! Owns: [`Processes`], and the bounds on them. Because: one table holds the rows of all processes, while ids, names
+//! and lanes belong to one process each. Does not: know a table.
 
 use deepctx_profile::order::SortRows as _;
 use rusqlite::Result;

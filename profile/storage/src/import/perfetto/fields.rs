@@ -1,4 +1,4 @@
-//! Fields of a protobuf message, one after the other, without making anything of them.
+//! Iterates over the fields of a protobuf message without interpreting them.
 //!
 //! Owns: [`fields`]. Because: a trace of a gigabyte is read packet by packet, and a packet of a kind that is not read
 //! must be seen to be one. Does not: know a message.

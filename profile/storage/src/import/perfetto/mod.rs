@@ -1,6 +1,6 @@
 //! Perfetto's protobuf traces: slices, counters and flows of tracks.
 //!
-//! Owns: [`read`], recognising the format, and pairing begins with ends. Because: our own exports, and programs with
+//! Owns: [`read`], recognizing the format, and pairing begins with ends. Because: our own exports, and programs with
 //! Perfetto's libraries, write it. Does not: say what an event is: `trace_rows` does, by the categories that Chrome's
 //! form has, too. Flows are not read: links between calls and work come from correlation ids.
 //!
@@ -50,7 +50,7 @@ const COMPRESSED: u32 = 50;
 /// Fields of a packet that are read, say something about the packet itself, or about the recording as a whole: its
 /// configuration (33), statistics (35), marks (36), its id (89).
 const READ: [u32; 22] = [3, 6, 8, 10, 11, 12, 13, 33, 35, 36, 41, 42, 50, 58, 59, 60, 79, 87, 88, 89, 98, 99];
-/// Packets that are looked at to recognise the format.
+/// Packets that are looked at to recognize the format.
 const LOOKED_AT: usize = 16;
 /// Kinds of packets that are named in a note.
 const NAMED_MAX: usize = 8;

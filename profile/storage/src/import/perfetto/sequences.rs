@@ -1,7 +1,8 @@
 //! Sequences of packets: the names, defaults and clocks that their events refer to.
 //!
-//! Owns: [`Sequences`]. Because: a writer says a name once and a number from then on, until it says that nothing counts
-//! any more; numbers of two writers, or before and after that, are of different names. Does not: read events.
+//! Owns: [`Sequences`]. Because: a writer states a name once and uses a number from then on, until it resets its
+//! state; the numbers of two writers, or from before and after a reset, refer to different names. Does not: read
+//! events.
 
 use rustc_hash::FxHashMap;
 

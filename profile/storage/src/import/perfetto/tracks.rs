@@ -1,6 +1,6 @@
 //! Tracks: which thread, process or counter an event of a track is of.
 //!
-//! Owns: [`Tracks`]. Because: an event names its track, a track its parent, and somewhere above stands a thread or a
+//! Owns: [`Tracks`]. Because: an event names its track, a track its parent, and some ancestor is a thread or a
 //! process; our own exports say what each track is of. Does not: read events.
 
 use rustc_hash::FxHashMap;
