@@ -151,10 +151,7 @@ fn a_running_capture_is_changed_on_request() {
         assert!(code == Some(2) && said.contains(expect), "{request}: {said}");
     }
     assert_eq!(frequency(), 1997);
-    assert_eq!(
-        asked(&socket, "probes off"),
-        (Some(0), "budgeted probes are detached\n".to_owned())
-    );
+    assert_eq!(asked(&socket, "probes off"), (Some(0), "budgeted probes are detached\n".to_owned()));
     recording.wait_until(|file| {
         let profile = deepctx_storage::open(file).unwrap().profile;
         profile.ledger.duty_cycled().is_some()

@@ -1,7 +1,7 @@
 //! Open: the autograd nodes that a thread is in, derived from their starts alone.
 //!
 //! Owns: which of the nodes that began may still run. Because: probing the end of a node costs more than probing its
-//! start, and the next start tells just as much. Does not: know what a node is.
+//! start, and the next start shows just as much. Does not: know what a node is.
 //!
 //! Within one backward pass, nodes run one after another. A backward pass that starts within a node is further down
 //! the call chain, so its nodes have lower stack pointers than its own start has. As soon as a node starts higher up,
