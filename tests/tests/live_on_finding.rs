@@ -160,7 +160,7 @@ fn a_running_capture_is_changed_on_request() {
     let RecordingOutcome { status, said } = recording.ended();
     assert!(status.success(), "{said}");
     assert!(
-        said.contains("on request") && said.contains("each CPU is sampled 1997 times a second"),
+        said.contains("on request") && said.contains("each CPU is sampled 1997 times per second"),
         "{said}"
     );
     assert!(!Path::new(&socket).exists());
