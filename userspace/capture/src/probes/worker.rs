@@ -21,7 +21,6 @@ use deepctx_events::Family;
 use deepctx_symbolizer::guard::catch_faults;
 use deepctx_symbolizer::{NoSymbol, accountable_user, start_ticks};
 use deepctx_uprobes::locate::collector::Collector;
-use deepctx_uprobes::plan::NotRecorded;
 use deepctx_uprobes::{Contents, FileKey, Layers, NoProbe, PlanId, PlannedFile, Planner, ProbeRequest, plan};
 
 use super::BudgetedState;
@@ -31,7 +30,6 @@ use super::points::{FilePoints, SiteOptions};
 use super::programs::{Programs, refusal};
 use super::requests::Request;
 use super::setup::Setup;
-use super::site_numbers::RefusedSites;
 use super::site_table::SiteTable;
 use super::unused::UnusedFiles;
 use super::waiting_calls::WaitingCalls;
@@ -339,8 +337,8 @@ impl ProbeWorker {
     }
 
     fn take_refused(&mut self) {
-        let RefusedSites { left_out, over_share } = self.sites.refused();
-        (self.counters.left_out, self.counters.over_share) = (left_out, over_share);
+        let refused = self.sites.refused();
+        (self.counters.left_out, self.counters.over_share) = (refused.left_out, refused.over_share);
     }
 
     /// Reports the counters, if there is room: totals come again.
@@ -421,7 +419,7 @@ impl ProbeWorker {
     /// Counts the functions that a file lacks, and says which features it lacks.
     fn report_missing(&mut self, planned: &PlannedFile) {
         self.counters.missing += planned.missing.len() as u64;
-        let mut missing: Vec<(NotRecorded, NoProbe)> = planned
+        let mut missing: Vec<(plan::NotRecorded, NoProbe)> = planned
             .missing
             .iter()
             .filter_map(|missing| Some((plan::missing(missing.row.event)?, missing.because)))
