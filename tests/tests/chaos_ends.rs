@@ -141,23 +141,24 @@ fn a_target_that_becomes_another_program_keeps_its_names() {
     goes_on_after(&format!("os.execvp('python3', ['python3', '-c', {AFTER:?}])"));
 }
 
-#[test]
-fn lost_memory_readers_are_replaced() {
+/// Sends this signal to the readers of memory, and lets the program become another one.
+fn goes_on_after_readers_get(signal_name: &str) {
     goes_on_after_both(&format!("os.execvp('python3', ['python3', '-c', {AFTER:?}])"), |recording| {
         let readers = workers_of(&recording.pid(), "memory-reader");
         assert!(!readers.is_empty());
-        readers.iter().for_each(|reader| signal(reader.file_name().unwrap().to_str().unwrap(), "KILL"));
+        readers.iter().for_each(|reader| signal(reader.file_name().unwrap().to_str().unwrap(), signal_name));
     });
 }
 
 #[test]
+fn lost_memory_readers_are_replaced() {
+    goes_on_after_readers_get("KILL");
+}
+
+#[test]
 fn a_target_that_misses_a_deadline_gets_its_names_later() {
-    // As for a machine that stands still: nobody is at fault, and nobody answers in time.
-    goes_on_after_both(&format!("os.execvp('python3', ['python3', '-c', {AFTER:?}])"), |recording| {
-        let readers = workers_of(&recording.pid(), "memory-reader");
-        assert!(!readers.is_empty());
-        readers.iter().for_each(|reader| signal(reader.file_name().unwrap().to_str().unwrap(), "STOP"));
-    });
+    // As on a machine that stands still: the target is not at fault, and no read is answered in time.
+    goes_on_after_readers_get("STOP");
 }
 
 #[test]
