@@ -235,10 +235,9 @@ impl ReaderState {
                 let waited = Duration::from_micros(answer.microseconds.into());
                 if is_charged(waited) {
                     self.suspicion.store(true, Ordering::Relaxed);
-                    self.suspects().charge(*who, waited, Instant::now());
                 }
                 if self.suspicion.load(Ordering::Relaxed) {
-                    self.suspects().answered(*who);
+                    self.suspects().answered(*who, waited, Instant::now());
                 }
                 Ok(match answer.error {
                     0 => Ok(answer.length as usize),

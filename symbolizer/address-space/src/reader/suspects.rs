@@ -112,8 +112,11 @@ impl Suspects {
         Err(ReadError::Refused)
     }
 
-    /// A read of a process was answered.
-    pub(super) fn answered(&mut self, who: Identity) {
+    /// A read of a process was answered after this time.
+    pub(super) fn answered(&mut self, who: Identity, waited: Duration, now: Instant) {
+        if is_charged(waited) {
+            self.charge(who, waited, now);
+        }
         if let Some(silence) = self.silence_of(who) {
             silence.lasts = false;
         }
@@ -142,7 +145,7 @@ impl Suspects {
     }
 
     /// A read of a process took this long.
-    pub(super) fn charge(&mut self, who: Identity, waited: Duration, now: Instant) {
+    fn charge(&mut self, who: Identity, waited: Duration, now: Instant) {
         self.accounts.charge(who.user, waited, now);
     }
 
@@ -219,9 +222,9 @@ mod tests {
         let (mut suspects, began) = (Suspects::default(), Instant::now());
         let who = process(10, 1000);
         suspects.did_not_answer(who, DEADLINE, began);
-        suspects.answered(Identity { started: 8, ..who });
+        suspects.answered(Identity { started: 8, ..who }, Duration::ZERO, began);
         assert_eq!(suspects.allows(who, true, began), Err(ReadError::NoAnswer), "another one has its number");
-        suspects.answered(who);
+        suspects.answered(who, Duration::ZERO, began);
         assert_eq!(suspects.allows(who, false, began), Ok(()));
         assert!(!suspects.did_not_answer(who, DEADLINE, began), "it is counted once");
         assert_eq!(

@@ -244,7 +244,7 @@ impl Recorder {
 
     /// A range, a training step or time off the CPU ended, or its end will not be known. Those that began in the window
     /// are kept, however late they end.
-    pub(crate) fn span(&mut self, span: &Span) {
+    fn span(&mut self, span: &Span) {
         if let SpanKind::StepBegins(number) = span.kind {
             return self.window.step_begins(span.node, number, span.began_ns);
         }
@@ -286,7 +286,7 @@ impl Recorder {
     }
 
     /// A level of a process has another value.
-    pub(crate) fn level(&mut self, value: CounterValue) {
+    fn level(&mut self, value: CounterValue) {
         let (counters, mut out) = self.counters();
         counters.changed(value, &mut out);
     }
