@@ -1,7 +1,7 @@
 //! Amounts: a value with its unit.
 //!
-//! Owns: how a value reads for people, and which suffix its field has for programs. Because: a metric decides the
-//! unit of half of all tables, and a number without one is misread sooner or later. Does not: know metrics.
+//! Owns: how a value is shown to people, and the unit suffix of its field for programs. Because: the metric decides the
+//! unit in half of all tables, and a number without a unit gets misread. Does not: know metrics.
 
 use std::fmt;
 

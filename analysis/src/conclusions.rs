@@ -1,7 +1,7 @@
-//! Conclusions: findings, phases and steps of a whole profile, as the rows of a screen.
+//! Conclusions: findings, phases and training steps of a whole profile, as rows of a screen.
 //!
-//! Owns: [`conclude`]. Because: a screen over a growing profile shows the same conclusions as `analyze`, and may know
-//! no rule. Does not: decide how often they are drawn; who has a clock does.
+//! Owns: [`conclude`]. Because: a screen of a growing profile shows the same conclusions as `analyze`, without knowing
+//! any rule. Does not: decide how often they are drawn; the caller with a clock does.
 
 use deepctx_profile::order::SortRows as _;
 use std::borrow::Cow;

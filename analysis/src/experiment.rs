@@ -1,10 +1,11 @@
 //! Experiments: the same command over several values, and which value is best.
 //!
 //! Owns: [`Experiment`], from single [`Run`]s. Because: a batch size is chosen by how throughput and latency change
-//! with it, which no single profile says (A1 and A15 of XSP, Li et al., IPDPS 2020). Does not: run anything.
+//! with it, which no single profile shows (A1 and A15 of XSP, Li et al., IPDPS 2020). Does not: run anything.
 //!
-//! A run has one step time: the median of its steps where single events were recorded, else their mean, else the wall
-//! time of the run. The runs of a value are summed up by a trimmed mean: without the same share of them at both ends.
+//! A run has one training step time: the median of its steps if single events were recorded, else their mean, else the
+//! wall time of the run. The runs of a value are combined by a trimmed mean, which drops the same share of them at both
+//! ends.
 
 mod overhead;
 

@@ -1,8 +1,8 @@
 //! Analysis: tables of a profile as values.
 //!
-//! Owns: one table per file, each computed from a [`Subset`] of a profile, and their renderings in [`render`].
-//! Because: text, JSON, HTML and the terminal must say the same, and a script must get at every figure that a report
-//! shows. Does not: open files, or draw on a terminal.
+//! Owns: one table per file, each computed from a [`Subset`] of a profile, and their renderings in [`render`]. Because:
+//! text, JSON, HTML and the terminal must agree, and a script must have access to every figure of a report. Does not:
+//! open files, or draw on a terminal.
 //!
 //! ```
 //! use deepctx_analysis::{Functions, Selection, Subset};
@@ -22,8 +22,8 @@
 //! # Ok::<(), deepctx_profile::text::BadLine>(())
 //! ```
 //!
-//! [`Report`] holds all tables; [`diff::compare`] compares two profiles. `docs/read-a-profile.md` begins with a file.
-//! At the root is what most users name; a module has the parts of each: [`tables`], [`findings`], [`over_time`],
+//! [`Report`] holds all tables; [`diff::compare`] compares two profiles. `docs/read-a-profile.md` starts from a file.
+//! The root has the types that most users need; the modules have their parts: [`tables`], [`findings`], [`over_time`],
 //! [`model`], [`experiment`], [`diff`], [`query`].
 
 // The page for those who read profiles from Rust: its code compiles.

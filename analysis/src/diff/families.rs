@@ -1,7 +1,7 @@
 //! Families: operators of several frameworks and vendors that compute the same.
 //!
-//! Owns: the list of them. Because: PyTorch's `mm` and JAX's `dot_general` have no name in common, nor have the
-//! convolutions of two vendors. Does not: compare; an operator that both profiles have needs no family.
+//! Owns: the list of them. Because: PyTorch's `mm` and JAX's `dot_general` share no name, and neither do the
+//! convolutions of two vendors. Does not: compare; an operator in both profiles needs no family.
 
 /// By plain name. Operators that are composed of others in one framework only (softmax in JAX) have no row.
 const FAMILIES: [(&str, &[&str]); 14] = [

@@ -1,7 +1,7 @@
-//! Growth: what of a comparison is beyond a limit.
+//! Growth: changes of a comparison that exceed a limit.
 //!
-//! Owns: [`GrowthLimit`] and what it finds. Because: a pipeline must fail for what got slower, and not for chance. Does
-//! not: set an exit code.
+//! Owns: [`GrowthLimit`] and what it finds. Because: a CI pipeline must fail for slowdowns, not for noise. Does not:
+//! set an exit code.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,21 +1,19 @@
-//! Diff: what grew and what shrank between two profiles, by calling context and by function, and how far to believe it.
+//! Diff: what grew and what shrank between two profiles, by calling context and by function, with its noise bound.
 //!
-//! Owns: matching of contexts, the change of each, and its noise bound. Because: two runs of a program have other
-//! ids, other builds and another number of samples, and most differences between them are chance. Does not: write;
-//! see [`crate::render`].
+//! Owns: matching of contexts, the change of each, and its noise bound. Because: two runs of a program differ in ids,
+//! builds and number of samples, and most differences between them are noise. Does not: render; see [`crate::render`].
 //!
-//! Contexts are matched by `names`, which leaves out what differs between runs and builds of one program. Shares of the
-//! totals are compared, so that a longer run is not a slower one.
+//! Contexts are matched by `names`, without the parts that differ between runs and builds of one program. Shares of the
+//! totals are compared, so a longer run does not count as a slower one.
 //!
 //! # How far to believe it
 //!
-//! Samples fall at random: the value `S` of a context is a sum of independent values, so its variance is about the
-//! sum of their squares, which every cell keeps. The share `p = S / T` of a total `T = S + R` then has the variance
-//! `((1 - p)² var S + p² var R) / T²`. The question is what chance alone would do, so both sides are taken to have
-//! the share and the squares that both have together. The bound of a change is twice the root of both variances (95
-//! of 100 chance changes are smaller). Thousands of contexts are compared at once and one in twenty of those would
-//! pass by chance, so a change counts as more than noise only if it passes the procedure of Benjamini and Hochberg:
-//! among all that pass, about one in twenty is chance.
+//! Samples fall at random: the value `S` of a context is a sum of independent values, so its variance is about the sum
+//! of their squares, which every cell keeps. The share `p = S / T` of a total `T = S + R` then has the variance `((1 -
+//! p)² var S + p² var R) / T²`. The null hypothesis is that both sides are equal, so both are assigned their combined
+//! share and squares. The bound of a change is twice the root of both variances (95 of 100 chance changes are smaller).
+//! Thousands of contexts are compared at once, and one in twenty would pass by chance. So a change counts as more than
+//! noise only if it passes the procedure of Benjamini and Hochberg: about one in twenty that pass is chance.
 
 mod changes;
 mod families;

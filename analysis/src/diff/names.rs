@@ -1,8 +1,7 @@
-//! Names of frames without what differs between two runs, or two builds, of one program.
+//! Frame names without the parts that differ between two runs, or two builds, of one program.
 //!
-//! Owns: [`Names`]. Because: a function that moved by a line, a library of another version or a worker with another
-//! id is still the same thing to whoever compares. Does not: join what differs in meaning: two functions keep two
-//! names.
+//! Owns: [`Names`]. Because: a function that moved by a line, a library of another version or a worker with another id
+//! is the same thing in a comparison. Does not: merge different things: two functions keep two names.
 //!
 //! | left out | example |
 //! |---|---|

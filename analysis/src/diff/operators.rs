@@ -1,12 +1,12 @@
 //! Operators of two profiles beside each other: kernels, times and memory of each.
 //!
 //! Owns: [`OperatorComparison`], and which operators of two frameworks are the same. Because: two frameworks, or two
-//! vendors' devices, have no calling context in common, and still run the same operators. Does not: judge chance: times
-//! of devices are measured, and a call is a call.
+//! vendors' devices, share no calling context but run the same operators. Does not: estimate noise: device times are
+//! measured and calls are counted.
 //!
-//! What runs in an operator is that of the innermost one around it, so that rows add up. Its backward pass is a row of
-//! its own. Operators are matched by their names without namespace, overload and the mark of those that work in place;
-//! what only one profile has is matched by what it computes ([`family`]), such as `aten::mm` and JAX's `dot_general`.
+//! Work counts for the innermost operator around it, so rows add up. The backward pass has a row of its own. Operators
+//! are matched by name without namespace, overload and in-place suffix; an operator in only one profile is matched by
+//! what it computes ([`family`]), such as `aten::mm` and JAX's `dot_general`.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
-//! Options: in what two captures differ, as far as their figures show it.
+//! Options: the differences between two captures that affect their figures.
 //!
 //! Owns: [`OptionChange`], and which options change what. Because: a frame that only one capture can have looks like a
-//! change of the program. Does not: read values; profiles store options by name, as the command line has them.
+//! change of the program. Does not: interpret values; profiles store options by their command-line names.
 
 use std::fmt;
 

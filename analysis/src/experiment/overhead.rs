@@ -1,11 +1,11 @@
-//! Overhead: what each set of probes adds to a step, and how sure that is.
+//! Overhead: what each set of probes adds to a training step, and its uncertainty.
 //!
 //! Owns: the comparison of each level with the one before it (XSP's levelled experiments, S1 of Li et al., IPDPS 2020).
-//! Because: what else the machine does changes between rounds more than a set of probes costs, so that levels are
-//! compared within a round, and a difference below the spread of these must not pass for a cost. Does not: run levels.
+//! Because: other load on the machine varies more between rounds than a set of probes costs, so levels are compared
+//! within a round, and a difference below the spread must not pass for a cost. Does not: run levels.
 //!
-//! The spread is half of the 95 % confidence interval of the trimmed mean (Tukey and McLaughlin, 1963): Student's t by
-//! the deviation of the differences, those left out replaced by the outermost that are not.
+//! The spread is half of the 95 % confidence interval of the trimmed mean (Tukey and McLaughlin, 1963): Student's t
+//! times the winsorized deviation of the differences.
 
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
-//! Finding: one conclusion of a rule, with what it rests on.
+//! Finding: one conclusion of a rule, with its evidence.
 //!
-//! Owns: [`Finding`] and its parts. Because: whoever reads a conclusion must see where it holds, what it could win at
-//! most and which figures say so. Does not: draw conclusions; the rules do.
+//! Owns: [`Finding`] and its parts. Because: the reader of a conclusion must see where it holds, its largest possible
+//! gain and the figures behind it. Does not: draw conclusions; the rules do.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! Findings: what the rules conclude from a profile.
 //!
-//! Owns: [`Findings`]: all rules run over one profile, and what each of them said. Because: a profile attributes
-//! every sample and concludes nothing; whoever opens it must otherwise know what to look for. Does not: know a rule;
-//! each is a file in `rules/`, or a query that a user wrote ([`OwnRule`]).
+//! Owns: [`Findings`]: all rules run over one profile, with the outcome of each. Because: a profile attributes every
+//! sample but draws no conclusions; without rules its reader must know what to look for. Does not: know any rule; each
+//! is a file in `rules/`, or a query that a user wrote ([`OwnRule`]).
 //!
-//! Rules read [`facts::Facts`], which walks the profile once for all of them, and look at values with the interval that
-//! sampling gives them ([`share::Share`]).
+//! Rules read [`facts::Facts`], which walks the profile once for all of them, and use values with their sampling
+//! interval ([`share::Share`]).
 
 mod facts;
 mod finding;

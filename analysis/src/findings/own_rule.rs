@@ -1,7 +1,7 @@
 //! Rules of users: a query over call paths with a threshold.
 //!
-//! Owns: [`OwnRule`]. Because: what is worth watching in one program is known to those who wrote it, and must not need
-//! a new release. Does not: read files; the command line does.
+//! Owns: [`OwnRule`]. Because: authors know what matters in their program, and must not need a new release to check it.
+//! Does not: read files; the command line does.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Why rules are not checked: what the profile lacks.
+//! Why rules are not checked: input missing from the profile.
 //!
-//! Owns: the reasons of [`super::Outcome::NotChecked`]. Because: rules that lack the same input say so by the same key,
-//! and what helps is named once: options of `record`. Does not: decide; the rules do.
+//! Owns: the reasons of [`super::Outcome::NotChecked`]. Because: rules that miss the same input report the same key,
+//! and the `record` option that provides it is named once. Does not: decide; the rules do.
 
 use deepctx_common::reasons;
 

@@ -1,7 +1,7 @@
-//! Rule: what is checked, with which parameters, and what the check can say.
+//! Rule: what is checked, with which parameters, and the possible outcomes.
 //!
 //! Owns: [`Rule`], [`Parameter`], [`Outcome`], and the values of parameters. Because: every threshold has a name and a
-//! source, and a rule that lacks its input must say which option records it. Does not: know any single rule.
+//! source, and a rule without its input must name the option that records it. Does not: know any single rule.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! Settings: which rules run, with which parameters, and rules of users.
 //!
-//! Owns: [`Settings`] and how names are looked up. Because: a misspelled rule must be an error that lists the known
-//! ones, not a rule that never runs. Does not: read files; the command line does.
+//! Owns: [`Settings`] and how names are looked up. Because: a misspelled rule must be an error that lists known names,
+//! not a rule that never runs. Does not: read files; the command line does.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,7 +1,7 @@
-//! Shares: a part of a whole that may have been sampled.
+//! Shares: a part of a whole, possibly sampled.
 //!
-//! Owns: [`Share`] and the error that sampling makes. Because: a rule that fires on chance is worse than none: a share
-//! counts only as far as the lower end of its 95 % interval. Does not: know thresholds.
+//! Owns: [`Share`] and its sampling error. Because: a rule that fires on noise is worse than none, so only the lower
+//! end of a share's 95 % interval counts. Does not: know thresholds.
 
 use std::ops::AddAssign;
 

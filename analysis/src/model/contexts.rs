@@ -1,10 +1,10 @@
 //! Contexts of a model: which layer, which operator and which operands each context of the tree belongs to.
 //!
 //! Owns: [`ModelContexts`]. Because: every table of a model sums over layers or operators, and one walk of the tree
-//! finds both. Does not: sum anything.
+//! finds both. Does not: compute sums.
 //!
-//! A layer is a module, where the profile has modules: the innermost one around a context, so that layers do not
-//! overlap and their sums add up. Otherwise it is the outermost operator around a context, by the place that calls it.
+//! If the profile has modules, the layer of a context is the innermost module around it, so layers do not overlap and
+//! their sums add up. Otherwise it is the outermost operator around it, by call site.
 
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::intern::FrameId;

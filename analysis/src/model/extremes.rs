@@ -1,8 +1,8 @@
-//! Extremes: how often each kernel was launched, and the kernels that stand out, with where they come from.
+//! Extremes: how often each kernel was launched, and the kernels with extreme values, with their stacks.
 //!
-//! Owns: [`KernelFrequency`] and [`ExtremeKernel`]. Because: a full stack of every kernel is more than anyone reads,
-//! and that of the one kernel with the most launches says where to begin (PASTA's invocation frequency and
-//! inefficiency locator). Does not: count accesses to memory: that takes code on the device.
+//! Owns: [`KernelFrequency`] and [`ExtremeKernel`]. Because: nobody reads the full stack of every kernel, and the stack
+//! of the kernel with most launches shows where to begin (PASTA's invocation frequency and inefficiency locator). Does
+//! not: count memory accesses, which takes code on the device.
 
 use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;

@@ -1,7 +1,7 @@
-//! Figures of a part of a model: latency, memory and work, and what follows from them.
+//! Figures of a part of a model: latency, memory, work and values derived from them.
 //!
 //! Owns: [`Figures`]. Because: a layer, a kernel, a type and a whole model are compared by the same figures. Does not:
-//! say how a figure is known; [`super::Basis`] does.
+//! say how a figure was obtained; [`super::Basis`] does.
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;

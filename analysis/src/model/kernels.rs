@@ -1,11 +1,10 @@
 //! Kernels of a model: by layer, and by name.
 //!
-//! Owns: [`LayerKernel`] (A8, A9) and [`KernelName`] (A10). Because: a layer is made faster by making one of its
-//! kernels faster, and the same kernel serves many layers. Does not: count operations on a device.
+//! Owns: [`LayerKernel`] (A8, A9) and [`KernelName`] (A10). Because: a layer gets faster if one of its kernels does,
+//! and one kernel serves many layers. Does not: count operations on a device.
 //!
-//! The work of a kernel is that of the operator that launched it, where this operator launched kernels of one name
-//! only: otherwise nobody knows how much each of them did. It is the mean over the recorded calls of the operator, for
-//! each launch.
+//! The work of a kernel is that of the operator that launched it, if this operator launched kernels of one name only;
+//! otherwise the share of each is unknown. It is the mean per launch over the recorded calls of the operator.
 
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::intern::StrId;

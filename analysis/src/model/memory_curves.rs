@@ -1,8 +1,7 @@
-//! Memory curves: how much memory tensors had over the capture, device by device.
+//! Memory curves: tensor memory over the capture, by device.
 //!
-//! Owns: [`MemoryCurves`]. Because: devices of one job that should be alike are compared at a glance, and whether
-//! memory rises, stays or swings is its shape (PASTA's memory timelines). Does not: say who has it; `PeakMemory`
-//! does.
+//! Owns: [`MemoryCurves`]. Because: curves make devices of one job easy to compare, and their shape shows whether
+//! memory rises, stays level or oscillates (PASTA's memory timelines). Does not: say who holds it; `PeakMemory` does.
 
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::metric::Metric;

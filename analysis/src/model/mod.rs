@@ -1,14 +1,14 @@
 //! Tables of a model: layers, their types, kernels and rooflines, from a profile.
 //!
-//! Owns: [`ModelTables`], a file for each level of the model. Because: which layer of a network costs what, and whether
-//! arithmetic or memory limits it, is asked across model, layer and kernel, and a table of functions has neither. Does
-//! not: measure operations or bytes: both are modelled from the sizes of tensors, and called so.
+//! Owns: [`ModelTables`], a file for each level of the model. Because: a table of functions does not show what each
+//! layer of a network costs, or whether arithmetic or memory limits it. Does not: measure operations or bytes: both are
+//! modelled from tensor sizes, and labeled so.
 //!
 //! Definitions are those of XSP (Li et al., IPDPS 2020), by its numbers: A2 to A4, A11, A12 and A14 are columns of
 //! [`ModelTables::layers`], A5 to A7 of [`ModelTables::layer_types`], A8 and A9 of [`ModelTables::kernels`], A10 is
 //! [`ModelTables::kernel_names`], A15 [`ModelTables::totals`], its stage analysis [`ModelTables::stages`]. A1 needs
-//! several runs. A13 subtracts the time of kernels from that of their layer; sums do not say how much of both
-//! overlapped, so that the two stand beside each other.
+//! several runs. A13 subtracts the time of kernels from that of their layer; sums do not show how much of both
+//! overlapped, so both are listed instead.
 
 mod contexts;
 mod extremes;

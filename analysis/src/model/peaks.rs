@@ -1,10 +1,10 @@
-//! Peaks: what a device can do at most, and which of its two limits a piece of work meets first.
+//! Peaks: the limits of a device, and which of the two some work reaches first.
 //!
-//! Owns: [`Peaks`], a table of devices, and [`Bound`]. Because: operations and bytes say nothing about a device until
-//! they are held against its limits. Does not: measure a device.
+//! Owns: [`Peaks`], a table of devices, and [`Bound`]. Because: operations and bytes mean something only relative to
+//! the limits of a device. Does not: measure a device.
 //!
-//! Peaks are those of the vendors' data sheets, of dense single precision without tensor cores: what PyTorch computes
-//! in unless other peaks are given. Who computes in another precision gives the peak.
+//! Peaks come from the vendors' data sheets, for dense single precision without tensor cores, PyTorch's default. For
+//! another precision, the user gives the peak.
 
 use deepctx_profile::profile::Profile;
 use serde::{Deserialize, Serialize};

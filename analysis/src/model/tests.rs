@@ -1,4 +1,4 @@
-//! Tables of made-up models, and of recorded ones.
+//! Tables of synthetic and of recorded models.
 
 use deepctx_profile::device::activity::Launch;
 use deepctx_profile::frame::Frame;

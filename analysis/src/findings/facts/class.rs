@@ -1,8 +1,7 @@
 //! Classes of frames: what a frame's name says about the time below it.
 //!
-//! Owns: [`Class`] and the names by which it is recognised. Because: frames are far fewer than contexts, so names are
-//! compared once and rules look at bits. Does not: know shares, thresholds, or phases
-//! (`deepctx_profile::context::phase`).
+//! Owns: [`Class`] and the names that identify it. Because: frames are far fewer than contexts, so names are compared
+//! once and rules test bits. Does not: know shares, thresholds, or phases (`deepctx_profile::context::phase`).
 
 use deepctx_profile::context::phase::is_import;
 use deepctx_profile::frame::{Frame, is_spinning};

@@ -1,9 +1,9 @@
-//! Facts: what several rules need to know of every context, computed once.
+//! Facts: properties of every context that several rules need, computed once.
 //!
 //! Owns: [`Facts`]: classes, phases, and for each context its line, its operator and its thread; sums by class.
-//! Because: a million contexts must be walked a few times, not once for each rule. Does not: judge.
+//! Because: a million contexts must be walked a few times, not once per rule. Does not: draw conclusions.
 //!
-//! All of it takes about 30 bytes a context.
+//! This takes about 30 bytes per context.
 
 mod class;
 mod places;

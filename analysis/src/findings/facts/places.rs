@@ -1,7 +1,7 @@
 //! Places: the lines, operators and kernels with the largest parts of a metric.
 //!
-//! Owns: [`PlaceKey`] and [`Facts::places`]. Because: a finding is of use only where it can be acted on: at a line of
-//! the program. Does not: decide which contexts count.
+//! Owns: [`PlaceKey`] and [`Facts::places`]. Because: a finding is useful only at a place that a user can change: a
+//! line of the program. Does not: decide which contexts count.
 
 use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;

@@ -1,4 +1,4 @@
-//! Devices that are fully busy and idle by turns.
+//! Devices that alternate between fully busy and idle.
 
 use super::gpu_windows::{MIN_SECONDS, gpus};
 use super::{Draft, Facts, Outcome, Rule, Values, counted, written};

@@ -1,4 +1,4 @@
-//! Elements that change their layout or their type.
+//! Tensor elements that change layout or type.
 
 use deepctx_profile::context::phase::Phase;
 use deepctx_profile::metric::Metric;

@@ -1,4 +1,4 @@
-//! Cgroups that their CPU limit stops.
+//! Cgroups throttled by their CPU limit.
 
 use deepctx_profile::metric::Metric;
 

@@ -1,4 +1,4 @@
-//! Threads that could run and wait for a CPU.
+//! Runnable threads that wait for a CPU.
 
 use deepctx_profile::metric::Metric;
 

@@ -1,4 +1,4 @@
-//! Models that are copied to the devices of one process in each step.
+//! Models that are copied to the devices of one process in each training step.
 
 use super::path_check::PathCheck;
 use super::{Facts, Outcome, PlaceKey, Rule, Values};

@@ -1,4 +1,4 @@
-//! Rules about what GPUs, their drivers and networks say of a machine, by a profile with the defect and a twin without.
+//! Rules on machine metrics of GPUs, their drivers and networks: a profile with the defect and a twin without.
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;

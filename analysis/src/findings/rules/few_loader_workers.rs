@@ -1,4 +1,4 @@
-//! Steps that wait for batches while CPUs have nothing to do.
+//! Training steps that wait for batches while CPUs are idle.
 
 use deepctx_profile::metric::Metric;
 

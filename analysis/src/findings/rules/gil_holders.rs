@@ -1,11 +1,11 @@
-//! Who held Python's global lock while others waited for it.
+//! The threads that held Python's global interpreter lock (GIL) while others waited for it.
 //!
-//! Owns: the threads behind a finding of `gil-wait`, as figures. Because: a wait says who waits; what is to be changed
-//! is what the thread does that has the lock. Does not: judge how long waits may be.
+//! Owns: the threads behind a finding of `gil-wait`, as figures. Because: a wait shows who waits; what must change is
+//! the work of the thread that holds the lock. Does not: judge how long waits may be.
 //!
-//! Single events say who woke each waiting thread, which is the thread that gave the lock up: measured. Without them,
-//! each wait counts for the other threads of its process by the time that they ran below Python functions: modelled,
-//! since native code may have let go of the lock.
+//! Single events show who woke each waiting thread, which is the thread that released the lock: measured. Without them,
+//! each wait is split over the other threads of its process by their time below Python functions: modelled, since
+//! native code may have released the lock.
 
 use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;

@@ -1,8 +1,8 @@
-//! GPU windows: how busy GPUs were in each window of time, as their driver says.
+//! GPU windows: how busy GPUs were in each time window, as reported by their driver.
 //!
-//! Owns: [`gpus`], and where the windows that are judged begin: with the first in which a GPU was busy, since a program
-//! imports and loads before. Because: SageMaker Debugger's rules on utilization compare percentiles of the same
-//! figures. Does not: judge them.
+//! Owns: [`gpus`], and the first window to examine: the first in which a GPU was busy, since a program imports and
+//! loads before. Because: SageMaker Debugger's rules on utilization compare percentiles of the same figures. Does not:
+//! apply thresholds.
 
 use deepctx_profile::metric::Metric;
 

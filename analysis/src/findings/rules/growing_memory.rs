@@ -1,4 +1,4 @@
-//! Memory of tensors that grows and grows.
+//! Tensor memory that keeps growing.
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::timeline::Lane;

@@ -1,4 +1,4 @@
-//! Devices that have nothing to do.
+//! Devices that are idle.
 
 use deepctx_profile::device::activity::ActivityKind;
 use deepctx_profile::metric::Metric;

@@ -1,7 +1,7 @@
-//! Threads that load data within their training: whose time the rules on data loaders look at.
+//! Threads that load data during training, whose time the data loader rules examine.
 //!
-//! Owns: [`LoadingTime`]. Because: workers wait most of their time, and must not count as a step that waits. Does not:
-//! judge.
+//! Owns: [`LoadingTime`]. Because: workers wait most of their time, which must not count as a waiting training step.
+//! Does not: apply thresholds.
 
 use deepctx_profile::context::phase::Phase;
 use deepctx_profile::metric::Metric;

@@ -1,4 +1,4 @@
-//! Logging within the program's own time.
+//! Logging as part of the program's own time.
 
 use super::path_check::PathCheck;
 use super::{Facts, Outcome, PlaceKey, Rule, Values};

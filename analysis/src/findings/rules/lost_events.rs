@@ -1,4 +1,4 @@
-//! Profiles that lost too much to be believed.
+//! Profiles that lost too many events to be reliable.
 
 use deepctx_profile::ledger::Stage;
 

@@ -1,6 +1,6 @@
-//! Rules: the list of all of them, and what most of them have in common.
+//! Rules: the list of all of them, and their common parts.
 //!
-//! Owns: [`RULES`], [`Draft`], and the check of a share ([`ShareCheck`]). Because: a rule is one file, and reads like
+//! Owns: [`RULES`], [`Draft`], and the check of a share ([`ShareCheck`]). Because: a rule is one file that reads like
 //! its definition. Does not: know what a single rule looks for.
 
 mod backward_cost;

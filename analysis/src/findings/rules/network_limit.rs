@@ -1,4 +1,4 @@
-//! Network links that carry nearly all that they can.
+//! Network links near their capacity.
 
 use std::collections::BTreeMap;
 

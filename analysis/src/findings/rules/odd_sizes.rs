@@ -1,4 +1,4 @@
-//! Products in half precision whose sizes tensor cores cannot use.
+//! Half-precision matrix products with sizes that tensor cores cannot use.
 
 use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;

@@ -1,4 +1,4 @@
-//! The kernel handling page faults.
+//! The operating system's kernel handling page faults.
 
 use super::path_check::PathCheck;
 use super::{Facts, Outcome, PlaceKey, Rule, Values};

@@ -1,7 +1,7 @@
 //! Rules that are a query with a threshold.
 //!
-//! Owns: [`PathCheck`]. Because: a rule whose matching is a query reads like its definition, and users see in it how to
-//! write their own. Does not: know what a single rule looks for.
+//! Owns: [`PathCheck`]. Because: a rule that is a query reads like its definition, and shows users how to write their
+//! own. Does not: know what a single rule looks for.
 
 use super::{Facts, Outcome, PlaceKey, ShareCheck, Values, no_host_time};
 use crate::findings::reason;

@@ -1,7 +1,7 @@
-//! Pressure: time in which programs of the machine waited for something that it has too little of.
+//! Pressure: time in which programs waited for a scarce resource of the machine.
 //!
-//! Owns: [`PressureCheck`]. Because: the kernel counts such time alike for CPUs, disks and memory
-//! (`Documentation/accounting/psi.rst`), and a share of the capture is judged alike. Does not: know what is waited for.
+//! Owns: [`PressureCheck`]. Because: the kernel counts this time the same way for CPUs, disks and memory
+//! (`Documentation/accounting/psi.rst`), and one check fits all three. Does not: know which resource is waited for.
 
 use deepctx_profile::metric::Metric;
 

@@ -1,4 +1,4 @@
-//! Steps that wait for data of loader workers.
+//! Training steps that wait for data from loader workers.
 
 use deepctx_profile::metric::Metric;
 

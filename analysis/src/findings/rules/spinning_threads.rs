@@ -1,4 +1,4 @@
-//! Threads that wait for others without giving up their CPU.
+//! Threads that busy-wait for others.
 
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};
 use crate::findings::facts::Class;

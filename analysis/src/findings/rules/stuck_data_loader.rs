@@ -1,4 +1,4 @@
-//! A batch that does not come.
+//! A batch that never arrives.
 
 use deepctx_profile::context::phase::Phase;
 use deepctx_profile::metric::{Cell, Metric};

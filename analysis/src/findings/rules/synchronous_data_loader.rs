@@ -1,4 +1,4 @@
-//! Batches that are made by the thread that trains.
+//! Batches loaded by the training thread itself.
 
 use super::loading::{LoadingTime, is_by_itself, no_loading};
 use super::{Facts, Outcome, PlaceKey, Rule, ShareCheck, Values, no_host_time};

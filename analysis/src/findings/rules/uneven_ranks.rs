@@ -1,4 +1,4 @@
-//! Work that is spread unevenly over ranks.
+//! Work distributed unevenly over ranks.
 
 use super::{Draft, Facts, Outcome, Rule, Values, no_ranks, rank_place, written};
 use crate::amount::percent;

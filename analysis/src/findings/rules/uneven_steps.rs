@@ -1,4 +1,4 @@
-//! Steps that take far longer than others.
+//! Training steps that take far longer than others.
 
 use deepctx_profile::metric::Metric;
 use deepctx_profile::trace::HostKind;
