@@ -1,11 +1,11 @@
-//! Annotations: what happened within the ranges that a program names.
+//! Annotations: what happened within the named ranges of a program.
 //!
-//! Owns: [`Annotation`]. Because: a program's own words (`forward`, `loss`) are what its author looks for first. Does
-//! not: split time between them: ranges nest, and each has all that was launched within it.
+//! Owns: [`Annotation`]. Because: authors look for the names of their own ranges (`forward`, `loss`) first. Does not:
+//! split time between ranges: they nest, and each has everything launched within it.
 //!
 //! Definition of HTA (`get_gpu_user_annotation_breakdown`): lengths of the ranges that a tool projects onto the rows of
-//! devices (`gpu_user_annotation`), by name. Other than HTA, the same ranges on threads count with their lengths there,
-//! and with the work that was launched within them on their thread, which every format has.
+//! devices (`gpu_user_annotation`), by name. Unlike HTA, ranges on threads also count, with their lengths there and the
+//! work launched within them on their thread, which every format has.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
-//! Bandwidth over time: how fast memory is moved at each moment.
+//! Bandwidth over time: how fast memory is copied at each moment.
 //!
-//! Owns: [`Bandwidth`]. Because: an average over a run hides that the link is full while a batch is copied, and unused
-//! before. Does not: know what a link can do.
+//! Owns: [`Bandwidth`]. Because: an average over a run hides that the link is saturated while a batch is copied, and
+//! idle before. Does not: know the capacity of a link.
 //!
 //! A copy moves its bytes evenly between its begin and its end. The window of a rank is divided into equal parts, each
-//! with the bytes that were moved in it. HTA's series (`get_memory_bw_time_series`) has a point at each begin and end
-//! instead, with the sum of the bandwidths of all copies of a name that run then: its highest one is `peak` here.
+//! with the bytes moved in it. HTA's series (`get_memory_bw_time_series`) instead has a point at each begin and end,
+//! with the sum of the bandwidths of all running copies of a name; its maximum is `peak` here.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;

@@ -1,12 +1,12 @@
 //! Breakdown: what each device did over time.
 //!
 //! Owns: [`DeviceTime`]. Because: whether a device waits, computes or communicates is the first question of every
-//! trace. Does not: say why it waits: see [`super::IdleTime`] and [`super::CriticalPath`].
+//! trace. Does not: explain why it waits: see [`super::IdleTime`] and [`super::CriticalPath`].
 //!
 //! Definitions are HTA's (`get_temporal_breakdown`, `get_comm_comp_overlap`): *busy* is the union of all work,
 //! *compute* that of kernels that compute, *non-compute* the rest of busy, *idle* the rest of the span from the first
-//! begin to the last end. Other than HTA, synchronisations and host events with a stream are no work, devices stand
-//! apart, and kernels whose name holds `Memcpy` or `Sync` compute.
+//! begin to the last end. Unlike HTA, synchronisations and host events with a stream are not work, devices are
+//! separate, and kernels whose name contains `Memcpy` or `Sync` compute.
 
 use std::collections::BTreeMap;
 

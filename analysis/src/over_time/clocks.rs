@@ -1,8 +1,8 @@
-//! Clocks of lanes: how well the times of each lane are known on the clock of the others.
+//! Clocks of lanes: the accuracy of each lane's times relative to the other lanes.
 //!
-//! Owns: [`LaneClock`], [`ClockAccuracy`]. Because: a kernel that begins a microsecond behind its launch is measured by
-//! two clocks, and whoever reads the microsecond should know by how much these differ. Does not: align clocks, or know
-//! those of other ranks ([`super::Lateness`] does).
+//! Owns: [`LaneClock`], [`ClockAccuracy`]. Because: if a kernel begins a microsecond after its launch, two clocks
+//! measured that microsecond, and the reader should know how far they differ. Does not: align clocks, or know those of
+//! other ranks ([`super::Lateness`] does).
 
 use std::collections::BTreeSet;
 

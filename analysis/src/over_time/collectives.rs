@@ -1,15 +1,15 @@
 //! Collectives: which rank the others wait for.
 //!
-//! Owns: [`Stragglers`]. Because: a collective ends for all when the last rank has come, so that its length on one rank
+//! Owns: [`Stragglers`]. Because: a collective ends for all when the last rank has arrived, so its length on one rank
 //! says nothing about the network. Does not: match by time; by communicator and ordinal alone.
 //!
 //! Collectives of one communicator are numbered on each rank, and those of one number belong together. Where a trace
 //! names no communicator, the streams of collectives stand for them, in the order of their first use: *inferred*. Ranks
-//! that disagree on names or numbers are not matched, and the reason is given. Where traces say the number of each
-//! collective, as our own do, those count that all ranks have: one may have begun to record later.
+//! that disagree on names or numbers are not matched, and the reason is given. If traces state the number of each
+//! collective, as our own do, those that all ranks have count: a rank may have started recording later.
 //!
-//! HTA picks the one stream and name whose lengths differ most and calls the ranks that begin its last call late
-//! stragglers. Here every collective counts, and the latest rank of each is the one that all others waited for.
+//! HTA picks the stream and name whose lengths differ most, and reports ranks that begin its last call late. Here every
+//! collective counts, and all others waited for the latest rank of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

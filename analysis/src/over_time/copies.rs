@@ -1,7 +1,7 @@
-//! Copies: how fast memory was moved.
+//! Copies: bytes and bandwidth.
 //!
 //! Owns: [`Copies`]. Because: pageable memory and many small copies show in their bandwidth. Does not: add the
-//! bandwidth of copies that run at once, as HTA's series does: a link does not get faster by that.
+//! bandwidth of concurrent copies, as HTA's series does: they do not make a link faster.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;

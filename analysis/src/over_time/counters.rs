@@ -1,7 +1,7 @@
-//! Counters: what values over time were.
+//! Counters: summaries of values over time.
 //!
-//! Owns: [`CounterSummary`]. Because: whether memory grew or a CPU was busy meanwhile is asked of a trace first, before
-//! anybody looks at it over time. Does not: know windows of steps: a counter is of the whole trace.
+//! Owns: [`CounterSummary`]. Because: whether memory grew or a CPU was busy is the first question about a trace, before
+//! anyone views it over time. Does not: know windows of training steps: a counter covers the whole trace.
 
 use std::collections::BTreeMap;
 

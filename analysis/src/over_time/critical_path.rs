@@ -1,16 +1,16 @@
 //! Critical path: what the end of a window waited for, back to its begin.
 //!
-//! Owns: [`CriticalPath`]. Because: only what lies on it can make the window shorter. Does not: simulate what would
-//! happen if something were shorter.
+//! Owns: [`CriticalPath`]. Because: only work on it can shorten the window. Does not: simulate a shorter part; see
+//! [`super::WhatIf`].
 //!
-//! The path is walked backwards from the last end. Where it is at work of a device, that work counts; before its begin
-//! stands what let it begin last: its launch (*launch*), the work before it on its stream, or an event of another
-//! stream (*between-kernels*, or *device-wait* from 30 µs on); of a graph whose edges are known, the node it comes
-//! after, and not what ended last on the stream that the graph is drawn as. Where it is at a thread, the thread counts
-//! back to the last call that waited for a device, and from there that device's work; or back to the last time at which
-//! it was off its CPU, and from there the thread that woke it. So every nanosecond of the window belongs to one part,
-//! and the parts add up to the window. HTA takes the longest path of a graph in which waits and gaps have no weight:
-//! its length is below the window (156 of 383 ms for `timesformer-h100`), and parts that nothing hides are not in it.
+//! The path is walked backwards from the last end. On a device, the work counts, preceded by its last dependency: its
+//! launch (*launch*), the work before it on its stream, or an event of another stream (*between-kernels*, or
+//! *device-wait* from 30 µs on); in a graph with known edges, the node it follows, not the work that ended last on the
+//! graph's stream. On a thread, the thread counts back to the last call that waited for a device, and the path
+//! continues with that device's work; or back to its last off-CPU time, and the path continues with the thread that
+//! woke it. So every nanosecond of the window belongs to one part, and the parts add up to the window. HTA takes the
+//! longest path of a graph in which waits and gaps have no weight: its length is below the window (156 of 383 ms for
+//! `timesformer-h100`), and exposed parts are missing from it.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;

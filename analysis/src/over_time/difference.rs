@@ -1,13 +1,12 @@
-//! Difference: which operators, calls and kernels one trace has more of than another.
+//! Difference: which operators, calls and kernels differ in number or time between two traces.
 //!
-//! Owns: [`EventDifference`]. Because: a kernel that appeared, or an operator that is called twice as often, is the
-//! cause of a change in time, and is certain where a share of samples is not. Does not: compare calling contexts;
-//! [`crate::diff`] does.
+//! Owns: [`EventDifference`]. Because: a new kernel, or an operator called twice as often, causes a change in time, and
+//! is certain, unlike a share of samples. Does not: compare calling contexts; [`crate::diff`] does.
 //!
 //! Rows are those of HTA's `TraceDiff.compare_traces`: events by kind and name, with counts and the sums of their
-//! lengths. HTA takes the first rank and the first step of each side unless asked otherwise, and groups kernels and
-//! operators of one name together; here everything in the windows counts, of all ranks, and kinds are kept apart.
-//! Nothing is scaled: with unlike numbers of ranks or steps, the sides say so.
+//! lengths. HTA by default takes the first rank and the first training step of each side, and groups kernels and
+//! operators of one name; here everything in the windows of all ranks counts, and kinds are separate. Nothing is
+//! scaled: the sides report different numbers of ranks or steps.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;

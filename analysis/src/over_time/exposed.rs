@@ -1,11 +1,11 @@
-//! Exposed work: copies and communication that nothing hides, and those that something waits for.
+//! Exposed work: copies and communication that no other work overlaps, and those that something waits for.
 //!
-//! Owns: [`ExposedWork`]. Because: a copy beside a kernel costs nothing, and one alone on the device may cost nothing
-//! either, if nobody waits for it. Does not: say what would be gained without it; that takes a simulation.
+//! Owns: [`ExposedWork`]. Because: a copy concurrent with a kernel costs nothing, and one alone on the device may cost
+//! nothing either, if nothing waits for it. Does not: compute the gain without it; that takes a simulation.
 //!
 //! *Exposed* is the time in which the device runs nothing else (no kernel that computes, and nothing of another row).
-//! *Blocking* is the time in which something waits for it: a call of the host that waits for its end, or work behind an
-//! event of its stream that is launched already. What the waits stand on is counted: some are guessed.
+//! *Blocking* is the time in which something waits for it: a call of the host that waits for its end, or launched work
+//! behind an event of its stream. The basis of the waits is counted: some are guessed.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
-//! Gaps: the longest times in which a device had nothing to do, and what went on meanwhile.
+//! Gaps: the longest idle times of a device, and what happened meanwhile.
 //!
-//! Owns: [`DeviceGap`]. Because: an idle share says how much, and the place to look at is one moment. Does not: sort
-//! gaps by cause: see [`super::IdleTime`], by stream.
+//! Owns: [`DeviceGap`]. Because: an idle share shows how much, but the cause is at one moment. Does not: sort gaps by
+//! cause: see [`super::IdleTime`], by stream.
 //!
 //! Definition of Nsight Systems' recipe `gpu_gaps`: times without any work on a device, over a threshold (500 ms there,
-//! of work of any process). Here the longest come first, whatever their length, with the work before and behind, and
-//! with what the thread did longest that launched the work behind.
+//! of work of any process). Here the longest come first, whatever their length, with the work before and after, and the
+//! longest activity of the thread that launched the work after.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,12 @@
-//! Idle: why each stream had nothing to do.
+//! Idle: why each stream was idle.
 //!
-//! Owns: [`IdleTime`]. Because: a stream that waits for its host needs another cure than one that waits for a kernel.
-//! Does not: follow chains of causes: see [`super::CriticalPath`].
+//! Owns: [`IdleTime`]. Because: waiting for the host and waiting for a kernel need different fixes. Does not: follow
+//! chains of causes: see [`super::CriticalPath`].
 //!
-//! The rule is HTA's (`get_idle_time_breakdown`). A gap ends where an operation begins, and begins where all before it
-//! on the stream have ended. It is a *host wait* if the operation was launched behind that end, else a *kernel wait* if
-//! it is shorter than 30 µs, else *other*. HTA takes the end of the one operation before, so that gaps become negative
-//! where two overlap; and it takes the begin of the trace's first event for a launch that it does not know.
+//! The rule is HTA's (`get_idle_time_breakdown`). A gap ends where an operation begins, and begins where all earlier
+//! ones on the stream have ended. It is a *host wait* if the operation was launched after that end, else a *kernel
+//! wait* if it is shorter than 30 µs, else *other*. HTA uses the end of the one operation before, so gaps become
+//! negative where two overlap; and for an unknown launch it uses the begin of the trace's first event.
 
 use deepctx_profile::order::SortRows as _;
 use serde::Serialize;

@@ -1,7 +1,7 @@
-//! Intervals: lengths of unions and of what two sets share.
+//! Intervals: lengths of unions and intersections.
 //!
-//! Owns: [`Intervals`]. Because: time of work that overlaps counts once, and every table over time needs that. Does
-//! not: know what an interval stands for.
+//! Owns: [`Intervals`]. Because: overlapping time counts once in every table over time. Does not: know what an interval
+//! means.
 
 use deepctx_profile::trace::TraceTime;
 

@@ -1,12 +1,11 @@
-//! Kernel classes: what each device ran, by what it is for, and by name.
+//! Kernel classes: what each device ran, by purpose and by name.
 //!
-//! Owns: [`KernelClasses`]. Because: whether time goes into computing, communicating or moving memory decides whom to
-//! ask, and which of their kernels does not have one length but many. Does not: say who launched them: see
-//! [`super::Operators`].
+//! Owns: [`KernelClasses`]. Because: computation, communication and memory traffic need different fixes, and kernels
+//! with varying lengths stand out by name. Does not: attribute them to callers: see [`super::Operators`].
 //!
-//! Definition of HTA (`get_gpu_kernel_breakdown`): each moment goes to the set of classes that run then, so that the
-//! parts add up to the busy time; and each kernel to its class, by name, with count, sum, least, most, mean and
-//! standard deviation. HTA lists the first kernels of a class up to a share of its time, and joins the rest (`others`).
+//! Definition of HTA (`get_gpu_kernel_breakdown`): each moment goes to the set of classes running then, so the parts
+//! add up to the busy time; and each kernel to its class, by name, with count, sum, minimum, maximum, mean and standard
+//! deviation. HTA lists the first kernels of a class up to a share of its time, and merges the rest (`others`).
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
-//! Launches: what it took to bring work to a device.
+//! Launches: the cost and delay of launching work on a device.
 //!
-//! Owns: [`Launches`]. Because: the cause of a device that waits for launches is at the host. Does not: look at single
+//! Owns: [`Launches`]. Because: if a device waits for launches, the cause is on the host. Does not: list single
 //! launches; the tree has them by context.
 //!
 //! Definitions are HTA's (`get_cuda_kernel_launch_stats`): the delay is from the end of the call to the begin of the
-//! work, 0 when the work begins within the call; a kernel is short when it takes less than its call; outliers are calls
-//! above 50 µs and delays above 100 µs. HTA knows five calls by name; here, everything that a call launched counts.
+//! work, 0 when the work begins within the call; a kernel is short if it takes less than its call; outliers are calls
+//! above 50 µs and delays above 100 µs. HTA knows five calls by name; here, all launched work counts.
 
 use deepctx_profile::trace::Launch;
 use serde::Serialize;

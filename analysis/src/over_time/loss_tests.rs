@@ -1,4 +1,4 @@
-//! Tests of what lost events, and the clock of devices, make of the tables.
+//! Tests of the effect of lost events and of the device clock on the tables.
 
 use deepctx_profile::trace::{Job, text};
 

@@ -1,7 +1,7 @@
-//! Measurement: figures of a step, or why there are none.
+//! Measurement: figures of a training step, or why there are none.
 //!
-//! Owns: [`Measurement`], [`NotMeasured`]. Because: a step in which events were lost has figures that are too small,
-//! and a number that is too small looks like any other. Does not: judge windows: what is lost from a window is counted.
+//! Owns: [`Measurement`], [`NotMeasured`]. Because: if events of a training step were lost, its figures are too small,
+//! and such a number looks like any other. Does not: reject windows: their losses are counted.
 
 use deepctx_common::reason::Reason;
 use deepctx_common::reasons;

@@ -1,11 +1,11 @@
-//! Over time: what single events tell that sums cannot.
+//! Over time: tables that need single events, not sums.
 //!
-//! Owns: [`OverTime`], the tables of a [`Job`], a file for each. Because: why a device stood still, and which rank was
-//! late, is in the order of events. Does not: read traces, or look into calling contexts.
+//! Owns: [`OverTime`], the tables of a [`Job`], a file for each. Because: only the order of events shows why a device
+//! was idle and which rank was late. Does not: read traces, or use calling contexts.
 //!
 //! Definitions are those of HolisticTraceAnalysis (HTA) 0.5.0 and of Kineto's TensorBoard plug-in, where these are
-//! right; each file says where it differs, and `docs/traces.md` compares both on real traces. All times are whole
-//! nanoseconds and measured, but for what stands on inferred links, which is counted as such.
+//! right; each file documents its differences, and `docs/traces.md` compares both on real traces. All times are whole
+//! nanoseconds and measured, except those based on inferred links, which are counted as such.
 
 mod annotations;
 mod bandwidth;

@@ -1,10 +1,10 @@
-//! Nesting: which operation of a thread another one runs in.
+//! Nesting: the enclosing operation of each operation of a thread.
 //!
-//! Owns: [`Nesting`]. Because: a launch belongs to the operator around it, and traces say so by time alone. Does not:
-//! know devices, or add figures up.
+//! Owns: [`Nesting`]. Because: a launch belongs to the operator around it, and traces show that by time alone. Does
+//! not: know devices, or sum figures.
 //!
-//! On a thread, what begins while something is open is within it, even if it ends later: clocks of one thread do not
-//! run backwards, but tools round ends. One pass over each thread, whatever the depth.
+//! On a thread, an operation that begins while another is open is within it, even if it ends later: the clock of one
+//! thread does not run backwards, but tools round ends. It takes one pass over each thread, at any depth.
 
 use deepctx_profile::StrId;
 use deepctx_profile::intern::Id;

@@ -1,14 +1,14 @@
-//! Operators: what work of a device each operator launches.
+//! Operators: the device work that each operator launches.
 //!
-//! Owns: [`Operators`]. Because: a kernel's name is the library's, and the line to change is that of an operator. Does
-//! not: look at single calls; the tree has them by context.
+//! Owns: [`Operators`]. Because: a kernel's name comes from a library, but the line to change calls an operator. Does
+//! not: list single calls; the tree has them by context.
 //!
 //! Work belongs to the innermost operator around its launch, on the launching thread, by HTA's rule
-//! (`get_aten_op_kernels_and_delay`). HTA knows five calls by name; here, whatever was launched counts. Every device
-//! operation of the window is in exactly one row or in `outside`, so that counts and times add up to the window's.
+//! (`get_aten_op_kernels_and_delay`). HTA knows five calls by name; here, all launched work counts. Every device
+//! operation of the window is in exactly one row or in `outside`, so counts and times add up to the window's.
 //!
-//! Our own recordings have no ends of operators. There the stack of each launch says which operator it is in: device
-//! times and counts are exact, and what no stack says is `None` ([`OperatorBasis`]).
+//! Our own recordings have no ends of operators. There the stack of each launch gives its operator: device times and
+//! counts are exact, and values that no stack gives are `None` ([`OperatorBasis`]).
 
 use deepctx_profile::order::SortRows as _;
 use std::hash::Hash;

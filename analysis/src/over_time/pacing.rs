@@ -1,12 +1,12 @@
-//! Pacing: how regularly steps, ranges and kernels come again.
+//! Pacing: how regularly training steps, ranges and kernels recur.
 //!
-//! Owns: [`Pace`]. Because: steps of one length with pauses between them are as slow as long steps, and only the time
-//! from begin to begin shows it. Does not: say what was done meanwhile.
+//! Owns: [`Pace`]. Because: steps of equal length with pauses between them are as slow as long steps, and only the time
+//! from begin to begin shows it. Does not: show what happened meanwhile.
 //!
 //! Definition of Nsight Systems' recipes `nvtx_pace` and `cuda_gpu_kern_pace`: times from the begin of one to the begin
 //! of the next of the same name, and from its end to that begin. They take one name; here those with most time are
-//! listed: every step, and the first ranges and kernels. A step that may have been lost between two others makes no
-//! longer interval of them: it is left out.
+//! listed: every training step, and the first ranges and kernels. If a step may have been lost between two others,
+//! their interval is left out.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! Queues: how much work waits on each stream.
 //!
-//! Owns: [`Queue`]. Because: a queue that never fills starves its stream, and one that is always full holds the host
-//! up. Does not: know the bound of a queue, which drivers keep to themselves.
+//! Owns: [`Queue`]. Because: a queue that never fills starves its stream, and one that is always full blocks the host.
+//! Does not: know the capacity of a queue, which drivers do not document.
 //!
-//! One more when a call queues an operation, one less when the operation begins (HTA: `get_queue_length_summary`). HTA
-//! knows eleven calls by name; here, whatever was launched counts, once for each operation, and work without a launch
-//! is left out on both sides, so that no length is below 0.
+//! The length grows by one when a call queues an operation and shrinks by one when the operation begins (HTA:
+//! `get_queue_length_summary`). HTA knows eleven calls by name; here, all launched work counts, once per operation, and
+//! work without a launch is left out on both sides, so no length is below 0.
 
 use deepctx_profile::order::SortRows as _;
 use serde::Serialize;

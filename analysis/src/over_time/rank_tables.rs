@@ -1,7 +1,7 @@
-//! Tables of ranks alone.
+//! Tables of ranks only.
 //!
 //! Owns: [`RankTables`]. Because: rules about ranks need no other table over time, and the critical path alone takes
-//! longer than all of these. Does not: judge.
+//! longer than all of these. Does not: apply thresholds.
 
 use std::collections::BTreeMap;
 

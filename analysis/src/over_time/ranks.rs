@@ -1,15 +1,15 @@
-//! Ranks: the slowest rank of each step and why, and how evenly work is spread.
+//! Ranks: the slowest rank of each training step and why, and how evenly work is distributed.
 //!
 //! Owns: [`SlowestRank`], [`PhaseImbalance`], [`CommunicatorSum`]. Because: ranks that exchange data end their steps
-//! together, so that the slow one is not the one with the longest step but the one that waited least. Does not: match
+//! together, so the slow rank is not the one with the longest step but the one that waited least. Does not: match
 //! collectives or align clocks.
 //!
-//! A rank's *own* time of a step is its length without the time in which it did nothing but wait in a collective for a
-//! rank that had not come yet. The rank with the most of it is the slowest, and it is slow by the phases in which it
-//! spends more than the median rank. Both stand on collectives that were matched: with none, own time is the length.
+//! A rank's *own* time of a step is its length without the time in which it only waited in a collective for a rank that
+//! had not arrived. The rank with the most own time is the slowest, because of the phases in which it spends more than
+//! the median rank. Both depend on matched collectives: with none, own time is the length.
 //!
-//! What is not here: bubbles of a pipeline and the kind of parallelism of a communicator. Traces name neither stages
-//! nor micro-batches, and a guess from names of kernels would be right for one framework.
+//! Not covered: pipeline bubbles and the kind of parallelism of a communicator. Traces name neither stages nor
+//! micro-batches, and a guess from kernel names would be right for one framework.
 
 use deepctx_profile::order::SortRows as _;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Reasons in documents.
 //!
-//! Owns: the form in which they are serialized. Because: a program goes by the key, and a reader by the sentence. Does
-//! not: declare reasons; each stands where it arises.
+//! Owns: their serialized form. Because: a program uses the key, and a reader the sentence. Does not: declare reasons;
+//! each is declared where it arises.
 
 use deepctx_common::reason::Reason;
 use serde::Serializer;

@@ -1,18 +1,17 @@
-//! Sequences: kernels that an operator launches one after another, again and again.
+//! Sequences: kernels that an operator repeatedly launches one after another.
 //!
-//! Owns: [`Sequences`]. Because: a sequence that repeats is what fusion, a compiled graph or a better kernel can
-//! replace. Does not: say whether kernels could be fused.
+//! Owns: [`Sequences`]. Because: fusion, a compiled graph or a better kernel can replace a repeated sequence. Does not:
+//! decide whether kernels could be fused.
 //!
 //! Definition of HTA (`get_frequent_cuda_kernel_sequences`): the work that one call of an operator launches, by begin,
-//! is one sequence; those of three operations or more count; equal sequences of one operator are one row. HTA wants a
+//! is one sequence; those of three operations or more count; equal sequences of one operator are one row. HTA takes a
 //! part of an operator's name, and sorts by count. Here every outermost operator counts, and rows are sorted by device
-//! time: a sequence that is frequent and short is worth nothing. Work of all threads that is launched within a call
-//! counts, which is that of its own thread: operators of a backward pass are calls of their own.
+//! time: a frequent but short sequence does not matter. Only work launched on a call's own thread counts: operators of
+//! a backward pass are calls of their own.
 //!
-//! Our own recordings have no ends of operators. There the stack of each launch says which outermost operator it is in,
-//! and its call is the last one that began, where begins were recorded. Otherwise launches that follow each other on a
-//! thread below one place are one call: two calls of an operator one after the other, from one line, are not
-//! distinguished ([`OperatorBasis::Stacks`]).
+//! Our own recordings have no ends of operators. There the stack of each launch gives its outermost operator, and its
+//! call is the last one that began, if begins were recorded. Otherwise consecutive launches of a thread below one place
+//! are one call: two consecutive calls of an operator from one line are not distinguished ([`OperatorBasis::Stacks`]).
 
 use deepctx_profile::StrId;
 use deepctx_profile::frame::clean;

@@ -1,4 +1,4 @@
-//! Statistics: what a set of lengths is like.
+//! Statistics: summary of a set of lengths.
 //!
 //! Owns: [`Statistics`]. Because: a mean hides the one call that took a second. Does not: keep the lengths.
 

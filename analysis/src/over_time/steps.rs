@@ -1,13 +1,13 @@
-//! Steps: what each training step spent its time with.
+//! Steps: what each training step spent its time on.
 //!
-//! Owns: [`StepSplit`]. Because: a step has one length, and each nanosecond of it should stand in one column. Does not:
-//! know epochs or batches.
+//! Owns: [`StepSplit`]. Because: a step has one length, and each nanosecond of it belongs in one column. Does not: know
+//! epochs or batches.
 //!
-//! The split is that of Kineto's TensorBoard plug-in: kinds of events have priorities, and a moment belongs to the kind
-//! that is highest among those that happen then: kernels, copies, fills, communication, calls of the runtime, the data
-//! loader, operators, nothing. A step ends where the next one begins; the last one with its own end or the end of what
-//! it launched, whichever is later. Beyond the plug-in, communication has a part in which another rank had not come. A
-//! step in whose time events were lost is not measured: its parts would be too small, and its length wrong if the begin
+//! The split is that of Kineto's TensorBoard plug-in: kinds of events have priorities, and each moment belongs to the
+//! active kind with the highest priority: kernels, copies, fills, communication, calls of the runtime, the data loader,
+//! operators, nothing. A step ends where the next one begins; the last one at its own end or the end of the work it
+//! launched, whichever is later. Unlike the plug-in, communication has a part in which another rank had not arrived. If
+//! events were lost during a step, it is not measured: its parts would be too small, and its length wrong if the begin
 //! of the next one was among them.
 
 use deepctx_profile::trace::{DeviceKind, HostKind, KernelClass, TraceTime};

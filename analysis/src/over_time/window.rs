@@ -1,7 +1,7 @@
-//! Windows: which events of a rank are looked at.
+//! Windows: the examined events of a rank.
 //!
-//! Owns: [`Window`]. Because: the first steps of a training warm caches up, and another tool's figures may leave steps
-//! out. Does not: compute.
+//! Owns: [`Window`]. Because: the first training steps warm up caches, and another tool's figures may leave steps out.
+//! Does not: compute.
 
 use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{DeviceOp, HostKind, HostOp, RankTrace, TraceTime};

@@ -1,4 +1,4 @@
-//! Tests of tables on the work of devices: classes, gaps, bandwidth, what is exposed, annotations and pacing.
+//! Tests of tables on device work: classes, gaps, bandwidth, exposed work, annotations and pacing.
 
 use proptest::prelude::*;
 

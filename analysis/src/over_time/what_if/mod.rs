@@ -1,11 +1,11 @@
-//! What-if: how long a window would have taken if some of it had been shorter.
+//! What-if: how long a window would have taken if parts of it had been shorter.
 //!
-//! Owns: [`Edit`], [`WhatIf`] and its refusals. Because: what lies on the critical path can make the window shorter,
-//! and by how much depends on what is waited for then. Does not: measure; every figure here is modelled, and a model
-//! that does not explain the trace gives none.
+//! Owns: [`Edit`], [`WhatIf`] and its refusals. Because: work on the critical path can shorten the window, but the gain
+//! depends on what limits it then. Does not: measure; every figure here is modelled, and a model that does not explain
+//! the trace gives none.
 //!
-//! The events and edges are in `model.rs`. HTA lets users change weights of its graph and takes the longest path once
-//! more; gaps of threads have no weight there, so that a shorter kernel can seem to gain what the host takes anyway.
+//! The events and edges are in `model.rs`. HTA lets users change weights of its graph and takes the longest path again;
+//! gaps of threads have no weight there, so a shorter kernel can seem to save time that the host needs anyway.
 
 mod model;
 

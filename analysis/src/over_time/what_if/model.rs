@@ -1,22 +1,22 @@
-//! Model: begins and ends of calls and work as points, and what each waits for as edges with a weight.
+//! Model: begins and ends of calls and work as points, and their dependencies as weighted edges.
 //!
-//! Owns: [`Model`], how it is made of a window and what edits change in it. Because: one pass over the points in an
-//! order that keeps the edges gives their times under any change of weights. Does not: judge whether a figure can be
-//! believed, but for how much it leaves unexplained.
+//! Owns: [`Model`], how it is built from a window and what edits change in it. Because: one pass over the points in
+//! topological order gives their times under any change of weights. Does not: judge accuracy, except for the share left
+//! unexplained.
 //!
 //! | edge | from → to | weight |
 //! |---|---|---|
-//! | call | begin → end | measured; of a call that was held up by work, at most 5 µs |
+//! | call | begin → end | measured; of a call blocked by work, at most 5 µs |
 //! | gap | end of a call → begin of the next one of its thread | measured |
 //! | handoff | the last call of another thread → first call, or call after 300 µs without one | measured; a guess |
-//! | launch | begin of the call → begin of its work | median of work that was launched into an idle stream |
-//! | stream | end of the work before → begin | median of work that was queued |
+//! | launch | begin of the call → begin of its work | median of work launched into an idle stream |
+//! | stream | end of the work before → begin | median of queued work |
 //! | wait, graph | end of the work that is waited for → begin | 1 µs |
 //! | sync | end of the work that is waited for → end of the call | measured |
 //!
-//! No weight is above what was measured. What is missing then up to the measured time is added to the edge that counts,
-//! so that the model without edits is the measured window; for work this is what the model does not explain. Not in
-//! it: how many launches a queue takes, kernels that share a device, what other ranks do, and who woke whom.
+//! No weight is above the measured one. The difference to the measured time is added to the binding edge, so the model
+//! without edits is the measured window; for work, this difference is the unexplained part. Not in it: how many
+//! launches a queue takes, kernels that share a device, what other ranks do, and who woke whom.
 
 use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{DeviceKind, DeviceOp, GraphOrder, HostKind, HostOp, Thread, TraceTime};
