@@ -1,7 +1,7 @@
 //! Reports: every table of a profile at once.
 //!
-//! Owns: [`Report`] and [`Analysis`] (its findings alone), their documents for programs, and what stands above the
-//! tables. Because: one page must say where the time went and how far to believe it. Does not: render; see
+//! Owns: [`Report`] and [`Analysis`] (its findings alone), their documents for programs, and the header above the
+//! tables. Because: one page must show where the time went and how reliable that is. Does not: render; see
 //! [`crate::render`].
 
 use std::collections::BTreeMap;

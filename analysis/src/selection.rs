@@ -1,7 +1,7 @@
-//! Selections: which part of a profile a report is about.
+//! Selections: which part of a profile a report covers.
 //!
-//! Owns: [`Selection`], and [`Subset`], a profile with its selection applied. Because: the filter and the merged tree
-//! are needed by several tables and cost more than any of them. Does not: choose a metric for a profile.
+//! Owns: [`Selection`], and [`Subset`], a profile with its selection applied. Because: several tables need the filter
+//! and the merged tree, which cost more than any of them. Does not: choose a metric for a profile.
 
 use std::borrow::Cow;
 

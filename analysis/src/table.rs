@@ -1,6 +1,6 @@
 //! Tables: rows, and how many more there are.
 //!
-//! Owns: [`Table`]. Because: every table is cut to the rows that were asked for, and must say so. Does not: order rows.
+//! Owns: [`Table`]. Because: every table is cut to the requested number of rows, and must say so. Does not: order rows.
 
 use serde::{Serialize, Serializer};
 

@@ -1,7 +1,7 @@
-//! One step of a query: which frames it takes.
+//! One step of a query: which frames it matches.
 //!
-//! Owns: kinds by name, what a frame is called and where it is, and the three forms of a text. Because: users write the
-//! names that reports show, which are shorter than those that profiles hold. Does not: read queries.
+//! Owns: kinds by name, the name and location of a frame, and the three forms of a text. Because: users write the names
+//! of reports, which are shorter than those in profiles. Does not: parse queries.
 
 use deepctx_profile::frame::{Frame, Role};
 use deepctx_profile::intern::{StrId, Strings};

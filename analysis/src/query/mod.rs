@@ -1,16 +1,16 @@
 //! Queries: patterns over call paths, such as `python:train_step ** operator:aten::* ** gpu-kernel:*nccl*`.
 //!
 //! Owns: [`Query`], what it matches in a profile ([`Matches`]), and the part of a profile that matches. Because: a
-//! regular expression over one frame cannot say "this kernel, but only below that function", and users and rules must
-//! say so alike. Does not: sum values, or know a rule.
+//! regular expression over one frame cannot express "this kernel, but only below that function", which users and rules
+//! both need. Does not: sum values, or know a rule.
 //!
-//! `docs/query.md` has the language. A query is a sequence of steps. Each step takes one frame, from the root of a
-//! stack to its leaf; a gap between steps takes any number of frames.
+//! `docs/query.md` describes the language. A query is a sequence of steps. Each step matches one frame, from the root
+//! of a stack to its leaf; a gap between steps matches any number of frames.
 //!
-//! All ways to match are followed at once. The state of a context is a set of numbers in one word: bit *i* says that
+//! All possible matches are tracked at once. The state of a context is a set of numbers in one word: bit *i* means that
 //! the first *i* steps match the stack so far. A frame moves the bits of the steps that it matches up by one and keeps
-//! the bits at gaps. So one pass over the tree is enough, whatever the query: a step is tested once for each distinct
-//! frame, and each context costs a few instructions and four bytes.
+//! the bits at gaps. So one pass over the tree suffices for any query: a step is tested once per distinct frame, and
+//! each context costs a few instructions and four bytes.
 
 mod frame;
 mod parse;

@@ -1,7 +1,7 @@
-//! The reader of queries.
+//! The parser of queries.
 //!
-//! Owns: the grammar, and where an error is. Because: whoever types a query sees it rejected at the character that is
-//! wrong. Does not: match.
+//! Owns: the grammar, and the position of an error. Because: a user sees a query rejected at the wrong character. Does
+//! not: match.
 //!
 //! ```text
 //!   query  = ["!"] ["^"] part {blank part} ["$"]

@@ -1,7 +1,7 @@
 //! JSON: tables for programs.
 //!
-//! Owns: [`write()`], [`write_model`]. Because: scripts read it; what its fields mean is stated in `docs/formats.md`.
-//! Does not: choose fields: the values say which they have.
+//! Owns: [`write()`], [`write_model`]. Because: scripts read it; `docs/formats.md` defines its fields. Does not: choose
+//! fields: the values define them.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
 //! Markdown of a comparison of two profiles.
 //!
-//! Owns: [`write_comparison`]. Because: a pipeline shows it beside the change that it checked. Does not: decide whether
-//! the pipeline fails.
+//! Owns: [`write_comparison`]. Because: a CI pipeline shows it beside the change that it checked. Does not: decide
+//! whether the pipeline fails.
 
 use std::io::{self, Write};
 

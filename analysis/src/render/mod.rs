@@ -1,6 +1,6 @@
 //! Renderings: tables for people, for programs and for browsers.
 //!
-//! Owns: a file for each form. Because: a form must be able to change without a figure changing. Does not: compute.
+//! Owns: a file for each format. Because: a format must be able to change without changing a figure. Does not: compute.
 
 #[cfg(feature = "export")]
 pub mod html;

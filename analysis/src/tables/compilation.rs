@@ -1,7 +1,7 @@
-//! Compilations: what compiling took, by stage and by the line of the program that began it.
+//! Compilations: compile time by stage and by the line of the program that triggered it.
 //!
-//! Owns: [`Compilations`], made from the tree alone. Because: compiling hides below the first call of a function.
-//! Does not: know how frames came into the tree; it reads their texts.
+//! Owns: [`Compilations`], computed from the tree alone. Because: compile time hides below the first call of a
+//! function. Does not: know how frames came into the tree; it reads their texts.
 
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::intern::FrameId;

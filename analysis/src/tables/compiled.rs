@@ -1,7 +1,7 @@
 //! Compiled code: which operators of the program its time belongs to.
 //!
-//! Owns: [`CompiledCode`], made from the tree alone. Because: compiled code runs on threads of its runtime, apart
-//! from the lines that asked for it. Does not: know how frames came into the tree; it reads their texts.
+//! Owns: [`CompiledCode`], computed from the tree alone. Because: compiled code runs on threads of its runtime, apart
+//! from the lines that requested it. Does not: know how frames came into the tree; it reads their texts.
 
 use deepctx_profile::frame::{Frame, clean};
 use deepctx_profile::intern::StrId;

@@ -1,7 +1,6 @@
-//! Contexts: the stacks with the highest values of their own.
+//! Contexts: the stacks with the highest exclusive values.
 //!
-//! Owns: [`Contexts`]. Because: a hot function is fixed where it is called from. Does not: shorten stacks; renderers
-//! do.
+//! Owns: [`Contexts`]. Because: a hot function is fixed at its call site. Does not: shorten stacks; renderers do.
 
 use deepctx_profile::frame::FrameKind;
 use serde::Serialize;

@@ -1,7 +1,7 @@
-//! Devices: where their times come from, and whether probes and activities agree.
+//! Devices: the source of their times, and whether probes and activities agree.
 //!
-//! Owns: [`Devices`]. Because: a time that is only bounded must not look like one that was measured. Does not: compute
-//! anything; the profile has a row for each process.
+//! Owns: [`Devices`]. Because: a bounded time must not look like a measured one. Does not: compute anything; the
+//! profile has a row for each process.
 
 use deepctx_profile::device::activity::GpuProcess;
 

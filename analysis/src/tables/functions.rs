@@ -1,6 +1,6 @@
-//! Functions: what each cost over all its contexts.
+//! Functions: the cost of each over all its contexts.
 //!
-//! Owns: [`Functions`]. Because: it is the first question to a profile. Does not: distinguish lines of a function,
+//! Owns: [`Functions`]. Because: it is the first question about a profile. Does not: distinguish lines of a function,
 //! unless the selection does.
 
 use deepctx_profile::frame::FrameKind;

@@ -1,7 +1,7 @@
-//! Instructions: where kernels stood when they were sampled, and what their warps waited for.
+//! Instructions: where kernels were when sampled, and what their warps waited for.
 //!
-//! Owns: [`Instructions`]. Because: that a kernel is slow is known already; what it waits for is the question. Does
-//! not: say how long: samples are counted, not times.
+//! Owns: [`Instructions`]. Because: the question about a slow kernel is what it waits for. Does not: give times:
+//! samples are counts.
 
 use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;

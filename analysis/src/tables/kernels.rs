@@ -1,7 +1,7 @@
-//! Kernels: what a block of them takes, and how many of their blocks that lets run at once.
+//! Kernels: the resources of a block, and the occupancy that they allow.
 //!
-//! Owns: [`Kernels`]. Because: what limits a kernel's parallelism is known before it is measured. Does not: say how
-//! many blocks did run at once.
+//! Owns: [`Kernels`]. Because: these limits of a kernel's parallelism are known without a measurement. Does not: give
+//! the achieved occupancy.
 
 use deepctx_profile::device::activity::Shape;
 use deepctx_profile::frame::{Frame, clean};

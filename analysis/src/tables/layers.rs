@@ -1,6 +1,6 @@
-//! Layers of a model: what each cost, with the layers in it and without.
+//! Layers of a model: inclusive and exclusive cost of each.
 //!
-//! Owns: [`Layers`]. Because: layers run the same functions, so that no table of functions distinguishes them. Does
+//! Owns: [`Layers`]. Because: layers run the same functions, so a table of functions does not distinguish them. Does
 //! not: know how a layer was recognised.
 
 use deepctx_profile::frame::Frame;

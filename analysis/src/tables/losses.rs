@@ -1,6 +1,6 @@
-//! Losses: what became of every record, and where the profile has gaps.
+//! Losses: what happened to every record, and where the profile has gaps.
 //!
-//! Owns: [`Losses`]. Because: how far a profile can be believed is part of every report. Does not: judge.
+//! Owns: [`Losses`]. Because: every report must show how reliable its profile is. Does not: judge.
 
 use std::collections::BTreeMap;
 

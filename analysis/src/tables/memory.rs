@@ -1,6 +1,6 @@
-//! Memory at its peak: who held the memory of each device when most of it was in use.
+//! Memory at its peak: the holders of each device's memory when most of it was in use.
 //!
-//! Owns: [`PeakMemory`]. Because: "out of memory" has an answer: the lines that held it then. Does not: know when
+//! Owns: [`PeakMemory`]. Because: the answer to "out of memory" is the lines that held it then. Does not: know when
 //! that was ([`deepctx_profile::device::memory`] does).
 
 use deepctx_profile::order::SortRows as _;

@@ -1,6 +1,6 @@
-//! Tables: one file each, what a report shows of a profile.
+//! Tables: the tables of a report, one file each.
 //!
-//! Owns: the list of them. Because: whoever adds a table finds the others beside it. Does not: render them
+//! Owns: the list of them. Because: authors of a new table find the others beside it. Does not: render them
 //! ([`crate::render`]), or conclude from them ([`crate::findings`]).
 
 pub mod compilation;

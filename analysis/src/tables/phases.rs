@@ -1,7 +1,6 @@
-//! Phases: what each part of training took.
+//! Phases: the cost of each part of training.
 //!
-//! Owns: [`Phases`]. Because: it is where a reader begins. Does not: recognise phases
-//! ([`deepctx_profile::context::phase`]).
+//! Owns: [`Phases`]. Because: readers begin here. Does not: recognise phases ([`deepctx_profile::context::phase`]).
 
 use deepctx_profile::context::phase::{Phase, phases};
 use deepctx_profile::metric::{Cell, Metric};

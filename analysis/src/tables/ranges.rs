@@ -1,7 +1,7 @@
-//! Ranges: how long the named ranges of the program took, and the training steps that follow from them.
+//! Ranges: the times of the program's named ranges, and the training steps derived from them.
 //!
-//! Owns: [`Ranges`], for both. Because: who trains counts in steps, and asks whether they are even. Does not: know
-//! what a name means.
+//! Owns: [`Ranges`], for both. Because: training is counted in steps, and users ask whether these are even. Does not:
+//! know what a name means.
 
 use deepctx_profile::order::SortRows as _;
 use std::cmp::Reverse;

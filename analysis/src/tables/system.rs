@@ -1,11 +1,11 @@
-//! System: what the machine did while its programs were sampled, part by part.
+//! System: what the machine did while its programs were sampled, by part.
 //!
-//! Owns: [`SystemMetrics`]: means, percentiles and the highest of each figure. Because: a program waits for disks, for
-//! CPUs that others have, and for the next period of its CPU limit, and none of its own stacks says so. Does not:
-//! judge; the rules do.
+//! Owns: [`SystemMetrics`]: mean, percentiles and maximum of each figure. Because: a program waits for disks, for CPUs
+//! that others use, and for the next period of its CPU limit, and its own stacks do not show it. Does not: judge; the
+//! rules do.
 //!
-//! A percentile is over windows of time: those of the timeline, which widen as a capture goes on, and are at least as
-//! long as the interval at which the machine was looked at allows. A window in which nothing was counted is a zero.
+//! A percentile is over the time windows of the timeline, which widen as a capture goes on, and are never shorter than
+//! the interval between machine readings allows. A window without any count is a zero.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
-//! Cells: what the tabs of tables over time have in common.
+//! Cells: common parts of the tabs of tables over time.
 //!
-//! Owns: how times and shares are written, and how many rows a tab has. Because: two files of tabs must look alike.
+//! Owns: the format of times and shares, and the number of rows of a tab. Because: two files of tabs must look alike.
 //! Does not: know a table.
 
 use deepctx_profile::units::Nanos;

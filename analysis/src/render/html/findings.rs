@@ -1,7 +1,7 @@
 //! Tab of the findings.
 //!
-//! Owns: what its sheets say, and in which order. Because: whoever gets the page must see why a conclusion holds, and
-//! which questions nobody asked. Does not: conclude; text and JSON have the same figures.
+//! Owns: the content and order of its sheets. Because: the reader must see why a conclusion holds, and which rules did
+//! not run. Does not: draw conclusions; text and JSON have the same figures.
 
 use deepctx_storage::export::html::{Column, Form, Tab};
 

@@ -1,7 +1,7 @@
-//! HTML: the page of the exports, with every table that has rows as a further tab.
+//! HTML: the page of the exports, with a further tab for every table that has rows.
 //!
-//! Owns: the columns of the tabs. Because: whoever gets the page by mail has no tool to ask for more. Does not: draw;
-//! the page does, and holds flame graphs, functions and losses already.
+//! Owns: the columns of the tabs. Because: a reader who gets the page by mail has no tool for more detail. Does not:
+//! draw; the page does, and already has flame graphs, functions and losses.
 
 mod cells;
 mod findings;

@@ -1,7 +1,7 @@
 //! Tabs of the tables over time.
 //!
-//! Owns: their columns. Because: the page has room for every row, and its reader has no tool to ask for more. Does not:
-//! compute; the words for what a path was bound by, and for phases, are those of the text.
+//! Owns: their columns. Because: the page has room for every row, and its reader has no tool for more detail. Does not:
+//! compute; names of phases and of limits of a path are those of the text.
 
 use deepctx_profile::units::Bytes;
 use deepctx_storage::export::html::{Column, Tab};

@@ -1,6 +1,6 @@
-//! Tabs of the tables on the work of devices.
+//! Tabs of the tables on device work.
 //!
-//! Owns: their columns. Because: they are as many again as the other tables over time. Does not: compute.
+//! Owns: their columns. Because: they are as many as all other tables over time. Does not: compute.
 
 use deepctx_storage::export::html::{Column, Tab};
 

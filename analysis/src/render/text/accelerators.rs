@@ -1,7 +1,7 @@
 //! Text of the tables about devices: where times come from, kernels, instructions, memory.
 //!
-//! Owns: their columns, and how many instructions and reasons fit a page. Because: a page is read, not searched. Does
-//! not: compute.
+//! Owns: their columns, and the number of instructions and reasons on a page. Because: a page is read, not searched.
+//! Does not: compute.
 
 use std::io::{self, Write};
 

@@ -1,6 +1,6 @@
 //! Text of a comparison of two profiles.
 //!
-//! Owns: [`write()`]. Because: what changed must fit a terminal and a mail. Does not: promise its layout to programs.
+//! Owns: [`write()`]. Because: the changes must fit a terminal and a mail. Does not: guarantee its layout to programs.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
 //! Text of two traces compared event by event.
 //!
-//! Owns: its tables. Because: what appeared on a device and what appeared on the host are two questions. Does not:
-//! compare; JSON has every row.
+//! Owns: its tables. Because: changes on a device and changes on the host are two questions. Does not: compare; JSON
+//! has every row.
 
 use std::io::{self, Write};
 

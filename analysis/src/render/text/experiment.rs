@@ -1,6 +1,6 @@
 //! Text of an experiment: a line for each value.
 //!
-//! Owns: [`write()`]. Because: whoever chooses a batch size compares lines. Does not: judge.
+//! Owns: [`write()`]. Because: a user who chooses a batch size compares lines. Does not: recommend a value.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
-//! Text of what stands out: launches of kernels, extreme kernels with their stacks, curves of memory.
+//! Text of extremes: launches of kernels, extreme kernels with their stacks, memory curves.
 //!
-//! Owns: the columns of these tables, and how a curve is drawn in one line. Because: they have other figures than the
-//! tables of layers. Does not: compute.
+//! Owns: the columns of these tables, and how a curve is drawn in one line. Because: their figures differ from those of
+//! the tables of layers. Does not: compute.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
-//! Figures of tables in the form that fits a column.
+//! Figures of tables, formatted for a column.
 //!
-//! Owns: large numbers, figures that are not known, and how many rows are not shown. Because: all tables of a model
-//! write these alike. Does not: know a table.
+//! Owns: the format of large numbers, of unknown figures, and of the number of hidden rows. Because: all tables of a
+//! model write these alike. Does not: know a table.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
 //! Text of findings: the first part of a report, and the whole of `analyze`.
 //!
-//! Owns: how many findings and places a page shows. Because: the first thing that is read must be the conclusion, with
-//! where it holds and what to do. Does not: draw conclusions.
+//! Owns: the number of findings and places on a page. Because: a reader must first see the conclusion, with its place
+//! and a remedy. Does not: draw conclusions.
 
 use std::io::{self, Write};
 

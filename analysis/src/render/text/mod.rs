@@ -1,8 +1,7 @@
 //! Text: tables for people.
 //!
 //! Owns: [`write_all`], the order of the tables, and the widths of texts in them; [`write()`] is the short form.
-//! Because: what a report says must fit a terminal and a mail. Does not: promise its layout to programs; JSON is for
-//! them.
+//! Because: a report must fit a terminal and a mail. Does not: guarantee its layout to programs; JSON is for them.
 
 pub(crate) mod accelerators;
 mod comparison;

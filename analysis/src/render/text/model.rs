@@ -1,6 +1,6 @@
 //! Text of the tables of a model.
 //!
-//! Owns: [`write()`], and their columns. Because: the same figures stand in each of these tables. Does not: compute.
+//! Owns: [`write()`], and their columns. Because: each of these tables has the same figures. Does not: compute.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
 //! Why there are no figures, in words.
 //!
-//! Owns: [`not_measured_in_words`]. Because: several tables have rows without figures, and say alike why. Does not:
-//! decide what is measured.
+//! Owns: [`not_measured_in_words`]. Because: several tables have rows without figures, and must state the cause alike.
+//! Does not: decide what is measured.
 
 use super::counted;
 use crate::over_time::{LaneLoss, NotMeasured};

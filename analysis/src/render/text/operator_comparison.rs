@@ -1,7 +1,7 @@
 //! Text of the operators of two profiles.
 //!
-//! Owns: [`write()`]. Because: figures of one operator are compared down a column, so both sides stand below each
-//! other. Does not: compute; JSON has every row.
+//! Owns: [`write()`]. Because: readers compare the figures of one operator down a column, so its sides are on
+//! consecutive lines. Does not: compute; JSON has every row.
 
 use std::io::{self, Write};
 

@@ -1,6 +1,6 @@
 //! Text of operators and what they launch.
 //!
-//! Owns: their columns. Because: a name of a kernel is wider than a screen, and the share says what matters. Does not:
+//! Owns: their columns. Because: a kernel name is wider than a screen, and the share shows what matters. Does not:
 //! compute; JSON has every row.
 
 use std::io::{self, Write};

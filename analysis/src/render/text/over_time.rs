@@ -1,7 +1,7 @@
 //! Text of the tables over time.
 //!
 //! Owns: their columns, and which rows a screen has room for. Because: a trace of eight ranks has hundreds of rows, and
-//! a person reads twenty. Does not: compute; JSON has every row.
+//! users read twenty. Does not: compute; JSON has every row.
 
 use deepctx_profile::order::SortRows as _;
 use std::io::{self, Write};

@@ -1,7 +1,7 @@
-//! Text of many ranks: who is slow, who is waited for, and how far clocks can be believed.
+//! Text of many ranks: slow ranks, ranks that others wait for, and the accuracy of clocks.
 //!
-//! Owns: the columns of these tables. Because: of eight ranks and a hundred collectives, a person wants one name.
-//! Does not: compute; JSON has every row.
+//! Owns: the columns of these tables. Because: of eight ranks and a hundred collectives, a user wants one name. Does
+//! not: compute; JSON has every row.
 
 use deepctx_profile::order::SortRows as _;
 use std::io::{self, Write};

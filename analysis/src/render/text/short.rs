@@ -1,8 +1,7 @@
 //! The short report: one screen.
 //!
-//! Owns: [`write()`], and how much of each table stands on it. Because: who opens a report wants to know what is slow,
-//! and reads one screen: at most 45 lines, whatever the profile holds. Does not: leave out a table without a word; a
-//! line names the top of each.
+//! Owns: [`write()`], and how much of each table it shows. Because: a reader wants to know what is slow, and reads one
+//! screen: at most 45 lines for any profile. Does not: omit a table silently; a line names the top of each.
 
 use deepctx_profile::order::SortRows as _;
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
-//! Text of the tables about training: phases, steps, ranges, layers, compiled code.
+//! Text of the tables about training: phases, training steps, ranges, layers, compiled code.
 //!
-//! Owns: their columns. Because: they are read together. Does not: compute.
+//! Owns: their columns. Because: users read them together. Does not: compute.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Text of the tables on the work of devices.
+//! Text of the tables on device work.
 //!
 //! Owns: their columns. Because: each of them has hundreds of rows, and a screen has room for the first. Does not:
 //! compute; JSON has every row.
