@@ -1,9 +1,7 @@
-//! `cargo xtask check-aarch64`: what is built for the other machine compiles there, and what can run under emulation
-//! runs.
+//! `cargo xtask check-aarch64`: cross-compile for the other architecture, and run what emulation can run.
 //!
-//! Owns: the cross build (by Debian's cross compiler), the emulator. Because: nobody here has
-//! such a machine, and code that nothing compiles is lost within weeks. Does not: build the kernel programs (`ebpf`
-//! does, for every machine).
+//! Owns: the cross build (by Debian's cross compiler), the emulator. Because: nobody here has such a machine, and code
+//! that is never compiled breaks within weeks. Does not: build the kernel programs (`ebpf` does, for every machine).
 
 use crate::sh;
 use crate::toolchain::{self, StandardLibrary};

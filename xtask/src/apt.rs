@@ -1,4 +1,4 @@
-//! apt beside the system's: packages of any Debian release, fetched and unpacked, never installed.
+//! A second apt beside the system's: packages of any Debian release, fetched and unpacked, never installed.
 //!
 //! Owns: its configuration. Because: tests need interpreters and kernels of several releases. Does not: know which,
 //! or where Debian's archive is (`archive` asks the machine).

@@ -1,7 +1,7 @@
-//! Where this machine gets Debian's packages from, as its own apt is configured.
+//! The sources of Debian packages on this machine, from its own apt configuration.
 //!
-//! Owns: reading apt's lists of sources. Because: a mirror is the choice of whoever set up the machine, and the only
-//! one that is sure to answer. Does not: fetch anything.
+//! Owns: reading apt's lists of sources. Because: the administrator of the machine chose the mirror, and only that one
+//! is sure to answer. Does not: fetch anything.
 
 use anyhow::{Result, bail};
 use std::fs;

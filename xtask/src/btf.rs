@@ -1,7 +1,7 @@
-//! The types of the kernel programs (BTF): whether every function in them has a name that kernels take.
+//! The types of the kernel programs (BTF): whether every function in them has a name that kernels accept.
 //!
-//! Owns: reading the names of functions. Because: a kernel that refuses one of them refuses the types of the whole
-//! object, and the loader goes on without them, silently. Does not: check what types say.
+//! Owns: reading the names of functions. Because: a kernel that rejects one name rejects the types of the whole object,
+//! and the loader silently continues without them. Does not: check the types themselves.
 
 use anyhow::{Context, Result, bail};
 use object::{Object as _, ObjectSection as _};

@@ -1,7 +1,7 @@
 //! `cargo xtask demo`: from a bare machine to a flame view of a real process, in one command.
 //!
-//! Owns: the order of steps. Because: the first five minutes decide whether somebody uses a profiler. Does not:
-//! do anything that the printed commands would not do as well.
+//! Owns: the order of steps. Because: the first five minutes decide whether somebody uses a profiler. Does not: do
+//! anything beyond the printed commands.
 
 use crate::workloads::{Device, RunningProgram, training};
 use crate::{bench, sh};

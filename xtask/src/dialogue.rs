@@ -1,7 +1,7 @@
-//! A program that takes commands, and answers each with a line.
+//! A program that accepts commands and answers each with a line.
 //!
-//! Owns: [`Dialogue`]. Because: what is measured alternates within one process, so the program must do it when it is
-//! asked to. Does not: know what is said.
+//! Owns: [`Dialogue`]. Because: measurements alternate within one process, so the program must act on request. Does
+//! not: know the commands.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};

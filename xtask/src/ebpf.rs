@@ -1,7 +1,7 @@
-//! `cargo xtask ebpf`: from the kernel programs' sources to the objects that are committed, one for each machine.
+//! `cargo xtask ebpf`: builds the committed objects from the kernel programs' sources, one for each machine.
 //!
 //! Owns: the build, the prebuilt objects and their hashes. Because: users must build with plain cargo, so the objects
-//! are committed, and what is committed must be provably made from these sources. Does not: load anything.
+//! are committed, and they must provably come from these sources. Does not: load anything.
 
 use crate::{btf, sh, strip, toolchain};
 use anyhow::{Context, Result, bail};

@@ -1,7 +1,7 @@
 //! Private Python environments: the system's own packages stay as they are.
 //!
-//! Owns: how one is made, and the installer that all of them share. Because: an installer in each takes seven seconds
-//! of CPU time to unpack and is used once. Does not: know which packages anybody needs.
+//! Owns: their creation, and the installer that they share. Because: an installer in each takes seven seconds of CPU
+//! time to unpack and is used once. Does not: know which packages are needed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

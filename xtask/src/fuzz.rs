@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: every parser of foreign bytes, fed with bytes that a fuzzer makes up.
+//! `cargo xtask fuzz`: every parser of untrusted bytes, with input from a fuzzer.
 //!
-//! Owns: how the fuzzer is had, built and run, and what it found. Because: the profiler runs as root and reads files
-//! and memory of programs that it knows nothing about. Does not: contain targets (`tests/fuzz-targets`).
+//! Owns: how the fuzzer is installed, built and run, and its findings. Because: the profiler runs as root and reads
+//! files and memory of programs that it knows nothing about. Does not: contain targets (`tests/fuzz-targets`).
 
 use crate::sh;
 use anyhow::{Context, Result, bail, ensure};

@@ -1,8 +1,8 @@
-//! Real interpreters to test with: one of each CPython that the package registries have, unpacked beside the system.
+//! Real interpreters to test with: one of each CPython version in the package registries, unpacked outside the system.
 //!
-//! Owns: which interpreter comes from where, the folder `interpreters` in the user's cache, and the reasons for those
-//! that cannot be had. Because: Python frames must be right in builds that no single machine has installed, and
-//! compiling one takes minutes: all checkouts share them. Does not: install anything into the system, or run tests.
+//! Owns: the source of each interpreter, the folder `interpreters` in the user's cache, and the reasons for unavailable
+//! ones. Because: Python frames must be right in builds that no single machine has installed, and compiling one takes
+//! minutes: all checkouts share them. Does not: install anything into the system, or run tests.
 //!
 //! ```text
 //! interpreters/apt/SUITE     lists and packages of one Debian suite, fetched by apt with a configuration of its own

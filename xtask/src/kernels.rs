@@ -1,10 +1,10 @@
-//! Other kernels: the programs load, attach and give right stacks on kernels of several Debian releases, each booted in
-//! an emulator.
+//! Other kernels: our programs must load, attach and give correct stacks on kernels of several Debian releases, each
+//! booted in an emulator.
 //!
-//! Owns: which kernels, the guest's files, the verdict on what it prints. Because: each kernel has a verifier of its
-//! own, and what one accepts another refuses. Does not: say what is captured: that is `tests/kernels/init.sh`.
+//! Owns: the list of kernels, the guest's files, the verdict on its output. Because: each kernel has its own verifier,
+//! and one accepts what another rejects. Does not: define the captures: `tests/kernels/init.sh` does.
 //!
-//! The guest is the product, three programs to look at, a simulated device, what they load, and a shell, all in
+//! The guest has the product, three programs to profile, a simulated device, their libraries, and a shell, all in
 //! memory; it needs no disk. Emulation without hardware help is some ten times slower than the machine, which is
 //! enough.
 

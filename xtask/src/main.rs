@@ -1,7 +1,7 @@
-//! Every chore of the project, as one command: `cargo xtask CHORE`.
+//! Every development task of the project, as one command: `cargo xtask CHORE`.
 //!
-//! Owns: the list of chores. Because: what CI does, a contributor must be able to do with the same words.
-//! Does not: hold product code; it runs cargo, the product and other people's tools.
+//! Owns: the list of tasks. Because: a contributor must be able to run what CI runs, with the same commands. Does not:
+//! hold product code; it runs cargo, the product and other people's tools.
 
 mod aarch64;
 mod apt;

@@ -1,7 +1,8 @@
 //! `cargo xtask module`: the Python module `deepctx`, as a package that can be imported, and its tests.
 //!
-//! Owns: what lies in the package, and the private environment of its tests. Because: the module's tests are Python's,
-//! and must run what users import, with the packages that read its tables. Does not: write the wheel; `dist` does.
+//! Owns: the contents of the package, and the private environment of its tests. Because: the module's tests are
+//! Python's, and must run what users import, with the packages that read its tables. Does not: write the wheel; `dist`
+//! does.
 //!
 //! ```text
 //! target/module/deepctx      the package, for PYTHONPATH

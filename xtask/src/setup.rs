@@ -1,8 +1,8 @@
-//! `cargo xtask setup`: bring a fresh machine to where the project builds, runs and is tested.
+//! `cargo xtask setup`: prepare a fresh machine to build, run and test the project.
 //!
-//! Owns: the list of needs, what each is for, and how it is met on Debian. Because: two commands must be enough on
-//! an unprepared machine, and nobody should install a package without knowing why. Does not: change the kernel's
-//! settings; it only says what they are.
+//! Owns: the list of requirements, the purpose of each, and its package on Debian. Because: two commands must be enough
+//! on an unprepared machine, and nobody should install a package without knowing why. Does not: change kernel settings;
+//! it only prints them.
 
 use crate::sh;
 use anyhow::{Result, bail};

@@ -1,7 +1,7 @@
-//! Running other programs: say what is run, fail with its name.
+//! Running other programs: print the command, fail with its name.
 //!
-//! Owns: command lines, root rights, paths of the checkout. Because: every chore is a list of commands, and the
-//! reader of a log must see which one failed. Does not: know any chore.
+//! Owns: command lines, root rights, paths of the checkout. Because: every task is a list of commands, and the reader
+//! of a log must see which one failed. Does not: know any task.
 
 use anyhow::{Context, Result, anyhow, bail};
 use std::ffi::{OsStr, OsString};

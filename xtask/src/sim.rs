@@ -1,7 +1,7 @@
 //! `cargo xtask sim`: the simulated libraries, linked, and the collector.
 //!
 //! Owns: which folder has which library, under which soname, with which exports and symbol versions. Because: probes,
-//! loaders and runtimes look at all of these, and one archive of code cannot have them. Does not: start programs.
+//! loaders and runtimes depend on all of these, and one static archive cannot have them. Does not: start programs.
 //!
 //! `target/sim/cuda12` and `cuda13` are whole installations, `bare` is one without CUPTI, `hip` is AMD's. A program
 //! uses one by `LD_LIBRARY_PATH`.

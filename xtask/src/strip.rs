@@ -1,7 +1,7 @@
-//! Stripping the linked kernel programs: keep what a loader needs, drop the DWARF it was made from.
+//! Stripping the linked kernel programs: keep what a loader needs, drop the DWARF.
 //!
-//! Owns: which sections stay. Because: the committed object must be small, the same on every machine, and free of
-//! the paths of the machine that built it. Does not: build anything.
+//! Owns: which sections stay. Because: the committed object must be small, identical on every machine, and free of
+//! build paths. Does not: build anything.
 
 use crate::btf;
 use anyhow::{Context, Result};

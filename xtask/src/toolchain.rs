@@ -1,4 +1,4 @@
-//! What the compiler lacks to build for other targets: the sources of the standard library, and a BPF linker.
+//! Tools that the compiler needs to build for other targets: the sources of the standard library, and a BPF linker.
 //!
 //! Owns: where both come from, and the folder in the user's cache that keeps the linker. Because: a machine that
 //! never built the kernel programs must be able to. Does not: build them.

@@ -1,8 +1,8 @@
-//! `cargo xtask traces`: what we say of real traces, beside plain counting and beside HolisticTraceAnalysis.
+//! `cargo xtask traces`: our figures for real traces, beside plain counting and HolisticTraceAnalysis.
 //!
-//! Owns: the comparison, and the table in `docs/traces.md`. Because: an analysis over time is believed where another
-//! tool, or counting, comes to the same figure, and where it does not there must be a reason. Does not: hold traces;
-//! the folder has them, and `reference/NAME.hta.json` for each.
+//! Owns: the comparison, and the table in `docs/traces.md`. Because: an analysis over time is credible if another tool,
+//! or counting, gives the same figure, and a difference must have a reason. Does not: hold traces; the folder has them,
+//! and `reference/NAME.hta.json` for each.
 
 mod figures;
 mod plain;

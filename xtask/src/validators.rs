@@ -1,8 +1,7 @@
-//! Readers of export formats that others wrote: fetched from the package registries, in the versions that are named
-//! here.
+//! Third-party readers of export formats, fetched from the package registries in the versions named here.
 //!
-//! Owns: the list, and the folder `target/validators`. Because: an export is right when those who own its format read
-//! it, and nobody should have to install that by hand. Does not: judge anything; the tests of the group `exports` do.
+//! Owns: the list, and the folder `target/validators`. Because: an export is right if the format's own tools read it,
+//! and nobody should have to install those by hand. Does not: judge anything; the tests of the group `exports` do.
 //!
 //! ```text
 //! validators/python   a private environment: Perfetto's and OpenTelemetry's classes, a schema validator, hatchet, data tools

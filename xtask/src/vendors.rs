@@ -1,8 +1,8 @@
-//! Libraries of the vendors themselves, fetched from the package registries in the versions that are named here.
+//! Libraries of the vendors, fetched from the package registries in the versions named here.
 //!
-//! Owns: the list, and the folder `target/vendors`. Because: the catalogue is right when the real libraries have what
-//! it names, and a record is read rightly when the real CUPTI hands it out; both can be seen without a device. Does
-//! not: compare; tests do, where `DEEPCTX_VENDOR_LIBRARIES` names the folder.
+//! Owns: the list, and the folder `target/vendors`. Because: the catalog must match the symbols of the real libraries,
+//! and our parser the records of the real CUPTI; both can be tested without a device. Does not: compare; tests do,
+//! where `DEEPCTX_VENDOR_LIBRARIES` names the folder.
 
 use crate::apt::Apt;
 use crate::{environment, sh};

@@ -1,8 +1,8 @@
-//! Example programs to profile: how each is built, where its packages come from, how it is started and ended.
+//! Example programs to profile: how each is built, the source of its packages, how it is started and stopped.
 //!
 //! Owns: compiled programs under `target/workloads`, private Python environments under `target/venvs`, those with
-//! torch, half a gigabyte each, in the user's cache. Because: demo and benchmarks must run on the same programs, on a
-//! machine that has none of them. Does not: profile them.
+//! torch, half a gigabyte each, in the user's cache. Because: the demo and benchmarks must run on the same programs, on
+//! a machine that has none of them. Does not: profile them.
 
 use crate::dialogue::Dialogue;
 use crate::{environment, sh, sim};

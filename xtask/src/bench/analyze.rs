@@ -1,7 +1,6 @@
-//! What it costs to conclude something from a profile with a million contexts: by the command, and in Python; and from
-//! a profile that grows.
+//! Cost of the analysis of a profile with a million contexts: by the command and in Python; and of a growing profile.
 //!
-//! Owns: the figures `analyze`. Because: whoever waits for an answer asks fewer questions. Does not: judge the rules'
+//! Owns: the figures `analyze`. Because: users who wait for an answer ask fewer questions. Does not: check the rules'
 //! answers; tests do.
 
 use std::path::Path;

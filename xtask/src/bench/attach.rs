@@ -1,7 +1,7 @@
-//! Time from the start of `record` to the first complete stack of a process that runs already.
+//! Time from the start of `record` to the first complete stack of a running process.
 //!
-//! Owns: the figure `attach`. Because: unwind tables of millions of rows are built or loaded in that time, and a user
-//! waits for it. Does not: take the time itself; the profiler says it with `-v`, by the clock of the records.
+//! Owns: the figure `attach`. Because: unwind tables of millions of rows are built or loaded in that time, while a user
+//! waits. Does not: measure the time itself; the profiler reports it with `-v`, by the clock of the records.
 
 use super::Options;
 use super::figure::{Figure, Target, in_seconds};

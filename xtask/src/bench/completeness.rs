@@ -1,7 +1,7 @@
-//! How many samples have a stack that is complete to the thread's start, on programs of many compilers and runtimes.
+//! Share of samples whose stack is complete to the thread's start, for programs of many compilers and runtimes.
 //!
-//! Owns: the figure `completeness`. Because: it is the first promise of the project; where a stack is cut, the reason
-//! and the code to blame are printed with it. Does not: judge whether the frames are right; oracles in `tests/` do.
+//! Owns: the figure `completeness`. Because: it is the first promise of the project; for a truncated stack, the reason
+//! and the code at fault are printed. Does not: check whether the frames are right; oracles in `tests/` do.
 
 use super::Options;
 use super::figure::{Figure, Target};

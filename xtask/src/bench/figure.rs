@@ -1,7 +1,7 @@
-//! A figure: a number with its unit, the runs it is the median of, its target and its peers.
+//! A figure: a number with its unit, the runs behind its median, its target and its peers.
 //!
 //! Owns: medians and the one JSON line per figure. Because: numbers that are compared over months must have one form
-//! and say how they came about. Does not: measure.
+//! and state their origin. Does not: measure.
 
 use serde_json::{Map, Value, json};
 

@@ -1,8 +1,7 @@
-//! What a probe on a launch costs the thread that launches.
+//! Cost of a launch probe for the launching thread.
 //!
-//! Owns: the figure `launch-cost`. Because: a training loop launches thousands of times a second, and it is its own
-//! time that a probe takes. Does not: know devices; the driver is one that does nothing, so that the probe is all
-//! there is.
+//! Owns: the figure `launch-cost`. Because: a training loop launches thousands of times a second, and each probe takes
+//! time of its thread. Does not: know devices; the driver does nothing, so only the probe is measured.
 
 use super::Options;
 use super::figure::{Figure, Target};

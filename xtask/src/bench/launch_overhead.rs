@@ -1,6 +1,6 @@
-//! How much slower a loop gets that launches ten thousand kernels a second, every launch with its whole stack.
+//! Slowdown of a loop that launches ten thousand kernels a second, every launch with its whole stack.
 //!
-//! Owns: the figure `launch-overhead`. Because: what one launch costs means little without what lies between two.
+//! Owns: the figure `launch-overhead`. Because: the cost of one launch means little without the work between launches.
 //! Windows with and without the profiler alternate, so that a busy machine disturbs both alike. Does not: count
 //! waiting.
 

@@ -1,5 +1,5 @@
-//! Memory of the profiler, resident and locked in the kernel, with a torch process attached, how it grows, and what
-//! each further process of the same libraries takes.
+//! Memory of the profiler, resident and locked in the kernel, with a torch process attached, its growth, and the cost
+//! of each further process of the same libraries.
 //!
 //! Owns: the figures `memory`. Because: a profiler that is left on must not grow, and a machine has many processes.
 //! Does not: measure for an hour by default; `--seconds` sets the length of each of the runs, between which the

@@ -1,7 +1,7 @@
 //! `cargo xtask bench NAME`: the figures that the project promises, one JSON line each.
 //!
-//! Owns: the list of figures and their options. Because: a promise is worth what one command can show. Does not: judge
-//! a figure by its absolute time on a busy machine; costs are medians over runs, and ratios to peers of the same run.
+//! Owns: the list of figures and their options. Because: a promise is worth only what one command can verify. Does not:
+//! judge absolute times on a busy machine; costs are medians over runs, and ratios to peers of the same run.
 
 mod analyze;
 mod attach;

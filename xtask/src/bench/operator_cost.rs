@@ -1,8 +1,8 @@
-//! What it costs a training loop of small operators to be watched, beside torch's own profiler.
+//! Overhead of operator probes on a training loop of small operators, beside torch's own profiler.
 //!
-//! Owns: the figure `operator-cost`. Because: operators that take microseconds are where a microsecond for each
-//! shows. Windows with and without the profiler alternate, and beside each stands what the traps of its probes cost
-//! by themselves. Does not: count waiting: a step is measured in CPU time of the program, in which traps are.
+//! Owns: the figure `operator-cost`. Because: an extra microsecond matters most for operators that take microseconds.
+//! Windows with and without the profiler alternate, each with the cost of its probes' traps alone. Does not: count
+//! waiting: a training step is measured in CPU time of the program, which includes traps.
 
 use std::time::{Duration, Instant};
 

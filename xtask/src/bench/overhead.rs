@@ -1,6 +1,6 @@
-//! How much slower a CPU-bound Python and C++ program gets while it is profiled, beside other profilers.
+//! Slowdown of a CPU-bound Python and C++ program while profiled, beside other profilers.
 //!
-//! Owns: the figure `overhead`. Because: a profiler that is left on must not be noticed. Windows with and without a
+//! Owns: the figure `overhead`. Because: an always-on profiler must not be noticeable. Windows with and without a
 //! profiler alternate on one running process, so that a busy machine disturbs both alike; the speed is counted per
 //! second of the program's own CPU time (the timer's interrupts included) and per second of wall time.
 

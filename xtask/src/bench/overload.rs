@@ -1,7 +1,7 @@
-//! What happens when far more comes in than can be taken: deep stacks, every CPU, and a reader that stands still.
+//! Behavior under overload: deep stacks, every CPU, and a stopped reader.
 //!
-//! Owns: the figure `overload`. Because: losses must be counted exactly when there are many of them.
-//! Does not: ask that nothing is lost.
+//! Owns: the figure `overload`. Because: even many losses must be counted exactly. Does not: require that nothing is
+//! lost.
 
 use super::Options;
 use super::figure::{Figure, Target};

@@ -1,8 +1,8 @@
-//! How smoothly a browser moves through a page with a million single events.
+//! Frame rate of a browser on a page with a million single events.
 //!
-//! Owns: the figure `page`. Because: a timeline is only of use if it follows the hand, and that is a matter of the
-//! browser that draws it. Does not: touch the page but for a script at its end, which moves as keys do and says on the
-//! console what it saw.
+//! Owns: the figure `page`. Because: a timeline is useful only if it responds at once, which depends on the browser
+//! that draws it. Does not: change the page except for a script at its end, which moves as keys do and logs the results
+//! to the console.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, Write};

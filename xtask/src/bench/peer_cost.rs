@@ -1,8 +1,8 @@
-//! What a sample costs, in the profiler and in the program, beside py-spy on the same process.
+//! Cost of a sample, in the profiler and in the program, beside py-spy on the same process.
 //!
-//! Owns: the figure `peer-cost`. Because: a rate is chosen by what a sample costs, and the two profilers pay in
-//! different places: one in the kernel, the other by stopping the program. Does not: compare what is in a sample (the
-//! Python tests do).
+//! Owns: the figure `peer-cost`. Because: the cost of a sample limits the sampling rate, and the two profilers pay in
+//! different places: one in the kernel, the other by stopping the program. Does not: compare the contents of samples
+//! (the Python tests do).
 
 use super::Options;
 use super::figure::{Figure, median};

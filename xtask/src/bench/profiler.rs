@@ -1,4 +1,4 @@
-//! Our own program and its peers, started on a process and ended again; what the kernel says of our programs' cost.
+//! Our own program and its peers, started on a process and stopped; the kernel's figures on the cost of our programs.
 //!
 //! Owns: command lines of the profilers, BPF statistics. Because: each figure starts and stops them in the same way.
 //! Does not: know what is measured.

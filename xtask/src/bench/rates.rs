@@ -1,8 +1,8 @@
 //! Rates of single parts, measured by small programs beside them: unwind rows per second, stacks per second,
 //! big trees.
 //!
-//! Owns: the figures `unwind-rows`, `pipeline` and `tree`. Because: those parts are libraries, and the chores know no
-//! product code; each part brings an example that times itself on one core. Does not: need root.
+//! Owns: the figures `unwind-rows`, `pipeline` and `tree`. Because: those parts are libraries, and xtask has no access
+//! to product code; each part has an example that times itself on one core. Does not: need root.
 
 use super::Options;
 use super::figure::{Figure, Target, median};

@@ -1,8 +1,8 @@
-//! One program recorded by us and by perf at the same time: what a recording takes on disk, and how long it takes to
+//! One program recorded by us and by perf at the same time: size of a recording on disk, and time to convert it to
 //! text.
 //!
-//! Owns: the figure `recording`. Because: sums by context and single samples are different things to keep, and what
-//! that costs is seen on the same program only. Does not: compare what is in the stacks; `completeness` does.
+//! Owns: the figure `recording`. Because: sums by context and single samples store different things, and their costs
+//! compare only on the same program. Does not: compare the stacks; `completeness` does.
 
 use super::Options;
 use super::figure::Figure;

@@ -1,7 +1,7 @@
-//! What a finished capture says of itself, read back through the program's own `report` and `export`.
+//! The results of a finished capture, read back through the program's own `report` and `export`.
 //!
-//! Owns: the form of that JSON. Because: figures about losses and completeness must be those that a user sees.
-//! Does not: know the file format of profiles.
+//! Owns: the form of that JSON. Because: figures on losses and completeness must be those that a user sees. Does not:
+//! know the file format of profiles.
 
 use crate::sh;
 use anyhow::{Context, Result, bail};

@@ -1,8 +1,8 @@
-//! What one sample costs in the kernel, and what each native and each Python frame adds.
+//! Cost of one sample in the kernel, and of each further native and Python frame.
 //!
-//! Owns: the figure `sample-cost`. Because: it decides at which frequency a profiler can stay on for ever. Raw figures
-//! of machines differ by a factor of seven: an empty program and a second walk at once say what is ours, and cold.
-//! Does not: count the timer interrupt itself, which every sampler pays.
+//! Owns: the figure `sample-cost`. Because: it decides the frequency of an always-on profiler. Raw figures of machines
+//! differ by a factor of seven: an empty program and an immediate second walk separate our share and the cost of cold
+//! caches. Does not: count the timer interrupt itself, which every sampler pays.
 
 use super::Options;
 use super::figure::{Figure, Target, median};

@@ -1,7 +1,7 @@
-//! What a trace of single events costs: to write, to read and to look into.
+//! Cost of a trace of single events: writing, reading and analysis.
 //!
-//! Owns: the figure `trace`. Because: a trace has an event for each call, so that its price is one for each event, in
-//! bytes, memory and time; other tools are asked about the same files. Does not: record: see `trace_overhead.rs`.
+//! Owns: the figure `trace`. Because: a trace has an event for each call, so its cost is per event, in bytes, memory
+//! and time; other tools are measured on the same files. Does not: record: see `trace_overhead.rs`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,8 +1,8 @@
-//! What a trace of single events costs the program that is traced, and whether it has all of them.
+//! Overhead of a trace of single events on the traced program, and whether the trace is complete.
 //!
 //! Owns: the figure `trace-overhead`. Because: a program that launches fifty thousand kernels a second sends as many
-//! records of calls, returns, ids and kernels; whatever is lost of them must be counted. Does not: need a device: the
-//! program runs on the simulated one, which counts itself.
+//! records of calls, returns, ids and kernels, and all losses must be counted. Does not: need a device: the program
+//! runs on the simulated one, which counts itself.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Archives: a folder as one compressed file, with the same bytes each time.
 //!
-//! Owns: the options of `tar` and `xz`. Because: times, owners and the order of files are the builder's, and nobody
-//! could check a package by building it again. Does not: know what is in it.
+//! Owns: the options of `tar` and `xz`. Because: otherwise times, owners and file order depend on the builder, and
+//! nobody could verify a package by rebuilding it. Does not: know its contents.
 
 use super::epoch;
 use crate::sh;

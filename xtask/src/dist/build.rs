@@ -1,11 +1,11 @@
-//! The build: one program for each target, that runs on every distribution whose glibc is not older than 2.31, or on
-//! every Linux where it is linked against musl.
+//! The build: one program per target. It runs on every distribution with glibc 2.31 or later or, linked against musl,
+//! on every Linux.
 //!
-//! Owns: the tools that link it, and the record of how it was made. Because: a program that is linked against this
-//! machine's C library does not start on an older one. Does not: pack.
+//! Owns: the tools that link it, and the record of the build. Because: a program linked against this machine's C
+//! library does not start on an older one. Does not: pack.
 //!
-//! zig brings the symbols of every glibc along, and is fetched from the package registry for Python; libelf and zlib
-//! are those of the Debian release that has that glibc. Paths of this machine stay out of the program.
+//! zig includes the symbols of every glibc version, and is fetched from the package registry for Python; libelf and
+//! zlib are those of the Debian release with that glibc. The program contains no paths of this machine.
 
 use super::epoch;
 use super::needs::Needs;

@@ -1,7 +1,7 @@
-//! The check: each package, unpacked or installed where nothing else is, runs and holds what it should.
+//! The check: each package, unpacked or installed on an empty system, runs and is complete.
 //!
-//! Owns: what must be true of a package. Because: a package that lacks a file is noticed by those who install it, once.
-//! Does not: test the program; the same one has passed its tests.
+//! Owns: the requirements on a package. Because: otherwise users notice a missing file. Does not: test the program; the
+//! same one has passed its tests.
 
 use super::archive::Effort;
 use super::needs::Needs;

@@ -1,7 +1,7 @@
-//! Other releases: a system of Debian that has nothing else, and the Debian package on it.
+//! Other releases: a minimal Debian system, and the Debian package on it.
 //!
-//! Owns: making that system, and what must work there. Because: the C library, `dpkg` and folders of each release are
-//! others. Does not: know other kernels; what runs there is this machine's.
+//! Owns: making that system, and what must work there. Because: the C library, `dpkg` and folders differ between
+//! releases. Does not: know other kernels; this machine's runs there.
 
 use super::Packages;
 use crate::{archive, sh};

@@ -1,7 +1,7 @@
-//! The list of components: every crate that is linked in, with version and licence, as CycloneDX.
+//! The list of components: every linked crate, with version and licence, as CycloneDX.
 //!
-//! Owns: the form. Because: whoever runs a program as root wants to know what is in it, and whether a flaw of a crate
-//! concerns it. Does not: judge licences; `cargo deny` does.
+//! Owns: the format. Because: users who run a program as root want to know its contents, and whether a vulnerable crate
+//! affects it. Does not: judge licences; `cargo deny` does.
 
 use super::tree::{NAME, Tree};
 use crate::sh;

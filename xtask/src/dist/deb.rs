@@ -1,7 +1,7 @@
 //! The Debian package.
 //!
-//! Owns: its control files. Because: `dpkg` must know what the program needs, and remove all of it again. Does not:
-//! start or enable anything when it is installed.
+//! Owns: its control files. Because: `dpkg` must know the program's dependencies, and remove all its files again. Does
+//! not: start or enable anything on installation.
 
 use super::archive::Effort;
 use super::epoch;

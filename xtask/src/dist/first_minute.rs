@@ -1,9 +1,9 @@
-//! The first minute: how long it takes from nothing to a flame graph of a running training, by each package and by
+//! The first minute: the time from a bare system to a flame graph of a running training, with each package and with
 //! other profilers.
 //!
-//! Owns: the machine that has nothing (a fresh Debian without Rust), the commands that its user types, and their times.
-//! Because: whoever compares profilers stops at the first that shows something. Does not: judge what they show; the
-//! figures stand in docs/packages.md.
+//! Owns: the bare machine (a fresh Debian without Rust), the commands that its user types, and their times. Because:
+//! users who compare profilers stop at the first that shows something. Does not: judge the results; the figures are in
+//! docs/packages.md.
 
 use super::Packages;
 use super::chroot::Release;

@@ -1,7 +1,7 @@
-//! The container image: what docs/examples/container/Dockerfile makes of an archive.
+//! The container image: the result of docs/examples/container/Dockerfile for an archive.
 //!
-//! Owns: trying it where there is no container engine. Because: a program that needs one file more starts on the
-//! machine that built it, and not in an image without any. Does not: build an image.
+//! Owns: trying it without a container engine. Because: a program that needs another file starts on the machine that
+//! built it, but not in an empty image. Does not: build an image.
 
 use super::Packages;
 use super::tree::PROGRAM;

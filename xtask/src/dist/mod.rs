@@ -1,6 +1,6 @@
-//! `cargo xtask dist`: what is handed out, so that nobody needs a compiler: an archive, a Debian package, two wheels.
+//! `cargo xtask dist`: release packages, so that nobody needs a compiler: an archive, a Debian package, two wheels.
 //!
-//! Owns: the order of steps, and the folder `target/dist`. Because: whoever compares profilers has a minute, and a
+//! Owns: the order of steps, and the folder `target/dist`. Because: users who compare profilers have a minute, and a
 //! compiler takes ten. Does not: publish anything.
 //!
 //! ```text

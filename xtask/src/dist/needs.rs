@@ -1,7 +1,7 @@
-//! What a program needs of the machine that runs it.
+//! Requirements of a program on the machine that runs it.
 //!
-//! Owns: reading it from the program itself. Because: a package that promises an older C library than the program was
-//! linked with installs, and then does not start. Does not: choose what it is linked with.
+//! Owns: reading it from the program itself. Because: if a package declares an older C library than its program needs,
+//! it installs but the program does not start. Does not: choose what to link.
 
 use anyhow::{Context, Result, bail};
 use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64};

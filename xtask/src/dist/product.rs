@@ -1,6 +1,6 @@
-//! The product: a program with what goes along, before it is packed.
+//! The product: a program and its accompanying files, before packing.
 //!
-//! Owns: which files these are. Because: they are built here, or given. Does not: build them.
+//! Owns: which files these are. Because: they are built here or passed in. Does not: build them.
 
 use super::target::Target;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! Programs of this machine that a run of the chore starts.
+//! Programs of this machine that a run of `cargo xtask dist` starts.
 //!
-//! Owns: which these are, and the Debian packages that have them. Because: a build takes ten minutes, and a tool that
-//! is missing would be noticed after it. Does not: install any.
+//! Owns: their names, and the Debian packages that have them. Because: a build takes ten minutes, and a missing tool
+//! would show up only after it. Does not: install any.
 
 use super::Options;
 use super::target::{EMULATOR, Target};

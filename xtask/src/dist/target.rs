@@ -1,7 +1,7 @@
-//! Targets: the machines and C libraries that packages are made for.
+//! Targets: the machines and C libraries of our packages.
 //!
-//! Owns: what each of them takes to be linked, and what runs its programs here. Because: most who want a package for
-//! another machine have none to build it on. Does not: build; see [`super::build`].
+//! Owns: how each is linked, and what runs its programs here. Because: most users who want a package for another
+//! machine have none to build it on. Does not: build; see [`super::build`].
 
 use crate::sh;
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! The tree: what every package holds, in the folders where a system looks for it.
+//! The tree: the contents of every package, in standard folders.
 //!
 //! ```text
 //! bin/deepctx-bpf
@@ -8,7 +8,7 @@
 //! share/doc/deepctx-bpf/…
 //! ```
 //!
-//! Owns: these names. Because: three forms of package must not differ in what they hold. Does not: pack it.
+//! Owns: these names. Because: three package formats must have the same contents. Does not: pack it.
 
 use super::needs::Needs;
 use super::product::Product;

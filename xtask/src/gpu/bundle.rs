@@ -1,7 +1,7 @@
-//! A folder with all that the checks need on another machine.
+//! A folder with everything that the checks need on another machine.
 //!
-//! Owns: what goes into it. Because: a machine with a GPU is often lent for minutes, without a compiler, a network or
-//! a checkout. Does not: check.
+//! Owns: its contents. Because: a machine with a GPU is often available for minutes only, without a compiler, a network
+//! or a checkout. Does not: check.
 //!
 //! ```text
 //! xtask   deepctx-bpf   libdeepctx_collector.so   deepctx-gpu-cudarc     FOLDER/xtask gpu-check --product FOLDER/deepctx-bpf

@@ -1,7 +1,7 @@
-//! Comparisons of what a program says with what a profile says.
+//! Comparisons of a program's own counts with its profile.
 //!
-//! Owns: what counts as the same. Because: it is these that say whether a check holds, so they are tested by
-//! themselves. Does not: start anything.
+//! Owns: the definition of equal. Because: comparisons decide whether a check passes, so they have tests of their own.
+//! Does not: start anything.
 
 use super::reported::{EntrySum, Kernel, ReportedProfile, TracedKernel};
 use super::row::Row;

@@ -1,11 +1,11 @@
 //! `cargo xtask gpu-check`: everything that only a machine with a GPU can show, in one command.
 //!
-//! Owns: the list of checks, which machine they run on, and the table that a note can take as it is. Because: time on
-//! such a machine is short, and nobody remembers what was still to be looked at. Does not: contain product code; it
-//! compares what a program says of itself with the profile of it.
+//! Owns: the list of checks, which machine they run on, and the Markdown table of results. Because: time on such a
+//! machine is short, and nobody remembers all open checks. Does not: contain product code; it compares a program's own
+//! counts with its profile.
 //!
-//! The same list runs on the simulated device, so that it is known to work before there is a device, and known to
-//! fail when something is wrong.
+//! The same list runs on the simulated device, which proves without a device that it works, and that it fails when
+//! something is wrong.
 
 mod bundle;
 mod compare;

@@ -1,7 +1,7 @@
 //! The parts of the list: what is recorded, and which comparisons follow.
 //!
-//! Owns: one function for each part. Because: device time is short, so each can be run by itself. Does not: know how
-//! programs are started.
+//! Owns: one function for each part. Because: device time is short, so each can run alone. Does not: know how programs
+//! are started.
 
 use super::compare;
 use super::reported::traced;

@@ -1,8 +1,7 @@
 //! The Python interpreter of the checks.
 //!
-//! Owns: which one it is, whether it has PyTorch with a device, and where its CUPTI lies. Because: on a machine that
-//! is lent, nobody knows beforehand where things are, and a package manager puts them where no linker looks. Does
-//! not: start programs that are checked.
+//! Owns: which one it is, whether it has PyTorch with a device, and the path of its CUPTI. Because: paths on a borrowed
+//! machine are unknown, and package managers put CUPTI where no linker looks. Does not: start checked programs.
 
 use super::LONGEST;
 use crate::sh;

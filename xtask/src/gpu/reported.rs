@@ -1,6 +1,6 @@
-//! What a stored profile says, as far as the checks compare it.
+//! The parts of a stored profile that the checks compare.
 //!
-//! Owns: reading the exports of the program. Because: what is checked is what users get to see. Does not: judge.
+//! Owns: reading the exports of the program. Because: checks must use what users see. Does not: judge.
 
 use anyhow::{Context, Result};
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! One line of the table of checks.
 //!
-//! Owns: what a check comes to, and how the table is written. Because: a check that could not be made must not look
-//! like one that held. Does not: check.
+//! Owns: the outcome of a check, and the format of the table. Because: a skipped check must not look like a passed one.
+//! Does not: check.
 
 use std::fmt;
 

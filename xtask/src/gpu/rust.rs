@@ -1,7 +1,7 @@
 //! A Rust program that loads the driver at run time, by `cudarc`.
 //!
-//! Owns: its build, and the part `rust`. Because: Rust programs reach the device without CUDA's runtime and without
-//! Python, by pointers that they look up themselves. Does not: know how programs are recorded.
+//! Owns: its build, and the part `rust`. Because: Rust programs use the device without CUDA's runtime and without
+//! Python, through pointers that they look up themselves. Does not: know how programs are recorded.
 
 use super::compare;
 use super::row::Row;

@@ -1,7 +1,7 @@
-//! How much slower a loop gets that does nothing but launch.
+//! Slowdown of a launch-bound loop.
 //!
-//! Owns: the part `slowdown`. Because: only beside each other, in the same process and minute, do such figures mean
-//! anything. Does not: judge by them, but for one bound: that of the project's target.
+//! Owns: the part `slowdown`. Because: such figures compare only within the same process and minute. Does not: judge
+//! them, except against the project's target.
 
 use super::row::Row;
 use super::stage::{RunningProgram, Stage};

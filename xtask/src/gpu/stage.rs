@@ -1,7 +1,7 @@
-//! Where checks are made: the programs, what they are started with, and a folder for what they leave.
+//! The setup of checks: programs, their environment, and a folder for their output.
 //!
-//! Owns: recording the program from its start, and talking to one that runs. Because: on a real device and on the
-//! simulated one the same is done, with other surroundings. Does not: compare.
+//! Owns: recording a program from its start, and commands to a running one. Because: checks on a real and on the
+//! simulated device differ only in environment. Does not: compare.
 
 use super::LONGEST;
 use super::python::Python;

@@ -1,7 +1,7 @@
-//! Interpreters that are compiled here, from the sources that Debian keeps beside its packages.
+//! Interpreters compiled here from Debian's source packages.
 //!
-//! Owns: which sources there are, how one is compiled, and the build without a GIL. Because: such builds
-//! are not published as packages for Linux. Does not: know those that take long to compile ([`super::optimized`]).
+//! Owns: the list of sources, how one is compiled, and the build without a GIL. Because: such builds are not published
+//! as packages for Linux. Does not: know the slow builds ([`super::optimized`]).
 
 use super::{RECIPE, script};
 use crate::apt::Apt;

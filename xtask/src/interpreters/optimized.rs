@@ -1,8 +1,8 @@
-//! CPython as standalone builds are made, which installers such as `uv` fetch.
+//! CPython built like the standalone builds that installers such as `uv` fetch.
 //!
-//! Owns: the recipe of such a build, and what of it tests start. Because: optimization at link time and BOLT split,
-//! merge and move the functions by which Python frames are found. Does not: belong to what runs for every
-//! change; it takes too long to compile (`cargo xtask test python-optimized`).
+//! Owns: the recipe of such a build, and the files that tests start. Because: optimization at link time and BOLT split,
+//! merge and move the functions by which Python frames are found. Does not: run for every change; it takes too long to
+//! compile (`cargo xtask test python-optimized`).
 
 use super::compiled::{CPYTHON_3_14, CPYTHON_3_15, Recipe, Sources};
 use super::{Interpreters, script};

@@ -1,7 +1,7 @@
-//! Disk space: whether there is room for what a whole run builds and installs.
+//! Disk space: whether a complete run fits.
 //!
-//! Owns: how much that is. Because: on a full disk, tests fail one by one with errors of compilers and of the product,
-//! and none of them is the cause. Does not: remove anything.
+//! Owns: how much it needs. Because: on a full disk, tests fail one by one with misleading errors of compilers and of
+//! the product. Does not: remove anything.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! Test programs that end: each is waited for, but not forever.
+//! Waiting for test programs, with a time limit.
 //!
-//! Owns: where their output goes, the time limit, what is killed after it. Because: one program that hangs must fail
-//! alone, and a process that it left behind must not hold up the others (the output is a file, not a pipe that a
-//! stranger can keep open). Does not: judge what was printed.
+//! Owns: the destination of their output, the time limit, what is killed after it. Because: a hanging program must fail
+//! alone, and a process that it left behind must not block the others (the output is a file, since a stray process can
+//! keep a pipe open). Does not: judge the output.
 
 use std::fs::{self, File};
 use std::path::PathBuf;

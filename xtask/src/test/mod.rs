@@ -1,14 +1,14 @@
 //! `cargo xtask test`: everything that must hold, in one command.
 //!
-//! Owns: the groups of tests, how each is run, the summary. Because: what CI checks, a contributor must be able to
-//! check with the same words, and a skipped test must not look like a passed one. Does not: contain tests.
+//! Owns: the groups of tests, how each is run, the summary. Because: a contributor must be able to run what CI checks,
+//! with the same commands, and a skipped test must not look like a passed one. Does not: contain tests.
 //!
-//! All test programs are compiled once, for the whole workspace, by the linter where that is wanted too, and then
-//! run in three rows side by side: what is only compiled in one, the programs in the order of their groups in another,
-//! and those that take minutes in the third, where each row that is done helps. An integration test file belongs to
-//! the group that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the privileged
-//! groups run as root. A test that cannot run here prints a line `skipped: REASON`, which is a failure where `CI` is
-//! `true`; only a GPU that is missing, or there, excuses one (`skipped, no GPU: REASON`, `skipped, a GPU: REASON`).
+//! All test programs are compiled once, for the whole workspace, by the linter if it also runs. They then run in three
+//! parallel queues: compile-only checks in one, the programs in the order of their groups in another, and those that
+//! take minutes in the third, which each finished queue then helps with. An integration test file belongs to the group
+//! that begins its name (`live_native.rs` to `live`); all others are `unit`. Programs of the privileged groups run as
+//! root. A test that cannot run here prints a line `skipped: REASON`, which is a failure where `CI` is `true`, except
+//! where the absence or presence of a GPU is the reason (`skipped, no GPU: REASON`, `skipped, a GPU: REASON`).
 
 mod disk;
 mod ended;

@@ -1,8 +1,7 @@
-//! Outcomes: what each check came to, and the summary.
+//! Outcomes: the result of each check, and the summary.
 //!
-//! Owns: counts of tests, reasons for what was skipped, the verdict. Because: a skipped test must not look like a
-//! passed one, and where `CI` is `true` only the lack of a GPU excuses one. Does not: run anything but the body of a
-//! check.
+//! Owns: counts of tests, reasons for skips, the verdict. Because: a skipped test must not look like a passed one, and
+//! where `CI` is `true` only the lack of a GPU excuses a skip. Does not: run anything but the body of a check.
 
 use crate::sh;
 use anyhow::Result;

@@ -1,7 +1,7 @@
 //! Test programs: compiled once for the whole workspace, each run with the variables that its group needs.
 //!
-//! Owns: what cargo reports of them, which group each belongs to, how one is run. Because: any other selection would
-//! build dependencies twice. Does not: judge more than what a program prints.
+//! Owns: their list from cargo, the group of each, and how one runs. Because: any other selection would build
+//! dependencies twice. Does not: judge more than a program's output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

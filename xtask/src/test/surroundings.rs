@@ -1,7 +1,7 @@
-//! Surroundings: what tests need of the world, fetched once.
+//! Surroundings: external requirements of tests, fetched once.
 //!
-//! Owns: which group needs what. Because: it comes over a network, which takes minutes in which the compiler can have
-//! the machine. Does not: know how any of it is fetched or built.
+//! Owns: the requirements of each group. Because: downloads take minutes, in which the compiler can use the machine.
+//! Does not: know how any of it is fetched or built.
 
 use super::outcome::{Outcome, check};
 use super::{KERNELS_OF_GROUPS, Options, PYTHON_OPTIMIZED, TORCH_OLDER};

@@ -1,8 +1,7 @@
 //! Reading the declarations of reasons from the sources.
 //!
-//! Owns: what the macro `reasons!` of `common` looks like in a text. Because: the tables of `docs/loss.md` are made
-//! from the declarations, which only compilers could read if they had many forms. Does not: judge them; see
-//! [`super::reasons`].
+//! Owns: the syntax of the macro `reasons!` of `common`. Because: the tables of `docs/loss.md` are generated from the
+//! declarations, which only compilers could read if they had many forms. Does not: judge them; see [`super::reasons`].
 //!
 //! ```text
 //! reasons! {

@@ -1,7 +1,7 @@
-//! The table of allowed dependencies in ARCHITECTURE.md against what cargo says.
+//! The table of allowed dependencies in ARCHITECTURE.md against cargo's metadata.
 //!
-//! Owns: reading the table, comparing both ways. Because: who may know whom *is* the architecture; a new edge must
-//! be a deliberate edit of the document. Does not: judge versions or licences (see deny.toml).
+//! Owns: reading the table, comparing both ways. Because: the dependencies between crates *are* the architecture; a new
+//! edge must be a deliberate edit of the document. Does not: judge versions or licences (see deny.toml).
 
 use crate::sh;
 use anyhow::{Context, Result, bail};

@@ -1,8 +1,8 @@
-//! `cargo xtask tidy --figures`: how large the house is, and what is left of what should not be in it.
+//! `cargo xtask tidy --figures`: size and shape of the code, and remains of the old vocabulary.
 //!
-//! Owns: lines and files by crate, long functions, circles, words of the old vocabulary; beside those of another
-//! checkout where one is named. Because: "smaller" and "clearer" are claims until somebody counts. Does not: fail, but
-//! where words of the old vocabulary come back.
+//! Owns: lines and files by crate, long functions, cycles, words of the old vocabulary; beside those of another
+//! checkout if one is named. Because: "smaller" and "clearer" need numbers. Does not: fail, except for words of the old
+//! vocabulary.
 
 use super::tree::{Crate, crates};
 use super::{prose, shape, syntax};

@@ -1,8 +1,7 @@
-//! `cargo xtask tidy`: rules that compilers and lints do not know.
+//! `cargo xtask tidy`: rules that compilers and lints do not check.
 //!
-//! Owns: the list of rules. Because: a rule that only stands in a document drifts away from the code. Does not:
-//! change a file, but for tables that are made from the sources (`--write`); it names the file, the line and the
-//! rule.
+//! Owns: the list of rules. Because: code drifts away from a rule that is only written down. Does not: change a file,
+//! except tables generated from the sources (`--write`); it names the file, the line and the rule.
 
 mod declarations;
 mod dependencies;

@@ -1,11 +1,11 @@
-//! Which file of a crate uses which: the paths of its code, followed to the files that define what they name.
+//! Which file of a crate uses which: the paths in its code, resolved to the files that define the names.
 //!
-//! Owns: modules by file, re-exports, circles. Because: files that use each other in a circle are one file in several
-//! pieces, and nobody can read one of them alone. Does not: expand macros; a path inside of one counts when it is
-//! written out.
+//! Owns: modules by file, re-exports, cycles. Because: files that use each other in a cycle are one file in several
+//! pieces, and nobody can read one of them alone. Does not: expand macros; a path inside one counts if it is written
+//! out.
 //!
-//! What a file uses of the module that it is a part of (`super::Shared`) ties no circle: the parts of a folder stand
-//! on what the folder's own file declares.
+//! A file's use of its parent module (`super::Shared`) does not count as a cycle: the files of a folder build on the
+//! declarations of the folder's own file.
 
 use super::syntax;
 use std::collections::{BTreeMap, BTreeSet};

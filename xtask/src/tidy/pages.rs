@@ -1,8 +1,8 @@
 //! Rules on the pages in `docs/`: each is in the site's contents once, no link is broken, and Python code parses.
 //!
-//! Owns: what a link, a heading and a block of Python are in a page. Because: a page without links to it is not read,
+//! Owns: the syntax of links, headings and Python blocks in a page. Because: a page without links to it is not read,
 //! `mdbook build` does not report links to renamed headings, and a reformatted code block breaks silently. Does not:
-//! judge what pages say, or know the options of the program, whose own tests try every command of a page.
+//! check the content of pages, or know the options of the program, whose own tests try every command of a page.
 
 use super::prose;
 use crate::sh;

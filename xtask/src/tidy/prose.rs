@@ -1,7 +1,6 @@
-//! Rules on what people read: how long a line of prose may be, and how many words the name of a test has.
+//! Rules on prose: the length of a line, and the number of words in the name of a test.
 //!
-//! Owns: the limits. Because: lines that wrap and names that tell whole stories come back one at a time. Does not:
-//! know code; rustfmt does.
+//! Owns: the limits. Because: long lines and long names return one at a time. Does not: know code; rustfmt does.
 
 use super::tree::Crate;
 use crate::sh;

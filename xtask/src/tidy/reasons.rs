@@ -1,8 +1,8 @@
-//! Rules on reasons: each is declared once, in one form, and stands in `docs/loss.md`.
+//! Rules on reasons: each is declared once, in one form, and listed in `docs/loss.md`.
 //!
-//! Owns: the rules, the tables of that page, and those of pages that list their own reasons. Because: a user looks the
-//! key up that a report shows; it must lead to one sentence, in a page that cannot fall behind. Does not: read
-//! declarations; see [`super::declarations`].
+//! Owns: the rules, the tables of that page, and those of pages that list their own reasons. Because: a user looks up
+//! the key from a report, and must find one sentence in a page that is always current. Does not: read declarations; see
+//! [`super::declarations`].
 
 use super::declarations::{self, Declaration};
 use super::syntax;

@@ -1,8 +1,8 @@
-//! Rules on the shape of the product: how long a function may be, which files may use each other, what a header
-//! promises.
+//! Rules on the shape of the product: the length of functions, which files may use each other, the structure of
+//! headers.
 //!
-//! Owns: the limits. Because: a function that fits on no screen and a circle of files are how a tree that was clear
-//! becomes one that is not. Does not: excuse anybody.
+//! Owns: the limits. Because: long functions and cycles of files gradually make a clear tree unclear. Does not: have
+//! exceptions.
 
 use super::tree::Crate;
 use super::{modules, syntax};

@@ -1,7 +1,7 @@
-//! Rules on the text of the sources: headers, sizes, safety arguments, and what may be said in one place only.
+//! Rules on the text of the sources: headers, sizes, safety arguments, and code that is allowed in one place only.
 //!
-//! Owns: the rules and the small amount of Rust syntax they need. Because: "only this module does X" is worth
-//! having only if a machine looks. Does not: parse Rust; a rule that needs more than lines belongs in a lint.
+//! Owns: the rules and the small amount of Rust syntax they need. Because: "only this module does X" is reliable only
+//! if a machine checks it. Does not: parse Rust; a rule that needs more than lines belongs in a lint.
 
 use super::tree;
 use crate::sh;

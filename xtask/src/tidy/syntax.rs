@@ -1,8 +1,8 @@
-//! As much of Rust's syntax as rules need: code without comments and strings, product code without its tests,
+//! The part of Rust's syntax that rules need: code without comments and strings, product code without its tests,
 //! functions.
 //!
-//! Owns: distinguishing code from text. Because: a rule that takes a comment for code is wrong where people look. Does
-//! not: parse; what it takes for a function ends where its brackets do.
+//! Owns: distinguishing code from text. Because: a rule that mistakes a comment for code gives wrong reports. Does not:
+//! parse; a function ends where its brackets do.
 
 use std::ops::Range;
 

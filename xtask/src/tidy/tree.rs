@@ -1,7 +1,7 @@
 //! The sources of a checkout by crate.
 //!
-//! Owns: which file belongs to which crate, and what is product rather than test. Because: rules and figures must
-//! mean the same files. Does not: judge them.
+//! Owns: which file belongs to which crate, and what is product rather than test. Because: rules and figures must cover
+//! the same files. Does not: judge them.
 
 use super::syntax;
 use crate::sh;

@@ -1,7 +1,7 @@
 //! Dependencies that no code names.
 //!
-//! Owns: the comparison of manifests with code. Because: what is declared is compiled by everyone who builds. Does
-//! not: look at features of a dependency.
+//! Owns: the comparison of manifests with code. Because: everyone who builds compiles all declared dependencies. Does
+//! not: check features of a dependency.
 
 use super::tree::Crate;
 use anyhow::{Context, Result};

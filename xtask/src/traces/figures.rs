@@ -1,7 +1,7 @@
 //! Figures of a trace: ours, those of plain counting, those of HTA.
 //!
-//! Owns: which field of one answers which of the other, and the reasons for differences. Because: a difference without
-//! a reason is an error of one of the two. Does not: run anything.
+//! Owns: which fields correspond, and the reasons for differences. Because: a difference without a reason is an error
+//! of one of the two. Does not: run anything.
 
 use serde_json::Value;
 

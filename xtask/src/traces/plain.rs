@@ -1,8 +1,8 @@
 //! Plain counting of traces that HTA does not read.
 //!
-//! Owns: which files these are, the counting of those that are no databases, and their rows of the comparison. Because:
-//! an importer is believed where somebody who knows nothing of it comes to the same counts and sums. Does not: use what
-//! the importers use: a few lines of Python read the files.
+//! Owns: the list of files, the counting of those that are not databases, and their rows of the comparison. Because: an
+//! importer is credible if independent code gets the same counts and sums. Does not: share code with the importers: a
+//! few lines of Python read the files.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,7 @@
 //! Plain counting of SQLite exports, by SQL.
 //!
-//! Owns: the queries, and what of ours they are held against. Because: an importer is believed where a database's own
-//! language comes to the same counts and sums. Does not: use what the importer uses: Python's `sqlite3` reads the file.
+//! Owns: the queries, and our figures that they verify. Because: an importer is credible if the database's own language
+//! gets the same counts and sums. Does not: share code with the importer: Python's `sqlite3` reads the file.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! Curves of a run as a picture.
 //!
-//! Owns: its form. Because: whether something grows is seen at once. Does not: choose what is read.
+//! Owns: its form. Because: a curve shows growth at once. Does not: choose what is measured.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! `cargo xtask soak`: a capture of the whole machine for hours, while processes and libraries come and go.
 //!
-//! Owns: what runs beside the profiler, and what must not grow. Because: what a profiler forgets to give back shows
-//! after hours, on somebody else's machine. Does not: say how fast anything is.
+//! Owns: the load beside the profiler, and the figures that must not grow. Because: leaks of a profiler show after
+//! hours, on somebody else's machine. Does not: measure speed.
 
 mod curve;
 mod reading;

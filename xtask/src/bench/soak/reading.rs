@@ -1,4 +1,4 @@
-//! What a running profiler takes at one moment.
+//! Resource use of a running profiler at one moment.
 //!
 //! Owns: memory, descriptors and threads of it and of its workers, and the size of its profile. Because: each of them
 //! must level off. Does not: judge.

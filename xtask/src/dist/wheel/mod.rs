@@ -1,8 +1,8 @@
-//! Wheels: the program and the Python module, for those who have `pip` and nothing else.
+//! Wheels: the program and the Python module, for users who only have `pip`.
 //!
-//! Owns: the form of a wheel, and the metadata that `pip` reads. Because: people who train models install everything
-//! with `pip`, often without root. Does not: compile. `maturin` would compile the module apart from the program, and
-//! what both are made of a second time; here one run of cargo makes both, for the same C library.
+//! Owns: the format of a wheel, and the metadata that `pip` reads. Because: people who train models install everything
+//! with `pip`, often without root. Does not: compile. `maturin` would compile the module separately, and the shared
+//! crates twice; here one run of cargo builds both, for the same C library.
 
 pub(super) mod module;
 pub(super) mod program;

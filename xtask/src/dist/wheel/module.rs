@@ -1,6 +1,6 @@
 //! The wheel `deepctx`: the Python module, to open profiles anywhere.
 //!
-//! Owns: what is in it. Because: who reads a profile in a notebook needs neither the profiler nor root. Does not: hold
+//! Owns: its contents. Because: reading a profile in a notebook needs neither the profiler nor root. Does not: contain
 //! the program; the wheel `deepctx-bpf` does, and neither needs the other.
 
 use super::super::components;

@@ -1,9 +1,9 @@
 //! The wheel `deepctx-bpf`: the same files as in the other packages.
 //!
-//! Owns: what is in it, and the module that starts the program. Because: `pip` knows where programs go, and starts none
-//! by the name of a module. Does not: bind anything to Python.
+//! Owns: its contents, and the module that starts the program. Because: `pip` installs programs, but `python -m` needs
+//! a module. Does not: bind anything to Python.
 //!
-//! The program is no script of Python's: `sudo $(which deepctx-bpf)` starts it without an interpreter.
+//! The program is not a Python script: `sudo $(which deepctx-bpf)` starts it without an interpreter.
 
 use super::super::components;
 use super::super::needs::Needs;
