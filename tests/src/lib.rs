@@ -1,8 +1,7 @@
-//! Tests that cross crate borders, and what they share with the command line of the developers.
+//! Code shared by tests across crates and the developers' command line.
 //!
-//! Owns: comparisons with independent oracles, which run both as tests and over any files a developer names, and
-//! numbers for made-up input. Because: each is one piece of code for several tests.
-//! Does not: contain anything that the product needs.
+//! Owns: comparisons with independent oracles, which run as tests and on any files that a developer names, and numbers
+//! for synthetic input. Because: several tests use each of them. Does not: contain anything that the product needs.
 
 pub mod numbers;
 pub mod unwind_oracle;

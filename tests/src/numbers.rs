@@ -1,7 +1,7 @@
-//! Numbers that look random and are the same in every run.
+//! Pseudorandom numbers, the same in every run.
 //!
-//! Owns: one generator for tests that make their input up. Because: what fails must fail again. Does not: serve
-//! anything that must not be guessed.
+//! Owns: one generator for tests with synthetic input. Because: a failure must be reproducible. Does not: give secure
+//! random numbers.
 
 /// The generator (xorshift64*, Vigna 2016); its seed is not zero.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
-//! Every row of an unwind table against what `readelf --debug-dump=frames-interp` prints of the same file.
+//! Every row of an unwind table against the output of `readelf --debug-dump=frames-interp` for the same file.
 //!
-//! Owns: the comparison and its report. Because: a wrong row is a wrong stack that looks right; the only proof is to
-//! compare all of them with an independent reader. Does not: choose files beyond [`default_files`], print.
+//! Owns: the comparison and its report. Because: a wrong row gives a wrong stack that looks right; the only proof is to
+//! compare all rows with an independent reader. Does not: choose files beyond [`default_files`], print.
 //!
 //! For each printed row, the table must give the expected rule at its first and last address and at each page
 //! boundary within; between frames it must give none. Forms that the table does not support must be unsupported in

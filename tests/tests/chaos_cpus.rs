@@ -1,4 +1,4 @@
-//! CPUs that come and go while a capture runs. Needs root, BPF, and a machine that lets a CPU be taken offline.
+//! CPUs that go online and offline during a capture. Needs root, BPF, and a machine that can take a CPU offline.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

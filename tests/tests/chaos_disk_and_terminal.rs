@@ -1,4 +1,4 @@
-//! What a capture depends on goes away: the disk is full, the terminal is closed. Needs root and BPF.
+//! A capture loses its resources: the disk is full, the terminal is closed. Needs root and BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

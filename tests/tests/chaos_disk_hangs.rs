@@ -1,4 +1,4 @@
-//! A disk that takes nothing any more, and answers nothing. Needs root, BPF, and a disk in a file that can be frozen.
+//! A disk that hangs. Needs root, BPF, and a disk in a file that can be frozen.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

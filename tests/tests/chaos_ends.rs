@@ -1,5 +1,5 @@
-//! What is left in the kernel, and of a profile, when a capture or its target changes at the worst moment. Needs root
-//! and BPF.
+//! The state of the kernel and the profile after a capture or its target changes at the worst moment. Needs root and
+//! BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

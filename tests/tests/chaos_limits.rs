@@ -1,4 +1,4 @@
-//! A capture under limits of whoever started it, and stopped for a while. Needs root and BPF.
+//! A capture under resource limits of its user, and a capture stopped for a while. Needs root and BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Threads of a recording that stop because of a defect, or stand still. Needs root and BPF.
+//! Threads of a recording that end because of a bug, or hang. Needs root and BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

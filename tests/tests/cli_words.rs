@@ -1,4 +1,4 @@
-//! What the program says and how it ends, without privileges.
+//! Output and exit codes of the program, without privileges.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Compiled code below the operators and the lines that it was compiled from.
+//! Compiled code below the operators and lines from which it was compiled.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,9 +1,9 @@
-//! Exports of a real capture, read by those who own the formats: Go's pprof, the generated classes of Perfetto and
+//! Exports of a real capture, read by the formats' own tools: Go's pprof, the generated classes of Perfetto and
 //! OpenTelemetry, speedscope's schema, the Firefox Profiler, hatchet, PyTorch, HolisticTraceAnalysis, DuckDB, pandas
 //! and polars. Needs root and BPF.
 //!
-//! `cargo xtask test exports` fetches the readers and says where they are. Without them a test is skipped with the
-//! reason; where `CI=true`, only what the set-up does not install may be missing.
+//! `cargo xtask test exports` fetches the readers and passes their paths. Without them a test is skipped with the
+//! reason; where `CI=true`, only readers that the set-up does not install may be missing.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,8 +1,8 @@
-//! Exports of a trace of our own: read back by us, by HolisticTraceAnalysis and by PyTorch's validator.
+//! Exports of our own trace, read back by us, by HolisticTraceAnalysis and by PyTorch's validator.
 //!
-//! Owns: a stored recording with calls, kernels, copies, an operator, steps and a collective, whose figures are known.
-//! Because: what is exported is believed where another tool finds the same events. Does not: record. Needs no
-//! privileges; `cargo xtask test exports` fetches the readers and says where they are.
+//! Owns: a stored recording with calls, kernels, copies, an operator, training steps and a collective, with known
+//! figures. Because: an export is credible if another tool finds the same events. Does not: record. Needs no
+//! privileges; `cargo xtask test exports` fetches the readers and passes their paths.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

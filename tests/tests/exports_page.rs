@@ -1,4 +1,4 @@
-//! The page in a real browser: every tab fits its window and can be read, and on paper all tabs stand below each other.
+//! The page in a real browser: every tab fits its window and is readable, and in print all tabs follow each other.
 //! Needs Chromium, and no privileges.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -1,5 +1,5 @@
-//! The timeline of a page, in a real browser: its events, sums of a selection, keys, and names that want to do harm.
-//! Needs Chromium, and no privileges.
+//! The timeline of a page, in a real browser: its events, sums of a selection, keys, and malicious names. Needs
+//! Chromium, and no privileges.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,8 +1,7 @@
-//! Loops on the simulated device with one defect each, and their twins: what rules say of both.
+//! Loops on the simulated device with one defect each, their twins, and the findings of both.
 //!
-//! Owns: the pairs whose defect is a matter of the device. Because: its times are those that the names of kernels
-//! say, so that a rule sees what it would see of a real one. Does not: test a rule's arithmetic; that stands beside
-//! the rules. Needs root and BPF.
+//! Owns: the pairs whose defect concerns the device. Because: kernel names set its times, so a rule sees what it would
+//! see on a real device. Does not: test a rule's arithmetic; unit tests beside the rules do. Needs root and BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,8 +1,8 @@
-//! What the driver of GPUs says of them, recorded beside a process, with a library that looks like NVIDIA's.
+//! GPU metrics of the driver, recorded beside a process, with a look-alike of NVIDIA's library.
 //!
-//! Owns: whole captures by the program as a user runs it, with a library that is right, incomplete, hangs or ends its
-//! process. Because: that library is somebody else's code, and nothing but the figures of GPUs may depend on it. Does
-//! not: look at what programs do with a GPU. Needs root and BPF.
+//! Owns: whole captures by the program as a user runs it, with a library that is correct, is incomplete, hangs or ends
+//! its process. Because: that library is third-party code, and only GPU metrics may depend on it. Does not: check
+//! programs' use of a GPU. Needs root and BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

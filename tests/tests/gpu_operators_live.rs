@@ -1,8 +1,7 @@
 //! Operators of a live trace on the simulated device, compared with the device's own account.
 //!
-//! Owns: the tests of tables that say what operators launched, by the program as a user runs it. Because: no end of an
-//! operator is recorded, so that these tables stand on the stack of each launch. Does not: look into any stage. Needs
-//! root and BPF.
+//! Owns: the tests of tables of operators' launches, by the program as a user runs it. Because: operator ends are not
+//! recorded, so these tables depend on the stack of each launch. Does not: test a single stage. Needs root and BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: the tests that collectives are matched by communicator and number, and that a late rank is found, by programs
 //! as a user runs them. Because: the id of a communicator is read at a call, its handle at the return, and its kernels
-//! are launched by the library. Does not: look into any stage. Needs root and BPF.
+//! are launched by the library. Does not: test a single stage. Needs root and BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,10 +1,10 @@
-//! Samples of instructions on the simulated device, compared with its own account of them.
+//! Instruction samples on the simulated device, compared with its own account of them.
 //!
 //! Owns: the tests from a sampled instruction to the stored profile. Because: each sample must be under its kernel, its
-//! instruction and its line, or be counted as lost. Does not: look into any stage. Needs root and BPF.
+//! instruction and its line, or be counted as lost. Does not: test a single stage. Needs root and BPF.
 //!
-//! A program of its own: whoever asks for samples has them taken of every process with the same file of the
-//! collector, so that other captures at the same time would see what they did not ask for.
+//! It is a separate test program: a request for samples applies to every process with the same collector file, so
+//! concurrent captures would get samples that they did not request.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

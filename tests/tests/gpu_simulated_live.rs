@@ -1,7 +1,8 @@
-//! Whole captures of programs on the simulated device, compared with what the programs and the device say they did.
+//! Whole captures of programs on the simulated device, compared with the programs' and the device's own account.
 //!
-//! Owns: the tests from a launch to the stored profile, by the program as a user runs it. Because: exact counts, right
-//! lines and right times are promises about all stages together. Does not: look into any stage. Needs root and BPF.
+//! Owns: the tests from a launch to the stored profile, by the program as a user runs it. Because: exact counts,
+//! correct lines and correct times are promises about all stages together. Does not: test a single stage. Needs root
+//! and BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

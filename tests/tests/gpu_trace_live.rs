@@ -1,7 +1,7 @@
 //! Traces of programs on the simulated device, compared event by event with the device's own account.
 //!
 //! Owns: the tests from a call to the stored trace and the tables over it, by the program as a user runs it. Because:
-//! begin, end, stream and cause of each event are promises about all stages together. Does not: look into any stage.
+//! begin, end, stream and cause of each event are promises about all stages together. Does not: test a single stage.
 //! Needs root and BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

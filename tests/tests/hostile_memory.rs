@@ -1,4 +1,4 @@
-//! A process whose memory never answers costs its own names and nothing else. Needs root, BPF and FUSE.
+//! A process with memory whose reads never return costs only its own names. Needs root, BPF and FUSE.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,8 +1,8 @@
 //! A stripped program whose debug information only a server has. Needs root and BPF.
 //!
 //! Owns: recordings of it beside a server that sends the right file, another build's, or nothing. Because: an answer
-//! comes late or never, and must neither hold up samples nor give a function another one's name. Does not: reach any
-//! other machine.
+//! may come late or never, and must neither delay samples nor give a function a wrong name. Does not: contact any other
+//! machine.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

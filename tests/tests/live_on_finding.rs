@@ -1,5 +1,5 @@
-//! What `record --on-finding` does about a program that gives cause for a finding, and what `control` changes about a
-//! running capture. Needs root and BPF.
+//! Actions of `record --on-finding` for a program with a finding, and changes of a running capture by `control`. Needs
+//! root and BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,7 +1,7 @@
-//! Who woke a thread, as a trace of a real program has it.
+//! Who woke a thread, in the trace of a real program.
 //!
-//! Owns: the test from the kernel's `sched_waking` to the stored event. Because: the critical path goes on with the
-//! waker, and no other tool's trace could show it wrong. Does not: look into any stage. Needs root and BPF.
+//! Owns: the test from the kernel's `sched_waking` to the stored event. Because: the critical path continues with the
+//! waker, and no other tool's trace would expose an error. Does not: test a single stage. Needs root and BPF.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

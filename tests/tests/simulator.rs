@@ -1,6 +1,6 @@
-//! The simulated libraries, as probes find them: every row of the catalogue, each with code of its own.
+//! The simulated libraries as seen by probes: every row of the catalogue, each with code of its own.
 //!
-//! What the libraries do is tested in their crate and by the collector's tests; this is about symbols, versions and
+//! Their crate and the collector's tests cover the behavior of the libraries; these tests cover symbols, versions and
 //! first instructions.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -1,4 +1,4 @@
-//! Unwind rows against `readelf`, for the libraries that are there; see `deepctx_tests::unwind_oracle`.
+//! Unwind rows against `readelf`, for the installed libraries; see `deepctx_tests::unwind_oracle`.
 
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;

@@ -1,7 +1,8 @@
-//! Call frame information that no compiler writes, against `readelf`: every directive of the assembler in any order.
+//! Call frame information that no compiler emits, against `readelf`: every assembler directive in any order.
 //!
-//! Owns: making it up, the same in every run. Because: libraries show what compilers write today, and anybody may write
-//! an assembler file. Does not: compare (`deepctx_tests::unwind_oracle`), or write what `readelf` itself cannot read.
+//! Owns: generating it, the same in every run. Because: libraries only show what compilers emit today, and anybody can
+//! write an assembler file. Does not: compare (`deepctx_tests::unwind_oracle`), or generate input that `readelf` cannot
+//! read.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! Owns: what the words that readelf prints of aarch64 should have become. Because: it is written down apart from the
-//! builder, from the words alone. Does not: run readelf, compare.
+//! Owns: the expected rules for readelf's aarch64 output. Because: they are derived from that output alone,
+//! independently of the builder. Does not: run readelf, compare.
 
 use deepctx_common::unwind::{Rule, fp_kind, ra_kind, rule_kind};
 

@@ -1,5 +1,5 @@
-//! Owns: running `readelf` and reading its text. Because: its printed tables are the independent second opinion.
-//! Does not: know rules or tables of this project.
+//! Owns: running `readelf` and parsing its output. Because: its printed tables are the independent second opinion. Does
+//! not: know rules or tables of this project.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};

@@ -1,6 +1,6 @@
-//! Loops with one defect each, beside their twins without it: what `analyze` says of both.
+//! Loops with one defect each and twins without it, and the findings of `analyze` for both.
 //!
-//! Owns: which part of a recording a loop is, and what is expected of a pair. Because: a rule that fires on everything
+//! Owns: which part of a recording a loop is, and the expected findings of a pair. Because: a rule that always fires
 //! finds every defect; the twin shows that it finds nothing else. Does not: record.
 
 use crate::cli_support::expect_code;

@@ -1,7 +1,7 @@
-//! A browser without a screen.
+//! A headless browser.
 //!
-//! Owns: finding it, and running a script in a page. Because: only a browser knows what a page looks like. Does not:
-//! reach a network, or keep anything.
+//! Owns: finding it, and running a script in a page. Because: only a browser shows how a page looks. Does not: use a
+//! network, or keep files.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

@@ -1,7 +1,7 @@
-//! Readers of exports: other tools, and what they find in a file.
+//! Readers of exports: other tools, and their results for a file.
 //!
-//! Owns: finding them, and running the script that asks each for its totals, and PyTorch's validator. Because: what is
-//! exported is believed where another tool finds the same. Does not: know what is in a file.
+//! Owns: finding them, and running PyTorch's validator and the script that gets the totals of each. Because: an export
+//! is credible if another tool finds the same. Does not: know the contents of a file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

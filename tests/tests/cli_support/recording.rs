@@ -1,8 +1,7 @@
-//! A capture that runs until a test has seen what it waits for.
+//! A capture that runs until a condition of the test holds.
 //!
-//! Owns: starting `record`, the lines that it says, ending it. Because: on a busy machine everything takes longer,
-//! and a test that waits for a condition waits as long as that takes, and no longer. Does not: judge what was
-//! captured.
+//! Owns: starting `record`, its output lines, ending it. Because: on a busy machine everything takes longer, and a test
+//! that waits for a condition waits only as long as needed. Does not: judge the capture.
 
 use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader};

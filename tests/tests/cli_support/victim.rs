@@ -1,10 +1,10 @@
-//! An innocent process beside what others do to a capture.
+//! A process that is not part of an attack on a capture.
 //!
-//! Owns: what of it must be in the profile, whatever that is, and the row of a table that says what was. Because: an
-//! attack that costs others nothing is none. Does not: attack.
+//! Owns: the required share of its samples in the profile, and the table row with the measured share. Because: an
+//! attack without cost for others is harmless. Does not: attack.
 //!
-//! Two processes compute for the same CPU time, so both have the same number of samples however busy the machine is:
-//! one waits before the attack begins, the other is started as a new program while it goes on.
+//! Two processes use the same CPU time, so both have the same number of samples on any load: one exists before the
+//! attack begins, the other starts as a new program during it.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,14 +1,14 @@
-//! Pages for one task each, followed as a reader follows them.
+//! Task pages, followed as a reader would.
 //!
-//! Owns: which lines of a page are its commands, which words it asks a reader to look at, and running the commands as
-//! they stand there. Because: output on a page is true of the day on which it was recorded, and the program goes on.
-//! Does not: start what a page profiles; each test does.
+//! Owns: which lines of a page are its commands, which words a reader should find, and running the commands unchanged.
+//! Because: output on a page is right on the day of its recording, and the program changes. Does not: start the
+//! programs that a page profiles; each test does.
 //!
-//! A recording on a page lasts for some seconds. Here it lasts until the commands behind it say what the page asks to
-//! look at: how long that takes depends on who else uses the machine.
+//! A recording on a page lasts some seconds. Here it lasts until the commands after it print the expected words: that
+//! time depends on other load on the machine.
 //!
-//! Under the heading "What to look at" each item of a list begins with words between backticks. They must stand in the
-//! output on the page, and in that of its commands here.
+//! Under the heading "What to look at" each item of a list begins with words between backticks. They must be in the
+//! output on the page, and in the output of its commands here.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 

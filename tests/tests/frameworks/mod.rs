@@ -1,7 +1,7 @@
-//! Programs with PyTorch or JAX, or with a library that looks like them, and what a capture of them shows.
+//! Programs with PyTorch or JAX, or with a look-alike library, and their captures.
 //!
-//! Owns: starting, capturing and reading back. Because: what is seen from outside is compared with what programs say of
-//! themselves, question by question. Does not: test anything.
+//! Owns: starting, capturing and reading back. Because: each test compares the capture with the program's own output.
+//! Does not: test anything.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 

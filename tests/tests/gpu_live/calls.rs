@@ -1,4 +1,4 @@
-//! Calls: each once, with its arguments, its stack, and what came back.
+//! Calls: each once, with its arguments, stack and result.
 
 use deepctx_capture::config::{Bytes, Hertz, StackRate};
 use deepctx_common::call::{call_flag, return_flag};

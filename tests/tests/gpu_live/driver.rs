@@ -1,8 +1,8 @@
-//! The vendor's own driver library, where a folder with it is named: its functions can be called without a device, and
-//! answer that they are not initialized.
+//! The vendor's own driver library, if a folder with it is named: without a device, its functions return "not
+//! initialized".
 //!
-//! Owns: counts and stacks of calls of the real code. Because: look-alikes have the entries that we think it has.
-//! Does not: see anything run.
+//! Owns: counts and stacks of calls of the real code. Because: look-alikes only have the entry points that we expect.
+//! Does not: run device code.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What goes wrong: it is counted, or labelled, and the target never notices.
+//! Failures: they are counted or labeled, and never affect the target.
 
 use deepctx_capture::config::Bytes;
 use deepctx_common::end::Counter;

@@ -1,7 +1,7 @@
-//! Calls of libraries that look like an accelerator's, seen by real probes: which arrive, with what, and from where.
+//! Calls of look-alike accelerator libraries, seen by real probes: which arrive, with which arguments and stacks.
 //!
-//! Owns: the tests of the way from a probe to a record, as root. Because: only here do the kernel's probes, the places
-//! chosen for them and the unwind tables meet. Does not: interpret calls (the pipeline's tests do).
+//! Owns: the tests from a probe to a record, as root. Because: only here do the kernel's probes, their probe sites and
+//! the unwind tables meet. Does not: interpret calls (the pipeline's tests do).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 

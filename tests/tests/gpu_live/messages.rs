@@ -1,4 +1,4 @@
-//! What a collector says, and what another tool's collection hands out.
+//! Messages of a collector, and records of another tool's collection.
 
 use deepctx_capture::config::SamplingPeriod;
 use deepctx_common::Plain as _;

@@ -1,4 +1,4 @@
-//! A process with look-alike libraries, watched.
+//! A probed process with look-alike libraries.
 
 use std::io::Write as _;
 use std::path::PathBuf;

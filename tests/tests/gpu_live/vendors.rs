@@ -1,4 +1,4 @@
-//! The vendors' own libraries, where a folder with them is named: what can be seen without a device.
+//! The vendors' own libraries, if a folder with them is named: checks that need no device.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
-//! A process that changes its user while it is read costs neither of them their turn.
+//! A process that changes its user while it is read delays neither user's scans.
 //!
-//! Owns: that attack. Because: processes are scanned of one user after another, and a turn that never ends leaves all
-//! programs of its user without unwind rows. Does not: test whose turn it is (`waiting_scans`).
+//! Owns: that attack. Because: users' processes are scanned in turn, and a scan that never ends leaves all programs of
+//! its user without unwind rows. Does not: test the order of users (`waiting_scans`).
 
 use std::process::{Command, Stdio};
 

@@ -1,7 +1,7 @@
-//! As whom a recorded command runs.
+//! The user that a recorded command runs as.
 //!
-//! Owns: user, groups, capabilities and environment of `record -- CMD`, as root and below `sudo`. Does not: test whose
-//! files the profile's are.
+//! Owns: user, groups, capabilities and environment of `record -- CMD`, as root and below `sudo`. Does not: test the
+//! owner of profile files.
 
 use std::process::Command;
 

@@ -1,7 +1,7 @@
-//! A stored profile as nobody's capture would write it.
+//! A crafted profile that no capture would write.
 //!
-//! Owns: tables of any content in the form that readers accept, with their right checksums. Because: whoever crafts a
-//! profile makes it look good as far as anybody looks before it is read. Does not: know what a reader does with it.
+//! Owns: tables of any content in the format that readers accept, with correct checksums. Because: an attacker's
+//! profile passes every check before it is read. Does not: know what a reader does with it.
 
 use std::fs;
 use std::ops::Range;

@@ -1,7 +1,7 @@
-//! Programs that begin and end faster than anybody can look at them.
+//! Programs that start and end faster than they can be scanned.
 //!
-//! Owns: hundreds of new files a second, each run for a millisecond with many mappings, beside processes that work.
-//! Because: who begins is looked at first, and that costs more than beginning. Does not: test who gives way in a full
+//! Owns: hundreds of new files a second, each run for a millisecond with many mappings, beside processes that compute.
+//! Because: new programs are scanned first, and a scan costs more than a start. Does not: test eviction from a full
 //! table (`full_tables`).
 
 use std::process::{Command, Stdio};

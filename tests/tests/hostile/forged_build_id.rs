@@ -1,7 +1,7 @@
-//! A copy of a library with the same build-id says something else of its code than the library does.
+//! A copy of a library with the same build-id but different unwind data and names.
 //!
-//! Owns: making the library and its copy, and what the real one must still have: complete stacks and its own names.
-//! Does not: test what becomes of the copy's own stacks.
+//! Owns: making the library and its copy, and the requirements on the real one: complete stacks and its own names. Does
+//! not: test the copy's own stacks.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, chown};

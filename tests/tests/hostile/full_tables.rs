@@ -1,7 +1,7 @@
-//! More mappings than the kernel's tables hold cost their own user, and nobody else.
+//! More mappings than the kernel's tables hold affect only their own user.
 //!
-//! Owns: processes with a hundred thousand mappings, and one that begins when they have what they can get. Because:
-//! tables of the kernel are for all users. Does not: test who gives way (`table_shares`), or fill the table of probes
+//! Owns: processes with a hundred thousand mappings, and one that starts when they have filled the tables. Because: all
+//! users share the kernel's tables. Does not: test eviction (`table_shares`), or fill the table of probes
 //! (`probe_sites`).
 
 use std::io::Write as _;

@@ -1,7 +1,7 @@
-//! More generated code than anybody can look at costs its own user's stacks, and holds nobody up.
+//! More generated code than can be scanned costs its own user's stacks, and delays no other user.
 //!
-//! Owns: a process with hundreds of megabytes of it beside one that works. Does not: test what a look at generated code
-//! finds.
+//! Owns: a process with hundreds of megabytes of it beside one that computes. Does not: test the results of such a
+//! scan.
 
 use std::process::{Command, Stdio};
 

@@ -1,7 +1,7 @@
-//! What a capture can do for a user who is not root, by the capabilities that the user has.
+//! Captures by a user who is not root, for various capabilities.
 //!
-//! Owns: a recording as `nobody` with exactly some capabilities, and what `doctor` says then. Because: whoever gives
-//! the program less than root must know what that costs, and it must not cost more. Does not: test how they are given.
+//! Owns: a recording as `nobody` with exactly some capabilities, and the output of `doctor` then. Because: users who
+//! grant less than root must know the exact loss. Does not: test how capabilities are granted.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;

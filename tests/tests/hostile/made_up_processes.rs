@@ -1,8 +1,8 @@
-//! A whole made-up `/proc`: processes whose files hold what no kernel writes, and whose links lead anywhere.
+//! A forged `/proc`: processes with file contents that no kernel writes, and links to anywhere.
 //!
-//! Owns: the folder, of real files that are changed a little, and the process that sees it in place of the kernel's.
-//! Because: names, mappings, environments and command lines are what programs make them, in files that several parts
-//! read together. Does not: stand in for memory: `hostile_memory` has pages that lie.
+//! Owns: the folder, made of slightly changed real files, and the process that sees it instead of the kernel's.
+//! Because: programs control names, mappings, environments and command lines in files that several parts of the
+//! profiler read. Does not: forge memory: `hostile_memory` does.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,7 +1,7 @@
-//! What other users of the machine do to harm a capture. Needs root and BPF.
+//! Attacks of other users of the machine on a capture. Needs root and BPF.
 //!
-//! Owns: the other user, and the list of what is tried. Because: the profiler runs as root among programs and in
-//! folders of people who are not. Does not: test.
+//! Owns: the other user, and the list of attacks. Because: the profiler runs as root among programs and folders of
+//! unprivileged users. Does not: test.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

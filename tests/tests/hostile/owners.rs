@@ -1,7 +1,7 @@
-//! Whom profiles and outputs belong to, and who may read them.
+//! Owners of profiles and outputs, and who may read them.
 //!
 //! Owns: modes and owners of everything that the program writes, as root and below `sudo`. Does not: test how a file is
-//! made.
+//! created.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

@@ -1,8 +1,8 @@
-//! Perf maps that name more generated code than anybody can keep.
+//! Perf maps with more names than the profiler can keep.
 //!
-//! Owns: programs with a million names, written again and again, beside programs with few or none. Because: whoever
-//! writes such a file decides how long it is, and the names of all users are kept in one table. Does not: test how a
-//! line is parsed (`symbolizer/src/jit`).
+//! Owns: programs with a million names, written again and again, beside programs with few or none. Because: the author
+//! of such a file controls its length, and one table has the names of all users. Does not: test how a line is parsed
+//! (`symbolizer/src/jit`).
 
 use std::fs;
 use std::io::Write as _;

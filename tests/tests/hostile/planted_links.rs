@@ -1,7 +1,7 @@
 //! A profile is recorded into a folder whose owner renames it and plants links where files are expected.
 //!
-//! Owns: what of root's must not be touched, and where files of root's may be. Does not: look into the profile, but
-//! whether it is whole.
+//! Owns: which of root's files must stay unchanged, and where root may write files. Does not: check the profile, except
+//! that it is complete.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};

@@ -1,8 +1,8 @@
-//! Whoever has more probed functions than there are places for, or leaves calls that never return, takes nothing from
-//! others, and what gone processes had is used again.
+//! A user with more probed functions than the table has entries, or with calls that never return, takes nothing from
+//! others, and entries of ended processes are reused.
 //!
-//! Owns: processes with hundreds of drivers, and threads that end within their calls. Because: a capture goes on for
-//! weeks, and anybody may name a library as a driver is named. Does not: test who gives way (`table_shares`).
+//! Owns: processes with hundreds of drivers, and threads that end within their calls. Because: a capture may run for
+//! weeks, and anybody can give a library the name of a driver. Does not: test eviction (`table_shares`).
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};

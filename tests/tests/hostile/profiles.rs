@@ -1,6 +1,6 @@
-//! Profiles that were made to kill whoever opens them.
+//! Profiles crafted to crash their reader.
 //!
-//! Owns: files of a few megabytes that unfold to more than a machine has, have no bottom or go in circles, and every
+//! Owns: files of a few megabytes that unpack to more than a machine has, nest endlessly or have cycles, and every
 //! command that opens profiles. Because: profiles are passed on, and are opened with `sudo`. Does not: try random bytes
 //! (`tests/fuzz-targets`).
 

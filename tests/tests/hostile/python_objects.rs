@@ -1,6 +1,6 @@
-//! Interpreters whose objects lie: rings of callers, code that is anywhere, texts of two gigabytes, garbage.
+//! Interpreters with forged objects: cycles of callers, code at random addresses, strings of two gigabytes, garbage.
 //!
-//! Owns: a dozen of them beside processes that work. Because: frames, code objects and tasks are read as the program
+//! Owns: a dozen of them beside processes that compute. Because: frames, code objects and tasks are read as the program
 //! left them, partly in the kernel. Does not: test files of interpreters (`python_interpreters`).
 
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! Names are read by a process that has nothing to lose, and that can be lost.
+//! Names are read by an unprivileged, replaceable process.
 //!
-//! Owns: recordings of programs whose readers of symbols are killed, stopped, and ended by what they read. Because:
-//! whoever wrote a file that is mapped somewhere chose its symbol tables. Does not: test what names are.
+//! Owns: recordings in which the symbol readers are killed, stopped, and crashed by their input. Because: the author of
+//! a mapped file controls its symbol tables. Does not: test the names.
 
 use std::fs;
 use std::os::unix::fs::chown;

@@ -1,7 +1,7 @@
-//! Files are parsed by a process that has nothing to lose, and that can be lost.
+//! Files are parsed by an unprivileged, replaceable process.
 //!
-//! Owns: a recording of two programs that no cache knows, whose first builder of unwind tables is killed. Because:
-//! whoever wrote a file that is mapped somewhere chose what its parser meets. Does not: test what tables say.
+//! Owns: a recording of two uncached programs, whose first builder of unwind tables is killed. Because: the author of a
+//! mapped file controls its parser's input. Does not: test the tables.
 
 use super::cli_support::{can_capture, folded};
 use super::open_folder;

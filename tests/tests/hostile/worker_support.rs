@@ -1,7 +1,7 @@
-//! Workers of a recording, and programs that give them something to do.
+//! Workers of a recording, and programs that give them work.
 //!
 //! Owns: a program whose functions are on every stack, and finding a worker by its command line. Because: workers are
-//! started, looked at and killed alike. Does not: test.
+//! started, inspected and killed alike. Does not: test.
 
 use std::fs;
 use std::path::{Path, PathBuf};

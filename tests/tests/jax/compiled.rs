@@ -1,4 +1,4 @@
-//! The kernels of a jitted program below the lines that asked for them, with jax as it is published.
+//! The kernels of a jitted program below the lines that requested them, with the published jax.
 
 use std::path::Path;
 

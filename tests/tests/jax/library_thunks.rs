@@ -1,5 +1,4 @@
-//! Thunks of jitted functions that call libraries, with jax as it is published, beside what runs in them and what XLA
-//! dumped.
+//! Thunks of jitted functions that call libraries, with the published jax, beside the code in them and XLA's dumps.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! JAX, as it is published or as a library of its form, under a capture.
+//! Captures of JAX, the published one or a look-alike library.
 //!
-//! Owns: the list of what is tested, one module for each question. Because: one program links once. Does not: test.
+//! Owns: the list of tests, one module for each question. Because: one program links once. Does not: test.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Thunks of XLA's modules, as they are seen from outside, beside what the program that ran them knows.
+//! Thunks of XLA's modules, seen from outside, beside the account of the program that ran them.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

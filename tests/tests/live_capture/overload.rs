@@ -1,4 +1,4 @@
-//! Overload: more records than anyone reads. Whatever is lost is counted.
+//! Overload: more records than the reader can take. All losses are counted.
 
 use std::process::Command;
 

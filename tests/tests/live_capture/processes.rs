@@ -1,4 +1,4 @@
-//! Processes that come, change and go while they are sampled.
+//! Processes that start, change and end while they are sampled.
 
 use std::collections::BTreeSet;
 use std::process::Command;

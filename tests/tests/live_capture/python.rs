@@ -1,4 +1,4 @@
-//! Python stacks: what was captured is the chain that the program itself recorded.
+//! Python stacks: the captured chain is the one that the program itself recorded.
 
 use std::collections::{HashMap, HashSet};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Runtimes that switch stacks by hand, or have code without rows: their stacks are whole, too.
+//! Runtimes that switch stacks by hand, or have code without unwind rows: their stacks are complete, too.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

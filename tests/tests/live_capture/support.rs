@@ -1,4 +1,4 @@
-//! Starting targets, capturing, and samples as tests want to read them.
+//! Starting targets, capturing, and samples in a form for tests.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Autograd nodes as a page of records → where their stacks stand.
+//! Autograd nodes as a page of records → where their stacks are in the tree.
 
 use crate::pipeline_support::{
     NamesInAddresses, check_gaps, check_stacks as check, config, feed_damaged, folded, run,

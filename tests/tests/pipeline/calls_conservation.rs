@@ -1,4 +1,4 @@
-//! Whatever comes in, in whatever order: each launch is counted once and its device time lands once, or a reason is.
+//! For any input in any order: each launch and its device time are counted once, or a reason is.
 
 use crate::pipeline_support::{NamesInAddresses, config, feed_damaged};
 use deepctx_pipeline::{Config, Pipeline};

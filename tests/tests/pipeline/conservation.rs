@@ -1,4 +1,4 @@
-//! Whatever comes in, each record is in the tree, merged into the state of processes, or dropped for a reason.
+//! For any input, each record is in the tree, merged into the state of processes, or dropped for a reason.
 
 use crate::pipeline_support::{NamesInAddresses, feed_damaged};
 use deepctx_pipeline::{Config, Pipeline};

@@ -1,4 +1,4 @@
-//! Duty-cycled probes as a page of records → nothing is believed across a pause, and the pause is reported.
+//! Duty-cycled probes as a page of records → no state is trusted across a pause, and the pause is reported.
 
 use crate::pipeline_support::{check_gaps, check_stacks as check, folded_as, page, run};
 use deepctx_profile::ledger::{CheckTime, Stage};

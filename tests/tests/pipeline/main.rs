@@ -1,7 +1,6 @@
 //! The pipeline on records written as text: a page of records in, a tree, a ledger and tables out.
 //!
-//! Owns: the list of what is tested, one module for each stage or promise. Because: one program links once. Does not:
-//! test.
+//! Owns: the list of tests, one module for each stage or promise. Because: one program links once. Does not: test.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

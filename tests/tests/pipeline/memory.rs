@@ -1,4 +1,4 @@
-//! Allocations of tensors as a page of records → who had the memory, and when.
+//! Tensor allocations as a page of records → who held the memory, and when.
 
 use std::collections::HashMap;
 

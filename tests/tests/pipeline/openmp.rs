@@ -1,4 +1,4 @@
-//! Works of OpenMP's threads as a page of records → below whom they stand.
+//! Work of OpenMP's threads as a page of records → the thread whose stack it is below.
 
 use crate::pipeline_support::{check_gaps, check_stacks as check};
 

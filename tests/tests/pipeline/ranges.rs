@@ -1,4 +1,5 @@
-//! Named ranges of a program as a page of records → where its stacks stand, and how long ranges and steps took.
+//! Named ranges of a program as a page of records → where its stacks are in the tree, and times of ranges and training
+//! steps.
 
 use crate::pipeline_support::{check_gaps, check_stacks as check, folded_as, page, run};
 use deepctx_profile::metric::Metric;

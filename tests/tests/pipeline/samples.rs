@@ -1,4 +1,4 @@
-//! Samples of instructions as a page of records → instructions below kernels, with what they waited for.
+//! Instruction samples as a page of records → instructions below kernels, with stall reasons.
 
 use crate::pipeline_support::{NamesInAddresses, ReplayStep, config, feed_damaged, losses, run, steps};
 use deepctx_analysis::{Report, Subset, render};

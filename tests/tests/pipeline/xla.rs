@@ -1,4 +1,4 @@
-//! Steps of XLA's modules as a page of records → where their samples stand.
+//! Thunks of XLA's modules as a page of records → where their samples are in the tree.
 
 use crate::pipeline_support::{check_gaps, check_stacks};
 

@@ -1,9 +1,8 @@
-//! Programs with backward passes, made up at random, that know what is true of them, and what a capture of them may
-//! say.
+//! Randomly generated programs with backward passes, their true state, and the allowed results of a capture.
 //!
-//! Owns: threads that make autograd nodes, run them in any order, one within another, and are sampled meanwhile, while
-//! records are lost or probes come late. Because: what is known of a node is either right or missing and counted,
-//! whatever happens. Does not: know how it becomes known.
+//! Owns: threads that create autograd nodes, run them in any order, nested, and are sampled, while records are lost or
+//! probes attach late. Because: a result for a node must be either right or missing and counted. Does not: know how
+//! results are computed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

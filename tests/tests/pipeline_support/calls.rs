@@ -1,4 +1,4 @@
-//! Calls of accelerators' libraries as text: see the notation in the parent.
+//! Calls of accelerator libraries as text: see the notation in the parent.
 
 use std::collections::BTreeMap;
 

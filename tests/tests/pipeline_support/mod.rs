@@ -1,6 +1,6 @@
-//! Records as text: what a test feeds to the pipeline, one line each, and the symbols that go with it.
+//! Records as text: a test's input to the pipeline, one line each, with its symbols.
 //!
-//! Owns: the notation. Because: a stage is tested by a page that can be read, not by bytes. Does not: test anything.
+//! Owns: the notation. Because: a stage is tested by readable text, not by bytes. Does not: test anything.
 //!
 //! ```text
 //! 10 sample 7/7 app f! g main            time, pid/tid, thread name, user frames leaf first; `!` marks an exact PC

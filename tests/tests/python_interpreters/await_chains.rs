@@ -1,4 +1,4 @@
-//! Who awaits the task that runs, read from outside, against what the program wrote down of itself.
+//! Who awaits the running task, read from outside, against the program's own record.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The layout tables against the headers of every CPython that is installed here, compiled.
+//! The layout tables against the compiled headers of every CPython installed here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Damaged interpreters and memory full of garbage: an answer or a reason, always, and soon.
+//! Damaged interpreters and memory full of garbage: always an answer or a reason, within limited time.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Modules that are called, read from outside, against what the program knows of itself.
+//! Called modules, read from outside, against the program's own account.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Python stacks and names, read from outside, against what each interpreter says of itself.
+//! Python stacks and names, read from outside, against each interpreter's own account.
 
 use std::path::Path;
 

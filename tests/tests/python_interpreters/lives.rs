@@ -1,4 +1,4 @@
-//! Interpreters that die, take each other's place, or run beside each other in one tree of processes.
+//! Interpreters that end, replace each other, or run side by side in one process tree.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;

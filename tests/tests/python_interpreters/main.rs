@@ -1,4 +1,4 @@
-//! Every CPython of this machine, against what its own headers and its own introspection say.
+//! Every CPython of this machine, against its own headers and its own introspection.
 
 // A test that cannot go on fails; this file is nothing but tests.
 #![allow(clippy::unwrap_used)]

@@ -1,8 +1,8 @@
-//! Stacks of a program whose frames come and go all the time, against what its source says may stand above what.
+//! Stacks of a program that calls and returns all the time, against the call order that its source allows.
 //!
 //! The program marks each of its lines with the functions that it calls and with the C function between, see
-//! `workloads/python_moving.py`. A sample right at the beginning or end of an evaluation that were paired one
-//! evaluation off would show a Python frame behind the wrong C function.
+//! `workloads/python_moving.py`. If a sample right at the beginning or end of an evaluation were paired one evaluation
+//! off, it would show a Python frame next to the wrong C function.
 
 use std::collections::{BTreeMap, BTreeSet};
 

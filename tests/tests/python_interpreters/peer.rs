@@ -1,4 +1,4 @@
-//! A peer on the same processes: where it supports the version, it must see the same frames.
+//! A peer on the same processes: if it supports the version, it must see the same frames.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Code objects that are freed, and others at the same address: functions are not shown under each other's names.
+//! Freed code objects, and others at the same address: functions must not get each other's names.
 
 use crate::cli_support::can_capture;
 use crate::support::{Stacks, Target, captured, for_each, programs, row, total, workload};

@@ -1,4 +1,4 @@
-//! What the Python tests share: the interpreters of this machine, and programs that run in them.
+//! Shared code of the Python tests: the interpreters of this machine, and programs that run in them.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

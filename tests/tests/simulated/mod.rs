@@ -1,7 +1,7 @@
 //! A program on the simulated device, recorded from its start to its end.
 //!
-//! Owns: setting the libraries, the collector and the device's own account up, and questions to the stored profile.
-//! Does not: test.
+//! Owns: setup of the libraries, the collector and the device's own account, and queries on the stored profile. Does
+//! not: test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

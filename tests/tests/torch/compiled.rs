@@ -1,4 +1,4 @@
-//! Kernels of torch.compile below the lines that asked for them, with torch as it is published.
+//! Kernels of torch.compile below the lines that requested them, with the published torch.
 
 use crate::cli_support::recording::record_until;
 use crate::frameworks::{Samples, Target, compiling, line, with_torch, with_triton};

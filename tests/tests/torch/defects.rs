@@ -1,4 +1,4 @@
-//! Training loops with one defect each, and their twins: what rules say of programs as people write them.
+//! Training loops with one defect each, their twins, and the findings for such realistic programs.
 
 use crate::cases::{Analysis, Case, hold};
 use crate::cli_support::recording::record_until;

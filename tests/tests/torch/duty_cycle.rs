@@ -1,4 +1,4 @@
-//! Operators that are duty-cycled under a budget, as they are seen from outside, beside what the program does.
+//! Operators duty-cycled under a budget, seen from outside, beside the program's own account.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Phases of a training loop whose batches come from workers, beside what it says of itself.
+//! Phases of a training loop whose batches come from workers, beside its own account.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

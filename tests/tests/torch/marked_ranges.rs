@@ -1,4 +1,4 @@
-//! Ranges of NVTX and roctx, what a program wants profiled, and a function that marks steps, as they are seen from
+//! Ranges of NVTX and roctx, profiler start and stop calls, and a function that marks training steps, seen from
 //! outside.
 
 use std::collections::BTreeMap;

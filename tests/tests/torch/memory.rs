@@ -1,4 +1,4 @@
-//! Memory of tensors as it is seen from outside, beside what programs and PyTorch say of it themselves.
+//! Tensor memory seen from outside, beside the programs' and PyTorch's own account.
 
 use std::collections::BTreeMap;
 use std::fs::File;

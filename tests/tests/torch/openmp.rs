@@ -1,4 +1,4 @@
-//! What helpers of OpenMP do, beside what the program says by the names of its functions.
+//! Work of OpenMP's helper threads, beside the account that the program's function names give.
 
 use std::process::Command;
 

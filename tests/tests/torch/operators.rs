@@ -1,4 +1,4 @@
-//! Operators as they are seen from outside, beside what PyTorch says of itself.
+//! Operators seen from outside, beside PyTorch's own account.
 
 use std::collections::{BTreeMap, HashSet};
 use std::process::Command;

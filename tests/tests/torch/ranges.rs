@@ -1,4 +1,4 @@
-//! Named ranges of a program and its steps of training, as they are seen from outside, beside what the program did.
+//! Named ranges of a program and its training steps, seen from outside, beside the program's own account.
 
 use std::collections::BTreeMap;
 use std::process::Command;

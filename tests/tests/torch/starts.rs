@@ -1,4 +1,4 @@
-//! Operators as they begin, with their tensors, seen from outside, beside what PyTorch says of itself.
+//! Operator starts with their tensors, seen from outside, beside PyTorch's own account.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Programs and libraries that PyTorch's own tests never meet: what is known of them is less, and never wrong.
+//! Programs and libraries that PyTorch's own tests do not cover: less is known of them, but nothing wrong.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

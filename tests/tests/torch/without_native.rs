@@ -1,5 +1,4 @@
-//! Operators without native frames: what is left of each stack is what a whole walk of it shows, and what is not says
-//! so.
+//! Operators without native frames: each remaining stack matches a full walk, and missing parts are marked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What devices did, reported by collectors or read along, as a page of records → device time below launches.
+//! Device activity, from collectors or borrowed, as a page of records → device time below launches.
 
 use deepctx_profile::device::activity::JoinMethod;
 

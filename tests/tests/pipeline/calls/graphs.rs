@@ -1,4 +1,4 @@
-//! Graphs: captured, made node by node, launched → each kernel where it was recorded.
+//! Graphs: captured, built node by node, launched → each kernel where it was captured.
 
 use super::*;
 

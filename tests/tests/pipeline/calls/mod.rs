@@ -1,4 +1,4 @@
-//! Calls of accelerators' libraries as a page of records → the tree, and what the profile says of the process.
+//! Calls of accelerator libraries as a page of records → the tree, and the profile's row for the process.
 
 mod activities;
 mod graphs;
