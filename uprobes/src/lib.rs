@@ -1,18 +1,18 @@
-//! The functions to probe in the libraries of accelerators and frameworks, and where they are in the file at hand.
+//! The functions to probe in the libraries of accelerators and frameworks, and their locations in the given file.
 //!
 //! Owns: the catalogue of functions, their arguments, finding them in ELF files, the instruction to put a probe on, and
 //! the plan for a process. Because: a probe at the wrong byte or a wrong register gives numbers that look right. Does
 //! not: load or attach anything, know BPF, or interpret what probes record. Files and processes may be hostile: reads
-//! are bounded, and what has no answer has a reason.
+//! are bounded, and every missing answer has a reason.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`catalogue`] | which functions are worth a probe: tables, rows that the code of a library shows, users' rows |
-//! | [`abi`] | where arguments are when a function is entered |
+//! | [`abi`] | where arguments are at function entry |
 //! | [`locate`] | files of processes, symbols, USDT probes, the instruction for a probe |
 //! | [`plan`] | all of it together, for some processes |
 //!
-//! What the calls mean is in `deepctx-events`, which the pipeline uses without this crate.
+//! The meaning of calls is in `deepctx-events`, which the pipeline uses without this crate.
 //!
 //! ```
 //! use deepctx_uprobes::{Kernel, Layers, Planner, ProbeRequest};

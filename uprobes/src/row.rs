@@ -1,8 +1,8 @@
-//! Rows: one function that is worth a probe.
+//! Rows: one row per function worth a probe.
 //!
 //! Owns: [`Row`], its names and versions, and why its return is probed. Because: the tables of the catalogue, code that
-//! reads offsets from a library, and users' files all describe functions in this one form. Does not: list functions
-//! ([`crate::catalogue`]), or look for them ([`crate::locate`]).
+//! reads offsets from a library, and users' files all describe functions in this form. Does not: list functions
+//! ([`crate::catalogue`]), or search for them ([`crate::locate`]).
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,8 +1,8 @@
-//! Where arguments are when a function is entered.
+//! Where arguments are at function entry.
 //!
-//! Owns: the System V calling convention for x86-64, as far as these interfaces use it. Because: a hand-written table
-//! of registers is wrong in the row that is never checked; one derived from declarations can be checked against the
-//! headers. Does not: read anything.
+//! Owns: the System V calling convention for x86-64, as far as these interfaces use it. Because: errors in a
+//! hand-written register table go unnoticed; one derived from declarations can be checked against the headers. Does
+//! not: read anything.
 //!
 //! Source: "System V Application Binary Interface, AMD64 Architecture Processor Supplement", section 3.2.3.
 

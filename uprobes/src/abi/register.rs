@@ -1,8 +1,8 @@
 //! General registers of x86-64.
 //!
 //! Owns: [`Register`], its name, and the same register for the decoder. Because: rows, notes of USDT probes and
-//! instructions all name registers, each in its own way. Does not: know which register passes which argument, beyond
-//! their order.
+//! instructions all name registers differently. Does not: know which register passes which argument, beyond their
+//! order.
 
 use iced_x86::Register as Iced;
 

@@ -1,7 +1,7 @@
 //! Types of parameters, as far as passing them is concerned.
 //!
-//! Owns: [`Type`], [`Scalar`]. Because: the calling convention places an argument by its type. Does not: say what an
-//! argument means ([`deepctx_events::Role`]) or where it is ([`crate::abi`]).
+//! Owns: [`Type`], [`Scalar`]. Because: the type of an argument decides its location in the calling convention. Does
+//! not: know what an argument means ([`deepctx_events::Role`]) or where it is ([`crate::abi`]).
 
 /// Type of a parameter, as far as passing it is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

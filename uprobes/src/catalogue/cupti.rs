@@ -1,10 +1,10 @@
-//! NVIDIA's profiling interface, `libcupti.so`, as used by others.
+//! NVIDIA's profiling interface, `libcupti.so`, as used by other tools.
 //!
-//! Owns: its rows. Because: when a process already collects activity records, they can be read where it reads them.
-//! Does not: call any of it.
+//! Owns: its rows. Because: if a process already collects activity records, we can read them where it does. Does not:
+//! call any of it.
 //!
-//! Source: `cupti_activity.h` and `cupti_callbacks.h` (package `nvidia-cuda-cupti`, 13.5); versions by its release
-//! notes, with CUDA 6.0 for what is older than that.
+//! Source: `cupti_activity.h` and `cupti_callbacks.h` (package `nvidia-cuda-cupti`, 13.5); versions from its release
+//! notes, with CUDA 6.0 for older functions.
 
 use deepctx_events::CuptiEvent;
 

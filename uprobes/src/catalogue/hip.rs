@@ -1,11 +1,12 @@
 //! AMD's runtime interface, `libamdhip64.so`.
 //!
 //! Owns: its rows. Because: HIP has no separate driver library: programs and frameworks call here directly. Does not:
-//! cover what lies below (`libhsa-runtime64`).
+//! cover the layer below (`libhsa-runtime64`).
 //!
 //! Source: `hip_runtime_api.h` and `hip_ext.h` (HIP 6.4, package `libamdhip64-dev`); versions are the symbol versions
 //! of the library itself (`hipMallocAsync@@hip_5.1`). `_spt` names have the parameters of the plain ones.
-//! `__hipRegister*` stand in no header; they take what CUDA's take, as clang's code generator for offloading writes it.
+//! `__hipRegister*` are in no header; their parameters are those of CUDA's, as clang's code generator for offloading
+//! emits them.
 
 use deepctx_events::GpuCall::{Context, Graph, HostFunction, Launch, Memory, Module, Stream, Sync, Transfer};
 use deepctx_events::{

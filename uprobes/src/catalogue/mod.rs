@@ -1,13 +1,13 @@
 //! The catalogue: every function worth a probe, with its parameters.
 //!
 //! Owns: the tables of each library, and the code that reads offsets from libraries whose structures differ between
-//! versions. Because: probes on half of the ways to launch a kernel show half of the launches, so what is covered must
-//! be one list that can be read, checked against headers and compared with a real file. Does not: know processes, or
-//! how probes are attached.
+//! versions. Because: probes on half of the ways to launch a kernel show half of the launches, so coverage must be one
+//! list that can be read, checked against headers and compared with a real file. Does not: know processes, or how
+//! probes are attached.
 //!
-//! Accelerators are covered by tables alone ([`rows`]). PyTorch and XLA stand here too, although they need code: a
-//! reader looks for a library in one place, and each of their files still ends in rows. A user's rows are the same
-//! list, from a file.
+//! Accelerators are covered by tables alone ([`rows`]). PyTorch and XLA are here too, although they need code: readers
+//! look for a library in one place, and each of their files still produces rows. Users' rows have the same form, from a
+//! file.
 
 mod cuda;
 mod cupti;

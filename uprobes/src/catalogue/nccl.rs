@@ -1,10 +1,10 @@
 //! Collectives: `libnccl.so` and `librccl.so`.
 //!
-//! Owns: their rows. Because: whether a rank computes, communicates or waits for another is the first question about
-//! a distributed job. Does not: say what is sent where: inside a group all is issued at its end.
+//! Owns: their rows. Because: whether a rank computes, communicates or waits for another is the first question about a
+//! distributed job. Does not: show transfers between ranks: a group issues all its operations at its end.
 //!
 //! Source: `nccl.h` (NCCL 2.32, package `nvidia-nccl-cu12`) and `rccl.h` (RCCL 2.13, package `librccl-dev`). Neither
-//! names versions; those here are the release notes', as far as a function came later than 2.0.
+//! names versions; those here are from the release notes, for functions later than 2.0.
 
 use deepctx_events::GpuCall::{Collective, Memory};
 use deepctx_events::{CollectiveCall, CollectiveOperation, MemoryCall, MemoryKind};

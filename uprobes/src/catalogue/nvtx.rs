@@ -1,9 +1,9 @@
 //! Ranges that programs name for profilers: NVTX, roctx, and the part of a run that is meant to be profiled.
 //!
-//! Owns: the rows for them, for each library that may have such functions. Because: they are the program's own words
-//! for its parts, and it calls these functions whether or not a tool listens. Does not: see NVTX where its header was
-//! compiled into code without symbols, or inlined: there is no function then. Nor ranges that end by a number instead
-//! of in order.
+//! Owns: the rows for them, for each library that may have such functions. Because: they are the program's own names
+//! for its parts, and it calls these functions whether or not a tool listens. Does not: see NVTX if its header was
+//! compiled into code without symbols, or inlined: then there is no function. Nor ranges that end by id instead of in
+//! order.
 //!
 //! Declarations: `nvToolsExt.h` (NVTX 2 and 3), `roctx.h` (ROCm 6), `cudaProfiler.h`, `hip_runtime_api.h`.
 

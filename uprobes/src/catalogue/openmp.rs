@@ -1,11 +1,11 @@
 //! Runtimes of OpenMP: where a parallel region begins.
 //!
-//! Owns: the rows for it. Because: half of what PyTorch, oneDNN and OpenBLAS do on a CPU runs on threads whose stacks
-//! begin in such a library and do not show which thread started the region. Does not: say when a region ends: the
+//! Owns: the rows for it. Because: half of the CPU work of PyTorch, oneDNN and OpenBLAS runs on threads whose stacks
+//! begin in such a library and do not show which thread started the region. Does not: show when a region ends: the
 //! thread that starts it takes part and waits for the others, so its next call comes after it.
 //!
-//! Declarations: libgomp/libgomp_g.h of GCC, openmp/runtime/src/kmp.h of LLVM. What GCC makes of `#pragma omp parallel`
-//! calls `GOMP_parallel`, loops included, and what Clang makes of it `__kmpc_fork_call`; LLVM's runtime has both.
+//! Declarations: libgomp/libgomp_g.h of GCC, openmp/runtime/src/kmp.h of LLVM. For `#pragma omp parallel`, loops
+//! included, GCC emits calls of `GOMP_parallel` and Clang of `__kmpc_fork_call`; LLVM's runtime has both.
 
 use std::borrow::Cow;
 

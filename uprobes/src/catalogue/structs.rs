@@ -1,6 +1,6 @@
 //! Structures that calls pass by pointer: the members worth reading.
 //!
-//! Owns: their offsets. Because: `cuLaunchKernelEx` and the copies of two and three dimensions say everything in a
+//! Owns: their offsets. Because: `cuLaunchKernelEx` and copies of two and three dimensions pass all arguments in a
 //! structure. Does not: read them. Offsets are those of `cuda.h` and `driver_types.h` (CUDA 13.0) and
 //! `hip_runtime_api.h` (HIP 6.4), as a C compiler computes them: `tests/fixtures/layouts.tsv`.
 

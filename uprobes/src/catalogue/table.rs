@@ -1,7 +1,7 @@
-//! The form in which tables of the catalogue are written.
+//! The notation of the catalogue's tables.
 //!
-//! Owns: the macro [`table`]. Because: a row should read like the declaration in the vendor's header that it is
-//! compared with. Does not: hold rows.
+//! Owns: the macro [`table`]. Because: a row should read like the declaration in the vendor's header. Does not: hold
+//! rows.
 
 /// A table of functions of one library whose events are of one family of events: `event, return => name since, …
 /// (Role Type, …) with FIELDS;` for each function.

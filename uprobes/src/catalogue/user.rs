@@ -1,7 +1,7 @@
 //! Users' rows: probes on libraries that the catalogue does not list.
 //!
-//! Owns: the TOML form, its checks, and the glob that names libraries. Because: every new accelerator brings a library,
-//! and its users should not wait for a release. Does not: find the symbols ([`crate::locate::resolve`]).
+//! Owns: the TOML form, its checks, and the glob that names libraries. Because: every new accelerator has its own
+//! library, and its users should not wait for a release. Does not: find the symbols ([`crate::locate::resolve`]).
 //!
 //! ```toml
 //! [[probe]]

@@ -1,8 +1,8 @@
 //! Our own collector in a process, as a file to attach to.
 //!
-//! Owns: recognizing it by its name and its symbols. Because: it reports what the device did by calling functions that
-//! do nothing, and works only while its counter of listeners is above zero; the kernel raises that counter for a probe
-//! that names its offset. Does not: read messages.
+//! Owns: recognizing it by its name and its symbols. Because: it reports device activity by calling empty functions,
+//! and works only while its counter of listeners is above zero; the kernel raises that counter for a probe that gives
+//! its offset. Does not: read messages.
 
 use deepctx_address_space::{FileOffset, NoSymbol};
 use deepctx_common::activity::{LISTENERS, probe};

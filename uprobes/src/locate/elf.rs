@@ -1,8 +1,8 @@
 //! The symbols and code of one ELF file, found by a few bounded reads.
 //!
-//! Owns: segments, symbols by name with their versions, code bytes by address. Because: libraries of accelerators
-//! have up to half a gigabyte, and the owner of the process may replace them with anything. Does not: know the
-//! catalogue; map files (a mapped file that is shortened ends the process).
+//! Owns: segments, symbols by name with their versions, code bytes by address. Because: libraries of accelerators have
+//! up to half a gigabyte, and the owner of the process may replace them with anything. Does not: know the catalogue;
+//! map files (truncation of a mapped file kills the process).
 
 use std::borrow::Cow;
 use std::fs::File;

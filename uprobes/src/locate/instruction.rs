@@ -1,11 +1,11 @@
-//! Which instruction of a function gets the probe.
+//! Choice of the instruction of a function that gets the probe.
 //!
 //! Owns: the choice, and why. Because: the kernel emulates a few instructions when a probe on them is hit; every other
-//! one is executed out of line under a single-step trap, which was measured to cost 15 to 20 times as much (10 µs
-//! instead of 0.6). Functions of `libcuda` begin with a comparison that is stepped, and a jump that is not. Does not:
-//! know what the function is for, beyond the registers that must still be as the caller left them.
+//! one is executed out of line under a single-step trap, with 15 to 20 times the measured cost (10 µs instead of 0.6).
+//! Functions of `libcuda` begin with a comparison that is stepped, and a jump that is not. Does not: know what the
+//! function is for, beyond the registers that must still be as the caller left them.
 //!
-//! Source of what is emulated and refused: Linux, `arch/x86/kernel/uprobes.c` (`branch_setup_xol_ops`,
+//! Source of the emulated and refused instructions: Linux, `arch/x86/kernel/uprobes.c` (`branch_setup_xol_ops`,
 //! `push_setup_xol_ops`, `is_prefix_bad`).
 
 use std::fmt;

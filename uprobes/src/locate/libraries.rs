@@ -1,8 +1,8 @@
 //! The files that a process has mapped as code.
 //!
-//! Owns: one entry for each file, and the path by which the kernel reaches exactly that file. Because: wheels bring
-//! their own copies of libraries, containers their own roots, and upgrades delete files that are still in use; only
-//! the process's own mappings say which file it is. Does not: look inside.
+//! Owns: one entry for each file, and the path by which the kernel reaches exactly that file. Because: wheels contain
+//! their own copies of libraries, containers have their own roots, and upgrades delete files that are still in use;
+//! only the process's own mappings identify the file. Does not: read the files.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,9 +1,9 @@
 //! Finding functions in files: which file, which symbol, which instruction.
 //!
 //! Owns: files of processes, ELF symbols and code, USDT probes, the instruction for a probe, and the reasons why there
-//! is none. Because: a probe at the wrong byte gives numbers that look right, and "not attached" alone sends people
-//! looking in the wrong place. Does not: know which functions are worth a probe ([`crate::catalogue`]), or which
-//! processes are watched ([`crate::plan`]).
+//! is none. Because: a probe at the wrong byte gives numbers that look right, and "not attached" alone is misleading.
+//! Does not: know which functions are worth a probe ([`crate::catalogue`]), or which processes are probed
+//! ([`crate::plan`]).
 
 pub mod collector;
 pub mod elf;

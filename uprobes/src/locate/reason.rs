@@ -1,7 +1,7 @@
 //! Why there is no probe.
 //!
-//! Owns: [`NoProbe`], its keys and sentences. Because: "not attached" alone sends people looking in the wrong place: a
-//! function may be newer than the library, stripped, or not code. Does not: describe failures of the profiler.
+//! Owns: [`NoProbe`], its keys and sentences. Because: "not attached" alone is misleading: a function may be newer than
+//! the library, stripped, or not code. Does not: describe failures of the profiler.
 
 use std::fmt;
 

@@ -1,6 +1,6 @@
-//! From rows of the catalogue to functions in one file, or the reason why not.
+//! Resolves rows of the catalogue to functions in one file, or the reason why not.
 //!
-//! Owns: which definition of a symbol answers for which row, and what its absence means. Because: "missing" must say
+//! Owns: which definition of a symbol matches which row, and the meaning of its absence. Because: "missing" must say
 //! whether the library is too old, stripped, or of another version. Does not: find files.
 
 use deepctx_address_space::{FileOffset, NoSymbol, Svma};

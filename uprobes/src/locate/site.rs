@@ -1,7 +1,7 @@
 //! A probe in a file, or why there is none.
 //!
 //! Owns: [`Site`], [`MissingProbe`], [`ProbePlan`]. Because: symbols, USDT probes and the code of frameworks all lead
-//! to one of the two. Does not: look for instructions.
+//! to one of these. Does not: search for instructions.
 
 use deepctx_address_space::{FileOffset, Svma};
 

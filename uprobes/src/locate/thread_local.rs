@@ -1,4 +1,4 @@
-//! Variables of a thread, read where a function asks for their address.
+//! Thread-local variables, read where a function requests their address.
 //!
 //! Owns: recognizing a function that reads such a variable, and where to probe it. Because: a probe cannot compute the
 //! address of a thread's block, but at the call of `__tls_get_addr` the module's index is in a register. Does not: know

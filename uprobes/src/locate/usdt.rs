@@ -1,8 +1,8 @@
-//! USDT: instructions that the authors of a file marked for probes, with the arguments that can be read there.
+//! USDT: instructions that the authors of a file marked for probes, with the arguments available there.
 //!
-//! Owns: the section `.note.stapsdt`, and the text that says where an argument is. Because: such a probe may be in the
-//! middle of a function, one name may have several, and each has its arguments elsewhere. Does not: know what a probe
-//! means.
+//! Owns: the section `.note.stapsdt`, and the notation for argument locations. Because: such a probe may be in the
+//! middle of a function, and one name may have several probes with arguments in different places. Does not: know what a
+//! probe means.
 //!
 //! Form: <https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation>, and `sys/sdt.h`.
 //!

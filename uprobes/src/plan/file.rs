@@ -1,7 +1,7 @@
-//! What would be attached to one file, and what is missing.
+//! The probes for one file, and the missing ones.
 //!
-//! Owns: [`PlannedFile`], and which rows a file is searched for. Because: a file is planned once, however many
-//! processes map it. Does not: know processes ([`super::Planner`]).
+//! Owns: [`PlannedFile`], and the rows that apply to a file. Because: a file is planned once, however many processes
+//! map it. Does not: know processes ([`super::Planner`]).
 
 use std::fs::File;
 
@@ -43,7 +43,7 @@ pub enum Contents {
     Collector,
 }
 
-/// What would be attached to one file, and what is missing.
+/// The probes for one file, and the missing ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlannedFile {
     /// Its number in the planner.

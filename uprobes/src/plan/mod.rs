@@ -1,7 +1,7 @@
 //! The probes to attach in some processes, and the missing ones.
 //!
-//! Owns: [`Planner`], which plans each file once. Because: the same file is mapped by many processes, and looking
-//! through a library of half a gigabyte takes time. Does not: attach, or decide when a file is forgotten.
+//! Owns: [`Planner`], which plans each file once. Because: many processes map the same file, and searching a library of
+//! half a gigabyte takes time. Does not: attach, or decide when to drop a file.
 
 mod file;
 mod request;

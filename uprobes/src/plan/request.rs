@@ -1,8 +1,8 @@
-//! What is requested beside the calls of accelerators.
+//! Requests beyond the calls of accelerators.
 //!
-//! Owns: [`ProbeRequest`], and what a profile lacks where a request cannot be met. Because: such probes cost the
-//! program time at each operator or allocation, so none is placed that was not requested. Does not: know which
-//! functions a request needs.
+//! Owns: [`ProbeRequest`], and what is missing from a profile if a request cannot be met. Because: such probes cost the
+//! program time at each operator or allocation, so only requested ones are placed. Does not: know which functions a
+//! request needs.
 
 use deepctx_common::reasons;
 use deepctx_events::{Event, OperatorEvent, RangeEvent, TensorEvent};

@@ -1,8 +1,8 @@
 //! NVIDIA's driver interface, `libcuda.so.1`.
 //!
-//! Owns: its rows. Because: everything that reaches an NVIDIA device goes through here, whichever runtime, compiler or
-//! framework made the call; cudart fetches these very functions by `cuGetProcAddress`. Does not: repeat facts of the
-//! structures ([`crate::catalogue::structs`]).
+//! Owns: its rows. Because: all access to an NVIDIA device goes through here, from any runtime, compiler or framework;
+//! cudart gets these functions from `cuGetProcAddress`. Does not: repeat facts of the structures
+//! ([`crate::catalogue::structs`]).
 //!
 //! Source: declarations and versions of `cudaTypedefs.h` (CUDA 13.5, package `nvidia-cuda-runtime`), where
 //! `PFN_cuMemcpyHtoD_v3020` is the second of its name and hence the symbol `cuMemcpyHtoD_v2`. The first versions of

@@ -1,11 +1,11 @@
 //! NVIDIA's runtime interface, `libcudart.so`, or its archive within any file.
 //!
-//! Owns: its rows. Because: host stubs and the device code of a program are announced here and nowhere else, and where
-//! the driver cannot be probed this is the next best layer. Does not: count what the driver's rows count.
+//! Owns: its rows. Because: host stubs and the device code of a program are registered only here, and if the driver
+//! cannot be probed this is the next best layer. Does not: count what the driver's rows count.
 //!
 //! Source: parameters and versions of `generated_cuda_runtime_api_meta.h` and `cupti_runtime_cbid.h` (package
 //! `nvidia-cuda-cupti`, 13.5 and for `@12` rows 12.9), `__cudaRegister*` of `crt/host_runtime.h` (package
-//! `nvidia-cuda-crt`). `__cudaLaunchKernel` and `__cudaGetKernel` stand in no header: the compiler declares them, and
+//! `nvidia-cuda-crt`). `__cudaLaunchKernel` and `__cudaGetKernel` are in no header: the compiler declares them, and
 //! `crt/host_runtime.h` calls them. 12.0.146 and later export them.
 
 use deepctx_events::GpuCall::{Context, Graph, HostFunction, Launch, Memory, Module, Stream, Sync, Transfer};

@@ -1,12 +1,12 @@
 //! PyTorch's `libc10.so`: memory of tensors.
 //!
-//! Owns: the rows for it. Because: tensors are allocated by the framework's own allocators: the driver sees their large
-//! segments, and the system's allocator nothing that differs from other memory. Does not: say which device's allocator
-//! calls; that is an argument.
+//! Owns: the rows for it. Because: the framework's own allocators allocate tensors: the driver sees only their large
+//! segments, and the system's allocator cannot distinguish them from other memory. Does not: say which device's
+//! allocator calls; that is an argument.
 //!
-//! Declarations: c10/core/CPUAllocator.h and c10/core/Allocator.h. `New` and `Delete` are called by the host's default
-//! allocator for each piece of memory, `reportMemoryUsageToProfiler` by those of CUDA, HIP and XPU, whether or not a
-//! profiler is on; with a profiler, the host's allocator calls it too. Its totals had a sign before 2.1.
+//! Declarations: c10/core/CPUAllocator.h and c10/core/Allocator.h. The host's default allocator calls `New` and
+//! `Delete` for each allocation; those of CUDA, HIP and XPU call `reportMemoryUsageToProfiler`, whether or not a
+//! profiler is on, and with a profiler the host's allocator calls it too. Its totals were signed before 2.1.
 
 use deepctx_events::TensorEvent;
 

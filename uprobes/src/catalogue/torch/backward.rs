@@ -1,12 +1,12 @@
-//! What ties an autograd node to the operator whose backward it is.
+//! Links autograd nodes to the operators whose backward pass they run.
 //!
 //! Owns: the rows for it, and the offsets in them, read from the code of the very file. Because: the framework numbers
 //! autograd nodes as the forward pass creates them, in a variable of the thread and in each node's own object, and
-//! where these are differs between versions. Does not: guess: code of another form than is known gives no rows.
+//! their locations differ between versions. Does not: guess: code of unknown form gives no rows.
 //!
 //! | row | probe on | read there |
 //! |---|---|---|
-//! | [`AutogradEvent::NodeCreated`] | `at::sequence_number::get_and_increment`, its call of `__tls_get_addr` | the number that it is about to give, and the thread as `at::RecordFunction::currentThreadId` counts it |
+//! | [`AutogradEvent::NodeCreated`] | `at::sequence_number::get_and_increment`, its call of `__tls_get_addr` | the number that it is about to assign, and the thread as `at::RecordFunction::currentThreadId` counts it |
 //! | [`AutogradEvent::NodeBegins`] | `torch::autograd::Engine::evaluate_function` | the same two in the node (third argument), and the stack pointer |
 //! | [`AutogradEvent::BackwardBegins`] | `torch::autograd::Engine::execute_with_graph_task` | the stack pointer |
 //!

@@ -1,8 +1,7 @@
-//! What the code of an operator's function reads of its arguments.
+//! How the code of an operator's function reads its arguments.
 //!
-//! Owns: tracking arguments through the straight part of the function, up to where it reads which keys each tensor is
-//! dispatched by. Because: the mangled name is trusted only where the code agrees with it. Does not: know which
-//! operator it is.
+//! Owns: tracking arguments through the branch-free part of the function, up to its reads of each tensor's dispatch
+//! keys. Because: the mangled name is trusted only if the code agrees with it. Does not: know which operator it is.
 //!
 //! | argument | what the code does with it |
 //! |---|---|

@@ -1,9 +1,7 @@
-//! PyTorch's `libc10_cuda.so`: how much each tensor requested, by the USDT probes that its authors placed (2.2 and
-//! later).
+//! PyTorch's `libc10_cuda.so`: the bytes that each tensor requested, from PyTorch's own USDT probes (2.2 and later).
 //!
-//! Owns: the sites for them. Because: what the allocator reports of itself is what it allocated, which is more than was
-//! requested; and with caching switched off it reports nothing. Does not: take two stacks: the one of the report is
-//! enough, where this library reports.
+//! Owns: the sites for them. Because: the allocator reports the allocated size, which is more than was requested, and
+//! with caching off it reports nothing. Does not: take two stacks: if this library reports, that stack is enough.
 //!
 //! | probe | arguments | becomes |
 //! |---|---|---|

@@ -1,7 +1,7 @@
-//! Which operators begin, and where each of them is on the stack.
+//! Operator starts, and the stack position of each.
 //!
-//! Owns: the rows for it. Because: every operator checks, before it does its work, whether a profiler listens; that
-//! check is one function, which returns into the operator's own. Does not: know names: the return address has one.
+//! Owns: the rows for it. Because: every operator first checks whether a profiler listens; that check is one function,
+//! which returns into the operator's own. Does not: know names: the return address gives them.
 //!
 //! | row | probe on | read there |
 //! |---|---|---|
@@ -9,7 +9,7 @@
 //! | [`OperatorEvent::Named`] | `c10::Dispatcher::callBoxed(OperatorHandle const&, Stack*)` | the operator's name, which its handle points to |
 //!
 //! A handle is a pointer to an operator's entry, which begins with two `std::string`, name and overload
-//! (aten/src/ATen/core/dispatch/OperatorEntry.h, 1.13 to 2.15). From 2.7 on the function is not exported any more, and
+//! (aten/src/ATen/core/dispatch/OperatorEntry.h, 1.13 to 2.15). From 2.7 on the function is no longer exported, and
 //! compiled without its object: the handle is then its first argument instead of its second.
 
 use deepctx_events::{Event, Family, OperatorEvent, Role};

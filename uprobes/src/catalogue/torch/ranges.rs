@@ -1,7 +1,7 @@
-//! Named ranges of a program: `record_function("…")`, as optimizers and data loaders enter them by themselves.
+//! Named ranges of a program: `record_function("…")`, which optimizers and data loaders also use.
 //!
 //! Owns: the rows for them. Because: PyTorch calls these functions whether or not a profiler is on. Does not: know
-//! offsets of fields: a range is recognized by the address of its record, which its beginning and its end both get.
+//! offsets of fields: a range is identified by the address of its record, an argument of both its begin and its end.
 //!
 //! | row | probe on | read there |
 //! |---|---|---|

@@ -1,10 +1,10 @@
-//! Where the parameters of an operator's function are, by its demangled name.
+//! Parameter locations of an operator's function, from its demangled name.
 //!
-//! Owns: the types that operators have, as far as passing them is concerned. Because: a mangled name states the
-//! parameters of a function, and the calling convention where they are. Does not: guess: after a type that is not known
-//! no parameter has a location.
+//! Owns: the parameter types of operators, as far as passing them is concerned. Because: a mangled name gives the
+//! parameters of a function, and the calling convention their locations. Does not: guess: after an unknown type no
+//! parameter has a location.
 //!
-//! Source of what a type needs: System V ABI, 3.2.3, and "Itanium C++ ABI", 3.1.2.3 (an object that is not trivial is
+//! Source of the rules for types: System V ABI, 3.2.3, and "Itanium C++ ABI", 3.1.2.3 (an object that is not trivial is
 //! passed by its address); `c10::SymInt` is one.
 
 use crate::abi::Register;

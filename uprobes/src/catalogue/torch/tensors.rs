@@ -1,11 +1,11 @@
-//! The tensors that an operator is given: their sizes and types.
+//! Tensor arguments of operators: their sizes and types.
 //!
 //! Owns: the rows for the operators that are requested, and the offsets in them, read from each function's own code.
-//! Because: an operator's function reads the dispatch keys of each tensor, and their offset is what differs between
-//! versions. Does not: guess: parameters that the code and the mangled name do not agree on give no row.
+//! Because: an operator's function reads the dispatch keys of each tensor, and their offset is the one that differs
+//! between versions. Does not: guess: a parameter on which the code and the mangled name disagree gives no row.
 //!
-//! The keys follow what is wanted at distances that are the same in 1.13 to 2.15 (c10/core/TensorImpl.h; `0xb8` up to
-//! 2.2, `0xb0` up to 2.12, `0xa8` since):
+//! The wanted fields precede the keys at fixed distances in 1.13 to 2.15 (c10/core/TensorImpl.h; `0xb8` up to 2.2,
+//! `0xb0` up to 2.12, `0xa8` since):
 //!
 //! | field | bytes before the keys |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | strides, five of them in place | `0x40` |
 //! | type of the elements | `0x08` |
 //!
-//! At most [`ARGUMENTS_MAX`] values are fetched per call. Sizes go before strides, and tensors that must be there
-//! before optional ones, which are vectors nearly always.
+//! At most [`ARGUMENTS_MAX`] values are fetched per call. Sizes precede strides, and required tensors precede optional
+//! ones, which are nearly always vectors.
 
 use deepctx_address_space::FileOffset;
 use deepctx_common::call::ARGUMENTS_MAX;

@@ -1,8 +1,8 @@
 //! Where a thunk keeps its names.
 //!
-//! Owns: reading these offsets from the code of its constructor. Because: `xla::cpu::Thunk` is not a stable
-//! interface, and a name read at a wrong offset would be a wrong name. Does not: follow branches: what the
-//! constructor does for either form of a string leads to the same fields.
+//! Owns: reading these offsets from the code of its constructor. Because: `xla::cpu::Thunk` is not a stable interface,
+//! and a wrong offset would give a wrong name. Does not: follow branches: the constructor's code for either form of a
+//! string leads to the same fields.
 //!
 //! ```text
 //! Thunk(Kind, Info)            Info { std::string op_name; std::string module_name; int64_t module_id; }, by reference

@@ -1,8 +1,8 @@
 //! XLA on the CPU: which thunk of which module begins.
 //!
-//! Owns: the rows for it. Because: what XLA does not compile it calls from libraries of its own (`DotThunk`,
-//! `SortThunk`), whose stacks show the class of the thunk and not which one; the object of each thunk has its name.
-//! Does not: know what the names mean: the compiler's files say that.
+//! Owns: the rows for it. Because: XLA runs uncompiled operations in its own libraries (`DotThunk`, `SortThunk`), whose
+//! stacks show only the class of the thunk; the object of each thunk has its name. Does not: know what the names mean:
+//! the compiler's files do.
 //!
 //! | row | probe on | read there |
 //! |---|---|---|
