@@ -36,7 +36,7 @@ impl fmt::Display for Amount {
     }
 }
 
-/// What the name of a field in this unit ends in.
+/// Suffix of the name of a field in this unit.
 pub(crate) const fn suffix(unit: Unit) -> &'static str {
     match unit {
         Unit::Nanoseconds => "ns",

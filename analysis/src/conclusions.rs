@@ -21,7 +21,7 @@ use crate::tables::phases::{Phases, step_cell};
 
 /// Draws conclusions from a profile `elapsed` after its capture began, zero when unknown, by the rules of `settings`.
 ///
-/// It walks all contexts a few times; what that costs is in docs/view.md.
+/// It walks all contexts a few times; docs/view.md has the cost.
 pub fn conclude(profile: &Profile, elapsed: Nanos, settings: &Settings) -> Conclusions {
     let found = Findings::of_profile(profile, elapsed, settings);
     Conclusions {
@@ -82,7 +82,7 @@ fn coverage(found: &Findings) -> RuleCoverage {
     }
 }
 
-/// The parts of a step in their order; what belongs to no part comes last.
+/// The parts of a training step in their order; work outside any part comes last.
 const ORDER: [Phase; 10] = [
     Phase::Loading,
     Phase::LoadingWorker,
@@ -96,8 +96,8 @@ const ORDER: [Phase; 10] = [
     Phase::Other,
 ];
 
-/// Phases by CPU time, in the order of a step. A web server may have a function called `validate`: there are phases
-/// only in programs that have a forward and a backward pass.
+/// Phases by CPU time, in the order of a training step. Only programs with a forward and a backward pass have phases: a
+/// web server may have a function called `validate`.
 fn training_phases(profile: &Profile) -> Vec<PhaseRow> {
     let mut rows: Vec<PhaseRow> = Phases::of_profile(profile)
         .rows

@@ -21,21 +21,21 @@ pub use overhead::Overhead;
 /// Version of the serialized form: raised when a field is removed or changes its meaning.
 pub const SCHEMA_VERSION: u32 = 2;
 
-/// Name of the last placeholder where its values are nested sets of probes, from the least to the most.
+/// Name of the last placeholder if its values are nested sets of probes, in increasing order.
 pub const LEVEL: &str = "level";
 
-/// How an experiment is judged.
+/// Criteria of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Judgement {
     /// Runs left out at each end before the mean, as a share of all runs of a value.
     pub trim_percent: f64,
     /// Doubling a value that raises throughput by no more than this is not worth it.
     pub gain_percent: f64,
-    /// The longest step that is acceptable; decides instead of throughput.
+    /// The longest acceptable training step; decides instead of throughput.
     pub latency_target_ns: Option<u64>,
 }
 
-/// What a profile says of its run: fields of `report --table totals --format json`.
+/// Results of a run from its profile: fields of `report --table totals --format json`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct RunFigures {
     /// Training steps.
@@ -49,26 +49,26 @@ pub struct RunFigures {
 pub struct Run {
     /// A value for each placeholder.
     pub values: Vec<String>,
-    /// Which run of these values, from 1. Runs with the same number are compared.
+    /// Number of the run for these values, from 1. Runs with the same number are compared.
     pub repeat: usize,
     /// Its profile.
     pub profile: String,
-    /// Exit code of the command; `None` when it was not run to its end.
+    /// Exit code of the command; `None` if it was not run to its end.
     pub exit_code: Option<u8>,
     /// Why it does not count; `None` when it does.
     pub failure: Option<String>,
     /// From the start of the command, or of this part of it, to the end.
     pub wall_ns: u64,
-    /// What its profile says; `None` when nothing.
+    /// Results from its profile; `None` without any.
     #[serde(skip)]
     pub figures: Option<RunFigures>,
 }
 
-/// What a step time is.
+/// Kind of a step time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StepBasis {
-    /// Time from the start of the command to its end: the program's steps are not known.
+    /// Time from the start of the command to its end, if the program's training steps are unknown.
     WallTime,
     /// Mean of the run's steps.
     MeanOfSteps,
@@ -87,7 +87,7 @@ impl StepBasis {
     }
 }
 
-/// What the runs of one value say.
+/// Results of the runs of one value.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ValueRow {
     /// A value for each placeholder.
@@ -96,7 +96,7 @@ pub struct ValueRow {
     pub runs: usize,
     /// Runs that failed.
     pub failed: usize,
-    /// What the step times are; `None` when no run counts.
+    /// Kind of the step times; `None` when no run counts.
     pub basis: Option<StepBasis>,
     /// Steps of all runs that count.
     pub steps: u64,
@@ -106,20 +106,20 @@ pub struct ValueRow {
     pub step_min_ns: Option<f64>,
     /// The run with the longest one.
     pub step_max_ns: Option<f64>,
-    /// First value over step time; `None` when it is no number.
+    /// First value over step time; `None` if it is not a number.
     pub throughput_per_second: Option<f64>,
-    /// By how much throughput is higher than with the next smaller value.
+    /// Gain of throughput over the next smaller value.
     pub gain_percent: Option<f64>,
-    /// What its set of probes adds to a step with the next smaller one.
+    /// Time that its set of probes adds to a training step, relative to the next smaller set.
     pub overhead: Option<Overhead>,
     /// Whether it is the best one.
     pub optimal: bool,
-    /// Figures of the run in the middle.
+    /// Figures of the median run.
     #[serde(flatten)]
     pub per_step: StepFigures,
 }
 
-/// Figures of one step, of the run whose step time is in the middle.
+/// Figures of one training step, from the run with the median step time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StepFigures {
     /// Time of kernels on devices.
@@ -130,13 +130,13 @@ pub struct StepFigures {
     pub modelled_flops_per_step: Option<f64>,
     /// Bytes read and written, by a model.
     pub modelled_bytes_per_step: Option<f64>,
-    /// Operations for each byte.
+    /// Operations per byte.
     pub modelled_flops_per_byte: Option<f64>,
     /// Operations over step time.
     pub modelled_flops_per_second: Option<f64>,
-    /// The limit that the model meets first.
+    /// The limit that the model reaches first.
     pub bound: Option<Bound>,
-    /// Most bytes of tensors at a time.
+    /// Peak bytes of tensors.
     pub peak_memory_bytes: Option<u64>,
 }
 
@@ -145,7 +145,7 @@ pub struct StepFigures {
 pub struct Optimum {
     /// Values of the other placeholders.
     pub others: Vec<String>,
-    /// The best value of the first one; `None` when no value is.
+    /// The best value of the first one; `None` if there is none.
     pub value: Option<String>,
     /// Why, in words.
     pub because: String,
@@ -158,11 +158,11 @@ pub struct Experiment {
     pub schema_version: u32,
     /// The command, with its placeholders.
     pub command: String,
-    /// Names of the placeholders. Throughput counts the first one.
+    /// Names of the placeholders. Throughput is based on the first one.
     pub placeholders: Vec<String>,
-    /// How it is judged.
+    /// Its criteria.
     pub judgement: Judgement,
-    /// Whether sets of probes were switched while the command ran: its runs are then windows of steps.
+    /// Whether sets of probes were switched while the command ran: its runs are then windows of training steps.
     pub in_process: bool,
     /// A row for each combination of values, in the order of their runs.
     pub rows: Vec<ValueRow>,
@@ -173,7 +173,7 @@ pub struct Experiment {
 }
 
 impl Run {
-    /// Its step time, and what that is.
+    /// Its step time, with its kind.
     fn step(&self) -> (StepBasis, f64) {
         let steps = self.figures.as_ref().and_then(|of| of.step_times.as_ref());
         match steps {
@@ -202,7 +202,7 @@ impl Run {
 }
 
 impl Experiment {
-    /// Sums runs up and judges them.
+    /// Combines runs and rates them.
     pub fn of(command: String, placeholders: Vec<String>, judgement: Judgement, runs: Vec<Run>) -> Self {
         let mut combinations: Vec<&Vec<String>> = Vec::new();
         for run in &runs {
@@ -246,7 +246,7 @@ impl Experiment {
 fn row(values: &[String], runs: &[Run], trim_percent: f64) -> ValueRow {
     let of_values: Vec<&Run> = runs.iter().filter(|run| run.values == values).collect();
     let counting = || of_values.iter().filter(|run| run.failure.is_none());
-    // Wall time holds start and end of the program: it is not mixed with steps.
+    // Wall time includes start and end of the program: it is not mixed with training steps.
     let basis = counting().map(|run| run.step().0).max();
     let mut used: Vec<&Run> = counting().filter(|run| Some(run.step().0) == basis).copied().collect();
     used.sort_rows_by(|a, b| a.step().1.total_cmp(&b.step().1));
@@ -277,21 +277,21 @@ fn number(value: &str) -> Option<f64> {
     value.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0)
 }
 
-/// The mean of sorted values without so many percent of them at each end, rounded down; `None` of nothing.
+/// The mean of sorted values without this percentage of them at each end, rounded down; `None` without values.
 fn trimmed_mean(sorted: &[f64], percent: f64) -> Option<f64> {
     let left_out = left_out(sorted.len(), percent)?;
     let kept = sorted.get(left_out..sorted.len() - left_out)?;
     Some(kept.iter().sum::<f64>() / kept.len() as f64)
 }
 
-/// How many of so many values that is at each end; `None` of no values.
+/// Number of trimmed values at each end; `None` without values.
 fn left_out(count: usize, percent: f64) -> Option<usize> {
     let left_out = (count as f64 * percent.clamp(0.0, 50.0) / 100.0) as usize;
-    // Of half at each end, the middle is left.
+    // If half is trimmed at each end, the middle remains.
     Some(left_out.min(count.checked_sub(1)? / 2))
 }
 
-/// Finds the best of the rows with these other values, and marks it.
+/// Finds and marks the best of the rows with these other values.
 fn optimum(rows: &mut [ValueRow], others: Vec<String>, judgement: &Judgement) -> Optimum {
     let mut group: Vec<(usize, f64, f64, f64)> = Vec::new();
     for (place, row) in rows.iter().enumerate().filter(|(_, row)| row.values.get(1..) == Some(&others)) {
@@ -315,7 +315,7 @@ fn optimum(rows: &mut [ValueRow], others: Vec<String>, judgement: &Judgement) ->
     Optimum { others, value, because }
 }
 
-/// The largest value whose step is short enough.
+/// The largest value with an acceptable training step.
 fn within_latency(group: &[(usize, f64, f64, f64)], target_ns: u64) -> (Option<usize>, String) {
     match group.iter().rev().find(|(_, _, step_ns, _)| *step_ns <= target_ns as f64) {
         Some((place, ..)) => (Some(*place), "the largest value within the latency target".to_owned()),
@@ -323,7 +323,7 @@ fn within_latency(group: &[(usize, f64, f64, f64)], target_ns: u64) -> (Option<u
     }
 }
 
-/// The smallest value that doubling gains nothing from.
+/// The smallest value that gains nothing from doubling.
 fn without_gain(group: &[(usize, f64, f64, f64)], gain_percent: f64) -> (Option<usize>, String) {
     let doubled = |value: f64| group.iter().find(move |(_, other, ..)| *other >= 2.0 * value);
     let mut compared = false;
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn levels_are_compared_within_a_round() {
-        // Each round is 30 ms longer than the one before: their means say nothing, their differences do.
+        // Each round is 30 ms longer than the previous one: only differences within rounds are meaningful.
         let rounds = |costs: [f64; 3]| {
             let mut runs = Vec::new();
             for (round, cost_ms) in costs.into_iter().enumerate() {
@@ -475,7 +475,7 @@ mod tests {
         assert_eq!((found.rounds, found.within_spread), (3, Some(false)), "{found:?}");
         assert!((found.ns - 2e6).abs() < 1.0, "{found:?}");
         assert_eq!(overhead(rounds([-2.0, 2.0, 0.1])).within_spread, Some(true));
-        // A round of which one failed is none.
+        // A round with a failed run does not count.
         let mut runs = rounds([2.0, 2.1, 50.0]);
         runs[5].failure = Some("exit code 1".into());
         let found = overhead(runs);

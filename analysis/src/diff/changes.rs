@@ -24,9 +24,9 @@ pub struct Changes {
     pub after: SideTotal,
     /// How much the total changed.
     pub total: TotalChange,
-    /// How much of each side lies in contexts that both have.
+    /// Share of each side in contexts that both have.
     pub matched: MatchedValues,
-    /// Options of the captures that differ and change what is shown here.
+    /// Options that differ between the captures and affect this comparison.
     pub options: Vec<OptionChange>,
     /// Functions, largest change first.
     pub functions: ChangeTable,
@@ -66,19 +66,19 @@ pub struct ChangeTable {
 /// One context or function in both profiles.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// How much the share grew, -1..=1.
+    /// Growth of the share, -1..=1.
     pub change: f64,
     /// Chance changes are smaller than this in 95 of 100 cases; a share.
     pub bound: f64,
-    /// Whether chance is an unlikely cause, considering how many were compared.
+    /// Whether the change exceeds noise, given the number of comparisons.
     pub significant: bool,
     /// In the profile that was compared with.
     pub before: Side,
     /// In the profile that was compared.
     pub after: Side,
-    /// Texts of the frames, outermost first; of a function just its own.
+    /// Texts of the frames, outermost first; for a function only its own.
     pub frames: Vec<String>,
-    /// Kinds of the frames, by which their names are shortened where people read them.
+    /// Kinds of the frames, used to shorten their names for people.
     #[serde(skip)]
     pub kinds: Vec<FrameKind>,
 }
@@ -110,7 +110,7 @@ impl Changes {
         })
     }
 
-    /// The rows of tables of these changes, each with the short names of its frames: two names never read the same.
+    /// Table rows of these changes, each with the short names of its frames: no two names are equal.
     pub(crate) fn short_frames(&self, tables: &[&ChangeTable]) -> Vec<Vec<Vec<String>>> {
         let rows = || tables.iter().flat_map(|table| &table.rows);
         let frames =

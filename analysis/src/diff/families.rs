@@ -3,7 +3,7 @@
 //! Owns: the list of them. Because: PyTorch's `mm` and JAX's `dot_general` share no name, and neither do the
 //! convolutions of two vendors. Does not: compare; an operator in both profiles needs no family.
 
-/// By plain name. Operators that are composed of others in one framework only (softmax in JAX) have no row.
+/// By plain name. Operators that only one framework composes of others (softmax in JAX) have no row.
 const FAMILIES: [(&str, &[&str]); 14] = [
     (
         "matrix product",

@@ -10,16 +10,16 @@ use serde::Serialize;
 
 use super::Comparison;
 
-/// How much may grow.
+/// A growth limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GrowthLimit {
-    /// The share of a function, by so much: `+5%` are five percentage points of the total, 0.05 here.
+    /// Growth of a function's share: `+5%` are five percentage points of the total, 0.05 here.
     Function(f64),
-    /// The whole total, by this part of what it was: `total+5%`.
+    /// Growth of the whole total, relative to its old value: `total+5%`.
     Total(f64),
 }
 
-/// Something that grew by more than a limit, and by more than chance explains.
+/// A growth beyond a limit and beyond noise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Regression {
     /// The function; `None` for the whole total.
@@ -30,17 +30,17 @@ pub struct Regression {
     pub bound: f64,
 }
 
-/// How much a whole total changed.
+/// Change of a whole total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TotalChange {
-    /// Part of what it was before, -1 and up; `None` when it was nothing.
+    /// Relative to its old value, -1 and up; `None` if that was 0.
     pub change: Option<f64>,
     /// Chance changes are smaller than this in 95 of 100 cases, if values fall at random; runs of a program may differ
     /// by more.
     pub bound: f64,
 }
 
-/// What is no limit.
+/// An invalid limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadLimit;
 
@@ -79,7 +79,7 @@ impl fmt::Display for GrowthLimit {
 }
 
 impl Comparison {
-    /// How much the whole total changed.
+    /// Change of the whole total.
     pub fn total_change(&self) -> TotalChange {
         let [before, after] = self.totals.map(|total| total.sum as f64);
         if before == 0.0 {
@@ -92,7 +92,7 @@ impl Comparison {
         TotalChange { change: Some(ratio - 1.0), bound: 2.0 * variance.sqrt() }
     }
 
-    /// What grew by more than a limit, and by more than chance explains; the largest first.
+    /// Growths beyond a limit and beyond noise; largest first.
     pub fn beyond(&self, limit: GrowthLimit) -> Vec<Regression> {
         match limit {
             GrowthLimit::Function(most) => {

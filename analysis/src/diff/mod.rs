@@ -39,17 +39,17 @@ pub use operators::{
 };
 pub use options::{Effect, OptionChange};
 
-/// Share of chance among the changes that are called more than noise.
+/// Share of noise among the changes that count as more than noise.
 const FALSE_SHARE: f64 = 0.05;
 
 /// Two profiles, context by context.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What was compared.
+    /// The compared metric.
     pub metric: Metric,
     /// Figures of the whole profiles, before and after.
     pub totals: [Cell; 2],
-    /// In what the captures differ.
+    /// Differences between the captures.
     pub options: Vec<OptionChange>,
     labels: Vec<String>,
     /// By label: the kind of the first frame that had it.
@@ -64,7 +64,7 @@ struct Node {
     cells: [Cell; 2],
 }
 
-/// Compares two profiles as a selection shows them.
+/// Compares two profiles under a selection.
 pub fn compare(before: &Profile, after: &Profile, selection: &Selection) -> Comparison {
     let mut comparison = Comparison {
         metric: selection.metric,
@@ -94,7 +94,7 @@ struct Places {
 }
 
 impl Comparison {
-    /// Takes in the values of one side.
+    /// Adds the values of one side.
     fn take(&mut self, profile: &Profile, selection: &Selection, side: usize, places: &mut Places) {
         let contexts = Contexts::of(profile, selection);
         let mut label_of: Vec<u32> = Vec::with_capacity(contexts.frames.len());
@@ -119,7 +119,7 @@ impl Comparison {
         }
     }
 
-    /// What changed: of functions and contexts each as many rows as asked for.
+    /// The changes: for functions and contexts each the requested number of rows.
     pub fn changes(&self, rows: usize) -> Changes {
         let side = |side: usize| SideTotal { total: self.totals[side].sum, values: self.totals[side].count };
         Changes {
@@ -135,7 +135,7 @@ impl Comparison {
         }
     }
 
-    /// How much of each side lies in contexts that the other side has, too.
+    /// Share of each side in contexts that the other side also has.
     pub fn matched(&self) -> MatchedValues {
         // A context is there if it or one below it has values. Parents stand before their children.
         let mut there: Vec<[bool; 2]> =
@@ -158,7 +158,7 @@ impl Comparison {
         MatchedValues { before: share(0), after: share(1) }
     }
 
-    /// Every context with its values before and after, as the flame graph of a difference is drawn from.
+    /// Every context with its values before and after, the input of a differential flame graph.
     #[cfg(feature = "export")]
     pub fn difference(&self) -> deepctx_storage::export::svg::Difference<'_> {
         let totals = self.totals.map(|total| total.sum);
@@ -171,13 +171,13 @@ impl Comparison {
         }
     }
 
-    /// Contexts whose own share changed, largest change first.
+    /// Contexts whose exclusive share changed, largest change first.
     pub fn contexts(&self) -> Vec<Change> {
         let with_values = self.nodes.iter().filter(|node| node.cells.iter().any(|cell| !cell.is_empty()));
         self.rows(with_values.map(|node| (self.path(node), node.cells)).collect())
     }
 
-    /// Functions whose own share, over all their contexts, changed; largest change first.
+    /// Functions whose exclusive share over all their contexts changed; largest change first.
     pub fn functions(&self) -> Vec<Change> {
         let mut by_label = vec![[Cell::EMPTY; 2]; self.labels.len()];
         for node in &self.nodes {
@@ -219,7 +219,7 @@ impl Comparison {
     fn rows(&self, cells: Vec<(Vec<u32>, [Cell; 2])>) -> Vec<Change> {
         let mut rows: Vec<(Change, f64)> =
             cells.into_iter().map(|(labels, cells)| self.change(&labels, cells)).collect();
-        // The largest chance that still is below its place's part of the allowed share: all below it pass.
+        // The largest probability that is below the threshold of its rank: all smaller ones pass.
         rows.sort_rows_by(|a, b| a.1.total_cmp(&b.1).then_with(|| a.0.frames.cmp(&b.0.frames)));
         let n = rows.len() as f64;
         let passes =
@@ -235,7 +235,7 @@ impl Comparison {
         rows
     }
 
-    /// The change of one row, and the chance that it is no more than noise.
+    /// The change of one row, and the probability that it is noise.
     fn change(&self, labels: &[u32], cells: [Cell; 2]) -> (Change, f64) {
         let deviation = deviation(&cells, &self.totals);
         let side = |side: usize| Side {
@@ -255,12 +255,12 @@ impl Comparison {
     }
 }
 
-/// Standard deviation of the difference of two shares of which chance alone makes the difference.
+/// Standard deviation of the difference of two shares under the null hypothesis.
 fn deviation(cells: &[Cell; 2], totals: &[Cell; 2]) -> f64 {
     let sum = |cells: &[Cell; 2], of: fn(&Cell) -> f64| of(&cells[0]) + of(&cells[1]);
     let share = sum(cells, |cell| cell.sum as f64) / sum(totals, |cell| cell.sum as f64).max(1.0);
     let all = sum(totals, |cell| cell.sum_squares as f64).max(1.0);
-    // Part of all squares that is the context's own.
+    // The context's part of all squares.
     let own = sum(cells, |cell| cell.sum_squares as f64) / all;
     let variances = totals.iter().map(|total| {
         if total.sum == 0 {
@@ -273,8 +273,8 @@ fn deviation(cells: &[Cell; 2], totals: &[Cell; 2]) -> f64 {
     variances.sum::<f64>().sqrt()
 }
 
-/// Chance that a normal deviate is further than `z` from 0, on either side: the approximation 7.1.26 of Abramowitz and
-/// Stegun, which is right to seven digits.
+/// Probability that a normal deviate is further than `z` from 0, on either side: the approximation 7.1.26 of Abramowitz
+/// and Stegun, accurate to seven digits.
 fn chance_beyond(z: f64) -> f64 {
     let x = z / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);

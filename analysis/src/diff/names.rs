@@ -17,7 +17,7 @@ use deepctx_profile::intern::Strings;
 use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashSet;
 
-/// How frames of two profiles are called.
+/// Names of the frames of two profiles.
 pub(super) struct Names {
     /// Paths of files that are the same build in both.
     same_build: FxHashSet<String>,

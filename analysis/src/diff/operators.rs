@@ -25,8 +25,8 @@ use crate::amount::percent;
 pub struct OperatorComparison {
     /// [`crate::SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// What `share_percent` is of: `gpu-time` where both profiles have it, else time on the host, `host-time` where
-    /// that is samples in one and measured in the other.
+    /// The metric of `share_percent`: `gpu-time` if both profiles have it, else time on the host, `host-time` if that
+    /// is sampled in one and measured in the other.
     pub metric: &'static str,
     /// Figures of all operators of the profile that was compared with.
     pub before: OperatorFigures,
@@ -36,7 +36,7 @@ pub struct OperatorComparison {
     pub outside: [OperatorFigures; 2],
     /// The operators, largest share of either profile first.
     pub operators: Table<OperatorRow>,
-    /// Rows beyond those that were asked for.
+    /// Rows beyond the requested number.
     pub operators_left_out: usize,
     /// Memory of tensors, device by device.
     pub memory: Vec<DeviceMemory>,
@@ -47,9 +47,9 @@ pub struct OperatorComparison {
 pub struct OperatorRow {
     /// Its name, or what it computes.
     pub operator: String,
-    /// Whether it is of the backward pass.
+    /// Whether it belongs to the backward pass.
     pub backward: bool,
-    /// By what both sides were matched.
+    /// How both sides were matched.
     pub matched: OperatorMatch,
     /// In the profile that was compared with; `None` where it is not.
     pub before: Option<OperatorSide>,
@@ -57,15 +57,15 @@ pub struct OperatorRow {
     pub after: Option<OperatorSide>,
 }
 
-/// By what two operators are the same.
+/// How two operators match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OperatorMatch {
-    /// They have one name.
+    /// They have the same name.
     Name,
-    /// They compute the same, by other names.
+    /// They compute the same under different names.
     Family,
-    /// One profile has it only.
+    /// Only one profile has it.
     OneSided,
 }
 
@@ -81,10 +81,10 @@ pub struct OperatorSide {
     pub figures: OperatorFigures,
 }
 
-/// Figures of operators. What a profile does not have is `None`.
+/// Figures of operators; `None` if the profile has no such data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct OperatorFigures {
-    /// Calls: where they were counted, or single calls are known.
+    /// Calls, if they were counted or recorded singly.
     pub calls: Option<u64>,
     /// Time on the host: samples, or measured by a trace.
     pub host_ns: Option<u64>,
@@ -126,7 +126,7 @@ pub struct MemorySide {
     pub allocated_bytes: u64,
 }
 
-/// Compares the operators of two profiles; most so many rows.
+/// Compares the operators of two profiles, with a maximum number of rows.
 pub fn compare_operators(before: &Profile, after: &Profile, rows: usize) -> OperatorComparison {
     let sides = [Operators::of(before), Operators::of(after)];
     let by_device = sides.iter().all(|side| side.has.gpu);
@@ -175,13 +175,13 @@ pub fn compare_operators(before: &Profile, after: &Profile, rows: usize) -> Oper
     }
 }
 
-/// Name of a row, whether it is of the backward pass, and how its sides were matched.
+/// Name of a row, whether it belongs to the backward pass, and how its sides were matched.
 type RowKey = (String, bool, OperatorMatch);
 
-/// The operators of both sides, those that are the same together.
+/// The operators of both sides, matching ones together.
 fn matched(sides: &[Operators; 2]) -> BTreeMap<RowKey, [Option<Part>; 2]> {
     let [before, after] = sides;
-    // What only one side has, by what it computes.
+    // Operators of one side only are matched by what they compute.
     let families = |of: &Operators, other: &Operators| -> BTreeSet<(&'static str, bool)> {
         let alone = of.by_name.keys().filter(|key| !other.by_name.contains_key(*key));
         alone.filter_map(|(name, backward)| Some((family(name)?, *backward))).collect()
@@ -205,7 +205,7 @@ fn matched(sides: &[Operators; 2]) -> BTreeMap<RowKey, [Option<Part>; 2]> {
     rows
 }
 
-/// What is known of an operator in one profile.
+/// An operator in one profile.
 #[derive(Clone, Debug, Default)]
 struct Part {
     names: BTreeSet<String>,
@@ -218,7 +218,7 @@ impl Part {
         self.sums.add(&other.sums);
     }
 
-    /// Its full name where it has one only.
+    /// Its full name, if it has only one.
     fn shown(&self, plain: &str) -> String {
         match (self.names.len(), self.names.first()) {
             (1, Some(name)) => name.clone(),
@@ -230,14 +230,14 @@ impl Part {
 /// The operators of a profile.
 #[derive(Debug, Default)]
 struct Operators {
-    /// By plain name, and whether they are of the backward pass.
+    /// By plain name and pass.
     by_name: BTreeMap<(String, bool), Part>,
     all: Sums,
     outside: Sums,
     has: ProfileFigures,
 }
 
-/// Which figures a profile has.
+/// The figures that a profile has.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProfileFigures {
     host: Option<Metric>,
@@ -304,7 +304,7 @@ impl Sums {
     }
 }
 
-/// What a frame means here.
+/// Meaning of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Meaning {
     #[default]
@@ -317,7 +317,7 @@ enum Meaning {
     Backward,
 }
 
-/// What frames mean, and the names of those that are operators.
+/// Meanings of frames, and the names of operators.
 #[derive(Debug, Default)]
 struct FrameNames {
     meanings: Vec<Meaning>,
@@ -355,7 +355,7 @@ impl FrameNames {
     }
 }
 
-/// What is known of a context by the frames from the root to it.
+/// Properties of a context that follow from its path.
 #[derive(Clone, Copy, Debug, Default)]
 struct OperatorContext {
     /// Place of the innermost operator's name.
@@ -368,7 +368,7 @@ struct OperatorContext {
 fn contexts(profile: &Profile, frames: &FrameNames) -> Vec<OperatorContext> {
     let mut within: Vec<OperatorContext> = Vec::with_capacity(profile.tree.len());
     within.push(OperatorContext::default());
-    // Callers come before what they call.
+    // Callers precede callees.
     for node in profile.tree.nodes().skip(1) {
         let above = within.get(node.parent.index()).copied().unwrap_or_default();
         let mut at = OperatorContext { is_itself: false, ..above };
@@ -434,7 +434,7 @@ impl Operators {
     }
 }
 
-/// A name without namespace, overload and the mark of operators that work in place: `aten::add_.Tensor` is `add`.
+/// A name without namespace, overload and in-place suffix: `aten::add_.Tensor` is `add`.
 fn plain(name: &str) -> String {
     let last = name.rsplit('/').next().unwrap_or(name);
     let own = last.strip_prefix("aten::").unwrap_or(last);

@@ -9,7 +9,7 @@ use deepctx_profile::frame::clean;
 use deepctx_profile::profile::Meta;
 use serde::Serialize;
 
-/// An option that two captures were made with differently.
+/// An option that differs between two captures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OptionChange {
     /// Its name: `context`.
@@ -18,17 +18,17 @@ pub struct OptionChange {
     pub before: String,
     /// Its value in the profile that was compared.
     pub after: String,
-    /// What the difference does.
+    /// Effect of the difference.
     pub effect: Effect,
 }
 
-/// What a difference of options does to a comparison.
+/// Effect of different options on a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// Frames may be in one profile only, so contexts differ that are the same code.
+    /// Some frames can be in one profile only, so contexts of the same code differ.
     OneSidedFrames,
-    /// Values are of other things, or of another part of them.
+    /// Values measure different things, or different parts of them.
     IncomparableFigures,
     /// Shares can be compared, sums of samples cannot.
     OtherRate,
@@ -55,7 +55,7 @@ const EFFECTS: [(&str, Effect); 17] = [
     ("no-children", Effect::IncomparableFigures),
 ];
 
-/// Options that both profiles store and that differ in a way that shows.
+/// Options that both profiles store and whose difference has an effect.
 pub(super) fn changed(before: &Meta, after: &Meta) -> Vec<OptionChange> {
     let all = EFFECTS.into_iter().filter_map(|(option, effect)| {
         let [before, after] = [value(before, option)?, value(after, option)?];
@@ -70,7 +70,7 @@ fn value<'m>(meta: &'m Meta, option: &str) -> Option<&'m str> {
     found.map(|(_, value)| value.as_str())
 }
 
-/// Parts of a list; their order says nothing.
+/// Parts of a list; their order has no meaning.
 fn items(value: &str) -> Vec<&str> {
     let mut items: Vec<&str> = value.split(',').collect();
     items.sort_unstable();

@@ -13,7 +13,7 @@ fn profile(lines: &str) -> Profile {
     deepctx_profile::text::parse(lines).unwrap()
 }
 
-/// A profile with so many samples of ten milliseconds in each context.
+/// A profile with the given number of 10 ms samples in each context.
 fn samples(rows: &[(&str, u64)]) -> Profile {
     let lines: Vec<String> =
         rows.iter().map(|(path, n)| format!("{path} 10000000\n").repeat(*n as usize)).collect();
@@ -152,7 +152,7 @@ fn chances_are_those_of_the_normal_distribution() {
     }
 }
 
-/// A draw of so many samples over contexts that are all equally likely, by a small generator.
+/// The given number of samples, drawn over equally likely contexts by a small generator.
 fn draw(seed: &mut u64, contexts: u64, n: u64) -> Vec<u64> {
     let mut counts = vec![0; contexts as usize];
     for _ in 0..n {
@@ -181,7 +181,7 @@ fn random_differences_between_two_draws_stay_within_the_bounds() {
             significant += u64::from(row.significant);
         }
     }
-    // Of 800 changes by chance, 40 may be beyond the bounds; nearly none may be called more than noise.
+    // Of 800 random changes, 40 may be beyond the bounds; nearly none may count as more than noise.
     assert!(rows > 700 && (10..70).contains(&beyond) && significant <= 3, "{rows} {beyond} {significant}");
 }
 

@@ -11,27 +11,27 @@ use serde::Serialize;
 
 use super::{Run, StepBasis, ValueRow, left_out, trimmed_mean};
 
-/// What a set of probes adds to the one before it.
+/// Cost of a set of probes over the previous set.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Overhead {
     /// Rounds in which both were measured.
     pub rounds: usize,
-    /// By how much its steps are longer: the trimmed mean of the differences within rounds.
+    /// Growth of its training steps: the trimmed mean of the differences within rounds.
     pub ns: f64,
-    /// The same, as a share of the steps before.
+    /// The same, as a share of the previous steps.
     pub percent: f64,
-    /// Half of its 95 % confidence interval; `None` of fewer than two rounds.
+    /// Half of its 95 % confidence interval; `None` for fewer than two rounds.
     pub spread_ns: Option<f64>,
-    /// Whether it is no larger than that, so that no cost is shown; `None` without a spread.
+    /// Whether it is within the spread, so that no cost is shown; `None` without a spread.
     pub within_spread: Option<bool>,
 }
 
-/// Compares each level with the one before it, where all other values are the same.
+/// Compares each level with the previous one, all other values being equal.
 pub(super) fn compare(rows: &mut [ValueRow], runs: &[Run], trim_percent: f64) {
     for place in 1..rows.len() {
         let (before, row) = (&rows[place - 1], &rows[place]);
         let others = |of: &ValueRow| of.values.split_last().map(|(_, values)| values.to_vec());
-        // A wall time beside steps would compare two things.
+        // A wall time and step times are not comparable.
         let basis = row.basis.filter(|basis| before.basis == Some(*basis) && others(before) == others(row));
         let Some(basis) = basis else { continue };
         let differences = differences(&before.values, &row.values, basis, runs);
@@ -40,7 +40,7 @@ pub(super) fn compare(rows: &mut [ValueRow], runs: &[Run], trim_percent: f64) {
     }
 }
 
-/// By how much the second is longer than the first, in each round that has both.
+/// Difference of the second to the first, in each round that has both.
 fn differences(before: &[String], values: &[String], basis: StepBasis, runs: &[Run]) -> Vec<f64> {
     let step = |values: &[String], round: usize| {
         let counts = |run: &&Run| {
@@ -106,7 +106,7 @@ mod tests {
         check(&[9.0, 10.0, 11.0], 20.0, Some((10.0, Some(2.484), Some(false))));
         check(&[-9.0, -10.0, -11.0], 20.0, Some((-10.0, Some(2.484), Some(false))));
         check(&[-1.0, 1.0, 0.0], 20.0, Some((0.0, Some(2.484), Some(true))));
-        // One at each end is left out, and stands for its neighbour in the deviation, which is 1 then.
+        // The value at each end is dropped, and replaced by its neighbour in the deviation, which is then 1.
         check(&[9.0, -500.0, 10.0, 11.0, 900.0], 20.0, Some((10.0, Some(3.207), Some(false))));
     }
 }

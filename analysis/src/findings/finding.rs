@@ -11,16 +11,16 @@ use std::str::FromStr;
 use deepctx_profile::units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
-/// What a rule concluded.
+/// The conclusion of a rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// Id of the rule.
     pub rule: String,
-    /// How much could be won: [`Severity::of_percent`].
+    /// The possible gain: [`Severity::of_percent`].
     pub severity: Severity,
     /// The conclusion in one sentence, with its numbers.
     pub title: String,
-    /// Where it holds, largest share first.
+    /// Its places, largest share first.
     pub places: Vec<Location>,
     /// Name of the metric that shares are of.
     pub metric: Cow<'static, str>,
@@ -28,29 +28,29 @@ pub struct Finding {
     pub share_percent: f64,
     /// The most that could be won.
     pub gain: Gain,
-    /// The same as a share of the capture's length, where a device was at work for less than that: all of its time may
-    /// be little. `None` for other metrics, or where that length is unknown.
+    /// The same as a share of the capture's length, if a device was busy for less than that: all of its time may be
+    /// little. `None` for other metrics, or if that length is unknown.
     #[serde(default)]
     pub gain_of_capture_percent: Option<f64>,
     /// The figures behind the conclusion.
     pub evidence: Vec<Figure>,
     /// What to do.
     pub advice: String,
-    /// Parameters of the rule as they were used.
+    /// The rule's parameters in this check.
     pub parameters: BTreeMap<Cow<'static, str>, f64>,
-    /// Values that the rule looked at: samples, calls, kernels or steps.
+    /// Number of values that the rule examined: samples, calls, kernels or training steps.
     pub datapoints: u64,
-    /// Those of them that are affected.
+    /// How many of them are affected.
     pub violations: u64,
 }
 
 impl Finding {
-    /// What could be won, to be compared with other findings; `None` where that is not known.
+    /// The possible gain, for comparison with other findings; `None` if unknown.
     pub fn weight_percent(&self) -> Option<f64> {
         self.gain_of_capture_percent.or_else(|| self.gain.percent())
     }
 
-    /// What could be won, with its reason: `at most 12.0% of cpu-time (bounded: what is computed stays)`.
+    /// The possible gain, with its reason: `at most 12.0% of cpu-time (bounded: what is computed stays)`.
     pub(crate) fn could_win(&self) -> String {
         let of_capture =
             self.gain_of_capture_percent.map(|percent| format!(", {percent:.1}% of the capture"));
@@ -64,7 +64,7 @@ impl Finding {
         }
     }
 
-    /// Says how much of the capture could be won, where the metric was less than all of it.
+    /// States the possible gain as a share of the capture, if the metric was less than all of it.
     pub(crate) fn weigh(&mut self, of_capture: impl FnOnce(&str) -> Option<f64>) {
         self.gain_of_capture_percent =
             self.gain.percent().and_then(|percent| Some(percent * of_capture(&self.metric)?));
@@ -76,7 +76,7 @@ impl Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Less than 5 %, or an amount that is not known.
+    /// Less than 5 %, or an unknown amount.
     Low,
     /// At least 5 %.
     Medium,
@@ -88,7 +88,7 @@ impl Severity {
     /// Every severity, lowest first.
     pub const ALL: [Severity; 3] = [Severity::Low, Severity::Medium, Severity::High];
 
-    /// The severity of so much that could be won; `None` where that is not known.
+    /// The severity of a possible gain; `None` if that is unknown.
     pub fn of_percent(percent: Option<f64>) -> Self {
         match percent {
             Some(percent) if percent >= 20.0 => Severity::High,
@@ -138,14 +138,14 @@ impl FromStr for Severity {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "label", rename_all = "lowercase")]
 pub enum Gain {
-    /// An upper bound: removing the cause wins at most this.
+    /// An upper bound: removing the cause gains at most this.
     Bounded {
         /// Share of the finding's metric.
         at_most_percent: f64,
         /// Why it cannot be more.
         because: Cow<'static, str>,
     },
-    /// There is no bound, because of this.
+    /// There is no bound, for this reason.
     Unknown {
         /// The reason in a sentence.
         because: Cow<'static, str>,
@@ -153,7 +153,7 @@ pub enum Gain {
 }
 
 impl Gain {
-    /// The bound as a share of the finding's metric; `None` where there is none.
+    /// The bound as a share of the finding's metric; `None` if there is none.
     pub fn percent(&self) -> Option<f64> {
         match self {
             Gain::Bounded { at_most_percent, .. } => Some(*at_most_percent),
@@ -162,7 +162,7 @@ impl Gain {
     }
 }
 
-/// What kind of place a finding is at.
+/// Kind of a finding's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LocationKind {
@@ -180,14 +180,14 @@ pub enum LocationKind {
     Function,
     /// A process, or the memory of one on a device.
     Process,
-    /// A rank of a job. It has no calling context of its own: the number of its place's is 0.
+    /// A rank of a job. It has no calling context: the context number of its place is 0.
     Rank,
 }
 
-/// Where a finding holds.
+/// The place of a finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Location {
-    /// What kind of place it is.
+    /// Its kind.
     pub kind: LocationKind,
     /// Its name: `train.py:step:30`, `aten::addmm`.
     pub name: String,
@@ -199,7 +199,7 @@ pub struct Location {
     pub share_percent: f64,
 }
 
-/// How a figure is known.
+/// How a figure was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
@@ -207,7 +207,7 @@ pub enum Basis {
     Measured,
     /// It is an upper or a lower bound.
     Bounded,
-    /// A model derives it, for instance from the sizes of tensors.
+    /// A model derives it, for instance from tensor sizes.
     Modelled,
 }
 
@@ -220,7 +220,7 @@ pub struct Figure {
     pub value: f64,
     /// Its unit: `ns`, `bytes`, `count`, `percent` or `ratio`.
     pub unit: Cow<'static, str>,
-    /// How it is known.
+    /// How it was obtained.
     pub basis: Basis,
 }
 
@@ -249,7 +249,7 @@ impl fmt::Display for Figure {
 }
 
 impl Figure {
-    /// A figure that was measured.
+    /// A measured figure.
     pub(crate) fn measured(name: &'static str, value: f64, unit: &'static str) -> Self {
         Figure { name: name.into(), value, unit: unit.into(), basis: Basis::Measured }
     }
@@ -259,7 +259,7 @@ impl Figure {
         Figure { name: name.into(), value, unit: unit.into(), basis: Basis::Bounded }
     }
 
-    /// A figure that a model derives.
+    /// A modelled figure.
     pub(crate) fn modelled(name: &'static str, value: f64, unit: &'static str) -> Self {
         Figure { name: name.into(), value, unit: unit.into(), basis: Basis::Modelled }
     }

@@ -33,41 +33,41 @@ pub use rule::{Outcome, Parameter, Rule};
 pub use rules::RULES;
 pub use settings::{OWN_RULES_MAX, Settings, SettingsError};
 
-/// What the rules conclude.
+/// The conclusions of the rules.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Findings {
     /// The conclusions: those with the largest gain first, those without a bound last.
     pub findings: Vec<Finding>,
-    /// What became of each rule, in their order.
+    /// The outcome of each rule, in their order.
     pub checks: Vec<Check>,
 }
 
-/// What became of one rule.
+/// The outcome of one rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Check {
     /// Its id.
     pub rule: String,
     /// `findings`, `healthy`, `not-checked`, or `failed` for a rule that ran elsewhere.
     pub outcome: Cow<'static, str>,
-    /// Values that it looked at; 0 when it was not checked.
+    /// Values that it examined; 0 if it was not checked.
     pub datapoints: u64,
-    /// Why it was not checked, in a sentence; `None` when it was.
+    /// Why it was not checked, in a sentence; `None` if it was.
     pub reason: Option<String>,
-    /// Key of that reason; `None` of a rule that ran elsewhere.
+    /// Key of that reason; `None` for a rule that ran elsewhere.
     #[serde(default)]
     pub reason_key: Option<Cow<'static, str>>,
-    /// Options of `record` that record what is missing; `None` when it was checked, or no option helps.
+    /// Options of `record` that record the missing input; `None` if it was checked, or no option helps.
     pub record_with: Option<Cow<'static, str>>,
 }
 
 impl Check {
-    /// The rule has something to say.
+    /// The rule has findings.
     pub const FINDINGS: &'static str = "findings";
-    /// It has not.
+    /// It has none.
     pub const HEALTHY: &'static str = "healthy";
     /// The profile lacks its input.
     pub const NOT_CHECKED: &'static str = "not-checked";
-    /// It ended otherwise than by an answer.
+    /// It failed without an answer.
     pub const FAILED: &'static str = "failed";
 }
 
@@ -76,23 +76,23 @@ impl Check {
 pub struct NotChecked<'f> {
     /// Why they were not checked.
     pub reason: &'f str,
-    /// Options of `record` that record what is missing; empty when none helps.
+    /// Options of `record` that record the missing input; empty if none helps.
     pub record_with: &'f str,
     /// Their ids.
     pub rules: Vec<&'f str>,
 }
 
-/// What a rule says that ran elsewhere: one that is written in Python.
+/// The answer of a rule that ran elsewhere: one written in Python.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct ExternalRule {
-    /// What became of it.
+    /// Its outcome.
     pub check: Check,
     /// Its conclusions.
     pub findings: Vec<Finding>,
 }
 
 impl ExternalRule {
-    /// A rule that ended otherwise than by an answer.
+    /// A rule that failed without an answer.
     pub fn failed(rule: &str, reason: &str) -> Self {
         let check = Check {
             rule: rule.to_owned(),
@@ -133,7 +133,7 @@ impl Findings {
         all
     }
 
-    /// Adds what rules say that ran elsewhere, but for those that the settings leave out.
+    /// Adds the answers of rules that ran elsewhere, except those that the settings exclude.
     pub fn add(&mut self, external: Vec<ExternalRule>, settings: &Settings) {
         for ExternalRule { check, findings } in external {
             if settings.runs(&check.rule) {
@@ -149,7 +149,7 @@ impl Findings {
         self.sort();
     }
 
-    /// Rules stand in the order of their list where gains are equal.
+    /// Rules with equal gains keep the order of their list.
     fn sort(&mut self) {
         let gain = |finding: &Finding| finding.weight_percent().unwrap_or(-1.0);
         self.findings.sort_rows_by(|a, b| gain(b).total_cmp(&gain(a)));
@@ -162,13 +162,13 @@ impl Findings {
         }
     }
 
-    /// Rules of which this became, in their order.
+    /// Rules with this outcome, in their order.
     pub fn rules_with(&self, outcome: &str) -> Vec<&str> {
         let checks = self.checks.iter().filter(|check| check.outcome == outcome);
         checks.map(|check| check.rule.as_str()).collect()
     }
 
-    /// Rules that were not checked, by what they lack.
+    /// Rules that were not checked, by missing input.
     pub fn not_checked(&self) -> Vec<NotChecked<'_>> {
         let mut by_reason: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
         for check in self.checks.iter().filter(|check| check.outcome == Check::NOT_CHECKED) {
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::Selection;
 
-    /// The answer of a rule with one finding of which so much could be won, as the Python module writes it.
+    /// The answer of a rule with one finding with the given possible gain, as the Python module writes it.
     fn external(rule: &str, at_most_percent: f64) -> ExternalRule {
         let answer = format!(
             r#"{{"check": {{"rule": "{rule}", "outcome": "findings", "datapoints": 9, "reason": null,

@@ -20,9 +20,9 @@ pub struct OwnRule {
     pub name: String,
     /// Which stacks.
     pub path: Query,
-    /// What is summed up; without it, what says where the program's own time went.
+    /// The metric to sum; without it, the one for the program's own time.
     pub metric: Option<Metric>,
-    /// The least share that is a finding, in percent.
+    /// The smallest share that is a finding, in percent.
     pub share_above: f64,
     /// What to do.
     pub advice: String,

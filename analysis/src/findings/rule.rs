@@ -15,15 +15,15 @@ use super::finding::Finding;
 pub struct Rule {
     /// Its id, in kebab case.
     pub id: &'static str,
-    /// What it looks for, in a few words.
+    /// What it detects, in a few words.
     pub what: &'static str,
     /// When it fires, as a formula or a sentence over its parameters.
     pub definition: &'static str,
-    /// Paper section or tool that it is from.
+    /// Its source: a paper section or a tool.
     pub source: &'static str,
-    /// How the source defines it; empty where the rule is our own.
+    /// The definition of the source; empty for our own rules.
     pub origin: &'static str,
-    /// What a profile must hold.
+    /// Required input of a profile.
     pub needs: &'static str,
     /// Its thresholds.
     pub parameters: &'static [Parameter],
@@ -37,25 +37,25 @@ pub struct Parameter {
     pub name: &'static str,
     /// Its value unless a user sets another.
     pub default: f64,
-    /// Where the default is from.
+    /// Source of the default.
     pub source: &'static str,
 }
 
-/// What a check says.
+/// Result of a check.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// There is something to say.
+    /// The check has findings.
     Findings(Vec<Finding>),
-    /// It was checked, and there is nothing.
+    /// The check found nothing.
     Healthy {
-        /// Values that the rule looked at.
+        /// Number of values that the rule examined.
         datapoints: u64,
     },
     /// It was not checked.
     NotChecked {
-        /// Why. What helps are options of `record` that record what is missing.
+        /// Why. `helps` names options of `record` that record the missing input.
         reason: &'static Reason,
-        /// The same in a sentence with its figures, where there are some.
+        /// The same in a sentence with figures, if there are any.
         detail: Option<String>,
     },
 }
@@ -71,7 +71,7 @@ impl Outcome {
         Outcome::NotChecked { reason, detail: Some(detail) }
     }
 
-    /// The findings, or healthy when there are none.
+    /// The findings, or healthy if there are none.
     pub(super) fn of(findings: Vec<Finding>, datapoints: u64) -> Self {
         if findings.is_empty() { Outcome::Healthy { datapoints } } else { Outcome::Findings(findings) }
     }
@@ -85,12 +85,12 @@ pub(super) struct Values<'s> {
 }
 
 impl<'s> Values<'s> {
-    /// Those of a rule: its defaults, but for what users set.
+    /// The parameters of a rule: its defaults, with the values that users set.
     pub(super) fn new(rule: &'static Rule, set: Option<&'s BTreeMap<&'static str, f64>>) -> Self {
         Values { rule, set }
     }
 
-    /// The value of a parameter. One that the rule does not have is not a number, which no value exceeds.
+    /// The value of a parameter. For an unknown parameter it is NaN, which no value exceeds.
     pub(super) fn get(&self, name: &str) -> f64 {
         let default = || self.rule.parameters.iter().find(|of| of.name == name).map(|of| of.default);
         let set = self.set.and_then(|set| set.get(name).copied());

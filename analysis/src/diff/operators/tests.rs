@@ -86,7 +86,7 @@ fn operators_of_two_frameworks_match_by_what_they_compute() {
             "exp OneSided: none | exp – – 10 –",
         ],
     );
-    // What both have is not joined with its relatives.
+    // Operators on both sides are not merged with related ones.
     check(
         "gpu-time: o aten::mm / g a 300\ngpu-time: o aten::bmm / g b 200",
         "gpu-time: o aten::mm / g a 300",

@@ -22,21 +22,21 @@ macro_rules! classes {
 }
 
 classes! {
-    /// A thread waits for others without giving up its CPU.
+    /// A thread busy-waits for others.
     Spin,
     /// A thread waits for Python's global interpreter lock.
     GilWait,
     /// Python modules are imported.
     Import,
-    /// Elements change their layout or their type.
+    /// Tensor elements change layout or type.
     Conversion,
     /// Batches are fetched by the code that a loader worker would run.
     Fetch,
     /// A loader without workers makes a batch.
     SingleProcessLoader,
-    /// A batch of a loader is wanted, by the name that PyTorch gives to the range.
+    /// A batch of a loader is requested, by PyTorch's name for the range.
     Loader,
-    /// A thread could run and waits for a CPU.
+    /// A runnable thread waits for a CPU.
     CpuQueue,
     /// The backward pass of the operator above.
     Backward,
@@ -48,14 +48,14 @@ classes! {
     Transfer,
     /// An operator that indexes or slices.
     Indexing,
-    /// A product that copies what it adds into its result first.
+    /// A matrix product that first copies its addend into its result.
     AddingProduct,
-    /// Code of an interpreter that has no symbols.
+    /// Code of an interpreter without symbols.
     UnnamedInterpreter,
-    /// A wait for a condition, for a while at most, as the interpreter waits for its lock.
+    /// A timed wait for a condition, as the interpreter's wait for its lock.
     TimedWait,
-    /// Code of an interpreter without symbols that waits as the interpreter does for its lock, and may as well wait for
-    /// something else: what stands above the frame decides.
+    /// Code of an interpreter without symbols that waits as for the interpreter's lock, but possibly for something
+    /// else: the frames above decide.
     PossibleGilWait,
 }
 
@@ -64,7 +64,7 @@ classes! {
 pub(crate) struct Classes(u32);
 
 impl Classes {
-    /// These and others.
+    /// The union.
     pub(crate) const fn with(self, other: Classes) -> Classes {
         Classes(self.0 | other.0)
     }
@@ -79,7 +79,7 @@ impl Classes {
         self.0 & (1 << class as u8) != 0
     }
 
-    /// Those in order.
+    /// The classes in order.
     pub(crate) fn iter(self) -> impl Iterator<Item = Class> {
         Class::ALL.iter().copied().filter(move |class| self.has(*class))
     }
@@ -97,7 +97,7 @@ impl FromIterator<Class> for Classes {
     }
 }
 
-/// The classes of a frame by itself.
+/// The classes of a frame alone.
 pub(crate) fn of(frame: &Frame, strings: &Strings) -> Classes {
     let text = |id| strings.get(id);
     match *frame {
@@ -129,8 +129,7 @@ fn of_python(file: &str, function: &str) -> Classes {
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
 }
 
-/// `take_gil` is known by the symbols of the interpreter alone; the others are what every interpreter exports, and do
-/// nothing but take its lock.
+/// Only the interpreter's own symbols have `take_gil`; every interpreter exports the others, which only take its lock.
 fn is_gil_wait(symbol: &str) -> bool {
     const EXPORTED: [&str; 2] = ["PyEval_RestoreThread", "PyEval_AcquireThread"];
     symbol == "take_gil" || symbol.starts_with("take_gil.") || EXPORTED.contains(&symbol)
@@ -160,7 +159,7 @@ fn of_operator(name: &str) -> Classes {
     const INDEX: [&str; 6] =
         ["aten::select", "aten::slice", "aten::index", "aten::index_put_", "aten::narrow", "aten::unbind"];
     const ADD: [&str; 4] = ["aten::addmm", "aten::addmv", "aten::addbmm", "aten::baddbmm"];
-    // Another view of the same bytes.
+    // A view of the same bytes.
     const VIEWS: [&str; 2] = ["aten::transpose", "aten::transpose_"];
     let base = last.split('.').next().unwrap_or(last);
     let is = [
@@ -172,14 +171,14 @@ fn of_operator(name: &str) -> Classes {
     is.into_iter().filter_map(|(class, is)| is.then_some(class)).collect()
 }
 
-/// What PyTorch calls the ranges of its loaders and optimizers, also in traces of other tools.
+/// PyTorch's names for the ranges of its loaders and optimizers, also in traces of other tools.
 fn of_range(name: &str) -> Classes {
     one(Class::SingleProcessLoader, name.starts_with("enumerate(DataLoader)#_SingleProcess"))
         .with(one(Class::Loader, name.starts_with("enumerate(DataLoader)")))
 }
 
 fn of_gpu_kernel(name: &str) -> Classes {
-    // Products with tensor cores name the type that they compute with.
+    // Names of products on tensor cores contain the computation type.
     const CORES: [&str; 5] = ["tf32", "s1688", "s16816", "f16", "tensorop"];
     let single = ["sgemm", "scudnn", "f32f32_f32f32"].iter().any(|part| name.contains(part));
     let lower = single && !CORES.iter().any(|part| name.contains(part));
@@ -192,9 +191,9 @@ fn is_conversion(name: &str) -> bool {
     const WORDS: [&str; 6] = ["nchw", "nhwc", "_to_copy", "copy_", "contiguous", "convert"];
     let lower = name.to_ascii_lowercase();
     let transposes = lower.contains("transpose") && !lower.contains("conv_transpose");
-    // Elements that go to a place of their own are copied for that, not converted.
+    // Elements that move to other memory are copied, not converted.
     let indexed = lower.contains("index_copy_") || lower.contains("masked_copy");
-    // Convolutions and pools name the layout that they work in.
+    // Names of convolutions and poolings contain their layout.
     let works = ["gemm", "conv_", "wgrad", "dgrad", "fprop", "pool"].iter().any(|word| lower.contains(word));
     (transposes || WORDS.iter().any(|word| lower.contains(word))) && !indexed && !works
 }

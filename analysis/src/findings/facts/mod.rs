@@ -23,10 +23,10 @@ pub(crate) use places::{PlaceKey, PlacePart};
 use super::share::{Share, Sum};
 use crate::over_time::RankTables;
 
-/// Samples below which nothing is concluded: a share of 10 % of a hundred samples has an error of 6 points.
+/// Minimum number of samples for a conclusion: a share of 10 % of a hundred samples has an error of 6 points.
 pub(crate) const SAMPLES_MIN: u64 = 100;
 
-/// What is known of a frame by itself.
+/// Properties of a frame alone.
 #[derive(Clone, Copy, Debug)]
 struct FrameFacts {
     classes: Classes,
@@ -35,7 +35,7 @@ struct FrameFacts {
     own: bool,
 }
 
-/// What is known of a context by the frames from the root to it. Contexts are numbers of nodes; 0 is none.
+/// Properties of a context that follow from its path. Contexts are node numbers; 0 is none.
 #[derive(Clone, Copy, Debug, Default)]
 struct PathContext {
     classes: Classes,
@@ -51,7 +51,7 @@ struct PathContext {
     thread: u32,
 }
 
-/// What several rules need.
+/// Input of several rules.
 #[derive(Debug)]
 pub(crate) struct Facts<'p> {
     profile: &'p Profile,
@@ -68,10 +68,9 @@ pub(crate) struct Facts<'p> {
 }
 
 impl<'p> Facts<'p> {
-    /// Walks a profile, which is a part of another one or all of it. `elapsed` is the length of the capture, zero when
-    /// unknown.
+    /// Walks a profile, which is all or part of another one. `elapsed` is the length of the capture, zero when unknown.
     pub(crate) fn of(profile: &'p Profile, whole: &'p Profile, elapsed: Nanos) -> Self {
-        // What says where the program's own time went, best first; a profile of another tool may have only samples.
+        // Metrics of the program's own time, best first; a profile of another tool may have only samples.
         let host = [Metric::CpuTime, Metric::WallTime, Metric::Samples, Metric::Cycles];
         let host = host.into_iter().find(|metric| profile.tree.total(*metric).sum > 0);
         let frames = profile.frames.iter().map(|(_, frame)| frame_facts(profile, &frame)).collect();
@@ -152,8 +151,8 @@ impl<'p> Facts<'p> {
         self.profile
     }
 
-    /// What this is a part of. Values of the machine have no stack, so that none of them is in a part; and a device is
-    /// idle when nothing of the whole runs on it.
+    /// The profile that this is a part of. Machine metrics have no stack, so a part has none; and a device is idle only
+    /// if nothing of the whole runs on it.
     pub(crate) fn whole(&self) -> &'p Profile {
         self.whole
     }
@@ -173,8 +172,8 @@ impl<'p> Facts<'p> {
         self.elapsed
     }
 
-    /// The part of the capture, below one, in which a device did what this metric counts. `None` where it is no time of
-    /// a device, where that is at least as much, and where the length of the capture is unknown.
+    /// The part of the capture, below one, in which a device spent time of this metric. `None` if it is not a device
+    /// time, if it is not below one, or if the length of the capture is unknown.
     pub(crate) fn part_of_capture(&self, metric: &str) -> Option<f64> {
         let of_device = [Metric::GpuTime, Metric::CopyTime];
         let metric = of_device.into_iter().find(|of_device| of_device.name() == metric)?;
@@ -182,12 +181,12 @@ impl<'p> Facts<'p> {
         (time < capture).then(|| time as f64 / capture as f64)
     }
 
-    /// What says where the program's own time went; `None` when nothing does.
+    /// The metric of the program's own time; `None` if there is none.
     pub(crate) fn host(&self) -> Option<Metric> {
         self.host
     }
 
-    /// Whether the values of a metric are samples, which have an error.
+    /// Whether the values of a metric are sampled, and so have an error.
     pub(crate) fn is_sampled(metric: Metric) -> bool {
         matches!(metric, Metric::CpuTime | Metric::Samples | Metric::Cycles)
     }
@@ -205,7 +204,7 @@ impl<'p> Facts<'p> {
     /// The values of a metric by context.
     pub(crate) fn values(&self, metric: Metric) -> impl Iterator<Item = (NodeId, Sum)> + '_ {
         let by_value = metric == Metric::Samples;
-        // What another tool summed up is one value of many samples; it says how many beside it.
+        // A sum of another tool is one value of many samples; their number is stored beside it.
         let samples = Self::is_sampled(metric) && !by_value && self.has(Metric::Samples);
         self.profile.tree.cells(metric).map(move |(node, cell)| {
             let count = match (by_value, samples) {
@@ -227,7 +226,7 @@ impl<'p> Facts<'p> {
         self.frames.get(frame.index()).map_or_else(Classes::default, |frame| frame.classes)
     }
 
-    /// The classes of the frame of a context by itself.
+    /// The classes of a context's own frame alone.
     fn frame_classes_of(&self, node: NodeId) -> Classes {
         self.frame_classes(self.profile.tree.node(node).frame)
     }
@@ -242,17 +241,17 @@ impl<'p> Facts<'p> {
         NodeId::from_number(self.at(node).thread)
     }
 
-    /// The innermost operator of a context; the root when it is in none.
+    /// The innermost operator of a context; the root if there is none.
     pub(crate) fn operator(&self, node: NodeId) -> NodeId {
         NodeId::from_number(self.at(node).operator)
     }
 
-    /// The innermost layer of a context; the root when it is in none.
+    /// The innermost layer of a context; the root if there is none.
     pub(crate) fn layer(&self, node: NodeId) -> NodeId {
         NodeId::from_number(self.at(node).layer)
     }
 
-    /// The innermost Python function of the program, else of a library; the root when there is none.
+    /// The innermost Python function of the program, else of a library; the root if there is none.
     pub(crate) fn line(&self, node: NodeId) -> NodeId {
         let at = self.at(node);
         NodeId::from_number(if at.own_line > 0 { at.own_line } else { at.line })
@@ -269,7 +268,7 @@ impl<'p> Facts<'p> {
         deepctx_profile::frame::clean(&frame.label(&self.profile.strings, true))
     }
 
-    /// The part of a metric in contexts of a class. Computed already for time on the host and on devices.
+    /// The part of a metric in contexts of a class. Precomputed for time on the host and on devices.
     pub(crate) fn share(&self, metric: Metric, class: Class) -> Share {
         let known = match metric {
             Metric::GpuTime => Some(&self.device_sums),
@@ -286,7 +285,7 @@ impl<'p> Facts<'p> {
         }
     }
 
-    /// The part of a metric in contexts that are in.
+    /// The part of a metric in selected contexts.
     pub(crate) fn share_where(&self, metric: Metric, mut is_in: impl FnMut(NodeId) -> bool) -> Share {
         let mut share = Share { sampled: Self::is_sampled(metric), ..Share::default() };
         for (node, sum) in self.values(metric) {

@@ -17,21 +17,21 @@ use crate::amount::percent;
 use crate::findings::finding::{Location, LocationKind};
 use crate::findings::share::Sum;
 
-/// Places that a finding names: more are not read.
+/// Maximum number of places that a finding names: nobody reads more.
 const PLACES_MAX: usize = 5;
-/// Lines or layers that a finding names beside them.
+/// Maximum number of further lines or layers that a finding names.
 const BESIDE_MAX: usize = 2;
 
-/// What contexts are joined by.
+/// Key that groups contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PlaceKey {
-    /// The innermost line of the program; an operator or a function where there is none.
+    /// The innermost line of the program; without one, an operator or a function.
     Line,
     /// The frame of the context itself.
     Leaf,
-    /// The innermost operator; where there is none, the line.
+    /// The innermost operator; without one, the line.
     Operator,
-    /// The innermost layer; where there is none, the line.
+    /// The innermost layer; without one, the line.
     Layer,
 }
 
@@ -54,7 +54,7 @@ impl PlacePart {
 }
 
 impl Facts<'_> {
-    /// The sums of a metric over contexts that are in, by place.
+    /// The sums of a metric over selected contexts, by place.
     pub(crate) fn parts(
         &self,
         metric: Metric,
@@ -71,7 +71,7 @@ impl Facts<'_> {
         parts
     }
 
-    /// The places with the largest parts of a metric over contexts that are in, as shares of a whole.
+    /// The places with the largest parts of a metric over selected contexts, as shares of a whole.
     pub(crate) fn places(
         &self,
         metric: Metric,
@@ -85,7 +85,7 @@ impl Facts<'_> {
         parts.into_iter().map(|(frame, part)| self.place(frame, &part, whole)).collect()
     }
 
-    /// The lines of the program with the largest parts of a metric over contexts that are in, beside other places.
+    /// The lines of the program with the largest parts of a metric over selected contexts, listed beside other places.
     pub(crate) fn lines(&self, metric: Metric, is_in: impl Fn(NodeId) -> bool, whole: u64) -> Vec<Location> {
         let at_line = |node| self.line(node) != NodeId::ROOT && is_in(node);
         let mut lines = self.places(metric, PlaceKey::Line, at_line, whole);
@@ -93,7 +93,7 @@ impl Facts<'_> {
         lines
     }
 
-    /// The layers with the largest parts of a metric over contexts that are in; none where no layers were recorded.
+    /// The layers with the largest parts of a metric over selected contexts; none if no layers were recorded.
     pub(crate) fn layers(&self, metric: Metric, is_in: impl Fn(NodeId) -> bool, whole: u64) -> Vec<Location> {
         let in_layer = |node| self.layer(node) != NodeId::ROOT && is_in(node);
         let mut layers = self.places(metric, PlaceKey::Layer, in_layer, whole);
