@@ -26,7 +26,7 @@
 //! The root has the types that most users need; the modules have their parts: [`tables`], [`findings`], [`over_time`],
 //! [`model`], [`experiment`], [`diff`], [`query`].
 
-// The page for those who read profiles from Rust: its code compiles.
+// The page on reading profiles from Rust: its code compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/read-a-profile.md")]
 mod read_a_profile {}

@@ -20,17 +20,17 @@ pub struct Settings {
     external: Vec<String>,
 }
 
-/// Most rules of users: each walks the profile once.
+/// Maximum number of user rules: each walks the profile once.
 pub const OWN_RULES_MAX: usize = 100;
 
-/// A name or a value that no rule knows.
+/// A name or a value that no rule accepts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SettingsError {
     /// No rule has this id.
     UnknownRule {
         /// What was asked for.
         name: String,
-        /// The rules that there are.
+        /// The existing rules.
         known: Vec<String>,
     },
     /// The rule has no such parameter.
@@ -47,13 +47,13 @@ pub enum SettingsError {
         /// Its parameter.
         name: &'static str,
     },
-    /// A rule of a user has a name with other characters than small letters, digits and hyphens.
+    /// The name of a user rule has characters other than small letters, digits and hyphens.
     BadName(String),
     /// Two rules have this name.
     NameTaken(String),
-    /// The share of a rule of a user is no percentage.
+    /// The share of a user rule is not a percentage.
     BadShare(String),
-    /// There are more rules of users than [`OWN_RULES_MAX`].
+    /// There are more user rules than [`OWN_RULES_MAX`].
     TooMany,
 }
 
@@ -102,7 +102,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Runs only the rules that are named so.
+    /// Runs only the named rules.
     ///
     /// # Errors
     /// There is no such rule.
@@ -144,7 +144,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Makes the name of a rule known that runs elsewhere, and whose answer is added by [`Findings::add`].
+    /// Registers the name of a rule that runs elsewhere, and whose answer is added by [`Findings::add`].
     ///
     /// [`Findings::add`]: super::Findings::add
     ///
@@ -158,7 +158,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether there is a rule of this name, also one that does not run.
+    /// Whether there is a rule of this name, including rules that do not run.
     ///
     /// # Errors
     /// There is none.
@@ -177,7 +177,7 @@ impl Settings {
         self.own.iter().filter(|rule| self.runs(&rule.name))
     }
 
-    /// Names of the rules that are not built in.
+    /// Names of rules that are not built in.
     fn users(&self) -> impl Iterator<Item = &str> {
         self.own.iter().map(|rule| &rule.name).chain(&self.external).map(String::as_str)
     }

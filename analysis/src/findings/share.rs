@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 
 use crate::amount::percent;
 
-/// Quantile of the normal distribution for an interval that holds in 95 of 100 cases.
+/// Quantile of the normal distribution for a 95 % interval.
 const Z: f64 = 1.96;
 
 /// A sum with the number of values in it.
@@ -35,7 +35,7 @@ pub(crate) struct Share {
     pub(crate) whole: Sum,
     /// Whether the values were sampled: then the share has an error.
     pub(crate) sampled: bool,
-    /// Measured time that stands beside sampled time, of the part and of the whole: waits off the CPU.
+    /// Measured time added to sampled time, of the part and of the whole: off-CPU waits.
     pub(crate) exact: [Sum; 2],
 }
 

@@ -12,7 +12,7 @@ use deepctx_profile::profile::Profile;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-/// What the layers of a profile are.
+/// Kind of a profile's layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LayerKind {
@@ -24,7 +24,7 @@ pub enum LayerKind {
     None,
 }
 
-/// What a layer is called.
+/// Name of a layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LayerName {
     /// Path in the model, or place and operator.
@@ -33,7 +33,7 @@ pub(super) struct LayerName {
     pub(super) layer_type: String,
 }
 
-/// What is known of a context by the frames from the root to it.
+/// Properties of a context that follow from its path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ModelContext {
     /// Number of the layer plus one; 0 for none.
@@ -46,7 +46,7 @@ pub(super) struct ModelContext {
     pub(super) convolution: bool,
     /// Within the backward pass.
     pub(super) backward: bool,
-    /// The operator began without a stack: its layer is not known.
+    /// The operator began without a stack: its layer is unknown.
     pub(super) without_stack: bool,
     /// The frame is an operator's operands.
     pub(super) operands: bool,
@@ -59,7 +59,7 @@ impl ModelContext {
     }
 }
 
-/// What a frame means here.
+/// Meaning of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Meaning {
     #[default]
@@ -75,10 +75,10 @@ enum Meaning {
     WithoutStack,
 }
 
-/// Layers, and what each context belongs to, by node number.
+/// Layers, and the layer, operator and operands of each context, by node number.
 #[derive(Debug)]
 pub(super) struct ModelContexts {
-    /// What the layers are.
+    /// Kind of the layers.
     pub(super) kind: LayerKind,
     /// Layers in the order in which they were first seen.
     pub(super) layers: Vec<LayerName>,
@@ -136,7 +136,7 @@ impl ModelContexts {
         found
     }
 
-    /// What a context belongs to.
+    /// Layer and operator of a context.
     pub(super) fn at(&self, node: usize) -> ModelContext {
         self.of_node.get(node).copied().unwrap_or_default()
     }

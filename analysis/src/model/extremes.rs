@@ -33,14 +33,14 @@ pub struct KernelFrequency {
     pub mean_ns: Option<f64>,
 }
 
-/// A kernel that has more of something than any other one.
+/// A kernel with the maximum of some quantity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExtremeKernel {
-    /// What it has most of: `launches`, `time`, `single launch`, `registers of a thread` or `shared memory of a block`.
+    /// The quantity: `launches`, `time`, `single launch`, `registers of a thread` or `shared memory of a block`.
     pub most: &'static str,
     /// Its name.
     pub kernel: String,
-    /// How much, in all contexts.
+    /// Its value, over all contexts.
     pub value: u64,
     /// Unit of that: `count`, `ns` or `bytes`.
     pub unit: &'static str,
@@ -50,14 +50,14 @@ pub struct ExtremeKernel {
     pub stack: Vec<String>,
 }
 
-/// What is known of a kernel.
+/// Figures of a kernel.
 #[derive(Clone, Debug, Default)]
 struct KernelSums {
     launches: u64,
     time_ns: u64,
     timed: u64,
     contexts: usize,
-    /// Of each extreme: the value, which is a sum or a maximum, and the context with the largest part.
+    /// For each extreme: the value, a sum or a maximum, and the context with the largest part.
     most: [Extreme; MOST.len()],
 }
 
@@ -68,7 +68,7 @@ struct Extreme {
     context: u32,
 }
 
-/// What a kernel can have most of, the unit, and whether contexts add up.
+/// The quantities, their units, and whether contexts add up.
 const MOST: [(&str, &str, bool); 5] = [
     ("launches", "count", true),
     ("time", "ns", true),
@@ -132,7 +132,7 @@ impl KernelCounts {
         rows
     }
 
-    /// The kernel with most of each thing that is known.
+    /// The kernel with the maximum of each known quantity.
     pub(super) fn extremes(&self, profile: &Profile) -> Vec<ExtremeKernel> {
         let extreme = |(at, (most, unit, _)): (usize, (&'static str, &'static str, bool))| {
             let largest = |of: &KernelSums| of.most.get(at).copied().unwrap_or_default();

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::peaks::{Bound, Peaks};
 
-/// Figures of a part of a model. What the profile does not have is `None`.
+/// Figures of a part of a model; `None` if the profile has no such data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Time of its kernels on devices where the profile has such times, else its time on CPUs.
+    /// Device time of its kernels if the profile has it, else its CPU time.
     pub latency_ns: Option<u64>,
     /// Time on CPUs, or of host events of an imported trace.
     pub host_ns: Option<u64>,
@@ -26,11 +26,11 @@ pub struct Figures {
     pub modelled_flops: Option<u64>,
     /// Bytes read and written, by a model.
     pub modelled_bytes: Option<u64>,
-    /// Operations for each byte: the arithmetic intensity.
+    /// Operations per byte: the arithmetic intensity.
     pub modelled_flops_per_byte: Option<f64>,
     /// Operations over latency: the arithmetic throughput.
     pub modelled_flops_per_second: Option<f64>,
-    /// The limit that it meets first.
+    /// The limit that it reaches first.
     pub bound: Option<Bound>,
 }
 
@@ -43,8 +43,8 @@ pub(super) struct AvailableFigures {
     pub(super) allocated: bool,
     /// Work by layer: operators that began without a stack have none.
     pub(super) work: bool,
-    /// Latency and work are of the same time: samples are of the whole capture, work is of the time since its probes
-    /// were attached.
+    /// Latency and work cover the same time: samples cover the whole capture, work the time since its probes were
+    /// attached.
     pub(super) rates: bool,
     pub(super) peaks: Option<Peaks>,
 }
@@ -98,7 +98,7 @@ impl Sums {
         *self == Sums::default()
     }
 
-    /// As figures. Work that is nothing is not known: no formula fits, or no tensor was recorded.
+    /// As figures. Zero work is unknown work: no formula fits, or no tensor was recorded.
     pub(super) fn figures(&self, available: &AvailableFigures) -> Figures {
         let some = |is: bool, value: u64| is.then_some(value);
         let latency_ns = some(available.gpu || available.host.is_some(), self.latency_ns(available));

@@ -24,14 +24,13 @@ use crate::amount::percent;
 pub struct LayerKernel {
     /// Its name.
     pub kernel: String,
-    /// Index of its layer; `None` outside of all.
+    /// Index of its layer; `None` outside any.
     pub layer_index: Option<usize>,
-    /// Name of its layer; empty outside of all.
+    /// Name of its layer; empty outside any.
     pub layer: String,
     /// As a share of the time of all kernels.
     pub latency_percent: f64,
-    /// Warps that can be active at once, as a share of those that a multiprocessor has, weighted by latency: a bound
-    /// from registers and shared memory, not what was reached.
+    /// Occupancy that registers and shared memory allow, weighted by latency: a bound, not the achieved occupancy.
     pub modelled_occupancy_percent: Option<f64>,
     /// Its figures.
     #[serde(flatten)]
@@ -43,7 +42,7 @@ pub struct LayerKernel {
 pub struct KernelName {
     /// Its name.
     pub kernel: String,
-    /// How many layers have it.
+    /// Number of layers with it.
     pub layers: usize,
     /// As [`LayerKernel::latency_percent`].
     pub latency_percent: f64,
@@ -54,7 +53,7 @@ pub struct KernelName {
     pub figures: Figures,
 }
 
-/// Sums of a kernel, with what makes a mean of occupancies.
+/// Sums of a kernel, with the weights for a mean occupancy.
 #[derive(Clone, Copy, Debug, Default)]
 struct KernelSums {
     sums: Sums,
@@ -97,7 +96,7 @@ impl KernelsByLayer {
     pub(super) fn of(profile: &Profile, contexts: &ModelContexts) -> Self {
         let mut found = KernelsByLayer::default();
         let (works, counts) = (operator_works(profile, contexts), LaunchCounts::of(profile));
-        // Of each operator with work: which kernels it launched, and how often.
+        // For each operator with work: the kernels that it launched, and how often.
         let mut launched: FxHashMap<u32, Vec<(Key, u64)>> = FxHashMap::default();
         for (number, node) in (0u32..).zip(profile.tree.nodes()) {
             let Frame::GpuKernel { name } = profile.frames.get(node.frame) else { continue };
@@ -208,8 +207,8 @@ impl KernelsByLayer {
     }
 }
 
-/// Launches of the contexts of kernels. Of our captures they stand at the launch, and times below the stream that it
-/// ran on; of another tool's profile, which may have times only, each time is one.
+/// Launches of the contexts of kernels. In our captures they are at the launch, and times are below its stream; another
+/// tool's profile may have only times, and each time counts as one launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LaunchCounts<'p> {
     profile: &'p Profile,
@@ -228,7 +227,7 @@ impl<'p> LaunchCounts<'p> {
     }
 }
 
-/// A kernel's own figures: it has no time on CPUs and allocates nothing, and each launch has its work.
+/// A kernel's own figures: it has no CPU time and no allocations, and each launch has its work.
 fn figures(sums: &Sums, available: &AvailableFigures) -> Figures {
     sums.figures(&AvailableFigures {
         host: None,
@@ -261,7 +260,7 @@ fn operator_works(profile: &Profile, contexts: &ModelContexts) -> FxHashMap<u32,
     works
 }
 
-/// The innermost operator from `operator` outwards whose work is known.
+/// The innermost operator with known work, from `operator` outwards.
 fn with_work(
     profile: &Profile,
     contexts: &ModelContexts,

@@ -26,7 +26,7 @@ pub struct ModelLayer {
     /// Class of the module, or the operator.
     #[serde(rename = "type")]
     pub layer_type: String,
-    /// Operator with operands that most modelled operations of its forward pass are of; `None` when none were recorded.
+    /// Operator and operands with most modelled operations of its forward pass; `None` if none were recorded.
     pub shape: Option<String>,
     /// As a share of the latency of the whole profile.
     pub latency_percent: f64,
@@ -61,21 +61,21 @@ pub struct Stage {
     pub first: usize,
     /// Index of its last layer.
     pub last: usize,
-    /// Figures that no other third has as much of: `latency`, `allocated bytes`, `flops`, `bytes`.
+    /// Figures with their maximum in this third: `latency`, `allocated bytes`, `flops`, `bytes`.
     pub dominates: Vec<&'static str>,
     /// Figures of its layers.
     #[serde(flatten)]
     pub figures: Figures,
 }
 
-/// Sums by layer, and of what is in none.
+/// Sums by layer, and outside any.
 #[derive(Debug, Default)]
 pub(super) struct LayerSums {
     /// By number of the layer.
     pub(super) layers: Vec<Sums>,
     /// Operands by layer.
     shapes: Vec<Option<(u64, String)>>,
-    /// What is in no layer.
+    /// Outside any layer.
     pub(super) outside: Sums,
     /// Of that, work of operators that began without a stack.
     pub(super) flops_without_stack: u64,
@@ -120,7 +120,7 @@ impl LayerSums {
         found
     }
 
-    /// Finds the operands of each layer that most work is of; those of the backward pass are its gradients'.
+    /// Finds the operands with most work of each layer; those of the backward pass belong to its gradients.
     fn shapes(&mut self, profile: &Profile, contexts: &ModelContexts) {
         for (node, cell) in profile.tree.cells(Metric::Calls) {
             let at = contexts.at(node.index());
@@ -136,14 +136,15 @@ impl LayerSums {
         }
     }
 
-    /// Everything.
+    /// All sums.
     pub(super) fn total(&self) -> Sums {
         let mut total = self.outside;
         self.layers.iter().for_each(|sums| total.add(sums));
         total
     }
 
-    /// The index of each layer, by its number; one without figures, which has no row, has that of the row before it.
+    /// The index of each layer, by its number; a layer without figures has no row, and gets the index of the previous
+    /// one.
     pub(super) fn numbers(&self) -> Vec<usize> {
         let mut index = 0;
         let next = |sums: &Sums| {
@@ -216,7 +217,7 @@ pub(super) fn types(
 /// A figure of sums.
 type FigureFn = fn(&Sums, &AvailableFigures) -> u64;
 
-/// The layers in three parts of as many layers each, as far as their number allows it; none of fewer than three.
+/// The layers in three parts, as equal as their number allows; none for fewer than three layers.
 pub(super) fn stages(rows: &[(ModelLayer, Sums)], available: &AvailableFigures) -> Vec<Stage> {
     let (count, names) = (rows.len(), ["beginning", "middle", "end"]);
     if count < names.len() {

@@ -26,9 +26,9 @@ pub struct MemoryCurve {
     pub process: String,
     /// The device.
     pub device: String,
-    /// The most in any window.
+    /// Maximum over all windows.
     pub most_bytes: u64,
-    /// The most within each window, from the begin of the capture.
+    /// Maximum within each window, from the begin of the capture.
     pub live_bytes: Vec<u64>,
 }
 

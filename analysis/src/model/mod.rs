@@ -47,9 +47,9 @@ pub use peaks::{Bound, Peaks};
 /// Version of the serialized form: raised when a field is removed or changes its meaning.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Share of the modelled operations that must have begun with a stack for figures by layer, in percent.
+/// Minimum share of the modelled operations that began with a stack, for figures by layer, in percent.
 const WITH_STACK_PERCENT_MIN: f64 = 95.0;
-/// Share of the capture that training steps must cover for figures per step, in percent.
+/// Minimum share of the capture that training steps cover, for figures per step, in percent.
 const STEPS_PERCENT_MIN: f64 = 75.0;
 
 /// A table of a model, as a user asks for it.
@@ -69,14 +69,14 @@ pub enum ModelTable {
     KernelNames,
     /// Kernels by launches.
     KernelFrequency,
-    /// The kernels with most of something, each with its whole stack.
+    /// Kernels with extreme values, each with its whole stack.
     ExtremeKernels,
-    /// Memory of tensors over time, by device.
+    /// Tensor memory over time, by device.
     MemoryCurves,
 }
 
 impl ModelTable {
-    /// Every table, in the order in which they are written.
+    /// Every table, in output order.
     pub const ALL: &'static [ModelTable] = &[
         ModelTable::Totals,
         ModelTable::Layers,
@@ -104,12 +104,12 @@ impl ModelTable {
         }
     }
 
-    /// The same as a user writes it.
+    /// Its command-line name.
     pub fn name(self) -> String {
         self.field().replace('_', "-")
     }
 
-    /// What it is of, in a few words.
+    /// Its title, in a few words.
     pub const fn subject(self) -> &'static str {
         match self {
             ModelTable::Totals => "The whole model",
@@ -132,16 +132,16 @@ pub struct ModelTables {
     pub schema_version: u32,
     /// What was profiled; empty when it has no name.
     pub target: String,
-    /// Training steps in the profile; `None` when they are not known, or cover a part of the capture only. Figures are
-    /// sums over all of them.
+    /// Training steps in the profile; `None` if they are unknown, or cover only a part of the capture. Figures are sums
+    /// over all of them.
     pub training_steps: Option<u64>,
-    /// How long training steps took, also if they cover a part of the capture only.
+    /// Times of training steps, even if they cover only a part of the capture.
     pub step_times: Option<StepTimes>,
     /// What the layers are.
     pub layers_are: LayerKind,
-    /// How each figure is known, or why it is not.
+    /// How each figure was obtained, or why it is missing.
     pub basis: Vec<FigureBasis>,
-    /// What the device can do at most; `None` while that is not known.
+    /// The device's peaks; `None` if unknown.
     pub peaks: Option<Peaks>,
     /// The whole model.
     pub totals: ModelTotals,
@@ -157,26 +157,26 @@ pub struct ModelTables {
     pub kernel_names: Table<KernelName>,
     /// Kernels by name, most launches first.
     pub kernel_frequency: Table<KernelFrequency>,
-    /// The kernels with most of something.
+    /// Kernels with extreme values.
     pub extreme_kernels: Vec<ExtremeKernel>,
     /// Memory of tensors over time.
     pub memory_curves: MemoryCurves,
 }
 
-/// How a figure is known.
+/// How a figure was obtained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FigureBasis {
     /// Name of the figure.
     pub figure: &'static str,
     /// How; `None` when it is missing.
     pub basis: Option<Basis>,
-    /// From what, or why it is missing.
+    /// Its source, or why it is missing.
     pub because: String,
-    /// What to record it with; `None` when it is there, or when nothing would help.
+    /// The option that records it; `None` if it exists, or if no option helps.
     pub record_with: Option<&'static str>,
 }
 
-/// How long training steps took at the place that ended most of them.
+/// Times of training steps at the place that ended most of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StepTimes {
     /// How many, each from the end of one to the end of the next.
@@ -187,7 +187,7 @@ pub struct StepTimes {
     pub min_ns: u64,
     /// The longest.
     pub max_ns: u64,
-    /// Median; `None` unless single events were recorded: sums have none.
+    /// Median; `None` unless single events were recorded.
     pub median_ns: Option<f64>,
 }
 
@@ -196,15 +196,15 @@ pub struct StepTimes {
 pub struct ModelTotals {
     /// Layers with a figure.
     pub layers: usize,
-    /// Latency in no layer, as a share of all.
+    /// Latency outside any layer, as a share of all.
     pub outside_layers_percent: f64,
     /// Latency below operators that convolve, as a share of all.
     pub convolution_percent: f64,
-    /// Time of kernels as a share of the length of all steps, or else of the capture; `None` when either is not known.
+    /// Time of kernels as a share of the length of all training steps, or else of the capture; `None` if unknown.
     pub gpu_percent: Option<f64>,
-    /// Mean occupancy that registers and shared memory allow, weighted by latency.
+    /// Mean occupancy allowed by registers and shared memory, weighted by latency.
     pub modelled_occupancy_percent: Option<f64>,
-    /// Most bytes of tensors at a time, over all devices of all processes; `None` when allocations were not recorded.
+    /// Peak bytes of tensors, over all devices of all processes; `None` if allocations were not recorded.
     pub peak_memory_bytes: Option<u64>,
     /// Its figures.
     #[serde(flatten)]
@@ -212,8 +212,8 @@ pub struct ModelTotals {
 }
 
 impl ModelTables {
-    /// Computes every table. `elapsed` is the length of the capture, zero when unknown; `peaks` are those that the user
-    /// gives, else those of the profile's devices count. `job`: single events of the same capture, if there are some.
+    /// Computes every table. `elapsed` is the length of the capture, zero when unknown; `peaks` come from the user,
+    /// else those of the profile's devices count. `job`: single events of the same capture, if any.
     pub fn compute(subset: &Subset<'_>, elapsed: Nanos, peaks: Option<Peaks>, job: Option<&Job>) -> Self {
         let (profile, most) = (subset.profile(), subset.selection().rows);
         let peaks = peaks.or_else(|| Peaks::of_profile(profile));
@@ -228,7 +228,7 @@ impl ModelTables {
         let kernels = KernelsByLayer::of(profile, &contexts);
         let totals = totals(profile, elapsed, &by_layer, &kernels, &available);
         let basis = basis(&available, &steps, &contexts, &kernels, with_stack_percent);
-        // Figures by layer would be those of the operators that happened to get a stack.
+        // Figures by layer would cover only operators that happened to get a stack.
         available.work &= with_stack_percent >= WITH_STACK_PERCENT_MIN;
         let rows = by_layer.rows(&contexts, &available);
         let numbers = by_layer.numbers();
@@ -294,7 +294,7 @@ impl Steps {
         Steps { count: training_steps(profile), covered_percent }
     }
 
-    /// Whether they cover the capture, so that what was sampled is of them.
+    /// Whether they cover the capture, so that all samples belong to them.
     fn are_all(&self) -> bool {
         self.count.is_some() && self.covered_percent >= STEPS_PERCENT_MIN
     }
@@ -348,7 +348,7 @@ fn peak_memory_bytes(profile: &Profile) -> Option<u64> {
     Some(peaks.fold(0, u64::saturating_add)).filter(|peak| *peak > 0)
 }
 
-/// Why there is no figure, and what to record it with.
+/// Why there is no figure, and the option that records it.
 fn missing(figure: &'static str, because: &str, record_with: Option<&'static str>) -> FigureBasis {
     FigureBasis { figure, basis: None, because: because.to_owned(), record_with }
 }

@@ -9,7 +9,7 @@
 use deepctx_profile::profile::Profile;
 use serde::{Deserialize, Serialize};
 
-/// Devices by a part of their name, the more particular ones first: operations per second, bytes per second, source.
+/// Devices by a part of their name, more specific ones first: operations per second, bytes per second, source.
 const DEVICES: &[(&str, f64, f64, &str)] = &[
     ("V100-PCIE", 14.0e12, 900.0e9, "NVIDIA V100 data sheet (2020)"),
     ("V100-SXM2", 15.7e12, 900.0e9, "NVIDIA V100 data sheet (2020)"),
@@ -27,31 +27,31 @@ const DEVICES: &[(&str, f64, f64, &str)] = &[
     ("MI300X", 163.4e12, 5300.0e9, "AMD Instinct MI300X data sheet (2023)"),
 ];
 
-/// What a device can do at most.
+/// Limits of a device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Peaks {
     /// Floating-point operations per second.
     pub flops_per_second: f64,
-    /// Bytes that move between its memory and its processors per second.
+    /// Memory bandwidth in bytes per second.
     pub bytes_per_second: f64,
-    /// Operations per byte at which both limits are met at once: the ridge of the roofline.
+    /// Operations per byte at which both limits are reached: the ridge point of the roofline.
     pub ridge_flops_per_byte: f64,
-    /// Where the two figures come from.
+    /// Source of the two figures.
     pub source: String,
 }
 
-/// The limit that work meets first.
+/// The limit that work reaches first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
-    /// Memory: fewer operations for each byte than the ridge.
+    /// Memory: fewer operations per byte than at the ridge point.
     Memory,
     /// Arithmetic.
     Compute,
 }
 
 impl Bound {
-    /// As it is written.
+    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Bound::Memory => "memory",
@@ -61,7 +61,7 @@ impl Bound {
 }
 
 impl Peaks {
-    /// The two peaks, with where they come from; `None` unless both are above zero.
+    /// The two peaks, with their source; `None` unless both are above zero.
     pub fn new(flops_per_second: f64, bytes_per_second: f64, source: &str) -> Option<Self> {
         let usable = |rate: f64| rate.is_finite() && rate > 0.0;
         (usable(flops_per_second) && usable(bytes_per_second)).then(|| Peaks {
@@ -72,28 +72,28 @@ impl Peaks {
         })
     }
 
-    /// Those of a device by its name; `None` when it is not in the table.
+    /// The peaks of a device by its name; `None` if it is not in the table.
     pub fn of_device(name: &str) -> Option<Self> {
         let (_, flops, bytes, source) = DEVICES.iter().find(|(part, ..)| has_words(name, part))?;
         Peaks::new(*flops, *bytes, &format!("{source}, single precision"))
     }
 
-    /// Those of the devices of a profile; `None` when they are not known, or differ.
+    /// The peaks of a profile's devices; `None` if they are unknown, or differ.
     pub(super) fn of_profile(profile: &Profile) -> Option<Self> {
         let devices = profile.gpu.processes.iter().flat_map(|process| &process.devices);
-        // A part of a divided device has a part of its limits, and nobody says which.
+        // An instance of a partitioned device has an unknown part of its limits.
         let mut known = devices.map(|of| of.instance.is_none().then(|| Peaks::of_device(&of.name)).flatten());
         let first = known.next()??;
         known.all(|other| other.as_ref() == Some(&first)).then_some(first)
     }
 
-    /// The limit that work with so many operations per byte meets first.
+    /// The limit that work with this many operations per byte reaches first.
     pub(super) fn bound(&self, flops_per_byte: f64) -> Bound {
         if flops_per_byte < self.ridge_flops_per_byte { Bound::Memory } else { Bound::Compute }
     }
 }
 
-/// Whether these words stand in a name, whole: an L4 is no L40, and a GH200 no H200.
+/// Whether a name contains these whole words: an L4 is not an L40, and a GH200 not an H200.
 fn has_words(name: &str, words: &str) -> bool {
     let is_part = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
     name.match_indices(words).any(|(at, found)| {

@@ -13,7 +13,7 @@ fn tables(profile: &Profile, peaks: Option<Peaks>) -> ModelTables {
     ModelTables::compute(&Subset::new(profile, &selection), Nanos(0), peaks, None)
 }
 
-/// Two layers on a device and one on the CPU, two steps, with operands of both products.
+/// Two layers on a device and one on the CPU, two training steps, with operands of both products.
 fn profile() -> Profile {
     let mut profile = Profile::new(Default::default(), Default::default());
     let mut layer = |path: &str, class: &str| {

@@ -58,7 +58,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let (ratio, least) = (values.get("min_ratio"), values.get("min_percent"));
     let is_slow = |passes: &Passes| {
         let Passes { forward, backward, .. } = passes;
-        // Of an operator without any time of its forward pass the ratio is not known.
+        // Without any time of its forward pass, the ratio of an operator is unknown.
         let enough = forward.value > 0 && percent(backward.value, whole.value) >= least;
         let both = (forward.count + backward.count, forward.value + backward.value);
         let share = match sampled {
@@ -86,7 +86,7 @@ fn is_backward(facts: &Facts<'_>, frame: FrameId) -> bool {
 /// By operator and line: the time of both passes.
 fn passes(facts: &Facts<'_>, metric: Metric) -> FxHashMap<(FrameId, FrameId), Passes> {
     let tree = &facts.profile().tree;
-    // For each context the operator that it counts for; whether it is of the backward pass follows from its class.
+    // For each context, the operator that it counts for; its class decides whether it belongs to the backward pass.
     let mut operator = vec![0u32; tree.len()];
     let mut has_backward: FxHashMap<u32, ()> = FxHashMap::default();
     for (number, node) in (0u32..).zip(tree.nodes()).skip(1) {
@@ -133,7 +133,7 @@ fn finding(
     let Passes { forward, backward, context } = passes;
     let times = backward.value as f64 / forward.value.max(1) as f64;
     let share = percent(backward.value, whole.value);
-    // What exceeds the threshold, at most: the usual backward pass of a product takes twice its forward pass.
+    // At most the part above the threshold: the usual backward pass of a product takes twice its forward pass.
     let usual = values.get("min_ratio") * forward.value as f64;
     let excess = (backward.value as f64 - usual) / whole.value.max(1) as f64 * 100.0;
     let (name, at) = (facts.label(operator), facts.label(line));

@@ -28,8 +28,7 @@ pub(super) const RULE: Rule = Rule {
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let device = facts.has(Metric::GpuTime).then_some(Metric::GpuTime);
     let Some(metric) = device.or(facts.host()) else { return no_host_time() };
-    // A tensor that goes to another device is moved, not converted. What optimizers convert are the numbers that they
-    // compute with, one for each tensor.
+    // A tensor that goes to another device is moved, not converted. Optimizers convert scalars, one for each tensor.
     let is_in = |node| {
         let classes = facts.classes(node);
         let converts = classes.has(Class::Conversion) && !classes.has(Class::Transfer);

@@ -25,7 +25,7 @@ pub(super) const RULE: Rule = Rule {
     parameters: &[
         Parameter { name: "min_ratio", default: 5.0, source: "own; the paper gives none" },
         Parameter { name: "min_percent", default: 2.0, source: "own" },
-        // What is launched once while a program starts cannot be launched less often.
+        // Work launched once while a program starts cannot be launched less often.
         Parameter { name: "min_launches", default: 100.0, source: "own" },
     ],
     check,

@@ -7,12 +7,12 @@ use deepctx_profile::units::Nanos;
 
 use super::tests::{check, check_share, found, profile};
 
-/// A program whose GPU nobody asked.
+/// A program whose GPU was not queried.
 const LAUNCHES: &str = "kernels: P py-7 / n f 5x1";
 /// A program without one.
 const NO_DEVICE: &str = "P py-7 / n f 300";
 
-/// A capture of 10 s whose GPU is busy, has memory taken of 80, and whose CPU is busy, in percent, by half a second.
+/// A capture of 10 s with GPU utilization, used memory of 80, and CPU utilization in percent, per half second.
 fn utilization(gpu: [u64; 20], memory: u64, cpu: u64) -> Profile {
     let mut profile = profile(LAUNCHES);
     let mut part = |name: &str| {
@@ -41,11 +41,11 @@ fn batches_that_leave_the_machine_idle_are_found() {
     let small =
         "GPUs are busy 40% of the time at most, with 25% of their memory, and CPUs 20%: larger batches fit";
     assert_eq!(found("small-batch", &utilization([40; 20], 25, 20)), small);
-    // One that is used is enough.
+    // One GPU in use is enough.
     assert_eq!(found("small-batch", &utilization([90; 20], 25, 20)), "healthy");
     assert_eq!(found("small-batch", &utilization([40; 20], 90, 20)), "healthy");
     assert_eq!(found("small-batch", &utilization([40; 20], 25, 90)), "healthy");
-    // As at the beginning of a program: more than one window in twenty is another.
+    // As at the beginning of a program: more than one window in twenty differs.
     let starts = std::array::from_fn(|half| if half < 18 { 10 } else { 95 });
     assert_eq!(found("small-batch", &utilization(starts, 25, 20)), "healthy");
     check("small-batch", LAUNCHES, "record with nothing");
@@ -85,7 +85,7 @@ fn collectives_on_cpus_beside_devices_are_found() {
     check("collective-backend", &run("void gloo::sum<float>(void*, void const*)", 5), expect);
     check("collective-backend", &run("c10d::ProcessGroupGloo::runLoop(int)", 5), expect);
     check("collective-backend", &run("c10d::ProcessGroupNCCL::Watchdog::run()", 5), "healthy");
-    // On a machine without devices it is the right one.
+    // On a machine without devices it is the right backend.
     check("collective-backend", &run("c10d::ProcessGroupGloo::runLoop(int)", 0), "record with nothing");
 }
 
@@ -95,7 +95,7 @@ fn devices_that_work_in_bursts_are_found() {
     let found_in = |gpu| found("bursty-device", &utilization(gpu, 25, 20));
     assert_eq!(found_in(bursts), "1 GPU works in bursts, and hardly at all for 50% of the time");
     assert_eq!(found_in([55; 20]), "healthy");
-    // Until a program has started, it has nothing to do for a GPU.
+    // While a program starts, it has no work for a GPU.
     assert_eq!(found_in(std::array::from_fn(|half| if half < 9 { 0 } else { 100 })), "healthy");
     assert_eq!(found_in([100; 20]), "healthy");
     // Never busy: idle, not bursty.
@@ -103,7 +103,7 @@ fn devices_that_work_in_bursts_are_found() {
     check("bursty-device", NO_DEVICE, "record with nothing");
 }
 
-/// A capture of 10 s whose interface sends so many megabytes in each half second, over a link of so many megabits.
+/// A capture of 10 s with the megabytes sent by an interface in each half second, over a link of the given megabits.
 fn sending(megabytes: [u64; 20], link_megabits: Option<u64>) -> Profile {
     let mut profile = profile(NO_DEVICE);
     let frames = ["m machine", "m network eth0"].map(|text| text::parse_frame(&mut profile, text).unwrap());

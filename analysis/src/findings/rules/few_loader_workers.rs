@@ -39,7 +39,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     }
     let (workers, busy) = (workers(facts, metric), cpus_busy_percent(facts));
     let of_cpus = percent(workers, cpus);
-    // Without any, `synchronous-data-loader` says so.
+    // Without any, `synchronous-data-loader` reports it.
     if workers == 0 || of_cpus >= values.get("min_percent") || busy > values.get("busy_percent") {
         return Outcome::Healthy { datapoints: workers.max(1) };
     }

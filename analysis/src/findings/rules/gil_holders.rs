@@ -22,10 +22,10 @@ use crate::amount::percent;
 use crate::findings::facts::Class;
 use crate::findings::finding::{Basis, Figure};
 
-/// Threads that are named of those that wait, and of those that hold the lock.
+/// Maximum number of waiting threads, and of lock holders, that are named.
 const THREADS_MAX: usize = 3;
 
-/// Who waited how long, and for whom.
+/// Which threads waited how long, and for which.
 pub(super) fn figures(facts: &Facts<'_>) -> Vec<Figure> {
     let waits = waits(facts);
     let named = |name: String, value: f64, unit: &'static str, basis| Figure {
@@ -62,7 +62,7 @@ pub(super) fn figures(facts: &Facts<'_>) -> Vec<Figure> {
     figures
 }
 
-/// The largest, by name where they are equal.
+/// The largest; equal ones by name.
 fn largest(all: impl IntoIterator<Item = (String, u64)>) -> Vec<(String, u64)> {
     let mut all: Vec<(String, u64)> = all.into_iter().filter(|(_, value)| *value > 0).collect();
     all.sort_rows_by(|(name, a), (other, b)| b.cmp(a).then_with(|| name.cmp(other)));
@@ -82,13 +82,14 @@ fn waits(facts: &Facts<'_>) -> FxHashMap<NodeId, u64> {
     waits
 }
 
-/// By thread: how many waits for the lock it ended, by single events. Their contexts are numbers of the whole profile.
+/// By thread: how many waits for the lock it ended, from single events, whose contexts are node numbers of the whole
+/// profile.
 fn released(facts: &Facts<'_>) -> FxHashMap<String, u64> {
     let mut by_thread: FxHashMap<String, u64> = FxHashMap::default();
     let Some(job) = facts.events().filter(|_| std::ptr::eq(facts.profile(), facts.whole())) else {
         return by_thread;
     };
-    // Events know threads by their number.
+    // Events identify threads by number.
     let profile = facts.profile();
     let name = |(id, frame)| match frame {
         Frame::Thread { tid, .. } => Some((tid.to_string(), facts.label(id))),
@@ -98,7 +99,7 @@ fn released(facts: &Facts<'_>) -> FxHashMap<String, u64> {
     for trace in job.ranks().iter().map(|of| &of.trace) {
         for (_, wake_up) in trace.wake_ups.iter() {
             let Some(wait) = trace.host.get(wake_up.ends) else { continue };
-            // Who waits looks up every 5 ms, and then waits on: a timer ends such a wait, and nobody gave the lock up.
+            // A waiter wakes every 5 ms and waits again: a timer ends such a wait, and no thread released the lock.
             if let Waker::Thread(thread) = wake_up.by
                 && wait.kind == HostKind::OffCpu
                 && facts.classes(wait.context).has(Class::GilWait)
@@ -113,7 +114,7 @@ fn released(facts: &Facts<'_>) -> FxHashMap<String, u64> {
     by_thread
 }
 
-/// What is known of a thread that may have held the lock.
+/// A thread that may have held the lock.
 #[derive(Clone, Debug, Default)]
 struct Holder {
     /// Time that it ran below Python functions.
@@ -124,7 +125,8 @@ struct Holder {
     waits_ns: f64,
 }
 
-/// By thread: the waits of others, each divided among the other threads of its process by how long they ran Python.
+/// By thread: the waits of others, each split among the other threads of its process in proportion to their Python
+/// time.
 fn modelled(facts: &Facts<'_>, waits: &FxHashMap<NodeId, u64>) -> FxHashMap<NodeId, Holder> {
     let tree = &facts.profile().tree;
     let mut holders: FxHashMap<NodeId, Holder> = FxHashMap::default();
@@ -137,14 +139,14 @@ fn modelled(facts: &Facts<'_>, waits: &FxHashMap<NodeId, u64>) -> FxHashMap<Node
             *holder.lines.entry(tree.node(line).frame).or_default() += sum.value;
         }
     }
-    // Threads stand below their process.
+    // Threads are below their process.
     let process = |thread: NodeId| tree.node(thread).parent;
     let mut ran: FxHashMap<NodeId, u64> = FxHashMap::default();
     for (thread, holder) in &holders {
         *ran.entry(process(*thread)).or_default() += holder.ran_ns;
     }
     let mut waited: FxHashMap<NodeId, f64> = FxHashMap::default();
-    // A waiter's own running is none of what it waits for.
+    // A waiter does not wait for its own running time.
     let others = |waiter: NodeId| {
         let own = holders.get(&waiter).map_or(0, |holder| holder.ran_ns);
         ran.get(&process(waiter)).copied().unwrap_or(0).saturating_sub(own)
@@ -244,7 +246,7 @@ mod tests {
             "waits that b/8 ended: 25.0% (measured)",
         ];
         check(&Facts::of(&profile, &profile, Nanos(0)).with_events(Some(&job)), &expect);
-        // A part has other numbers.
+        // A part has other node numbers.
         let part = profile.clone();
         let of_part = figures(&Facts::of(&part, &profile, Nanos(0)).with_events(Some(&job)));
         assert!(of_part.iter().all(|of| !of.name.ends_with("ended")), "{of_part:?}");

@@ -54,7 +54,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     }
 }
 
-/// Whether it would be enough if an interpreter without symbols waited for its lock wherever it may.
+/// Whether the threshold is met if every possible wait of an interpreter without symbols is for its lock.
 fn may_be_hidden(facts: &Facts<'_>, values: &Values<'_>) -> bool {
     let is_in = |node| {
         let classes = facts.classes(node);
@@ -73,8 +73,8 @@ mod tests {
     use super::super::tests::{found, profile};
     use super::*;
 
-    /// What the rule says of a program that ran for 2 s, with waits of so many milliseconds in a stack that has a frame
-    /// without a name in this file, and then others.
+    /// The rule's outcome for a program that ran for 2 s, with waits of the given milliseconds in a stack that has an
+    /// unnamed frame of this file, followed by the given frames.
     #[track_caller]
     fn check(module: &str, below: &str, milliseconds: u64, expect: &str) {
         let mut profile = profile("P py-7 / T a/7 / y /a/t.py:f:1 / n g 200");
@@ -97,9 +97,9 @@ mod tests {
         let unknown = "record with --debuginfod, or an interpreter with symbols";
         check(python, timed, 1000, unknown);
         check("/opt/lib/libpython3.13.so.1.0", "n pthread_cond_timedwait@@GLIBC_2.3.2", 1000, unknown);
-        // As short as these are, it makes no difference what they are for.
+        // These are so short that their cause makes no difference.
         check(python, "n pthread_cond_timedwait", 100, "healthy");
-        // It sleeps, waits for a lock of the program, or is no interpreter.
+        // It sleeps, waits for a lock of the program, or is not an interpreter.
         check(python, "n clock_nanosleep", 9000, "healthy");
         check(python, "n sem_clockwait / n pthread_cond_timedwait", 9000, "healthy");
         check("/v/torch/lib/libtorch_python.so", timed, 9000, "healthy");

@@ -12,14 +12,15 @@ use crate::findings::reason;
 use crate::findings::rule::Parameter;
 use crate::tables::system::{Percentiles, SystemMetric, rows};
 
-/// What both rules ask of the length of a capture.
+/// Both rules' requirement on the length of a capture.
 pub(super) const MIN_SECONDS: Parameter =
     Parameter { name: "min_seconds", default: 10.0, source: "own; SageMaker Debugger waits for 1000 values" };
 
-/// Least share of the machine's readings that a GPU must have given, percent: a driver that begins late is left out.
+/// Minimum share of the machine's readings that a GPU must have answered, percent: this excludes a driver that starts
+/// late.
 const READINGS_MIN_PERCENT: f64 = 90.0;
 
-/// Utilization of the GPUs that ran anything, and of the CPUs beside them, in percent, by window of time.
+/// Utilization of active GPUs, and of the CPUs, in percent, by time window.
 pub(super) struct Utilization {
     pub(super) gpus: Vec<GpuUtilization>,
     pub(super) cpus: Percentiles,
@@ -30,7 +31,7 @@ pub(super) struct Utilization {
 }
 
 impl Utilization {
-    /// A share of these windows as a share of the capture, percent both.
+    /// Converts a share of these windows to a share of the capture, both in percent.
     pub(super) fn of_capture(&self, percent: f64) -> f64 {
         percent * self.share
     }
@@ -41,22 +42,22 @@ pub(super) struct GpuUtilization {
     pub(super) busy: Percentiles,
     /// Mean over the windows.
     pub(super) mean_busy: f64,
-    /// Taken of its memory; `None` where the driver does not say.
+    /// Used part of its memory; `None` if the driver does not report it.
     pub(super) memory: Option<Percentiles>,
 }
 
-/// Of a program that launched something. For whom the GPUs worked, the driver does not say.
+/// Only for a program that launched something: the driver does not report whose work the GPUs ran.
 pub(super) fn gpus(facts: &Facts<'_>, min_seconds: f64) -> Result<Utilization, Outcome> {
     if !facts.whole_has(Metric::Kernels) {
         return Err(Outcome::missing(reason::NO_KERNEL_LAUNCHES));
     }
     let no_gpus = || Outcome::missing(reason::NO_GPU_READINGS);
-    // Asked first: the live view looks every few seconds, and most machines have none.
+    // Checked first: the live view runs this every few seconds, and most machines have no GPU.
     if !facts.whole_has(Metric::GpuBusyTime) {
         return Err(no_gpus());
     }
     let all = rows(facts.whole(), facts.elapsed());
-    // A figure that is not kept by time has zeroes in all windows.
+    // A figure without a timeline has zeros in all windows.
     let is_of = |row: &SystemMetric, metric: Metric| {
         row.figure == metric.name().trim_start_matches("system:")
             && row.by_time.iter().any(|value| *value > 0.0)
@@ -93,7 +94,7 @@ pub(super) fn gpus(facts: &Facts<'_>, min_seconds: f64) -> Result<Utilization, O
     })
 }
 
-/// Whether the driver answered whenever the machine was looked at.
+/// Whether the driver answered at every reading of the machine.
 fn readings_came(facts: &Facts<'_>) -> bool {
     let tree = &facts.whole().tree;
     let most = |metric| tree.cells(metric).map(|(_, cell)| cell.count).max().unwrap_or(0);

@@ -9,7 +9,7 @@ use crate::findings::finding::{Figure, Finding, Gain, Location, LocationKind};
 use crate::findings::reason;
 use crate::findings::rule::Parameter;
 
-/// Windows of time that a trend needs: four quarters of ten, SageMaker's moving average.
+/// Time windows that a trend needs: four quarters of ten, SageMaker's moving average.
 const WINDOWS_MIN: usize = 40;
 
 pub(super) const RULE: Rule = Rule {

@@ -13,7 +13,7 @@ use crate::findings::finding::{Figure, Finding, Gain};
 use crate::findings::rule::Parameter;
 use crate::findings::share::Share;
 
-/// Findings of this rule: a profile with more has no hotspot.
+/// Maximum number of findings: a profile with more has no hotspot.
 const MOST: usize = 3;
 
 pub(super) const RULE: Rule = Rule {
@@ -39,7 +39,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         return few;
     }
     let mut findings = hottest(facts, values, Metric::GpuTime, "kernel_percent");
-    // Time that merely passes in a function is no work of it.
+    // Time that merely passes in a function is not its work.
     if Facts::is_sampled(host) {
         findings.extend(hottest(facts, values, host, "function_percent"));
     }

@@ -26,7 +26,7 @@ pub(super) const RULE: Rule = Rule {
 /// How busy devices were.
 struct BusyTime {
     devices: usize,
-    /// Share of the time that is judged.
+    /// Share of the examined time.
     percent: f64,
     /// That time, in words, and its share of the capture, percent.
     of: &'static str,
@@ -54,7 +54,7 @@ fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
         return Err(Outcome::missing(reason::NO_CAPTURE_LENGTH));
     }
     let busy = busy_by_device(facts);
-    // What a program does before it has a device do anything is `late-start`.
+    // The time before a program first uses a device belongs to `late-start`.
     let first = activities.iter().map(|activity| activity.start).min().unwrap_or_default();
     let since_first = facts.elapsed().0.saturating_sub(first.0);
     let whole = since_first.saturating_mul(busy.len() as u64);
@@ -68,8 +68,8 @@ fn measured(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
     })
 }
 
-/// Of programs that launched something: how busy the GPUs of the machine were that were not idle all the time. For whom
-/// they worked, the driver does not say.
+/// For programs that launched something: the utilization of the machine's GPUs that were not always idle. The driver
+/// does not report whose work they ran.
 fn as_drivers_say(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
     let tree = &facts.whole().tree;
     let intervals = tree.cells(Metric::CpuBusyTime).map(|(_, cell)| cell.count).max().unwrap_or(0);
@@ -80,7 +80,7 @@ fn as_drivers_say(facts: &Facts<'_>) -> Result<BusyTime, Outcome> {
     for (_, cell) in tree.cells(Metric::GpuBusyTime).filter(|(_, cell)| cell.sum > 0) {
         (devices, busy, readings) = (devices + 1, cell.sum.saturating_add(busy), readings + cell.count);
     }
-    // Intervals whose reading did not come count for no one.
+    // Intervals without a reading do not count.
     let whole = (facts.elapsed().0 / intervals).saturating_mul(readings);
     if whole == 0 {
         return Err(no_device_time());

@@ -16,7 +16,7 @@ fn loaders_are_judged_by_the_threads_that_train() {
     let slow = "Training waits 33% of its time for batches of the data loader";
     check("slow-data-loader", &wait("main/7", 1000), slow);
     check("slow-data-loader", &wait("main/7", 10), "healthy");
-    // A thread that pins memory waits all of its time.
+    // A thread that pins memory waits all the time.
     check("slow-data-loader", &wait("pin/9", 1000), "record with --context python,native");
     check("slow-data-loader", &format!("{train}\nP py-7 / T main/7 / {next} 2"), "record with --off-cpu");
     let own = "y /v/torch/utils/data/_utils/fetch.py:fetch / n decode";
@@ -52,7 +52,7 @@ fn batches_that_take_seconds_to_come_are_found() {
     };
     let found = "Training waits at least 5.00 s for batches that take seconds to come";
     check(RULE, &waits(5, 0, 0), found);
-    // One that is a quarter of a second is neither long nor short.
+    // A wait of a quarter of a second is neither long nor short.
     check(RULE, &waits(5, 4, 250_000_000), found);
     // As long in all.
     check(RULE, &waits(0, 100, 50_000_000), "healthy");
@@ -115,7 +115,7 @@ fn few_workers_are_found_where_training_waits_and_cpus_idle() {
     };
     let found = "Training waits 33% of its time for batches, of 1 worker on 2 CPUs";
     check(RULE, &busy(100, &of_workers(1, 1000)), found);
-    // As many as CPUs, no wait, no CPU that is idle: more workers would not help.
+    // As many as CPUs, no wait, no idle CPU: more workers would not help.
     check(RULE, &busy(100, &of_workers(2, 1000)), "healthy");
     check(RULE, &busy(100, &of_workers(1, 10)), "healthy");
     check(RULE, &busy(9_900, &of_workers(1, 1000)), "healthy");

@@ -58,7 +58,7 @@ pub(super) fn workers(facts: &Facts<'_>, host: Metric) -> u64 {
     workers.map(|node| facts.thread(node)).collect::<BTreeSet<_>>().len() as u64
 }
 
-/// The lines that use the workers' batches: they, or their callers, made the loader.
+/// The lines that use the workers' batches: they, or their callers, created the loader.
 fn batches_used(facts: &Facts<'_>, host: Metric) -> Vec<Location> {
     let Some(loading) = LoadingTime::of(facts, host) else { return Vec::new() };
     let metric = if facts.has(Metric::OffCpuTime) { Metric::OffCpuTime } else { host };

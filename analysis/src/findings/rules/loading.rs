@@ -13,15 +13,15 @@ use crate::findings::facts::Class;
 use crate::findings::reason;
 use crate::findings::share::{Share, Sum};
 
-/// The time of the threads that load batches and do something with them, without that in which they wait for a CPU.
+/// The time of the threads that load and use batches, without their waits for a CPU.
 #[derive(Debug)]
 pub(super) struct LoadingTime {
-    /// Their part of loading with workers, in contexts that [`is_with_workers`] names. Without the longest wait of each
-    /// thread: the first batch comes once workers have started, and one that does not come has a rule of its own.
+    /// Their part of loading with workers, in contexts of [`is_with_workers`]. Without the longest wait of each thread:
+    /// the first batch has to wait for the start of workers, and a batch that never arrives has its own rule.
     pub(super) with_workers: Share,
-    /// Their part of loading by themselves.
+    /// Their part of loading without workers.
     pub(super) by_itself: Share,
-    /// Whether time off the CPU is in it.
+    /// Whether it includes off-CPU time.
     pub(super) with_waits: bool,
     threads: FxHashSet<NodeId>,
 }
@@ -35,7 +35,7 @@ impl LoadingTime {
         }
         let sum = |metric: Metric, is_in: &dyn Fn(NodeId) -> bool| {
             let mut sums = [Sum::default(); 2];
-            // Whoever waits for a CPU has its batch.
+            // A thread that waits for a CPU has its batch.
             let counts =
                 |node| threads.contains(&facts.thread(node)) && !facts.classes(node).has(Class::CpuQueue);
             for (node, sum) in facts.values(metric).filter(|(node, _)| counts(*node)) {
@@ -72,13 +72,13 @@ impl LoadingTime {
         is_with_workers(facts, node) && self.is_of_threads(facts, node)
     }
 
-    /// Whether a context is of one of the threads.
+    /// Whether a context belongs to one of the threads.
     pub(super) fn is_of_threads(&self, facts: &Facts<'_>, node: NodeId) -> bool {
         self.threads.contains(&facts.thread(node))
     }
 }
 
-/// The outcome where no thread loads data.
+/// The outcome if no thread loads data.
 pub(super) fn no_loading() -> Outcome {
     Outcome::missing(reason::NO_LOADER_THREAD)
 }
@@ -93,7 +93,7 @@ fn loads(facts: &Facts<'_>, node: NodeId) -> bool {
     facts.phase(node) == Phase::Loading || facts.classes(node).has(Class::Loader)
 }
 
-/// A batch is made by the thread that wants it.
+/// The thread that uses a batch loads it itself.
 pub(super) fn is_by_itself(facts: &Facts<'_>, node: NodeId) -> bool {
     let classes = facts.classes(node);
     classes.has(Class::SingleProcessLoader)

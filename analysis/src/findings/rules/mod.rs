@@ -126,7 +126,7 @@ pub const RULES: &[&Rule] = &[
     &lost_events::RULE,
 ];
 
-/// What a rule says of a finding; the rest follows from the rule.
+/// The rule-specific part of a finding; the rest follows from the rule.
 #[derive(Debug)]
 pub(super) struct Draft<'a> {
     title: String,
@@ -169,21 +169,21 @@ impl Draft<'_> {
 pub(super) struct ShareCheck<'c> {
     pub(super) metric: Metric,
     pub(super) share: Share,
-    /// The parameter that holds the least share, in percent.
+    /// The parameter with the minimum share, in percent.
     pub(super) limit: &'static str,
-    /// What the share is of, where that is not all of `metric`.
+    /// The whole of the share, if that is not all of `metric`.
     pub(super) of: Option<&'static str>,
-    /// What the places are found by, where it is not `metric`.
+    /// The metric that ranks places, if it is not `metric`.
     pub(super) places: Option<Metric>,
     /// Which contexts, for the places.
     pub(super) is_in: &'c dyn Fn(NodeId) -> bool,
     pub(super) by: PlaceKey,
-    /// The conclusion; it gets the share, written.
+    /// The conclusion, from the formatted share.
     pub(super) title: &'c dyn Fn(&str) -> String,
-    /// What the share is called in the evidence.
+    /// Name of the share in the evidence.
     pub(super) figure: &'static str,
     pub(super) advice: &'c str,
-    /// Why no more than the share can be won.
+    /// Why the gain is bounded by the share.
     pub(super) because: &'static str,
 }
 
@@ -193,7 +193,7 @@ impl<'c> ShareCheck<'c> {
         draft.map_or_else(|outcome| outcome, |draft| Outcome::Findings(vec![draft.finding(values)]))
     }
 
-    /// What there is to say when the share is at least `limit` percent; else the outcome.
+    /// The findings if the share is at least `limit` percent; else the outcome.
     pub(super) fn draft(&self, facts: &Facts<'_>, limit: f64) -> Result<Draft<'c>, Outcome> {
         if let Some(few) = too_few(&self.share) {
             return Err(few);
@@ -229,8 +229,8 @@ impl<'c> ShareCheck<'c> {
     }
 }
 
-/// Time off the CPU of a class as a share of the time in which threads run or could run: idle threads wait for other
-/// things. The outcome where the profile lacks either.
+/// Off-CPU time of a class as a share of the time in which threads run or could run: idle threads wait for other
+/// things. The outcome if the profile lacks either.
 fn share_of_runnable(facts: &Facts<'_>, class: Class) -> Result<Share, Outcome> {
     if facts.host().is_none() {
         return Err(no_host_time());
@@ -278,7 +278,7 @@ fn no_waits() -> Outcome {
     Outcome::missing(reason::NO_OFF_CPU_TIME)
 }
 
-/// A share as it stands in a sentence.
+/// A share, formatted for a sentence.
 fn written(percent: f64) -> String {
     if percent < 9.95 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }
 }

@@ -32,7 +32,7 @@ struct Direction {
     percent: Vec<f64>,
 }
 
-/// Both directions of every link whose speed is known.
+/// Both directions of every link with known speed.
 fn directions(facts: &Facts<'_>) -> Result<Vec<Direction>, Outcome> {
     let rows = rows(facts.whole(), facts.elapsed());
     let of = |figure: &'static str| rows.iter().filter(move |row| row.figure == figure);

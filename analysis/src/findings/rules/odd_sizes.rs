@@ -75,7 +75,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     Outcome::Findings(vec![draft.finding(values)])
 }
 
-/// Whether operands as `deepctx_profile::operator::operand` writes them are of half precision, one with such a size.
+/// Whether operands, in the format of `deepctx_profile::operator::operand`, have half precision and one has such a
+/// size.
 fn is_odd(name: &str, multiple: u64) -> bool {
     const PRODUCTS: [&str; 6] =
         ["aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::matmul"];

@@ -11,14 +11,14 @@ use crate::query::Query;
 pub(super) struct PathCheck {
     /// The query.
     pub(super) path: &'static str,
-    /// What the places are found by.
+    /// Key that groups places.
     pub(super) by: PlaceKey,
     /// The conclusion behind `10% of cpu-time`.
     pub(super) is: &'static str,
-    /// What the share is called in the evidence.
+    /// Name of the share in the evidence.
     pub(super) figure: &'static str,
     pub(super) advice: &'static str,
-    /// Why no more than the share can be won.
+    /// Why the gain is bounded by the share.
     pub(super) because: &'static str,
 }
 

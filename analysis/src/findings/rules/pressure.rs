@@ -43,14 +43,14 @@ impl PressureCheck {
             evidence,
             advice: self.advice,
             datapoints,
-            // How many intervals had any is not kept; the mean says how many it would take at least.
+            // The number of intervals with any is not stored; the mean gives a lower bound.
             violations: ((share / 100.0 * datapoints as f64).ceil() as u64).clamp(1, datapoints),
         };
         Outcome::Findings(vec![draft.finding(values)])
     }
 }
 
-/// CPUs of the machine that were looked at.
+/// CPUs of the machine that were read.
 pub(super) fn cpus(facts: &Facts<'_>) -> u64 {
     let profile = facts.whole();
     let cells = profile.tree.cells(Metric::CpuBusyTime);
@@ -58,7 +58,7 @@ pub(super) fn cpus(facts: &Facts<'_>) -> u64 {
         as u64
 }
 
-/// How busy the machine's CPUs were; 0 where that is not known.
+/// Utilization of the machine's CPUs; 0 if unknown.
 pub(super) fn cpus_busy_percent(facts: &Facts<'_>) -> f64 {
     let busy = facts.whole().tree.total(Metric::CpuBusyTime).sum;
     match facts.elapsed().0.saturating_mul(cpus(facts)) {
@@ -67,7 +67,7 @@ pub(super) fn cpus_busy_percent(facts: &Facts<'_>) -> f64 {
     }
 }
 
-/// How busy the machine's CPUs were, and how much of that was the profiled programs' own: who they compete with.
+/// Utilization of the machine's CPUs, and the profiled programs' own share: this shows who they compete with.
 fn cpus_busy(facts: &Facts<'_>) -> Vec<Figure> {
     let tree = &facts.whole().tree;
     let (busy, own) = (tree.total(Metric::CpuBusyTime).sum, tree.total(Metric::CpuTime).sum);
@@ -83,7 +83,7 @@ fn cpus_busy(facts: &Facts<'_>) -> Vec<Figure> {
     figures
 }
 
-/// The outcome where the machine was not looked at, or its kernel does not count.
+/// The outcome if the machine was not read, or its kernel does not count pressure.
 pub(super) fn no_system_metrics() -> Outcome {
     Outcome::missing(reason::NO_SYSTEM_METRICS)
 }

@@ -4,7 +4,7 @@ use super::path_check::PathCheck;
 use super::{Facts, Outcome, PlaceKey, Rule, Values};
 use crate::findings::rule::Parameter;
 
-/// What it matches. A program that runs has a tag in its name, unlike the kernel's own functions that load one.
+/// What it matches. A running BPF program has a tag in its name, unlike the kernel's own functions that load one.
 const PATH: &str = r"kernel:/^(__uprobe_|uprobe_|uretprobe_|arch_uprobe_|bpf_prog_[0-9a-f]{16}|bpf_trampoline_|asm_exc_int3)/";
 
 pub(super) const RULE: Rule = Rule {

@@ -12,7 +12,7 @@ fn job(ranks: &[String]) -> Job {
     Job::new(ranks.iter().enumerate().map(parse).collect()).unwrap()
 }
 
-/// A rank that computes until some time and then is in a collective until the end.
+/// A rank that computes until a given time and then is in a collective until the end.
 fn rank(number: u32, computes_until: u32) -> String {
     format!(
         "rank {number} of 3\n step m 0..100 ProfilerStep#1\n kernel 0/7 0..{computes_until} gemm

@@ -43,7 +43,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     };
     let mut calls: FxHashMap<Key, u64> = FxHashMap::default();
     for (node, sum) in facts.values(metric) {
-        // What an indexing operator calls is no further call of the program.
+        // An indexing operator's own calls are not calls of the program.
         let Some(operator) = indexing(facts, node).filter(|of| *of == facts.operator(node)) else { continue };
         let n = if metric == Metric::Calls { sum.value } else { sum.count };
         *calls.entry(key(facts, operator)).or_default() += n;
@@ -86,7 +86,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
 /// One indexing operator at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// The line; without one, what is around the operator: a trace without Python functions has its ranges.
+    /// The line; without one, what encloses the operator: a trace without Python functions has ranges.
     place: FrameId,
     operator: FrameId,
 }
@@ -103,8 +103,8 @@ fn looped(facts: &Facts<'_>, node: NodeId, calls: &FxHashMap<Key, u64>) -> Optio
     indexing(facts, node).map(|operator| key(facts, operator)).filter(|key| calls.contains_key(key))
 }
 
-/// The places whose operators have at least a share of the time. Each loop is judged by itself: many short ones are no
-/// defect of any of them.
+/// The places whose operators have at least a share of the time. Each loop is checked alone: many short ones are no
+/// defect.
 fn loops(facts: &Facts<'_>, host: Metric, calls: &FxHashMap<Key, u64>, percent: f64) -> FxHashSet<FrameId> {
     let mut loops: FxHashMap<FrameId, Share> = FxHashMap::default();
     let whole = facts.share_where(host, |_| false);
@@ -117,15 +117,15 @@ fn loops(facts: &Facts<'_>, host: Metric, calls: &FxHashMap<Key, u64>, percent: 
     large.map(|(place, _)| place).collect()
 }
 
-/// The indexing operator that a context is in, where the program calls it itself and not another operator: `cat`
-/// narrows each tensor that it joins, and its backward pass slices once for each, without a loop of the program.
+/// The indexing operator of a context, if the program calls it directly and not through another operator: `cat` narrows
+/// each tensor that it joins, and its backward pass slices once for each, without a loop of the program.
 fn indexing(facts: &Facts<'_>, node: NodeId) -> Option<NodeId> {
     if !facts.classes(node).has(Class::Indexing) {
         return None;
     }
     let profile = facts.profile();
     let caller = |at: &NodeId| Some(profile.tree.node(*at).parent).filter(|parent| *parent != NodeId::ROOT);
-    // A line of the program within an operator calls by itself what is below it.
+    // A line of the program within an operator calls the operators below it directly.
     let below_line = std::iter::successors(Some(node), caller).take_while(|at| facts.line(*at) != *at);
     let is_operator = |at: &NodeId| match facts.frame(*at) {
         // Ranges that PyTorch draws as operators have no namespace.
@@ -139,8 +139,8 @@ fn indexing(facts: &Facts<'_>, node: NodeId) -> Option<NodeId> {
     facts.frame_classes(profile.tree.node(outermost).frame).has(Class::Indexing).then_some(outermost)
 }
 
-/// Training steps of all processes: those that ranges end, of the place with most of them, or those that PyTorch's
-/// profiler drew.
+/// Training steps of all processes: those ended by ranges, at the place with most of them, or those of PyTorch's
+/// profiler.
 fn steps(facts: &Facts<'_>) -> Option<u64> {
     let profile = facts.profile();
     let caller = |at: &NodeId| Some(profile.tree.node(*at).parent).filter(|parent| *parent != NodeId::ROOT);
@@ -157,7 +157,7 @@ fn steps(facts: &Facts<'_>) -> Option<u64> {
             }
             _ => false,
         };
-        // Ranks that have the same names have one context for a step of each.
+        // Ranks with the same names share one context per step.
         let times = |node| profile.tree.exclusive(node, Metric::WallTime).count.max(1);
         let nodes = (0u32..).map(NodeId::from_number).zip(profile.tree.nodes());
         Some(nodes.filter(|(_, node)| is_step(node.frame)).map(|(at, _)| times(at)).sum())

@@ -40,7 +40,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     }
     .outcome(facts, values);
     match outcome {
-        // What is seen on the CPU is little of a wait.
+        // Only a small part of a wait is on the CPU.
         Outcome::Healthy { .. } if !with_waits => Outcome::missing(reason::NO_LOADER_WAITS),
         outcome => outcome,
     }

@@ -24,7 +24,7 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// What nearly all windows stay below.
+/// Value that nearly all windows stay below.
 const NEARLY_ALL: f64 = 0.95;
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {

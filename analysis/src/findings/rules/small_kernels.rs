@@ -87,7 +87,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     Outcome::Findings(vec![draft.finding(values)])
 }
 
-/// The most registers and the most shared memory that the small kernels take: what limits fusing them.
+/// Maximum registers and shared memory of the small kernels: they limit fusion.
 fn resources(facts: &Facts<'_>, names: &FxHashSet<FrameId>) -> Vec<Figure> {
     let profile = facts.profile();
     let shapes: Vec<&Shape> = profile

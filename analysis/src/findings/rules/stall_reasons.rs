@@ -18,11 +18,11 @@ use crate::findings::rule::Parameter;
 use crate::findings::share::wilson_lower;
 
 const STALL: &str = "stall:";
-/// Reasons that are no stalls: an instruction was issued, or another warp's was.
+/// Reasons that are not stalls: an instruction was issued, by this or another warp.
 const NO_STALLS: [Metric; 2] = [Metric::StallSelected, Metric::StallNotSelected];
-/// Findings of this rule.
+/// Maximum number of findings.
 const MOST: usize = 5;
-/// Instructions that a finding names.
+/// Maximum number of instructions in a finding.
 const INSTRUCTIONS_MAX: usize = 3;
 
 pub(super) const RULE: Rule = Rule {

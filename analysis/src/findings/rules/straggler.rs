@@ -74,7 +74,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     Outcome::Findings(vec![draft.finding(values)])
 }
 
-/// The phases in which it spends more than the median rank, in the steps in which it is the slowest.
+/// The phases in which it spends more than the median rank, over the training steps in which it is the slowest.
 fn reasons(ranks: &RankTables, rank: u32) -> Vec<Figure> {
     let measured = ranks.slowest.iter().filter_map(|step| step.found.figures());
     let of_rank = measured.filter(|step| step.slowest_rank == rank);

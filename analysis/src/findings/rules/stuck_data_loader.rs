@@ -33,9 +33,9 @@ pub(super) const RULE: Rule = Rule {
     check,
 };
 
-/// A piece of a wait that goes on is a second; timers come a little early or late.
+/// A long wait is recorded in pieces of a second; timers fire a little early or late.
 const PIECE_NS: u64 = 950_000_000;
-/// A wait that is long.
+/// Length of a long wait.
 const LONG_NS: f64 = 2.5e8;
 
 fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
@@ -84,8 +84,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     Outcome::Findings(vec![draft.finding(values)])
 }
 
-/// Time in values longer than [`LONG_NS`], at least. No value is above the largest one, and the others are at most
-/// long: so the squares sum up to at most `largest · long time + LONG_NS · other time`.
+/// Lower bound of the time in values longer than [`LONG_NS`]. No value is above the largest one, and the others are at
+/// most `LONG_NS`: so the squares sum up to at most `largest · long time + LONG_NS · other time`.
 fn long_at_least(cell: &Cell) -> u64 {
     let (largest, squares) = (cell.max as f64, cell.sum_squares as f64);
     if largest <= LONG_NS {
@@ -94,7 +94,7 @@ fn long_at_least(cell: &Cell) -> u64 {
     ((squares - LONG_NS * cell.sum as f64) / (largest - LONG_NS)).clamp(0.0, cell.sum as f64) as u64
 }
 
-/// Where workers waited a second or longer within a sample: it may be why the batch did not come.
+/// Where workers waited a second or longer within a sample: the possible cause of the missing batch.
 fn stuck_in(facts: &Facts<'_>, whole: u64) -> Vec<Location> {
     let tree = &facts.profile().tree;
     let is_long = |node| tree.exclusive(node, Metric::OffCpuTime).max >= PIECE_NS;

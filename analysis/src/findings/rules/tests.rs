@@ -15,7 +15,7 @@ use super::RULES;
 use crate::findings::{Findings, LocationKind, Settings};
 use crate::{Selection, Subset};
 
-/// A profile from a line for each stack. `STACK N` is so many samples of 10 ms; `METRIC: STACK NxV` is N values of V.
+/// A profile from one line per stack. `STACK N` is N samples of 10 ms; `METRIC: STACK NxV` is N values of V.
 pub(super) fn profile(lines: &str) -> Profile {
     let mut profile = text::parse("").unwrap();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -69,7 +69,7 @@ pub(super) fn check_share(rule: &str, stack: &str, expect: &str) {
     let work = "P py-7 / T py/7 / y /a/train.py:step:30 / o aten::mm / n gemm";
     check(rule, &format!("P py-7 / T py/7 / {stack} 300\n{work} 700"), expect);
     check(rule, &format!("{work} 1000"), "healthy");
-    // One sample of a hundred may be chance.
+    // One sample of a hundred may be noise.
     check(rule, &format!("P py-7 / T py/7 / {stack} 1\n{work} 99"), "healthy");
     check(
         rule,
@@ -253,7 +253,7 @@ fn a_backward_pass_is_compared_with_its_forward_pass() {
     let slow = "The backward pass of aten::index.Tensor takes 5.0 times its forward pass, 59% of cpu-time";
     check("backward-cost", &both(1000), slow);
     check("backward-cost", &both(400), "healthy");
-    // 420 of 200 may be chance.
+    // 420 of 200 may be noise.
     check("backward-cost", &both(420), "healthy");
     check("backward-cost", &format!("{line} 1000"), "record with --probe backward");
 }
@@ -311,7 +311,7 @@ fn waits_and_copies_that_block_are_found() {
     let slow = "The program waits 40% of its time for its device, in 200 calls at t.py:f:4";
     check("blocking-waits", &wait(200), slow);
     check("blocking-waits", &wait(20), "healthy");
-    // Waiting once, at the end, is no waste.
+    // Waiting once, at the end, wastes nothing.
     check("blocking-waits", "sync-time: P py-7 / T py/7 / a cudaDeviceSynchronize 1x5000000000", "healthy");
     check("blocking-waits", "P py-7 / n f 300", "record with nothing");
     let copy = |call: &str| {
@@ -381,7 +381,7 @@ fn loops_over_elements_are_found() {
     check("repeated-indexing", &ranks, "healthy");
 }
 
-/// DLRM joins what it looked up in each of its tables.
+/// DLRM concatenates the lookups of all its tables.
 #[test]
 fn parts_of_other_operators_are_no_loops_over_elements() {
     let run = |above: &str| {
@@ -530,7 +530,7 @@ fn memory_that_grows_is_found() {
         found("growing-memory", &by_time(Metric::LiveBytes, (0..100).map(|n| (50 + n % 9) << 20))),
         "healthy"
     );
-    // A small program that has just begun.
+    // A small program that has just started.
     assert_eq!(
         found("growing-memory", &by_time(Metric::LiveBytes, (0..100).map(|n| (n + 1) << 10))),
         "healthy"
@@ -550,7 +550,7 @@ fn a_late_first_kernel_is_found() {
     check("late-start", "P py-7 / n f 300", "record with --gpu-activity");
 }
 
-/// A capture of 10 s, twice a second, on a machine of two CPUs of which one is busy, with more lines.
+/// A capture of 10 s, read twice a second, on a machine with two CPUs, one of them busy, with further lines.
 pub(super) fn on_machine(lines: &str) -> String {
     let busy = "system:cpu-busy-time: m machine / m cpu 0 20x500000000\nsystem:cpu-busy-time: m machine / m cpu 1 20x0";
     format!("{busy}\n{lines}")
@@ -573,7 +573,7 @@ fn pressure_of_the_machine_is_found() {
         check(rule, &waits(ns), &format!("For 30% of the capture, {what}"));
         check(rule, &waits(1_000_000), "healthy");
         check(rule, "P py-7 / n f 300", "record with --system-metrics 500ms");
-        // A kernel that does not count it.
+        // A kernel that does not count pressure.
         check(rule, &on_machine(""), "record with --system-metrics 500ms");
     }
     let lines = on_machine("P py-7 / n f 250\nsystem:cpu-pressure-time: m machine 20x150000000");
@@ -632,7 +632,7 @@ fn ids_and_parameters_are_unique_and_readable() {
     }
 }
 
-/// `docs/findings.md`, with the table of the rules between its marks.
+/// `docs/findings.md`, with the table of the rules between its markers.
 #[test]
 fn the_documentation_lists_every_rule() {
     const BEGIN: &str = "<!-- rules: begin -->\n";
@@ -649,7 +649,7 @@ fn the_documentation_lists_every_rule() {
             |of: &crate::findings::Parameter| format!("`{}` = {} ({})", of.name, of.default, of.source);
         let parameters: Vec<String> = rule.parameters.iter().map(parameter).collect();
         let cells = [rule.what, rule.definition, &parameters.join("; "), rule.needs, rule.source];
-        // A bar would end the cell.
+        // A vertical bar would end the cell.
         let cells = cells.map(|cell| cell.replace('|', "\\|"));
         table += &format!("| `{}` | {} |\n", rule.id, cells.join(" | "));
     }

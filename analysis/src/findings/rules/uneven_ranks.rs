@@ -32,7 +32,7 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         return Outcome::missing(reason::NO_RANK_STEPS);
     }
     let datapoints = ranks.ranks.len() as u64;
-    // Waiting and exchanging is what the others' unevenness makes of a rank, and idle is the rest.
+    // Waiting and exchanging follow from the imbalance of other ranks, and idle is the rest.
     let is_work = |phase| matches!(phase, Phase::Compute | Phase::Copies | Phase::DataLoader | Phase::Host);
     let rows = ranks.imbalance.iter().filter(|row| is_work(row.phase));
     Outcome::of(rows.filter_map(|row| finding(ranks, row, values)).collect(), datapoints)

@@ -37,8 +37,8 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
     let (Some(mean), Some(deviation)) = (steps.mean(), steps.deviation()) else {
         return Outcome::Healthy { datapoints: steps.count };
     };
-    // As much lies above the mean as below: half of the mean distance from it, which is at most the deviation; and no
-    // step is further below than the shortest.
+    // The excess above the mean equals the deficit below: half of the mean distance from it, which is at most the
+    // deviation; and no training step is further below than the shortest.
     let above = (deviation / 2.0).min(mean - steps.min as f64);
     let above = if mean > 0.0 { above / mean * 100.0 } else { 0.0 };
     let limit = mean + values.get("sigmas") * deviation;
@@ -78,13 +78,13 @@ fn check(facts: &Facts<'_>, values: &Values<'_>) -> Outcome {
         advice: "Compare with the time view at that moment: checkpoints, evaluation, data loading, \
                  collection of garbage, other programs.",
         datapoints: steps.count,
-        // Sums know of one.
+        // Sums have one place only.
         violations: outliers.clamp(1, steps.count),
     };
     Outcome::Findings(vec![draft.finding(values)])
 }
 
-/// Lengths of the steps of which single events are known.
+/// Lengths of the training steps with single events.
 fn single_steps<'f>(facts: &Facts<'f>) -> impl Iterator<Item = u64> + use<'f> {
     let ranks = facts.events().into_iter().flat_map(|job| job.ranks());
     let steps = ranks.flat_map(|rank| rank.trace.host.iter()).filter(|(_, op)| op.kind == HostKind::Step);
