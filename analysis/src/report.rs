@@ -35,42 +35,42 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct Report {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// What stands above the tables.
+    /// The header above the tables.
     #[serde(flatten)]
     pub overview: Overview,
-    /// What the rules conclude, by their default parameters.
+    /// The conclusions of the rules, with default parameters.
     #[serde(flatten)]
     pub findings: Findings,
-    /// What each function cost.
+    /// Cost of each function.
     pub functions: Functions,
     /// The hottest stacks.
     pub contexts: Contexts,
-    /// What each part of training took.
+    /// Cost of each part of training.
     pub phases: Phases,
-    /// How long training steps took.
+    /// Times of training steps.
     pub training_steps: Ranges,
-    /// How long named ranges took.
+    /// Times of named ranges.
     pub ranges: Ranges,
-    /// What each layer of a model cost.
+    /// Cost of each layer of a model.
     pub layers: Layers,
-    /// Time in compiled code by what it was compiled from.
+    /// Time in compiled code by its origin.
     pub compiled_code: CompiledCode,
-    /// Time spent compiling by the line that began it.
+    /// Compile time by the line that triggered it.
     pub compilations: Compilations,
-    /// Where times of devices come from.
+    /// Source of device times.
     pub devices: Devices,
-    /// What a block of each kernel takes.
+    /// Resources of a block of each kernel.
     pub kernels: Kernels,
     /// What sampled warps waited for.
     pub instructions: Instructions,
     /// Who held memory at its peak.
     pub memory: PeakMemory,
-    /// What the machine did.
+    /// Machine metrics.
     pub system: SystemMetrics,
-    /// What became of every record.
+    /// Account of every record.
     #[serde(flatten)]
     pub losses: Losses,
-    /// By table: rows beyond those that were asked for.
+    /// By table: rows beyond the requested number.
     pub rows_left_out: BTreeMap<&'static str, usize>,
 }
 
@@ -100,7 +100,7 @@ impl Analysis {
     }
 }
 
-/// What a report is about.
+/// Subject of a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Overview {
     /// What was profiled; empty when it has no name.
@@ -118,13 +118,13 @@ pub struct Overview {
     /// Its sum over everything shown.
     #[serde(flatten, serialize_with = "total")]
     pub total: Amount,
-    /// How many values of it there are.
+    /// Number of its values.
     pub values: u64,
     /// Calling contexts of the profile.
     pub calling_contexts: u64,
-    /// How much of the time probes were attached, in words; `None` when it was all of it.
+    /// Share of time with attached probes, in words; `None` if it was all.
     pub probe_note: Option<String>,
-    /// Of a profile that a flight recorder wrote: which part of the capture it is.
+    /// For a profile of a flight recorder: its part of the capture.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptWindow>,
     /// Every metric that the profile has values of.
@@ -179,7 +179,7 @@ impl Report {
         report
     }
 
-    /// By table: rows that are left out. The report is taken apart, so that a table that is added is not forgotten.
+    /// By table: rows left out. The report is destructured, so that the compiler finds a forgotten new table.
     fn left_out(&self) -> BTreeMap<&'static str, usize> {
         let Report {
             functions,

@@ -14,24 +14,23 @@ use deepctx_profile::view::{self, MergedTree};
 
 use crate::Query;
 
-/// Rows of each table when nothing else is asked for: as many as fit a terminal.
+/// Default number of rows of each table: as many as fit a terminal.
 const ROWS: usize = 10;
 
-/// Which part of a profile a report is about.
+/// The part of a profile that a report covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     /// Metric, languages, lines and grouping.
     pub shown: Shown,
     /// Which stacks count; all of them without a pattern.
     pub filter: Option<Pattern>,
-    /// Which call paths count, of the stacks that the filter lets through; all of them without a query.
+    /// Which call paths count, of the stacks that pass the filter; all of them without a query.
     pub path: Option<Query>,
-    /// Most rows of each table.
+    /// Maximum number of rows of each table.
     pub rows: usize,
 }
 
-/// What stands for a metric that nobody named: what the timer measured, or else the first with values in one of the
-/// profiles.
+/// The default metric: the timer's, or else the first with values in one of the profiles.
 pub fn usual_metric(profiles: &[&Profile]) -> Metric {
     let usual = [Metric::CpuTime, Metric::Cycles];
     let has_values = |metric: &Metric| profiles.iter().any(|profile| profile.tree.total(*metric).sum > 0);
@@ -77,14 +76,14 @@ impl<'p> Subset<'p> {
         Subset { whole, profile, selection: selection.clone(), tree, events: None }
     }
 
-    /// The same with single events of the capture, by rank: rules about ranks look at these. A selection leaves none
-    /// out.
+    /// The same with single events of the capture, by rank: rules about ranks use these. A selection does not filter
+    /// them.
     #[must_use]
     pub fn with_events(self, job: Option<&'p Job>) -> Self {
         Subset { events: job, ..self }
     }
 
-    /// What the selection let through.
+    /// The selected part.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }

@@ -20,7 +20,7 @@ impl<R> Default for Table<R> {
 }
 
 impl<R> Table<R> {
-    /// All rows, cut to so many.
+    /// All rows, cut to the given number.
     pub(crate) fn cut(mut rows: Vec<R>, most: usize) -> Self {
         let left_out = rows.len().saturating_sub(most);
         rows.truncate(most);

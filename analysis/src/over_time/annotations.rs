@@ -21,7 +21,7 @@ use super::nesting::Nesting;
 use super::statistics::Statistics;
 use super::window::Window;
 
-/// Names that are listed, by device time: a program may number its ranges.
+/// Maximum number of listed names, by device time: a program may number its ranges.
 const NAMES_MAX: usize = 500;
 
 /// Ranges of one name.
@@ -31,11 +31,11 @@ pub struct Annotation {
     pub rank: u32,
     /// The name.
     pub name: String,
-    /// Their lengths on threads; `None` where they stand on rows of devices alone.
+    /// Their lengths on threads; `None` if they are only on device rows.
     pub host: Option<Statistics>,
-    /// Their lengths on rows of devices, as a tool projects them; `None` where it does not.
+    /// Their lengths on device rows, as projected by a tool; `None` if it does not.
     pub projected: Option<Statistics>,
-    /// Device operations that were launched within them; one within two of the same name counts once.
+    /// Device operations launched within them; one within two of the same name counts once.
     pub launched: u64,
     /// Sum of the lengths of those.
     pub device_ns: u64,
@@ -69,7 +69,7 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Annotations {
     for (_, range) in trace.device_ranges.iter().filter(|(_, range)| window.has(range.begin)) {
         by_name.entry(range.name).or_default().projected.push(range.duration.0);
     }
-    // The sum of what stands right below each operation first: what is around that is found once.
+    // First the sum right below each operation: its enclosing ranges are found once.
     let mut below: FxHashMap<Id<HostOp>, (u64, u64)> = FxHashMap::default();
     for (id, op) in window.device() {
         let call = links.launch(id).call();

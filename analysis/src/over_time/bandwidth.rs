@@ -18,23 +18,23 @@ use super::window::Window;
 
 /// Parts of the window.
 const PARTS: u64 = 100;
-/// Names with a series; traces have one for each direction and kind of memory.
+/// Maximum number of names with a series; traces have one per direction and kind of memory.
 const NAMES_MAX: usize = 64;
 
-/// How fast copies of one name move memory, over time.
+/// Bandwidth of copies of one name over time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bandwidth {
     /// The rank.
     pub rank: u32,
-    /// What the tool calls them.
+    /// Their name in the trace.
     pub name: String,
     /// Begin of the first part, from the first event of the trace.
     pub begin_ns: u64,
     /// Length of each part.
     pub part_ns: u64,
-    /// Bytes that were moved in each part; parts behind the last that moved any are left out.
+    /// Bytes moved in each part; trailing parts without any are left out.
     pub bytes: Vec<u64>,
-    /// The most at any moment, of all that run then, 10⁹ bytes a second.
+    /// Peak bandwidth of all running copies, 10⁹ bytes a second.
     pub peak_gb_per_second: f64,
 }
 
@@ -65,8 +65,8 @@ fn sum(row: &Bandwidth) -> u64 {
     row.bytes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes))
 }
 
-/// The bytes of each part. What is moved from the begin of an operation up to a moment is rounded down, so that the
-/// parts add up to its bytes.
+/// The bytes of each part. The bytes from the begin of an operation up to a moment are rounded down, so the parts add
+/// up to its bytes.
 fn series(ops: &[DeviceOp], begin: TraceTime, part_ns: u64) -> Vec<u64> {
     let mut parts: Vec<u64> = Vec::new();
     for op in ops {
@@ -89,20 +89,20 @@ fn series(ops: &[DeviceOp], begin: TraceTime, part_ns: u64) -> Vec<u64> {
     parts
 }
 
-/// The highest sum of the bandwidths of all that run at a moment. An operation without length counts as one nanosecond.
+/// The highest sum of the bandwidths of concurrent operations. An operation without length counts as one nanosecond.
 fn peak(ops: &[DeviceOp]) -> f64 {
     let speed = |op: &DeviceOp| op.bytes.0 as f64 / op.duration.0.max(1) as f64;
     let ends = ops.iter().map(|op| (op.end().as_nanos().max(op.begin.as_nanos() + 1), false, speed(op)));
     let begins = ops.iter().map(|op| (op.begin.as_nanos(), true, speed(op)));
     let mut changes: Vec<(u64, bool, f64)> = begins.chain(ends).collect();
-    // What ends as another begins does not run beside it.
+    // Operations do not overlap if one ends as the other begins.
     changes.sort_by_key(|(at, begins, _)| (*at, *begins));
     let (mut now, mut running, mut most) = (0.0, 0_u64, 0.0_f64);
     for (_, begins, speed) in changes {
         running = if begins { running + 1 } else { running.saturating_sub(1) };
         now += if begins { speed } else { -speed };
         if running == 0 {
-            // What rounding left.
+            // The rounding remainder.
             now = 0.0;
         }
         most = most.max(now);

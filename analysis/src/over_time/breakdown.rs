@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::intervals::Intervals;
 use super::window::Window;
 
-/// What one device did for one rank.
+/// Time of one device for one rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceTime {
     /// The rank.
@@ -41,17 +41,17 @@ pub struct DeviceTime {
     pub communication_ns: u64,
     /// Union of copies and fills.
     pub memory_ns: u64,
-    /// Time in which both a kernel computes and another one communicates.
+    /// Time in which one kernel computes and another one communicates.
     pub overlap_ns: u64,
     /// The same, as a share of the communication; `None` without any.
     pub overlap_percent: Option<f64>,
-    /// Communication while the device does nothing else.
+    /// Communication without any other work on the device.
     pub exposed_communication_ns: u64,
-    /// Sum of the kernels' lengths: above their union where kernels run at once.
+    /// Sum of the kernels' lengths: above their union if kernels overlap.
     pub kernel_sum_ns: u64,
 }
 
-/// What each device did.
+/// Time of each device.
 pub(super) fn compute(window: &Window<'_>) -> Vec<DeviceTime> {
     let mut devices: BTreeMap<u32, Vec<(KernelClass, DeviceOp)>> = BTreeMap::new();
     for (_, op) in window.device() {

@@ -13,18 +13,18 @@ use serde::Serialize;
 
 use super::reason::fields;
 
-/// How well a clock is known on another one.
+/// Accuracy of one clock relative to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "accuracy", rename_all = "kebab-case")]
 pub enum ClockAccuracy {
     /// It is that clock.
     Exact,
-    /// No time is farther off than this.
+    /// Maximum error of any time.
     Bounded {
         /// Nanoseconds.
         within_ns: u64,
     },
-    /// Nobody says.
+    /// Unknown.
     Unknown {
         /// Why not; serialized as `reason`, its key, and `because`, its sentence.
         #[serde(flatten, serialize_with = "fields")]
@@ -33,7 +33,7 @@ pub enum ClockAccuracy {
 }
 
 impl ClockAccuracy {
-    /// How far a time may be off; `None` when nobody says.
+    /// Maximum error of a time; `None` if unknown.
     pub fn within_ns(self) -> Option<u64> {
         match self {
             ClockAccuracy::Exact => Some(0),
@@ -43,12 +43,12 @@ impl ClockAccuracy {
     }
 }
 
-/// The clock of lanes of a rank, as it is known on that of its threads.
+/// The clock of lanes of a rank, relative to that of its threads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LaneClock {
     /// The lanes: `threads`, or a device with all of its streams (`gpu0`).
     pub lanes: String,
-    /// How well it is known.
+    /// Its accuracy.
     #[serde(flatten)]
     pub accuracy: ClockAccuracy,
 }
@@ -59,7 +59,7 @@ reasons! {
         "the trace does not say how the clocks of devices and threads were compared";
 }
 
-/// How well the clock of a trace's devices is known on that of its threads.
+/// Accuracy of the device clock of a trace relative to that of its threads.
 pub(super) fn of_devices(trace: &Trace) -> ClockAccuracy {
     match trace.device_clock {
         Some(clock) => ClockAccuracy::Bounded { within_ns: clock.uncertainty.0 },

@@ -23,10 +23,10 @@ use serde::{Serialize, Serializer};
 use super::intervals::Intervals;
 use super::window::{Steps, Window};
 
-/// Offsets below this are left alone: ranks of one host have one clock, and collectives end within some microseconds.
+/// Smaller offsets are not corrected: ranks of one host have one clock, and collectives end within some microseconds.
 const OFFSET_MIN_NS: i64 = 100_000;
 
-/// Which rank the others wait for.
+/// The ranks that others wait for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Stragglers {
     /// Each collective that all its ranks have.
@@ -52,17 +52,17 @@ pub struct Collective {
     pub ranks: usize,
     /// The rank that began last.
     pub latest_rank: u32,
-    /// Time from the first rank's begin to the last one's.
+    /// Time from the first rank's begin to the last rank's.
     pub skew_ns: u64,
     /// Time that all other ranks together waited for the latest.
     pub waited_ns: u64,
-    /// From the last begin to the end there: what the exchange itself took.
+    /// From the last begin to that rank's end: the time of the exchange itself.
     pub transfer_ns: u64,
-    /// Time from the first rank's end to the last one's: what clocks and resolution leave.
+    /// Time from the first rank's end to the last rank's: the remaining error of clocks and resolution.
     pub end_spread_ns: u64,
 }
 
-/// How late one rank was.
+/// Lateness of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Lateness {
     /// The rank.
@@ -73,13 +73,12 @@ pub struct Lateness {
     pub waited_for_ns: u64,
     /// Time that it waited for others.
     pub waited_ns: u64,
-    /// How far its clock was ahead of the first rank's, by the ends of collectives; taken out of all figures. 0 when it
-    /// was too small to matter.
+    /// Offset of its clock ahead of the first rank's, by the ends of collectives; subtracted from all figures. 0 if it
+    /// was negligible.
     pub clock_offset_ns: i64,
-    /// How far that may be off: the largest difference of a collective's end from it. `None` when there was none to
-    /// compare.
+    /// Error of the offset: the largest difference of a collective's end from it. `None` if there was none to compare.
     pub clock_uncertainty_ns: Option<u64>,
-    /// What the offset stands on.
+    /// Basis of the offset.
     pub clock: ClockBasis,
     /// Collectives whose ends were compared with the first rank's.
     pub ends_compared: usize,
@@ -93,15 +92,15 @@ pub enum ClockBasis {
     Reference,
     /// One clock: both are processes of one capture.
     Common,
-    /// The traces' own clocks stand: ends of collectives agree with them as well as they can.
+    /// The traces' own clocks are used: ends of collectives agree with them.
     AsTraced,
-    /// By the ends of collectives: measured, with an uncertainty.
+    /// Aligned by the ends of collectives: measured, with an uncertainty.
     CollectiveEnds,
     /// The traces' own clocks, unchecked: the rank has no collective in common with the first one.
     Unchecked,
 }
 
-/// How far a clock is ahead.
+/// Offset of a clock.
 #[derive(Clone, Copy, Debug)]
 struct Offset {
     ns: i64,
@@ -110,7 +109,7 @@ struct Offset {
     compared: usize,
 }
 
-/// What was found, and when each rank waited, on its own clock.
+/// The results, and when each rank waited, on its own clock.
 #[derive(Default)]
 pub(super) struct Matches {
     pub(super) stragglers: Stragglers,
@@ -186,7 +185,7 @@ impl Serialize for NotMatched {
     }
 }
 
-/// One rank's part of a collective, on a clock since 1970 where the trace says so.
+/// One rank's part of a collective, in Unix time if the trace has it.
 #[derive(Clone, Copy, Debug)]
 struct RankPart {
     name: deepctx_profile::StrId,
@@ -194,7 +193,7 @@ struct RankPart {
     end: i64,
     /// The begin on the rank's own clock.
     own: TraceTime,
-    /// Its number in the communicator, where the trace says it.
+    /// Its number in the communicator, if the trace has it.
     ordinal: Option<u64>,
 }
 
@@ -236,7 +235,7 @@ pub(super) fn compute(job: &Job, steps: Steps) -> Matches {
     found
 }
 
-/// Adds the collectives of a rank. Gives whether communicators had to be inferred.
+/// Adds the collectives of a rank. Returns whether communicators had to be inferred.
 fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
     let trace = &window.of.trace;
     // A kernel may run several collectives.
@@ -268,7 +267,7 @@ fn collect(window: &Window<'_>, communicators: &mut Communicators) -> bool {
     inferred
 }
 
-/// Leaves the collectives that all ranks have, in the order of their numbers, where traces say those.
+/// Keeps the collectives that all ranks have, in the order of their numbers, if traces state these.
 fn by_ordinal(parts: &mut BTreeMap<u32, Vec<RankPart>>) {
     if parts.values().flatten().any(|part| part.ordinal.is_none()) {
         return;
@@ -278,7 +277,7 @@ fn by_ordinal(parts: &mut BTreeMap<u32, Vec<RankPart>>) {
     for of in parts.values_mut() {
         of.retain(|part| common.contains(&part.ordinal));
         of.sort_by_key(|part| part.ordinal);
-        // A graph that was launched again runs what was recorded once.
+        // A graph that is launched again reruns collectives that were recorded once.
         of.dedup_by_key(|part| part.ordinal);
     }
 }
@@ -308,7 +307,7 @@ fn agree(job: &Job, parts: &BTreeMap<u32, Vec<RankPart>>) -> Result<(), Mismatch
     Ok(())
 }
 
-/// How far each rank's clock is ahead of the first one's, and how sure that is.
+/// Offset of each rank's clock to the first rank's, with its uncertainty.
 fn offsets(job: &Job, matched: &[MatchedCommunicator]) -> BTreeMap<u32, Offset> {
     let mut differences: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
     let first = job.ranks().first().map_or(0, |of| of.rank);
@@ -333,7 +332,7 @@ fn offsets(job: &Job, matched: &[MatchedCommunicator]) -> BTreeMap<u32, Offset> 
 
 const UNCHECKED: Offset = Offset { ns: 0, uncertainty_ns: None, clock: ClockBasis::Unchecked, compared: 0 };
 
-/// The median of all differences, where it is more than chance and resolution.
+/// The median of all differences, if it exceeds noise and resolution.
 fn offset_of(mut all: Vec<i64>) -> Offset {
     all.sort_unstable();
     let median = all.get(all.len() / 2).copied().unwrap_or(0);

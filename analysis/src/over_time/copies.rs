@@ -17,7 +17,7 @@ use super::window::Window;
 pub struct Copies {
     /// The rank.
     pub rank: u32,
-    /// What the tool calls them, such as `Memcpy HtoD (Pageable -> Device)`.
+    /// Their name in the trace, such as `Memcpy HtoD (Pageable -> Device)`.
     pub name: String,
     /// How many.
     pub count: u64,
@@ -27,11 +27,11 @@ pub struct Copies {
     pub time_ns: u64,
     /// Time in which at least one of them runs.
     pub union_ns: u64,
-    /// Bytes by the sum of their lengths, 10⁹ bytes a second; `None` when no bytes are known.
+    /// Bytes over the sum of their lengths, 10⁹ bytes a second; `None` if bytes are unknown.
     pub gb_per_second: Option<f64>,
 }
 
-/// Most names; traces have one for each direction and kind of memory.
+/// Maximum number of names; traces have one per direction and kind of memory.
 const NAMES_MAX: usize = 64;
 
 pub(super) fn compute(window: &Window<'_>) -> Vec<Copies> {
@@ -51,7 +51,7 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Copies> {
             bytes,
             time_ns,
             union_ns: Intervals::of(ops.iter().map(|op| (op.begin, op.end()))).length(),
-            // Bytes by nanoseconds are 10⁹ bytes by seconds.
+            // Bytes per nanosecond are 10⁹ bytes per second.
             gb_per_second: (bytes > 0 && time_ns > 0).then(|| bytes as f64 / time_ns as f64),
         }
     };

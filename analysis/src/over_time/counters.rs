@@ -31,7 +31,7 @@ pub struct CounterSummary {
 }
 
 impl CounterSummary {
-    /// Unit of its values; `None` when the trace does not say.
+    /// Unit of its values; `None` if the trace does not state it.
     pub fn unit(&self) -> Option<CounterUnit> {
         CounterUnit::of_series(&self.series)
     }
@@ -39,7 +39,7 @@ impl CounterSummary {
 
 /// A counter: its process, its name and which of its values.
 type CounterKey<'t> = (&'t str, &'t str, &'t str);
-/// From when on it has which value.
+/// Its values, each with its start time.
 type Steps = Vec<(u64, f64)>;
 
 /// The counters of a rank by process and name.
@@ -75,7 +75,7 @@ fn mean(steps: &[(u64, f64)], end: u64) -> f64 {
         let time = to.saturating_sub(*from) as f64;
         (area, length) = (area + value * time, length + time);
     }
-    // Of a value that came last of all, there is no time that it held.
+    // The last value of all has no duration.
     if length > 0.0 { area / length } else { steps.last().map_or(0.0, |(_, value)| *value) }
 }
 

@@ -28,7 +28,7 @@ use super::idle::KERNEL_WAIT_NS;
 use super::steps::is_data_loader;
 use super::window::Window;
 
-/// What bounds a part of the path.
+/// Limit of a part of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
@@ -52,11 +52,11 @@ pub enum Bound {
     Memory,
     /// From the end of work to the return of the call that waited for it.
     SyncReturn,
-    /// A thread could run and waited for a CPU.
+    /// A runnable thread waited for a CPU.
     CpuQueue,
-    /// A thread was off its CPU until a timer, a device or another process woke it.
+    /// A thread was off-CPU until a timer, a device or another process woke it.
     OffCpu,
-    /// Nothing that the trace knows was going on there.
+    /// The trace has nothing at this time.
     Unknown,
 }
 
@@ -65,20 +65,20 @@ pub enum Bound {
 pub struct CriticalPath {
     /// The rank.
     pub rank: u32,
-    /// Length of the window, which is that of the path.
+    /// Length of the window and of the path.
     pub window_ns: u64,
     /// The path by what bounds it, the longest first. The parts add up to the window.
     pub parts: Vec<PathPart>,
-    /// Steps of the path over links that the trace names, or that follow from the order of calls.
+    /// Transitions of the path over links that the trace names, or that follow from the order of calls.
     pub sure_links: u64,
-    /// Steps of the path over links that are guessed.
+    /// Transitions of the path over guessed links.
     pub inferred_links: u64,
-    /// Steps of the path between a thread and a device, whose times are of two clocks.
+    /// Transitions of the path between a thread and a device, which have different clocks.
     pub between_clocks: u64,
-    /// How many of them are not longer than the clocks are known to: which end came first is not measured. `None` when
-    /// nobody says how well they are known.
+    /// How many of these are within the clock error: which end came first is not measured. `None` if the error is
+    /// unknown.
     pub within_clocks: Option<u64>,
-    /// Work of devices on the path by name, the longest first.
+    /// Device work on the path by name, the longest first.
     pub work: Vec<PathOp>,
 }
 
@@ -104,9 +104,9 @@ pub struct PathOp {
     pub time_ns: u64,
 }
 
-/// Work that is named; the rest is in the parts.
+/// Maximum number of named work; the rest is in the parts.
 const WORK_ROWS: usize = 10;
-/// Operations that are looked at for one that had ended.
+/// Maximum number of operations examined for one that had ended.
 const LOOK_BACK: usize = 256;
 
 pub(super) fn compute(window: &Window<'_>) -> Option<CriticalPath> {
@@ -142,7 +142,7 @@ pub(super) fn compute(window: &Window<'_>) -> Option<CriticalPath> {
     })
 }
 
-/// Where the path is.
+/// Position of the path.
 #[derive(Clone, Copy, Debug)]
 enum Position {
     Host(Id<Thread>),
@@ -154,36 +154,36 @@ struct Walk<'w> {
     begin: TraceTime,
     end: TraceTime,
     threads: Vec<ThreadTimes>,
-    /// By device operation: its place on its stream, and what ended last of all before it there.
+    /// By device operation: its place on its stream, and the last end before it there.
     before: Vec<(usize, Option<Id<DeviceOp>>)>,
     parts: BTreeMap<Bound, u64>,
     work: BTreeMap<&'w str, (u64, u64)>,
     sure: u64,
     inferred: u64,
-    /// How well the clock of devices is known.
+    /// Accuracy of the device clock.
     accuracy: ClockAccuracy,
     between_clocks: u64,
     within_clocks: u64,
 }
 
-/// What a thread did.
+/// Activity of a thread.
 #[derive(Default)]
 struct ThreadTimes {
     any: MergedIntervals,
     calls: MergedIntervals,
     loader: MergedIntervals,
-    /// Calls that waited for a device: end, begin, what for, and how sure that is. By end.
+    /// Calls that waited for a device: end, begin, cause and certainty. By end.
     waits: Vec<(TraceTime, TraceTime, Id<DeviceOp>, Basis)>,
-    /// When it was off its CPU, by end.
+    /// Its off-CPU times, by end.
     off_cpu: Vec<OffCpu>,
 }
 
-/// Time in which a thread was off its CPU.
+/// An off-CPU time of a thread.
 #[derive(Clone, Copy)]
 struct OffCpu {
     begin: TraceTime,
     end: TraceTime,
-    /// When it was woken, and by whom; `None` when it could run all the time.
+    /// When it was woken, and by which thread; `None` if it was always runnable.
     woken: Option<(TraceTime, Waker)>,
 }
 
@@ -276,7 +276,7 @@ impl<'w> Walk<'w> {
 
     fn run(&mut self) {
         let (mut time, mut place) = (self.end, self.last_place());
-        // Each step goes back in time, or from work to earlier work of the same moment.
+        // Each transition goes back in time, or from work to earlier work at the same moment.
         let mut left = 4 * (self.before.len() + self.window.of.trace.host.len()) + 64;
         while let Some(at) = place.filter(|_| time > self.begin && left > 0) {
             left -= 1;
@@ -289,7 +289,7 @@ impl<'w> Walk<'w> {
         self.add(Bound::Unknown, self.begin, time);
     }
 
-    /// Adds a part that ends at `to`, without what is before the window.
+    /// Adds a part that ends at `to`, clipped to the window.
     fn add(&mut self, bound: Bound, from: TraceTime, to: TraceTime) {
         let length = (to - from.max(self.begin)).0;
         if length > 0 {
@@ -297,7 +297,7 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// A step between a time of a thread and one of a device.
+    /// A transition between a time of a thread and one of a device.
     fn between_clocks(&mut self, from: TraceTime, to: TraceTime) {
         let within_ns = self.accuracy.within_ns();
         self.between_clocks += 1;
@@ -346,8 +346,8 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// What had to end before an operation could begin: of its stream and of what it waited for, the later one; of a
-    /// node of a graph whose edges are known, what it comes after.
+    /// The work that an operation had to wait for: the last to end on its stream or among its waits; for a graph node
+    /// with known edges, the node it follows.
     fn work_before(&self, id: Id<DeviceOp>, begin: TraceTime) -> Option<(TraceTime, Id<DeviceOp>, Basis)> {
         let links = &self.window.of.links;
         let ended = |id: Id<DeviceOp>| self.device(id).map(|op| op.end()).filter(|end| *end <= begin);
@@ -355,10 +355,10 @@ impl<'w> Walk<'w> {
         if let GraphOrder::After(wait) = order
             && let Some(on) = self.device(wait.on).filter(|on| on.begin < begin)
         {
-            // Clocks of a live capture are not quite even: it may seem to end some nanoseconds later.
+            // Clocks of a live capture drift slightly: it may seem to end some nanoseconds later.
             return Some((on.end().min(begin), wait.on, wait.basis));
         }
-        // The first nodes of a graph wait for no other one of their launch.
+        // The first nodes of a graph wait for no other node of their launch.
         let launch = self.device(id).filter(|_| order == GraphOrder::First).map(|op| op.correlation);
         let is_before = |id: &Id<DeviceOp>| {
             launch.is_none_or(|launch| self.device(*id).is_some_and(|op| op.correlation != launch))
@@ -366,7 +366,7 @@ impl<'w> Walk<'w> {
         let (place, last) = self.before.get(id.index()).copied()?;
         let on_stream = || {
             let stream = links.streams().get(self.device(id)?.stream.index())?;
-            // Work of a graph may run at once on what is drawn as one stream.
+            // Work of a graph may run concurrently on one displayed stream.
             let earlier = stream.get(..place)?.iter().rev().filter(|id| is_before(id)).take(LOOK_BACK);
             earlier.filter_map(|id| Some((ended(*id)?, *id))).max()
         };
@@ -383,7 +383,7 @@ impl<'w> Walk<'w> {
         let wait = at.and_then(|at| times.waits.get(at)).copied();
         let at = times.off_cpu.partition_point(|off_cpu| off_cpu.end <= time).checked_sub(1);
         let off_cpu = at.and_then(|at| times.off_cpu.get(at)).copied();
-        // The thread was at it since then, unless it waited meanwhile.
+        // The thread was active since then, unless it waited.
         let since = active.filter(|(_, end)| *end >= time).map_or(time, |(begin, _)| begin);
         // Without its switches, nobody knows what a thread did between its operations.
         let since = off_cpu.map_or(since, |off_cpu| off_cpu.end);
@@ -408,7 +408,7 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// A thread was off its CPU: the path goes on with the thread that woke it, or with itself before.
+    /// A thread was off-CPU: the path continues with the thread that woke it, or with itself before.
     fn before_off_cpu(&mut self, thread: Id<Thread>, off_cpu: OffCpu) -> (TraceTime, Option<Position>) {
         let OffCpu { begin, end, woken } = off_cpu;
         self.sure += 1;
@@ -423,13 +423,13 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// A thread that had nothing to do began when another one gave it work, says a guess: the one that was active then.
+    /// A guess: an idle thread resumes when another thread gives it work, the one that was active then.
     fn other_thread(&mut self, thread: Id<Thread>, time: TraceTime) -> (TraceTime, Option<Position>) {
         let others = self.threads.iter().enumerate().filter_map(|(number, times)| {
             let (begin, end) = times.any.last(time)?;
             Some((end.min(time), begin, Id::<Thread>::from_number(number as u32)))
         });
-        // Of those that are active, the one that began last; else the one that ended last.
+        // Of active ones, the one that began last; else the one that ended last.
         let Some((end, _, other)) = others.max_by_key(|(end, begin, _)| (*end, *begin)) else {
             return (time, None);
         };
@@ -444,7 +444,7 @@ impl<'w> Walk<'w> {
         let Some(times) = self.threads.get(thread.index()).filter(|_| from < to) else { return };
         let all = (to - from).0;
         let calls = times.calls.between(from, to);
-        // Calls within the data loader are calls.
+        // Calls within the data loader count as calls.
         let loader = times.loader.between(from, to).min(all - calls);
         for (bound, length) in
             [(Bound::ApiCall, calls), (Bound::DataLoader, loader), (Bound::Cpu, all - calls - loader)]
@@ -456,8 +456,8 @@ impl<'w> Walk<'w> {
     }
 }
 
-/// Whether the path goes through an operation: a thread that is off its CPU does nothing, and of an operation of a kind
-/// that is not known nobody knows whether its thread does anything.
+/// Whether the path goes through an operation: an off-CPU thread does nothing, and for an operation of unknown kind it
+/// is unknown whether its thread does anything.
 fn is_of_path(op: &HostOp) -> bool {
     !matches!(op.kind, HostKind::OffCpu | HostKind::UnknownCategory)
 }
@@ -475,7 +475,7 @@ fn thread_times(
         .filter_map(|id| {
             let (op, wait) = (trace.host.get(*id)?, links.host_wait(*id)?);
             debug_assert!(matches!(wait.waiter, Waiter::Host(_)));
-            // What had ended before the call did not hold it up.
+            // Work that had ended before the call did not block it.
             let held_up = trace.device.get(wait.on)?.end() > op.begin && window.has_device(wait.on);
             held_up.then_some((op.end(), op.begin, wait.on, wait.basis))
         })

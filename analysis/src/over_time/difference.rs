@@ -23,7 +23,7 @@ use super::{SCHEMA_VERSION, device_kind};
 pub struct EventDifference {
     /// [`super::SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// What was compared with.
+    /// The side before.
     pub before: EventSide,
     /// What was compared.
     pub after: EventSide,
@@ -31,7 +31,7 @@ pub struct EventDifference {
     pub rows: Vec<EventChange>,
 }
 
-/// What one side holds.
+/// Contents of one side.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EventSide {
     /// Files.
@@ -57,7 +57,7 @@ pub struct EventChange {
     pub after: EventSum,
 }
 
-/// How a count changed.
+/// Change of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CountChange {
@@ -83,7 +83,7 @@ pub struct EventSum {
 }
 
 impl EventChange {
-    /// By how much the time grew; below 0 where it shrank.
+    /// Growth of the time; negative if it shrank.
     pub fn time_change_ns(&self) -> i64 {
         let [before, after] =
             [self.before, self.after].map(|sum| i64::try_from(sum.time_ns).unwrap_or(i64::MAX));
@@ -112,7 +112,7 @@ impl EventDifference {
         EventDifference { schema_version: SCHEMA_VERSION, before, after, rows }
     }
 
-    /// How many names changed so.
+    /// Number of names with this change.
     pub fn count(&self, change: CountChange) -> usize {
         self.rows.iter().filter(|row| row.change == change).count()
     }
@@ -147,7 +147,7 @@ fn sums(job: &Job, steps: Steps) -> (EventSide, BTreeMap<(&'static str, String),
             sum.time_ns = sum.time_ns.saturating_add(duration.0);
             side.events += 1;
         }
-        // Handles of names are those of one trace.
+        // Handles of names are local to one trace.
         for ((kind, name), of_rank) in of_rank {
             let sum = sums.entry((kind, clean(of.trace.name(name)))).or_default();
             sum.count += of_rank.count;

@@ -20,7 +20,7 @@ use super::clocks;
 use super::intervals::Intervals;
 use super::window::Window;
 
-/// Names that are listed; collectives have some dozens.
+/// Maximum number of listed names; collectives have some dozens.
 const NAMES_MAX: usize = 64;
 
 /// Copies, fills or collectives of one name on one device.
@@ -40,12 +40,12 @@ pub struct ExposedWork {
     pub exposed_ns: u64,
     /// Part of it in which something waits for them.
     pub blocking_ns: u64,
-    /// How far `blocking_ns` may be off: where a wait begins is a time of a thread, and how well the device's clock is
-    /// known on that one is the bound of each. `None` when nobody says.
+    /// Error of `blocking_ns`: a wait begins at a time of a thread, so the accuracy of the device clock bounds each.
+    /// `None` if unknown.
     pub blocking_within_ns: Option<u64>,
     /// Part of it that is both.
     pub exposed_and_blocking_ns: u64,
-    /// How many have something that waits for them.
+    /// How many are waited for.
     pub waited_for: u64,
     /// How many of these waits are guessed.
     pub guessed_waits: u64,
@@ -89,7 +89,7 @@ fn union<'o>(ops: impl Iterator<Item = &'o (Id<DeviceOp>, DeviceOp)>) -> Interva
     Intervals::of(ops.map(|(_, op)| (op.begin, op.end())))
 }
 
-/// Since when something waits for each operation, and how sure that is; the surest of several, and then the first.
+/// Since when something waits for each operation, with its certainty; of several the most certain, then the first.
 fn waits(window: &Window<'_>) -> FxHashMap<Id<DeviceOp>, (Basis, TraceTime)> {
     let (trace, links) = (&window.of.trace, &window.of.links);
     let mut all: FxHashMap<Id<DeviceOp>, (Basis, TraceTime)> = FxHashMap::default();
@@ -110,7 +110,7 @@ fn waits(window: &Window<'_>) -> FxHashMap<Id<DeviceOp>, (Basis, TraceTime)> {
     all
 }
 
-/// The sums of operations that run at some time, beside others.
+/// The figures of operations running in `time`, with other work in `beside`.
 fn exposed(
     time: &Intervals,
     ops: &Ops,

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::window::Window;
 
-/// Gaps of a device that are listed.
+/// Maximum number of listed gaps per device.
 const GAPS_MAX: usize = 20;
 
 /// Gaps of one device.
@@ -35,7 +35,7 @@ pub struct DeviceGaps {
     pub longest: Vec<DeviceGap>,
 }
 
-/// A time in which a device had nothing to do.
+/// An idle time of a device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceGap {
     /// Begin, from the first event of the trace.
@@ -46,12 +46,12 @@ pub struct DeviceGap {
     pub before: String,
     /// The work that ended it.
     pub behind: String,
-    /// How much of it had passed when that work was launched; `None` when the launch is not known. The whole gap: the
-    /// host was late.
+    /// How much of it had passed when that work was launched; `None` if the launch is unknown. If it is the whole gap,
+    /// the host was late.
     pub until_launch_ns: Option<u64>,
-    /// What stood longest on the launching thread meanwhile, of what stands innermost there; `None` when nothing did.
+    /// The innermost operation with most time on the launching thread meanwhile; `None` without any.
     pub host: Option<String>,
-    /// How long that stood there.
+    /// Its time there.
     pub host_ns: u64,
 }
 
@@ -109,7 +109,7 @@ fn row(window: &Window<'_>, gap: &OperationGap) -> DeviceGap {
     }
 }
 
-/// The name that stood innermost on a thread for the longest part of a time, and for how long.
+/// The innermost name with most time on a thread within an interval, and that time.
 fn stood_longest(
     window: &Window<'_>,
     launch: &HostOp,
@@ -127,7 +127,7 @@ fn stood_longest(
     let mut open: Vec<HostOp> = Vec::new();
     let mut at = from;
     for op in ids.iter().filter_map(|id| trace.host.get(*id)).take_while(|op| op.begin < until) {
-        // Steps and the whole process are around everything.
+        // Training steps and the whole process enclose everything.
         if matches!(op.kind, HostKind::Step | HostKind::Process | HostKind::UnknownCategory)
             || op.end() <= from
         {
@@ -143,7 +143,7 @@ fn stood_longest(
     times.into_iter().max_by_key(|(name, ns)| (*ns, std::cmp::Reverse(name.number())))
 }
 
-/// Ends what ends before a time, innermost first.
+/// Closes operations that end before a time, innermost first.
 fn close(
     open: &mut Vec<HostOp>,
     at: &mut TraceTime,

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::window::Window;
 
-/// Gaps shorter than this are what it takes to begin the next kernel (HTA: `consecutive_kernel_delay`).
+/// Shorter gaps are the normal delay of the next kernel (HTA: `consecutive_kernel_delay`).
 pub(super) const KERNEL_WAIT_NS: u64 = 30_000;
 
 /// Gaps of one stream, by cause.
@@ -27,13 +27,13 @@ pub struct IdleTime {
     pub stream: Option<u64>,
     /// Operations of the stream.
     pub operations: u64,
-    /// Gaps before operations that were launched too late.
+    /// Gaps before operations launched too late.
     pub host_wait_ns: u64,
-    /// Gaps shorter than 30 µs before operations that were launched in time.
+    /// Gaps shorter than 30 µs before operations launched in time.
     pub kernel_wait_ns: u64,
-    /// Longer gaps before operations that were launched in time.
+    /// Longer gaps before operations launched in time.
     pub other_ns: u64,
-    /// Gaps before operations of which the trace does not say when they were launched.
+    /// Gaps before operations with unknown launch.
     pub unknown_ns: u64,
 }
 

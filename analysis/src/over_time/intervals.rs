@@ -5,7 +5,7 @@
 
 use deepctx_profile::trace::TraceTime;
 
-/// Times, in nanoseconds: sorted, and none touches the next.
+/// Times in nanoseconds, sorted and disjoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Intervals(Vec<(u64, u64)>);
 
@@ -33,7 +33,7 @@ impl Intervals {
         self.0.iter().map(|(begin, end)| end - begin).sum()
     }
 
-    /// How much of the time from one moment to another is in them.
+    /// How much of a given range is in them.
     pub(super) fn between(&self, from: TraceTime, to: TraceTime) -> u64 {
         let (from, to) = (from.as_nanos(), to.as_nanos());
         let first = self.0.partition_point(|(_, end)| *end <= from);
@@ -41,14 +41,14 @@ impl Intervals {
         within.map(|(begin, end)| (*end).min(to).saturating_sub((*begin).max(from))).sum()
     }
 
-    /// Whether a moment is in one of them; an end is not.
+    /// Whether a moment is in one of them; ends are exclusive.
     pub(super) fn contains(&self, time: TraceTime) -> bool {
         let time = time.as_nanos();
         let first = self.0.partition_point(|(_, end)| *end <= time);
         self.0.get(first).is_some_and(|(begin, _)| *begin <= time)
     }
 
-    /// What is in both.
+    /// The intersection.
     pub(super) fn and(&self, other: &Self) -> Self {
         let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut both = Vec::new();
@@ -66,7 +66,7 @@ impl Intervals {
         Intervals(both)
     }
 
-    /// What is in this one alone.
+    /// The difference: times in this one only.
     pub(super) fn without(&self, other: &Self) -> Self {
         let mut left = Vec::new();
         let mut others = other.0.iter().peekable();

@@ -21,25 +21,25 @@ use super::intervals::Intervals;
 use super::statistics::Statistics;
 use super::window::Window;
 
-/// Kernels of a class that are listed, by time.
+/// Maximum number of listed kernels per class, by time.
 const KERNELS_MAX: usize = 100;
-/// Every class, in the order of their names in a combination.
+/// Every class, in the order of names in a combination.
 const CLASSES: [KernelClass; 3] = [KernelClass::Compute, KernelClass::Communication, KernelClass::Memory];
 
-/// What one device ran for one rank.
+/// Work of one device for one rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KernelClasses {
     /// The rank.
     pub rank: u32,
     /// Number of the device.
     pub device: u32,
-    /// Time by the classes that run at once, most first.
+    /// Time by the set of running classes, most first.
     pub together: Vec<ClassOverlap>,
-    /// Each class, with what belongs to it.
+    /// Each class, with its operations.
     pub classes: Vec<ClassSum>,
 }
 
-/// Time in which just these classes run.
+/// Time in which exactly these classes run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClassOverlap {
     /// Names of the classes: `compute`, `communication`, `memory`.
@@ -63,7 +63,7 @@ pub struct ClassSum {
     pub left_out: usize,
 }
 
-/// Lengths of what has one name.
+/// Lengths of operations of one name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NamedLengths {
     /// The name.
@@ -96,7 +96,7 @@ fn together(ops: &[(KernelClass, DeviceOp)]) -> Vec<ClassOverlap> {
     };
     let unions = CLASSES.map(union);
     let busy = Intervals::of(ops.iter().map(|(_, op)| (op.begin, op.end())));
-    // Each set of classes, as bits: the time in which those run and no other.
+    // For each set of classes, as bits: the time in which exactly these run.
     let mut rows: Vec<ClassOverlap> = (1_usize..1 << CLASSES.len())
         .map(|set| {
             let is_in = |place: &usize| set & (1 << *place) != 0;

@@ -16,20 +16,20 @@ const LONG_CALL_NS: u64 = 50_000;
 const LONG_DELAY_NS: u64 = 100_000;
 const MINUTE_NS: u64 = 60_000_000_000;
 
-/// Launches of one rank: one for each device operation, so that those of a graph share their call.
+/// Launches of one rank: one per device operation, so operations of a graph share their call.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Launches {
     /// The rank.
     pub rank: u32,
-    /// Device operations whose call is known.
+    /// Device operations with a known call.
     pub launches: u64,
     /// Of these, those with a call that several share, such as nodes of a graph.
     pub shared_call: u64,
-    /// Of these, those whose call was the next in the order of its stream: whoever recorded them saw no ids.
+    /// Of these, those matched to the next call in stream order: the recorder saw no ids.
     pub by_order: u64,
-    /// Of these, those whose id several calls have: the latest one before the work is taken.
+    /// Of these, those whose id several calls share: the latest one before the work is taken.
     pub ambiguous: u64,
-    /// Device operations that were launched before the trace began.
+    /// Device operations launched before the trace began.
     pub before_trace: u64,
     /// Device operations without a call for other reasons.
     pub without_call: u64,
@@ -39,7 +39,7 @@ pub struct Launches {
     pub long_calls: u64,
     /// Operations that take less time than their call.
     pub short_operations: u64,
-    /// Operations that begin more than 100 µs behind their call.
+    /// Operations that begin more than 100 µs after their call.
     pub long_delays: u64,
     /// Mean delay.
     pub delay_mean_ns: f64,
@@ -49,7 +49,7 @@ pub struct Launches {
     pub delay_max_ns: u64,
     /// Operations that begin before their call does: the clocks of host and device disagree by that much.
     pub begun_before_call: u64,
-    /// Operations that begin more than a minute behind their call: no queue is that long, and clocks may be apart.
+    /// Operations that begin more than a minute after their call: no queue is that long, so clocks may disagree.
     pub minute_delays: u64,
 }
 

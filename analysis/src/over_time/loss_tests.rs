@@ -22,7 +22,7 @@ fn losses_refuse_single_steps() {
         let found = of(&format!("{THREE_STEPS}\n{lost}"));
         let refused = found.steps.iter().filter(|step| step.split.not_measured().is_some());
         assert_eq!(refused.map(|step| step.step).collect::<Vec<_>>(), expect, "{lost}");
-        // The window's tables go on.
+        // The window's tables remain.
         assert_eq!(
             (found.devices[0].busy_ns, found.steps.len(), found.refused.len()),
             (6_000, 3, 0),
@@ -32,7 +32,7 @@ fn losses_refuse_single_steps() {
     check("", &[]);
     check("lost gpu0-s7 16..18 4", &[2]);
     check("lost gpu0-s7 18..18 1", &[2]);
-    // An end is of the next step.
+    // An end belongs to the next step.
     check("lost t8 20..20 1", &[3]);
     check("lost t8 8..10 2", &[1, 2]);
     check("lost t8 2..3 2\n lost t9 29..50 1", &[1, 3]);

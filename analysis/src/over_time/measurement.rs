@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::reason::key;
 
-/// Figures, or why there are none. Written as the fields of the one that it is.
+/// Figures, or why there are none. Serialized as the fields of the variant.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Measurement<T> {
@@ -56,7 +56,7 @@ reasons! {
     const EVENTS_LOST = "events-lost", "events were lost meanwhile: the figures would be too small";
 }
 
-/// Why figures are not known.
+/// Why figures are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotMeasured {
     /// The reason; serialized, its key.
@@ -73,11 +73,11 @@ pub struct LaneLoss {
     pub rank: u32,
     /// The lane (`gpu0 stream 7`).
     pub lane: String,
-    /// How many, of which any may lie in the time in question.
+    /// How many; any of them may lie in the time in question.
     pub events: u64,
 }
 
-/// What a rank lost that may lie between two moments.
+/// Losses of a rank that may lie between two moments.
 pub(super) fn lost_between(of: &RankTrace, from: TraceTime, to: TraceTime) -> Vec<LaneLoss> {
     let overlaps = of.trace.lost.iter().filter(|(_, lost)| lost.from < to && from <= lost.to);
     let mut found: Vec<LaneLoss> = Vec::new();

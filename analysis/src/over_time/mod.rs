@@ -80,8 +80,8 @@ pub use steps::{RefusedStep, StepParts, StepSplit};
 pub use what_if::{Confidence, Edit, WhatIf};
 pub use window::Steps;
 
-/// Version of the serialized form: raised when a field is removed or changes its meaning. In 4, steps that are not
-/// measured have a reason in place of their figures.
+/// Version of the serialized form: raised when a field is removed or changes its meaning. In 4, training steps that are
+/// not measured have a reason in place of their figures.
 pub const SCHEMA_VERSION: u32 = 4;
 
 /// Every table over time.
@@ -93,57 +93,57 @@ pub struct OverTime {
     pub traces: Vec<TraceSummary>,
     /// Ranks of the job that have no trace here.
     pub missing_ranks: Vec<u32>,
-    /// Steps that were asked for alone and are not measured: their ranks are in no table.
+    /// Training steps that were requested alone and are not measured: their ranks are in no table.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedStep>,
     /// What each device did.
     pub devices: Vec<DeviceTime>,
     /// Why each stream had nothing to do.
     pub idle: Vec<IdleTime>,
-    /// What it took to bring work to a device.
+    /// Cost and delay of launches.
     pub launches: Vec<Launches>,
     /// How much work waited on each stream.
     pub queues: Vec<Queue>,
-    /// How fast memory was moved.
+    /// Bandwidth of copies.
     pub copies: Vec<Copies>,
     /// The same over time.
     pub bandwidth: Vec<Bandwidth>,
-    /// Copies and communication that nothing hides, or that something waits for.
+    /// Copies and communication that no other work overlaps, or that something waits for.
     pub exposed: Vec<ExposedWork>,
-    /// What each device ran, by what it is for and by name.
+    /// What each device ran, by purpose and by name.
     pub kernel_classes: Vec<KernelClasses>,
-    /// The longest times in which each device had nothing to do.
+    /// The longest idle times of each device.
     pub gaps: Vec<DeviceGaps>,
-    /// What happened within the ranges that the program names, for each rank.
+    /// What happened within the program's named ranges, for each rank.
     pub annotations: Vec<Annotations>,
-    /// How regularly steps, ranges and kernels come again.
+    /// How regularly training steps, ranges and kernels recur.
     pub pacing: Vec<Pace>,
-    /// Values over time, for each rank: what the machine did, and what memory was in use.
+    /// Values over time, for each rank: machine metrics and memory in use.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counters: Vec<CounterSummary>,
-    /// What each training step spent its time with.
+    /// What each training step spent its time on.
     pub steps: Vec<StepSplit>,
-    /// The slowest rank of each step, and why it is. Empty with one rank.
+    /// The slowest rank of each training step, and why. Empty with one rank.
     pub slowest: Vec<SlowestRank>,
-    /// How unevenly each phase of the steps is spread over ranks. Empty with one rank.
+    /// Imbalance of each phase of the training steps over ranks. Empty with one rank.
     pub imbalance: Vec<PhaseImbalance>,
     /// Collectives by communicator. Empty with one rank.
     pub communicators: Vec<CommunicatorSum>,
     /// What work each operator launched, for each rank.
     pub operators: Vec<Operators>,
-    /// Work that operators launch in the same order again and again, for each rank.
+    /// Work that operators repeatedly launch in the same order, for each rank.
     pub sequences: Vec<Sequences>,
     /// What the end of each rank's window waited for.
     pub critical_paths: Vec<CriticalPath>,
     /// Which rank the others wait for.
     pub stragglers: Stragglers,
-    /// How long windows would have taken with edits; empty when nobody asked ([`OverTime::what_if`]). Modelled, as
-    /// nothing else here is.
+    /// How long windows would have taken with edits; empty unless requested ([`OverTime::what_if`]). Only this table is
+    /// modelled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub what_if: Vec<WhatIf>,
 }
 
-/// What one trace holds, and how far it can be believed.
+/// Contents of one trace, and their reliability.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TraceSummary {
     /// The rank.
@@ -154,20 +154,19 @@ pub struct TraceSummary {
     pub file: String,
     /// From the first event to the last.
     pub span_ns: u64,
-    /// The smallest difference of times that the source can express.
+    /// Time resolution of the source.
     pub resolution_ns: u64,
-    /// How far the devices' clock may be off the threads', in a deepctx-bpf capture whose collector compared them.
-    /// Each time from a call to its work may be wrong by this much.
+    /// Error of the device clock relative to the threads', in a deepctx-bpf capture whose collector compared them. Each
+    /// time from a call to its work may be wrong by this much.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_clock: Option<ClockOffset>,
-    /// How well the times of its lanes are known on the clock of its threads. How well that of a rank is known on the
-    /// first one's is in `stragglers`.
+    /// Accuracy of its lanes' times relative to the clock of its threads. `stragglers` has the accuracy between ranks.
     pub lane_clocks: Vec<LaneClock>,
     /// Events on threads.
     pub host_events: usize,
     /// Kernels, copies and fills.
     pub device_events: usize,
-    /// Synchronisations on device rows, which are no work.
+    /// Synchronisations on device rows, which are not work.
     pub sync_events: usize,
     /// Allocations and frees.
     pub memory_events: usize,
@@ -177,14 +176,14 @@ pub struct TraceSummary {
     pub waits_by_order: usize,
     /// Waits that are guessed.
     pub inferred_waits: usize,
-    /// Synchronisations for which nothing was found.
+    /// Synchronisations without a match.
     pub unlinked_waits: u64,
-    /// Count and time of each kind of events, without any rule: what plain counting over the file gives.
+    /// Count and time of each kind of events, without any rule, as by plain counting over the file.
     pub sums: Vec<KindSum>,
-    /// What was not read, by reason.
+    /// Skipped input, by reason.
     pub gaps: Vec<GapCount>,
-    /// Of a deepctx-bpf capture: records of any kind, of the whole capture, that were lost before the recorder of the
-    /// trace could see them. The first of its traces has them.
+    /// For a deepctx-bpf capture: records of any kind lost before the trace recorder, over the whole capture. The first
+    /// of its traces has them.
     pub lost_before: Vec<EarlyLoss>,
 }
 
@@ -199,7 +198,7 @@ pub struct KindSum {
     pub time_ns: u64,
 }
 
-/// Events that are not in the tables.
+/// Events missing from the tables.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GapCount {
     /// Stable name of the reason.
@@ -221,14 +220,14 @@ pub struct EarlyLoss {
 }
 
 impl OverTime {
-    /// Computes every table. Steps bound what counts: see [`Steps`].
+    /// Computes every table. Training steps limit what counts: see [`Steps`].
     pub fn compute(job: &Job, of: Steps) -> Self {
         let mut windows: Vec<Window<'_>> = job.ranks().iter().map(|rank| Window::new(rank, of)).collect();
         let refused: Vec<RefusedStep> = windows.iter().filter_map(RefusedStep::of).collect();
         windows.retain(|window| !refused.iter().any(|step| step.rank == window.of.rank));
         let nestings: Vec<Nesting> = windows.iter().map(|window| Nesting::of(window.of)).collect();
         let nested = || windows.iter().zip(&nestings);
-        // Of one step, ranks cannot be compared with one that lost events of it.
+        // For one step, ranks cannot be compared with a rank that lost events of it.
         let matches = if refused.is_empty() { collectives::compute(job, of) } else { Matches::default() };
         let split = |window: &Window<'_>| steps::compute(window, &matches.waits_of(window.of.rank));
         let steps: Vec<StepSplit> = windows.iter().flat_map(split).collect();
@@ -261,7 +260,7 @@ impl OverTime {
         }
     }
 
-    /// Adds what these edits would have changed, each alone and all together.
+    /// Adds the effect of these edits, each alone and all together.
     #[must_use]
     pub fn what_if(mut self, job: &Job, of: Steps, edits: &[Edit]) -> Self {
         self.what_if = WhatIf::compute(job, of, edits);
@@ -269,8 +268,7 @@ impl OverTime {
     }
 }
 
-/// How far the clock of each rank is ahead of the first rank's, as far as ends of collectives tell: see
-/// [`Lateness::clock_offset_ns`].
+/// Offset of each rank's clock to the first rank's, from ends of collectives: see [`Lateness::clock_offset_ns`].
 pub fn clock_offsets(job: &Job) -> Vec<(u32, i64)> {
     let found = collectives::compute(job, Steps::default()).stragglers.ranks;
     found.iter().map(|row| (row.rank, row.clock_offset_ns)).collect()
@@ -300,7 +298,7 @@ fn summary(of: &RankTrace) -> TraceSummary {
     }
 }
 
-/// What is missing, whichever part left it out: the importer, the recorder, or who stored it.
+/// What is missing, no matter which part left it out: the importer, the recorder, or the writer.
 fn gaps(trace: &Trace) -> Vec<GapCount> {
     let accounts = Stage::ALL.iter().map(|stage| trace.ledger.stage(*stage));
     let rows = accounts.flat_map(|account| account.gaps.iter().chain(account.dropped.iter()));

@@ -12,16 +12,16 @@ use deepctx_profile::trace::{CallContext, HostKind, HostOp, RankTrace, Trace, Tr
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-/// How it is known which operator launched something.
+/// How the operator of a launch was determined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OperatorBasis {
     /// Operators are events of the trace, with begin and end.
     #[default]
     Intervals,
-    /// The stack of each launch says; begins of operators were recorded as well, so that their calls are counted.
+    /// From the stack of each launch; begins of operators were recorded as well, so their calls are counted.
     StacksAndBegins,
-    /// The stack of each launch says. How often operators were called is not known, nor how long they took.
+    /// From the stack of each launch. The number and length of operator calls is unknown.
     Stacks,
 }
 
@@ -36,30 +36,30 @@ impl OperatorBasis {
     }
 }
 
-/// What the stack of a call says of its operators; `None` when there is none, or it is in no operator.
+/// Operators in the stack of a call; `None` without a stack, or outside any operator.
 pub(super) fn context_of(trace: &Trace, call: Option<Id<HostOp>>) -> Option<&CallContext> {
     let context = trace.contexts.get(trace.host.get(call?)?.context)?;
     Some(context).filter(|context| !context.operators.is_empty())
 }
 
-/// What is around one operation.
+/// Enclosing operations of one operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EnclosingOps {
-    /// What it is directly within.
+    /// Its direct parent.
     pub(super) parent: Option<Id<HostOp>>,
-    /// The innermost operator: itself, or around it.
+    /// The innermost operator: itself or an enclosing one.
     pub(super) operator: Option<Id<HostOp>>,
-    /// The innermost range of the program, layer or Python function around it; steps are none.
+    /// The innermost enclosing range of the program, layer or Python function; training steps do not count.
     pub(super) place: Option<Id<HostOp>>,
     /// Whether it is an operator within one of the same name.
     pub(super) repeated: bool,
 }
 
-/// What is around each operation of a rank, by its number.
+/// Enclosing operations of each operation of a rank, by its number.
 #[derive(Clone, Debug)]
 pub(super) struct Nesting(Vec<EnclosingOps>);
 
-/// Something that has not ended.
+/// An open operation.
 struct OpenOp {
     id: Id<HostOp>,
     op: HostOp,
@@ -93,13 +93,13 @@ impl Nesting {
         Nesting(around)
     }
 
-    /// What is around an operation.
+    /// Enclosing operations of an operation.
     pub(super) fn around(&self, id: Id<HostOp>) -> EnclosingOps {
         self.0.get(id.index()).copied().unwrap_or_default()
     }
 }
 
-/// What is around something that begins while `parent` is the innermost that is open.
+/// Enclosing operations of one that begins while `parent` is the innermost open one.
 fn around_of(parent: Option<&OpenOp>, around: &[EnclosingOps]) -> EnclosingOps {
     let Some(parent) = parent else { return EnclosingOps::default() };
     let above = around.get(parent.id.index()).copied().unwrap_or_default();

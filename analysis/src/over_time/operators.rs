@@ -23,22 +23,22 @@ use serde::Serialize;
 use super::nesting::{Nesting, OperatorBasis, context_of};
 use super::window::Window;
 
-/// Places of an operator that are named: a model has one operator in some hundred layers.
+/// Maximum number of named places per operator: a model has one operator in some hundred layers.
 const PLACES: usize = 8;
 
-/// What the operators of one rank launched.
+/// Work launched by the operators of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Operators {
     /// The rank.
     pub rank: u32,
-    /// How it is known which operator launched something.
+    /// How the operator of a launch was determined.
     pub basis: OperatorBasis,
-    /// Each operator that was called in the window, most device time first. Without begins of operators, those that
-    /// launched something.
+    /// Each operator called in the window, most device time first. Without begins of operators, those that launched
+    /// something.
     pub rows: Vec<Operator>,
-    /// Work that no operator launched: its launch is in none, has no stack, or is not known.
+    /// Work outside any operator: its launch is in none, has no stack, or is unknown.
     pub outside: LaunchedWork,
-    /// Work by the part of training or serving that launched it, most device time first; only where stacks were taken.
+    /// Work by the part of training or serving that launched it, most device time first; only if stacks were taken.
     pub phases: Vec<CallSite>,
 }
 
@@ -47,16 +47,16 @@ pub struct Operators {
 pub struct Operator {
     /// Its name.
     pub name: String,
-    /// Calls that begin in the window; `None` where their begins were not recorded.
+    /// Calls that begin in the window; `None` if their begins were not recorded.
     pub calls: Option<u64>,
-    /// Length of these calls on their threads; a call within one of the same name counts once. `None` where their ends
+    /// Length of these calls on their threads; a call within one of the same name counts once. `None` if their ends
     /// were not recorded.
     pub host_ns: Option<u64>,
-    /// What it launched itself, without operators that it called.
+    /// Work launched by itself, without operators that it called.
     pub launched: LaunchedWork,
-    /// Device operations for each call; `None` where calls were not counted.
+    /// Device operations per call; `None` if calls were not counted.
     pub kernels_per_call: Option<f64>,
-    /// Length of what it and all operators within it launched.
+    /// Length of the work launched by it and all operators within it.
     pub device_inclusive_ns: u64,
     /// Ranges, layers or Python functions directly around it, most device time first.
     pub places: Vec<CallSite>,
@@ -64,7 +64,7 @@ pub struct Operator {
     pub places_left_out: usize,
 }
 
-/// Work of devices with one owner.
+/// Device work with one owner.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LaunchedWork {
     /// Kernels, copies and fills.
@@ -86,12 +86,12 @@ pub struct Kernel {
     pub device_ns: u64,
 }
 
-/// Where an operator is called.
+/// A call site of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CallSite {
     /// Name of the range, layer or function.
     pub name: String,
-    /// Device operations that were launched there.
+    /// Device operations launched there.
     pub count: u64,
     /// Sum of their lengths.
     pub device_ns: u64,
@@ -155,7 +155,7 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Operators {
     }
 }
 
-/// The operators that were called in the window, with their calls alone.
+/// The operators called in the window, with their calls only.
 fn called(window: &Window<'_>, nesting: &Nesting) -> FxHashMap<StrId, Sums> {
     let mut operators: FxHashMap<StrId, Sums> = FxHashMap::default();
     for (id, op) in window.of.trace.host.iter() {
@@ -168,7 +168,7 @@ fn called(window: &Window<'_>, nesting: &Nesting) -> FxHashMap<StrId, Sums> {
     operators
 }
 
-/// Enters work at the operators that the stack of its launch shows; false when it shows none.
+/// Adds work to the operators in the stack of its launch; false if there are none.
 fn by_stack(
     window: &Window<'_>,
     call: Option<Id<HostOp>>,
@@ -196,7 +196,7 @@ fn add<N: Eq + Hash>(to: &mut FxHashMap<N, (u64, u64)>, op: &DeviceOp, name: N) 
     *row = (row.0 + 1, row.1.saturating_add(op.duration.0));
 }
 
-/// Hands the time of each call on to the operator around it, innermost calls first.
+/// Adds the time of each call to the enclosing operator, innermost calls first.
 fn inclusive(
     window: &Window<'_>,
     nesting: &Nesting,
@@ -204,7 +204,7 @@ fn inclusive(
     operators: &mut FxHashMap<StrId, Sums>,
 ) {
     let trace = &window.of.trace;
-    // Innermost first: on a thread, what is around something stands before it.
+    // Innermost first: on a thread, enclosing operations precede inner ones.
     for thread in window.of.links.threads() {
         for id in thread.iter().rev() {
             let Some(time) = below.remove(id) else { continue };

@@ -21,12 +21,12 @@ use super::measurement::lost_between;
 use super::statistics::Statistics;
 use super::window::Window;
 
-/// Ranges, and kernels, that are listed for a rank.
+/// Maximum number of listed ranges, and of kernels, per rank.
 const NAMES_MAX: usize = 20;
-/// Two intervals are the least that can differ.
+/// At least two intervals are needed to differ.
 const TIMES_MIN: usize = 3;
 
-/// What comes again.
+/// What recurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PacedKind {
@@ -38,14 +38,14 @@ pub enum PacedKind {
     Kernel,
 }
 
-/// How regularly something comes again.
+/// How regularly something recurs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pace {
     /// The rank.
     pub rank: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: PacedKind,
-    /// Its name, of steps without their number.
+    /// Its name; of training steps without their number.
     pub name: String,
     /// Lengths.
     pub lengths: Statistics,
@@ -53,7 +53,7 @@ pub struct Pace {
     pub begin_to_begin: Statistics,
     /// Times from one end to the next begin, 0 where they overlap.
     pub between: Statistics,
-    /// Begin of the one with the longest way to the next, from the first event of the trace.
+    /// Begin of the one with the longest interval to the next, from the first event of the trace.
     pub slowest_at_ns: u64,
 }
 

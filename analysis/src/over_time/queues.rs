@@ -29,7 +29,7 @@ pub struct Queue {
     pub mean: f64,
     /// Longest.
     pub max: u64,
-    /// Operations left out, since nobody knows when they were queued.
+    /// Operations left out, since their launch is unknown.
     pub without_launch: u64,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn compute(window: &Window<'_>) -> Vec<Queue> {
             let queued = call.begin.min(op.begin).as_nanos();
             changes.extend([(queued, 1), (op.begin.as_nanos(), -1)]);
         }
-        // What is queued at the moment at which something begins was there before.
+        // If one operation is queued as another begins, it counts as queued before.
         changes.sort_unstable_by_key(|(time, change)| (*time, -change));
         row.changes = changes.len() as u64;
         summarise(&mut row, &changes);

@@ -13,16 +13,16 @@ use super::ranks::{self, PhaseImbalance, SlowestRank};
 use super::steps::{self, StepSplit};
 use super::window::{Steps, Window};
 
-/// Ranks beside each other.
+/// Comparison of ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RankTables {
-    /// Which rank the others wait for.
+    /// The ranks that others wait for.
     pub(crate) stragglers: Stragglers,
-    /// The slowest rank of each step.
+    /// The slowest rank of each training step.
     pub(crate) slowest: Vec<SlowestRank>,
-    /// How unevenly phases are spread.
+    /// Imbalance of phases.
     pub(crate) imbalance: Vec<PhaseImbalance>,
-    /// Length of all steps of all ranks together, as far as they are measured on each.
+    /// Total length of all training steps of all ranks, for steps measured on each rank.
     pub(crate) steps_ns: u64,
     /// By rank: from the first event to the last, and the file.
     pub(crate) ranks: BTreeMap<u32, (u64, String)>,

@@ -20,23 +20,23 @@ use super::collectives::Collective;
 use super::measurement::{LaneLoss, Measurement};
 use super::steps::{StepParts, StepSplit};
 
-/// What a rank does in a part of a step. Each moment of a step is in one phase.
+/// What a rank does in a part of a training step. Each moment of a step is in one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// A kernel computes.
     Compute,
-    /// Memory is copied or filled, and nothing computes.
+    /// Memory is copied or filled, and no kernel computes.
     Copies,
-    /// Ranks exchange data, and all have come.
+    /// Ranks exchange data, and all have arrived.
     Transfer,
-    /// A collective waits for a rank that has not come.
+    /// A collective waits for a rank that has not arrived.
     Waiting,
-    /// The device has nothing to do, and the data loader runs.
+    /// The device is idle, and the data loader runs.
     DataLoader,
-    /// The device has nothing to do, and an operator or a call runs.
+    /// The device is idle, and an operator or a call runs.
     Host,
-    /// The device has nothing to do, nor has the host that the trace knows.
+    /// The device is idle, and the trace has no activity of the host.
     Idle,
 }
 
@@ -57,7 +57,7 @@ impl Phase {
         self.words()[0]
     }
 
-    /// What its time above the median of ranks is called.
+    /// Name of its time above the median of ranks.
     pub(crate) const fn above_median(self) -> &'static str {
         self.words()[1]
     }
@@ -93,14 +93,14 @@ impl Phase {
     }
 }
 
-/// The slowest rank of a step.
+/// The slowest rank of a training step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlowestRank {
     /// Number of the step.
     pub step: u64,
     /// Ranks that have the step.
     pub ranks: usize,
-    /// Which one it is; not known when one of them lost events of the step.
+    /// The slowest one; unknown if a rank lost events of the step.
     #[serde(flatten)]
     pub found: Measurement<SlowestRankTimes>,
 }
@@ -108,7 +108,7 @@ pub struct SlowestRank {
 /// Which rank is the slowest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SlowestRankTimes {
-    /// The rank with the most time of its own.
+    /// The rank with the most own time.
     pub slowest_rank: u32,
     /// Its length without waiting for others.
     pub own_ns: u64,
@@ -131,7 +131,7 @@ pub struct Excess {
     pub median_ns: u64,
 }
 
-/// One phase over all ranks, of all steps together that each rank measured.
+/// One phase over all ranks, summed over all training steps that each rank measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PhaseImbalance {
     /// The phase.
@@ -146,7 +146,7 @@ pub struct PhaseImbalance {
     pub least_rank: u32,
     /// Its time.
     pub least_ns: u64,
-    /// How far the most is above the mean, in percent of the mean; `None` while there is nothing.
+    /// Excess of the maximum over the mean, in percent of the mean; `None` without any time.
     pub imbalance_percent: Option<f64>,
     /// Steps that are left out: a rank lost events of them.
     pub steps_not_measured: usize,
@@ -163,7 +163,7 @@ pub struct CommunicatorSum {
     pub collectives: usize,
     /// Time that ranks together waited for the latest ones.
     pub waited_ns: u64,
-    /// Sum of what the exchanges themselves took.
+    /// Total time of the exchanges themselves.
     pub transfer_ns: u64,
     /// The rank that others waited for longest.
     pub latest_rank: u32,
@@ -177,7 +177,7 @@ fn own(step: &StepParts) -> u64 {
     step.length_ns.saturating_sub(step.waiting_ns)
 }
 
-/// The upper one of the two in the middle, of numbers in any order; none of none.
+/// The upper median of unsorted numbers; `None` without any.
 pub(super) fn median(mut of: Vec<u64>) -> Option<u64> {
     of.sort_unstable();
     of.get(of.len() / 2).copied()
@@ -230,7 +230,7 @@ fn slowest_among(of: &[(u32, &StepParts)]) -> SlowestRankTimes {
     }
 }
 
-/// Steps of which no rank lost events, and how many others there are.
+/// Training steps without lost events on any rank, and the number of others.
 pub(super) fn measured_on_all(steps: &[StepSplit]) -> (Vec<(u32, &StepParts)>, usize) {
     let (whole, not): (Vec<_>, Vec<_>) =
         by_number(steps).into_values().partition(|of| of.iter().all(|step| step.split.figures().is_some()));
@@ -238,7 +238,7 @@ pub(super) fn measured_on_all(steps: &[StepSplit]) -> (Vec<(u32, &StepParts)>, u
     (whole.filter_map(|step| Some((step.rank, step.split.figures()?))).collect(), not.len())
 }
 
-/// Each phase over ranks; none with fewer than two ranks that have steps.
+/// Each phase over ranks; none with fewer than two ranks with training steps.
 pub(super) fn imbalance(steps: &[StepSplit]) -> Vec<PhaseImbalance> {
     let (measured, steps_not_measured) = measured_on_all(steps);
     let mut ranks: BTreeMap<u32, [u64; PHASES.len()]> = BTreeMap::new();

@@ -26,9 +26,9 @@ use super::window::Window;
 
 /// Shortest sequence that counts, which is HTA's default.
 const LENGTH_MIN: usize = 3;
-/// Sequences that are kept, by device time: HTA's default is 5, for one operator.
+/// Maximum number of sequences, by device time: HTA's default is 5, for one operator.
 const ROWS_MAX: usize = 20;
-/// Names of a sequence that are listed; its length says how many there are. A call of a compiled model has thousands.
+/// Maximum number of listed names per sequence; its length has the total. A call of a compiled model has thousands.
 const NAMES_MAX: usize = 64;
 
 /// Frequent sequences of one rank.
@@ -36,7 +36,7 @@ const NAMES_MAX: usize = 64;
 pub struct Sequences {
     /// The rank.
     pub rank: u32,
-    /// How it is known which call of an operator launched something.
+    /// How the operator call of a launch was determined.
     pub basis: OperatorBasis,
     /// Most device time first.
     pub rows: Vec<Sequence>,
@@ -51,19 +51,19 @@ pub struct Sequences {
 pub struct Sequence {
     /// The operator.
     pub operator: String,
-    /// How many operations it has.
+    /// Number of its operations.
     pub length: usize,
-    /// Names of the first of them, equal neighbours together.
+    /// Names of the first ones, equal neighbors together.
     pub kernels: Vec<Repetition>,
     /// Calls of the operator that launched it.
     pub count: u64,
     /// Sum of the operations' lengths over these calls.
     pub device_ns: u64,
-    /// Sum of the calls' lengths; `None` where ends of operators were not recorded.
+    /// Sum of the calls' lengths; `None` if ends of operators were not recorded.
     pub host_ns: Option<u64>,
 }
 
-/// Equal neighbours of a sequence.
+/// Equal neighbors of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Repetition {
     /// The name.
@@ -77,11 +77,11 @@ pub struct Repetition {
 struct OuterCall {
     /// The operator.
     name: StrId,
-    /// Length of the call; zero where its end was not recorded.
+    /// Length of the call; zero if its end was not recorded.
     host_ns: u64,
 }
 
-/// Operations that calls with one operator and one sequence of names launched.
+/// Operations launched by calls with the same operator and sequence of names.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     count: u64,
@@ -120,7 +120,7 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Sequences {
     }
     let text = |id: StrId| clean(trace.name(id));
     let mut rows: Vec<_> = found.into_iter().collect();
-    // Names decide between equals, so that two runs give one order.
+    // Names break ties, so two runs give the same order.
     rows.sort_rows_by(|(a, x), (b, y)| {
         (y.device_ns, y.count).cmp(&(x.device_ns, x.count)).then_with(|| a.cmp(b))
     });
@@ -138,7 +138,7 @@ pub(super) fn compute(window: &Window<'_>, nesting: &Nesting) -> Sequences {
     result
 }
 
-/// Calls of outermost operators, and which of them is around each host operation, by its number.
+/// Calls of outermost operators, and the enclosing one of each host operation, by its number.
 type OuterCalls = (Vec<OuterCall>, Vec<Option<usize>>);
 
 /// By the intervals of operators.
@@ -146,7 +146,7 @@ fn outermost(window: &Window<'_>, nesting: &Nesting) -> OuterCalls {
     let trace = &window.of.trace;
     let mut calls = Vec::new();
     let mut of_op: Vec<Option<usize>> = vec![None; trace.host.len()];
-    // On a thread, what is around something stands before it.
+    // On a thread, enclosing operations precede inner ones.
     for id in window.of.links.threads().iter().flatten() {
         let around = nesting.around(*id);
         let above = around.parent.and_then(|parent| of_op.get(parent.index()).copied().flatten());
@@ -167,7 +167,7 @@ fn outermost_by_stack(window: &Window<'_>) -> OuterCalls {
     let mut calls: Vec<OuterCall> = Vec::new();
     let mut of_op: Vec<Option<usize>> = vec![None; trace.host.len()];
     for thread in window.of.links.threads() {
-        // The last call of each operator that began in none of its own.
+        // The last call of each operator that did not begin within itself.
         let mut begun: FxHashMap<StrId, usize> = FxHashMap::default();
         // The place of the last launch, and its call.
         let mut open: Option<(NodeId, usize)> = None;
@@ -187,7 +187,7 @@ fn outermost_by_stack(window: &Window<'_>) -> OuterCalls {
                 }
                 continue;
             }
-            // Nodes of a backward pass are operators of stacks that do not say when they begin.
+            // Autograd nodes are operators in stacks without known begins.
             let begun = begun.get(&name).copied();
             let followed = || open.filter(|(place, _)| *place == context.outermost).map(|(_, call)| call);
             let call = begun.or_else(followed).unwrap_or_else(|| {

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-/// A set of lengths of time, which is not empty.
+/// A non-empty set of durations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Statistics {
     /// How many.
@@ -22,10 +22,10 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// What these lengths are like; `None` without any.
+    /// Statistics of these lengths; `None` without any.
     pub(super) fn of(lengths: impl IntoIterator<Item = u64>) -> Option<Self> {
         let (mut count, mut sum_ns, mut min_ns, mut max_ns) = (0_u64, 0_u64, u64::MAX, 0);
-        // Welford's recurrence: squares of nanoseconds cancel each other out otherwise.
+        // Welford's recurrence: sums of squared nanoseconds would lose precision by cancellation.
         let (mut mean, mut squares) = (0.0, 0.0);
         for length in lengths {
             count += 1;

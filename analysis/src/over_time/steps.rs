@@ -17,7 +17,7 @@ use super::intervals::Intervals;
 use super::measurement::{Measurement, NotMeasured, lost_between};
 use super::window::{TrainingStep, Window};
 
-/// One step of one rank.
+/// One training step of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepSplit {
     /// The rank.
@@ -26,12 +26,12 @@ pub struct StepSplit {
     pub step: u64,
     /// Length of the step on the host.
     pub host_ns: u64,
-    /// What it was spent with.
+    /// Its parts.
     #[serde(flatten)]
     pub split: Measurement<StepParts>,
 }
 
-/// The time of a step. All parts add up to the length.
+/// The time of a training step. All parts add up to the length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StepParts {
     /// From its begin to the begin of the next, or its end on the device.
@@ -44,7 +44,7 @@ pub struct StepParts {
     pub fill_ns: u64,
     /// A kernel communicates.
     pub communication_ns: u64,
-    /// Of that, the part in which another rank had not come yet; 0 where no collective could be matched.
+    /// Of that, the part in which another rank had not arrived; 0 if no collective could be matched.
     pub waiting_ns: u64,
     /// A call of the runtime or the driver.
     pub api_call_ns: u64,
@@ -52,11 +52,11 @@ pub struct StepParts {
     pub data_loader_ns: u64,
     /// An operator.
     pub operator_ns: u64,
-    /// Nothing that the trace knows.
+    /// Nothing known to the trace.
     pub other_ns: u64,
 }
 
-/// Whether a host operation is the data loader, by the names that PyTorch gives it.
+/// Whether a host operation is the data loader, by PyTorch's names.
 pub(super) fn is_data_loader(name: &str) -> bool {
     name.starts_with("enumerate(DataLoader)") || name.contains("DataLoaderIter.__next__")
 }
@@ -76,7 +76,7 @@ pub(super) fn compute(window: &Window<'_>, waits: &Intervals) -> Vec<StepSplit> 
     steps.iter().enumerate().map(split).collect()
 }
 
-/// A step that was asked for alone, and that is not measured.
+/// A training step that was requested alone, and is not measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RefusedStep {
     /// The rank.
@@ -89,7 +89,7 @@ pub struct RefusedStep {
 }
 
 impl RefusedStep {
-    /// The one step of a window, if events were lost in it: no table of the window can be believed.
+    /// The only training step of a window, if events were lost in it: no table of the window is reliable.
     pub(super) fn of(window: &Window<'_>) -> Option<Self> {
         let steps = window.steps();
         let [step] = steps.as_slice() else { return None };

@@ -39,7 +39,7 @@ fn a_synchronisation_is_no_work() {
 
 #[test]
 fn kernels_named_like_copies_compute() {
-    // HTA has no class for these names: their time is none at all there.
+    // HTA has no class for these names, and no time for them.
     let row = of("kernel 0/7 0..10 BatchMemcpyKernel\n kernel 0/7 10..12 grid_Sync").devices.remove(0);
     assert_eq!(row.compute_ns, 12_000);
 }
@@ -70,9 +70,9 @@ fn gaps_of_a_stream_have_causes() {
         "call m 0..1 cudaLaunchKernel #1\n call m 2..3 cudaLaunchKernel #2\n kernel 0/7 5..20 a #1\n kernel 0/7 60..70 b #2",
         [0, 0, 40, 0],
     );
-    // HTA takes the begin of the first event of the trace for a launch that it does not know: "kernel wait".
+    // For an unknown launch HTA uses the begin of the trace's first event: "kernel wait".
     check("op m 0..1 aten::mm\n kernel 0/7 5..20 a #1\n kernel 0/7 25..30 b #2", [0, 0, 0, 5]);
-    // HTA's gap is -5 µs here, since it takes the end of the one kernel before.
+    // HTA's gap is -5 µs here, since it uses the end of the one kernel before.
     check("kernel 0/7 0..30 a\n kernel 0/7 5..20 b\n kernel 0/7 25..40 c", [0, 0, 0, 0]);
 }
 
@@ -181,7 +181,7 @@ fn a_path_goes_back_to_what_was_waited_for() {
     let check = |input: &str, expect: &[(Bound, u64)]| assert_eq!(path(input), expect, "{input}");
     // The second kernel was queued in time: it waited for the first one, which waited for its launch.
     check(TWO_KERNELS, &[(Bound::Compute, 15), (Bound::Launch, 10), (Bound::BetweenKernels, 5)]);
-    // It waited longer than it takes to begin: the trace does not say for what.
+    // It waited longer than a normal start delay: the trace does not name the cause.
     check(
         "call main 0..2 cudaLaunchKernel #1\n call main 3..4 cudaLaunchKernel #2
          kernel 0/7 10..20 gemm #1\n kernel 0/7 80..90 gemm #2",
@@ -196,7 +196,7 @@ fn a_path_goes_back_to_what_was_waited_for() {
          sync stream 0/7 14..58 #2",
         &[(Bound::Cpu, 50), (Bound::Compute, 30), (Bound::Launch, 10), (Bound::SyncReturn, 10)],
     );
-    // What had ended before the call did not hold it up.
+    // Work that had ended before the call did not block it.
     check(
         "op m 0..100 aten::mm
          call m 10..12 cudaLaunchKernel #1
@@ -224,7 +224,7 @@ fn a_path_follows_the_edges_of_a_graph() {
     let by_edges = [(Bound::Compute, 28), (Bound::BetweenKernels, 22), (Bound::Launch, 10)];
     check("edge 0 1\n edge 1 2\n edge 1 3\n edge 3 4", &by_edges);
     check("edge 0 1\n edge 1 2\n edge 1 3\n edge 2 4\n edge 3 4", &by_stream);
-    // The last one is another first node: it waits for its launch alone.
+    // The last one is another first node: it waits only for its launch.
     check("edge 0 1\n edge 1 2\n edge 1 3\n edge 0 4", &[(Bound::Launch, 51), (Bound::Compute, 9)]);
 }
 
@@ -246,7 +246,7 @@ fn a_path_goes_on_with_who_woke_a_thread() {
  op m 30..40 rest",
         &[(Bound::Cpu, 20), (Bound::CpuQueue, 20)],
     );
-    // In a call that waits for a device, that device is what it waits for.
+    // A call that waits for a device waits for that device, whatever woke its thread.
     check(
         "call m 0..2 cudaLaunchKernel #1
          call m 3..60 cudaStreamSynchronize #2
@@ -323,7 +323,7 @@ fn a_slow_rank_is_slow_by_its_phases() {
     let because = &slowest.because;
     let expect = Excess { phase: Phase::Compute, slowest_ns: 70_000, median_ns: 30_000 };
     assert_eq!((slowest.slowest_rank, because.as_slice()), (2, [expect].as_slice()));
-    // No collective: clocks are as traced, and nobody checked them.
+    // No collective: clocks are as traced and unchecked.
     let clocks: Vec<_> =
         found.stragglers.ranks.iter().map(|row| (row.clock, row.clock_uncertainty_ns)).collect();
     let unchecked = (ClockBasis::Unchecked, None);
@@ -377,7 +377,8 @@ fn ranks_that_disagree_are_not_matched() {
     check("kernel 0/9 0..5 ncclKernel_AllGather", "ranks 0 and 1 run different kernels as number 0");
 }
 
-/// Operators with calls, own operations, own and inclusive device time in µs; the last one is what none launched.
+/// Operators with calls, own operations, own and inclusive device time in µs; the last one is work outside any
+/// operator.
 fn operators(input: &str) -> Vec<(String, u64, u64, u64, u64)> {
     let found = of(input).operators.remove(0);
     let row = |row: &Operator| {
@@ -405,7 +406,7 @@ fn work_belongs_to_the_innermost_operator() {
          kernel 0/7 50..55 bias #2",
         &[("aten::addmm", 1, 1, 20, 20), ("aten::linear", 1, 1, 5, 25), ("outside", 0, 0, 0, 0)],
     );
-    // Nobody knows who launched the first one, and the second was launched by no operator.
+    // The launch of the first one is unknown, and the second was launched outside any operator.
     check(
         "kernel 0/7 0..7 lost #9\n call m 1..2 cudaLaunchKernel #2\n kernel 0/7 8..10 b #2",
         &[("outside", 0, 2, 9, 0)],
@@ -453,7 +454,7 @@ fn stacks_say_which_operator_launched_work() {
     assert!(rows.iter().all(|row| (row.calls, row.host_ns, row.kernels_per_call) == (None, None, None)));
     let places: Vec<_> = rows.iter().map(|row| row.places[0].name.as_str()).collect();
     assert_eq!(places, ["block", "block", "head"]);
-    // Begins that were recorded count calls, also of what launched nothing.
+    // Recorded begins count calls, including calls that launched nothing.
     check(
         &format!("op m 0..0 f in=f\n op m 4..4 f in=f>f\n op m 9..9 aten::view in=aten::view{input}"),
         &[
@@ -501,7 +502,7 @@ fn launches_below_one_operator_are_one_sequence() {
     check(&[norm, norm].concat(), &[(1, "norm", "a2 b1 a2 b1")]);
     // A call outside of operators ends what is before it.
     check(&[&norm[..], &["cudaStreamSynchronize"], &norm].concat(), &[(2, "norm", "a2 b1")]);
-    // Begins tell them apart, and hold together what another operator interrupts.
+    // Begins distinguish them, and keep a call together if another operator interrupts it.
     let begun = [&["op norm"], &norm[..]].concat();
     check(&[&begun[..], &begun].concat(), &[(2, "norm", "a2 b1")]);
     check(&["op norm", norm[0], "op relu", other[0], norm[1], norm[2]], &[(1, "norm", "a2 b1")]);

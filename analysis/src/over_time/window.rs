@@ -6,23 +6,23 @@
 use deepctx_profile::intern::Id;
 use deepctx_profile::trace::{DeviceOp, HostKind, HostOp, RankTrace, TraceTime};
 
-/// Steps by number, the begin inclusive and the end exclusive; open ends take everything.
+/// Training steps by number, the begin inclusive and the end exclusive; open ends include everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
     /// The first step that counts.
     pub from: Option<u64>,
-    /// The first step behind those that count.
+    /// The first step after those that count.
     pub until: Option<u64>,
 }
 
-/// A step of the program.
+/// A training step of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TrainingStep {
     pub(super) number: u64,
     pub(super) op: HostOp,
 }
 
-/// The events of a rank that count: host operations that begin in it, and device operations that those launched.
+/// The events of a rank that count: host operations that begin in the window, and device operations launched by those.
 #[derive(Clone, Debug)]
 pub(super) struct Window<'t> {
     pub(super) of: &'t RankTrace,
@@ -51,7 +51,7 @@ impl<'t> Window<'t> {
         self.of.trace.device.iter().filter(|(id, _)| self.has_device(*id))
     }
 
-    /// Work of which nobody knows when it was launched counts only where everything does.
+    /// Work with unknown launch counts only if everything does.
     pub(super) fn has_device(&self, id: Id<DeviceOp>) -> bool {
         let call = self.of.links.launch(id).call().and_then(|call| self.of.trace.host.get(call));
         self.whole || call.is_some_and(|call| self.has(call.begin))
@@ -65,7 +65,7 @@ impl<'t> Window<'t> {
         })
     }
 
-    /// Whether steps bound it.
+    /// Whether training steps limit it.
     pub(super) fn is_of_steps(&self) -> bool {
         !self.whole
     }

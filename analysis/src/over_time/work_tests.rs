@@ -60,7 +60,7 @@ fn a_gap_says_what_was_before_behind_and_meanwhile() {
         kernel 0/7 80..90 c #2
         kernel 0/7 95..96 d";
     check(work, (20, 60), ("a", "c"), Some(50), Some(("cudaLaunchKernel", 2)));
-    // The loader stands for 30 of the 50 µs before the launch, its reads for 10 of these.
+    // The loader covers 30 of the 50 µs before the launch, its reads 10 of these.
     let loader =
         format!("{work}\n op m 15..60 load\n op m 40..50 read\n op other 0..99 train\n step m 0..99 step#1");
     check(&loader, (20, 60), ("a", "c"), Some(50), Some(("load", 30)));

@@ -9,7 +9,7 @@ use regex::Regex;
 
 macro_rules! kinds {
     ($($kind:ident $name:literal,)*) => {
-        /// What kind of frame a step takes.
+        /// Kind of frame that a step matches.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Kind { $($kind,)* }
 
@@ -43,7 +43,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The kind of a frame; `None` for the root and for streams, which no query sees.
+    /// The kind of a frame; `None` for the root and for streams, which queries ignore.
     fn of(frame: &Frame) -> Option<Kind> {
         Some(match frame {
             Frame::Root | Frame::Stream { .. } => return None,
@@ -65,7 +65,7 @@ impl Kind {
     }
 }
 
-/// The kind of a frame by its name in queries; `root` and `stream` have none there.
+/// The kind of a frame from its name in queries; `root` and `stream` have none.
 pub fn kind_of(frame: &Frame) -> &'static str {
     match (Kind::of(frame), frame) {
         (Some(kind), _) => kind.name(),
@@ -74,12 +74,12 @@ pub fn kind_of(frame: &Frame) -> &'static str {
     }
 }
 
-/// A text that a step asks for.
+/// A text pattern of a step.
 #[derive(Clone, Debug)]
 pub(super) enum TextMatch {
-    /// Exactly this.
+    /// This exact text.
     Exact(String),
-    /// What a regular expression finds. Globs are anchored ones.
+    /// A regular expression. Globs become anchored ones.
     Found(Regex),
 }
 
@@ -92,7 +92,7 @@ impl TextMatch {
     }
 }
 
-/// Takes one frame. What is `None` may be anything.
+/// Matches one frame. `None` matches anything.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueryStep {
     pub(super) kind: Option<Kind>,
@@ -101,9 +101,9 @@ pub(super) struct QueryStep {
 }
 
 impl QueryStep {
-    /// Whether it takes a frame.
+    /// Whether it matches a frame.
     pub(super) fn matches(&self, frame: &Frame, strings: &Strings) -> bool {
-        // Kinds come first: they leave few frames whose texts must be looked at.
+        // Kinds first: they leave few frames whose texts must be checked.
         let kind = Kind::of(frame);
         kind.is_some()
             && self.kind.is_none_or(|wanted| Some(wanted) == kind)
@@ -112,7 +112,7 @@ impl QueryStep {
     }
 }
 
-/// Whether views fold a frame away: an interpreter's own, a framework's dispatch, a stream.
+/// Whether views hide a frame: an interpreter's own, a framework's dispatch, a stream.
 pub(super) fn is_folded(frame: &Frame) -> bool {
     frame.role() != Role::Code || matches!(frame, Frame::Stream { .. })
 }
@@ -126,7 +126,7 @@ fn has_name(frame: &Frame, strings: &Strings, wanted: &TextMatch) -> bool {
         }
         Frame::Operator { name } => {
             let full = text(name);
-            // Operands stand behind a blank; JAX names a path, whose last part is the operator.
+            // Operands follow a space; JAX names a path, whose last part is the operator.
             let bare = full.split_once(" [").map_or(full, |(bare, _)| bare);
             let last = bare.rsplit_once('/').map_or(bare, |(_, last)| last);
             wanted.is(full) || wanted.is(bare) || wanted.is(last)

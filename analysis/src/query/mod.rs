@@ -25,12 +25,12 @@ use deepctx_profile::view;
 use frame::QueryStep;
 pub use frame::kind_of;
 
-/// Most steps of a query: their states and one flag fit in a word of 32 bits.
+/// Maximum number of steps of a query: their states and one flag fit in 32 bits.
 pub const STEPS_MAX: usize = 30;
-/// Bytes of the longest query: longer than anyone types.
+/// Maximum bytes of a query: more than users type.
 pub const BYTES_MAX: usize = 1000;
 
-/// Bit of a frame that is not there for a query: views fold it into the frame beside it.
+/// Bit of a frame that queries ignore: views fold it into its neighbor.
 const FOLDED: u32 = 1 << 31;
 
 /// A pattern over call paths.
@@ -38,12 +38,12 @@ const FOLDED: u32 = 1 << 31;
 pub struct Query {
     text: Arc<str>,
     steps: Arc<[QueryStep]>,
-    /// Bit *i*: any number of frames may stand behind the first *i* steps.
+    /// Bit *i*: any number of frames may follow the first *i* steps.
     gaps: u32,
     inverted: bool,
 }
 
-/// A query that cannot be read.
+/// An invalid query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadQuery {
     text: String,
@@ -52,19 +52,19 @@ pub struct BadQuery {
 }
 
 impl BadQuery {
-    /// Where it is wrong: a character of the query, counted from 1.
+    /// Position of the error: a character of the query, counted from 1.
     pub fn column(&self) -> usize {
         self.column
     }
 
-    /// What is wrong, in a few words.
+    /// The error, in a few words.
     pub fn message(&self) -> &str {
         &self.message
     }
 }
 
 impl fmt::Display for BadQuery {
-    /// The message with its column; below it the query and a mark at that column.
+    /// The message with its column, followed by the query and a mark at that column.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BadQuery { text, column, message } = self;
         write!(f, "column {column}: {message}")?;
@@ -79,10 +79,10 @@ impl fmt::Display for BadQuery {
 impl std::error::Error for BadQuery {}
 
 impl Query {
-    /// Reads a query.
+    /// Parses a query.
     ///
     /// # Errors
-    /// It is none: the error has the column.
+    /// It is invalid: the error has the column.
     pub fn parse(text: &str) -> Result<Self, BadQuery> {
         let parsed = parse::parse(text).map_err(|wrong| BadQuery {
             text: text.to_owned(),
@@ -114,7 +114,7 @@ impl Query {
             .collect();
         let mut states: Vec<u32> = Vec::with_capacity(profile.tree.len());
         states.push(1);
-        // Callers come before what they call.
+        // Callers precede callees.
         for node in profile.tree.nodes().skip(1) {
             let above = states.get(node.parent.index()).copied().unwrap_or(0);
             let frame = frames.get(node.frame.index()).copied().unwrap_or(0);
@@ -126,7 +126,7 @@ impl Query {
         Matches { states, accepted: 1 << self.steps.len(), inverted: self.inverted }
     }
 
-    /// The part of a profile that matches: its contexts with values, and their callers. It has no timeline: that is by
+    /// The part of a profile that matches: its contexts with values, and their callers. It has no timeline, which is by
     /// thread and has no stacks.
     pub fn part_of(&self, profile: &Profile) -> Profile {
         let matches = self.matches(profile);

@@ -15,19 +15,19 @@ use regex::RegexBuilder;
 use super::frame::{Kind, QueryStep, TextMatch};
 use super::{BYTES_MAX, STEPS_MAX};
 
-/// Bytes that a compiled expression may take: thirty steps with two each stay below 16 MiB.
+/// Maximum bytes of a compiled expression: thirty steps with two each stay below 16 MiB.
 const COMPILED_MAX: usize = 1 << 18;
 
-/// What a query says.
+/// A parsed query.
 #[derive(Debug, Default)]
 pub(super) struct ParsedQuery {
     pub(super) steps: Vec<QueryStep>,
-    /// Bit *i*: any number of frames may stand behind the first *i* steps.
+    /// Bit *i*: any number of frames may follow the first *i* steps.
     pub(super) gaps: u32,
     pub(super) inverted: bool,
 }
 
-/// What is wrong, and at which byte.
+/// The error and its byte position.
 #[derive(Debug)]
 pub(super) struct QueryError {
     pub(super) at: usize,
@@ -40,10 +40,10 @@ impl QueryError {
     }
 }
 
-/// Reads a query.
+/// Parses a query.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first error.
 pub(super) fn parse(text: &str) -> Result<ParsedQuery, QueryError> {
     if text.len() > BYTES_MAX {
         let message = format!("the query is longer than {BYTES_MAX} bytes");
@@ -74,7 +74,7 @@ pub(super) fn parse(text: &str) -> Result<ParsedQuery, QueryError> {
     Ok(parsed)
 }
 
-/// Reads steps and gaps up to the end; whether the end is the leaf of a stack.
+/// Parses steps and gaps up to the end; returns whether the end is the leaf of a stack.
 fn parts(reader: &mut Reader<'_>, parsed: &mut ParsedQuery) -> Result<bool, QueryError> {
     loop {
         reader.blanks();
@@ -104,7 +104,7 @@ fn parts(reader: &mut Reader<'_>, parsed: &mut ParsedQuery) -> Result<bool, Quer
     }
 }
 
-/// What is left of a query.
+/// The rest of a query.
 struct Reader<'t> {
     text: &'t str,
     at: usize,
@@ -125,7 +125,7 @@ impl<'t> Reader<'t> {
         is
     }
 
-    /// Takes a word that ends at a blank or with the query.
+    /// Takes a word that ends at a space or with the query.
     fn take_word(&mut self, what: &str) -> bool {
         let behind = self.remaining().strip_prefix(what);
         let is = behind.is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace));
@@ -203,7 +203,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The text up to `end`, which a backslash makes a part of it. Other backslashes stay. `None` without an end.
+    /// The text up to `end`, which a backslash escapes. Other backslashes stay. `None` without an end.
     fn quoted(&mut self, end: char) -> Option<String> {
         let mut text = String::new();
         let mut escaped = false;

@@ -19,7 +19,7 @@ pub fn write(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Writes those tables of a model that are asked for, with what stands above them.
+/// Writes the requested tables of a model, with their header.
 ///
 /// # Errors
 /// Those of `out`.

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use crate::diff::Changes;
 
-/// Writes the functions that changed by more than chance explains, as a table of GitHub's Markdown.
+/// Writes the functions that changed by more than noise, as a table in GitHub's Markdown.
 ///
 /// # Errors
 /// Those of `out`.
@@ -42,7 +42,7 @@ pub fn write_comparison(changes: &Changes, out: &mut dyn Write) -> io::Result<()
     out.flush()
 }
 
-/// A text that is no Markdown: values of options are whatever a profile says.
+/// Escapes Markdown: a profile may contain any option values.
 fn plain(text: &str) -> String {
     let escaped = |c: char| {
         let sign = c.is_ascii_punctuation() && !"-,.:%".contains(c);
@@ -51,7 +51,7 @@ fn plain(text: &str) -> String {
     text.chars().flat_map(escaped).collect()
 }
 
-/// A name as code within a cell: it can end neither.
+/// A name as code within a cell, escaped so that it ends neither.
 fn code(name: &str) -> String {
     let cleaned: String = name.chars().map(|c| if c.is_control() || c == '`' { '\'' } else { c }).collect();
     format!("`{}`", cleaned.replace('|', "\\|"))

@@ -15,10 +15,10 @@ use serde::Serialize;
 use crate::amount::{Amount, percent, total, value};
 use crate::{Subset, Table};
 
-/// Lines that made something compile, largest first.
+/// Lines that triggered compilation, largest first.
 pub type Compilations = Table<Compilation>;
 
-/// What one line of the program made compile.
+/// Compilation triggered by one line of the program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compilation {
     /// The line.
@@ -28,7 +28,7 @@ pub struct Compilation {
     pub total: Amount,
     /// As a share of the whole profile.
     pub total_percent: f64,
-    /// The stages that took anything, in the order in which they follow each other.
+    /// The stages with any time, in their order.
     pub stages: Vec<CompilationStage>,
 }
 
@@ -37,7 +37,7 @@ pub struct Compilation {
 pub struct CompilationStage {
     /// Its name.
     pub stage: &'static str,
-    /// What it took.
+    /// Its cost.
     #[serde(flatten, serialize_with = "value")]
     pub value: Amount,
 }
@@ -66,7 +66,7 @@ const COMPILERS: usize = 8;
 
 type Sums = [u64; STAGES.len()];
 
-/// Programs that compile for others, by what the kernel calls them.
+/// Programs that compile for others, by their thread names in the kernel.
 const PROGRAMS: [&str; 15] = [
     "c++",
     "cc1",
@@ -86,7 +86,7 @@ const PROGRAMS: [&str; 15] = [
 ];
 
 impl Compilations {
-    /// What compiling took by the metric of the selection.
+    /// Cost of compilation by the metric of the selection.
     pub fn compute(subset: &Subset<'_>) -> Self {
         let (profile, metric) = (subset.profile(), subset.metric());
         let whole = profile.tree.total(metric).sum;
@@ -111,18 +111,18 @@ fn compilation(line: String, sums: Sums, unit: Unit, whole: u64) -> Compilation 
     }
 }
 
-/// What a node is to a compilation.
+/// Role of a node in a compilation.
 #[derive(Clone, Copy, Debug, Default)]
 struct CompilationState {
     stage: Option<usize>,
-    /// What began it.
+    /// Its trigger.
     trigger: Option<FrameId>,
-    /// The last line so far that is the program's own, and the last of any.
+    /// The last line of the program so far, and the last of any code.
     own: Option<FrameId>,
     any: Option<FrameId>,
 }
 
-/// The exclusive sums of a metric in compilations, by the line of the program that began each.
+/// The exclusive sums of a metric in compilations, by the line of the program that triggered each.
 fn sums_by_line(profile: &Profile, metric: Metric) -> FxHashMap<String, Sums> {
     let mut states: Vec<CompilationState> = Vec::with_capacity(profile.tree.len());
     let mut sums: FxHashMap<Option<FrameId>, Sums> = FxHashMap::default();
@@ -157,14 +157,14 @@ fn sums_by_line(profile: &Profile, metric: Metric) -> FxHashMap<String, Sums> {
 
 fn trigger_label(profile: &Profile, trigger: Option<FrameId>) -> String {
     match trigger.map(|frame| profile.frames.get(frame)) {
-        // One row for all processes of a compiler: there is one for each file.
+        // One row for all processes of a compiler, which has one per file.
         Some(Frame::Process { comm, .. }) => format!("processes of {}", clean(profile.strings.get(comm))),
         Some(frame) => frame.label(&profile.strings, true),
         None => "[no line: a thread of its own]".to_owned(),
     }
 }
 
-/// The stage that begins with a frame, or goes on in it. Some functions of compilers run compiled code too: only
+/// The stage that begins with a frame, or continues in it. Some functions of compilers also run compiled code: only
 /// those that never do begin a compilation.
 fn stage(profile: &Profile, frame: &Frame, within: Option<usize>) -> Option<usize> {
     let text = |id| profile.strings.get(id);
@@ -209,7 +209,7 @@ fn stage_of_python(file: &str, function: &str, within: Option<usize>) -> Option<
     (is_in("jax/_src/compiler.py") && backend).then_some(XLA_CODE)
 }
 
-/// Whether a function of `compile_fx.py` compiles: those that run what was compiled are in the same file.
+/// Whether a function of `compile_fx.py` compiles: functions that run compiled code are in the same file.
 fn compiles(file: &str, function: &str) -> bool {
     let name = function.rsplit('.').next().unwrap_or_default();
     file.ends_with("compile_fx.py") && (name.contains("compile_fx") || name.ends_with("_compiler_base"))

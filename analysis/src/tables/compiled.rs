@@ -15,13 +15,13 @@ use serde::Serialize;
 use crate::amount::{Amount, exclusive, left_out, percent, total};
 use crate::{Subset, Table};
 
-/// Time in compiled code by what it was compiled from, largest first.
+/// Time in compiled code by its origin, largest first.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CompiledCode {
     /// In all compiled code.
     #[serde(flatten, serialize_with = "total")]
     pub total: Amount,
-    /// Of this, in rows that are left out.
+    /// Of this, in omitted rows.
     #[serde(flatten, serialize_with = "left_out")]
     pub left_out: Amount,
     /// Likewise, as a share of the whole profile.
@@ -33,31 +33,31 @@ pub struct CompiledCode {
 /// Compiled code of one origin.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CompiledRow {
-    /// Where it comes from.
+    /// Its origin.
     #[serde(flatten)]
     pub origin: Origin,
-    /// Its own value.
+    /// Its exclusive value.
     #[serde(flatten, serialize_with = "exclusive")]
     pub exclusive: Amount,
     /// As a share of the whole profile.
     pub exclusive_percent: f64,
 }
 
-/// What code was compiled from.
+/// Origin of compiled code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Origin {
-    /// The compiler's unit (`xla jit_step`); empty when only the kind of thunk is known.
+    /// The compiler's unit (`xla jit_step`); empty if only the kind of thunk is known.
     pub unit: String,
     /// Operators of the program, or the kind of thunk.
     pub operators: String,
-    /// File and line that asked for them; empty when not known.
+    /// File and line that requested them; empty if unknown.
     pub line: String,
-    /// The function that was compiled; empty when it has no name.
+    /// The compiled function; empty if it has no name.
     pub function: String,
 }
 
 impl Origin {
-    /// The function, or as much as is known instead.
+    /// The function, or the best known substitute.
     pub(crate) fn name(&self) -> &str {
         let names = [&self.function, &self.operators, &self.unit];
         names.into_iter().find(|name| !name.is_empty()).map_or("[no name]", String::as_str)
@@ -86,15 +86,15 @@ impl CompiledCode {
     }
 }
 
-/// Where below a unit a node is.
+/// Position of a node below a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum UnitPart {
-    /// Not below any.
+    /// Below no unit.
     #[default]
     Outside,
-    /// Among the lines that asked for it.
+    /// Among the lines that requested it.
     Lines,
-    /// Behind its operators.
+    /// Below its operators.
     Operators,
     /// In its code.
     Code,
@@ -110,7 +110,7 @@ struct Key {
 }
 
 impl Key {
-    /// Of code that was not compiled.
+    /// In code that was not compiled.
     const NONE: Key = Key {
         unit: StrId::EMPTY,
         operators: StrId::EMPTY,
@@ -148,7 +148,7 @@ fn sums(profile: &Profile, metric: Metric) -> Vec<(Origin, u64)> {
     rows
 }
 
-/// What a frame is within compiled code, by what its caller is.
+/// Position of a frame within compiled code, from its caller's.
 fn below(profile: &Profile, frame: &Frame, part: UnitPart, mut key: Key) -> (UnitPart, Key) {
     let text = |id| profile.strings.get(id);
     match (*frame, part) {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::amount::{Amount, exclusive, percent};
 use crate::{Subset, Table};
 
-/// Calling contexts by their own value, largest first.
+/// Calling contexts by exclusive value, largest first.
 pub type Contexts = Table<Context>;
 
 /// One calling context.
@@ -17,11 +17,11 @@ pub struct Context {
     /// Its own value.
     #[serde(flatten, serialize_with = "exclusive")]
     pub exclusive: Amount,
-    /// Its own value as a share of everything shown.
+    /// Its exclusive value as a share of everything shown.
     pub exclusive_percent: f64,
     /// Its frames, outermost first.
     pub frames: Vec<String>,
-    /// What kind of code each is.
+    /// Kind of code of each frame.
     #[serde(skip)]
     pub kinds: Vec<FrameKind>,
 }

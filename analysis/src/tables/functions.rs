@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use crate::amount::{Amount, exclusive, inclusive, percent};
 use crate::{Subset, Table};
 
-/// Functions, by their own value and then by that with all they called; largest first.
+/// Functions by exclusive and then by inclusive value, largest first.
 pub type Functions = Table<Function>;
 
 /// One function over all its contexts.
@@ -20,15 +20,15 @@ pub struct Function {
     pub function: String,
     /// File and line, or module; empty when unknown.
     pub at: String,
-    /// What kind of code it is.
+    /// Its kind of code.
     #[serde(serialize_with = "kind")]
     pub kind: FrameKind,
     /// Its own value.
     #[serde(flatten, serialize_with = "exclusive")]
     pub exclusive: Amount,
-    /// Its own value as a share of everything shown.
+    /// Its exclusive value as a share of everything shown.
     pub exclusive_percent: f64,
-    /// With all that it called.
+    /// Its inclusive value.
     #[serde(flatten, serialize_with = "inclusive")]
     pub inclusive: Amount,
     /// Likewise.

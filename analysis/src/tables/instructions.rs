@@ -17,13 +17,13 @@ use serde::Serialize;
 use crate::amount::percent;
 use crate::{Subset, Table};
 
-/// What begins the name of a metric that counts samples by reason.
+/// Prefix of the name of a metric that counts samples by reason.
 const STALL: &str = "stall:";
 
 /// Sampled kernels, most samples first.
 pub type Instructions = Table<SampledKernel>;
 
-/// One kernel that was sampled.
+/// One sampled kernel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SampledKernel {
     /// Its name.
@@ -51,7 +51,7 @@ pub struct Instruction {
     pub reasons: Vec<Stall>,
 }
 
-/// One thing that warps waited for.
+/// One stall reason.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stall {
     /// Its name, as NVIDIA's tools print it.

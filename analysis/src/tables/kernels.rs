@@ -15,7 +15,7 @@ use crate::{Subset, Table};
 /// Kernels whose registers are known, most launches first.
 pub type Kernels = Table<Kernel>;
 
-/// One kernel, as it was launched where it was launched most.
+/// One kernel, with the figures of its most frequent context.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Kernel {
     /// Its name.
@@ -28,25 +28,25 @@ pub struct Kernel {
     pub registers_per_thread: Option<u32>,
     /// Static and dynamic shared memory of a block.
     pub shared_bytes_per_block: Option<u32>,
-    /// How much of a multiprocessor it can use; `None` while not all is known that limits it.
+    /// Its occupancy; `None` unless all of its limits are known.
     pub occupancy: Option<KernelOccupancy>,
 }
 
-/// How much of a multiprocessor a kernel can use.
+/// Occupancy of a kernel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KernelOccupancy {
-    /// Architecture of the device, or of the code while that of the device is unknown: 80 for `sm_80`.
+    /// Architecture of the device, or of the code if that of the device is unknown: 80 for `sm_80`.
     pub architecture: u32,
-    /// Blocks at once on a multiprocessor.
+    /// Concurrent blocks on a multiprocessor.
     pub blocks: u32,
-    /// Their warps, as a share of those that it could have.
+    /// Their warps, as a share of the maximum.
     pub warps_percent: f64,
-    /// What forbids more: `warps`, `blocks`, `registers` or `shared memory`.
+    /// The limit: `warps`, `blocks`, `registers` or `shared memory`.
     pub limited_by: String,
 }
 
 impl Kernels {
-    /// The kernels that were launched most.
+    /// The most launched kernels.
     pub fn compute(subset: &Subset<'_>) -> Self {
         let profile = subset.profile();
         let mut known: FxHashMap<&str, (u64, Shape)> = FxHashMap::default();

@@ -14,13 +14,13 @@ use serde::Serialize;
 use crate::amount::{Amount, exclusive, inclusive, percent, value};
 use crate::{Subset, Table};
 
-/// What the table holds beside the metric of the selection, where the profile has it.
+/// Further metrics of the table, if the profile has them.
 const BESIDE: [Metric; 3] = [Metric::CpuTime, Metric::GpuTime, Metric::Kernels];
 
-/// Layers, largest with the layers in them first.
+/// Layers, largest inclusive value first.
 pub type Layers = Table<Layer>;
 
-/// What a layer cost.
+/// Cost of a layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Layer {
     /// Its path in the model, and its class.
@@ -35,7 +35,7 @@ pub struct Layer {
     pub inclusive: Amount,
     /// Likewise.
     pub inclusive_percent: f64,
-    /// With the layers in it, by further metrics; every row has the same ones.
+    /// Inclusive values of further metrics; every row has the same ones.
     pub others: Vec<MetricValue>,
 }
 
@@ -50,7 +50,7 @@ pub struct MetricValue {
 }
 
 impl Layers {
-    /// What the layers cost.
+    /// Cost of the layers.
     pub fn compute(subset: &Subset<'_>) -> Self {
         let (profile, metric) = (subset.profile(), subset.metric());
         let is_beside =
@@ -94,11 +94,11 @@ struct Cost {
     total: u64,
 }
 
-/// What each layer cost. One that is called within itself counts once.
+/// Cost of each layer. One called within itself counts once.
 fn costs(profile: &Profile, metric: Metric) -> FxHashMap<FrameId, Cost> {
     let inclusive = profile.tree.inclusive(metric);
     let mut costs: FxHashMap<FrameId, Cost> = FxHashMap::default();
-    // For each context the innermost layer that it is in, as a context; 0, the root, is none. Callers stand first.
+    // For each context its innermost layer, as a context; 0, the root, is none. Callers precede callees.
     let mut within = vec![0_usize; inclusive.len()];
     let nodes: Vec<_> = profile.tree.nodes().collect();
     for (at, node) in nodes.iter().enumerate().skip(1) {

@@ -20,13 +20,13 @@ pub struct Losses {
     pub lost_percent: Option<f64>,
     /// Share of stacks without a gap in their native part; `None` without stacks.
     pub complete_percent: Option<f64>,
-    /// Key of the reason why most of the others have one.
+    /// Key of the reason of most other stacks' gaps.
     pub most_common_gap: Option<&'static str>,
     /// Losses and gaps by reason, in the order of the stages.
     pub losses: Vec<Loss>,
     /// The account of each stage.
     pub ledger: Vec<StageAccount>,
-    /// The first place where the ledger does not add up, in words; `None` when it does.
+    /// The first place where the ledger does not add up, in words; `None` if it adds up.
     pub imbalance: Option<String>,
 }
 
@@ -63,10 +63,10 @@ pub struct StageAccount {
 }
 
 impl Losses {
-    /// The account of a profile, which no filter narrows.
+    /// The account of a profile, to which no filter applies.
     pub fn compute(profile: &Profile) -> Self {
         let ledger = &profile.ledger;
-        // A profile that is cut short in the middle has records under way, which is no error.
+        // A truncated profile has records in transit, which is not an error.
         let when = if is_finished(profile) { CheckTime::Finished } else { CheckTime::Running };
         let losses = view::losses(profile).into_iter().map(|row| Loss {
             stage: row.stage,

@@ -66,7 +66,7 @@ impl PeakMemory {
     }
 }
 
-/// By process and frame of the device: bytes at the peak by place in the program.
+/// By process and device frame: bytes at the peak by place in the program.
 fn bytes_held(profile: &Profile) -> FxHashMap<(u32, String), FxHashMap<String, u64>> {
     let mut held: FxHashMap<(u32, String), FxHashMap<String, u64>> = FxHashMap::default();
     for (node, cell) in profile.tree.cells(Metric::PeakBytes) {

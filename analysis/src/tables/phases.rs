@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::Subset;
 use crate::amount::{Amount, percent, value};
 
-/// What a phase is measured by, as far as the profile has it.
+/// Metrics of a phase, if the profile has them.
 const METRICS: [Metric; 6] = [
     Metric::CpuTime,
     Metric::OffCpuTime,
@@ -20,7 +20,7 @@ const METRICS: [Metric; 6] = [
     Metric::CopyTime,
 ];
 
-/// Phases with a value of any metric, in the order of [`Phase::ALL`]. Empty for a program whose phases are not known.
+/// Phases with a value of any metric, in the order of [`Phase::ALL`]. Empty for a program with unknown phases.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Phases {
     /// Training steps in the profile, if they are known.
@@ -38,7 +38,7 @@ pub struct PhaseRow {
     pub values: Vec<PhaseValue>,
 }
 
-/// What a phase took by one metric.
+/// Cost of a phase by one metric.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PhaseValue {
     /// Name of the metric.
@@ -91,7 +91,7 @@ pub(crate) fn training_steps(profile: &Profile) -> Option<u64> {
     step_cell(profile).map(|cell| cell.count)
 }
 
-/// Steps at the place that has most of them: several optimizers end several steps at a time.
+/// Training steps at the place with most of them: several optimizers end several steps at a time.
 pub(crate) fn step_cell(profile: &Profile) -> Option<&Cell> {
     profile.tree.cells(Metric::StepTime).map(|(_, cell)| cell).max_by_key(|cell| cell.count)
 }

@@ -15,15 +15,15 @@ use serde::Serialize;
 
 use crate::{Subset, Table};
 
-/// Ranges or training steps by where they are entered, longest in total first.
+/// Ranges or training steps by the place that enters them, longest in total first.
 pub type Ranges = Table<Range>;
 
-/// A range that the program names, or a training step, at one place of the program.
+/// A named range, or a training step, at one place of the program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Range {
     /// Its name.
     pub name: String,
-    /// The line that entered it: the program's own, where a framework's functions stand between.
+    /// The line that entered it: the program's own, if a framework's functions are between.
     pub entered_at: String,
     /// How often.
     pub count: u64,
@@ -40,7 +40,7 @@ pub struct Range {
 }
 
 impl Ranges {
-    /// Ranges that the program names, without those within them.
+    /// Named ranges, without ranges within them.
     pub fn compute(subset: &Subset<'_>) -> Self {
         of_metric(subset, Metric::RangeTime)
     }
@@ -53,7 +53,7 @@ impl Ranges {
 
 fn of_metric(subset: &Subset<'_>, metric: Metric) -> Ranges {
     let profile = subset.profile();
-    // One line of a program may lead there by several ways.
+    // One line of a program may lead there by several call paths.
     let mut cells: BTreeMap<(String, String), Cell> = BTreeMap::new();
     for (node, cell) in profile.tree.cells(metric) {
         cells.entry(name_and_place(profile, node)).or_insert(Cell::EMPTY).merge(cell);

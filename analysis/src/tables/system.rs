@@ -26,17 +26,17 @@ pub type SystemMetrics = Table<SystemMetric>;
 pub struct SystemMetric {
     /// The part: `machine`, `all cpus`, `gpu 0 GPU-1234abcd`, `cpu 3`, `disk sda`, `network eth0`, `cgroup /job`.
     pub resource: String,
-    /// What was counted, by the name of its metric without `system:`.
+    /// The counted quantity: the name of its metric without `system:`.
     pub figure: &'static str,
     /// Unit of the following.
     pub unit: SystemUnit,
     /// Mean over the capture.
     pub mean: f64,
-    /// Median of the windows of time.
+    /// Median over time windows.
     pub p50: f64,
-    /// What 95 of 100 windows stay at or below.
+    /// 95th percentile over time windows.
     pub p95: f64,
-    /// What 99 of 100 windows stay at or below.
+    /// 99th percentile over time windows.
     pub p99: f64,
     /// The highest window.
     pub max: f64,
@@ -49,15 +49,15 @@ pub struct SystemMetric {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SystemUnit {
-    /// Time in a hundred units of time.
+    /// Time per hundred units of time.
     Percent,
-    /// Bytes at a time.
+    /// Bytes at one moment.
     Bytes,
-    /// Bytes in a second.
+    /// Bytes per second.
     BytesPerSecond,
-    /// Events in a second.
+    /// Events per second.
     PerSecond,
-    /// Whatever the figure's name ends in, at a time.
+    /// The unit in the figure's name, at one moment.
     AtATime,
 }
 
@@ -80,7 +80,7 @@ struct Series {
     sum: u64,
     count: u64,
     windows: Vec<u64>,
-    /// Parts whose values are added up in it.
+    /// Number of parts that it sums.
     parts: u64,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn rows(profile: &Profile, elapsed: Nanos) -> Vec<SystemMetric> {
     let window = profile.timeline.window();
     let windows = (elapsed.0 / window.0.max(1)) as usize;
     let rows = series(profile).into_iter().map(|((_, resource, metric), mut series)| {
-        // The last window is not full. Without a length, there are as many as have values.
+        // The last window is partial. Without a length, the number of windows is that with values.
         series.windows.resize(if elapsed.0 > 0 { windows } else { series.windows.len() }, 0);
         let length = if elapsed.0 > 0 { elapsed.0 } else { window.0 * series.windows.len() as u64 };
         series.row(resource, metric, window, Nanos(length))
@@ -150,7 +150,7 @@ impl Series {
     }
 }
 
-/// Values in their order of size.
+/// Sorted values.
 pub(crate) struct Percentiles(Vec<f64>);
 
 impl Percentiles {
@@ -160,13 +160,13 @@ impl Percentiles {
         Self(sorted)
     }
 
-    /// What this share of the values, at least one, stays at or below. `None` without values.
+    /// The value that this share of the values, at least one, does not exceed. `None` without values.
     pub(crate) fn at(&self, share: f64) -> Option<f64> {
         let place = (self.0.len() as f64 * share).ceil() as usize;
         self.0.get(place.saturating_sub(1)).or(self.0.last()).copied()
     }
 
-    /// How many values are this or less.
+    /// Number of values up to this one.
     pub(crate) fn count_up_to(&self, value: f64) -> u64 {
         self.0.partition_point(|it| *it <= value) as u64
     }
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
     use crate::Selection;
 
-    /// A machine of two CPUs, looked at twice a second, with so much busy time each time.
+    /// A machine with two CPUs, read twice a second, with the given busy times.
     fn machine(busy: [&[u64]; 2]) -> Profile {
         let mut profile = deepctx_profile::text::parse("").unwrap();
         let mut frame = |text: &str| deepctx_profile::text::parse_frame(&mut profile, text).unwrap();

@@ -20,24 +20,23 @@ use super::steps::RefusedStep;
 use super::window::{Steps, Window};
 use model::Model;
 
-/// Lateness that the model does not explain, as a share of the window in percent: above it there is no figure, and
-/// above the lower bound a warning. Traces whose replay is right to 2 % have at most 1.3 %; those that are 10 % off
-/// have 8.8 % and more.
+/// Unexplained lateness as a share of the window in percent: above it there is no figure, and above the lower bound a
+/// warning. Traces whose replay is accurate to 2 % have at most 1.3 %; those that are 10 % off have 8.8 % and more.
 const REFUSED_PERCENT: f64 = 5.0;
 const DOUBTFUL_PERCENT: f64 = 3.0;
 
-/// Something that is made shorter or longer, or is left out.
+/// A change of times, or an omission.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Edit {
-    /// `kernel:TEXT=FACTOR`: work of devices whose name has this text.
+    /// `kernel:TEXT=FACTOR`: device work whose name contains this text.
     Kernel(String, f64),
-    /// `host:TEXT=FACTOR`: threads while they are in operators, ranges or functions whose name has this text.
+    /// `host:TEXT=FACTOR`: threads while in operators, ranges or functions whose name contains this text.
     Host(String, f64),
-    /// `operator:TEXT=FACTOR`: the same, and the work that is launched there.
+    /// `operator:TEXT=FACTOR`: the same, and the work launched there.
     Operator(String, f64),
     /// `launch-delay=FACTOR`: from each launch to the begin of its work, where nothing else is waited for.
     LaunchDelay(f64),
-    /// `no-wait:TEXT`: calls whose name has this text wait for no device.
+    /// `no-wait:TEXT`: calls whose name contains this text wait for no device.
     NoWait(String),
 }
 
@@ -88,36 +87,36 @@ impl fmt::Display for Edit {
 pub enum Confidence {
     /// The model explains the trace.
     Modelled,
-    /// It leaves some of it unexplained.
+    /// It leaves a part unexplained.
     Doubtful,
-    /// It leaves too much of it unexplained: there is no figure.
+    /// It leaves too much unexplained: there is no figure.
     Refused,
-    /// The edits change nothing: nothing of the window has such a name.
+    /// The edits change nothing: no name in the window matches.
     NothingEdited,
 }
 
-/// What a rank's window would have taken.
+/// Modelled length of a rank's window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WhatIf {
-    /// The rank. Others are taken to do what they did.
+    /// The rank. Others are assumed unchanged.
     pub rank: u32,
-    /// What is changed, all of it at once.
+    /// The edits, all applied at once.
     pub edits: Vec<String>,
-    /// Length of the window as it was measured.
+    /// Measured length of the window.
     pub measured_ns: u64,
-    /// The same with the edits, by the model; `None` when it is refused.
+    /// The same with the edits, by the model; `None` if it is refused.
     pub modelled_ns: Option<u64>,
-    /// How much shorter that is, in percent of the measured length; less than 0: longer.
+    /// Reduction in percent of the measured length; negative if longer.
     pub gain_percent: Option<f64>,
     /// Whether the figure can be believed.
     pub trust: Confidence,
-    /// How late work of devices began beyond what the model explains, as a share of the window.
+    /// Unexplained lateness of device work, as a share of the window.
     pub unexplained_percent: f64,
-    /// Parts of the model that are changed.
+    /// Number of changed parts of the model.
     pub edited: u64,
-    /// Times at which a thread went on for another one, says a guess.
+    /// Number of guessed handoffs between threads.
     pub guessed_handoffs: u64,
-    /// Whether a program with these edits may be wrong: a wait is left out.
+    /// Whether a program with these edits may be incorrect: a wait is left out.
     pub if_independent: bool,
 }
 
@@ -176,13 +175,13 @@ mod tests {
         WhatIf::compute(&job, Steps::default(), &edits)
     }
 
-    /// Microseconds of the window with an edit.
+    /// Length of the window with an edit, in microseconds.
     fn check(input: &str, edit: &str, expect: u64) {
         let row = rows(input, &[edit]).remove(0);
         assert_eq!(row.modelled_ns.map(|ns| ns / 1000), Some(expect), "{edit}: {row:?}");
     }
 
-    /// The host launches three kernels and waits for them; launches take 10 µs, and the first gap is one of the host.
+    /// The host launches three kernels and waits for them; launches take 10 µs, and the first gap belongs to the host.
     const BOUND_BY_DEVICE: &str = "
         op m 0..10 prepare
         call m 10..12 cudaLaunchKernel #1
@@ -205,11 +204,11 @@ mod tests {
         // The second kernel begins 10 µs after its launch then, runs 29 µs, and the host takes 4 µs to return.
         check(BOUND_BY_DEVICE, "kernel:gemm=0", 13 + 10 + 29 + 1 + 4);
         check(BOUND_BY_DEVICE, "kernel:relu=0.5", 99);
-        // The first launch counts: the others are hidden.
+        // Only the first launch counts: the others overlap.
         check(BOUND_BY_DEVICE, "launch-delay=0", 104);
         check(BOUND_BY_DEVICE, "launch-delay=0.5", 109);
         check(BOUND_BY_DEVICE, "host:prepare=0", 104);
-        // Longer is possible, too.
+        // A longer time is possible, too.
         check(BOUND_BY_DEVICE, "kernel:relu=2", 143);
         // Without its wait the host is done at 24, and the device still at 110.
         check(BOUND_BY_DEVICE, "no-wait:StreamSync", 110);
@@ -289,7 +288,7 @@ mod tests {
 
     #[test]
     fn what_the_model_does_not_explain_is_refused() {
-        // The second kernel was queued, and began 900 µs later than anything says.
+        // The second kernel was queued, and began 900 µs later than anything explains.
         let input = "
             call m 0..2 cudaLaunchKernel #1
             call m 3..5 cudaLaunchKernel #2

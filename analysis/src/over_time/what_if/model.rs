@@ -27,31 +27,31 @@ use super::super::ranks::median;
 use super::super::window::Window;
 use super::Edit;
 
-/// Longest time of its own of a call that was held up.
+/// Maximum own time of a blocked call.
 const HELD_UP_NS: u64 = 5_000;
-/// From here on a thread without calls has waited for another one.
+/// After this time, a thread without calls has waited for another one.
 const HANDOFF_NS: u64 = 300_000;
-/// From the end of work to the begin of what waits for it.
+/// From the end of work to the begin of its dependents.
 const WAIT_NS: u64 = 1_000;
-/// No launch into an idle stream takes longer.
+/// Maximum delay of a launch into an idle stream.
 const LAUNCH_MAX_NS: u64 = 10_000_000;
-/// Work of a live capture may seem to begin so much before what it waited for ended: clocks are not quite even.
+/// Clock error of a live capture: work may seem to begin this much before its dependency ended.
 const CLOCK_NS: i64 = 1_000;
 /// Lateness from here on counts as unexplained.
 const LATE_NS: i64 = 20_000;
 
-/// A begin or an end, by number.
+/// Number of a begin or an end.
 type TimePoint = u32;
 
-/// What an edge is, for edits.
+/// Kind of an edge, for edits.
 #[derive(Clone, Copy, Debug)]
 enum EdgeKind {
-    /// A thread from one time to another: a call, or what is between two.
+    /// A thread from one time to another: a call, or a gap between two.
     Host(Id<Thread>, TraceTime, TraceTime),
     /// Work runs.
     Run(Id<DeviceOp>),
     Launch,
-    /// A call is held up by work.
+    /// A call is blocked by work.
     Sync(Id<HostOp>),
     Order,
 }
@@ -60,9 +60,9 @@ enum EdgeKind {
 struct Edge {
     from: TimePoint,
     to: TimePoint,
-    /// Nanoseconds; below zero by no more than [`CLOCK_NS`].
+    /// Nanoseconds; not below -[`CLOCK_NS`].
     weight: i64,
-    /// Up to the measured time, which the weight does not explain.
+    /// The difference to the measured time, which the weight does not explain.
     extra: i64,
     kind: EdgeKind,
 }
@@ -72,7 +72,7 @@ pub(super) struct Model<'w> {
     window: &'w Window<'w>,
     /// Measured times, from the begin of the window.
     times: Vec<u64>,
-    /// By the point that they lead to, in an order in which each point comes after those it waits for.
+    /// By their target point, in topological order.
     edges: Vec<Edge>,
     begin: TraceTime,
     unexplained_ns: u64,
@@ -88,17 +88,17 @@ struct Gap {
     until: TraceTime,
 }
 
-/// What was found of the calls of a window.
+/// Calls of a window.
 #[derive(Default)]
 struct Calls {
-    /// By call, also of a call within another one: begin and end of the outermost one.
+    /// For each call, including nested ones: begin and end of the outermost one.
     points: FxHashMap<Id<HostOp>, (TimePoint, TimePoint)>,
     /// Ends of calls with their threads, by time.
     ends: Vec<(TraceTime, Id<Thread>, TimePoint)>,
 }
 
 impl<'w> Model<'w> {
-    /// Makes it; `None` for a window without anything in it.
+    /// Builds it; `None` for an empty window.
     pub(super) fn of(window: &'w Window<'w>) -> Option<Self> {
         let host =
             window.of.trace.host.iter().map(|(_, op)| op).filter(|op| is_active(op) && window.has(op.begin));
@@ -134,7 +134,7 @@ impl<'w> Model<'w> {
         self.times.len() as TimePoint - 1
     }
 
-    /// An edge that takes so long at most. What would lead back in time is none: the trace contradicts it.
+    /// An edge with at most this weight. An edge back in time is not added: the trace contradicts it.
     fn edge(&mut self, from: TimePoint, to: TimePoint, most: u64, kind: EdgeKind) {
         let measured = self.times[to as usize].cast_signed() - self.times[from as usize].cast_signed();
         let least = if matches!(kind, EdgeKind::Order) { -CLOCK_NS } else { 0 };
@@ -144,7 +144,7 @@ impl<'w> Model<'w> {
         }
     }
 
-    /// Threads: their calls, the times between, and what they did before the first and after the last one.
+    /// Threads: their calls, the gaps between, and the times before the first and after the last one.
     fn threads(&mut self) -> Calls {
         let (window, mut calls) = (self.window, Calls::default());
         let (trace, links) = (&window.of.trace, &window.of.links);
@@ -152,7 +152,7 @@ impl<'w> Model<'w> {
         for ops in links.threads() {
             let rows = ops.iter().filter_map(|id| Some((*id, trace.host.get(*id)?)));
             let rows = rows.filter(|(_, op)| is_active(op) && window.has(op.begin));
-            // A row without calls gives nobody work and waits for none: some tools have one that lasts all the time.
+            // A row without calls neither launches work nor waits: some tools have one that spans the whole trace.
             if !rows.clone().any(|(_, op)| op.kind.is_call()) {
                 continue;
             }
@@ -166,7 +166,7 @@ impl<'w> Model<'w> {
                     Some(last) => last,
                     None => {
                         let first = (self.point(op.begin), op.begin);
-                        // Who began it is not known, or else it is another thread.
+                        // Its cause is unknown, or another thread.
                         let (from, until) = (self.begin, op.begin);
                         gaps.push(Gap { before: 0, to: first.0, thread: op.thread, from, until });
                         last = Some(first);
@@ -210,7 +210,7 @@ impl<'w> Model<'w> {
         self.edge(begin, end, most, EdgeKind::Host(op.thread, op.begin, op.end()));
     }
 
-    /// Time of a thread between two calls, or until its first one: its own, or after a long one that of who had a call
+    /// Time of a thread between two calls, or until its first one: its own, or if long that of the thread with a call
     /// meanwhile.
     fn gap(&mut self, calls: &Calls, gap: Gap) {
         let Gap { before, to, thread, from, until } = gap;
@@ -226,7 +226,7 @@ impl<'w> Model<'w> {
         self.edge(before, to, u64::MAX, EdgeKind::Host(thread, from, until));
     }
 
-    /// Work of devices, and what it and calls wait for.
+    /// Device work, and the dependencies of work and calls.
     fn work(&mut self, calls: &Calls) {
         let window = self.window;
         let (trace, links) = (&window.of.trace, &window.of.links);
@@ -234,7 +234,7 @@ impl<'w> Model<'w> {
         let mut before: FxHashMap<Id<DeviceOp>, DeviceOp> = FxHashMap::default();
         let mut last_points: FxHashMap<Id<DeviceOp>, TimePoint> = FxHashMap::default();
         for (_, stream) in window.streams() {
-            // What ended last of all that came before; of a launch of a graph, only the end of all counts.
+            // The last end of all earlier work; for a graph launch, only the end of all its work counts.
             let mut last: Option<(DeviceOp, TimePoint)> = None;
             for (id, op) in stream {
                 let (begin, end) = (self.point(op.begin), self.point(op.end()));
@@ -258,7 +258,7 @@ impl<'w> Model<'w> {
             let call = links.launch(id).call().and_then(|call| calls.points.get(&call));
             match call {
                 Some((launch, _)) => self.edge(*launch, begin, medians.launch(op.kind), EdgeKind::Launch),
-                // Nobody knows what it waited for: it begins when it did.
+                // Its dependency is unknown: it begins at the measured time.
                 None => self.edge(0, begin, u64::MAX, EdgeKind::Order),
             }
             if let Some(earlier) = last_points.get(&id) {
@@ -304,8 +304,8 @@ impl<'w> Model<'w> {
         }
     }
 
-    /// Puts the edges in an order in which all that lead to a point come before those that leave it. Of points that
-    /// wait for each other at one moment, as no program does, the earliest loses the edges that lead to it.
+    /// Sorts the edges topologically: all edges to a point precede those from it. If points of one moment wait for each
+    /// other, which no program does, the earliest loses its incoming edges.
     fn sort(&mut self) {
         let points = self.times.len();
         let mut leaving: Vec<Vec<u32>> = vec![Vec::new(); points];
@@ -340,7 +340,7 @@ impl<'w> Model<'w> {
         self.edges = sorted;
     }
 
-    /// Gives what the weights do not explain to the edge that counts.
+    /// Adds the unexplained time to the binding edge.
     fn calibrate(&mut self) {
         let mut latest: Vec<Option<(i64, usize)>> = vec![None; self.times.len()];
         for (number, edge) in self.edges.iter().enumerate() {
@@ -364,7 +364,7 @@ impl<'w> Model<'w> {
         let mut times: Vec<Option<f64>> = vec![None; self.times.len()];
         let mut edited = 0;
         for edge in &self.edges {
-            // A point that nothing leads to is where it was.
+            // A point without incoming edges keeps its time.
             let from = times[edge.from as usize].unwrap_or(self.times[edge.from as usize] as f64);
             let mut weight = Some(edge.weight as f64);
             let mut is_edited = false;
@@ -384,19 +384,19 @@ impl<'w> Model<'w> {
     }
 }
 
-/// Whether a thread does something meanwhile.
+/// Whether a thread is active meanwhile.
 fn is_active(op: &HostOp) -> bool {
     !matches!(op.kind, HostKind::OffCpu | HostKind::UnknownCategory | HostKind::Process)
 }
 
-/// Times that devices take between work, by kind.
+/// Delays between device work, by kind.
 struct Medians {
     launch: [u64; 3],
     stream: [u64; 3],
 }
 
 impl Medians {
-    /// Those of a window; `before` is what ended last before each on its stream.
+    /// The delays of a window; `before` is the last end before each on its stream.
     fn of(window: &Window<'_>, before: &FxHashMap<Id<DeviceOp>, DeviceOp>) -> Self {
         let links = &window.of.links;
         let launched = |id| {
@@ -415,7 +415,7 @@ impl Medians {
                 launch[op.kind as usize].push((op.begin - call).0);
             }
         }
-        // A longer one says that two clocks disagree, and explains nothing.
+        // A longer delay means that two clocks disagree, and explains nothing.
         let launch = launch.map(|lengths| median(lengths).unwrap_or(0).min(LAUNCH_MAX_NS));
         let mut stream: [Vec<u64>; 3] = Default::default();
         for (id, op) in window.device() {
@@ -437,10 +437,10 @@ impl Medians {
     }
 }
 
-/// An edit, with the times of threads that it is about.
+/// An edit, with the affected times of threads.
 struct ScopedEdit<'e> {
     edit: &'e Edit,
-    /// By thread: when it is in what the edit names.
+    /// By thread: the times that match the edit.
     within: Vec<Intervals>,
 }
 

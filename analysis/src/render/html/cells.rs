@@ -8,7 +8,7 @@ use deepctx_storage::export::html::{Column, Tab};
 
 use super::{percent, tab};
 
-/// Most rows of a tab: more would slow the page down, and nobody reads them.
+/// Maximum rows of a tab: more would slow the page down, and nobody reads them.
 const ROWS_MAX: usize = 1000;
 
 /// A tab with the first rows.

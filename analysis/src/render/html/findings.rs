@@ -12,7 +12,7 @@ use crate::render::text::counted;
 /// Texts of a sheet.
 const TEXTS: usize = 12;
 
-/// What the texts are; the first one is the heading.
+/// Kinds of the texts; the first one is the heading.
 fn columns() -> [Column; TEXTS] {
     [
         Column::text("Finding"),
@@ -30,7 +30,7 @@ fn columns() -> [Column; TEXTS] {
     ]
 }
 
-/// A sheet for each finding, then those for what became of the other rules.
+/// A sheet for each finding, then those for the outcomes of the other rules.
 pub(super) fn tab(found: &Findings) -> Tab {
     let none = found.findings.is_empty().then(|| heading("No findings".to_owned()));
     let rows = none.into_iter().chain(found.findings.iter().map(finding)).chain(others(found));
@@ -71,7 +71,7 @@ fn finding(of: &Finding) -> Vec<String> {
     texts
 }
 
-/// Rules that failed, that lack their input, that found nothing.
+/// Rules that failed, that lack input, that found nothing.
 fn others(found: &Findings) -> Vec<Vec<String>> {
     let sheet = |title: String, cause: &str, record_with: &str, rules: &[&str]| {
         let mut texts = heading(title);

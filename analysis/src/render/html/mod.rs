@@ -24,7 +24,7 @@ use crate::render::text::accelerators::{occupancy, pool_lines};
 use crate::tables::ranges::Ranges;
 use crate::tables::system::{SystemMetric, SystemUnit};
 
-/// Most spans of time that are drawn in a cell.
+/// Maximum number of time spans drawn in a cell.
 const STRIP: usize = 200;
 
 /// Single events of a profile, and the tables over them.
@@ -36,7 +36,7 @@ pub struct Events<'e> {
     pub tables: &'e OverTime,
 }
 
-/// Writes the page of a profile with the tables of its report, and with its single events if it has some.
+/// Writes the page of a profile with the tables of its report, and with its single events, if any.
 ///
 /// # Errors
 /// Those of `out`, and `InvalidData` when the profile has no values at all.
@@ -59,7 +59,7 @@ pub fn write_findings(source: &Source<'_>, found: &Findings, out: &mut dyn Write
     write_with(source, PageExtras { tabs: &[findings::tab(found)], events: None }, out)
 }
 
-/// Every table with rows, but for functions and losses, which every page has.
+/// Every table with rows, except functions and losses, which every page has.
 fn tabs(report: &Report) -> Vec<Tab> {
     let tabs = [
         findings::tab(&report.findings),
@@ -200,7 +200,7 @@ fn system(report: &Report) -> Tab {
     tab("system", "Machine", &columns.collect::<Vec<_>>(), report.system.left_out, rows)
 }
 
-/// A digit for each span of time: shares from 0 to 100 %, everything else from 0 to the most.
+/// A digit for each time span: shares from 0 to 100 %, everything else from 0 to the maximum.
 fn strip(row: &SystemMetric) -> String {
     let most = if row.unit == SystemUnit::Percent { 100.0 } else { row.max };
     let joined = row.by_time.chunks(row.by_time.len().div_ceil(STRIP).max(1));

@@ -9,7 +9,7 @@ use super::percent;
 use crate::over_time::OverTime;
 use crate::render::text::{paced_in_words, together_in_words};
 
-/// Time by the classes that run at once.
+/// Time by the set of running classes.
 pub(super) fn classes(tables: &OverTime) -> Tab {
     let columns = [numbers(["Rank", "Device", "Share", "Time"]), vec![Column::text("What runs")]].concat();
     let rows = tables.kernel_classes.iter().flat_map(|of| {
@@ -65,7 +65,7 @@ pub(super) fn gaps(tables: &OverTime) -> Tab {
     first("gaps", "Gaps of devices", &columns.concat(), rows)
 }
 
-/// What nothing hides, and what something waits for.
+/// Exposed and blocking work.
 pub(super) fn exposed(tables: &OverTime) -> Tab {
     let columns = [
         numbers(["Rank", "Device", "Count", "Time", "Exposed", "Blocking", "Both", "Waits", "Guessed"]),
@@ -115,7 +115,7 @@ pub(super) fn annotations(tables: &OverTime) -> Tab {
     first("annotations", "Ranges over time", &columns.concat(), rows)
 }
 
-/// How regularly steps, ranges and kernels come again.
+/// How regularly training steps, ranges and kernels recur.
 pub(super) fn pacing(tables: &OverTime) -> Tab {
     let columns = [
         numbers([

@@ -17,13 +17,13 @@ use crate::tables::instructions::{Instruction, Instructions};
 use crate::tables::kernels::{Kernel, Kernels};
 use crate::tables::memory::PeakMemory;
 
-/// Kernels whose instructions are shown, and instructions of each.
+/// Maximum number of kernels with instructions, and of instructions of each.
 const KERNELS: usize = 3;
 const INSTRUCTIONS: usize = 5;
-/// Reasons that are named of an instruction.
+/// Maximum number of reasons per instruction.
 const REASONS: usize = 2;
 
-/// Where times of devices come from.
+/// Source of device times.
 pub(super) fn devices(devices: &Devices, out: &mut dyn Write) -> io::Result<()> {
     if devices.is_empty() {
         return Ok(());
@@ -46,7 +46,7 @@ pub(super) fn devices(devices: &Devices, out: &mut dyn Write) -> io::Result<()> 
     }
 }
 
-/// What a block of each kernel takes.
+/// Resources of a block of each kernel.
 pub(super) fn kernels(kernels: &Kernels, out: &mut dyn Write) -> io::Result<()> {
     if kernels.is_empty() {
         return Ok(());
@@ -119,7 +119,7 @@ pub(super) fn memory(memory: &PeakMemory, out: &mut dyn Write) -> io::Result<()>
     }
 }
 
-/// What is known of a pool.
+/// Figures of a pool.
 pub(crate) fn pool_lines(pool: &Pool) -> Vec<String> {
     let part = |part: u64, whole: u64| share(percent(part, whole)).trim().to_owned();
     let held = match pool.peak_reserved_bytes {

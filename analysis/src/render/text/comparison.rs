@@ -61,7 +61,7 @@ fn rows(table: &ChangeTable, short: &[Vec<String>], out: &mut dyn Write) -> io::
     }
 }
 
-/// A path that is cut in its middle: where it begins and where it ends says most.
+/// A path shortened in its middle: its begin and end matter most.
 fn path(frames: &[String]) -> String {
     match frames {
         [outermost, .., _] if frames.len() > DEPTH => {

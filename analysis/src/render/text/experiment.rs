@@ -42,7 +42,7 @@ pub fn write(of: &Experiment, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Titles of the columns behind the values.
+/// Titles of the columns after the values.
 const COLUMNS: [&str; 17] = [
     "runs",
     "failed",
@@ -63,7 +63,7 @@ const COLUMNS: [&str; 17] = [
     "memory",
 ];
 
-/// The first one says what is counted.
+/// The first one names the counted unit.
 fn title(of: &Experiment, at: usize) -> &'static str {
     match at {
         0 if of.in_process => "windows",
@@ -98,7 +98,7 @@ fn cells(row: &ValueRow) -> [Option<String>; COLUMNS.len()] {
     ]
 }
 
-/// Says which sets of probes show no cost, and what a spread is.
+/// Names the sets of probes without a visible cost, and explains the spread.
 fn chance(of: &Experiment, names: &[String], out: &mut dyn Write) -> io::Result<()> {
     if of.rows.iter().any(|row| row.overhead.is_some_and(|of| of.spread_ns.is_some())) {
         writeln!(out, "spread: half of the 95 % confidence interval of the overhead, by its rounds")?;

@@ -54,7 +54,7 @@ pub(super) fn kernels(tables: &ModelTables, out: &mut dyn Write) -> io::Result<(
     Ok(())
 }
 
-/// The stack of the launch: launches stand beside the streams on which times stand.
+/// The stack of the launch: in the tree, launches are siblings of the streams that have the times.
 fn without_stream(row: &ExtremeKernel) -> Vec<&str> {
     row.stack.iter().map(String::as_str).filter(|frame| !frame.starts_with("[device ")).collect()
 }

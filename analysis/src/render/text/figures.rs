@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use super::counted;
 
-/// What stands for a figure that is not known.
+/// Placeholder of an unknown figure.
 pub(super) fn none() -> String {
     "–".to_owned()
 }

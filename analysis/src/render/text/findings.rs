@@ -21,7 +21,7 @@ pub(super) fn top(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     }
     for finding in findings.findings.iter().take(TOP) {
         writeln!(out, "  {}  {}", gain(finding.weight_percent()), without_middle(&finding.title, WIDTH))?;
-        // The title names it already where the finding is about one place.
+        // The title already names the place if the finding has only one.
         let other = finding.places.iter().find(|place| !finding.title.contains(&place.name));
         let place = other.map_or(&finding.advice, |place| &place.name);
         writeln!(out, "           {}", without_middle(&format!("{}: {place}", finding.rule), WIDTH - 2))?;
@@ -32,7 +32,7 @@ pub(super) fn top(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// Every finding with its evidence, and what became of the other rules.
+/// Every finding with its evidence, and the outcomes of the other rules.
 ///
 /// # Errors
 /// Those of `out`.
@@ -100,7 +100,7 @@ fn list(title: &str, names: &[&str], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// How many rules say so: `12 rules checked, 19 lack their input`.
+/// Number of rules by outcome: `12 rules checked, 19 lack their input`.
 fn checked(findings: &Findings) -> String {
     let checked = findings.checked();
     let lack = findings.rules_with(Check::NOT_CHECKED).len();
@@ -115,7 +115,7 @@ fn percent(share: f64) -> String {
     format!("{share:.1}%")
 }
 
-/// A text in lines, broken at blanks.
+/// A text in lines, broken at spaces.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -52,7 +52,7 @@ pub(super) use work::{paced_in_words, together_in_words};
 const NAME_WIDTH: usize = 56;
 /// Widest place in a table; longer ones lose their beginning.
 const PLACE_WIDTH: usize = 44;
-/// Most frames of one context, counted from the leaf; the outermost one always shows.
+/// Maximum number of frames of one context, counted from the leaf; the outermost one is always shown.
 const DEPTH: usize = 8;
 
 /// Writes a report with every table.
@@ -83,12 +83,12 @@ fn write_to_depth(report: &Report, depth: usize, out: &mut dyn Write) -> io::Res
     out.flush()
 }
 
-/// What the machine did: percentiles are of windows of time.
+/// Machine metrics: percentiles are over time windows.
 fn system(table: &SystemMetrics, out: &mut dyn Write) -> io::Result<()> {
     if table.is_empty() {
         return Ok(());
     }
-    // What never happened takes no line.
+    // Figures that are always 0 take no line.
     let rows: Vec<&SystemMetric> = table.rows.iter().filter(|row| row.mean > 0.0).collect();
     let name = |row: &SystemMetric| format!("{} {}", row.resource, row.figure);
     let width = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0);
@@ -163,7 +163,7 @@ fn contexts(contexts: &[Context], depth: usize, out: &mut dyn Write) -> io::Resu
     for context in contexts {
         let frames = context.kinds.iter().copied().zip(context.frames.iter().map(String::as_str));
         let last = context.frames.len().saturating_sub(1);
-        // What only hands a call on says nothing, unless the time is spent there.
+        // Frames that only forward a call are not informative, unless the time is spent there.
         let telling =
             frames.enumerate().filter(|(at, (kind, label))| *at == last || !is_wrapper(*kind, label));
         let short = short_labels(telling.map(|(_, frame)| frame));
@@ -178,7 +178,7 @@ fn contexts(contexts: &[Context], depth: usize, out: &mut dyn Write) -> io::Resu
 
 /// The callers of a leaf, innermost first: `depth` of them, and the outermost one.
 fn callers(callers: &[&String], depth: usize, out: &mut dyn Write) -> io::Result<()> {
-    // A line that says "one more frame" could as well show it.
+    // A line for "one more frame" has room for that frame.
     let hidden = match callers.len().saturating_sub(depth) {
         1 => 0,
         hidden => hidden,
@@ -225,7 +225,7 @@ pub(super) fn counted(n: u64, thing: &str) -> String {
     format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Says how many rows of a table are not shown.
+/// Prints the number of hidden rows of a table.
 fn more(all: usize, rows: usize, thing: &str, out: &mut dyn Write) -> io::Result<()> {
     match all.saturating_sub(rows) {
         0 => Ok(()),

@@ -12,8 +12,7 @@ use crate::model::{
     FigureBasis, Figures, KernelName, LayerKernel, LayerType, ModelLayer, ModelTable, ModelTables, Stage,
 };
 
-/// Writes the tables that are asked for, below how their figures are known. Figures are those of a training step where
-/// steps are known.
+/// Writes the requested tables, after the basis of their figures. Figures are per training step if steps are known.
 ///
 /// # Errors
 /// Those of `out`.
@@ -78,7 +77,7 @@ fn layers(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Result<(
 
 fn name(row: &ModelLayer) -> String {
     let mut name = without_middle(&row.layer, NAME_WIDTH);
-    // `Net.fc (Linear)` and `train.py:step:3 ▸ aten::relu` say their type already.
+    // `Net.fc (Linear)` and `train.py:step:3 ▸ aten::relu` already contain their type.
     if !row.layer.ends_with(&row.layer_type) && !row.layer.ends_with(&format!("({})", row.layer_type)) {
         name.push_str(&format!("  {}", row.layer_type));
     }
@@ -150,7 +149,7 @@ fn kernel_names(tables: &ModelTables, steps: u64, out: &mut dyn Write) -> io::Re
     more(tables.kernel_names.left_out, "kernel", out)
 }
 
-/// Writes rows, with those figures that one of them has.
+/// Writes rows, with the figures that at least one of them has.
 fn rows(titles: &[&str], name: &str, rows: &[Row<'_>], steps: u64, out: &mut dyn Write) -> io::Result<()> {
     let written: Vec<_> = rows.iter().map(|(_, figures, _)| columns(figures, steps)).collect();
     let shown: Vec<usize> =
@@ -178,7 +177,7 @@ fn columns(figures: &Figures, steps: u64) -> [Option<String>; FIGURES.len()] {
     let count = |count: u64| scaled(count as f64 / steps as f64);
     [
         figures.latency_ns.map(time),
-        // Without times of devices, that is the latency.
+        // Without device times, that is the latency.
         figures.host_ns.filter(|_| figures.gpu_ns.is_some()).map(time),
         figures.kernels.map(count),
         figures.allocated_bytes.map(bytes),

@@ -6,7 +6,7 @@
 use super::counted;
 use crate::over_time::{LaneLoss, NotMeasured};
 
-/// Lanes that are named.
+/// Maximum number of named lanes.
 const LANES: usize = 3;
 
 /// Why there are no figures.

@@ -15,7 +15,7 @@ use crate::diff::{
 /// Widest names of an operator.
 const NAME_WIDTH: usize = 60;
 
-/// Writes each operator on two lines, as it was before and after.
+/// Writes each operator on two lines, before and after.
 ///
 /// # Errors
 /// Those of `out`.
@@ -57,7 +57,7 @@ fn operator(row: &OperatorRow, out: &mut dyn Write) -> io::Result<()> {
             None => figures(None, &OperatorFigures::default()),
         };
         let of_side = side.as_ref().map_or_else(String::new, |side| names(&side.names));
-        // The first line has the name of the operator; both have what it is called there.
+        // The first line has the name of the operator; both have its name on that side.
         let name = if title == "before" { format!("{}{pass}{of_side}", row.operator) } else { of_side };
         let line = format!("{title:6} {text}  {}", without_middle(name.trim_start(), NAME_WIDTH));
         writeln!(out, "{}", line.trim_end())?;

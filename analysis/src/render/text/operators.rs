@@ -69,7 +69,7 @@ pub(super) fn write(all: &[Operators], rows: usize, out: &mut dyn Write) -> io::
     Ok(())
 }
 
-/// Writes the parts of training or serving that launched work, where stacks show one.
+/// Writes the parts of training or serving that launched work, if stacks show any.
 fn phases(of: &Operators, whole: u64, out: &mut dyn Write) -> io::Result<()> {
     if of.phases.iter().all(|row| row.name == Phase::Other.name()) {
         return Ok(());

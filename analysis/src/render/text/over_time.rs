@@ -17,10 +17,11 @@ use crate::over_time::{
 /// Widest name of a kernel.
 const NAME_WIDTH: usize = 60;
 
-/// Smallest part of a critical path that is named, in percent, and most of them: a line has room for so many.
+/// Minimum share of a named part of a critical path, in percent, and the maximum number of these: a line has no room
+/// for more.
 const SHARE_MIN: f64 = 0.5;
 const PARTS: usize = 5;
-/// Rows of tables with many rows for each rank, where there are several ranks: a screen should show who is late.
+/// Rows of tables with many rows per rank, if there are several ranks: a screen should show which rank is late.
 const ROWS_OF_JOB: usize = 3;
 
 /// Writes every table that has rows, cut to `rows` each.
@@ -86,7 +87,7 @@ fn head(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
     left_out(tables, out)
 }
 
-/// Why it is not known how well the times of devices are known on the clock of threads.
+/// Why the accuracy of device times relative to the clock of threads is unknown.
 fn unknown_clock(of: &TraceSummary) -> Option<&'static str> {
     of.lane_clocks.iter().find_map(|lane| match lane.accuracy {
         ClockAccuracy::Unknown { because } => Some(because.sentence),
@@ -94,7 +95,7 @@ fn unknown_clock(of: &TraceSummary) -> Option<&'static str> {
     })
 }
 
-/// What is known of waits, and what is missing.
+/// Basis of waits, and missing input.
 fn notes(of: &TraceSummary, out: &mut dyn Write) -> io::Result<()> {
     let waits = (of.exact_waits + of.waits_by_order, of.inferred_waits, of.unlinked_waits);
     if waits != (0, 0, 0) {
@@ -118,7 +119,7 @@ fn notes(of: &TraceSummary, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Which ranks are in no table.
+/// Ranks that are in no table.
 fn left_out(tables: &OverTime, out: &mut dyn Write) -> io::Result<()> {
     for step in &tables.refused {
         let because = not_measured_in_words(&step.because);
@@ -222,7 +223,7 @@ fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> i
             Nanos(path.window_ns).to_string(),
             parts.join(", ")
         )?;
-        // On many ranks, JSON has it of each.
+        // With many ranks, JSON has it for each.
         if path.inferred_links > 0 && paths.len() == 1 {
             let links = path.inferred_links + path.sure_links;
             writeln!(out, "                     {} of {links} links are guessed", path.inferred_links)?;
@@ -239,7 +240,7 @@ fn critical_paths(paths: &[CriticalPath], rows: usize, out: &mut dyn Write) -> i
     more(paths.len(), rows, "rank", out)
 }
 
-/// How many steps of a path are not measured as two clocks are known; `None` when all of them are, or nobody knows.
+/// Number of transitions of a path within the clock error; `None` if there are none, or the error is unknown.
 pub(in crate::render) fn within_clocks_in_words(path: &CriticalPath) -> Option<String> {
     let within = path.within_clocks.filter(|within| *within > 0)?;
     let all = path.between_clocks;
@@ -247,7 +248,7 @@ pub(in crate::render) fn within_clocks_in_words(path: &CriticalPath) -> Option<S
     Some(format!("{within} of {all} {steps} are not longer than their clocks are known to"))
 }
 
-/// What bounds a part of a critical path.
+/// Limit of a part of a critical path.
 pub(in crate::render) fn bound_in_words(bound: Bound) -> &'static str {
     match bound {
         Bound::Cpu => "CPU",

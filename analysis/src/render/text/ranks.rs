@@ -13,12 +13,12 @@ use crate::over_time::{ClockBasis, Lateness, Measurement, OverTime, Phase, Slowe
 
 /// Widest name of a kernel or a communicator.
 const NAME_WIDTH: usize = 60;
-/// Collectives that are named: the ones with most waiting.
+/// Maximum number of named collectives: those with most waiting.
 const COLLECTIVES: usize = 3;
-/// Reasons that are named for a slow rank.
+/// Maximum number of reasons for a slow rank.
 const REASONS: usize = 3;
 
-/// Writes what is known of ranks beside each other; nothing for one rank.
+/// Writes the comparison of ranks; nothing for one rank.
 ///
 /// # Errors
 /// Those of `out`.
@@ -112,7 +112,7 @@ fn stragglers(found: &Stragglers, rows: usize, out: &mut dyn Write) -> io::Resul
     more(all.len(), rows.min(COLLECTIVES), "collective", out)
 }
 
-/// What is known of a rank's clock.
+/// Alignment of a rank's clock.
 pub(in crate::render) fn clock_in_words(row: &Lateness) -> String {
     let sign = if row.clock_offset_ns < 0 { "-" } else { "" };
     let offset = Nanos(row.clock_offset_ns.unsigned_abs());
@@ -130,7 +130,7 @@ pub(in crate::render) fn clock_in_words(row: &Lateness) -> String {
 }
 
 fn communicators(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::Result<()> {
-    // Of one communicator, the table of ranks says all.
+    // With one communicator, the table of ranks has everything.
     if tables.communicators.len() < 2 {
         return Ok(());
     }

@@ -18,9 +18,9 @@ use crate::tables::memory::MemoryPool;
 use crate::tables::ranges::Ranges;
 use crate::{Report, Table};
 
-/// Rows of the tables that have a table here.
+/// Rows of the tables that are shown as tables.
 const ROWS: usize = 5;
-/// Rows of other tables, which are in one line.
+/// Rows of other tables, shown in one line.
 const TOP: usize = 3;
 /// Widest line.
 const WIDTH: usize = 118;
@@ -46,7 +46,7 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     }
     writeln!(out)?;
     match &report.losses.imbalance {
-        // Nothing else can be believed then, so that it is never cut.
+        // Then nothing else is reliable, so it is never cut.
         Some(imbalance) => writeln!(out, "THE LEDGER DOES NOT ADD UP: {imbalance}")?,
         None => {
             writeln!(out, "{}", last_line(&report.losses))?;
@@ -130,7 +130,7 @@ fn top<R>(table: &Table<R>, text: impl Fn(&R) -> String) -> String {
     fitting(table.rows.iter().take(TOP).map(text))
 }
 
-/// As many of these as have room beside a title, and the first in any case.
+/// As many of these as fit beside a title, but at least the first.
 fn fitting(texts: impl Iterator<Item = String>) -> String {
     let mut line = String::new();
     for text in texts {
@@ -149,7 +149,7 @@ fn durations(ranges: &Ranges) -> String {
     ranges.rows.first().map_or_else(String::new, |row| {
         let [mean, most] = [row.mean_ns as u64, row.max_ns].map(Nanos);
         let name = without_middle(&row.name, 40);
-        // A trace has no line for the steps that its tool marked.
+        // A trace has no line for the training steps that its tool marked.
         let at = match row.entered_at.as_str() {
             "" => String::new(),
             at => format!(", at {}", without_start(at, 40)),
@@ -158,7 +158,7 @@ fn durations(ranges: &Ranges) -> String {
     })
 }
 
-/// What was lost, and where more stands. The reason of most gaps goes first where there is no room.
+/// The losses, and a pointer to details. If there is no room, the reason of most gaps is dropped first.
 fn last_line(losses: &Losses) -> String {
     const MORE: &str = ". All tables: report --all";
     let gap = losses.most_common_gap.map_or_else(String::new, |gap| format!(" (most others: {gap})"));

@@ -24,7 +24,7 @@ fn check(profile: &Profile, expect: Expect) {
     expect.assert_eq(&String::from_utf8(out).unwrap());
 }
 
-/// The tables from one with this title to the losses.
+/// The tables from the one with this title to the losses.
 fn check_tables(profile: &Profile, rows: usize, title: &str, expect: Expect) {
     let mut out = Vec::new();
     write_all(&report(profile, rows), &mut out).unwrap();
@@ -296,7 +296,7 @@ fn quality_speaks_of_stacks_and_never_rounds_up() {
     let check = |cut: u64, expect: &str| {
         let mut profile = profile("P a-1 / n f 1");
         profile.ledger.stage_mut(Stage::Attribute).pass(100_000);
-        // What is no stack does not count: mappings here.
+        // Records without a stack do not count: here mappings.
         profile.ledger.gap(
             Stage::Kernel,
             Reason::new("mapping-without-rows", "walked by frame pointers"),

@@ -13,7 +13,7 @@ use crate::tables::layers::Layers;
 use crate::tables::phases::Phases;
 use crate::tables::ranges::Ranges;
 
-/// What each part of training took.
+/// Cost of each part of training.
 pub(super) fn phases(phases: &Phases, out: &mut dyn Write) -> io::Result<()> {
     let Some(first) = phases.rows.first() else { return Ok(()) };
     write!(out, "\nPhases")?;
@@ -34,12 +34,12 @@ pub(super) fn phases(phases: &Phases, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// How long training steps took.
+/// Times of training steps.
 pub(super) fn training_steps(steps: &Ranges, out: &mut dyn Write) -> io::Result<()> {
     durations(steps, "Training steps, from the end of one to the end of the next", "steps", out)
 }
 
-/// How long named ranges took.
+/// Times of named ranges.
 pub(super) fn ranges(ranges: &Ranges, out: &mut dyn Write) -> io::Result<()> {
     durations(ranges, "Ranges that the program names, without those within them", "times", out)
 }
@@ -64,7 +64,7 @@ fn durations(ranges: &Ranges, title: &str, unit: &str, out: &mut dyn Write) -> i
     }
 }
 
-/// What each layer of a model cost.
+/// Cost of each layer of a model.
 pub(super) fn layers(layers: &Layers, out: &mut dyn Write) -> io::Result<()> {
     if layers.is_empty() {
         return Ok(());
@@ -88,7 +88,7 @@ pub(super) fn layers(layers: &Layers, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// Time in compiled code by what it was compiled from.
+/// Time in compiled code by its origin.
 pub(super) fn compiled_code(code: &CompiledCode, out: &mut dyn Write) -> io::Result<()> {
     if code.rows.is_empty() {
         return Ok(());
@@ -112,7 +112,7 @@ pub(super) fn compiled_code(code: &CompiledCode, out: &mut dyn Write) -> io::Res
     Ok(())
 }
 
-/// Time spent compiling by the line that began it.
+/// Compile time by the line that triggered it.
 pub(super) fn compilations(compilations: &Compilations, out: &mut dyn Write) -> io::Result<()> {
     if compilations.is_empty() {
         return Ok(());
@@ -127,7 +127,7 @@ pub(super) fn compilations(compilations: &Compilations, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// A text in lines of about this width, broken behind commas and within words that are longer.
+/// A text in lines of about this width, broken after commas and within longer words.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for part in text.split_inclusive(", ") {

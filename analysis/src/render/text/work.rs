@@ -28,7 +28,7 @@ pub(super) fn write(tables: &OverTime, rows: usize, out: &mut dyn Write) -> io::
     pacing(&tables.pacing, rows, out)
 }
 
-/// Which classes run at once, in words.
+/// The running classes, in words.
 pub(in crate::render) fn together_in_words(part: &ClassOverlap) -> String {
     part.classes.join(" + ")
 }
@@ -91,7 +91,7 @@ fn exposed(all: &[ExposedWork], rows: usize, out: &mut dyn Write) -> io::Result<
         let [time, exposed, blocking, both] = times.map(|ns| Nanos(ns).to_string());
         let name = without_middle(&row.name, NAME_WIDTH);
         let (rank, device, count) = (row.rank, row.device, row.count);
-        // Where clocks make more than a twentieth of it.
+        // If clocks account for more than a twentieth of it.
         let is_much = |within_ns: &u64| row.blocking_ns > 0 && within_ns.saturating_mul(20) > row.blocking_ns;
         let within = row.blocking_within_ns.filter(is_much);
         let within = within.map_or_else(String::new, |ns| format!("  (blocking ± {})", Nanos(ns)));
@@ -120,7 +120,7 @@ fn annotations(all: &[Annotations], rows: usize, out: &mut dyn Write) -> io::Res
     more(listed.len(), rows, "name", out)
 }
 
-/// What comes again, in words.
+/// What recurs, in words.
 pub(in crate::render) fn paced_in_words(row: &Pace) -> String {
     match row.kind {
         PacedKind::Step => format!("step {}", row.name),
