@@ -1,7 +1,7 @@
 //! Amounts: a value with its unit.
 //!
-//! Owns: how a value is shown to people, and the unit suffix of its field for programs. Because: the metric decides the
-//! unit in half of all tables, and a number without a unit gets misread. Does not: know metrics.
+//! Owns: how a value is displayed, and the unit suffix of its field for programs. Because: the metric decides the unit
+//! in half of all tables, and a number without a unit gets misread. Does not: know metrics.
 
 use std::fmt;
 

@@ -27,7 +27,7 @@ fn runs(command: &mut Command) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(stderr(&output)) }
 }
 
-/// A disk of its own. Frozen, it takes no write, and whoever writes cannot even be killed.
+/// A separate disk. Frozen, it accepts no write, and a writing process cannot even be killed.
 struct Disk {
     folder: tempfile::TempDir,
 }
@@ -66,7 +66,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Whoever waits for it goes on, also where the test failed.
+        // Its waiters continue, even if the test failed.
         let _ = self.freeze(false);
         let _ = runs(Command::new("umount").arg("-l").arg(self.path()));
     }
@@ -119,7 +119,7 @@ fn a_disk_that_hangs_does_not_hold_up_the_end() {
     let line = recording.wait_for("the disk did not take the last part of the profile");
     let took = began.elapsed();
     assert!(took <= END, "{took:?}: {line}");
-    // The kernel lets nobody go who waits for this disk.
+    // The kernel keeps all processes that wait for this disk.
     disk.freeze(false).unwrap();
     let RecordingOutcome { status, said } = recording.ended();
     assert_eq!(status.code(), Some(2), "{said}");
@@ -155,7 +155,7 @@ fn two_signals_are_answered_beside_a_frozen_disk() {
     let line = recording.wait_for("error: ");
     let took = began.elapsed();
     assert!(took <= END, "{took:?}: {line}");
-    // Its process stays until the disk answers. The kernel runs nothing of it meanwhile, and it holds up nobody else.
+    // Its process stays until the disk answers. Meanwhile it does not run, and blocks no other process.
     wait_for("the end of all links", || links.is_disjoint(&links_of_kernel()));
     assert!(busy.lives());
     disk.freeze(false).unwrap();

@@ -113,7 +113,7 @@ fn compiled_code_stands_below_the_lines_that_asked_for_it() {
     }
 }
 
-/// How often kernels ran, by what stands between the call that launched them and the kernel.
+/// How often kernels ran, by the frames between their launch and the kernel.
 fn compiled_kernels(capture: &Capture) -> BTreeMap<String, u64> {
     let (tree, frames, strings) = (&capture.profile.tree, &capture.profile.frames, &capture.profile.strings);
     let mut counts = BTreeMap::new();
@@ -156,7 +156,7 @@ fn compiled_device_kernels_appear_below_their_source_lines() {
         let (path, steps) = (folder.path().display().to_string(), STEPS.to_string());
         let words = [&path, "--steps", &steps, "--attended"];
         let program = simulated::python("gpu_compiled.py");
-        // It stays until all was looked at: files are found as its process sees them.
+        // It stays until all checks are done: files are found as its process sees them.
         let all: u64 = expect.values().sum();
         let seen = |capture: &Capture| compiled_kernels(capture).values().sum::<u64>() >= all;
         let Some(capture) = simulated::record_until(setting, &program, &words, seen) else { return };

@@ -97,7 +97,7 @@ fn collectives_of_ranks_match_by_communicator_and_number() {
     assert_eq!(matched, [(2, (0..ROUNDS).collect()), (3, (0..3 * ROUNDS).collect())]);
 }
 
-/// What rules say of ranks of which one is late to each collective, always the same or each in turn.
+/// Findings for ranks with one late rank in each collective, always the same or each in turn.
 fn of_late_ranks(which: &str) -> Option<Analysis> {
     let (_folder, file) = simulated::record_file(SETTING, &ranks("gpu_straggler.py"), &["60", which])?;
     Some(Analysis::of(&file, &["--only", "straggler"]))

@@ -113,7 +113,7 @@ fn ten_thousand_launches_per_second_are_counted_and_timed_exactly() {
     for name in KERNELS {
         assert_eq!(capture.kernels(name), 2500, "{name}");
         assert_eq!(done[name], 2500);
-        // The function that launches it stands above it, and below `step`.
+        // The launching function is above it, and below `step`.
         let number = &name[7..8];
         for stack in capture.stacks_of(name) {
             let at = stack.iter().position(|frame| frame.contains(&format!("launch_{number}")));

@@ -132,7 +132,7 @@ fn a_server_names_a_stripped_program_with_its_lines() {
     assert!(shown.contains("main (spin.c:6);hidden_spin (spin.c:4)"), "{shown}");
     assert!(asked.try_iter().any(|line| line == format!("GET /buildid/{}/debuginfo HTTP/1.1", program.id)));
 
-    // The next capture has it from the start, and asks nobody.
+    // The next capture has it from the start, and contacts no server.
     let (option, asked) = serve(None);
     let recording = program.recording(&[&option]);
     recording.wait_until(|file| sample_count(file) > 100);

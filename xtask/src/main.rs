@@ -1,7 +1,7 @@
 //! Every development task of the project, as one command: `cargo xtask CHORE`.
 //!
 //! Owns: the list of tasks. Because: a contributor must be able to run what CI runs, with the same commands. Does not:
-//! hold product code; it runs cargo, the product and other people's tools.
+//! hold product code; it runs cargo, the product and third-party tools.
 
 mod aarch64;
 mod apt;

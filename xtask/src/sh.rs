@@ -22,8 +22,8 @@ pub(crate) fn target_dir() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-/// Where this program lies. The path is taken once, when the program starts ([`remember_own_program`]): cargo may
-/// replace the file later, and the kernel then says `(deleted)` behind its name.
+/// Path of this program. It is read once, when the program starts ([`remember_own_program`]): cargo may replace the
+/// file later, and the kernel then says `(deleted)` behind its name.
 static OWN_PROGRAM: LazyLock<std::io::Result<PathBuf>> = LazyLock::new(std::env::current_exe);
 
 /// Takes the path of this program.
@@ -31,7 +31,7 @@ pub(crate) fn remember_own_program() {
     LazyLock::force(&OWN_PROGRAM);
 }
 
-/// Where this program lies, or what replaced it.
+/// Path of this program, or of its replacement.
 pub(crate) fn own_program() -> Result<&'static Path> {
     OWN_PROGRAM.as_deref().map_err(|error| anyhow!("cannot tell where this program lies: {error}"))
 }
@@ -190,7 +190,7 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// The file that a program name stands for in `PATH` (and where administrators' programs live).
+/// The file of a program name in `PATH` (and where administrators' programs live).
 pub(crate) fn which(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

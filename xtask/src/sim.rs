@@ -87,7 +87,7 @@ const LIBRARIES: &[Library] = &[
     },
 ];
 
-/// Where everything lies.
+/// Paths of everything.
 pub(crate) fn folder() -> PathBuf {
     sh::target_dir().join("sim")
 }

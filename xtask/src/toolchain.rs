@@ -26,7 +26,7 @@ fn has_rust_src() -> bool {
     sysroot().is_ok_and(|sysroot| sysroot.join("lib/rustlib/src/rust/library/core").is_dir())
 }
 
-/// How the standard library of another target is had.
+/// How to get the standard library of another target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StandardLibrary {
     /// As the toolchain's makers compiled it.

@@ -124,7 +124,7 @@ pub(crate) fn cpu_bound(python_depth: u32, native_depth: u32, functions: Functio
     Ok(Workload { name: "python+c++", command })
 }
 
-/// What stands beside our programs when their cost is measured.
+/// Programs run beside ours when their cost is measured.
 #[derive(Clone, Copy)]
 pub(crate) enum Companion<'p> {
     /// A program that does nothing, at the timer of a process: so often a second.

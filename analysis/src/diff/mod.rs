@@ -137,7 +137,7 @@ impl Comparison {
 
     /// Share of each side in contexts that the other side also has.
     pub fn matched(&self) -> MatchedValues {
-        // A context is there if it or one below it has values. Parents stand before their children.
+        // A context exists if it or one below it has values. Parents precede children.
         let mut there: Vec<[bool; 2]> =
             self.nodes.iter().map(|node| node.cells.map(|c| !c.is_empty())).collect();
         for (place, node) in self.nodes.iter().enumerate().rev() {
@@ -203,7 +203,7 @@ impl Comparison {
     fn path(&self, node: &Node) -> Vec<u32> {
         let mut labels = Vec::new();
         let mut at = node;
-        // A parent stands before its children; the root, which is its own parent, has no text.
+        // Parents precede children; the root, which is its own parent, has no text.
         while at.label != 0 {
             labels.push(at.label);
             at = &self.nodes[at.parent as usize];

@@ -152,7 +152,7 @@ pub fn compare_operators(before: &Profile, after: &Profile, rows: usize) -> Oper
         let share = |side: &Option<OperatorSide>| side.as_ref().map_or(0.0, |side| side.share_percent);
         share(&row.before).max(share(&row.after))
     };
-    // Stable: rows stand in the order of their names.
+    // Stable: rows are in the order of their names.
     all.sort_rows_by(|a, b| most(b).total_cmp(&most(a)));
     let operators = Table::cut(all, rows);
     // A trace has other times of the host than samples.

@@ -385,7 +385,7 @@ impl<'w> Walk<'w> {
         let off_cpu = at.and_then(|at| times.off_cpu.get(at)).copied();
         // The thread was active since then, unless it waited.
         let since = active.filter(|(_, end)| *end >= time).map_or(time, |(begin, _)| begin);
-        // Without its switches, nobody knows what a thread did between its operations.
+        // Without its switches, a thread's activity between operations is unknown.
         let since = off_cpu.map_or(since, |off_cpu| off_cpu.end);
         match wait {
             Some((end, begin, on, basis)) if end > since => {

@@ -148,7 +148,7 @@ pub struct OverTime {
 pub struct TraceSummary {
     /// The rank.
     pub rank: u32,
-    /// Whether the trace itself says so.
+    /// Whether the trace itself states it.
     pub rank_is_recorded: bool,
     /// The file.
     pub file: String,

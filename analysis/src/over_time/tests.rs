@@ -187,7 +187,7 @@ fn a_path_goes_back_to_what_was_waited_for() {
          kernel 0/7 10..20 gemm #1\n kernel 0/7 80..90 gemm #2",
         &[(Bound::DeviceWait, 60), (Bound::Compute, 20), (Bound::Launch, 10)],
     );
-    // The host waits for the device, and goes on.
+    // The host waits for the device, and continues.
     check(
         "op m 0..100 aten::mm
          call m 10..12 cudaLaunchKernel #1

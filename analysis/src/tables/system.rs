@@ -4,8 +4,8 @@
 //! that others use, and for the next period of its CPU limit, and its own stacks do not show it. Does not: judge; the
 //! rules do.
 //!
-//! A percentile is over the time windows of the timeline, which widen as a capture goes on, and are never shorter than
-//! the interval between machine readings allows. A window without any count is a zero.
+//! A percentile is over the time windows of the timeline, which widen during a capture, and are never shorter than the
+//! interval between machine readings allows. A window without any count is a zero.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub enum SystemUnit {
 }
 
 impl SystemUnit {
-    /// A value with its unit, for people.
+    /// A value with its unit, for display.
     pub fn written(self, value: f64) -> String {
         match self {
             SystemUnit::Percent => format!("{value:.1}%"),

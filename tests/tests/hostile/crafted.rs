@@ -137,7 +137,7 @@ impl CraftedProfile {
         self.table("nodes", &columns)
     }
 
-    /// With so many samples of a context, from the beginning of time to its end.
+    /// With the given number of samples of a context, over the whole range of times.
     pub(super) fn value(mut self, node: u32, samples: u64) -> Self {
         self.values.push((node, samples));
         self
@@ -154,7 +154,7 @@ impl CraftedProfile {
         self
     }
 
-    /// The manifest claims so many rows of each table.
+    /// The manifest claims the given number of rows of each table.
     pub(super) fn claiming(mut self, rows: u64) -> Self {
         self = self.with_values();
         self.segments.iter_mut().for_each(|segment| segment.rows = rows);

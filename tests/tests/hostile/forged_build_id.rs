@@ -83,7 +83,7 @@ impl Scene {
     }
 }
 
-/// Where a section lies in a file.
+/// Location of a section in a file.
 fn section(file: &Path, name: &str) -> std::ops::Range<usize> {
     let listed = Command::new("readelf").args(["-S", "-W"]).arg(file).output().unwrap();
     let text = String::from_utf8(listed.stdout).unwrap();

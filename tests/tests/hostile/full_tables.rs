@@ -23,7 +23,7 @@ const MAPPINGS: &str = "2040";
 /// They take what the others leave.
 const SMALL: &str = "64";
 
-/// Processes with so many mappings, and the folder of their program.
+/// Processes with the given number of mappings, and the folder of their program.
 fn flood() -> (tempfile::TempDir, OtherUserProcess) {
     let folder = open_folder();
     let flood = compiled_workload(folder.path(), "mapping_flood");
@@ -52,7 +52,7 @@ fn whoever_fills_the_tables_leaves_room_for_others() {
         return;
     }
     let (_folder, theirs) = flood();
-    // It begins its program, which has more mappings than the shell, while the recording goes on.
+    // It starts its program, which has more mappings than the shell, during the recording.
     let victim =
         Victim::start(Command::new("sh").args(["-c", "read go; exec python3 -c 'while True: pass'"]));
     let is_full = |profile: &Profile| gap_count(profile, "mapping-over-share") > 10_000;

@@ -35,7 +35,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-/// `nobody`, who owns nothing that others need.
+/// `nobody`, which owns nothing that others need.
 const OTHER: u32 = 65534;
 
 /// A folder that everybody may look into, until the test ends.

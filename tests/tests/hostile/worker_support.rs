@@ -77,7 +77,7 @@ pub(super) fn worker_of(recording: &Child, name: &str, is_it: impl Fn(&Path) -> 
     }
 }
 
-/// Waits until a process is nobody's, with neither capabilities nor most system calls.
+/// Waits until a process runs as `nobody`, without capabilities and most system calls.
 fn is_without_privileges(pid: &str) {
     let lines = ["\nUid:\t65534\t65534\t65534\t65534\n", "\nCapPrm:\t0000000000000000\n", "\nSeccomp:\t2\n"];
     let began = Instant::now();
@@ -90,7 +90,7 @@ fn is_without_privileges(pid: &str) {
     }
 }
 
-/// Waits until a process has ended and nobody waits for it any more.
+/// Waits until a process has ended and was reaped.
 pub(super) fn is_gone(pid: &str) {
     let began = Instant::now();
     while Path::new("/proc").join(pid).exists() {

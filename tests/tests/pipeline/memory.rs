@@ -81,7 +81,7 @@ fn memory_is_counted_by_allocating_stack_and_at_peak() {
 #[test]
 fn levels_of_devices_are_counters_of_a_trace() {
     let trace = Some(TraceWindow::First(Nanos(1_000_000_000)));
-    // Two values within the first millisecond, of which the last one counts.
+    // Two values within the first millisecond: the last one counts.
     let records = "
         10 call 1 report 7/7 app address=64 bytes=512 total-allocated=1512 total-reserved=4096 packed-device=257 : ! f main
         11 call 2 report 7/7 app address=1024 bytes=1024 total-allocated=2536 total-reserved=4096 packed-device=257 : ! g main

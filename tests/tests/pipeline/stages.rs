@@ -338,7 +338,7 @@ fn off_cpu_wait_lasts_until_the_thread_runs_again() {
     // Still waiting when the capture, or the process, ends.
     check("10 block 7/7 app f! main\n60 sample 8/8 app g!", "main;f;[off-cpu: blocked] 50 in 1\n");
     check("10 block 7/7 app f! main\n40 exit 7\n60 sample 8/8 app g!", "main;f;[off-cpu: blocked] 30 in 1\n");
-    // The thread runs, and nobody saw it come back.
+    // The thread runs, but its return to the CPU was not recorded.
     check(
         "10 block 7/7 app f! main\n40 block 7/7 app g! main\n50 wake 7/7 app since 40",
         "main;g;[off-cpu: blocked] 10 in 1\n",

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// What the profiler says before the number of seconds.
 const SAYS: &str = "first complete stack after ";
-/// Where root keeps unwind tables between runs. A cache: whoever empties it only waits once more.
+/// Where root keeps unwind tables between runs. A cache: after it is emptied, the next run takes longer.
 const CACHE: &str = "/var/cache/deepctx-bpf";
 /// Later than that is a fault, not a figure.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -89,7 +89,7 @@ fn held(mut attached: RunningProfiler, options: &Options) -> Result<f64> {
 }
 
 /// A line of the profiler's status, bytes. `VmRSS` is all that is resident; `RssFile` the part of it that are pages of
-/// files, its own program among them: the kernel has them once, whoever maps them.
+/// files, its own program among them: the kernel has them once, however many processes map them.
 fn in_status(attached: &RunningProfiler, name: &str) -> Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", attached.pid()))?;
     let line = status

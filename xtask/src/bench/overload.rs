@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Frames of each stack.
 const DEPTH: u32 = 200;
 const FREQUENCY: u32 = 999;
-/// How long the reader stands still.
+/// How long the reader is stopped.
 const STILL: Duration = Duration::from_secs(2);
 
 pub(super) fn run(profilers: &Profilers, options: &Options) -> Result<()> {

@@ -24,7 +24,7 @@ const THREADS: u64 = 8;
 const STEP: u64 = 500;
 /// Windows, in pixels.
 const WINDOWS: [(u32, u32); 2] = [(1280, 900), (3840, 2160)];
-/// What stands before a result on the console.
+/// Prefix of a result on the console.
 const MARK: &str = "measured ";
 
 /// Zooms from the whole run to one kernel, moves along, and zooms out again: one step in each frame.
@@ -169,7 +169,7 @@ fn in_browser(page: &Path, width: u32, height: u32) -> Result<BrowserRun> {
     for line in BufReader::new(said).lines() {
         let line = line?;
         if let Some((_, rest)) = line.split_once(MARK) {
-            // The console's line goes on with the place of the call.
+            // The console's line continues with the place of the call.
             let end = rest.rfind('}').map_or(rest.len(), |end| end + 1);
             found = BrowserRun::of(&serde_json::from_str(&rest[..end])?);
             break;
@@ -196,7 +196,7 @@ impl<W: Write> TraceDraft<W> {
         length / 2 + (self.random >> 33) % length
     }
 
-    /// An event of a thread; `args` stand behind it.
+    /// An event of a thread, with `args`.
     fn host(
         &mut self,
         kind: &str,

@@ -139,7 +139,7 @@ impl Peer {
     }
 }
 
-/// Other tools, once each: they take a hundred times as long. Without them, our figures stand alone.
+/// Other tools, once each: they take a hundred times as long. Without them, only our figures are shown.
 struct Peers {
     environments: Result<PathBuf>,
     script: PathBuf,

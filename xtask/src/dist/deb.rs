@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Packages with the libraries that a program may be linked with beside the C library's.
 const LIBRARIES: [(&str, &str); 3] =
     [("libelf.so.1", "libelf1"), ("liblzma.so.5", "liblzma5"), ("libz.so.1", "zlib1g")];
-/// The service that runs the flight recorder of the machine; whoever wants it enables it.
+/// The service that runs the flight recorder of the machine; off until enabled.
 pub(super) const UNIT: &str = "usr/lib/systemd/system/deepctx-bpf.service";
 /// Beginning of `copyright`; of the two licences, Debian has one.
 const COPYRIGHT: &str = "Copyright (c) 2026 the authors of deepctx-bpf

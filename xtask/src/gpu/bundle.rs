@@ -12,7 +12,7 @@ use crate::{setup, sh};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
-/// What stands in the folder.
+/// Contents of the folder.
 const PRODUCT: &str = "deepctx-bpf";
 const COLLECTOR: &str = "libdeepctx_collector.so";
 

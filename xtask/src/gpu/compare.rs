@@ -123,7 +123,7 @@ pub(super) fn same_run(part: &'static str, theirs: &[TracedKernel], ours: &[Trac
     rows
 }
 
-/// The sum of a trace beside what stands in the tree.
+/// The sum of a trace beside that of the tree.
 pub(super) fn totals(part: &'static str, theirs: &[TracedKernel], reported: &ReportedProfile) -> Row {
     let theirs: f64 = theirs.iter().map(|kernel| kernel.took).sum();
     let ours = reported.kernels.values().map(|kernel| kernel.ns).sum::<u64>() as f64 / 1000.0;

@@ -35,7 +35,7 @@ pub(super) struct Python {
     pub(super) path: PathBuf,
     /// Why it cannot be used with PyTorch; `None` when it can.
     pub(super) no_torch: Option<String>,
-    /// Where CUPTI lies, for programs that do not bring it.
+    /// Path of CUPTI, for programs that do not include it.
     pub(super) cupti: Option<PathBuf>,
 }
 

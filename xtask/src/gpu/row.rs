@@ -58,7 +58,7 @@ impl Row {
         Self { part, what: what.into(), expected, got: got.into(), verdict: Verdict::Figure }
     }
 
-    /// Something that could not be looked at.
+    /// A check that could not be made.
     pub(super) fn lacks(part: &'static str, what: impl Into<String>, because: impl Into<String>) -> Self {
         let expected = String::new();
         Self { part, what: what.into(), expected, got: because.into(), verdict: Verdict::Lacks }
@@ -85,7 +85,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// The table, in a form that a note or an issue can take as it is.
+/// The table, in Markdown for a note or an issue.
 pub(super) fn table(rows: &[Row]) -> String {
     let mut text = "| part | what | expected | got | |\n| --- | --- | --- | --- | --- |\n".to_owned();
     rows.iter().for_each(|row| text.push_str(&format!("{row}\n")));

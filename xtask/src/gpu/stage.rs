@@ -41,7 +41,7 @@ pub(super) struct Stage {
     pub(super) no_torch: Option<String>,
     folder: PathBuf,
     variables: Vec<(&'static str, OsString)>,
-    /// Where CUPTI lies, for programs without PyTorch, which brings it.
+    /// Path of CUPTI, for programs without PyTorch, which includes it.
     cupti: Option<PathBuf>,
     pub(super) simulated: bool,
 }

@@ -10,7 +10,7 @@ use crate::{interpreters, kernels, sh, validators, vendors, workloads};
 /// What programs of a group run with, where they run more than once.
 #[derive(Default)]
 pub(super) struct Variant {
-    /// What stands behind the name of the program; empty for what is usual.
+    /// Suffix of the program's name; empty for the usual one.
     pub(super) name: String,
     pub(super) variables: Vec<sh::Variable>,
 }

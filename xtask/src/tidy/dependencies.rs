@@ -80,7 +80,7 @@ fn names(cell: &str) -> Names {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Both ways: an edge that is not in the table, and a line in the table that nothing stands behind.
+/// Both ways: an edge that is not in the table, and a line in the table without an edge.
 fn compare(allowed: &BTreeMap<String, Edges>, actual: &BTreeMap<String, Edges>, broken: &mut Vec<String>) {
     for (name, edges) in actual {
         let Some(row) = allowed.get(name) else {

@@ -147,7 +147,7 @@ pub(super) fn check(root: &Path, broken: &mut Vec<String>) {
     );
 }
 
-/// The figures, and the places where words of the old vocabulary stand.
+/// The figures, and the places of words of the old vocabulary.
 fn figures(root: &Path) -> (Figures, Vec<String>) {
     let crates = crates(root);
     let mut figures = Figures::new();
@@ -180,7 +180,7 @@ fn figures(root: &Path) -> (Figures, Vec<String>) {
     (figures, places)
 }
 
-/// Functions of the product above so many lines.
+/// Functions of the product above the given number of lines.
 fn long(one: &Crate, most: usize) -> Vec<(String, syntax::Function)> {
     one.product()
         .flat_map(|file| {
@@ -190,7 +190,7 @@ fn long(one: &Crate, most: usize) -> Vec<(String, syntax::Function)> {
         .collect()
 }
 
-/// Counts words in everything that people read or write, and gives their places; data of tests is neither.
+/// Counts words in all sources and pages except test data, and returns their places.
 fn words(root: &Path, figures: &mut Figures) -> Vec<String> {
     let mut add = |group, what: String, count: usize| {
         if count > 0 {

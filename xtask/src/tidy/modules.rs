@@ -234,7 +234,7 @@ fn definition(modules: &Crate, at: &ModulePath, name: &str, depth: usize) -> Pat
     here
 }
 
-/// Groups of more than one file of which each reaches each.
+/// Groups of more than one file that all reach each other.
 fn connected(edges: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
     let reached = |from: &String| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![from]);

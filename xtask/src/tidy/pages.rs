@@ -87,7 +87,7 @@ fn syntax_error(python: &Path, code: &str) -> Option<String> {
     }
 }
 
-/// Pages of the site that are missing in its contents, or stand there more than once.
+/// Pages of the site that are missing from its contents, or listed more than once.
 fn not_once_in_contents(pages: &[(String, String)]) -> Vec<String> {
     let contents = pages.iter().find(|(name, _)| name == CONTENTS).map_or("", |(_, text)| text);
     let listed: Vec<String> = links(contents).map(|(_, link)| beside(CONTENTS, link)).collect();
@@ -151,7 +151,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Where links of a page lead, with the numbers of their lines. What stands between backticks is no link.
+/// Where links of a page lead, with the numbers of their lines. Text between backticks is not a link.
 fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     lines(text).flat_map(|(number, line)| {
         let mut inside_code = false;

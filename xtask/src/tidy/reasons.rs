@@ -22,7 +22,7 @@ const MECHANISM: &str = "common/src/reason.rs";
 /// Files with pairs of a name and a sentence that are no reasons.
 const NAMES: &[&str] = &["uprobes/events/src/role.rs", "uprobes/src/row.rs"];
 
-/// A declaration, and the file that it stands in.
+/// A declaration and its file.
 struct LocatedDeclaration {
     file: String,
     declared: Declaration,
@@ -155,7 +155,7 @@ fn outside(file: &File, needed: &mut BTreeSet<String>, broken: &mut Vec<String>)
     }
 }
 
-/// The page with its tables made anew. Each stands between `<!-- reasons: CLASS -->` and `<!-- end -->`.
+/// The page with its tables regenerated. Each is between `<!-- reasons: CLASS -->` and `<!-- end -->`.
 fn with_tables(page: &str, found: &[LocatedDeclaration]) -> std::result::Result<String, String> {
     let mut classes: BTreeSet<&str> = found.iter().map(|one| one.declared.class.as_str()).collect();
     let mut fresh = String::new();

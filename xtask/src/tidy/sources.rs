@@ -103,7 +103,7 @@ const FORBIDDEN: &[(&str, &str)] = &[
     (concat!("rust-lang", ".org"), "the machine's own configuration knows its registries"),
 ];
 
-/// Checks every text file of the checkout that people write.
+/// Checks every hand-written text file of the checkout.
 pub(super) fn check(root: &Path, broken: &mut Vec<String>) {
     for suffix in [".rs", ".md", ".toml", ".py", ".cpp", ".c", ".h", ".sh"] {
         for path in sh::files_below(root, suffix) {
@@ -181,7 +181,7 @@ fn is_unsafe(line: &str) -> bool {
     })
 }
 
-/// A `SAFETY:` comment or a `# Safety` section stands on the line or shortly above.
+/// A `SAFETY:` comment or a `# Safety` section is on the line or shortly above.
 fn argued(lines: &[&str], number: usize) -> bool {
     let first = number.saturating_sub(SAFETY_LINES);
     lines[first..=number].iter().any(|line| line.contains("SAFETY:") || line.contains("# Safety"))

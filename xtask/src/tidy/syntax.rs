@@ -135,7 +135,7 @@ pub(super) fn product_of(code: &str) -> &str {
     let mut from = 0;
     while let Some(at) = code[from..].find("#[cfg(test)]").map(|at| from + at) {
         let rest = code[at + "#[cfg(test)]".len()..].trim_start();
-        // Tests stand at the end; a module that lies in another file, or an item for tests, does not end the product.
+        // Tests are at the end; a module in another file, or an item for tests, does not end the product.
         if rest.starts_with("mod ")
             && rest.find('{').unwrap_or(usize::MAX) < rest.find(';').unwrap_or(usize::MAX)
         {
@@ -205,7 +205,7 @@ fn is_of_parameter(before: &[char]) -> bool {
     matches!(before, [.., '(' | ',' | ':'])
 }
 
-/// Whether a comma stands in the bracket that `inside` begins with.
+/// Whether the bracket at the begin of `inside` contains a comma.
 fn has_comma(inside: &[char]) -> bool {
     let (mut depth, mut before) = (0_usize, ' ');
     for c in inside.iter().copied() {

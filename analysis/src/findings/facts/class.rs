@@ -153,7 +153,7 @@ fn of_native(symbol: &str) -> Classes {
 }
 
 fn of_operator(name: &str) -> Classes {
-    // Operands stand behind a blank; JAX names a path, whose last part is the operator.
+    // Operands follow a space; JAX names a path, whose last part is the operator.
     let name = name.split(" [").next().unwrap_or(name);
     let last = name.rsplit('/').next().unwrap_or(name);
     const INDEX: [&str; 6] =

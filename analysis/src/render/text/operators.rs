@@ -105,7 +105,7 @@ pub(super) fn sequences(all: &[Sequences], rows: usize, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// The first parts of a sequence, with names of at most so many columns.
+/// The first parts of a sequence, with names of at most the given number of columns.
 pub(in crate::render) fn sequence_in_words(parts: &[Repetition], most: usize, width: usize) -> String {
     let part = |part: &Repetition| match part.times {
         1 => without_middle(&part.name, width),
