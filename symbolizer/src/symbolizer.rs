@@ -183,7 +183,8 @@ impl Symbolizer {
     pub fn trim(&mut self) -> bool {
         self.trims += 1;
         if self.trims.is_multiple_of(CLOSE_EVERY_TRIMS) {
-            self.modules.close_unmapped(&self.spaces.modules());
+            self.modules.end_unmapped(&self.spaces.modules());
+            self.descriptors.retain(|module, _| self.modules.get(*module).is_some());
         }
         let kernel = self.kernel.trim();
         self.native.trim() || kernel

@@ -7,6 +7,7 @@
 mod debug_file;
 mod debuginfod;
 mod module;
+mod module_table;
 pub mod symbols;
 
 use std::fs::File;
@@ -20,7 +21,8 @@ use rustc_hash::FxHashMap;
 
 pub use debug_file::DebugInfo;
 pub use debuginfod::{ServerUrl, Servers};
-pub use module::{Module, ModuleCounters, ModuleHandle, Modules};
+pub use module::{ModuleCounters, Modules};
+pub use module_table::{Module, ModuleHandle};
 
 use crate::cache::{BoundedCache, CacheCounters, Strings};
 use debug_file::LocatedDebugFile;
@@ -259,7 +261,7 @@ impl NativeSymbolizer {
             && costs_a_reader(*reason)
         {
             // Without its debug information it may still have names.
-            let (number, reason) = (module.index(), reason.key());
+            let (number, reason) = (module.number(), reason.key());
             tracing::warn!(module = number, reason, "a file gives no source lines and no inlined calls");
             let without = SymbolFiles { key: NEXT_KEY.fetch_add(1, Ordering::Relaxed), debug: None, ..ready };
             if let Some(Ok(files)) = self.loaded.get_mut(&module) {
@@ -287,11 +289,11 @@ impl NativeSymbolizer {
     /// From now on, this file is not read.
     fn refuse(&mut self, module: ModuleHandle, reason: NoSymbol) {
         if reason == NoSymbol::SymbolShareSpent {
-            tracing::debug!(module = module.index(), "symbols of a file are read later");
+            tracing::debug!(module = module.number(), "symbols of a file are read later");
         } else {
             // Without readers no file has symbols, and they are asked for again and again.
             if reason != NoSymbol::NoSymbolReader || !std::mem::replace(&mut self.reported_no_reader, true) {
-                tracing::warn!(module = module.index(), reason = reason.key(), "a file gives no symbols");
+                tracing::warn!(module = module.number(), reason = reason.key(), "a file gives no symbols");
             }
             self.counters.failed += 1;
         }

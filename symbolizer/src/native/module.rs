@@ -1,6 +1,6 @@
 //! The files that processes map, each kept once.
 //!
-//! Owns: the table of modules, their identity and segments, and open files for later reading. Because: hundreds of
+//! Owns: which files are one module, which of them are open, and when a module is forgotten. Because: hundreds of
 //! processes map the same few files, by different names and in different namespaces, and may be gone when a name is
 //! needed. Does not: read symbols.
 
@@ -12,72 +12,29 @@ use std::sync::Arc;
 
 use deepctx_address_space::elf::{ElfFacts, ModuleId};
 use deepctx_address_space::maps::{self, Backing, Mapping};
-use deepctx_address_space::{FileKey, FileVersion, NoSymbol, Svma};
+use deepctx_address_space::{FileKey, FileVersion, NoSymbol, accountable_user};
 use deepctx_common::memory::table_bytes;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fs::MemfdFlags;
 
+use super::module_table::{Module, ModuleHandle, ModuleTable};
 use crate::cache::BoundedCache;
 
-/// Most modules kept; handles are never reused, because stored stacks refer to them.
+/// The user who is charged for the vdso.
+const ROOT: u32 = 0;
+/// Who is charged for what a process mapped that is gone.
+const NOBODY: u32 = u32::MAX;
+/// Most modules kept.
 const MODULES_MAX: usize = 1 << 16;
+/// Most modules kept that no process maps anymore: a program that runs again finds its own. A build of a big program
+/// maps some thousand files.
+const UNMAPPED_MAX: usize = 4096;
 /// Most files kept open for modules; the usual limit of a process is 1024 descriptors.
 const FILES_MAX: usize = 256;
 /// Most files whose module is remembered; an evicted file is examined again.
 const KNOWN_MAX: usize = 1 << 17;
 /// Most files remembered as unusable, so that they are not opened again at each read of a maps file.
 const REFUSED_MAX: usize = 4096;
-
-/// A module, valid for the table that returned it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ModuleHandle(u32);
-
-impl ModuleHandle {
-    /// Index in the table, from 0 without gaps.
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// One file.
-#[derive(Debug)]
-pub struct Module {
-    id: ModuleId,
-    name: Arc<str>,
-    path: Arc<str>,
-    facts: ElfFacts,
-    key: FileKey,
-    file: Option<Arc<File>>,
-    /// Paths by which the file can be opened again after it was closed.
-    origins: Vec<PathBuf>,
-}
-
-impl Module {
-    /// Identity of the content.
-    pub const fn id(&self) -> ModuleId {
-        self.id
-    }
-
-    /// File name without folders (`libc.so.6`), or `[vdso]`.
-    pub const fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    /// Path as the first process that mapped it sees it.
-    pub const fn path(&self) -> &Arc<str> {
-        &self.path
-    }
-
-    /// Segments and sections.
-    pub const fn facts(&self) -> &ElfFacts {
-        &self.facts
-    }
-
-    /// Text for an address without a name: `libc.so.6+0x1234`.
-    pub fn label(&self, address: Svma) -> String {
-        format!("{}+{:#x}", self.name, address.0)
-    }
-}
 
 /// Counters of [`Modules`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,12 +49,14 @@ pub struct ModuleCounters {
     pub closed: u64,
     /// Files opened again.
     pub reopened: u64,
+    /// Modules forgotten since nobody maps them.
+    pub forgotten: u64,
 }
 
 /// All modules.
 #[derive(Debug)]
 pub struct Modules {
-    modules: Vec<Module>,
+    modules: ModuleTable,
     by_key: BoundedCache<FileKey, ModuleHandle>,
     /// By identity, size and the one user who wrote the file.
     by_id: FxHashMap<(ModuleId, u64, u32), ModuleHandle>,
@@ -106,21 +65,26 @@ pub struct Modules {
     vdso: Option<ModuleHandle>,
     /// Modules with an open file, oldest first.
     open: VecDeque<ModuleHandle>,
-    /// Those of them that no process mapped at the last look.
-    unmapped: FxHashSet<ModuleHandle>,
+    /// Modules that no process maps, by the look at which that began.
+    unmapped: FxHashMap<ModuleHandle, u64>,
+    /// Looks at which modules are mapped.
+    looks: u64,
+    unmapped_max: usize,
     counters: ModuleCounters,
 }
 
 impl Default for Modules {
     fn default() -> Self {
         Self {
-            modules: Vec::new(),
+            modules: ModuleTable::new(MODULES_MAX),
             by_key: BoundedCache::new(KNOWN_MAX),
             vdso: None,
             by_id: FxHashMap::default(),
             refused: BoundedCache::new(REFUSED_MAX),
             open: VecDeque::new(),
-            unmapped: FxHashSet::default(),
+            unmapped: FxHashMap::default(),
+            looks: 0,
+            unmapped_max: UNMAPPED_MAX,
             counters: ModuleCounters::default(),
         }
     }
@@ -142,7 +106,7 @@ impl Modules {
             _ => self.open_file(pid, mapping),
         };
         let module = found.inspect_err(|_| self.counters.refused += 1)?;
-        let facts = &self.modules[module.index()].facts;
+        let facts = &self.modules.get(module).ok_or(NoSymbol::ModuleMissing)?.facts;
         let segment = facts.segment_at(mapping.offset).ok_or(NoSymbol::OutsideSegments)?;
         Ok((module, mapping.begin.0.wrapping_sub(segment.svma_of(mapping.offset).0)))
     }
@@ -162,12 +126,13 @@ impl Modules {
         if let Some(answer) = self.known(key) {
             return answer;
         }
-        self.examine(file, key, mapping.path(), vec![link, mapping.path().to_path_buf()])
+        let user = accountable_user(pid).unwrap_or(NOBODY);
+        self.examine(file, key, user, mapping.path(), vec![link, mapping.path().to_path_buf()])
     }
 
     /// A file that is mapped again after nobody had it is opened again: its path may lead to another one by now.
     fn open_again(&mut self, module: ModuleHandle, key: FileKey, pid: u32, mapping: &Mapping) {
-        let is_closed = self.modules.get(module.index()).is_some_and(|of| of.file.is_none() && of.key == key);
+        let is_closed = self.modules.get(module).is_some_and(|of| of.file.is_none() && of.key == key);
         if is_closed
             && self.open.len() < FILES_MAX
             && let Ok(file) = maps::open(pid, mapping)
@@ -178,28 +143,46 @@ impl Modules {
         }
     }
 
-    /// Closes files that no process maps, now and at the look before. They are opened again when they are needed, if
-    /// they are still where they were.
-    pub fn close_unmapped(&mut self, mapped: &FxHashSet<ModuleHandle>) {
-        let Self { modules, open, unmapped, counters, .. } = self;
-        let before = std::mem::take(unmapped);
+    /// Closes files that no process maps, now and at the look before, and forgets the modules that were unmapped first
+    /// where there are many. Files are opened again when they are needed, if they are still where they were.
+    pub fn end_unmapped(&mut self, mapped: &FxHashSet<ModuleHandle>) {
+        self.looks += 1;
+        let Self { modules, open, unmapped, looks, counters, .. } = self;
+        unmapped.retain(|handle, _| !mapped.contains(handle));
+        // A file without origins (the vdso) cannot be opened again.
+        let reopens = |module: &Module| !module.origins.is_empty();
+        for (handle, _) in modules.since(0).filter(|(of, module)| reopens(module) && !mapped.contains(of)) {
+            unmapped.entry(handle).or_insert(*looks);
+        }
+        let is_lasting = |handle: &ModuleHandle| unmapped.get(handle).is_some_and(|since| since < looks);
         open.retain(|handle| {
-            // A file without origins (the vdso) cannot be opened again.
-            let Some(module) = modules.get_mut(handle.index()).filter(|module| !module.origins.is_empty())
-            else {
-                return true;
-            };
-            if mapped.contains(handle) {
-                return true;
+            let closes = is_lasting(handle);
+            if closes && let Some(module) = modules.get_mut(*handle) {
+                module.file = None;
+                counters.closed += 1;
             }
-            if !before.contains(handle) {
-                unmapped.insert(*handle);
-                return true;
-            }
-            module.file = None;
-            counters.closed += 1;
-            false
+            !closes
         });
+        self.forget_unmapped();
+    }
+
+    /// Keeps only so many of the modules that nobody maps.
+    fn forget_unmapped(&mut self) {
+        let excess = self.unmapped.len().saturating_sub(self.unmapped_max);
+        if excess == 0 {
+            return;
+        }
+        let mut first: Vec<_> = self.unmapped.iter().map(|(handle, since)| (*since, *handle)).collect();
+        first.sort_unstable();
+        // What was mapped until now may have samples that are on their way.
+        let lasting = first.into_iter().filter(|(since, _)| *since < self.looks);
+        let gone: FxHashSet<ModuleHandle> = lasting.take(excess).map(|(_, handle)| handle).collect();
+        for handle in &gone {
+            self.counters.forgotten += u64::from(self.modules.forget(*handle).is_some());
+        }
+        self.unmapped.retain(|handle, _| !gone.contains(handle));
+        self.open.retain(|handle| !gone.contains(handle));
+        self.by_id.retain(|_, handle| !gone.contains(handle));
     }
 
     /// The vdso has no file: its bytes are copied to a file in memory, so that all modules are read alike.
@@ -213,22 +196,28 @@ impl Modules {
         let mut file = File::from(file);
         file.write_all(image).map_err(|e| NoSymbol::from_io(&e))?;
         let key = FileKey::of(&file.metadata().map_err(|e| NoSymbol::from_io(&e))?);
-        let module = self.examine(file, key, Path::new("[vdso]"), Vec::new())?;
+        let module = self.examine(file, key, ROOT, Path::new("[vdso]"), Vec::new())?;
         self.vdso = Some(module);
         Ok(module)
     }
 
     fn known(&mut self, key: FileKey) -> Option<Result<ModuleHandle, NoSymbol>> {
-        self.by_key.get(key).map(Ok).or_else(|| self.refused.get(key).map(Err))
+        let module = self.by_key.get(key).filter(|module| self.modules.get(*module).is_some());
+        module.map(Ok).or_else(|| self.refused.get(key).map(Err))
     }
 
     fn examine(
         &mut self,
         file: File,
         key: FileKey,
+        user: u32,
         path: &Path,
         origins: Vec<PathBuf>,
     ) -> Result<ModuleHandle, NoSymbol> {
+        // A user without room does not have files read again at each scan.
+        if !self.modules.allows(user) {
+            return Err(NoSymbol::TooManyModules);
+        }
         self.counters.examined += 1;
         let facts = ElfFacts::read(&file).and_then(|facts| Ok((facts.identity(&file)?, facts)));
         let (id, facts) = facts.inspect_err(|reason| self.refused.insert(key, *reason))?;
@@ -237,43 +226,32 @@ impl Modules {
         let author = FileVersion::of(&file).ok().and_then(|version| version.author());
         let shared_as = author.map(|author| (id, facts.size, author));
         if let Some(module) = shared_as.and_then(|shared_as| self.by_id.get(&shared_as)).copied()
-            && self.modules[module.index()].facts == facts
+            && self.modules.get(module).is_some_and(|known| known.facts == facts)
         {
             self.counters.shared += 1;
             self.by_key.insert(key, module);
             return Ok(module);
         }
-        if self.modules.len() >= MODULES_MAX {
-            return Err(NoSymbol::TooManyModules);
-        }
-        let module = ModuleHandle(u32::try_from(self.modules.len()).map_err(|_| NoSymbol::TooManyModules)?);
         let text = path.to_string_lossy();
         let name = path.file_name().map_or_else(|| text.clone(), |name| name.to_string_lossy());
+        let (name, path) = (name.as_ref().into(), text.as_ref().into());
+        let module = self.modules.insert(Module { id, name, path, facts, key, user, file: None, origins })?;
         if let Some(shared_as) = shared_as {
             self.by_id.entry(shared_as).or_insert(module);
         }
         self.by_key.insert(key, module);
-        self.modules.push(Module {
-            id,
-            name: name.as_ref().into(),
-            path: text.as_ref().into(),
-            facts,
-            key,
-            file: None,
-            origins,
-        });
         self.keep_open(module, Arc::new(file));
         Ok(module)
     }
 
     /// A module of this table.
     pub fn get(&self, module: ModuleHandle) -> Option<&Module> {
-        self.modules.get(module.index())
+        self.modules.get(module)
     }
 
-    /// All modules with their handles.
-    pub fn iter(&self) -> impl Iterator<Item = (ModuleHandle, &Module)> {
-        (0..).map(ModuleHandle).zip(&self.modules)
+    /// Modules opened since, and including, the one of this number ([`ModuleHandle::number`]), in that order.
+    pub fn since(&self, number: u32) -> impl Iterator<Item = (ModuleHandle, &Module)> {
+        self.modules.since(number)
     }
 
     /// The file of a module. It stays readable while the result is held, even if the process exits or the path changes.
@@ -281,7 +259,7 @@ impl Modules {
     /// # Errors
     /// [`NoSymbol::ModuleMissing`] when the file was closed to save descriptors and is gone or changed since.
     pub fn open(&mut self, handle: ModuleHandle) -> Result<Arc<File>, NoSymbol> {
-        let module = self.modules.get(handle.index()).ok_or(NoSymbol::ModuleMissing)?;
+        let module = self.modules.get(handle).ok_or(NoSymbol::ModuleMissing)?;
         if let Some(file) = &module.file {
             return Ok(Arc::clone(file));
         }
@@ -294,30 +272,30 @@ impl Modules {
     }
 
     fn keep_open(&mut self, handle: ModuleHandle, file: Arc<File>) {
-        if self.open.len() >= FILES_MAX {
+        let Self { modules, open, counters, .. } = self;
+        if open.len() >= FILES_MAX {
             // A file without origins (the vdso) cannot be opened again.
-            let oldest = self.open.iter().position(|m| !self.modules[m.index()].origins.is_empty());
-            if let Some(oldest) = oldest.and_then(|at| self.open.remove(at)) {
-                self.modules[oldest.index()].file = None;
-                self.counters.closed += 1;
+            let reopens =
+                |of: &ModuleHandle| modules.get(*of).is_none_or(|module| !module.origins.is_empty());
+            let oldest = open.iter().position(reopens).and_then(|at| open.remove(at));
+            if let Some(oldest) = oldest.and_then(|handle| modules.get_mut(handle)) {
+                oldest.file = None;
+                counters.closed += 1;
             }
         }
-        self.modules[handle.index()].file = Some(file);
-        self.open.push_back(handle);
+        if let Some(module) = modules.get_mut(handle) {
+            module.file = Some(file);
+            open.push_back(handle);
+        }
     }
 
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
-        let of = |module: &Module| {
-            let ElfFacts { segments, .. } = &module.facts;
-            let origins = module.origins.iter().map(|path| path.as_os_str().len() + size_of::<PathBuf>());
-            size_of_val(&**segments) + module.path.len() + module.name.len() + origins.sum::<usize>()
-        };
-        self.modules.capacity() * size_of::<Module>()
-            + self.modules.iter().map(of).sum::<usize>()
+        self.modules.bytes()
             + self.by_key.bytes()
             + self.refused.bytes()
             + table_bytes(self.by_id.capacity(), size_of::<((ModuleId, u64, u32), ModuleHandle)>())
+            + table_bytes(self.unmapped.capacity(), size_of::<(ModuleHandle, u64)>())
     }
 
     /// The counters so far.
@@ -341,20 +319,76 @@ mod tests {
         let mut modules = Modules::new();
         let file = File::open(&path).unwrap();
         let key = FileKey::of(&file.metadata().unwrap());
-        let module = modules.examine(file, key, &path, vec![path.clone()]).unwrap();
+        let module = modules.examine(file, key, ROOT, &path, vec![path.clone()]).unwrap();
         let mapped = FxHashSet::from_iter([module]);
         let is_open = |modules: &Modules| modules.get(module).unwrap().file.is_some();
         for (mapped, expect) in [(&mapped, true), (&FxHashSet::default(), true), (&mapped, true)] {
-            modules.close_unmapped(mapped);
+            modules.end_unmapped(mapped);
             assert_eq!(is_open(&modules), expect);
         }
-        (0..2).for_each(|_| modules.close_unmapped(&FxHashSet::default()));
+        (0..2).for_each(|_| modules.end_unmapped(&FxHashSet::default()));
         assert!(!is_open(&modules), "unmapped twice in a row");
         assert!(modules.open(module).is_ok() && is_open(&modules));
-        (0..2).for_each(|_| modules.close_unmapped(&FxHashSet::default()));
+        (0..2).for_each(|_| modules.end_unmapped(&FxHashSet::default()));
         fs::copy("/proc/self/exe", folder.path().join("new")).unwrap();
         fs::rename(folder.path().join("new"), &path).unwrap();
         assert_eq!(modules.open(module).err(), Some(NoSymbol::ModuleMissing));
+    }
+
+    /// Files that nobody shares.
+    struct Files {
+        folder: tempfile::TempDir,
+        made: usize,
+    }
+
+    impl Files {
+        /// Opens a new file, charged to this user.
+        fn open(&mut self, modules: &mut Modules, user: u32) -> Result<ModuleHandle, NoSymbol> {
+            self.made += 1;
+            let path = self.folder.path().join(self.made.to_string());
+            fs::copy("/bin/true", &path).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+            let file = File::open(&path).unwrap();
+            let key = FileKey::of(&file.metadata().unwrap());
+            modules.examine(file, key, user, &path, vec![path.clone()])
+        }
+    }
+
+    fn with_room(modules_max: usize, unmapped_max: usize) -> (Modules, Files) {
+        let files = Files { folder: tempfile::tempdir().unwrap(), made: 0 };
+        (Modules { modules: ModuleTable::new(modules_max), unmapped_max, ..Modules::default() }, files)
+    }
+
+    #[test]
+    fn files_that_come_and_go_never_fill_the_table() {
+        let (mut modules, mut files) = with_room(40, 10);
+        let stays = files.open(&mut modules, 7).unwrap();
+        let mut before = Vec::new();
+        for round in 0..50 {
+            let handles: Vec<_> = (0..5).map(|_| files.open(&mut modules, 7).unwrap()).collect();
+            assert!(handles.iter().all(|handle| handle.number() > 5 * round), "no handle is used twice");
+            modules.end_unmapped(&handles.iter().copied().chain([stays]).collect());
+            assert!(before.iter().all(|handle| modules.get(*handle).is_some()), "just unmapped");
+            before = handles;
+        }
+        assert!(modules.get(stays).is_some());
+        assert_eq!(modules.since(0).count() as u64 + modules.counters().forgotten, 251);
+        assert!(modules.since(0).count() <= 1 + 10 + 10, "{}", modules.since(0).count());
+        let first = FileKey::of(&fs::metadata(files.folder.path().join("2")).unwrap());
+        assert_eq!(modules.known(first), None, "a forgotten file is examined again");
+    }
+
+    #[test]
+    fn a_user_with_many_files_leaves_room_for_others() {
+        let (mut modules, mut files) = with_room(40, 10);
+        let mapped: FxHashSet<_> = (0..50).map_while(|_| files.open(&mut modules, 7).ok()).collect();
+        assert_eq!(mapped.len(), 32, "four fifths");
+        assert_eq!(files.open(&mut modules, 7), Err(NoSymbol::TooManyModules));
+        assert!(files.open(&mut modules, 8).is_ok());
+        for mapped in [&mapped, &FxHashSet::default(), &FxHashSet::default()] {
+            modules.end_unmapped(mapped);
+        }
+        assert!(files.open(&mut modules, 7).is_ok(), "room is given back");
     }
 
     #[test]
@@ -367,7 +401,7 @@ mod tests {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
             let file = File::open(&path).unwrap();
             let (key, version) = (FileKey::of(&file.metadata().unwrap()), FileVersion::of(&file).unwrap());
-            let module = modules.examine(file, key, &path, Vec::new()).unwrap();
+            let module = modules.examine(file, key, ROOT, &path, Vec::new()).unwrap();
             assert_eq!(modules.known(key), Some(Ok(module)));
             (module, version)
         };

@@ -44,6 +44,8 @@ const DRAIN_IDLE: Duration = Duration::from_secs(3);
 const MEMORY_EVERY: Duration = Duration::from_secs(5);
 /// Training steps that wait for the session's owner, who takes them ten times a second.
 const ENDED_STEPS_MAX: usize = 1 << 16;
+/// Most files that a profile lists: some 100 bytes each.
+const EXECUTABLES_MAX: usize = 1 << 16;
 /// Longest wait for lines of device code at the end.
 const LINES_GRACE: Duration = Duration::from_secs(2);
 
@@ -64,8 +66,8 @@ pub(crate) struct Worker {
     /// Published on request with [`Worker::publish`].
     status: Status,
     rates: Rates,
-    /// Files that the profile lists already.
-    executables: usize,
+    /// Number of the first file that is not looked at for the profile's list.
+    next_module: u32,
     /// What scans of processes found and missed so far.
     scans: ScanCounters,
     gpus: GpuCounters,
@@ -99,7 +101,7 @@ impl Worker {
             hottest: options.hottest,
             status,
             rates: Rates::new(now),
-            executables: 0,
+            next_module: 0,
             scans: ScanCounters::default(),
             gpus: GpuCounters::default(),
             cpus: CpuCounters::default(),
@@ -428,22 +430,33 @@ impl Worker {
         self.publish();
     }
 
-    /// Lists files that the symbolizer opened in the profile.
+    /// Lists files that the symbolizer opened in the profile. Later readers of the profile need their build-ids.
     fn list_executables(&mut self) {
-        let executables = self.new_executables();
-        self.executables += executables.len();
-        self.pipeline.profile().executables.extend(executables);
+        let new = self.new_executables();
+        let listed = &mut self.pipeline.profile().executables;
+        let room = EXECUTABLES_MAX.saturating_sub(listed.len());
+        let fills = room > 0 && new.len() > room;
+        listed.extend(new.into_iter().take(room));
+        if fills {
+            self.notice(format!(
+                "the profile lists the first {EXECUTABLES_MAX} files that were mapped; exports know no build-id of others"
+            ));
+        }
     }
 
-    /// Files that the symbolizer opened since the last call. Later readers of the profile need their build-ids.
+    /// Files that the symbolizer opened since the last call.
     fn new_executables(&mut self) -> Vec<Executable> {
         let modules = self.pipeline.symbols().symbolizer().modules();
-        let new = modules.iter().skip(self.executables).map(|(_, module)| Executable {
+        let mut next = self.next_module;
+        let new = modules.since(next).inspect(|(handle, _)| next = handle.number() + 1);
+        let executables = new.map(|(_, module)| Executable {
             path: module.path().to_string(),
             build_id: module.facts().build_id.map(|id| id.to_string()).unwrap_or_default(),
             size: Bytes(module.facts().size),
         });
-        new.collect()
+        let executables = executables.collect();
+        self.next_module = next;
+        executables
     }
 
     fn notice(&mut self, notice: String) {
