@@ -20,12 +20,12 @@ use crate::stages::off_cpu::WaitGaps;
 
 const REASONS: usize = u8::MAX as usize + 1;
 
-/// What is missing in a stack.
+/// The gaps of one stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MissingFrames {
-    /// Number of the reason why one of its frames has no name ([`Accounts::unnamed_number`]); 0 when all have.
+    /// Number of the reason why one of its frames has no name ([`Accounts::unnamed_number`]); 0 if all have one.
     pub(crate) unnamed: u16,
-    /// Its native walk ended at code that was not known yet, but is by now.
+    /// Its native walk ended at code that was unknown then and is known now.
     pub(crate) too_new: bool,
 }
 
@@ -48,7 +48,7 @@ pub struct Accounts {
     wait_gaps: WaitGaps,
     first_complete_ns: Option<u64>,
     native_ends: [u64; REASONS],
-    /// Walks that ended at code that was not known yet; they are not among `native_ends`.
+    /// Walks that ended at code that was unknown then and is known now; not counted in `native_ends`.
     too_new: u64,
     python_ends: [u64; REASONS],
     kernel_ends: [u64; REASONS],
@@ -87,22 +87,22 @@ impl Default for Accounts {
 }
 
 impl Accounts {
-    /// The kernel programs' counters, totals so far.
+    /// The kernel programs' counters; totals so far.
     pub(crate) fn kernel(&mut self, counters: KernelCounters) {
         self.kernel = Some(counters);
     }
 
-    /// What the kernel programs' tables lack, total so far.
+    /// Gaps of the kernel programs' tables; totals so far.
     pub(crate) fn tables(&mut self, gaps: Vec<(&'static Reason, u64)>) {
         self.tables = gaps;
     }
 
-    /// Numbers that no record came with, total so far.
+    /// Sequence numbers for which no record came; total so far.
     pub(crate) fn missing(&mut self, missing: u64) {
         self.missing = missing;
     }
 
-    /// A record came in.
+    /// A record was received.
     pub(crate) fn received(&mut self) {
         self.received += 1;
     }
@@ -112,12 +112,12 @@ impl Accounts {
         *self.undecoded.entry(error.reason()).or_default() += 1;
     }
 
-    /// It came too late.
+    /// It came after its place in the stream had passed.
     pub(crate) fn late(&mut self) {
         self.late += 1;
     }
 
-    /// It was given before its time, because too much was waiting.
+    /// It was used before its time, because too many records were waiting.
     pub(crate) fn early(&mut self) {
         self.early += 1;
     }
@@ -134,36 +134,36 @@ impl Accounts {
         self.stack(sample, missing);
     }
 
-    /// It was the beginning of a wait, and its stack is in the tree.
+    /// It began a wait, and its stack is in the tree.
     #[inline]
     pub(crate) fn block(&mut self, sample: &Sample<'_>, missing: MissingFrames) {
         self.blocks += 1;
         self.stack(sample, missing);
     }
 
-    /// It was the end of a wait.
+    /// It ended a wait.
     pub(crate) fn wake(&mut self) {
         self.wakes += 1;
     }
 
-    /// It was a call of an accelerator's library, and its stack is in the tree.
+    /// It was a call of an accelerator library, and its stack is in the tree.
     #[inline]
     pub(crate) fn call(&mut self, sample: &Sample<'_>, missing: MissingFrames) {
         self.calls += 1;
         self.stack(sample, missing);
     }
 
-    /// It belongs to such calls: a return, an id, a message of a collector.
+    /// It belongs to such a call: a return, a correlation id, a collector's message.
     pub(crate) fn device_record(&mut self) {
         self.device_records += 1;
     }
 
-    /// It reported what a framework does: an autograd node, or a range of the program.
+    /// It came from a framework: an autograd node, or a range of the program.
     pub(crate) fn scope_change(&mut self) {
         self.steps += 1;
     }
 
-    /// Gaps in what is known of waits, totals so far.
+    /// Gaps in the record of waits; totals so far.
     pub(crate) fn waits(&mut self, gaps: WaitGaps) {
         self.wait_gaps = gaps;
     }
@@ -184,7 +184,7 @@ impl Accounts {
         }
     }
 
-    /// Its stack had words that mean nothing.
+    /// Its stack had undecodable words.
     pub(crate) fn malformed_words(&mut self, words: u64) {
         self.malformed_words += words;
     }
@@ -198,7 +198,7 @@ impl Accounts {
                 self.unnamed.len() - 1
             }
         };
-        // Reasons are compiled in: there are a few dozens.
+        // Reasons are compiled in: a few dozen.
         u16::try_from(at + 1).unwrap_or(u16::MAX)
     }
 
@@ -207,21 +207,21 @@ impl Accounts {
         self.samples
     }
 
-    /// When the first sample was taken whose stack reaches the start of its thread; `CLOCK_MONOTONIC`, nanoseconds.
+    /// Time of the first sample whose stack reaches the start of its thread; `CLOCK_MONOTONIC`, nanoseconds.
     pub fn first_complete_ns(&self) -> Option<u64> {
         self.first_complete_ns
     }
 
-    /// How many stacks there are, and how many of them have no gap in their native part. The ledger gives the same
-    /// share (`complete_share`).
+    /// Number of stacks, and of those without a gap in their native part. The ledger has the same ratio
+    /// (`complete_share`).
     pub fn stacks_and_complete(&self) -> (u64, u64) {
         let intended = [WalkEnd::Complete, WalkEnd::NotWalked, WalkEnd::NoUserStack, WalkEnd::LeftOut];
         let complete = intended.iter().map(|end| self.native_ends[*end as usize]).sum();
         (self.samples + self.blocks + self.calls, complete)
     }
 
-    /// Writes everything to the ledger, replacing what was there of these stages. `waiting`: records between `order`
-    /// and `resolve`.
+    /// Writes all counts to the ledger, replacing earlier ones of these stages. `waiting`: records between `order` and
+    /// `resolve`.
     pub(crate) fn write_to(&self, ledger: &mut Ledger) {
         let undecoded: u64 = self.undecoded.values().sum();
         let decoded = self.received - undecoded;
@@ -257,7 +257,7 @@ impl Accounts {
         }
         resolve.gaps.add(MALFORMED_WORDS, self.malformed_words);
 
-        // The stage itself reports what became of the rest; without any there was no such stage.
+        // The stage itself accounts for the rest. Without calls there was no such stage.
         if self.calls + self.device_records > 0 {
             fresh(ledger, Stage::Correlate, kept + self.device_records, kept);
         }
@@ -276,7 +276,7 @@ impl Accounts {
     fn kernel_account(&self) -> Account {
         let mut account = Account::default();
         let Some(counters) = &self.kernel else {
-            // A replay without counters: only the numbers of the records show what is missing.
+            // A replay has no counters: only sequence numbers show what is missing.
             if self.missing > 0 {
                 account.received = self.received.saturating_add(self.missing);
                 account.kept = self.received;
@@ -337,7 +337,7 @@ impl Accounts {
 const KERNEL_DROPS: [Counter; 3] =
     [Counter::DropRingFull, Counter::DropScratchBusy, Counter::DropRateLimited];
 
-/// Starts the account of a stage anew.
+/// Resets the account of a stage.
 fn fresh(ledger: &mut Ledger, stage: Stage, received: u64, kept: u64) -> &mut Account {
     let account = ledger.stage_mut(stage);
     *account = Account { received, kept, ..Account::default() };

@@ -5,20 +5,20 @@
 
 use std::collections::BTreeMap;
 
-/// What lies where: at most `MOST` of it.
+/// Values by start address: at most `MOST`.
 #[derive(Debug)]
 pub(crate) struct AddressMap<T, const MOST: usize> {
     by_address: BTreeMap<u64, T>,
 }
 
-/// What became of something that was put at an address.
+/// Result of [`AddressMap::put`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Insertion<T> {
-    /// There was nothing.
+    /// The address was free.
     New,
-    /// This was there, and must have gone without being seen.
+    /// This value was there; its removal was not seen.
     Replaced(T),
-    /// There is no room.
+    /// The map is full.
     Full,
 }
 
@@ -29,7 +29,7 @@ impl<T, const MOST: usize> Default for AddressMap<T, MOST> {
 }
 
 impl<T, const MOST: usize> AddressMap<T, MOST> {
-    /// Puts something at an address.
+    /// Stores a value at an address.
     pub(crate) fn put(&mut self, address: u64, what: T) -> Insertion<T> {
         if self.by_address.len() >= MOST && !self.by_address.contains_key(&address) {
             return Insertion::Full;
@@ -37,22 +37,22 @@ impl<T, const MOST: usize> AddressMap<T, MOST> {
         self.by_address.insert(address, what).map_or(Insertion::New, Insertion::Replaced)
     }
 
-    /// Takes away what begins at an address.
+    /// Removes the value at an address.
     pub(crate) fn take(&mut self, address: u64) -> Option<T> {
         self.by_address.remove(&address)
     }
 
-    /// What begins at an address.
+    /// The value at an address.
     pub(crate) fn get_mut(&mut self, address: u64) -> Option<&mut T> {
         self.by_address.get_mut(&address)
     }
 
-    /// How much lies here.
+    /// Number of values.
     pub(crate) fn len(&self) -> usize {
         self.by_address.len()
     }
 
-    /// What begins at or before an address, and where.
+    /// The last value at or before an address, with its address.
     pub(crate) fn at_or_before(&self, address: u64) -> Option<(u64, &T)> {
         self.by_address.range(..=address).next_back().map(|(begin, what)| (*begin, what))
     }

@@ -3,7 +3,7 @@
 //! Owns: batches of records, and references to single records. Because: records wait to be ordered, and copying each
 //! would cost more than decoding it again. Does not: know what a record contains.
 
-/// Where a record lies in the [`RecordArena`].
+/// The place of a record in the [`RecordArena`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordRef {
     batch: u32,
@@ -11,7 +11,7 @@ pub(crate) struct RecordRef {
     size: u32,
 }
 
-/// Batches whose records are not all used yet. A batch leaves with its last record.
+/// Batches that still have unused records. A batch is freed with its last record.
 #[derive(Debug, Default)]
 pub(crate) struct RecordArena {
     batches: Vec<HeldBatch>,
@@ -42,7 +42,7 @@ impl RecordArena {
         }
     }
 
-    /// Takes the bytes of a batch out of the arena for a moment. [`RecordArena::put_back`] must follow.
+    /// Takes the bytes of a batch out of the arena. [`RecordArena::put_back`] must follow.
     pub(crate) fn lend(&mut self, batch: u32) -> Vec<u8> {
         std::mem::take(&mut self.batches[batch as usize].bytes)
     }
@@ -52,13 +52,13 @@ impl RecordArena {
         self.batches[batch as usize].bytes = bytes;
     }
 
-    /// Refers to a record of the batch, which then stays until [`RecordArena::release`] of that place.
+    /// Adds a reference to a record of the batch. The batch stays until [`RecordArena::release`] of that place.
     pub(crate) fn refer(&mut self, batch: u32, offset: usize, size: usize) -> RecordRef {
         self.batches[batch as usize].waiting += 1;
         RecordRef { batch, offset: offset as u32, size: size as u32 }
     }
 
-    /// All records of the batch that will ever be referred to have been: gives up the reference taken by `put`.
+    /// No further record of the batch will be referred to: drops the reference taken by `put`.
     pub(crate) fn seal(&mut self, batch: u32) {
         self.drop_reference(batch);
     }
@@ -68,7 +68,7 @@ impl RecordArena {
         &self.batches[place.batch as usize].bytes[place.offset as usize..][..place.size as usize]
     }
 
-    /// The record is used.
+    /// Drops the reference to a record.
     pub(crate) fn release(&mut self, place: RecordRef) {
         self.drop_reference(place.batch);
     }
@@ -78,7 +78,7 @@ impl RecordArena {
         self.bytes
     }
 
-    /// Bytes in memory: buffers may be larger than what is in them.
+    /// Bytes allocated, including unused capacity.
     pub(crate) fn held_bytes(&self) -> usize {
         let buffers = self.batches.iter().map(|held| held.bytes.capacity()).sum::<usize>();
         buffers + self.batches.capacity() * size_of::<HeldBatch>() + self.free.capacity() * size_of::<u32>()

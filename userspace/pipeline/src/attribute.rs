@@ -25,8 +25,8 @@ pub(crate) fn below_thread(profile: &Profile, node: NodeId) -> Vec<FrameId> {
     stack
 }
 
-/// The frames of a call's stack, root first, without those of the kernel, which was just running our program; with
-/// `itself`, without the probed function either.
+/// The frames of a call's stack, root first, without the kernel frames, which run our own program; with `itself`,
+/// without the probed function either.
 pub(crate) fn without_probed<'a>(profile: &Profile, frames: &'a [FrameId], itself: bool) -> &'a [FrameId] {
     let kernel =
         |id: &FrameId| matches!(profile.frames.get(*id), Frame::Kernel { .. } | Frame::KernelUnnamed { .. });
@@ -34,7 +34,7 @@ pub(crate) fn without_probed<'a>(profile: &Profile, frames: &'a [FrameId], itsel
     &frames[..user.saturating_sub(usize::from(itself))]
 }
 
-/// How many of an operator's frames, root first, say where it is: those up to the last Python function or operator.
+/// How many of an operator's frames, root first, locate it: those up to the last Python function or operator.
 pub(crate) fn operator_path(frames: &[FrameId], profile: &Profile) -> usize {
     let says =
         |frame: &FrameId| matches!(profile.frames.get(*frame), Frame::Python { .. } | Frame::Operator { .. });
@@ -46,11 +46,11 @@ pub(crate) fn operator_path(frames: &[FrameId], profile: &Profile) -> usize {
 pub(crate) struct Tick {
     /// When it was taken, `CLOCK_MONOTONIC` nanoseconds.
     pub(crate) time_ns: u64,
-    /// What it stands for, in the unit of the timer's metric.
+    /// Its weight, in the unit of the timer's metric.
     pub(crate) period: u64,
 }
 
-/// Adds a sample of a thread, whose timer measures `timer`; with `wall`, time on the CPU is wall time too.
+/// Adds a sample of a thread whose timer measures `timer`; with `wall`, time on the CPU also counts as wall time.
 #[inline]
 pub(crate) fn add(
     profile: &mut Profile,
@@ -62,7 +62,7 @@ pub(crate) fn add(
 ) {
     profile.tree.add(node, Metric::Samples, 1);
     profile.tree.add(node, timer, tick.period);
-    // Cycles are no time.
+    // Cycles are not time.
     if wall && timer == Metric::CpuTime {
         profile.tree.add(node, Metric::WallTime, tick.period);
     }

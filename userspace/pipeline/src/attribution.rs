@@ -29,7 +29,7 @@ pub(crate) struct Attribution<'a> {
 }
 
 impl Attribution<'_> {
-    /// The context that a path leads to, and what the stages conclude from it.
+    /// The context of a path, and each stage's conclusions from it.
     #[inline]
     pub(crate) fn place(
         &mut self,
@@ -45,7 +45,7 @@ impl Attribution<'_> {
         CachedStack { node: node_of(&placement, profile), missing: path.missing, notes }
     }
 
-    /// Enters a sample, the beginning of a wait, or a call into its context.
+    /// Attributes a sample, the beginning of a wait, or a call to its context.
     #[inline]
     pub(crate) fn attribute<S: Symbols>(
         &mut self,
@@ -68,7 +68,7 @@ impl Attribution<'_> {
         self.stages.on_call(owner, &call, Some(stack), self.profile, symbols);
     }
 
-    /// Enters what a sample stands for into its context.
+    /// Adds a sample's weight to its context.
     fn attribute_sample(&mut self, thread: NodeId, sample: &Sample<'_>, stack: CachedStack) {
         let Self { config, stages, accounts, profile } = self;
         match wait_of(sample) {
@@ -85,7 +85,7 @@ impl Attribution<'_> {
     }
 }
 
-/// The node that a placement leads to, made if need be.
+/// The node of a placement, created if needed.
 fn node_of(placement: &Placement<'_>, profile: &mut Profile) -> NodeId {
     let (root, stood_for) = placement.root.map_or((placement.thread, 0), |root| (root.node, root.frames));
     let mut frames = &placement.frames[stood_for..];
@@ -101,14 +101,14 @@ fn node_of(placement: &Placement<'_>, profile: &mut Profile) -> NodeId {
     placement.leaf.map_or(node, |leaf| profile.tree.child(node, leaf))
 }
 
-/// The wait that a record begins; `None` of a timer sample.
+/// The wait that a record begins; `None` for a timer sample.
 #[inline]
 pub(crate) fn wait_of(sample: &Sample<'_>) -> Option<WaitId> {
     let fixed = &sample.fixed;
     (fixed.header.kind == kind::BLOCK).then_some(WaitId { tid: fixed.tid, began_ns: fixed.period })
 }
 
-/// The sample or call that was found at this place when its batch was decoded.
+/// The sample or call at a place. It was found there when its batch was decoded.
 pub(crate) fn sample_at(
     arena: &RecordArena,
     record: RecordRef,

@@ -8,10 +8,10 @@ use deepctx_profile::profile::Limits;
 
 use crate::trace_window::{TraceLevel, TraceWindow};
 
-/// How names of ranges begin that end a training step, unless the user names others.
+/// Default prefix of the names of ranges that end a training step.
 pub const STEP_MARKER: &str = "Optimizer.step#";
-/// Launches that may wait for their activities when nothing else is asked for: at 10 000 a second those of 26 s. About
-/// 30 MiB when full.
+/// Default number of launches that may wait for their activities: those of 26 s at 10 000 a second. About 30 MiB when
+/// full.
 const LAUNCHES: usize = 1 << 18;
 
 /// How much the pipeline may hold, and for how long.
@@ -23,30 +23,30 @@ pub struct Config {
     pub waiting_records: usize,
     /// Bytes of records that may wait for their turn.
     pub waiting_bytes: usize,
-    /// How much longer samples wait than what changes processes, nanoseconds.
+    /// How much longer samples wait than changes of processes, nanoseconds.
     pub mapping_lookahead_ns: u64,
-    /// Bytes of raw stacks that are remembered.
+    /// Bytes of raw stacks in the cache.
     pub stack_bytes: usize,
     /// What the period of a sample measures.
     pub timer: Metric,
     /// Waits are captured too: wall time is time on and off the CPU.
     pub off_cpu: bool,
-    /// Launches that may wait for what a device reports of them.
+    /// Launches that may wait for their activities.
     pub launches: usize,
-    /// How the names of ranges begin that end a training step.
+    /// Prefixes of the names of ranges that end a training step.
     pub step_markers: Vec<String>,
-    /// Ends of training steps are handed out ([`crate::Pipeline::ended_steps`]), and are watched also while probes that
-    /// have a budget are detached.
+    /// Ends of training steps are handed out ([`crate::Pipeline::ended_steps`]), and are also watched while probes with
+    /// a budget are detached.
     pub hands_out_steps: bool,
     /// When single events are recorded; `None`: never.
     pub trace: Option<TraceWindow>,
-    /// Which single events those are.
+    /// Which single events are recorded.
     pub trace_level: TraceLevel,
 }
 
 impl Default for Config {
-    /// Half a second of 99 samples/s on 512 CPUs with a kilobyte each waits in 32 MiB; 12 MiB of remembered stacks are
-    /// some ten thousand of 60 frames. All of it together stays below the 150 MiB that the profiler allows itself.
+    /// 32 MiB hold half a second of 99 samples/s on 512 CPUs at a kilobyte each; 12 MiB hold some ten thousand stacks
+    /// of 60 frames. Together they stay below the profiler's limit of 150 MiB.
     fn default() -> Self {
         Self {
             limits: Limits::default(),

@@ -14,9 +14,9 @@ use deepctx_profile::frame::{Frame, FrameKind, Origin, Role};
 use deepctx_profile::intern::FrameId;
 use deepctx_profile::profile::Profile;
 
-/// Functions that only pass a call on, as they were met in stacks of CPython 3.8 to 3.15: into the evaluation loop,
-/// into built-in functions, and into generators. What decides something (a slot, a method, `type.__call__`) is not
-/// among them.
+/// Functions that only pass a call on, as seen in stacks of CPython 3.8 to 3.15: into the evaluation loop, into
+/// built-in functions, and into generators. Functions that decide something (a slot, a method, `type.__call__`) are not
+/// listed.
 const NAMES: &[&str] = &[
     "PyEval_EvalCode",
     "PyEval_EvalCodeEx",
@@ -84,31 +84,31 @@ const NAMES: &[&str] = &[
     "vectorcall_unbound",
 ];
 
-/// How names of opcodes begin that are functions: since 3.14 the evaluation loop of an interpreter that was built with
-/// clang (`--with-tail-call-interp`) enters the first one, and each jumps to the next (Python/ceval_macros.h).
+/// Prefix of opcodes that are functions: since 3.14, the evaluation loop of an interpreter built with clang
+/// (`--with-tail-call-interp`) enters the first one, and each jumps to the next (Python/ceval_macros.h).
 const TAIL_CALLED: &str = "_TAIL_CALL_";
 
-/// What a frame is to the frames beside it.
+/// The role of a frame for its neighbors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum CallFrameRole {
     /// Nothing.
     #[default]
     Other,
-    /// Python, or the interpreter's own frame: its call chain may follow on either side.
+    /// Python, or an interpreter's internal frame: the call chain may follow on either side.
     Python,
-    /// Part of the call chain: the same frame as the interpreter's own.
+    /// Part of the call chain: the same frame, marked as internal.
     CallChain(FrameId),
 }
 
-/// Which frames are CPython's call chain.
+/// Marks the frames of CPython's call chain.
 #[derive(Debug, Default)]
 pub(crate) struct CpythonCalls {
-    /// By number of the frame, as far as any was learned.
+    /// By frame number; shorter than the frame table until learned.
     parts: Vec<CallFrameRole>,
 }
 
 impl CpythonCalls {
-    /// Takes note of a frame.
+    /// Records the role of a frame.
     pub(crate) fn learn(&mut self, id: FrameId, profile: &mut Profile) {
         let part = match profile.frames.get(id) {
             frame if frame.is_interpreter() || frame.kind() == FrameKind::Python => CallFrameRole::Python,
@@ -127,14 +127,14 @@ impl CpythonCalls {
     }
 
     fn set(&mut self, id: FrameId, part: CallFrameRole) {
-        // Frames are bounded, and so is this.
+        // Bounded, since frames are.
         if self.parts.len() <= id.index() {
             self.parts.resize(id.index() + 1, CallFrameRole::Other);
         }
         self.parts[id.index()] = part;
     }
 
-    /// Marks the call chain in a path as the interpreter's own, from both sides of each run of Python frames.
+    /// Marks the call chain in a path as internal, from both sides of each run of Python frames.
     pub(crate) fn mark(&self, path: &mut [FrameId]) {
         self.mark_after_python(path.iter_mut());
         self.mark_after_python(path.iter_mut().rev());
@@ -152,7 +152,7 @@ impl CpythonCalls {
     }
 }
 
-/// Compilers append what they did to a function (`.part.0`, `.lto_priv.1`).
+/// Compilers append suffixes to functions they transform (`.part.0`, `.lto_priv.1`).
 fn is_call_chain(symbol: &str) -> bool {
     let name = symbol.split('.').next().unwrap_or(symbol);
     NAMES.binary_search(&name).is_ok() || name.starts_with(TAIL_CALLED)
@@ -168,7 +168,7 @@ mod tests {
         assert!(NAMES.is_sorted());
     }
 
-    /// Letters: `p` Python, `e` evaluation loop, a word native code. What is marked comes back with a `*`.
+    /// Letters: `p` Python, `e` evaluation loop; a word is native code. Marked frames come back with a `*`.
     #[track_caller]
     fn check(path: &str, expect: &str) {
         let mut profile = Profile::new(Default::default(), Default::default());
@@ -219,12 +219,12 @@ mod tests {
             "main PyEval_EvalCode _PyEval_Vector e p PyObject_Vectorcall _PyFunction_Vectorcall.part.0 e p",
             "main PyEval_EvalCode* _PyEval_Vector* e p PyObject_Vectorcall* _PyFunction_Vectorcall.part.0* e p",
         );
-        // What decides something stays, and what passes the call on to it and from it goes.
+        // A function that decides something stays; those that pass the call to it and from it are marked.
         check(
             "e p cfunction_vectorcall_O list_sort PyObject_CallOneArg _PyEval_Vector e p",
             "e p cfunction_vectorcall_O* list_sort PyObject_CallOneArg* _PyEval_Vector* e p",
         );
-        // Each opcode is a function where the interpreter was built with tail calls.
+        // With tail calls, each opcode is a function.
         check(
             "e p _TAIL_CALL_CALL.llvm.7 PyObject_Vectorcall list_sort e p _TAIL_CALL_LOAD_FAST",
             "e p _TAIL_CALL_CALL.llvm.7* PyObject_Vectorcall* list_sort e p _TAIL_CALL_LOAD_FAST*",

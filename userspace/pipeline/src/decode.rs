@@ -13,7 +13,7 @@ use deepctx_common::record::{
 };
 use thiserror::Error;
 
-/// A record that was understood. Stacks are borrowed from the bytes.
+/// A decoded record. Stacks are borrowed from the bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event<'a> {
     /// A timer sample.
@@ -30,13 +30,13 @@ pub enum Event<'a> {
     Exit(ProcessEvent),
     /// A process mapped code from a file; its mappings follow.
     Map(ProcessEvent),
-    /// A probed function was called: the stack there, and what it was called with.
+    /// A probed function was called: its stack and its arguments.
     Call(Sample<'a>, Arguments<'a>),
     /// It returned.
     Return(Return),
     /// A call was given a correlation id.
     Correlation(Correlation),
-    /// A collector said something, or a record of another tool's collection: the message and its bytes.
+    /// A message of a collector, or a record of another tool's collection, with its bytes.
     Message(Message, &'a [u8]),
 }
 
@@ -54,14 +54,14 @@ impl Event<'_> {
     }
 }
 
-/// What a probed function was called with.
+/// The arguments of a probed call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arguments<'a> {
     /// The fixed part.
     pub call: Call,
-    /// The arguments, in the order in which the site fetches them; 0 where one could not be read.
+    /// The arguments, in the order in which the site fetches them; 0 for one that could not be read.
     pub values: Words<'a>,
-    /// The text that one of them points to; empty when none does.
+    /// The text that one of them points to; empty if none does.
     pub text: &'a [u8],
 }
 
@@ -79,7 +79,7 @@ pub struct Sample<'a> {
 }
 
 impl Sample<'_> {
-    /// How the native walk ended; `None` when a newer kernel program gave a number that is not known here.
+    /// How the native walk ended; `None` if a newer kernel program wrote a number unknown here.
     pub fn native_end(&self) -> Option<WalkEnd> {
         WalkEnd::from_number(self.fixed.native_end)
     }
@@ -100,7 +100,7 @@ impl Sample<'_> {
 pub struct Words<'a>(&'a [u8]);
 
 impl<'a> Words<'a> {
-    /// The words in these bytes; those at the end that are no whole word are left out.
+    /// The words in these bytes; an incomplete word at the end is left out.
     pub fn of(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -110,17 +110,17 @@ impl<'a> Words<'a> {
         self.0
     }
 
-    /// The first word, by itself.
+    /// The first word, as a slice.
     pub fn first(self) -> Option<Self> {
         self.0.get(..8).map(Self)
     }
 
-    /// How many words there are.
+    /// Number of words.
     pub fn len(self) -> usize {
         self.0.len() / 8
     }
 
-    /// True when there are none.
+    /// True if there are none.
     pub fn is_empty(self) -> bool {
         self.0.is_empty()
     }
@@ -131,18 +131,18 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Why bytes are not an event.
+/// Why bytes could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// The bytes end before the record does.
     #[error("the record has {have} bytes of {need}")]
     ShortRecord {
-        /// Bytes there are.
+        /// Bytes present.
         have: usize,
-        /// Bytes there should be.
+        /// Bytes needed.
         need: usize,
     },
-    /// A kind of record that is not known here: a newer kernel program, or damaged bytes.
+    /// An unknown kind of record: a newer kernel program, or damaged bytes.
     #[error("record kind {0} is not known")]
     UnknownKind(u16),
     /// The parts of the record do not add up to its size.
@@ -150,7 +150,7 @@ pub enum DecodeError {
     BadLength {
         /// Size in the header.
         stated: usize,
-        /// What the parts need.
+        /// Size of the parts.
         parts: usize,
     },
 }
@@ -170,7 +170,7 @@ impl DecodeError {
     }
 }
 
-/// Decodes one record, which `bytes` must hold exactly.
+/// Decodes one record; `bytes` must be exactly that record.
 pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
     let short = |need| DecodeError::ShortRecord { have: bytes.len(), need };
     let header = RecordHeader::read_from(bytes).ok_or_else(|| short(size_of::<RecordHeader>()))?;
@@ -220,7 +220,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
     }
 }
 
-/// The stacks at the beginning of a record, and what follows them.
+/// The stacks at the beginning of a record, and the bytes after them.
 fn sample<'a>(
     record: &'a [u8],
     bad: impl Fn(usize) -> DecodeError,
@@ -236,7 +236,7 @@ fn sample<'a>(
     Ok((Sample { fixed, words, kernel: Words(kernel), user: Words(user) }, rest))
 }
 
-/// A call. `sized`: whether parts of so many bytes are the whole record.
+/// A call. `sized`: whether parts of this many bytes fill the record.
 fn call(
     record: &[u8],
     bad: impl Fn(usize) -> DecodeError,
@@ -263,7 +263,7 @@ fn message(
 ) -> Result<Event<'_>, DecodeError> {
     let message = Message::read_from(record).ok_or(bad(size_of::<Message>()))?;
     let bytes = message.bytes as usize;
-    // Checked before it is added to anything.
+    // Checked before it is used in a sum.
     if bytes > MESSAGE_BYTES_MAX {
         return Err(bad(bytes));
     }
@@ -271,18 +271,18 @@ fn message(
     Ok(Event::Message(message, &record[size_of::<Message>()..][..bytes]))
 }
 
-/// A record within a batch, or what is wrong with it.
+/// A record within a batch, or why it could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slot<'a> {
     /// Where it begins in the batch.
     pub offset: usize,
-    /// Bytes it takes. When the size itself is not believable, all that is left of the batch.
+    /// Bytes it takes. If the size is implausible, the rest of the batch.
     pub size: usize,
-    /// What it is.
+    /// The decoded record.
     pub event: Result<Event<'a>, DecodeError>,
 }
 
-/// Splits a batch into its records. Ends after the last byte, whatever the bytes are: each step consumes at least one.
+/// Splits a batch into its records. Terminates for any bytes: each step consumes at least one.
 pub fn records(batch: &[u8]) -> impl Iterator<Item = Slot<'_>> {
     let mut offset = 0;
     std::iter::from_fn(move || {
@@ -290,7 +290,7 @@ pub fn records(batch: &[u8]) -> impl Iterator<Item = Slot<'_>> {
         let believable = RecordHeader::read_from(rest)
             .map(|header| header.size as usize)
             .filter(|size| (size_of::<RecordHeader>()..=rest.len()).contains(size));
-        // Without a believable size there is no next record to be found: the rest goes as one.
+        // Without a plausible size the next record cannot be found: the rest is one slot.
         let size = believable.unwrap_or(rest.len());
         let slot = Slot { offset, size, event: decode(&rest[..size]) };
         offset += size;
@@ -298,13 +298,13 @@ pub fn records(batch: &[u8]) -> impl Iterator<Item = Slot<'_>> {
     })
 }
 
-/// Largest gap between two records of a CPU that is believed: a CPU cannot lose more in a day.
+/// Largest plausible gap between two records of a CPU: a CPU cannot lose more in a day.
 const GAP_MAX: u64 = 1 << 36;
 
-/// Counts, per CPU, the records that were numbered and never seen.
+/// Counts, per CPU, the sequence numbers that never came.
 ///
-/// A number is used up even when its record is dropped (`RecordHeader::sequence`), so what is missing below the highest
-/// number seen is lost. Two records of a CPU may swap places (one program interrupts another), so only the sums count.
+/// A dropped record uses up its number too (`RecordHeader::sequence`), so a number missing below the highest one is a
+/// loss. Two records of a CPU may swap places (one program interrupts another), so only the sums count.
 #[derive(Clone, Debug, Default)]
 pub struct Sequences {
     cpus: Vec<Numbers>,
@@ -317,14 +317,14 @@ struct Numbers {
 }
 
 impl Sequences {
-    /// Takes note of a record.
+    /// Records a sequence number.
     pub fn record(&mut self, cpu: u16, sequence: u64) {
         let cpu = usize::from(cpu);
         if cpu >= self.cpus.len() {
             self.cpus.resize(cpu + 1, Numbers::default());
         }
         let numbers = &mut self.cpus[cpu];
-        // One damaged number must not become a loss of millions of millions.
+        // One damaged number must not count as millions of millions of losses.
         if sequence <= numbers.highest.saturating_add(GAP_MAX) {
             numbers.highest = numbers.highest.max(sequence);
         }

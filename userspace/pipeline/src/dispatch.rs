@@ -19,7 +19,7 @@ use crate::stages::off_cpu::{Context, OffCpu, WaitEnd, WaitId};
 use crate::symbols::Symbols;
 
 impl<S: Symbols> Pipeline<S> {
-    /// Attributes a record whose stack was seen before; notes what is missing of one whose stack was not.
+    /// Attributes a record with a cached stack; queues one whose stack is new.
     #[inline]
     pub(crate) fn dispatch(&mut self, record: RecordRef) {
         let (sample, call) = match decode(self.arena.record(record)) {
@@ -46,7 +46,7 @@ impl<S: Symbols> Pipeline<S> {
         let thread = self.threads.node(&sample.fixed, space, &mut self.symbols, profile);
         let chain = || self.symbols.await_chain(pid, time_ns, &mut seen_python::coroutines(&sample));
         let await_chain = self.coroutines_seen.then(chain).flatten();
-        // Which scopes a stack is in is known once all calls before it are.
+        // The scopes of a stack are known only once all calls before it are.
         let must_wait = self.calls_wait && stages.follows_calls();
         let mut key = StackKey::new(thread, space, &sample, await_chain);
         if !must_wait {
@@ -79,7 +79,7 @@ impl<S: Symbols> Pipeline<S> {
         self.arena.release(record);
     }
 
-    /// Uses a record without a stack, once all calls before it are known.
+    /// Uses a record without a stack, once all calls before it are attributed.
     fn dispatch_stackless(&mut self, record: RecordRef) {
         if self.calls_wait {
             self.unresolved.push(PendingNames::Record(record));
@@ -88,7 +88,7 @@ impl<S: Symbols> Pipeline<S> {
         }
     }
 
-    /// Gives a record without a stack to its stage.
+    /// Passes a record without a stack to its stage.
     fn use_stackless(&mut self, record: RecordRef) {
         let Self { arena, stages, profile, accounts, symbols, threads, .. } = self;
         let event = decode(arena.record(record));
@@ -146,7 +146,7 @@ impl<S: Symbols> Pipeline<S> {
         self.stages.record_spans();
     }
 
-    /// Asks for the names of all stacks that wait for them, and attributes what waited.
+    /// Resolves all pending stacks and attributes the records that waited for them.
     pub(crate) fn attribute_unresolved(&mut self) {
         self.resolve.ask(&mut self.symbols, &mut self.profile, &mut self.accounts);
         let mut unresolved = std::mem::take(&mut self.unresolved);
@@ -156,7 +156,7 @@ impl<S: Symbols> Pipeline<S> {
         self.resolve.trim();
     }
 
-    /// Attributes what waited, now that all addresses have been asked for.
+    /// Attributes the records that waited; all addresses have been resolved.
     fn attribute_resolved(&mut self, unresolved: PendingNames) {
         let (record, mut key, mut hash, behind) = match unresolved {
             PendingNames::Stack { record, key, hash, behind } => (record, key, hash, behind),
@@ -189,7 +189,7 @@ impl<S: Symbols> Pipeline<S> {
     }
 }
 
-/// A thread waits from this record on, or, where waits are recorded, it runs.
+/// The thread waits from this record on; or, where waits are recorded, the record shows that it runs.
 #[inline]
 fn follow_thread(off_cpu: &mut OffCpu, sample: &Sample<'_>, records_waits: bool) {
     if let Some(wait) = wait_of(sample) {

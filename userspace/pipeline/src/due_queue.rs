@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
-/// At most `MOST` items, in the order of their times (`CLOCK_MONOTONIC`, nanoseconds). Of too many the oldest is
-/// dropped: what a stage keeps is then replaced at the next one.
+/// At most `MOST` items, in the order of their times (`CLOCK_MONOTONIC`, nanoseconds). A full queue drops its oldest
+/// item: the next one replaces what a stage keeps.
 #[derive(Debug)]
 pub(crate) struct DueQueue<T, const MOST: usize>(VecDeque<(u64, T)>);
 
@@ -26,13 +26,13 @@ impl<T, const MOST: usize> DueQueue<T, MOST> {
         self.0.push_back((time_ns, item));
     }
 
-    /// Whether the samples have reached one at this time.
+    /// Whether an item is due once the samples have reached this time.
     #[inline]
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         self.0.front().is_some_and(|(time_ns, _)| *time_ns <= now_ns)
     }
 
-    /// The next one that the samples have reached, with its time.
+    /// The next due item, with its time.
     #[inline]
     pub(crate) fn reached(&mut self, now_ns: u64) -> Option<(u64, T)> {
         self.0.pop_front_if(|(time_ns, _)| *time_ns <= now_ns)

@@ -10,7 +10,7 @@ use deepctx_profile::ledger::{Account, DUTY_CYCLED, Reason};
 use crate::due_queue::DueQueue;
 use crate::input::DutyWindow;
 
-/// Edges of duty windows that may wait for the samples: a minute of the shortest windows.
+/// Edges of duty windows that may be ahead of the samples: a minute of the shortest windows.
 const EDGES_MAX: usize = 1024;
 
 /// The duty windows so far.
@@ -27,7 +27,7 @@ pub(crate) struct DutyCycle {
 }
 
 impl DutyCycle {
-    /// Takes in a beginning or an end.
+    /// Records the beginning or end of a window.
     pub(crate) fn take(&mut self, window: DutyWindow) {
         match (window.watched, self.since_ns) {
             (true, None) => {
@@ -45,7 +45,7 @@ impl DutyCycle {
         self.last = window;
     }
 
-    /// Writes how much of the time until `now_ns` was watched, unless it was all of it.
+    /// Writes how much of the time until `now_ns` was watched, unless all of it was.
     pub(crate) fn write_to(&self, account: &mut Account, now_ns: u64) {
         let Some(first_ns) = self.first_ns.filter(|_| self.paused) else { return };
         let watched_ns =
@@ -61,8 +61,7 @@ impl DutyCycle {
     }
 }
 
-/// Ends of duty windows and of pauses, for a stage that must forget something at each: between the two, some probes may
-/// be there and others not.
+/// Edges of duty windows, for a stage that must drop state at each: around an edge only some probes may be attached.
 #[derive(Debug, Default)]
 pub(crate) struct DutyEdges {
     paused: bool,
@@ -78,13 +77,13 @@ impl DutyEdges {
         }
     }
 
-    /// Whether the samples have reached one at this time, `CLOCK_MONOTONIC` nanoseconds.
+    /// Whether an edge is due once the samples have reached this time, `CLOCK_MONOTONIC` nanoseconds.
     #[inline]
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         self.edges.is_due(now_ns)
     }
 
-    /// The next one that the samples have reached.
+    /// The next edge that the samples have reached.
     #[inline]
     pub(crate) fn reached(&mut self, now_ns: u64) -> Option<u64> {
         self.edges.reached(now_ns).map(|(time_ns, ())| time_ns)
@@ -95,7 +94,7 @@ impl DutyEdges {
 mod tests {
     use super::*;
 
-    /// Duty windows by their edges; what is reported at a time.
+    /// Duty windows by their edges; the report at a time.
     #[track_caller]
     fn check(edges: &[u64], now_ns: u64, expect: Option<&str>) {
         let mut duty = DutyCycle::default();
@@ -127,7 +126,7 @@ mod tests {
                 "operators: attached 20.0 % of the time, in 2 duty windows (--probe-budget 10%), of which counts are",
             ),
         );
-        // Nothing came since.
+        // No record since.
         check(
             &[100, 200],
             150,

@@ -8,8 +8,8 @@ use deepctx_common::activity::Activity;
 use deepctx_common::call::{Call, Correlation, Message, Return};
 use deepctx_common::record::{ProcessEvent, RecordHeader, StackSample, Wake, kind};
 
-/// Appends a sample, or the beginning of a wait when the header says so. Sizes, counts and the kind of a sample are
-/// filled in; everything else is taken from `fixed`.
+/// Appends a sample, or the beginning of a wait if the header says so. Sizes, counts and the kind of a sample are
+/// filled in; the rest comes from `fixed`.
 pub fn sample(out: &mut Vec<u8>, fixed: &StackSample, kernel: &[u64], user: &[u64]) {
     let size = size_of::<StackSample>() + 8 * (kernel.len() + user.len());
     let kind = if fixed.header.kind == kind::BLOCK { kind::BLOCK } else { kind::SAMPLE };

@@ -16,37 +16,36 @@ use super::system::SystemSample;
 /// Values of the kernel programs' counters, summed over the CPUs, by [`Counter`] number.
 pub type KernelCounters = [u64; Counter::ALL.len()];
 
-/// One thing that enters the pipeline. `M` describes an address space; the [`super::symbols::Symbols`] in use names it.
+/// One input of the pipeline. `M` describes an address space; see [`super::symbols::Symbols::Space`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input<M> {
-    /// Records as the kernel programs wrote them, one after the other. CPUs may be mixed, order is not promised.
+    /// Records as the kernel programs wrote them, one after the other. CPUs may be mixed, in any order.
     Records(Vec<u8>),
-    /// The address space of a process as it was at a time.
+    /// The address space of a process at a time.
     Space(SpaceUpdate<M>),
     /// The kernel programs' counters so far. Later values replace earlier ones.
     Counters(KernelCounters),
-    /// Probes that were placed since the last time: what their calls mean.
+    /// Probes attached since the last time: the meaning of their calls.
     Sites(Vec<SiteInfo>),
-    /// Numbers of probes that were taken away, and of whose calls no record is expected any more: others will have
-    /// them.
+    /// Numbers of detached probes whose calls' records have all come: new probes will reuse them.
     SitesFreed(Vec<u32>),
     /// Calls of each probe so far, by index, counted before a record can be lost. Later values replace earlier ones.
     SiteCounts(Vec<u64>),
-    /// Calls of accelerators are not watched any more from this time on, `CLOCK_MONOTONIC` nanoseconds; their
-    /// activities still come, late as ever.
+    /// Accelerator calls are not watched from this time on, `CLOCK_MONOTONIC` nanoseconds; their activities still
+    /// arrive, as late as ever.
     CallsEnd(u64),
-    /// Names of kernels that were found in processes since the last time, not reported by calls.
+    /// Names of kernels found in process memory since the last time, not reported by calls.
     Recovered(Vec<RecoveredKernel>),
-    /// Lines of device code that was read since the last time.
+    /// Lines of device code read since the last time.
     Lines(Vec<CubinLines>),
     /// A duty window begins or ends.
     DutyWindow(DutyWindow),
-    /// What the machine did since the last time.
+    /// Resource usage of the machine since the last time.
     System(SystemSample),
 }
 
 impl<M> Input<M> {
-    /// The same with another description of address spaces; `admit` gets the process and its mappings.
+    /// The same with another description of address spaces; `admit` receives the process and its mappings.
     pub fn with_maps<N>(self, admit: impl FnOnce(u32, M) -> N) -> Input<N> {
         match self {
             Input::Records(bytes) => Input::Records(bytes),
@@ -66,36 +65,36 @@ impl<M> Input<M> {
     }
 }
 
-/// What calls of a probe mean: the part of a `deepctx_common::call::Site` that the kernel programs need not know.
+/// The meaning of a probe's calls: the part of a `deepctx_common::call::Site` that the kernel programs do not need.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteInfo {
     /// Its index, which its records carry.
     pub site: u32,
     /// What a call means.
     pub event: Event,
-    /// Name of the function, as it is exported.
+    /// Exported name of the function.
     pub symbol: String,
-    /// The library that it belongs to.
+    /// The library that exports it.
     pub family: Family,
-    /// What each fetched argument means, in the order in which they are fetched.
+    /// The meaning of each fetched argument, in the order in which they are fetched.
     pub roles: Vec<Role>,
 }
 
-/// A duty window of the probes that have a budget begins or ends.
+/// The beginning or end of a duty window of the probes that have a budget.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DutyWindow {
-    /// When: `CLOCK_MONOTONIC`, nanoseconds. All of them are there from a beginning on, and until an end.
+    /// When: `CLOCK_MONOTONIC`, nanoseconds. All of these probes are attached from a beginning until an end.
     pub time_ns: u64,
     /// It begins.
     pub watched: bool,
     /// The budget, as the user would write it.
     pub budget: String,
-    /// What these probes record, for people: `operators, backward`.
+    /// What these probes record, for display: `operators, backward`.
     pub what: String,
 }
 
-/// A handle that was launched and that no call named.
+/// A launched handle that no call named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnnamedKernel {
     /// The process, in the pid namespace of the profiler.
@@ -106,8 +105,8 @@ pub struct UnnamedKernel {
     pub asked_ns: u64,
 }
 
-/// The kernel of a handle, as it was found in the process: its name stands in the process's memory, and its code in the
-/// device code that the process has; or it is the name of the host stub that stands for it.
+/// The kernel of a handle, found in the process: its name in process memory and its code in the loaded device code; or
+/// the name of its host stub.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RecoveredKernel {
@@ -115,36 +114,36 @@ pub struct RecoveredKernel {
     pub pid: u32,
     /// The handle with which it is launched.
     pub handle: u64,
-    /// The launch that it was looked for: [`UnnamedKernel::asked_ns`].
+    /// The launch that prompted the search: [`UnnamedKernel::asked_ns`].
     pub asked_ns: u64,
-    /// When it had been read from the process: `CLOCK_MONOTONIC`, nanoseconds.
+    /// When it was read from the process: `CLOCK_MONOTONIC`, nanoseconds.
     pub read_ns: u64,
-    /// Its name as the compiler wrote it.
+    /// Its mangled name.
     pub name: String,
-    /// What its code says, as far as that is known.
+    /// Facts from its code, as far as known.
     pub code: CodeFacts,
 }
 
-/// What the device code of a kernel says.
+/// Facts from the device code of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CodeFacts {
-    /// The architecture that it is for: 80 for `sm_80`.
+    /// The target architecture: 80 for `sm_80`.
     pub arch: Option<u32>,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: Option<u32>,
-    /// Static shared memory of a block, bytes.
+    /// Static shared memory per block, bytes.
     pub static_shared: Option<u32>,
 }
 
-/// Device code in a process, whose lines are wanted.
+/// Device code in a process whose lines are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnreadCubin {
     /// The process, in the pid namespace of the profiler.
     pub pid: u32,
-    /// What samples call it.
+    /// Its id in samples.
     pub crc: u64,
-    /// Where it is in the process.
+    /// Its address in the process.
     pub address: u64,
     /// Its bytes.
     pub bytes: u64,
@@ -158,13 +157,13 @@ pub struct UnreadCubin {
 pub struct CubinLines {
     /// The process, in the pid namespace of the profiler.
     pub pid: u32,
-    /// What samples call it.
+    /// Its id in samples.
     pub crc: u64,
-    /// Why they could not be read; empty when they were.
+    /// Why they could not be read; empty if they were.
     pub because: String,
     /// Paths of source files.
     pub files: Vec<String>,
-    /// By function, as the compiler wrote its name: offset, place of the file, and line or 0, ascending by offset.
+    /// By mangled function name: offset, index of the file, and line or 0, ascending by offset.
     pub functions: BTreeMap<String, Vec<(u32, u32, u32)>>,
 }
 
@@ -178,20 +177,20 @@ impl CubinLines {
     }
 }
 
-/// What was learnt about a process outside the record stream.
+/// State of a process learned outside the record stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpaceUpdate<M> {
     /// The process, in the pid namespace of the profiler.
     pub pid: u32,
-    /// When it was true: `CLOCK_MONOTONIC`, nanoseconds.
+    /// The time it describes: `CLOCK_MONOTONIC`, nanoseconds.
     pub time_ns: u64,
-    /// Name of the process (of its main thread); empty when it could not be read.
+    /// Name of the process (of its main thread); empty if it could not be read.
     pub name: String,
     /// Its mappings.
     pub maps: M,
 }
 
-/// Where input comes from: live rings, a capture file, or a test vector.
+/// A source of input: live rings, a capture file, or a test vector.
 pub trait Source<M> {
     /// Why reading can fail.
     type Error;
@@ -200,7 +199,7 @@ pub trait Source<M> {
     fn next_input(&mut self) -> Result<Option<Input<M>>, Self::Error>;
 }
 
-/// A test vector, or anything else that is already in memory.
+/// A test vector, or any other input already in memory.
 impl<M, I: Iterator<Item = Input<M>>> Source<M> for I {
     type Error = std::convert::Infallible;
 

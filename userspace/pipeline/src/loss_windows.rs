@@ -15,18 +15,18 @@ const GAPS_MAX: usize = 64;
 #[derive(Debug, Default)]
 pub(crate) struct LossWindows {
     cpus: Vec<Cpu>,
-    /// Records that came and could not be used, by time.
+    /// Records that came too late to be used, by time.
     unused: Vec<Gap>,
-    /// From when to when probes were not watched, oldest first: at most [`GAPS_MAX`], in the same way.
+    /// Times without probes, oldest first: at most [`GAPS_MAX`], merged in the same way.
     pauses: VecDeque<(u64, u64)>,
 }
 
 /// Why a record may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LossCause {
-    /// It was lost.
+    /// The record was lost.
     Lost,
-    /// Its probe was not there.
+    /// The probe was not attached.
     NotProbed,
 }
 
@@ -41,7 +41,7 @@ struct Cpu {
     gaps: Vec<Gap>,
 }
 
-/// Numbers `first` to `last`, and the times around them, `CLOCK_MONOTONIC` nanoseconds.
+/// Sequence numbers `first` to `last`, and the times around them, `CLOCK_MONOTONIC` nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Gap {
     first: u64,
@@ -51,7 +51,7 @@ struct Gap {
 }
 
 impl LossWindows {
-    /// Takes note of a record. Two of a CPU may swap places: one program interrupts another.
+    /// Records a sequence number. Two records of a CPU may swap places: one program interrupts another.
     pub(crate) fn record(&mut self, cpu: u16, sequence: u64, time_ns: u64) {
         let cpu = usize::from(cpu);
         if cpu >= self.cpus.len() {
@@ -70,13 +70,13 @@ impl LossWindows {
         cpu.newest_ns = cpu.newest_ns.max(time_ns);
     }
 
-    /// Takes note of a record that came too late to be used.
+    /// Records the time of a record that came too late to be used.
     pub(crate) fn record_unused(&mut self, time_ns: u64) {
         let gap = Gap { first: u64::MAX, last: u64::MAX, from_ns: time_ns, to_ns: time_ns };
         push(&mut self.unused, gap);
     }
 
-    /// Takes note of the beginning or end of a duty window.
+    /// Records the beginning or end of a duty window.
     pub(crate) fn duty_window(&mut self, window: &DutyWindow) {
         match self.pauses.back_mut() {
             Some((_, to_ns)) if window.watched && *to_ns == u64::MAX => *to_ns = window.time_ns,
@@ -100,7 +100,7 @@ impl LossWindows {
         self.not_probed(from_ns, to_ns) || self.any_lost(from_ns, to_ns)
     }
 
-    /// Why a record may be missing between two times; `None` when none is. A pause comes first: it says more.
+    /// Why a record may be missing between two times; `None` if none is. A pause comes first: it is more specific.
     pub(crate) fn cause(&self, from_ns: u64, to_ns: u64) -> Option<LossCause> {
         match (self.not_probed(from_ns, to_ns), self.any_lost(from_ns, to_ns)) {
             (true, _) => Some(LossCause::NotProbed),
@@ -117,7 +117,7 @@ impl LossWindows {
         }
     }
 
-    /// Whether duty-cycled probes were detached at some time between two.
+    /// Whether duty-cycled probes were detached at some time in between.
     #[inline]
     pub(crate) fn not_probed(&self, from_ns: u64, to_ns: u64) -> bool {
         let recent = self.pauses.iter().rev().take_while(|(_, end_ns)| *end_ns >= from_ns);
@@ -140,7 +140,7 @@ fn push(gaps: &mut Vec<Gap>, gap: Gap) {
     gaps.push(gap);
 }
 
-/// The record of this number came after all.
+/// The record of this number came late.
 fn fill(gaps: &mut Vec<Gap>, sequence: u64) {
     let Some(at) = gaps.iter().position(|gap| (gap.first..=gap.last).contains(&sequence)) else { return };
     let gap = gaps[at];

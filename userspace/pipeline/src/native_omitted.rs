@@ -11,11 +11,11 @@ use deepctx_profile::profile::Profile;
 
 use crate::decode::Sample;
 
-/// Stands between two Python functions where native frames were not walked.
+/// Stands between two Python functions whose native frames were not walked.
 const LEFT_OUT: &str = "[native code left out]";
 
-/// The frame of the mark: like the interpreter's own calls, which are nearly all that it stands for, it shows where
-/// these do.
+/// The frame of the mark. It is shown where the interpreter's internal calls are, since it stands almost only for
+/// those.
 pub(crate) fn left_out(profile: &mut Profile) -> FrameId {
     let frame = Frame::Native {
         symbol: profile.text(LEFT_OUT),
@@ -28,13 +28,13 @@ pub(crate) fn left_out(profile: &mut Profile) -> FrameId {
     profile.frame(frame)
 }
 
-/// Whether a stack is one of those.
+/// Whether a stack was walked for operators only.
 #[inline]
 pub(crate) fn operators_alone(sample: &Sample<'_>) -> bool {
     sample.fixed.flags & sample_flag::OPERATORS != 0
 }
 
-/// What is shown of its frames.
+/// The frames to show.
 pub(crate) fn without_native(frames: &[FrameId], profile: &Profile) -> Vec<FrameId> {
     let shows = |frame: &FrameId| match profile.frames.get(*frame) {
         Frame::Native { symbol, module, .. } => {

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Place of a record in the one stream.
+/// The sort key of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     /// `CLOCK_MONOTONIC`, nanoseconds.
@@ -18,7 +18,7 @@ pub(crate) struct Key {
     pub(crate) sequence: u64,
 }
 
-/// The record is older than what was already given: keeping it would break the order.
+/// The record is older than one already returned: accepting it would break the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LateRecord<T>(pub(crate) T);
 
@@ -62,12 +62,12 @@ impl<T> Order<T> {
         self.heap.capacity() * size_of::<Entry<T>>()
     }
 
-    /// An empty stream that holds back at most `capacity` records: beyond it, the oldest is given before its time.
+    /// An empty stream that holds back at most `capacity` records: beyond it, the oldest is returned before its time.
     pub(crate) fn new(capacity: usize) -> Self {
         Self { heap: BinaryHeap::new(), capacity, given_up_to: None }
     }
 
-    /// Takes a record in, or gives it back because its place in the stream has passed.
+    /// Adds a record, or returns it if its place in the stream has passed.
     pub(crate) fn push(&mut self, key: Key, item: T) -> Result<(), LateRecord<T>> {
         if self.given_up_to.is_some_and(|given| key < given) {
             return Err(LateRecord(item));
@@ -76,7 +76,7 @@ impl<T> Order<T> {
         Ok(())
     }
 
-    /// The next record of the stream, if it is not younger than the watermark or there are more than fit.
+    /// The next record, if it is not newer than the watermark or the stream is over capacity.
     pub(crate) fn pop(&mut self, watermark_ns: u64) -> Option<(Key, T)> {
         let Reverse(oldest) = self.heap.peek()?;
         if oldest.key.time_ns > watermark_ns && self.heap.len() <= self.capacity {
@@ -92,7 +92,7 @@ impl<T> Order<T> {
         self.heap.len()
     }
 
-    /// True when [`Order::pop`] would give a record without looking at the watermark.
+    /// True if [`Order::pop`] would ignore the watermark.
     pub(crate) fn is_over_capacity(&self) -> bool {
         self.heap.len() > self.capacity
     }

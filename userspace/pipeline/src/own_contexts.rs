@@ -15,21 +15,21 @@ use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
-/// Processes of one name that have a node at once.
+/// Processes of one name that get a node at once.
 pub(crate) const PROCESSES_AT_ONCE: u32 = 256;
-/// Threads of one name and process that have.
+/// Threads of one name and process that get a node at once.
 pub(crate) const THREADS_AT_ONCE: u32 = OF_NAME_MAX;
-/// The same below a node that processes share, whose threads come and go as they do.
+/// The same below a shared process node, whose threads come and go with the processes.
 pub(crate) const THREADS_OF_OTHERS: u32 = 1;
-/// Beyond them, who is met again after this long has one, too.
+/// Any other process or thread gets a node once it is seen again after this long.
 const AFTER_NS: u64 = 10_000_000_000;
 /// Nodes of one name in all.
 const OF_NAME_MAX: u32 = 1024;
 /// Nodes of all names. A node of a process comes with its stacks: these are a tenth of the contexts of a full tree.
 const ALL_MAX: usize = 1 << 14;
-/// Processes and threads without a node of their own that are remembered; at the bound all count as new.
+/// Processes and threads without a node of their own that are remembered; when full, the table is cleared.
 const YOUNG_MAX: usize = 1 << 16;
-/// Name of what has no node of its own, nor its name.
+/// Name of a shared node if no node has its members' name.
 const OTHERS: &str = "[others]";
 
 /// The process or thread: its parent node, its name, its number.
@@ -39,7 +39,7 @@ type Key = (NodeId, StrId, u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnerContext {
     pub(crate) node: NodeId,
-    /// From this time on it is to be asked for again, `CLOCK_MONOTONIC` nanoseconds.
+    /// When to look it up again, `CLOCK_MONOTONIC` nanoseconds.
     pub(crate) until_ns: u64,
 }
 
@@ -48,14 +48,14 @@ pub(crate) struct OwnerContext {
 pub(crate) struct OwnContexts {
     own: FxHashMap<Key, NodeId>,
     of_name: FxHashMap<(NodeId, StrId), u32>,
-    /// Since when those without one are known.
+    /// When each process or thread without a node was first seen.
     young: FxHashMap<Key, u64>,
     /// Times that a shared node got a new member.
     shared: u64,
 }
 
 impl OwnContexts {
-    /// The node of a process or thread, made if need be; `at_once` of that name have one of their own from the start.
+    /// The node of a process or thread, created if needed; the first `at_once` of a name get their own immediately.
     /// `frame` makes a frame of a name and a number.
     pub(crate) fn node(
         &mut self,
@@ -87,7 +87,7 @@ impl OwnContexts {
             }
             self.young.insert(key, time_ns);
         }
-        // Names are bounded with the nodes that they have.
+        // The number of names is bounded by that of their nodes.
         let name = if count > 0 { name } else { profile.text(OTHERS) };
         let frame = profile.frame(frame(name, Frame::OTHERS));
         let node = profile.tree.child(parent, frame);
@@ -102,7 +102,7 @@ impl OwnContexts {
             + table_bytes(self.young.capacity(), size_of::<(Key, u64)>())
     }
 
-    /// Processes and threads that shared a node with others, at least for some time.
+    /// Processes and threads that shared a node, at least for some time.
     pub(crate) fn shared(&self) -> u64 {
         self.shared
     }
@@ -133,7 +133,7 @@ mod tests {
             }
         }
 
-        /// The label of a process's node, and until when it holds.
+        /// The label of a process's node, and until when it is valid.
         fn runs(&mut self, name: &str, pid: u32, time_ns: u64) -> (String, u64) {
             let name = self.profile.text(name);
             let key = (NodeId::ROOT, name, pid);
@@ -179,7 +179,7 @@ mod tests {
         }
         assert_eq!(machine.runs("one more", 1, 0).0, "[others]-[others]");
         assert_eq!(machine.runs("name5", 1_000_000, 0).0, "name5-[others]");
-        // The root, the reserved one, a node for each that has its own, and the two that are shared.
+        // The root, the reserved node, one for each process or thread that has its own, and the two shared ones.
         assert!(machine.profile.tree.len() <= ALL_MAX + 4, "{}", machine.profile.tree.len());
     }
 }

@@ -33,9 +33,9 @@ use crate::symbols::Symbols;
 use crate::threads::Threads;
 use crate::trace_window::AwaitedBegin;
 
-/// Samples that are resolved together: enough for one question per module, few enough to bound what is in hand.
+/// Samples that are resolved together: enough for one query per module, few enough to bound memory.
 const TOGETHER: usize = 4096;
-/// Unknown addresses that are asked for together.
+/// Unknown addresses that are resolved together.
 const ASKED_TOGETHER: usize = 1 << 16;
 
 /// Everything between the input and the profile.
@@ -54,7 +54,7 @@ pub struct Pipeline<S: Symbols> {
     /// Some sample had coroutines.
     pub(crate) coroutines_seen: bool,
     pub(crate) unresolved: Vec<PendingNames>,
-    /// A call is among the unresolved: whatever belongs to calls must wait with it.
+    /// A call is among the unresolved records: everything that belongs to calls must wait with it.
     pub(crate) calls_wait: bool,
     pub(crate) stages: Stages,
     pub(crate) accounts: Accounts,
@@ -68,25 +68,25 @@ enum Change<M> {
     Fork(ProcessEvent),
     Exec(ProcessEvent),
     Exit(ProcessEvent),
-    /// A library was mapped: what it is comes as a space.
+    /// A library was mapped; its description follows as a space.
     Map,
     Space(SpaceUpdate<M>),
 }
 
-/// What waits for the names of a stack.
+/// A record that waits for the names of a stack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PendingNames {
-    /// A sample or a call whose stack was not seen before, or one `behind` a call whose stack was not: its scopes are
-    /// known once that call is.
+    /// A sample or call with a new stack, or one `behind` a call with a new stack: its scopes are known once that call
+    /// is attributed.
     Stack { record: RecordRef, key: StackKey, hash: u64, behind: bool },
-    /// A call whose stack is known, behind one whose is not.
+    /// A call with a cached stack, behind one whose stack is new.
     Call { record: RecordRef, thread: NodeId, stack: CachedStack },
-    /// A record without a stack, behind a call whose stack is not known.
+    /// A record without a stack, behind a call whose stack is new.
     Record(RecordRef),
 }
 
 impl<S: Symbols> Pipeline<S> {
-    /// A pipeline that has seen nothing.
+    /// An empty pipeline.
     pub fn new(symbols: S, meta: Meta, config: Config) -> Self {
         let limits = config.limits;
         let mut stages = Stages::new(&config);
@@ -115,7 +115,7 @@ impl<S: Symbols> Pipeline<S> {
         }
     }
 
-    /// Takes input in. Nothing reaches the profile before [`Pipeline::advance`].
+    /// Adds input. Nothing reaches the profile before [`Pipeline::advance`].
     pub fn feed(&mut self, input: Input<S::Space>) {
         match input {
             Input::Records(bytes) => self.feed_records(bytes),
@@ -142,7 +142,7 @@ impl<S: Symbols> Pipeline<S> {
         }
     }
 
-    /// Takes in what the kernel programs' tables lack, total so far: reasons why stacks may be incomplete.
+    /// Sets the gaps of the kernel programs' tables, totals so far: reasons why stacks may be incomplete.
     pub fn tables_lack(&mut self, mut gaps: Vec<(&'static Reason, u64)>) {
         let shared = self.threads.shared();
         gaps.extend((shared > 0).then_some((CONTEXT_SHARED, shared)));
@@ -157,13 +157,12 @@ impl<S: Symbols> Pipeline<S> {
         self.stages.advance(until_ns, &mut self.profile);
     }
 
-    /// Handles that were launched without a name since the last time: what is found of them comes as
-    /// [`Input::Recovered`].
+    /// Handles launched without a name since the last call; names found for them come back as [`Input::Recovered`].
     pub fn unnamed_kernels(&mut self) -> Vec<UnnamedKernel> {
         self.stages.set.gpu.unnamed()
     }
 
-    /// Device code whose lines are wanted since the last time: what is read comes as [`Input::Lines`].
+    /// Device code whose lines are wanted since the last call; lines read come back as [`Input::Lines`].
     pub fn unread_cubins(&mut self) -> Vec<UnreadCubin> {
         self.stages.set.gpu.unread_cubins()
     }
@@ -184,34 +183,34 @@ impl<S: Symbols> Pipeline<S> {
         &mut self.profile
     }
 
-    /// Gives the profile away.
+    /// Finishes with the profile.
     pub fn into_profile(mut self) -> Profile {
         self.finish();
         self.profile();
         self.profile
     }
 
-    /// Those who know names.
+    /// The source of names.
     pub fn symbols(&mut self) -> &mut S {
         &mut self.symbols
     }
 
-    /// Single events that were recorded since the last time; `None` when there are none.
+    /// Single events recorded since the last call; `None` if there are none.
     pub fn recorded(&mut self) -> Option<RecordedBatch> {
         self.stages.set.gpu.recorder()?.take()
     }
 
-    /// What became of single events so far; `None` when they are not recorded.
+    /// Counts of single events so far; `None` if they are not recorded.
     pub fn recorded_account(&mut self) -> Option<RecordedAccount> {
         self.stages.set.gpu.recorder().map(|recorder| recorder.account())
     }
 
-    /// What single events wait for, while none are recorded.
+    /// What the window of single events waits for, while none are recorded.
     pub fn trace_awaits(&mut self) -> Option<AwaitedBegin> {
         self.stages.set.gpu.recorder().and_then(|recorder| recorder.awaited())
     }
 
-    /// Requests single events from a time on, `CLOCK_MONOTONIC` nanoseconds. False when their window has ended, or the
+    /// Requests single events from a time on, `CLOCK_MONOTONIC` nanoseconds. False if their window has ended, or the
     /// pipeline was not configured for requests.
     pub fn request_trace(&mut self, at_ns: u64) -> bool {
         self.stages.set.gpu.recorder().is_some_and(|recorder| recorder.request_window(at_ns))
@@ -232,12 +231,12 @@ impl<S: Symbols> Pipeline<S> {
         self.newest_ns
     }
 
-    /// The training steps that ended since the last call, where [`Config::hands_out_steps`] asks for them.
+    /// The training steps that ended since the last call, if [`Config::hands_out_steps`] is set.
     pub fn ended_steps(&mut self) -> Vec<EndedStep> {
         self.stages.set.ranges.ended_steps()
     }
 
-    /// Names of ranges that end a training step, and that no range began with.
+    /// Names of ranges that end a training step and that no range began with.
     pub fn unseen_markers(&self) -> impl Iterator<Item = &str> {
         self.stages.set.ranges.unseen()
     }
@@ -247,7 +246,7 @@ impl<S: Symbols> Pipeline<S> {
         self.arena.bytes()
     }
 
-    /// What the profile and the pipeline's caches hold in memory. What stages keep is not among them.
+    /// Memory of the profile and of the pipeline's caches, without that of the stages.
     pub fn memory(&self) -> Vec<MemoryUse> {
         let Self { arena, changes, samples, threads, stacks, resolve, python_seen, unresolved, .. } = self;
         let unresolved = unresolved.capacity() * size_of::<PendingNames>();
@@ -262,14 +261,14 @@ impl<S: Symbols> Pipeline<S> {
         held
     }
 
-    /// Stacks that had been seen before, and those that had not.
+    /// Hits and misses of the stack cache.
     pub fn stack_hits_and_misses(&self) -> (u64, u64) {
         self.stacks.hits_and_misses()
     }
 
     fn feed_records(&mut self, bytes: Vec<u8>) {
         let batch = self.arena.put(bytes);
-        // The bytes are lent out while their places are noted.
+        // The bytes are lent out so that references to them can be added.
         let bytes = self.arena.lend(batch);
         for slot in records(&bytes) {
             self.accounts.received();
@@ -325,7 +324,7 @@ impl<S: Symbols> Pipeline<S> {
         self.arena.seal(batch);
     }
 
-    /// Reports Python functions that were not met before, so that they are read while they are there.
+    /// Reports Python functions not seen before, so that they are read while they exist.
     fn note_python(&mut self, sample: &Sample<'_>) {
         let new = self.python_seen.new_in(sample);
         let pid = sample.fixed.pid;
@@ -346,7 +345,7 @@ impl<S: Symbols> Pipeline<S> {
         let key = Key { time_ns, cpu, sequence };
         match self.changes.push(key, change) {
             Ok(()) => {}
-            // Mappings that were read late are still the best that is known.
+            // Mappings that were read late are still the best available.
             Err(LateRecord(Change::Space(update))) => self.symbols.space_changed(update),
             Err(LateRecord(_)) => self.accounts.late(),
         }
@@ -377,7 +376,7 @@ impl<S: Symbols> Pipeline<S> {
         true
     }
 
-    /// Uses the oldest half of what waits, although younger records could still belong before it.
+    /// Uses the oldest half of the waiting records, although newer records could still belong before them.
     fn evict_oldest(&mut self) {
         for _ in 0..self.samples.len() / 2 {
             if let Some((key, record)) = self.samples.pop(u64::MAX) {
@@ -403,11 +402,11 @@ impl<S: Symbols> Pipeline<S> {
         self.symbols.retire(watermark_ns);
     }
 
-    /// The samples have reached this time: with the processes that changed until then changes what is known of them.
+    /// The samples have reached this time: applies the changes of processes up to it.
     #[inline]
     fn processes_changed(&mut self, now_ns: u64) {
         if self.stages.change_is_due(now_ns) {
-            // What was called before must be known before.
+            // Earlier calls must be attributed first.
             self.attribute_unresolved();
             self.stages.apply_changes(now_ns, &mut self.profile);
         }

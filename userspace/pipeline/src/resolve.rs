@@ -27,11 +27,11 @@ use crate::stack_words::{Code, StackWord, group, kernel_stack_words, repaired, u
 use crate::symbols::{Name, Symbols};
 use crate::torch_calls::TorchCallWrappers;
 
-/// Addresses remembered: 256 Ki at about 40 bytes are 10 MiB; a torch process shows some ten thousand.
+/// Cached addresses: 256 Ki at about 40 bytes are 10 MiB; a torch process has some ten thousand.
 const ADDRESSES_MAX: usize = 1 << 18;
 /// Most frames of one address: how deep compilers inline, with a wide margin.
 const INLINED_MAX: usize = 64;
-/// Most parts of an await chain: more than is ever read of one.
+/// Most parts of an await chain: more than the reader ever returns.
 const AWAIT_CHAIN_FRAMES_MAX: usize = 1 << 12;
 
 /// A stack, ready for the tree. Frames are those below the thread, root first.
@@ -41,35 +41,35 @@ pub(crate) struct CallPath<'a> {
     pub(crate) frames: &'a [FrameId],
     /// What is missing in it.
     pub(crate) missing: MissingFrames,
-    /// Words that had no meaning.
+    /// Undecodable words.
     pub(crate) malformed: u64,
 }
 
-/// What a word stands for: some frames in [`ResolveStage::frames`], outermost first.
+/// The frames of a word: a run of [`ResolveStage::frames`], outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CachedFrames {
     begin: u32,
-    /// 0 for what is not shown.
+    /// 0 for frames that are not shown.
     len: u16,
     unnamed: u16,
-    /// What it stands for lies in code that is known by now, named or not.
+    /// The address lies in code that is known by now, with or without a name.
     known_code: bool,
 }
 
-/// What a frame is to the operators of its stack.
+/// The role of a frame among the operators of its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OperatorFrameRole {
     /// Nothing.
     None,
     /// An operator that begins.
     Begins,
-    /// An operator in whose dispatch the stack is: it begins here unless it is the one that the stack is in already.
+    /// An operator whose dispatch is on the stack: it begins here unless the stack is in it already.
     Dispatched,
-    /// What the code was compiled from: it stands once for all code of the same origin.
+    /// The origin of compiled code: shown once for all code of the same origin.
     Origin,
 }
 
-/// Stands for the answer until there is one.
+/// Placeholder until the answer comes.
 const ASKED: CachedFrames = CachedFrames { begin: u32::MAX, len: 0, unnamed: 0, known_code: false };
 
 /// The stage's state.
@@ -77,7 +77,7 @@ const ASKED: CachedFrames = CachedFrames { begin: u32::MAX, len: 0, unnamed: 0, 
 pub(crate) struct ResolveStage {
     known: FxHashMap<Code, CachedFrames>,
     frames: Vec<FrameId>,
-    /// What each of `frames` is to the operators of a stack.
+    /// The role of each of `frames` among operators.
     parts: Vec<OperatorFrameRole>,
     missing: Vec<Code>,
     gaps: [Option<CachedFrames>; WalkEnd::ALL.len()],
@@ -85,10 +85,10 @@ pub(crate) struct ResolveStage {
     python_gaps: [Option<CachedFrames>; PythonEnd::ALL.len()],
     malformed: Option<CachedFrames>,
     too_new: Option<CachedFrames>,
-    /// What the words of the sample at hand stand for, leaf first.
+    /// The frames of each word of the current sample, leaf first.
     elements: Vec<CachedFrames>,
     malformed_words: u64,
-    /// The native walk of the sample at hand ended at code that was not known yet.
+    /// The native walk of the current sample ended at code that was not known yet.
     is_too_new: bool,
     path: Vec<FrameId>,
     cpython_calls: CpythonCalls,
@@ -96,7 +96,7 @@ pub(crate) struct ResolveStage {
 }
 
 impl ResolveStage {
-    /// The path of a sample, if all its addresses are known; else takes note of those that are not.
+    /// The path of a sample if all its addresses are known; otherwise notes the unknown ones.
     pub(crate) fn path_or_note(
         &mut self,
         key: &StackKey,
@@ -107,12 +107,12 @@ impl ResolveStage {
         if self.gather(key, sample, false, profile, accounts) { Some(self.joined()) } else { None }
     }
 
-    /// Addresses that [`ResolveStage::ask`] would ask for.
+    /// Addresses that [`ResolveStage::ask`] would resolve.
     pub(crate) fn missing(&self) -> usize {
         self.missing.len()
     }
 
-    /// Asks for all missing addresses: one call per space and language.
+    /// Resolves all missing addresses: one call per space and language.
     pub(crate) fn ask<S: Symbols>(
         &mut self,
         symbols: &mut S,
@@ -168,7 +168,7 @@ impl ResolveStage {
             + self.missing.capacity() * size_of::<Code>()
     }
 
-    /// Forgets all addresses once there are too many. To be called when nothing is missing and no path is in use.
+    /// Clears the cache once it is too large. Call it when nothing is missing and no path is in use.
     pub(crate) fn trim(&mut self) {
         if self.known.len() > ADDRESSES_MAX && self.missing.is_empty() {
             *self = Self {
@@ -179,7 +179,7 @@ impl ResolveStage {
         }
     }
 
-    /// The path of a sample, all of whose addresses have been noted and asked for.
+    /// The path of a sample whose addresses have all been resolved.
     pub(crate) fn path(
         &mut self,
         key: &StackKey,
@@ -191,8 +191,8 @@ impl ResolveStage {
         self.joined()
     }
 
-    /// Puts what the words stand for into `elements`, leaf first. Unknown addresses are noted, or, when `asked`, stand
-    /// as not answered. False when one was noted.
+    /// Fills `elements` with the frames of the words, leaf first. Unknown addresses are noted or, when `asked`, count
+    /// as unanswered. False if one was noted.
     fn gather(
         &mut self,
         key: &StackKey,
@@ -254,7 +254,7 @@ impl ResolveStage {
         all_known
     }
 
-    /// Adds one element; false when its address had to be noted.
+    /// Adds one element; false if its address had to be noted.
     #[inline]
     fn add(&mut self, code: Code, asked: bool, profile: &mut Profile, accounts: &mut Accounts) -> bool {
         match self.known.get(&code) {
@@ -269,7 +269,7 @@ impl ResolveStage {
             }
             Some(_) => false,
             None => {
-                // Nobody asks twice.
+                // Unanswered: not to be resolved again.
                 self.known.insert(code, ASKED);
                 self.missing.push(code);
                 false
@@ -314,7 +314,7 @@ impl ResolveStage {
         CallPath { frames: &self.path, missing, malformed: self.malformed_words }
     }
 
-    /// Remembers the answer for an address. No names at all are an answer that must not make the frame vanish.
+    /// Caches the answer for an address. An answer without names must still yield a frame.
     fn learn(
         &mut self,
         code: Code,
@@ -360,7 +360,7 @@ impl ResolveStage {
         self.parts.push(part);
     }
 
-    /// Adds the operator frame that stands before a function which belongs to one. Gives the function's own role.
+    /// Adds the operator frame that precedes a function of an operator. Returns the function's own role.
     fn operator(&mut self, symbol: &str, profile: &mut Profile) -> Role {
         let (name, part) = match framework::meaning(symbol) {
             Meaning::Entry(name) => (name, OperatorFrameRole::Begins),
@@ -374,8 +374,8 @@ impl ResolveStage {
         Role::Dispatch
     }
 
-    /// The gap where a native walk ended, behind this frame. Where nothing was known of code when it ran, and its
-    /// mapping was found since, that it was new is the reason.
+    /// The gap behind the frame where a native walk ended. If the code was unknown when it ran and its mapping was
+    /// found since, the reason is that it was new.
     fn gap_behind(
         &mut self,
         outermost: Option<CachedFrames>,
@@ -415,7 +415,7 @@ impl ResolveStage {
         known
     }
 
-    /// Stands between user and kernel frames when kernel frames are missing there.
+    /// The gap between user and kernel frames if kernel frames are missing there.
     fn kernel_gap(&mut self, sample: &Sample<'_>, profile: &mut Profile) -> Option<CachedFrames> {
         let end = sample.kernel_end()?;
         let in_kernel = sample.fixed.flags & sample_flag::IN_KERNEL != 0;
@@ -450,7 +450,7 @@ impl ResolveStage {
     }
 }
 
-/// Why the user stack does not reach the thread's start; `None` when it does, or was not to be walked.
+/// Why the user stack does not reach the thread's start; `None` if it does, or if it was not walked.
 fn incomplete(sample: &Sample<'_>) -> Option<WalkEnd> {
     match sample.native_end() {
         Some(WalkEnd::Complete | WalkEnd::NotWalked | WalkEnd::NoUserStack | WalkEnd::LeftOut) | None => None,
@@ -458,11 +458,11 @@ fn incomplete(sample: &Sample<'_>) -> Option<WalkEnd> {
     }
 }
 
-/// Whether an address lies in code of which the mapping is known.
+/// Whether an address lies in code with a known mapping.
 fn is_of_known_code(name: &Name<'_>) -> bool {
     match name {
         Name::Native { .. } => true,
-        // Reasons of code without a file, which was generated, begin so.
+        // Reasons for generated code without a file have this prefix.
         Name::NativeUnnamed { module, reason, .. } => !module.is_empty() || reason.key.starts_with("jit-"),
         _ => false,
     }

@@ -11,12 +11,12 @@ use std::hash::Hash;
 use deepctx_common::record::StackSample;
 use rustc_hash::FxHashMap;
 
-/// Threads that are followed: as many as may run on a big host. At the bound all are forgotten.
+/// Threads with state: as many as may run on a big host. When full, the table is cleared.
 const THREADS_MAX: usize = 1 << 16;
-/// Lists that are remembered: as many as there are operators, and some more for checkpoints.
+/// Cached lists: as many as there are operators, and some more for checkpoints.
 const LISTS_MAX: usize = 1 << 17;
 
-/// What a stage keeps of each thread, by process and thread id.
+/// A stage's state of each thread, by process and thread id.
 #[derive(Debug)]
 pub(crate) struct OpenScopes<T>(FxHashMap<(u32, u32), T>);
 
@@ -27,19 +27,19 @@ impl<T> Default for OpenScopes<T> {
 }
 
 impl<T: Default> OpenScopes<T> {
-    /// What is kept of the thread of a record, if it was met before.
+    /// The state of a record's thread, if it has any.
     #[inline]
     pub(crate) fn get(&self, who: &StackSample) -> Option<&T> {
         self.0.get(&(who.pid, who.tid))
     }
 
-    /// The same, to change it.
+    /// The same, mutable.
     #[inline]
     pub(crate) fn get_mut(&mut self, who: &StackSample) -> Option<&mut T> {
         self.0.get_mut(&(who.pid, who.tid))
     }
 
-    /// The same; a thread that was not met before is in no scope.
+    /// The same, mutable; created empty if needed.
     pub(crate) fn entry(&mut self, who: &StackSample) -> &mut T {
         if self.0.len() >= THREADS_MAX {
             self.0.clear();
@@ -47,12 +47,12 @@ impl<T: Default> OpenScopes<T> {
         self.0.entry((who.pid, who.tid)).or_default()
     }
 
-    /// What is kept of the threads of a process.
+    /// The state of the threads of a process.
     pub(crate) fn of_process(&mut self, pid: u32) -> impl Iterator<Item = &mut T> {
         self.0.iter_mut().filter(move |((of, _), _)| *of == pid).map(|(_, thread)| thread)
     }
 
-    /// What is kept of every thread.
+    /// The state of all threads.
     pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut T> {
         self.0.values_mut()
     }
@@ -63,7 +63,7 @@ impl<T: Default> OpenScopes<T> {
     }
 }
 
-/// The number of a list. A number is never used for another list.
+/// The number of a list; never reused for another list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ScopeId(u32);
 
@@ -82,7 +82,7 @@ impl<T> Default for ScopeLists<T> {
 }
 
 impl<T: Copy + Eq + Hash> ScopeLists<T> {
-    /// The number of a list; `None` of an empty one, or when all numbers were given.
+    /// The number of a list; `None` for an empty one, or when all numbers are used up.
     pub(crate) fn id(&mut self, list: &[T]) -> Option<ScopeId> {
         if list.is_empty() {
             return None;
@@ -101,7 +101,7 @@ impl<T: Copy + Eq + Hash> ScopeLists<T> {
         Some(id)
     }
 
-    /// The list of a number; `None` when it was forgotten.
+    /// The list of a number; `None` if it was dropped.
     pub(crate) fn get(&self, id: ScopeId) -> Option<&[T]> {
         self.lists.get(&id).map(|list| &**list)
     }

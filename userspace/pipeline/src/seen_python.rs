@@ -11,10 +11,10 @@ use crate::decode::Sample;
 use crate::stack_words::python_reference;
 use crate::symbols::{CoroutineReference, ModuleReference, PythonReference};
 
-/// Functions remembered by [`SeenPythonObjects`]; at the bound all are forgotten and reported again.
+/// Functions in [`SeenPythonObjects`]; when full, it is cleared and all are reported again.
 const SEEN_MAX: usize = 1 << 16;
 
-/// Python functions that were met already, so that each is reported once.
+/// Python functions seen so far, so that each is reported once.
 #[derive(Debug, Default)]
 pub(crate) struct SeenPythonObjects {
     seen: FxHashSet<(u32, u64, u32)>,
@@ -26,16 +26,16 @@ pub(crate) struct SeenPythonObjects {
 /// What one sample brought.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct NewReferences<'a> {
-    /// Functions that were not met before in its process.
+    /// Functions not seen before in its process.
     pub(crate) functions: &'a [PythonReference],
-    /// Coroutines and generators that run, innermost first.
+    /// Running coroutines and generators, innermost first.
     pub(crate) coroutines: &'a [CoroutineReference],
-    /// Modules that were called, innermost first.
+    /// Modules being called, innermost first.
     pub(crate) modules: &'a [ModuleReference],
 }
 
 impl SeenPythonObjects {
-    /// The functions of a sample that were not met before in its process, and its coroutines.
+    /// The functions of a sample that are new in its process, and its coroutines.
     pub(crate) fn new_in(&mut self, sample: &Sample<'_>) -> NewReferences<'_> {
         self.new.clear();
         self.coroutines.clear();
@@ -71,7 +71,7 @@ impl SeenPythonObjects {
         table_bytes(self.seen.capacity(), size_of::<(u32, u64, u32)>())
     }
 
-    /// The process has another program now: its functions are new.
+    /// The process runs another program now: its functions are new.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.seen.retain(|(of, _, _)| *of != pid);
     }

@@ -12,11 +12,11 @@ use crate::decode::Arguments;
 use crate::input::SiteInfo;
 use crate::stage::SiteTable;
 
-/// Sites by number; `W` is what each is for.
+/// Sites by number; `W` is the purpose of each.
 #[derive(Debug)]
 pub(crate) struct Sites<W> {
     by_number: FxHashMap<u32, Site<W>>,
-    /// Of probes that are gone.
+    /// Lost calls of probes that are gone.
     lost_before: u64,
 }
 
@@ -35,7 +35,7 @@ impl<W> Default for Sites<W> {
 }
 
 impl<W> Sites<W> {
-    /// Takes in probes; those that `what` gives nothing for are for nothing here.
+    /// Adds the probes to which `what` assigns a purpose; the others are not this stage's.
     pub(crate) fn learn(&mut self, sites: Vec<SiteInfo>, mut what: impl FnMut(&SiteInfo) -> Option<W>) {
         for info in sites {
             if let Some(what) = what(&info) {
@@ -51,20 +51,20 @@ impl<W> Sites<W> {
         self.by_number.is_empty()
     }
 
-    /// What a call's site is for; `None` when it is another stage's.
+    /// The purpose of a call's site; `None` if it is another stage's.
     #[inline]
     pub(crate) fn what(&self, call: &Call) -> Option<&W> {
         self.by_number.get(&call.site).map(|site| &site.what)
     }
 
-    /// A call of one of them has come: what that is for.
+    /// Counts a call, and returns the purpose of its site.
     pub(crate) fn record(&mut self, call: &Call) -> Option<&W> {
         let site = self.by_number.get_mut(&call.site)?;
         site.seen += 1;
         Some(&site.what)
     }
 
-    /// What was read of a call, each with its meaning; `None` for what could not be read.
+    /// The values read from a call, each with its meaning; `None` for one that could not be read.
     pub(crate) fn arguments<'a>(
         &'a self,
         arguments: &'a Arguments<'_>,
@@ -76,12 +76,12 @@ impl<W> Sites<W> {
         roles.iter().copied().zip(values)
     }
 
-    /// The argument with a meaning; `None` when it could not be read, or there is none.
+    /// The argument with a meaning; `None` if it could not be read, or there is none.
     pub(crate) fn argument(&self, arguments: &Arguments<'_>, role: Role) -> Option<u64> {
         self.arguments(arguments).find(|(other, _)| *other == role)?.1
     }
 
-    /// Calls that were counted by their probe and never came.
+    /// Calls that the probe counted but that never arrived.
     pub(crate) fn lost(&self) -> u64 {
         let lost = self.by_number.values().map(|site| site.counted.saturating_sub(site.seen));
         lost.fold(self.lost_before, u64::saturating_add)

@@ -15,11 +15,11 @@ pub(crate) enum SpanKind {
     Range,
     /// A training step, by its number at its place.
     Step(u64),
-    /// A training step begins, whenever it ends.
+    /// The beginning of a training step, whenever it ends.
     StepBegins(u64),
-    /// A thread was off its CPU, and who ended that, if anybody was seen to.
+    /// Time of a thread off its CPU, and who ended it, if known.
     OffCpu(Option<WakeUp>),
-    /// An operator begins. Its end is not watched.
+    /// The beginning of an operator. Its end is not watched.
     Operator,
 }
 
@@ -28,22 +28,22 @@ pub(crate) enum SpanKind {
 pub(crate) enum SpanEnd {
     /// At this time, `CLOCK_MONOTONIC` nanoseconds.
     At(u64),
-    /// Not known: records are missing in which it may have ended.
+    /// Unknown: it may have ended where records are missing.
     Lost,
-    /// Not known: it was open when the capture, or its process, ended.
+    /// Unknown: it was open when the capture, or its process, ended.
     Open,
 }
 
 /// A thread, in the pid namespace of the profiler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpanThread {
-    /// Its process.
+    /// Process id.
     pub(crate) pid: u32,
-    /// Itself.
+    /// Thread id.
     pub(crate) tid: u32,
 }
 
-/// Something with a begin in one thread.
+/// A section of one thread's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     /// What it is.
@@ -65,17 +65,17 @@ pub(crate) struct CounterValue {
     pub(crate) pid: u32,
     /// What is counted.
     pub(crate) metric: Metric,
-    /// Of what.
+    /// The context that it is counted for.
     pub(crate) node: NodeId,
-    /// From when on, `CLOCK_MONOTONIC` nanoseconds.
+    /// Begin of the counted interval, `CLOCK_MONOTONIC` nanoseconds.
     pub(crate) from_ns: u64,
-    /// Until when it was counted. The same for a level that holds until the next value.
+    /// End of the interval. A level holds until the next value, so its interval is empty.
     pub(crate) to_ns: u64,
-    /// By how much it grew; of a level, what it is.
+    /// The increase; for a level, the value.
     pub(crate) value: u64,
 }
 
-/// Something to record.
+/// A single event to record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SingleEvent {
     /// A span of a thread.
@@ -84,7 +84,7 @@ pub(crate) enum SingleEvent {
     Counter(CounterValue),
 }
 
-/// What was found since it was last taken. Nothing is kept unless somebody records it.
+/// Events since they were last taken. Nothing is kept unless a recorder wants it.
 #[derive(Debug)]
 pub(crate) struct RecordBuffer<T> {
     wanted: bool,
@@ -101,7 +101,7 @@ impl<T> Default for RecordBuffer<T> {
 }
 
 impl<T> RecordBuffer<T> {
-    /// From now on, what is found is kept.
+    /// Keeps events from now on.
     pub(crate) fn want(&mut self) {
         self.wanted = true;
     }
@@ -114,7 +114,7 @@ impl<T> RecordBuffer<T> {
         }
     }
 
-    /// Takes what was found.
+    /// Takes the events.
     #[inline]
     pub(crate) fn take(&mut self) -> impl Iterator<Item = T> + '_ {
         self.found.drain(..)

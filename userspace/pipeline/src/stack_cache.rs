@@ -18,7 +18,7 @@ use crate::decode::Sample;
 use crate::stages::{Notes, Scopes};
 use crate::symbols::{AwaitChainId, SpaceId};
 
-/// Everything besides the words that decides what a stack means.
+/// Everything besides the words that determines the context of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StackKey {
     /// The thread's node.
@@ -27,7 +27,7 @@ pub(crate) struct StackKey {
     pub(crate) space: SpaceId,
     /// Number of kernel words, ends of the two walks, flags, kind of the record.
     walk: [u8; 6],
-    /// The coroutine among the words that is a task's, and the chain of those who await that task.
+    /// The frame of the coroutine that is a task's, and the chain that awaits that task.
     pub(crate) await_chain: Option<(u64, AwaitChainId)>,
     /// The scopes that the thread is in.
     pub(crate) scopes: Scopes,
@@ -66,14 +66,14 @@ impl StackKey {
     }
 }
 
-/// What a stack led to.
+/// The cached result of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CachedStack {
     /// The context.
     pub(crate) node: NodeId,
     /// What is missing in it.
     pub(crate) missing: MissingFrames,
-    /// What each stage concluded.
+    /// The stages' conclusions.
     pub(crate) notes: Notes,
 }
 
@@ -93,7 +93,7 @@ struct Generation {
     words: Vec<u8>,
 }
 
-/// What a stack takes beside its words.
+/// Size of an entry besides its words.
 const ENTRY_BYTES: usize = size_of::<(u64, Entry)>();
 
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +105,7 @@ struct Entry {
 }
 
 impl Generation {
-    /// Bytes of what is in it.
+    /// Bytes in use.
     fn bytes(&self) -> usize {
         self.words.len() + self.entries.len() * ENTRY_BYTES
     }
@@ -118,9 +118,9 @@ impl Generation {
 }
 
 impl StackCache {
-    /// A cache whose stacks take at most this many bytes, with their words and what they led to.
+    /// A cache of at most this many bytes: words and results.
     pub(crate) fn new(bytes: usize) -> Self {
-        // Places are 32-bit.
+        // Offsets are 32-bit.
         let generation_bytes = (bytes / 2).min(u32::MAX as usize);
         Self {
             young: Generation::default(),
@@ -131,7 +131,7 @@ impl StackCache {
         }
     }
 
-    /// What this very stack led to before.
+    /// The result of exactly this stack.
     #[inline]
     pub(crate) fn get(&mut self, hash: u64, key: &StackKey, words: &[u8]) -> Option<CachedStack> {
         if let Some(stack) = self.young.get(hash, key, words) {
@@ -151,7 +151,7 @@ impl StackCache {
         }
     }
 
-    /// Remembers a stack. One with the same hash is forgotten.
+    /// Caches a stack, replacing one with the same hash.
     pub(crate) fn put(&mut self, hash: u64, key: &StackKey, words: &[u8], stack: CachedStack) {
         let bytes = words.len() + ENTRY_BYTES;
         if bytes > self.generation_bytes {
@@ -173,7 +173,7 @@ impl StackCache {
         held(&self.young) + held(&self.old)
     }
 
-    /// Look-ups that were answered and that were not.
+    /// Look-ups that hit and that missed.
     pub(crate) fn hits_and_misses(&self) -> (u64, u64) {
         (self.hits, self.misses)
     }

@@ -19,7 +19,7 @@ use deepctx_profile::frame::Role;
 use crate::decode::Words;
 use crate::symbols::{AwaitChainId, CodeAddress, ModuleReference, Name, PythonReference, SpaceId};
 
-/// A word with a meaning.
+/// A decoded word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Code {
     /// Native code in user space.
@@ -75,7 +75,7 @@ impl Code {
     }
 }
 
-/// Questions with equal groups go into one call.
+/// Words of equal groups are resolved in one call.
 pub(crate) fn group(code: &Code) -> (u8, u32) {
     match code {
         Code::Kernel { .. } => (0, 0),
@@ -92,7 +92,7 @@ pub(crate) fn python_reference(code: u64, detail: u64) -> PythonReference {
     PythonReference { code, checksum: (detail >> 32) as u32, instruction }
 }
 
-/// One element of a user stack as its words describe it.
+/// One element of a user stack, as its words encode it.
 pub(crate) enum StackWord {
     Code(Code),
     Gap(WalkEnd),
@@ -155,17 +155,17 @@ fn gap_word(payload: u64) -> StackWord {
 
 const MISSING: u64 = word::tagged(word::GAP, word::PYTHON_GAP | PythonEnd::ChainShort as u64);
 
-/// The words with each run of Python frames at the evaluation it belongs to. Up to 3.10 nothing in the stack says which
-/// one that is, so the walk gives the first run to the innermost evaluation, and the outermost ones come out short. But
-/// it is the innermost that have none: one that has not hung its frame on the chain yet, or those of a sub-interpreter.
-/// `None` when nothing has to be moved.
+/// The words with each run of Python frames moved to its evaluation loop. Up to 3.10 the stack does not link the two,
+/// so the walk gives the first run to the innermost evaluation, and the outermost ones have none. But the innermost
+/// ones lack theirs: one that has not linked its frame into the chain yet, or those of a sub-interpreter. `None` when
+/// nothing has to be moved.
 pub(crate) fn repaired(words: Words<'_>) -> Option<Vec<u64>> {
     let missing = words.iter().filter(|word| *word == MISSING).count();
     if missing == 0 {
         return None;
     }
     let mut runs = std::collections::VecDeque::with_capacity(missing);
-    // The first runs are nobody's: silently that of one evaluation, which is just beginning or ending.
+    // The first gets none. One missing run is an evaluation that is just beginning or ending: no gap is shown.
     let end = if missing == 1 { PythonEnd::Complete } else { PythonEnd::OtherState };
     runs.extend(std::iter::repeat_n(vec![word::tagged(word::GAP, word::PYTHON_GAP | end as u64)], missing));
     let (mut out, mut run) = (Vec::with_capacity(words.len()), Vec::new());

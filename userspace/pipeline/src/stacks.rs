@@ -16,7 +16,7 @@ use crate::stack_cache::StackKey;
 use crate::stages::off_cpu;
 use crate::symbols::Symbols;
 
-/// Resolves stacks; the frames are interned in its profile, which has no other content.
+/// Resolves stacks; its profile holds only their interned frames.
 #[derive(Debug)]
 pub struct Stacks<S: Symbols> {
     symbols: S,
@@ -31,12 +31,12 @@ pub struct Stacks<S: Symbols> {
 pub struct ResolvedStack {
     /// Root first, those of the kernel last.
     pub frames: Vec<FrameId>,
-    /// What the kernel frames say it waits for, as in time off the CPU; `blocked` when they say nothing.
+    /// The wait reason according to the kernel frames, as in off-CPU time; `blocked` if they do not show one.
     pub waits_for: &'static str,
 }
 
 impl<S: Symbols> Stacks<S> {
-    /// Nothing is known yet. Address spaces are reported to [`Stacks::symbols`] before their stacks are resolved.
+    /// An empty resolver. [`Stacks::symbols`] must know address spaces before their stacks are resolved.
     pub fn new(symbols: S) -> Self {
         Self {
             symbols,
@@ -47,18 +47,18 @@ impl<S: Symbols> Stacks<S> {
         }
     }
 
-    /// Those who know names.
+    /// The source of names.
     pub fn symbols(&mut self) -> &mut S {
         &mut self.symbols
     }
 
-    /// Where the frames are.
+    /// The profile that holds the frames.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// Reads at once what can only be read of the running processes: Python functions, and who awaits the coroutines
-    /// that run, for the first of two times.
+    /// Reads what only a running process can give: Python functions, and the await chains of running coroutines, for
+    /// the first of two times.
     pub fn note<'r>(&mut self, records: impl Iterator<Item = &'r [u8]>) {
         for sample in records.filter_map(sample) {
             let new = self.seen.new_in(&sample);
@@ -71,7 +71,7 @@ impl<S: Symbols> Stacks<S> {
         }
     }
 
-    /// The frames of each record, `None` for what is no stack. `time_ns`: after [`Stacks::note`] and before now,
+    /// The frames of each record, `None` if it has no stack. `time_ns`: between [`Stacks::note`] and now,
     /// `CLOCK_MONOTONIC`; an await chain counts if it was the same before and after.
     pub fn resolve<'r>(
         &mut self,

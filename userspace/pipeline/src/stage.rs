@@ -30,42 +30,42 @@ use crate::spans::SingleEvent;
 use crate::symbols::CompiledNames;
 use crate::trace_window::TraceLevel;
 
-/// One question that is answered from the calls of probed functions and the stacks around them.
+/// A part of the pipeline that uses the calls of some probed functions and the stacks around them.
 ///
-/// Every method has a default that does nothing, but for those that make the stage and name its probes.
+/// Methods default to doing nothing, except those that make the stage and name its probes.
 pub(crate) trait Stage {
-    /// The scopes that a thread is in. Two equal stacks in different scopes have different contexts, so this is part of
-    /// the key under which a stack is cached.
+    /// The scopes of a thread. Equal stacks in different scopes have different contexts, so the scope is part of the
+    /// key of a cached stack.
     type Scope: Copy + Debug + Default + Eq + Hash;
-    /// What the stage concluded from a stack. It is cached together with the stack's context.
+    /// The stage's conclusion from a stack, cached with the stack's context.
     type Note: Copy + Debug + Default + Eq;
 
-    /// How calls that come with a stack are accounted.
+    /// How calls with a stack are accounted.
     const ACCOUNTED_AS: CallAccounting = CallAccounting::ScopeChange;
-    /// Whether [`CallRecord::thread`] is wanted of a call without a stack: looking it up takes time.
+    /// Whether [`CallRecord::thread`] is needed for a call without a stack: the look-up takes time.
     const STACKLESS_CALLS_NEED_THREAD: bool = true;
 
-    /// A stage that has seen nothing.
+    /// A new stage.
     fn new(config: &Config) -> Self;
 
     /// Whether the calls of a probe belong to this stage.
     fn claims(&self, site: &SiteInfo) -> bool;
 
-    /// Takes in probes that it claims. Those of one file come together.
+    /// Adds probes that it claims. Those of one file come together.
     fn learn(&mut self, sites: Vec<SiteInfo>);
 
-    /// The table of its probes; `None` of a stage that has none.
+    /// The table of its probes; `None` if it has none.
     fn sites(&mut self) -> Option<&mut dyn SiteTable> {
         None
     }
 
-    /// Whether a call of one of its probes says something only together with its stack.
+    /// Whether a call of one of its probes can be used only together with its stack.
     #[inline]
     fn needs_stack(&self, _call: &Arguments<'_>) -> bool {
         true
     }
 
-    /// The stack that a call of one of its probes stands for, where that is not the one that was taken.
+    /// The stack to use for a call of one of its probes, if not the recorded one.
     #[inline]
     fn stack_of_call<'a>(&self, sample: Sample<'a>, _call: &Arguments<'a>) -> Sample<'a> {
         sample
@@ -104,7 +104,7 @@ pub(crate) trait Stage {
         Self::Note::default()
     }
 
-    /// A stack was taken, whether it was cached or not.
+    /// A stack was recorded, cached or not.
     #[inline]
     fn on_stack(&mut self, _thread: &StackSample, _note: Self::Note) {}
 
@@ -119,11 +119,11 @@ pub(crate) trait Stage {
     /// A process begins, begins anew or ends. All earlier records were attributed; those of this time were not.
     fn on_process(&mut self, _change: ProcessChange, _profile: &mut Profile) {}
 
-    /// The probes with a budget are attached or detached, `CLOCK_MONOTONIC` nanoseconds: for a while some are there and
-    /// others are not. All earlier records were attributed.
+    /// The probes with a budget are attached or detached, `CLOCK_MONOTONIC` nanoseconds: for a while only some are
+    /// attached. All earlier records were attributed.
     fn on_duty_edge(&mut self, _time_ns: u64, _profile: &mut Profile) {}
 
-    /// Whether something that the stage received ahead of its time is due once the samples have reached `now_ns`.
+    /// Whether input that the stage received ahead of its time is due once the samples have reached `now_ns`.
     #[inline]
     fn is_due(&self, _now_ns: u64) -> bool {
         false
@@ -135,31 +135,31 @@ pub(crate) trait Stage {
     /// The samples have reached a time, `CLOCK_MONOTONIC` nanoseconds.
     fn advance(&mut self, _until_ns: u64, _profile: &mut Profile) {}
 
-    /// No record will follow. The last one is of this time, `CLOCK_MONOTONIC` nanoseconds.
+    /// No record will follow. `now_ns`: time of the last one, `CLOCK_MONOTONIC` nanoseconds.
     fn finish(&mut self, _now_ns: u64, _profile: &mut Profile) {}
 
-    /// Single events are recorded from now on, as far as this level goes.
+    /// Records single events from now on, up to this level.
     fn keep_events(&mut self, _level: TraceLevel) {}
 
-    /// Hands out the single events since the last time.
+    /// Hands out the single events since the last call.
     #[inline]
     fn take_events(&mut self, _events: &mut Vec<SingleEvent>) {}
 
-    /// What is missing of its conclusions, and why.
+    /// Gaps in its conclusions, and their reasons.
     fn gaps(&self) -> Vec<StageGap> {
         Vec::new()
     }
 
-    /// Writes what it keeps beside the tree to the profile.
+    /// Writes its results outside the tree to the profile.
     fn write_to(&self, _profile: &mut Profile) {}
 }
 
-/// A table of probes, as far as all stages need it alike.
+/// The part of a table of probes that is the same for all stages.
 pub(crate) trait SiteTable {
-    /// Takes in how often the kernel programs counted the calls of each probe, by number of the probe.
+    /// Sets how often the kernel programs counted the calls of each probe, by number of the probe.
     fn counted(&mut self, counts: &[u64]);
 
-    /// These numbers are nobody's now: their probes are gone, and others will have them.
+    /// These numbers are free: their probes are gone, and new probes will reuse them.
     fn freed(&mut self, numbers: &[u32]);
 }
 
@@ -186,25 +186,25 @@ pub(crate) enum CallAccounting {
 pub(crate) struct CallRecord<'a> {
     /// Thread, time and flags.
     pub(crate) sample: &'a StackSample,
-    /// What it was called with.
+    /// The arguments.
     pub(crate) arguments: &'a Arguments<'a>,
-    /// The node of the thread; the root where the stage does not ask for it.
+    /// The node of the thread; the root if the stage does not need it.
     pub(crate) thread: NodeId,
 }
 
-/// The stack of a call, and what it led to.
+/// The stack of a call, resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallStack<N> {
     /// The context of the caller.
     pub(crate) node: NodeId,
     /// The stage's conclusion.
     pub(crate) note: N,
-    /// False when the walk gave no frame: the node is then that of the thread.
+    /// False if the walk gave no frame: the node is then that of the thread.
     pub(crate) has_frames: bool,
 }
 
 impl<N> CallStack<N> {
-    /// The context of the caller, when there is a stack that shows it.
+    /// The context of the caller, if a stack shows it.
     pub(crate) fn caller(&self) -> Option<NodeId> {
         self.has_frames.then_some(self.node)
     }
@@ -216,7 +216,7 @@ pub(crate) struct CallContext<'a> {
     pub(crate) profile: &'a mut Profile,
     /// When records may be missing.
     pub(crate) loss: &'a LossWindows,
-    /// Those who know what compilers made code from.
+    /// The origins of compiled code.
     pub(crate) names: &'a mut dyn CompiledNames,
 }
 
@@ -227,11 +227,11 @@ pub(crate) struct ProcessChange {
     pub(crate) pid: u32,
     /// When: `CLOCK_MONOTONIC`, nanoseconds.
     pub(crate) time_ns: u64,
-    /// Which way.
+    /// The kind of change.
     pub(crate) kind: ProcessChangeKind,
 }
 
-/// Which way a process changes.
+/// How a process changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessChangeKind {
     /// It begins, or begins anew with another program.
@@ -249,30 +249,30 @@ pub(crate) struct Placement<'a> {
     pub(crate) thread: NodeId,
     /// Its frames, root first.
     pub(crate) frames: Cow<'a, [FrameId]>,
-    /// The context that stands for the first frames; without one it is the thread, which stands for none.
+    /// The context that represents the first frames; without one it is the thread, which represents none.
     pub(crate) root: Option<PlacementRoot>,
     /// Only the frames up to the last operator or Python function are shown.
     pub(crate) ends_at_operator: bool,
-    /// A frame below the stack, such as what the thread waits for.
+    /// A frame below the stack, such as the wait reason of the thread.
     pub(crate) leaf: Option<FrameId>,
 }
 
-/// A context that stands for the beginning of a stack.
+/// A context that represents the beginning of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PlacementRoot {
     /// The context.
     pub(crate) node: NodeId,
-    /// How many frames it stands for, from the root.
+    /// How many frames it represents, from the root.
     pub(crate) frames: usize,
 }
 
 impl<'a> Placement<'a> {
-    /// Where the stack was taken.
+    /// The place where the stack was taken.
     pub(crate) fn new(sample: &'a Sample<'a>, thread: NodeId, frames: &'a [FrameId]) -> Self {
         Self { sample, thread, frames: frames.into(), root: None, ends_at_operator: false, leaf: None }
     }
 
-    /// Leaves only the first frames, as `caller` chooses them, of a stack that no stage has added frames to.
+    /// Keeps only the first frames, as `caller` selects them. No stage may have added frames before.
     pub(crate) fn trim(&mut self, caller: impl FnOnce(&'a [FrameId]) -> &'a [FrameId]) {
         if let Cow::Borrowed(frames) = self.frames {
             self.frames = caller(frames).into();

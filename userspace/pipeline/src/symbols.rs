@@ -8,15 +8,15 @@ use deepctx_common::record::ProcessEvent;
 
 use crate::input::SpaceUpdate;
 
-/// One state of one process's address space: the same word asked in the same space has the same answer.
+/// One state of one process's address space: the same word in the same space always has the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpaceId(pub u32);
 
-/// A chain of tasks and coroutines of asyncio, each of which awaits the next. The same number, the same chain, always.
+/// A chain of asyncio tasks and coroutines, each awaiting the next. A number always means the same chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AwaitChainId(pub u32);
 
-/// A module of PyTorch that was called, as the walk saw it.
+/// A PyTorch module that was called, as the walk saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ModuleReference {
     /// Address of the object.
@@ -41,7 +41,7 @@ pub struct PythonReference {
     pub code: u64,
     /// Checksum over the code object's header at that time: distinguishes a reused address from the same function.
     pub checksum: u32,
-    /// Byte offset of the current instruction in the bytecode; `None` when it was not known.
+    /// Byte offset of the current instruction in the bytecode; `None` if unknown.
     pub instruction: Option<u32>,
 }
 
@@ -54,7 +54,7 @@ pub struct CoroutineReference {
     pub function: PythonReference,
 }
 
-/// What an address or a Python reference stands for. The fields are those of `deepctx_profile::frame::Frame`.
+/// The meaning of an address or a Python reference. The fields are those of `deepctx_profile::frame::Frame`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Name<'a> {
     /// A native function.
@@ -100,12 +100,12 @@ pub enum Name<'a> {
         /// First line of the function; 0 when unknown.
         first_line: u32,
     },
-    /// What the native function that follows in the answer was compiled from: a unit of a compiler, or operators.
+    /// The origin of the native function that follows in the answer: a unit of a compiler, or operators.
     Compiled {
         /// Its name.
         name: &'a str,
     },
-    /// The line of Python that asked for what follows in the answer, as it was when the compiler saw it.
+    /// The Python line that the following code was traced from, as the compiler saw it.
     Traced {
         /// Function.
         function: &'a str,
@@ -116,7 +116,7 @@ pub enum Name<'a> {
     },
     /// A task of asyncio.
     Task {
-        /// Its name; empty when it is one that asyncio counted.
+        /// Its name; empty if asyncio gave it the default one with a counter.
         name: &'a str,
     },
     /// A layer of a model.
@@ -135,7 +135,7 @@ pub enum Name<'a> {
     },
 }
 
-/// A kernel of a device that is asked about.
+/// A device kernel whose origin is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceKernel<'a> {
     /// Process that launches it.
@@ -144,11 +144,11 @@ pub struct DeviceKernel<'a> {
     pub time_ns: u64,
     /// Its name.
     pub name: &'a str,
-    /// Names of others that came with the same code, as far as they are known.
+    /// Known names of other kernels in the same code.
     pub siblings: &'a [&'a str],
 }
 
-/// A thunk of a module that a compiler made, which calls a library.
+/// A thunk of a compiled module that calls a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompiledThunk<'a> {
     /// Process that runs it.
@@ -167,20 +167,19 @@ pub struct CompiledThunk<'a> {
     pub fused: bool,
 }
 
-/// Receives the answer to question `n`: the frames of that address, outermost first (inlined functions follow).
+/// Receives the answer to query `n`: the frames of that address, outermost first (inlined functions follow).
 pub type NameReceiver<'a> = dyn FnMut(usize, &[Name<'_>]) + 'a;
 
-/// Those who know what compilers made code from.
+/// Finds what compilers made code from.
 pub trait CompiledNames {
-    /// Asks what a kernel of a device was compiled from. Answered once, outermost first, if it is known. True when
-    /// more may be known later.
+    /// Looks up the origin of a device kernel. Answers once, outermost first, if it is known. True if more may be known
+    /// later.
     fn device_kernel(&mut self, _kernel: &DeviceKernel<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) -> bool {
         false
     }
 
-    /// Asks what a generated file of a process launches. Each launch is answered: the name of the kernel, the line of
-    /// the file (0: not known), and what the kernel was compiled from, outermost first. True when more may be known
-    /// later.
+    /// Looks up what a generated file of a process launches. Answers each launch: the name of the kernel, the line of
+    /// the file (0: unknown), and the origin of the kernel, outermost first. True if more may be known later.
     fn launched_by(
         &mut self,
         _pid: u32,
@@ -191,12 +190,11 @@ pub trait CompiledNames {
         false
     }
 
-    /// Asks what a thunk of a compiled module was made from. Answered once, outermost first, if it is known.
+    /// Looks up the origin of a thunk of a compiled module. Answers once, outermost first, if it is known.
     fn compiled_thunk(&mut self, _thunk: &CompiledThunk<'_>, _answer: &mut dyn FnMut(&[Name<'_>])) {}
 }
 
-/// Those who know names. Processes and address spaces are reported in time order; questions may be about any time
-/// since.
+/// Finds names. Processes and address spaces are reported in time order; queries may be about any time since.
 pub trait Symbols: CompiledNames {
     /// Form in which an address space is described.
     type Space;
@@ -205,12 +203,12 @@ pub trait Symbols: CompiledNames {
     /// order.
     fn replacement_seen(&mut self, _pid: u32) {}
 
-    /// Python frames were seen, at once, not in time order: what can only be read while the process lives should be.
+    /// Python frames were seen; reported at once, not in time order, so that what only a live process has can be read.
     /// Each function of a process is reported once, or a few times.
     fn python_seen(&mut self, _pid: u32, _frames: &[PythonReference]) {}
 
-    /// These coroutines and generators ran at a time, reported at once, not in time order: which tasks
-    /// they are, and who awaits those, can be read while they run.
+    /// These coroutines and generators ran at a time; reported at once, not in time order, so that their tasks and who
+    /// awaits those can be read while they run.
     fn coroutines_seen(&mut self, _pid: u32, _time_ns: u64, _coroutines: &[CoroutineReference]) {}
 
     /// Which of the coroutines that ran, innermost first, is a task's, and who awaited that task at the time.
@@ -223,14 +221,14 @@ pub trait Symbols: CompiledNames {
         None
     }
 
-    /// Asks for the parts of chains, root first. Each is answered once, in any order.
+    /// Looks up the parts of chains, root first. Each is answered once, in any order.
     fn await_chain_parts(&mut self, _chains: &[AwaitChainId], _answer: &mut NameReceiver<'_>) {}
 
     /// Modules were called at a time, each by the next, innermost first; reported at once, not in time order. `whole`:
     /// none is missing further out.
     fn modules_seen(&mut self, _pid: u32, _time_ns: u64, _modules: &[ModuleReference], _whole: bool) {}
 
-    /// Asks for modules of one space. Each is answered once, in any order.
+    /// Looks up modules of one space. Each is answered once, in any order.
     fn modules(&mut self, _space: SpaceId, _modules: &[ModuleReference], _answer: &mut NameReceiver<'_>) {}
 
     /// The address space of a process was read.
@@ -245,21 +243,21 @@ pub trait Symbols: CompiledNames {
     /// A process ended.
     fn on_exit(&mut self, event: &ProcessEvent);
 
-    /// No question about a time before this will come any more.
+    /// No query about a time before this will follow.
     fn retire(&mut self, before_ns: u64);
 
-    /// The state of a process's address space at a time. Every process has one, be it that nothing is known of it.
+    /// The state of a process's address space at a time. Every process has one, even if nothing is known about it.
     fn space(&mut self, pid: u32, time_ns: u64) -> SpaceId;
 
     /// Name of a process at a time, if it is known.
     fn process_name(&mut self, pid: u32, time_ns: u64) -> Option<&str>;
 
-    /// Asks for user addresses of one space. Each is answered once, in any order.
+    /// Looks up user addresses of one space. Each is answered once, in any order.
     fn user(&mut self, space: SpaceId, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>);
 
-    /// Asks for Python frames of one space. Each is answered once, in any order.
+    /// Looks up Python frames of one space. Each is answered once, in any order.
     fn python(&mut self, space: SpaceId, frames: &[PythonReference], answer: &mut NameReceiver<'_>);
 
-    /// Asks for kernel addresses, exact or (`Return`) behind a call. Each is answered once, in any order.
+    /// Looks up kernel addresses, exact or (`Return`) behind a call. Each is answered once, in any order.
     fn kernel(&mut self, addresses: &[CodeAddress], answer: &mut NameReceiver<'_>);
 }

@@ -5,7 +5,7 @@
 //! cgroup. Does not: read anything from the machine; the capture does.
 
 use deepctx_profile::frame::Frame;
-/// Whoever reads the machine names what it read by this.
+/// Readers of the machine name their values by this.
 pub use deepctx_profile::metric::Metric;
 use deepctx_profile::profile::Profile;
 use deepctx_profile::tree::NodeId;
@@ -19,15 +19,15 @@ pub const MACHINE: &str = "machine";
 /// Values of a sample that are used: four for each of a thousand CPUs, and the rest.
 const VALUES_MAX: usize = 8192;
 
-/// What changed between two times.
+/// Resource usage of the machine between two times.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SystemSample {
-    /// When the totals were read before: `CLOCK_MONOTONIC`, nanoseconds.
+    /// When the totals were read last: `CLOCK_MONOTONIC`, nanoseconds.
     pub from_ns: u64,
     /// When they were read now.
     pub to_ns: u64,
-    /// What was read, zeros included: they say that it was looked at.
+    /// The values, zeros included: a zero shows that the counter was read.
     pub values: Vec<SystemValue>,
 }
 
@@ -39,12 +39,12 @@ pub struct SystemValue {
     pub resource: String,
     /// Name of the metric.
     pub metric: String,
-    /// By how much it grew; of a level, what it is.
+    /// The increase; for a level, the value.
     pub value: u64,
 }
 
-/// Adds a sample to the profile, and hands its values to whoever records them. Values of a metric that is not known, or
-/// not of the machine, are left out: a newer program wrote them.
+/// Adds a sample to the profile, and hands its values to the recorder. Metrics that are unknown, or not of the machine,
+/// are left out: a newer program wrote them.
 pub(crate) fn add(sample: &SystemSample, profile: &mut Profile, mut record: impl FnMut(CounterValue)) {
     let started = profile.meta.started_monotonic;
     let since = |ns| Time::from_nanos(ns) - started;

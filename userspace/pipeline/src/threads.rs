@@ -14,17 +14,17 @@ use rustc_hash::FxHashMap;
 use crate::own_contexts::{OwnContexts, OwnerContext, PROCESSES_AT_ONCE, THREADS_AT_ONCE, THREADS_OF_OTHERS};
 use crate::symbols::{SpaceId, Symbols};
 
-/// Threads remembered: more than run on a big host; at the bound all are forgotten and found again in the tree.
+/// Cached threads: more than run on a big host; when full, the cache is cleared and refilled from the tree.
 const THREADS_MAX: usize = 1 << 16;
 
-/// The threads met so far.
+/// The threads seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Threads {
     known: FxHashMap<ThreadKey, NamedThread>,
     contexts: OwnContexts,
 }
 
-/// A thread while its process lives.
+/// A thread, valid while its process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ThreadKey {
     pid: u32,
@@ -39,7 +39,7 @@ struct NamedThread {
 }
 
 impl Threads {
-    /// The node of the thread of a sample, made if need be. A thread that is renamed gets a new one.
+    /// The node of the thread of a sample, created if needed. A renamed thread gets a new one.
     #[inline]
     pub(crate) fn node<S: Symbols>(
         &mut self,
@@ -72,7 +72,7 @@ impl Threads {
         let ThreadKey { pid, tid } = key;
         let thread_name = text(&sample.comm);
         let time_ns = sample.header.time_ns;
-        // The name of a thread is better than none; for the main thread it is the same.
+        // Without a process name, use the thread's; for the main thread it is the same.
         let process = self.process(pid, time_ns, &thread_name, symbols, profile);
         let name = profile.text(&thread_name);
         let frame = |name, tid| Frame::Thread { name, tid };
@@ -86,7 +86,7 @@ impl Threads {
         given.node
     }
 
-    /// The node of a process, made if need be; `otherwise` is its name when nobody knows another.
+    /// The node of a process, created if needed; `otherwise` is its name if no other is known.
     pub(crate) fn process_node<S: Symbols>(
         &mut self,
         pid: u32,
@@ -103,7 +103,7 @@ impl Threads {
         table_bytes(self.known.capacity(), size_of::<(ThreadKey, NamedThread)>()) + self.contexts.held_bytes()
     }
 
-    /// Processes and threads that shared a node with others, at least for some time.
+    /// Processes and threads that shared a node, at least for some time.
     pub(crate) fn shared(&self) -> u64 {
         self.contexts.shared()
     }
@@ -125,7 +125,7 @@ impl Threads {
     }
 }
 
-/// The text of a NUL-padded name; bytes that are no UTF-8 are replaced.
+/// The text of a NUL-padded name; invalid UTF-8 is replaced.
 pub fn text(comm: &[u8; 16]) -> String {
     let end = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
     String::from_utf8_lossy(&comm[..end]).into_owned()

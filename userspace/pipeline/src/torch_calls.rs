@@ -12,7 +12,7 @@ use deepctx_profile::profile::Profile;
 /// Last parts of their qualified names.
 const NAMES: [&str; 3] = ["_wrapped_call_impl", "_call_impl", "inner"];
 
-/// What a frame is to the layer before it.
+/// The role of a frame for the layer before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum LayerFrameRole {
     /// Nothing: native code.
@@ -20,23 +20,23 @@ enum LayerFrameRole {
     Other,
     /// The layer.
     Layer,
-    /// A function that leads on: the same frame as dispatch.
+    /// A wrapper that calls on: the same frame, marked as dispatch.
     Call(FrameId),
     /// Any other Python function: the layer's code begins.
     Begins,
 }
 
-/// Which frames are torch call wrappers.
+/// Marks the frames of torch call wrappers.
 #[derive(Debug, Default)]
 pub(crate) struct TorchCallWrappers {
-    /// By number of the frame, as far as any was learned.
+    /// By frame number; shorter than the frame table until learned.
     parts: Vec<LayerFrameRole>,
     /// A layer was learned.
     any: bool,
 }
 
 impl TorchCallWrappers {
-    /// Takes note of a frame.
+    /// Records the role of a frame.
     pub(crate) fn learn(&mut self, id: FrameId, profile: &mut Profile) {
         let part = match profile.frames.get(id) {
             Frame::Layer { .. } => {
@@ -60,7 +60,7 @@ impl TorchCallWrappers {
             }
             _ => return,
         };
-        // Frames are bounded, and so is this.
+        // Bounded, since frames are.
         if self.parts.len() <= id.index() {
             self.parts.resize(id.index() + 1, LayerFrameRole::Other);
         }
@@ -90,8 +90,8 @@ mod tests {
 
     use super::*;
 
-    /// `L` is a layer, `n` native code, a word with a `:` a Python function and its file. What is marked comes back
-    /// with a `*`.
+    /// `L` is a layer, `n` native code, a word with a `:` a Python function and its file. Marked frames come back with
+    /// a `*`.
     #[track_caller]
     fn check(path: &str, expect: &str) {
         let mut profile = Profile::new(Default::default(), Default::default());

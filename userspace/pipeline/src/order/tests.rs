@@ -6,7 +6,7 @@ fn key(time_ns: u64, cpu: u16, sequence: u64) -> Key {
     Key { time_ns, cpu, sequence }
 }
 
-/// `input`: times, one record each; `|N` lets everything up to N out. `expect`: what came out, `!` for late ones.
+/// `input`: times, one record each; `|N` releases everything up to N. `expect`: the output, `!` for late records.
 fn check(capacity: usize, input: &str, expect: &str) {
     let mut order = Order::new(capacity);
     let mut out = Vec::new();
@@ -58,7 +58,7 @@ fn records_of_one_time_are_ordered_by_cpu_and_number() {
 }
 
 proptest! {
-    /// Whatever the interleaving of CPUs and watermarks, what comes out is sorted and nothing vanishes.
+    /// Whatever the interleaving of CPUs and watermarks, the output is sorted and nothing vanishes.
     #[test]
     fn every_record_is_given_once_in_order_or_is_late(
         steps in prop::collection::vec((0u64..50, 0u16..4, prop::option::weighted(0.3, 0u64..60)), 0..200), capacity in 1usize..64,

@@ -28,21 +28,21 @@ use crate::spans::SingleEvent;
 use crate::stage::{CallAccounting, CallContext, CallRecord, CallStack, Placement, ProcessChange, Stage};
 use crate::trace_window::TraceLevel;
 
-/// Changes of processes that may wait for the samples.
+/// Changes of processes that may be ahead of the samples.
 const CHANGES_MAX: usize = 1 << 16;
 
-/// Makes the set of stages, what they keep of a stack, and the calls of all of them, from one list.
+/// Defines the set of stages, their scopes and notes, and the calls of all of them, from one list.
 macro_rules! stages {
     ($($(#[$doc:meta])* $name:ident: $id:ident = $stage:ty,)+) => {
         /// A stage by its place in the list.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum StageId { $($(#[$doc])* $id,)+ }
 
-        /// The scopes that a thread is in, as each stage sees them: part of the key of a stack.
+        /// The scopes of a thread, one per stage: part of the key of a cached stack.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub(crate) struct Scopes { $($name: <$stage as Stage>::Scope,)+ }
 
-        /// What each stage concluded from a stack: part of what is cached of it.
+        /// The stages' conclusions from a stack: part of its cached result.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub(crate) struct Notes { $($name: <$stage as Stage>::Note,)+ }
 
@@ -182,7 +182,7 @@ macro_rules! stages {
         }
 
         impl StageId {
-            /// How calls of this stage that come with a stack are accounted.
+            /// How calls of this stage with a stack are accounted.
             pub(crate) fn accounted_as(self) -> CallAccounting {
                 match self { $(Self::$id => <$stage as Stage>::ACCOUNTED_AS,)+ }
             }
@@ -196,22 +196,22 @@ macro_rules! stages {
 }
 
 stages! {
-    /// Time off the CPU, by what is waited for.
+    /// Time off the CPU, by wait reason.
     off_cpu: OffCpu = off_cpu::OffCpu,
-    /// Named ranges of the program, and the training steps that follow from them.
+    /// Named ranges of the program, and the training steps derived from them.
     ranges: Ranges = ranges::Ranges,
     /// Thunks of XLA's CPU back end.
     xla: Xla = xla::XlaThunks,
-    /// The backward pass, below the operators that it computes the gradients of.
+    /// The backward pass, below the operators whose gradients it computes.
     autograd: Autograd = autograd::Autograd,
-    /// Parallel regions of OpenMP, below whoever asked for them.
+    /// Parallel regions of OpenMP, below their callers.
     openmp: OpenMp = openmp::OpenMp,
     /// Operators of PyTorch, counted as they begin.
     operators: Operators = operators::Operators,
     /// Memory of tensors.
     memory: Memory = memory::TensorMemory,
-    /// Calls of accelerators' libraries, and what devices did because of them. It takes the probes that no other
-    /// stage does.
+    /// Calls of accelerator libraries, and the device work that they caused. It takes all probes that no other stage
+    /// claims.
     gpu: Gpu = gpu::Gpu,
 }
 
@@ -232,7 +232,7 @@ pub(crate) struct Stages {
 }
 
 impl Stages {
-    /// Stages that have seen nothing.
+    /// New stages.
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             set: StageSet::new(config),
@@ -245,7 +245,7 @@ impl Stages {
         }
     }
 
-    /// Takes in probes. Numbers beyond the kernel programs' table are nobody's.
+    /// Adds probes. Numbers beyond the kernel programs' table have no stage.
     pub(crate) fn learn(&mut self, sites: Vec<SiteInfo>) {
         let Self { set, owners, .. } = self;
         let sites = sites.into_iter().filter(|site| site.site < SITES_MAX).collect();
@@ -258,18 +258,18 @@ impl Stages {
         });
     }
 
-    /// The stage of a call; calls of probes that are not known are taken for those of accelerators.
+    /// The stage of a call; calls of unknown probes count as those of accelerators.
     #[inline]
     pub(crate) fn owner(&self, call: &Call) -> StageId {
         self.owners.get(call.site as usize).copied().flatten().unwrap_or(StageId::Gpu)
     }
 
-    /// Takes in how often the kernel programs counted the calls of each probe.
+    /// Sets how often the kernel programs counted the calls of each probe.
     pub(crate) fn count_sites(&mut self, counts: &[u64]) {
         self.set.count_sites(counts);
     }
 
-    /// These numbers of probes are nobody's now.
+    /// These numbers of probes are free now.
     pub(crate) fn free_sites(&mut self, numbers: &[u32]) {
         self.set.free_sites(numbers);
         for number in numbers {
@@ -279,19 +279,19 @@ impl Stages {
         }
     }
 
-    /// Whether a call says something only together with its stack.
+    /// Whether a call can be used only together with its stack.
     #[inline]
     pub(crate) fn needs_stack(&self, call: &Arguments<'_>) -> bool {
         self.set.needs_stack(self.owner(&call.call), call)
     }
 
-    /// The stack that a call stands for.
+    /// The stack to use for a call.
     #[inline]
     pub(crate) fn stack_of_call<'a>(&self, sample: Sample<'a>, call: &Arguments<'a>) -> Sample<'a> {
         self.set.stack_of_call(self.owner(&call.call), sample, call)
     }
 
-    /// Whether what a stack means depends on the calls before it.
+    /// Whether the meaning of a stack depends on the calls before it.
     #[inline]
     pub(crate) fn follows_calls(&self) -> bool {
         self.set.follows_calls()
@@ -315,7 +315,7 @@ impl Stages {
         self.set.place(scopes, call, placement, profile)
     }
 
-    /// A stack was taken.
+    /// A stack was recorded.
     #[inline]
     pub(crate) fn on_stack(&mut self, thread: &StackSample, notes: &Notes) {
         self.set.on_stack(thread, notes);
@@ -340,14 +340,14 @@ impl Stages {
         self.process_changes.add(change.time_ns, change);
     }
 
-    /// Whether anything is due that the stages received ahead of its time. What is not resolved is to be attributed
-    /// before.
+    /// Whether any input that the stages received ahead of its time is due. Unresolved records must be attributed
+    /// first.
     #[inline]
     pub(crate) fn change_is_due(&self, now_ns: u64) -> bool {
         self.process_changes.is_due(now_ns) || self.duty_edges.is_due(now_ns) || self.set.is_due(now_ns)
     }
 
-    /// Gives the stages what is due.
+    /// Passes the due changes to the stages.
     pub(crate) fn apply_changes(&mut self, now_ns: u64, profile: &mut Profile) {
         while let Some((_, change)) = self.process_changes.reached(now_ns) {
             self.set.on_process(change, profile);
@@ -384,13 +384,13 @@ impl Stages {
         }
     }
 
-    /// Single events are recorded from now on.
+    /// Records single events from now on.
     pub(crate) fn record(&mut self, recorder: gpu::Recorder) {
         self.set.keep_events(recorder.trace_level());
         self.set.gpu.record(recorder);
     }
 
-    /// Hands what a stage saw begin and end, and what it counted, to the recorder.
+    /// Hands the stages' spans and counter values to the recorder.
     #[inline]
     pub(crate) fn record_spans(&mut self) {
         if self.set.gpu.recorder().is_none() {
@@ -402,7 +402,7 @@ impl Stages {
         }
     }
 
-    /// Writes what is missing, and why, to the profile. The records have come to `now_ns`.
+    /// Writes all gaps and their reasons to the profile. The records have reached `now_ns`.
     pub(crate) fn account(&self, profile: &mut Profile, now_ns: u64) {
         self.duty.write_to(profile.ledger.stage_mut(LedgerStage::Attribute), now_ns);
         self.set.account(profile);

@@ -10,21 +10,21 @@ use rustc_hash::FxHashMap;
 
 use super::THREADS_MAX;
 
-/// A copy of the framework's library. Two of them in one process have numbers of their own for threads and nodes.
+/// A copy of the framework's library. Two copies in one process number threads and nodes independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct CopyId(pub(super) u32);
 
 /// The copies by process.
 #[derive(Debug, Default)]
 pub(super) struct FrameworkCopies {
-    /// Each with the time, `CLOCK_MONOTONIC` nanoseconds, since when all of its probes are there, if that is known.
-    /// There are as many copies as files with such probes at most.
+    /// Each with the time, `CLOCK_MONOTONIC` nanoseconds, since when all of its probes are attached, if known. At most
+    /// as many copies as files with such probes.
     processes: FxHashMap<u32, Vec<(CopyId, Option<u64>)>>,
 }
 
 impl FrameworkCopies {
-    /// A process reported something of a copy. True when it is the first report of this one, but not of the process:
-    /// what was concluded before did not know of it.
+    /// A process reported something of a copy. True if this is the copy's first report, but not the process's: earlier
+    /// conclusions did not consider this copy.
     pub(super) fn record(&mut self, pid: u32, copy: CopyId) -> bool {
         if self.processes.len() >= THREADS_MAX && !self.processes.contains_key(&pid) {
             return false;
@@ -47,13 +47,13 @@ impl FrameworkCopies {
         }
     }
 
-    /// Since when all probes of a process are there; `None` while that is not known.
+    /// Since when all probes of a process are attached; `None` while unknown.
     pub(super) fn since(&self, pid: u32) -> Option<u64> {
         let copies = self.processes.get(&pid)?;
         copies.iter().try_fold(0, |latest: u64, (_, since)| since.map(|since| latest.max(since)))
     }
 
-    /// The process is another one from now on.
+    /// The process runs another program from now on.
     pub(super) fn forget(&mut self, pid: u32) {
         self.processes.remove(&pid);
     }

@@ -63,24 +63,24 @@ reasons! {
         "autograd nodes, or operators that made them, were counted by their probe and never recorded";
 }
 
-/// Autograd nodes whose operator is remembered: those of a few training steps of a large model, at some 60 bytes each.
+/// Autograd nodes with a recorded operator: those of a few training steps of a large model, at some 60 bytes each.
 pub(crate) const NODES_MAX: usize = 1 << 17;
-/// Processes that are followed, and threads without a number: as many as may run on a big host.
+/// Processes with state, and threads without a number: as many as may run on a big host.
 const THREADS_MAX: usize = 1 << 16;
-/// Places that are remembered, of nodes below their operators.
+/// Cached contexts of nodes below their operators.
 const PLACES_MAX: usize = 1 << 16;
-/// How deep nodes made by nodes may nest: derivatives of a higher order are rare, and each doubles the path.
+/// How deep nodes made by nodes may nest: higher-order derivatives are rare, and each doubles the path.
 const NESTED_MAX: usize = 4;
-/// The number of a node that no operator made, such as one that accumulates a gradient.
+/// The number of a node without an operator, such as one that accumulates a gradient.
 const NO_NUMBER: u64 = u64::MAX;
-/// What stands between an operator and its backward pass.
+/// The frame between an operator and its backward pass.
 pub(crate) const MARK: &str = deepctx_profile::frame::BACKWARD;
-/// [`StackNote::nodes`] when the stack does not show it.
+/// [`StackNote::nodes`] if the stack does not show it.
 pub(crate) const UNSURE: u8 = u8::MAX;
-/// The same of a stack in at least one node.
+/// The same for a stack in at least one node.
 const SOME: u8 = UNSURE - 1;
 
-/// What a call of one of the probed functions says.
+/// The meaning of a probed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An operator makes an autograd node.
@@ -91,12 +91,12 @@ pub(crate) enum Kind {
     Backward,
 }
 
-/// What a stack says about the autograd nodes that it is in.
+/// What a stack shows about the autograd nodes that it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StackNote {
-    /// How many; [`UNSURE`] when it does not show it.
+    /// How many; [`UNSURE`] if the stack does not show it.
     nodes: u8,
-    /// Where the context is by these.
+    /// How the stack was placed because of them.
     placement: NodePlacement,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Autograd {
     sites: Sites<Probe>,
     /// The last copy of the framework whose probes were learned, and which of them.
     learned: (u32, Vec<Kind>),
-    /// Each process has a number of its own, since ids come again.
+    /// Each process gets its own number here, since pids are reused.
     processes: FxHashMap<u32, u32>,
     processes_seen: u32,
     made: FxHashMap<NodeKey, NodeOrigin>,
@@ -132,13 +132,13 @@ pub(crate) struct Autograd {
     lists: ScopeLists<NodeMaker>,
     /// By thread and context of the operator.
     places: FxHashMap<(NodeId, NodeId), Option<NodeId>>,
-    /// Whether a frame is the engine's function that runs a node, by number of the frame.
+    /// Whether a frame is the engine's function that runs a node, by frame number.
     engine: Vec<Option<bool>>,
     counts: Counts,
 }
 
-/// An autograd node: process (by its number here), copy of the framework, thread that made it (as that counts), and
-/// number.
+/// An autograd node: process (by its number here), copy of the framework, thread that made it (as the framework numbers
+/// it), and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct NodeKey {
     process: u32,
@@ -147,7 +147,7 @@ struct NodeKey {
     number: u64,
 }
 
-/// A thread that the framework has not numbered yet: process (by its number here), copy, and the thread's id.
+/// A thread that the framework has not numbered yet: process (by its number here), copy, and thread id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct UnnumberedThread {
     process: u32,
@@ -160,18 +160,18 @@ struct UnnumberedThread {
 struct NodeOrigin {
     /// Context of the operator.
     node: NodeId,
-    /// Whether that is where it belongs: the operator itself may have run within a node.
+    /// Whether the context is right: the operator itself may have run within a node.
     is_right: bool,
 }
 
-/// What became of autograd nodes that began, each counted once, and of stacks in nodes.
+/// Outcomes of autograd nodes that began, each counted once, and of stacks in nodes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     /// Nodes whose operator was not seen.
     unknown: u64,
-    /// Nodes below an operator that may stand at the wrong place.
+    /// Nodes below an operator that may be misplaced.
     misplaced: u64,
-    /// Nodes that are nested too deeply.
+    /// Nodes nested too deeply.
     nested: u64,
     /// Stacks.
     uncertain: u64,
@@ -189,18 +189,18 @@ impl Autograd {
         })
     }
 
-    /// A call has come: what it says, and of which copy.
+    /// A call: its meaning, and the copy that it is of.
     fn probe_of(&mut self, who: &StackSample, call: &Call) -> Option<Probe> {
         let probe = self.sites.record(call).copied()?;
         if self.copies.record(who.pid, probe.copy) {
-            // A stack without nodes of the other copies said nothing of this one.
+            // A stack without nodes of the other copies showed nothing about this one.
             self.threads.of_process(who.pid).for_each(Thread::nothing_is_certain);
         }
         Some(probe)
     }
 
-    /// A call that says what a stack shows: the operator at `node` makes an autograd node, or a backward pass
-    /// begins in a stack with so many of them.
+    /// A call together with its stack: the operator at `node` makes an autograd node, or a backward pass begins in a
+    /// stack with this many of them.
     fn called(
         &mut self,
         who: &StackSample,
@@ -302,7 +302,7 @@ impl Autograd {
         of.listed = self.lists.id(of.open());
     }
 
-    /// What is known of the nodes that a thread is in.
+    /// The autograd nodes that a thread is in, as far as known.
     #[inline]
     fn open_nodes(&mut self, who: &StackSample, loss: &LossWindows) -> OpenNodes {
         let thread = self.threads.get(who);
@@ -314,7 +314,7 @@ impl Autograd {
         }
     }
 
-    /// A stack was seen with so many frames of the engine's function, and stands there.
+    /// A stack with this many frames of the engine's function was placed.
     #[inline]
     fn stack_seen(&mut self, who: &StackSample, nodes: u8, placement: NodePlacement) {
         self.counts.uncertain += u64::from(placement == NodePlacement::Uncertain);
@@ -332,7 +332,7 @@ impl Autograd {
         }
     }
 
-    /// How many nodes a stack is in, as far as it shows them: frames root first.
+    /// How many nodes a stack is in, as far as it shows: frames root first.
     fn nodes_in(&mut self, sample: &Sample<'_>, frames: &[FrameId], profile: &Profile) -> u8 {
         let nodes = frames.iter().filter(|frame| self.is_engine(**frame, profile)).count();
         match u8::try_from(nodes) {
@@ -345,7 +345,7 @@ impl Autograd {
     }
 
     fn is_engine(&mut self, frame: FrameId, profile: &Profile) -> bool {
-        // Frames are bounded, and so is this.
+        // Bounded, since frames are.
         if self.engine.len() <= frame.index() {
             self.engine.resize(frame.index() + 1, None);
         }
@@ -357,8 +357,8 @@ impl Autograd {
         })
     }
 
-    /// Where a stack in so many nodes stands; if that is below the operator that made the node: the context there,
-    /// and how many of the stack's frames, root first, that context stands for.
+    /// The placement of a stack in this many nodes; if below the operator that made the node: the context there, and
+    /// how many of the stack's frames, root first, it represents.
     fn place_stack(
         &mut self,
         within: OpenNodes,
@@ -415,7 +415,7 @@ impl Autograd {
     }
 }
 
-/// Why something can have been missed of a thread up to the time of a stack; `None` when nothing can.
+/// Why a thread's calls may be missing up to the time of a stack; `None` if none can be.
 fn missing(thread: Option<&Thread>, who: &StackSample, loss: &LossWindows) -> Option<LossCause> {
     let now_ns = who.header.time_ns;
     match thread.and_then(|thread| thread.certain_since).filter(|since| *since <= now_ns) {
@@ -444,7 +444,7 @@ impl Stage for Autograd {
             Event::Autograd(AutogradEvent::BackwardBegins) => Some(Kind::Backward),
             _ => None,
         };
-        // Those of a file come together, and each is in a file once.
+        // The probes of a file come together, and each is in a file once.
         let (copy, kinds) = &mut self.learned;
         if sites.iter().filter_map(|info| kind(info.event)).any(|kind| kinds.contains(&kind)) {
             *copy = copy.wrapping_add(1);
@@ -523,7 +523,7 @@ impl Stage for Autograd {
     }
 
     fn on_duty_edge(&mut self, _time_ns: u64, _profile: &mut Profile) {
-        // Another thread may have their numbers by the time of the next duty window.
+        // Another thread may have their numbers by the next duty window.
         self.first.clear();
     }
 

@@ -11,21 +11,21 @@ use super::UNSURE;
 use super::placement::NodeMaker;
 use crate::scopes::ScopeId;
 
-/// Nodes within nodes that are followed. The framework itself begins another thread at 60.
+/// Nested nodes that are followed. The framework itself moves to another thread at 60.
 const OPEN_MAX: usize = 128;
 
 /// A thread that runs nodes.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
-    /// Who made the nodes that are open, outermost first; those that are over may be among the last.
+    /// The makers of the open nodes, outermost first; the last ones may be over.
     open: Vec<NodeMaker>,
     /// Backward passes that are open, outermost first.
     passes: Vec<Pass>,
-    /// Since when nothing that began can have been missed, `CLOCK_MONOTONIC` nanoseconds.
+    /// Since when no beginning can have been missed, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) certain_since: Option<u64>,
-    /// When something was last seen to begin, `CLOCK_MONOTONIC` nanoseconds.
+    /// When the last beginning was seen, `CLOCK_MONOTONIC` nanoseconds.
     newest_ns: u64,
-    /// The number of the list of open nodes; `None` when there are none.
+    /// The number of the list of open nodes; `None` if there are none.
     pub(super) listed: Option<ScopeId>,
 }
 
@@ -37,12 +37,12 @@ struct Pass {
 }
 
 impl Thread {
-    /// Who made the nodes that may be open.
+    /// The makers of the nodes that may be open.
     pub(super) fn open(&self) -> &[NodeMaker] {
         &self.open
     }
 
-    /// A stack has shown that no node was open at a time. Stacks are understood later than they are taken.
+    /// A stack showed that no node was open at a time. Stacks are resolved later than they are taken.
     pub(super) fn none_is_open(&mut self, now_ns: u64) {
         if now_ns < self.newest_ns {
             return;
@@ -58,7 +58,7 @@ impl Thread {
         self.certain_since = None;
     }
 
-    /// A backward pass begins within so many nodes.
+    /// A backward pass begins within this many nodes.
     pub(super) fn backward_begins(&mut self, now_ns: u64, stack_pointer: Option<u64>, nodes: u8) {
         self.newest_ns = self.newest_ns.max(now_ns);
         let within = usize::from(nodes);
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn nodes_of_one_pass_follow_one_another() {
         check("0, b 1000 0, n 900 1, n 900 2, n 900 3", &[3]);
-        // The next pass is begun from deeper in the program, or from higher up.
+        // The next pass begins deeper in the program, or higher up.
         check("0, b 1000 0, n 900 1, b 500 0, n 400 2", &[2]);
         check("0, b 500 0, n 400 1, b 1000 0, n 900 2", &[2]);
     }

@@ -7,35 +7,35 @@ use deepctx_profile::tree::NodeId;
 
 use crate::scopes::ScopeId;
 
-/// What is known of the autograd nodes that a thread is in.
+/// The autograd nodes that a thread is in, as far as known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum OpenNodes {
-    /// Something may have been missed.
+    /// Records may be missing.
     #[default]
     Uncertain,
-    /// It was not watched.
+    /// Probes were detached.
     NotWatched,
     /// It is in none.
     None,
-    /// It is in the first of these, outermost first; the last ones may be over.
+    /// The first of these, outermost first; the last ones may be over.
     Listed(ScopeId),
 }
 
 /// Who made an autograd node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum NodeMaker {
-    /// No operator.
+    /// No operator made it.
     Nobody,
-    /// It was not seen.
+    /// Its creation was not seen.
     Unknown,
     /// The operator of this context.
     Operator(NodeId),
 }
 
-/// Where a stack stands.
+/// How a stack was placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodePlacement {
-    /// Where it was taken, and belongs: in no node, in one that no operator made, or between two.
+    /// Where it was taken, rightly: in no node, in one that no operator made, or between two.
     Own,
     /// Under the operator that made its node.
     UnderOperator,
@@ -43,7 +43,7 @@ pub(crate) enum NodePlacement {
     Uncertain,
     /// Where it was taken: nodes were not watched then.
     NotWatched,
-    /// Where it was taken: it lacks its beginning, so that it may be in a node or not.
+    /// Where it was taken: its outer part is missing, so it may be in a node or not.
     Cut,
     /// Where it was taken: the operator that made its node was not seen.
     Unknown,
@@ -52,7 +52,7 @@ pub(crate) enum NodePlacement {
 }
 
 impl NodePlacement {
-    /// Whether it is where it belongs.
+    /// Whether the placement is right.
     pub(super) fn is_right(self) -> bool {
         matches!(self, Self::Own | Self::UnderOperator)
     }

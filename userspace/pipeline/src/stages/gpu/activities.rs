@@ -31,7 +31,7 @@ use super::{EXPIRY_NS, Gpu};
 const NAME_NOT_REPORTED: &str = "[unknown: name-not-reported]";
 /// Stands for a graph whose nodes were not reported one by one.
 const WHOLE_GRAPH: &str = "graph";
-/// A delay is entered when the clocks are known this well, or to a tenth of the delay.
+/// A delay is recorded if the clocks are known this well, or to a tenth of the delay.
 const WITHIN_MAX: Nanos = Nanos(20_000);
 
 impl Gpu {
@@ -41,14 +41,14 @@ impl Gpu {
             self.counts.unmatched(UnmatchedRecord::CorrelationWithoutCall);
             return;
         };
-        // Ids are only given while someone collects; that it began may have been lost.
+        // Ids are only given while a tool collects; the message that it began may have been lost.
         process.collect();
         match self.work.get_mut(record.call) {
             Some(work) if work.pid == record.pid && work.kind == WorkKind::Recorded => {
                 self.work.take(record.call);
                 self.counts.merged();
             }
-            // A call has one id: another that follows belongs to a call that no probe saw.
+            // A call has one id: a second one belongs to a call that no probe saw.
             Some(work) if work.pid == record.pid && work.correlation == 0 && record.correlation != 0 => {
                 work.correlation = record.correlation;
                 self.ids.insert((record.pid, record.correlation), record.call);
@@ -58,7 +58,7 @@ impl Gpu {
         }
     }
 
-    /// A collector said something. `process_node` makes the node of its process.
+    /// A message of a collector. `process_node` makes the node of its process.
     pub(crate) fn message(
         &mut self,
         message: &Message,
@@ -111,7 +111,7 @@ impl Gpu {
         self.counts.merged();
     }
 
-    /// One thing that a device did.
+    /// One activity of a device.
     pub(super) fn activity(
         &mut self,
         pid: u32,
@@ -173,7 +173,7 @@ impl Gpu {
         }
     }
 
-    /// The collector says what its own work cost.
+    /// The collector reports its own overhead.
     fn collector_overhead(&mut self, pid: u32, activity: &Activity) {
         if let Some(process) = self.processes.get_mut(pid) {
             let took = duration(activity).unwrap_or(0);
@@ -181,7 +181,7 @@ impl Gpu {
         }
     }
 
-    /// The samples have reached this time: work that has waited too long for its activities is given up.
+    /// The samples have reached this time: expires work that has waited too long for its activities.
     pub(crate) fn expire(&mut self, now_ns: u64, profile: &mut Profile) {
         self.settle_all(now_ns, profile);
         self.expire_samples(now_ns, profile);
@@ -192,7 +192,7 @@ impl Gpu {
     }
 }
 
-/// Whether nothing else is expected of a launch after this activity of it, which may be a kernel.
+/// Whether no further activity is expected of a launch after this one, which may be a kernel.
 fn is_done(work: &Work, kernel: bool) -> bool {
     match work.kind {
         WorkKind::Kernel => kernel,
@@ -202,23 +202,23 @@ fn is_done(work: &Work, kernel: bool) -> bool {
     }
 }
 
-/// The same context with the stream above what ran: times are kept by stream, while counts are known before it is.
+/// The same context with the stream above it: times are kept by stream, while counts are known before the stream is.
 fn below(stream: FrameId, node: NodeId, profile: &mut Profile) -> NodeId {
     let ran = profile.tree.node(node);
     let stream = profile.tree.child(ran.parent, stream);
     profile.tree.child(stream, ran.frame)
 }
 
-/// Where something that a device did is entered.
+/// Where an activity is recorded.
 struct DeviceEntry {
     node: NodeId,
     process_node: NodeId,
-    /// When it was launched, `CLOCK_MONOTONIC` nanoseconds; `None` when the launch was not seen.
+    /// When it was launched, `CLOCK_MONOTONIC` nanoseconds; `None` if the launch was not seen.
     launched_ns: Option<u64>,
 }
 
 impl Process {
-    /// Records what a device did, behind the nodes of its graph that come before.
+    /// Records an activity, after the nodes of its graph that precede it.
     fn record_work(&self, work: RecordedWork<'_>, activity: &Activity, recorder: &mut Recorder) {
         let built = self.built_graphs.after(work.order);
         let after = match &built {
@@ -240,7 +240,7 @@ impl Process {
         counts.gap(Gap::ClockJumped, self.clock.jumps() - jumps);
     }
 
-    /// The collector says how it is doing. False when this version does not know what it says.
+    /// The collector reports its state. False if this version does not know the message.
     fn collector_state(&mut self, values: [u64; 3], counts: &mut Counts) -> bool {
         match values[0] {
             state::COLLECTING => {
@@ -272,18 +272,18 @@ impl Process {
         }
     }
 
-    /// How it is known which launch an activity belongs to.
+    /// How the launch of an activity was found.
     fn basis(&self) -> Basis {
         if self.info.join == JoinMethod::Exact { Basis::Exact } else { Basis::ByOrder }
     }
 
-    /// When an activity began, by the host's clock, and how long it took.
+    /// When an activity began, by the host's clock, and its duration.
     fn host_times(&mut self, activity: &Activity) -> Option<(u64, Nanos)> {
         let begin = self.clock.host(Time::from_nanos(activity.start_ns))?;
         Some((begin.time.as_nanos(), Nanos(duration(activity)?)))
     }
 
-    /// Counts a kernel that ran, and notes its shape.
+    /// Counts a kernel that ran, and records its shape.
     fn kernel_ran(&mut self, node: NodeId, activity: &Activity, profile: &mut Profile) {
         let kernels = if activity.graph == 0 && activity.node == 0 {
             &mut self.info.kernels
@@ -295,7 +295,7 @@ impl Process {
         profile.gpu.shape(node, &Launch { device_arch, ..launch_of(activity) });
     }
 
-    /// Enters how long something took, and how long after its launch it began.
+    /// Records a duration, and the delay after the launch.
     fn enter_times(
         &mut self,
         at: &DeviceEntry,
@@ -328,7 +328,7 @@ impl Process {
     }
 }
 
-/// The context of something whose launch was not seen, with what it says without one.
+/// The context of an activity whose launch was not seen, with the reason.
 fn without_launch(
     process_node: NodeId,
     frame: FrameId,
@@ -347,13 +347,13 @@ fn without_launch(
     node
 }
 
-/// How long it took; `None` when that is not known.
+/// Its duration; `None` if unknown.
 fn duration(activity: &Activity) -> Option<u64> {
     let known = activity.flags & flag::NO_TIMES == 0;
     activity.end_ns.checked_sub(activity.start_ns).filter(|_| known)
 }
 
-/// From the launch to the start; `None` when the clocks are not known well enough for it.
+/// From the launch to the start; `None` if the clocks are not known well enough.
 fn delay(start: HostTime, launched_ns: u64) -> Option<Nanos> {
     let (start_ns, within) = (start.time.as_nanos(), start.within);
     if start_ns.saturating_add(within.0) < launched_ns {
@@ -376,20 +376,20 @@ fn launch_of(activity: &Activity) -> Launch {
 }
 
 impl Process {
-    /// Someone collects its activities.
+    /// A tool collects its activities.
     fn collect(&mut self) {
         self.collecting = true;
         self.info.tier = Tier::Collected;
         self.info.join = JoinMethod::Exact;
     }
 
-    /// Whether an activity may have begun after a time of the host; not, when the clock of the device is not known.
+    /// Whether an activity may have begun after a time of the host; false if the device's clock is unknown.
     fn began_after(&self, activity: &Activity, time_ns: u64) -> bool {
         let start = self.clock.host(Time::from_nanos(activity.start_ns));
         start.is_some_and(|start| start.time.as_nanos().saturating_add(start.within.0) >= time_ns)
     }
 
-    /// What the activity is, as a frame.
+    /// The frame of an activity.
     fn frame_of(&self, activity: &Activity, profile: &mut Profile) -> FrameId {
         match activity.kind {
             kind::KERNEL => {
@@ -402,7 +402,7 @@ impl Process {
         }
     }
 
-    /// Where the figures of an activity go that belongs to a launch.
+    /// The context of an activity that belongs to a launch.
     fn place(
         &mut self,
         work: &mut Work,
@@ -439,7 +439,7 @@ impl Process {
             WorkKind::Graph { .. } if activity.kind == kind::GRAPH => profile.tree.child(work.api, frame),
             WorkKind::Graph { launchable } => {
                 let node = match self.recorded_context(launchable, work.api, activity, frame, profile) {
-                    // What was recorded under no name has one now.
+                    // The launch was recorded without a name, which is known now.
                     Some(node) if activity.kind == kind::KERNEL && profile.tree.node(node).frame != frame => {
                         let parent = profile.tree.node(node).parent;
                         self.kernel_node(parent, frame, 0, profile)
@@ -457,7 +457,7 @@ impl Process {
         }
     }
 
-    /// The context of the node of a launched graph that an activity is of; `None` when that was not seen.
+    /// The context of the launched graph's node that an activity belongs to; `None` if the node was not seen.
     fn recorded_context(
         &mut self,
         launchable: u64,
@@ -515,7 +515,7 @@ impl Process {
     }
 }
 
-/// `CUpti_ActivityMemcpyKind` (`cupti_activity.h`), in words.
+/// A label for `CUpti_ActivityMemcpyKind` (`cupti_activity.h`).
 fn copy_label(activity: &Activity) -> &'static str {
     match activity.detail {
         1 => "memcpy HtoD",

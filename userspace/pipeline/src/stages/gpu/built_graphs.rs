@@ -10,11 +10,11 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Graphs whose handles are remembered; beyond it all are forgotten, and what is added to them has no order.
+/// Graphs whose handles are remembered; beyond it all are dropped, and nodes added to them have no order.
 const GRAPHS_MAX: usize = 1 << 12;
 /// Nodes whose edges are remembered.
 const NODES_MAX: usize = 1 << 18;
-/// Nodes that one comes after, those that are passed through included.
+/// Predecessors of a node, including nodes without work on the way to them.
 const AFTER_MAX: usize = 256;
 
 /// A node that was added.
@@ -24,11 +24,11 @@ pub(super) struct AddedNode {
     pub(super) order: u64,
     /// It gives the device work.
     pub(super) works: bool,
-    /// Handles of the nodes that it comes after; `None` when they were not all read.
+    /// Handles of its predecessors; `None` if they were not all read.
     pub(super) after: Option<Vec<u64>>,
 }
 
-/// What a node comes after, by number; `None` when not all of it is known.
+/// The predecessors of a node, by number; `None` if not all are known.
 #[derive(Debug)]
 struct BuiltNode {
     works: bool,
@@ -40,7 +40,7 @@ struct BuiltNode {
 struct BuiltGraph {
     /// Numbers by handle.
     nodes: FxHashMap<u64, u64>,
-    /// Launchable or other graphs were made of it: they keep the edges that it had then.
+    /// Launchable or other graphs were made of it: they keep the edges of that time.
     is_copied: bool,
 }
 
@@ -52,14 +52,14 @@ pub(super) struct BuiltGraphs {
 }
 
 impl BuiltGraphs {
-    /// A node was added to a graph, and this is its handle.
+    /// A node with this handle was added to a graph.
     pub(super) fn add(&mut self, graph: u64, handle: u64, node: AddedNode) {
         if self.graphs.len() >= GRAPHS_MAX && !self.graphs.contains_key(&graph) {
             self.graphs.clear();
         }
         let of = self.graphs.entry(graph).or_default();
         if self.nodes.len() >= NODES_MAX {
-            // A handle that came again is no longer the node that had it before.
+            // A reused handle no longer means the earlier node.
             of.nodes.remove(&handle);
             return;
         }
@@ -69,7 +69,7 @@ impl BuiltGraphs {
         of.nodes.insert(handle, node.order);
     }
 
-    /// A handle is that of a new graph.
+    /// A handle now means a new graph.
     pub(super) fn replaced(&mut self, graph: u64) {
         self.graphs.remove(&graph);
     }
@@ -81,8 +81,8 @@ impl BuiltGraphs {
         }
     }
 
-    /// Nodes of a graph, by handle, were made to come after others: pairs of before and after. False when it is not
-    /// known which nodes of the graph these are.
+    /// Edges between nodes of a graph were added, as pairs of handles. False if it is not known which nodes of the
+    /// graph these are.
     pub(super) fn connect(&mut self, graph: u64, edges: impl Iterator<Item = (u64, u64)>) -> bool {
         let Some(graph) = self.graphs.get(&graph) else { return false };
         for (before, after) in edges {
@@ -97,7 +97,7 @@ impl BuiltGraphs {
         true
     }
 
-    /// Nodes of a graph, by handle, come after others than before. False when it is not known which nodes these are.
+    /// Nodes of a graph, by handle, lost some predecessors. False if it is not known which nodes these are.
     pub(super) fn disconnect(&mut self, graph: u64, nodes: &[u64]) -> bool {
         let Some(graph) = self.graphs.get(&graph) else { return false };
         let numbers: Option<Vec<u64>> = nodes.iter().map(|node| graph.nodes.get(node).copied()).collect();
@@ -105,20 +105,20 @@ impl BuiltGraphs {
         numbers.is_some()
     }
 
-    /// Nothing is known any more of the edges of any node of a graph.
+    /// The edges of all nodes of a graph are unknown from now on.
     pub(super) fn disconnect_all(&mut self, graph: u64) {
         let numbers = self.graphs.remove(&graph).into_iter().flat_map(|graph| graph.nodes.into_values());
         numbers.for_each(|number| self.forget(number));
     }
 
-    /// What a node comes after is not known any more.
+    /// The predecessors of a node are unknown from now on.
     fn forget(&mut self, number: u64) {
         if let Some(node) = self.nodes.get_mut(&number) {
             node.after = None;
         }
     }
 
-    /// The numbers of the nodes with work that one comes after; `None` when they are not all known, or when it was not
+    /// The numbers of a node's nearest predecessors with work; `None` if not all are known, or if the node was not
     /// added by hand.
     pub(super) fn after(&self, number: u64) -> Option<Vec<u64>> {
         let mut open = self.nodes.get(&number)?.after.clone()?;
@@ -144,10 +144,9 @@ mod tests {
 
     const GRAPH: u64 = 0x70;
 
-    /// What happens to a graph: `kernel 1 2` adds node 3 behind 1 and 2, `empty 1` one without work, `unread` one
-    /// whose array was not read, `edge 1 2` makes 2 come after 1, `cut 2` makes it come after less, `copy` makes
-    /// another graph of it. Nodes have their numbers as handles, but for a hundred. Then what each node with work comes
-    /// after; `?` where that is not known.
+    /// Changes of a graph: `kernel 1 2` adds node 3 after 1 and 2, `empty 1` one without work, `unread` one whose array
+    /// was not read, `edge 1 2` adds an edge from 1 to 2, `cut 2` removes predecessors of 2, `copy` makes another graph
+    /// of it. Handles are the numbers plus a hundred. `expect`: predecessors of each node with work; `?` where unknown.
     fn check(steps: &str, expect: &[&str]) {
         let mut graphs = BuiltGraphs::default();
         let mut works = Vec::new();
@@ -179,30 +178,30 @@ mod tests {
     #[test]
     fn nodes_come_after_those_of_their_arrays() {
         check("kernel, kernel 1, kernel 1, kernel 2 3", &["", "1", "1", "2 3"]);
-        // Nodes without work are passed through, also several, and by two ways.
+        // Nodes without work are skipped, also several, and on two paths.
         check("kernel, empty 1, empty 2, kernel 1, kernel 3 4 1", &["", "1", "1 4"]);
         check("empty, kernel 1", &[""]);
-        // Edges that are added later, and through nodes without work.
+        // Edges that are added later, also through nodes without work.
         check("kernel, empty, kernel 2, edge 1 2", &["", "1"]);
         check("kernel, kernel, edge 1 2, kernel 2", &["", "1", "2"]);
     }
 
     #[test]
     fn nodes_behind_what_is_not_known_have_no_order() {
-        // An array that was not read; a node that nobody saw being added; both behind a node without work.
+        // An array that was not read; a node that was not seen being added; both after a node without work.
         check("kernel, unread, kernel 2", &["", "?", "2"]);
         check("kernel 9, kernel 1", &["?", "1"]);
         check("empty 9, kernel 1", &["?"]);
-        // Edges that were taken away, or that are of unknown nodes.
+        // Edges that were removed, or that are of unknown nodes.
         check("kernel, kernel 1, kernel 2, cut 2", &["", "?", "2"]);
         check("kernel, kernel 1, edge 1 9", &["?", "?"]);
         check("kernel, kernel 1, cut 9", &["?", "?"]);
         check("kernel, kernel, edge 9 2", &["", "?"]);
-        // Copies keep the edges that the graph had; what is added later is of the next copies alone.
+        // Copies keep the edges of their time; later edges belong only to later copies.
         check("kernel, kernel, copy, edge 1 2, kernel 2", &["", "?", "2"]);
         // A new graph at the same place has none of the nodes.
         check("kernel, replace, kernel 1", &["", "?"]);
-        // A ring is no graph, and ends.
+        // A cycle is not a graph; the search still ends.
         check("empty, empty 1, edge 2 1, kernel 2", &[""]);
     }
 

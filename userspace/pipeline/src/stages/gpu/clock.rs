@@ -9,10 +9,10 @@
 use deepctx_profile::device::activity::ClockOffset;
 use deepctx_profile::units::{Nanos, Time, clock};
 
-/// Readings that are remembered: at one a second a minute.
+/// Readings that are kept: one minute at one per second.
 const READINGS_MAX: usize = 64;
-/// How fast two clocks are taken to drift apart: parts per million. A host's clock is slewed by at most 500, for short
-/// times; what remains between crystals is below 20.
+/// Assumed drift between two clocks, parts per million. A host's clock is slewed by at most 500, for short times; the
+/// remaining drift of crystals is below 20.
 const DRIFT_PPM: u64 = 20;
 
 /// The offset at one reading.
@@ -27,7 +27,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// How far from the truth it can be at a host time.
+    /// How far off it can be at a host time.
     fn uncertainty_at(&self, at_ns: u64) -> u64 {
         self.within_ns.saturating_add(self.at_ns.abs_diff(at_ns) / 1_000_000 * DRIFT_PPM)
     }
@@ -46,12 +46,12 @@ pub(super) struct DeviceClock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HostTime {
     pub(super) time: Time<clock::Monotonic>,
-    /// The truth lies this close.
+    /// Largest possible error.
     pub(super) within: Nanos,
 }
 
 impl DeviceClock {
-    /// A reading of the device clock between two of the host's. False when it makes no sense.
+    /// A reading of the device clock between two of the host's. False if it is implausible.
     pub(super) fn read(&mut self, device_ns: u64, before_ns: u64, after_ns: u64) -> bool {
         if after_ns < before_ns {
             return false;
@@ -63,7 +63,7 @@ impl DeviceClock {
             let apart = old.offset_ns.abs_diff(reading.offset_ns);
             apart <= u128::from(old.uncertainty_at(at_ns)) + u128::from(within_ns)
         };
-        // A clock that was set is another clock from then on.
+        // After a clock was set, earlier readings are of no use.
         if self.readings.iter().any(|old| !agrees(old)) {
             self.jumps += 1;
             self.readings.clear();
@@ -81,7 +81,7 @@ impl DeviceClock {
     /// A device time by the host's clock; `None` without a reading.
     pub(super) fn host(&self, device: Time<clock::Device>) -> Option<HostTime> {
         let near = self.readings.last()?;
-        // Any reading is near enough to say when this was, for the choice of the best.
+        // Any reading is near enough to choose the best one.
         let about = near.offset_ns + i128::from(device.as_nanos());
         let about = u64::try_from(about.max(0)).unwrap_or(u64::MAX);
         let best = self.readings.iter().min_by_key(|reading| reading.uncertainty_at(about))?;
@@ -92,7 +92,7 @@ impl DeviceClock {
         })
     }
 
-    /// What the profile carries of it.
+    /// The offset for the profile.
     pub(super) fn offset(&self) -> Option<ClockOffset> {
         let (first, last) = (self.first?, self.readings.last()?);
         let best = self.readings.iter().min_by_key(|reading| reading.uncertainty_at(last.at_ns))?;
@@ -115,7 +115,7 @@ impl DeviceClock {
 mod tests {
     use super::*;
 
-    /// Readings (device, before, after), a device time, and its host time with what it is within.
+    /// Readings (device, before, after), a device time, and its host time with its uncertainty.
     fn check(readings: &[(u64, u64, u64)], device: u64, expect: Option<(u64, u64)>) {
         let mut clock = DeviceClock::default();
         for (device, before, after) in readings {

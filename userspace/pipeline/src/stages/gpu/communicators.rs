@@ -7,26 +7,26 @@
 
 use rustc_hash::FxHashMap;
 
-/// Communicators of a process that are remembered: frameworks have a few dozen. Beyond it, new ones are not known.
+/// Communicators of a process that are remembered: frameworks have a few dozen. Beyond it, new ones are unknown.
 const COMMUNICATORS_MAX: usize = 1 << 12;
 
-/// A communicator, as one of its ranks has it.
+/// A communicator as seen by one of its ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Communicator {
     /// The same on all of its ranks.
     pub(super) id: u64,
-    /// How many ranks it has; 0 when that is not known.
+    /// Number of ranks; 0 if unknown.
     pub(super) ranks: u32,
-    /// The own rank; 0 when `ranks` is.
+    /// The own rank; 0 if `ranks` is.
     pub(super) rank: u32,
     /// Collectives so far.
     collectives: u64,
-    /// Communicators that were made of it so far.
+    /// Communicators split from it so far.
     splits: u64,
 }
 
 impl Communicator {
-    /// One that these words identify, of so many ranks.
+    /// A communicator identified by these words, with this many ranks.
     pub(super) fn new(id: impl IntoIterator<Item = u64>, ranks: u32, rank: u32) -> Self {
         Communicator { id: hash(id), ranks, rank, collectives: 0, splits: 0 }
     }
@@ -36,7 +36,7 @@ impl Communicator {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exchange {
     pub(super) of: Communicator,
-    /// How many collectives its communicator had before.
+    /// Number of earlier collectives of its communicator.
     pub(super) ordinal: u64,
 }
 
@@ -57,8 +57,8 @@ impl Communicators {
         self.0.remove(&handle);
     }
 
-    /// The communicator that a rank gets of another one with a color. All ranks of the other one take part, so that the
-    /// number of the split says which one it is.
+    /// The communicator that a rank gets by splitting another one with a color. All ranks take part in a split, so its
+    /// number identifies it.
     pub(super) fn split(&mut self, parent: u64, color: u64) -> Option<Communicator> {
         let parent = self.0.get_mut(&parent)?;
         parent.splits += 1;

@@ -11,7 +11,7 @@ use crate::name_frames::compiled_frame;
 use crate::symbols::{CompiledNames, DeviceKernel};
 
 impl Gpu {
-    /// Asks everything that is to be asked.
+    /// Looks up all pending origins.
     pub(crate) fn ask_names(&mut self, names: &mut dyn CompiledNames, profile: &mut Profile) {
         for Question { pid, time_ns, about } in self.questions() {
             match about {

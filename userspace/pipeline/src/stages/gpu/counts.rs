@@ -8,7 +8,7 @@ use deepctx_profile::ledger::Account;
 
 reasons! {
     class Gap, page "gpu.md";
-    /// What is incomplete.
+    /// A kind of gap.
     pub(super) enum Gap {
         LaunchWithoutActivity, "launch-without-activity",
             "launches of processes whose activities are collected have no device time: none came for them";
@@ -66,7 +66,7 @@ reasons! {
 
 reasons! {
     class Loss, page "gpu.md";
-    /// Why a record of this stage is of no use.
+    /// Why a record of this stage could not be used.
     pub(super) enum UnmatchedRecord {
         ReturnWithoutCall, "return-without-call", "returns belong to no call that was seen",
             helps "the call that the record belongs to was lost";
@@ -92,7 +92,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Counts gaps.
+    /// Counts gaps of a kind.
     pub(super) fn gap(&mut self, gap: Gap, n: u64) {
         let count = &mut self.gaps[gap as usize];
         *count = count.saturating_add(n);
@@ -103,12 +103,12 @@ impl Counts {
         self.merged += 1;
     }
 
-    /// Counts a record that is of no use.
+    /// Counts a record that could not be used.
     pub(super) fn unmatched(&mut self, unmatched: UnmatchedRecord) {
         self.unmatched[unmatched as usize] += 1;
     }
 
-    /// Writes all into the account of the stage, which is otherwise filled.
+    /// Writes the counts to the account of the stage, whose other fields are already filled.
     pub(super) fn write_to(&self, account: &mut Account) {
         account.merged = self.merged;
         for (unmatched, n) in UnmatchedRecord::ALL.iter().zip(self.unmatched) {

@@ -13,7 +13,7 @@ use deepctx_profile::profile::Profile;
 use super::counts::{Counts, Gap};
 use super::process::Process;
 
-/// What a record says.
+/// The device that a record describes.
 fn device(record: &wire::Device) -> Device {
     let name = record.name.split(|&byte| byte == 0).next().unwrap_or_default();
     let instance = (record.flags & flag::INSTANCE != 0).then(|| Instance {
@@ -47,16 +47,16 @@ impl Process {
             None if self.info.devices.len() < DEVICES_MAX => self.info.devices.push(device),
             None => return counts.gap(Gap::StateFull, 1),
         }
-        // What ran before it was known which device it is, stays where it is.
+        // Work that ran before the device was known stays where it is.
         self.forget_stream_frames();
     }
 
-    /// A device of its by number.
+    /// A device of the process, by number.
     pub(super) fn device_of(&self, number: u32) -> Option<&Device> {
         self.info.devices.iter().find(|device| device.number == number)
     }
 
-    /// Which device that is, for labels; empty when it was not reported.
+    /// A label of that device; empty if it was not reported.
     pub(super) fn device_label(&self, number: u32, profile: &mut Profile) -> StrId {
         let label = self.device_of(number).map(Device::label).unwrap_or_default();
         if label.is_empty() { StrId::EMPTY } else { profile.text(&label) }

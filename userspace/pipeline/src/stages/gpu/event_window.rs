@@ -18,14 +18,14 @@ use crate::trace_window::{AwaitedBegin, TraceWindow};
 enum WindowStart {
     /// It began with the capture.
     Start,
-    /// The first launch, collective, span or operator: what comes before (imports, models that are loaded) is long, and
-    /// there is nothing in it to be seen. It is so long from there on.
+    /// The first launch, collective, span or operator: what precedes it (imports, loading models) is long and of no
+    /// interest here. The length counts from there.
     Work(Nanos),
-    /// A training step; the place whose step it was, once it has come, since others of its steps end the window.
+    /// A training step. `place`: the place whose step it was, once begun: a later step there ends the window.
     Step { from: u64, until: u64, place: Option<NodeId> },
-    /// A launch; launches so far by process, and the process whose launch it was, once it has come.
+    /// A launch; launches so far by process, and the process that made it, once it is made.
     Launch { from: u64, until: u64, counts: FxHashMap<u32, u64>, process: Option<u32> },
-    /// A request. It is so long from the last one on that came while it was open.
+    /// A request. The length counts from the last one that came while it was open.
     Request(Nanos),
 }
 
@@ -58,7 +58,7 @@ impl EventWindow {
         self.bounds.contains(&time_ns)
     }
 
-    /// When it begins; `u64::MAX` while that is not known.
+    /// When it begins; `u64::MAX` while unknown.
     pub(super) fn begin(&self) -> u64 {
         self.bounds.start
     }
@@ -80,7 +80,7 @@ impl EventWindow {
         }
     }
 
-    /// Something is done that a trace is recorded for: that may begin the window.
+    /// Work of the program that may begin the window.
     pub(super) fn works(&mut self, at_ns: u64) {
         if let (WindowStart::Work(length), Some(_)) = (&self.begin, self.awaited()) {
             self.bounds = of_length(at_ns, *length);
@@ -114,15 +114,14 @@ impl EventWindow {
         }
     }
 
-    /// A process has ended: another one with its number begins anew.
+    /// A process has ended: its pid may be reused, so its count restarts.
     pub(super) fn ended(&mut self, pid: u32) {
         if let WindowStart::Launch { counts, .. } = &mut self.begin {
             counts.remove(&pid);
         }
     }
 
-    /// The window is requested: it begins, or lasts longer if it is open. False when it has ended, or is not one on
-    /// request.
+    /// The window is requested: it begins, or is extended if open. False if it has ended, or does not open on request.
     pub(super) fn request(&mut self, at_ns: u64) -> bool {
         let WindowStart::Request(length) = &self.begin else { return false };
         let requested = of_length(at_ns, *length);
@@ -191,9 +190,9 @@ mod tests {
         check(&[(1, 10), (1, 20)], 20..all);
         check(&[(1, 10), (1, 20), (1, 30), (1, 40), (1, 50)], 20..40);
         check(&[(1, 10), (1, 20), (2, 21), (2, 22), (2, 23), (2, 24), (1, 30), (1, 40)], 20..40);
-        // Processes that end, one after another with the same number.
+        // Processes that end, one after another with the same pid.
         check(&[(3, 10), (3, 20), (3, 30)], all..all);
-        // The one whose window it is ends, and another one gets its number: there is one window.
+        // The process of the window ends, and another one gets its pid: there is still one window.
         let mut window = EventWindow::new(7, TraceWindow::Launches { from: 1, until: 9 });
         window.launched(1, 10);
         window.ended(1);

@@ -35,13 +35,13 @@ const QUEUE_MAX: usize = 1 << 17;
 const HELD_MAX: usize = 1 << 16;
 /// How long they wait: buffers of one flush come together.
 const HOLD_NS: u64 = 1_000_000_000;
-/// How many launches may be passed over to find that of a record.
+/// How many launches may be skipped to find that of a record.
 const PASSED_OVER_MAX: usize = 256;
-/// Within how many launches after it that of the next record must be.
+/// The launch of the next record must be within this many launches after it.
 const NEXT_WITHIN: usize = 16;
-/// Calls as CUPTI saw them, remembered for the clock.
+/// Calls seen by CUPTI, remembered for the clock.
 const API_MAX: usize = 1 << 16;
-/// From this long a span on, the units of the other tool's clock can be derived.
+/// Shortest span from which the units of the other tool's clock can be derived.
 const SPAN_MIN_NS: u64 = 20_000_000;
 
 /// Whether switching on this kind of record makes CUPTI report kernels.
@@ -52,15 +52,15 @@ pub(super) fn reports_kernels(kind: u64) -> bool {
 /// A record that was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Record {
-    /// A device did something. Its times are in the units of the other tool's clock.
+    /// An activity of a device. Its times are in the units of the other tool's clock.
     Activity(Activity),
-    /// A call, from its begin to its end on that clock.
+    /// A call, with its begin and end on that clock.
     Api { correlation: u32, begin: u64, end: u64 },
     /// Something else.
     Other,
 }
 
-/// Reads a record; `None` when it is too short for what it says it is.
+/// Reads a record; `None` if it is too short for its kind.
 pub(super) fn read(bytes: &[u8]) -> Option<Record> {
     let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
     let half = |at: usize| Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
@@ -75,7 +75,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Record> {
             block: three(of_kernel::BLOCK)?,
             static_shared: half(of_kernel::STATIC_SHARED)?,
             dynamic_shared: half(of_kernel::DYNAMIC_SHARED)?,
-            // What lies behind was added later, or cut off.
+            // Later fields are newer than some versions, or cut off.
             queued_ns: word(of_kernel::QUEUED).unwrap_or(0),
             ..Activity::default()
         },
@@ -94,7 +94,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<Record> {
         }
         _ => return Some(Record::Other),
     };
-    // Of peers it came too late to be relied on.
+    // In peer copies this field is too new to be relied on.
     let of_graph = layout.kind != kind::PEER_COPY;
     Some(Record::Activity(Activity {
         kind: layout.kind,
@@ -118,7 +118,7 @@ pub(super) struct QueuedLaunch {
     pub(super) what: LaunchIdentity,
 }
 
-/// By what it is known again.
+/// Identifies a launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LaunchIdentity {
     /// The kernel, if it is named, and its shape.
@@ -137,7 +137,7 @@ struct HeldRecord {
     frame: Option<FrameId>,
 }
 
-/// More records must come before it can be decided.
+/// More records must come before this can be decided.
 struct IncompleteRecords;
 
 impl QueuedLaunch {
@@ -153,7 +153,7 @@ impl QueuedLaunch {
             }
             LaunchIdentity::Kernel(frame, launch) => {
                 let same = frame.is_none() || record.frame.is_none() || frame == record.frame;
-                // Launches of the oldest kind say no shape.
+                // The oldest kind of launch has no shape.
                 let shaped =
                     launch.block == [0; 3] || (launch.grid, launch.block) == (activity.grid, activity.block);
                 !of_graph && activity.kind == kind::KERNEL && same && shaped
@@ -165,9 +165,9 @@ impl QueuedLaunch {
 /// The units of another tool's clock.
 #[derive(Clone, Copy, Debug, Default)]
 struct Units {
-    /// Host and other time of the first call that both saw.
+    /// Host and other time of the first call seen by both.
     first: Option<(u64, u64)>,
-    /// Other units in a host nanosecond; 0 while that is not known.
+    /// Other units per host nanosecond; 0 while unknown.
     ratio: f64,
 }
 
@@ -180,7 +180,7 @@ impl Units {
         }
     }
 
-    /// A time in nanoseconds of a clock that runs as fast as the host's; `None` when the units are not known.
+    /// A time in nanoseconds of a clock that runs as fast as the host's; `None` if the units are unknown.
     fn nanoseconds(&self, other: u64, started_ns: u64) -> Option<u64> {
         // Nanoseconds, as CUPTI gives them unless it was set otherwise.
         if (self.ratio - 1.0).abs() < 0.02 {
@@ -191,17 +191,17 @@ impl Units {
             let since = (other as i128 - begin as i128) as f64 / self.ratio;
             return Some(i128::from(host).saturating_add(since as i128).clamp(0, i128::from(u64::MAX)) as u64);
         }
-        // Nothing to compare with. CUPTI counts from 1970; a day around the begin of the capture is believed.
+        // Nothing to compare with. CUPTI counts from 1970; a day around the begin of the capture is plausible.
         (started_ns > 0 && other.abs_diff(started_ns) < 86_400_000_000_000).then_some(other)
     }
 }
 
-/// What a process's other collection has reported.
+/// The other tool's collection in a process.
 #[derive(Debug, Default)]
 pub(super) struct ForeignCollection {
-    /// Records of kernels are switched on, as far as was seen.
+    /// Records of kernels are switched on, as far as seen.
     on: bool,
-    /// A launch is the first of a collection only when its begin was seen.
+    /// A launch is the first of a collection only if its begin was seen.
     begin_seen: bool,
     queue: VecDeque<QueuedLaunch>,
     held: BTreeMap<u32, Vec<HeldRecord>>,
@@ -213,7 +213,7 @@ pub(super) struct ForeignCollection {
 }
 
 impl ForeignCollection {
-    /// A launch is made: whether its record may come.
+    /// Whether a record of a launch made now may come.
     pub(super) fn is_on(&self) -> bool {
         self.on
     }
@@ -226,7 +226,7 @@ impl ForeignCollection {
         self.queue.push_back(queued);
     }
 
-    /// The place in the queue of the launch of a record; `Err` when more records must come to decide it.
+    /// The index in the queue of a record's launch; `Err` if more records must come to decide it.
     fn find(
         &self,
         record: &HeldRecord,
@@ -257,7 +257,7 @@ impl ForeignCollection {
         self.begin_seen = true;
     }
 
-    /// It switches them off; those of what is under way still come.
+    /// It switches them off; records of work under way still come.
     pub(super) fn on_end(&mut self) {
         self.on = false;
     }
@@ -282,7 +282,7 @@ impl Gpu {
             self.counts.gap(Gap::Malformed, 1);
             return;
         };
-        // Our own collector says more.
+        // Our own collector reports more.
         if process.info.tier == Tier::Collected {
             return;
         }
@@ -332,7 +332,7 @@ impl Gpu {
     }
 
     /// Joins the borrowed records of a process that have waited long enough; with `u64::MAX` all of them. All are
-    /// joined before any is entered: what the last ones say about the clock holds for the first ones too.
+    /// joined before any is entered: what the last ones show about the clock holds for the first ones too.
     pub(super) fn settle(&mut self, pid: u32, now_ns: u64, profile: &mut Profile) {
         let mut joined = Vec::new();
         while let Some(records) = self.join_next(pid, now_ns, profile) {
@@ -344,7 +344,7 @@ impl Gpu {
         }
     }
 
-    /// Finds the launch of the records with the smallest id; `None` when there are none, or they must wait.
+    /// Finds the launch of the records with the smallest id; `None` if there are none, or they must wait.
     fn join_next(&mut self, pid: u32, now_ns: u64, profile: &Profile) -> Option<Vec<HeldRecord>> {
         let last = now_ns == u64::MAX;
         let process = self.processes.get_mut(pid)?;
@@ -372,7 +372,7 @@ impl Gpu {
                 let started_ns = profile.meta.started.as_nanos();
                 let at = |time| borrowed.units.nanoseconds(time, started_ns);
                 if let (Some(begin), Some(end)) = (at(begin), at(end)) {
-                    // The call was seen somewhere between its begin and its end on the other clock.
+                    // The call was seen at some time between its begin and its end on the other clock.
                     let width = end.saturating_sub(begin);
                     process.clock.read(begin, queued.time_ns.saturating_sub(width), queued.time_ns);
                 }
@@ -381,7 +381,7 @@ impl Gpu {
         Some(records)
     }
 
-    /// Enters a borrowed record like any activity, its name and times made like those of our collector.
+    /// Enters a borrowed record as an activity, with its name and times converted to those of our collector.
     fn borrowed_activity(&mut self, pid: u32, node: NodeId, record: HeldRecord, profile: &mut Profile) {
         let Some(process) = self.processes.get_mut(pid) else { return };
         let started_ns = profile.meta.started.as_nanos();
@@ -395,7 +395,7 @@ impl Gpu {
             _ => activity.flags |= flag::NO_TIMES,
         }
         if let Some(frame) = record.frame {
-            // Names of our collector are numbered by it; these are numbered by their frames.
+            // Our collector numbers its names; these are numbered by their frames.
             activity.name = u64::from(frame.number());
             process.reported_kernels.insert(activity.name, frame);
         }

@@ -11,12 +11,12 @@ use super::streams::StreamKey;
 
 /// Nodes whose order is remembered.
 const NODES_MAX: usize = 1 << 18;
-/// Events and streams that stand for places in recordings.
+/// Events and streams that mark positions in recordings.
 const PLACES_MAX: usize = 1 << 16;
-/// Nodes that one comes after: streams that a recording joins at one place.
+/// Predecessors of a node: streams that a recording joins at one place.
 const AFTER_MAX: usize = 64;
 
-/// A place in a recording: what comes next comes after these nodes.
+/// A position in a recording: the next node comes after these nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct CapturePosition {
     recording: u64,
@@ -27,7 +27,7 @@ struct CapturePosition {
 /// The order of nodes in the recordings of one process.
 #[derive(Debug, Default)]
 pub(super) struct GraphOrder {
-    /// Nodes that were numbered so far: the first one is 1.
+    /// Nodes numbered so far: the first one is 1.
     numbered: u64,
     streams: FxHashMap<StreamKey, CapturePosition>,
     events: FxHashMap<u64, CapturePosition>,
@@ -35,18 +35,18 @@ pub(super) struct GraphOrder {
 }
 
 impl GraphOrder {
-    /// A stream begins to record. `from_start`: nothing comes before what it records.
+    /// A stream begins to record. `from_start`: nothing precedes what it records.
     pub(super) fn on_begin(&mut self, stream: StreamKey, recording: u64, from_start: bool) {
         self.put(stream, CapturePosition { recording, after: from_start.then(Vec::new) });
     }
 
-    /// The number of a node that is there from now on.
+    /// The number of a new node.
     pub(super) fn number(&mut self) -> u64 {
         self.numbered += 1;
         self.numbered
     }
 
-    /// A stream that records gets a node; gives its number.
+    /// A recording stream gets a node; returns its number.
     pub(super) fn add(&mut self, stream: StreamKey, recording: u64) -> u64 {
         let number = self.number();
         let place = self.streams.get(&stream).filter(|place| place.recording == recording);
@@ -74,13 +74,13 @@ impl GraphOrder {
         }
     }
 
-    /// A stream that records (or does since it waits) waits for an event.
+    /// A stream waits for an event. It records, or starts to with this wait.
     pub(super) fn waits(&mut self, stream: StreamKey, event: u64, recording: Option<u64>) {
         let Some(recording) = recording else { return };
         let other = self.events.get(&event).filter(|place| place.recording == recording);
         let other = other.and_then(|place| place.after.clone());
         let own = self.streams.get(&stream).filter(|place| place.recording == recording);
-        // A stream that joins has no place of its own yet.
+        // A stream that joins has no position of its own yet.
         let own = own.map_or(Some(Vec::new()), |place| place.after.clone());
         let after = own.zip(other).map(|(mut own, other)| {
             own.extend(other);
@@ -100,19 +100,19 @@ impl GraphOrder {
         self.events.retain(|_, place| place.recording != recording);
     }
 
-    /// What a node comes after is not known any more.
+    /// The predecessors of a node are unknown from now on.
     pub(super) fn forget(&mut self, number: u64) {
         self.after.remove(&number);
     }
 
-    /// The nodes that one comes after; `None` when they are not all known.
+    /// The predecessors of a node; `None` if not all are known.
     pub(super) fn after(&self, number: u64) -> Option<&[u64]> {
         self.after.get(&number).map(|after| &**after)
     }
 
     fn put(&mut self, stream: StreamKey, place: CapturePosition) {
         if self.streams.len() >= PLACES_MAX && !self.streams.contains_key(&stream) {
-            // Nothing is known of those that are forgotten: their next nodes have no order.
+            // Streams without a position: their next nodes have no order.
             self.streams.clear();
         }
         self.streams.insert(stream, place);
@@ -123,8 +123,8 @@ impl GraphOrder {
 mod tests {
     use super::*;
 
-    /// What happens to recording 1: `begin S`, `join S` (it begins within a graph that is there), `node S`,
-    /// `event E S`, `wait S E`, `end`. Then what each node comes after; `?` where that is not known.
+    /// Events of recording 1: `begin S`, `join S` (it begins within an existing graph), `node S`, `event E S`, `wait S
+    /// E`, `end`. `expect`: predecessors of each node; `?` where unknown.
     fn check(steps: &str, expect: &[&str]) {
         let mut order = GraphOrder::default();
         let key = |word: &str| StreamKey::new(word.parse().unwrap(), 7, false);
@@ -149,14 +149,14 @@ mod tests {
     #[test]
     fn nodes_come_after_those_of_their_stream_and_events() {
         check("begin 10, node 10, node 10", &["", "1"]);
-        // Two branches that come together again.
+        // Two branches that join again.
         check(
             "begin 10, node 10, event 70 10, wait 11 70, node 11, node 10, event 71 11, wait 10 71, node 10",
             &["", "1", "1", "2 3"],
         );
-        // An event stands for where its stream was.
+        // An event marks the position of its stream.
         check("begin 10, node 10, event 70 10, node 10, wait 11 70, node 11", &["", "1", "1"]);
-        // Waiting twice for one place is one edge; an event before all nodes is none.
+        // Two waits for one position are one edge; an event before all nodes is none.
         check(
             "begin 10, event 70 10, wait 11 70, node 11, node 10, event 71 11, wait 10 71, wait 10 71, node 10",
             &["", "", "1 2"],
@@ -165,11 +165,11 @@ mod tests {
 
     #[test]
     fn nodes_behind_what_was_not_seen_have_no_order() {
-        // A graph that is there already; an event that was recorded elsewhere; a stream that was not seen joining.
+        // An existing graph; an event that was recorded elsewhere; a stream that was not seen joining.
         check("join 10, node 10, node 10", &["?", "1"]);
         check("begin 10, node 10, outside 70 9, wait 10 70, node 10", &["", "?"]);
         check("begin 10, node 12, node 12", &["?", "1"]);
-        // Places of a recording that ended are gone.
+        // Positions of a recording that ended are gone.
         check("begin 10, event 70 10, end, node 11", &["?"]);
     }
 

@@ -18,30 +18,30 @@ use deepctx_profile::intern::FrameId;
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
-/// Graphs, and as many launchable ones, remembered in a process: serving engines keep one for each size of a batch.
+/// Graphs, and as many launchable ones, remembered per process: serving engines keep one for each batch size.
 const GRAPHS_MAX: usize = 1 << 12;
 /// Nodes of a graph that are remembered. Whole training steps have some ten thousand.
 const NODES_MAX: usize = 1 << 16;
 
-/// Nodes whose numbers are remembered: those of the graphs themselves, and of each time that one was made launchable.
+/// Numbers of nodes that are remembered: those of the graphs themselves, and of each launchable instance.
 const NUMBERS_MAX: usize = 1 << 18;
-/// Contexts of such nodes below the places that their graphs were launched from.
+/// Contexts of such nodes below the launches of their graphs.
 const BELOW_MAX: usize = 1 << 18;
-/// Places that a graph is launched from, of which the contexts of its nodes are remembered.
+/// Launch contexts of a graph below which the contexts of its nodes are remembered.
 const PLACES_MAX: usize = 64;
 
-/// One thing that a graph does, as it was recorded.
+/// One node of a graph, as it was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordedNode {
     /// Its context when it was recorded, itself included.
     pub(super) node: NodeId,
     /// What it is, as a frame.
     pub(super) frame: FrameId,
-    /// It is a kernel, and that has a name.
+    /// Its kind.
     pub(super) what: NodeKind,
     /// Bytes that it copies or fills.
     pub(super) bytes: u64,
-    /// Its number in the order of what is recorded ([`super::graph_order`]); 0 for none.
+    /// Its number in recording order ([`super::graph_order`]); 0 for none.
     pub(super) order: u64,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct RecordedNode {
 pub(super) enum NodeKind {
     /// A kernel.
     Kernel,
-    /// A kernel that no one named.
+    /// A kernel that no call named.
     KernelUnnamed,
     /// A copy or a fill.
     Transfer,
@@ -72,17 +72,17 @@ type Nodes = Arc<Vec<RecordedNode>>;
 #[derive(Debug, Default)]
 pub(super) struct LaunchableGraph {
     nodes: Nodes,
-    /// Numbers that came, with what they named, while there are too few to decide.
+    /// Reported numbers and the names that came with them, while there are too few to decide.
     learning: BTreeMap<u64, FrameId>,
-    /// Places in `nodes` by number.
+    /// Indices into `nodes` by number.
     places: FxHashMap<u64, usize>,
-    /// Places in `nodes` by name, and how many of them have a number.
+    /// Indices into `nodes` by name, and how many of them have a number.
     named: FxHashMap<FrameId, (Vec<usize>, usize)>,
     /// It runs another graph than it was made from: its nodes have the numbers of the first.
     pub(super) updated: bool,
-    /// All numbers are known: they came in the order in which nodes were recorded, and the names agreed.
+    /// All numbers are known: they came in recording order, and the names agreed.
     learned: bool,
-    /// Contexts of the nodes below each place that it was launched from.
+    /// Contexts of the nodes below each context that launched it.
     contexts: FxHashMap<NodeId, Arc<Vec<NodeId>>>,
 }
 
@@ -92,32 +92,32 @@ pub(super) struct Graphs {
     recording: FxHashMap<u64, Vec<RecordedNode>>,
     graphs: FxHashMap<u64, Nodes>,
     launchable: FxHashMap<u64, LaunchableGraph>,
-    /// What each thread has just recorded, until its node has a number.
+    /// The latest recorded node of each thread, until its number is known.
     latest: FxHashMap<u32, RecordedNode>,
-    /// Nodes by the numbers that were reported.
+    /// Nodes by reported number.
     numbered: FxHashMap<u64, RecordedNode>,
     below: FxHashMap<(NodeId, u64), NodeId>,
     left_out: u64,
 }
 
 impl Graphs {
-    /// A thread records something: the next node that it makes is that.
+    /// A thread records something: the next node that it makes is this one.
     pub(super) fn recording_by(&mut self, tid: u32, node: RecordedNode) {
-        // One for each thread; those of threads that are gone are forgotten with all others.
+        // One per thread; those of ended threads are dropped with all others.
         if self.latest.len() >= GRAPHS_MAX {
             self.latest.clear();
         }
         self.latest.insert(tid, node);
     }
 
-    /// A thread calls something else.
+    /// A thread makes another call.
     pub(super) fn next_call_of(&mut self, tid: u32) {
         if !self.latest.is_empty() {
             self.latest.remove(&tid);
         }
     }
 
-    /// A thread made a node of a kind: this is its number.
+    /// A thread made a node of this kind, with this number.
     pub(super) fn made(&mut self, tid: u32, number: u64, kind: u64) {
         if let Some(node) = self.latest.remove(&tid)
             && node.what.is(kind)
@@ -141,7 +141,7 @@ impl Graphs {
         }
     }
 
-    /// The context of a node by its number, when its graph is launched from a place; `make` makes it. `None` when its
+    /// The context of a node by its number, when its graph is launched from a context; `make` makes it. `None` if its
     /// number was not reported.
     pub(super) fn numbered(
         &mut self,
@@ -160,7 +160,7 @@ impl Graphs {
         Some(node)
     }
 
-    /// Something was put into a recording.
+    /// A node was added to a recording.
     pub(super) fn record(&mut self, recording: u64, node: RecordedNode) {
         if self.recording.len() >= GRAPHS_MAX && !self.recording.contains_key(&recording) {
             self.left_out += 1;
@@ -170,7 +170,7 @@ impl Graphs {
         if nodes.len() < NODES_MAX { nodes.push(node) } else { self.left_out += 1 }
     }
 
-    /// A recording became a graph; 0 when nobody reported which.
+    /// A recording became a graph; 0 if nobody reported which.
     pub(super) fn recorded(&mut self, recording: u64, graph: u64) {
         let nodes = self.recording.remove(&recording).unwrap_or_default();
         if graph != 0 {
@@ -180,7 +180,7 @@ impl Graphs {
 
     fn put(&mut self, graph: u64, nodes: Nodes) {
         if self.graphs.len() >= GRAPHS_MAX && !self.graphs.contains_key(&graph) {
-            // Graphs are destroyed by calls that are not watched, so most of these are gone.
+            // The calls that destroy graphs are not watched, so most of these are gone.
             self.graphs.clear();
         }
         self.graphs.insert(graph, nodes);
@@ -197,7 +197,7 @@ impl Graphs {
         }
     }
 
-    /// The numbers of the nodes of a graph, in the order of what was recorded.
+    /// The numbers of the nodes of a graph, in recording order.
     pub(super) fn orders(&self, graph: u64) -> Vec<u64> {
         let nodes = self.graphs.get(&graph).map_or(&[][..], |nodes| nodes);
         nodes.iter().map(|node| node.order).collect()
@@ -227,7 +227,7 @@ impl Graphs {
         self.launchable.insert(launchable, LaunchableGraph { nodes, named, ..LaunchableGraph::default() });
     }
 
-    /// A launchable graph was made to run another graph.
+    /// A launchable graph was updated to run another graph.
     pub(super) fn updated(&mut self, launchable: u64, graph: u64) {
         self.instantiated(launchable, graph);
         if let Some(launchable) = self.launchable.get_mut(&launchable) {
@@ -245,8 +245,8 @@ impl Graphs {
         self.launchable.get_mut(&launchable)
     }
 
-    /// The number in the order of what was recorded of a node of a launchable graph; `None` while it is not certain
-    /// which one a number means.
+    /// The number in recording order of a launchable graph's node; `None` while it is not certain which node a number
+    /// means.
     pub(super) fn order(&self, launchable: u64, number: u64) -> Option<u64> {
         let graph = self.launchable.get(&launchable);
         let reported = self.numbered.get(&number).filter(|_| graph.is_none_or(|graph| !graph.updated));
@@ -264,12 +264,12 @@ impl Graphs {
 }
 
 impl LaunchableGraph {
-    /// What it runs, in the order in which it was recorded.
+    /// Its nodes, in recording order.
     pub(super) fn nodes(&self) -> &[RecordedNode] {
         &self.nodes
     }
 
-    /// The contexts of its nodes when it is launched from a place, in their order. `make` makes one.
+    /// The contexts of its nodes when launched from a context, in their order. `make` makes one.
     pub(super) fn contexts(
         &mut self,
         launch: NodeId,
@@ -283,8 +283,8 @@ impl LaunchableGraph {
         Arc::clone(made)
     }
 
-    /// Which of its nodes an activity is of, by the number that the profiling interface gave the node, and by what it
-    /// is.
+    /// The index of the node that an activity belongs to, by the number that the profiling interface gave the node, and
+    /// by the activity's frame.
     pub(super) fn place(&mut self, number: u64, frame: FrameId) -> Option<usize> {
         if let Some(place) = self.places.get(&number) {
             return Some(*place);
@@ -310,7 +310,7 @@ impl LaunchableGraph {
     fn learn(&mut self) {
         let same = |(node, frame): (&RecordedNode, &FrameId)| match node.what {
             NodeKind::Kernel => node.frame == *frame,
-            // A transfer's direction, and a name that was not known, may be reported in other words.
+            // The activity may word a transfer's direction, or a name that was unknown, differently.
             NodeKind::KernelUnnamed | NodeKind::Transfer => true,
         };
         if self.nodes.iter().zip(self.learning.values()).all(same) {
@@ -351,7 +351,7 @@ mod tests {
     fn nodes_of_equal_name_are_separate_once_all_numbers_arrived() {
         let mut graphs = launchable(&[5, 6, 5]);
         let graph = graphs.launchable(0x200).unwrap();
-        // The first round comes out of order; the last to come completes it.
+        // The first round comes out of order; the last one completes it.
         assert_eq!(graph.place(92, frame(5)), Some(0));
         assert_eq!(graph.place(91, frame(6)), Some(1));
         assert_eq!(graph.place(90, frame(5)), Some(0));
@@ -390,7 +390,7 @@ mod tests {
         let found =
             [9, 10, 100, 11, 0].map(|number| graphs.numbered(place, number, context).map(NodeId::number));
         assert_eq!(found, [Some(6), Some(5), Some(5), None, None]);
-        // Nodes that nothing was recorded for: of another kind, after another call, a second one.
+        // Nodes without a recording: of another kind, after another call, a second one.
         graphs.recording_by(1, recorded(5));
         graphs.made(1, 300, 3);
         graphs.recording_by(1, recorded(5));

@@ -9,7 +9,7 @@ use deepctx_profile::tree::NodeId;
 
 use crate::address_map::{AddressMap, Insertion};
 
-/// Ranges remembered in a process: an allocator that asks the driver for each tensor has some ten thousand.
+/// Ranges remembered per process: an allocator that asks the driver for each tensor has some ten thousand.
 const RANGES_MAX: usize = 1 << 18;
 
 /// An allocation.
@@ -17,11 +17,11 @@ const RANGES_MAX: usize = 1 << 18;
 pub(super) struct Range {
     pub(super) bytes: u64,
     pub(super) kind: Kind,
-    /// The context that asked for it.
+    /// The context that allocated it.
     pub(super) node: NodeId,
 }
 
-/// What memory an address is in.
+/// The kind of memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Device,
@@ -32,7 +32,7 @@ pub(super) enum Side {
 /// The allocations of one process.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// By address. Reservations are not among them: they cover what is mapped into them.
+    /// By address. Reservations are not included: they cover the ranges mapped into them.
     ranges: AddressMap<Range, RANGES_MAX>,
     /// Memory without addresses, by handle.
     physical: AddressMap<Range, RANGES_MAX>,
@@ -48,17 +48,17 @@ impl Memory {
         }
     }
 
-    /// Memory was taken. False when there is no room for it.
+    /// Memory was allocated. False if there is no room for the entry.
     pub(super) fn allocated(&mut self, address: u64, range: Range) -> bool {
         self.of(range.kind).put(address, range) != Insertion::Full
     }
 
-    /// It was given back: what it was.
+    /// Memory was freed: returns its entry.
     pub(super) fn freed(&mut self, address: u64, kind: Kind) -> Option<Range> {
         self.of(kind).take(address)
     }
 
-    /// What memory an address is in; `None` for any that is not known.
+    /// The kind of memory at an address; `None` if unknown.
     pub(super) fn side(&self, address: u64) -> Option<Side> {
         let (begin, range) = self.ranges.at_or_before(address)?;
         if address - begin >= range.bytes {
@@ -72,7 +72,7 @@ impl Memory {
     }
 }
 
-/// Whether memory of this kind counts as allocated bytes: the others are addresses, or memory that was there already.
+/// Whether memory of this kind counts as allocated bytes: the others are addresses, or memory that existed already.
 pub(super) fn counts(kind: Kind) -> bool {
     match kind {
         Kind::Device | Kind::Async | Kind::Managed | Kind::Host | Kind::Physical => true,

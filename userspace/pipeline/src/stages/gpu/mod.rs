@@ -67,7 +67,7 @@ use work::Work;
 
 /// Calls that may wait for their return: far more than there are threads.
 const ASKED_MAX: usize = 1 << 16;
-/// How long a launch waits for its activities: longer than queues are, and than collectors hold buffers back.
+/// How long a launch waits for its activities: longer than work is queued, and than collectors hold back buffers.
 const EXPIRY_NS: u64 = 60_000_000_000;
 
 /// The stage's state.
@@ -75,7 +75,7 @@ const EXPIRY_NS: u64 = 60_000_000_000;
 pub(crate) struct Gpu {
     sites: Sites,
     processes: Processes,
-    /// What the profile keeps of processes that are gone.
+    /// Profile entries of processes that are gone.
     ended: Vec<GpuProcess>,
     /// Calls that wait for their return, by number.
     pending: Window<u64, PendingCall>,
@@ -83,20 +83,19 @@ pub(crate) struct Gpu {
     work: Window<u64, Work>,
     /// Calls by process and correlation id.
     ids: FxHashMap<(u32, u32), u64>,
-    /// Beginnings and ends of processes, in the order of their times, that are still ahead of the samples.
-    /// Kernels that were found in processes, in the order in which they were read there.
+    /// Kernels found in process memory, in the order in which they were read, that are still ahead of the samples.
     found: VecDeque<RecoveredKernel>,
     /// Device code whose lines are to be read, and lines of code that is still ahead of the samples.
     unread: Vec<UnreadCubin>,
     lines_ahead: Vec<CubinLines>,
-    /// From when on calls are not watched any more, nanoseconds.
+    /// From when on calls are no longer watched, nanoseconds.
     calls_end_ns: Option<u64>,
     counts: Counts,
-    /// Records single events while a trace was asked for.
+    /// Records single events if a trace was requested.
     recorder: Option<Box<Recorder>>,
 }
 
-/// A call, with the context that it was made in.
+/// A call with its context.
 #[derive(Debug)]
 pub(crate) struct TimedCall<'a> {
     /// Its number.
@@ -109,24 +108,24 @@ pub(crate) struct TimedCall<'a> {
     pub(crate) tid: u32,
     /// The node of the thread.
     pub(crate) thread: NodeId,
-    /// The node of the caller; that of the thread when there is no stack.
+    /// The node of the caller; that of the thread if there is no stack.
     pub(crate) node: NodeId,
     /// Whether there is a stack.
     pub(crate) has_stack: bool,
-    /// What it was called with.
+    /// The arguments.
     pub(crate) arguments: Arguments<'a>,
 }
 
-/// The processes that were met.
+/// The processes seen so far.
 #[derive(Debug, Default)]
 struct Processes {
     by_pid: FxHashMap<u32, Process>,
-    /// Processes that began while they were watched. Most will never call an accelerator.
+    /// Processes that began during the capture. Most will never call an accelerator.
     born: FxHashSet<u32>,
 }
 
 impl Processes {
-    /// The process, made if need be; `None` when there are too many.
+    /// The process, created if needed; `None` if there are too many.
     fn get_or_make(&mut self, pid: u32, now_ns: u64, ended: &[GpuProcess]) -> Option<&mut Process> {
         if !self.by_pid.contains_key(&pid) {
             if self.by_pid.len() + ended.len() >= PROCESSES_MAX {
@@ -148,18 +147,18 @@ impl Gpu {
         self.recorder = Some(Box::new(recorder));
     }
 
-    /// The recorder of single events; `None` when no trace was asked for.
+    /// The recorder of single events; `None` if no trace was requested.
     pub(crate) fn recorder(&mut self) -> Option<&mut Recorder> {
         self.recorder.as_deref_mut()
     }
 
-    /// Calls are not watched any more from this time on: what devices begin later belongs to calls that nobody saw.
+    /// Calls are no longer watched from this time on: work that begins later on devices may belong to unseen calls.
     pub(crate) fn calls_end(&mut self, time_ns: u64) {
         self.calls_end_ns = Some(time_ns);
     }
 
-    /// Takes in names of kernels that no call reported. They are used from the time at which they were read: what was
-    /// launched before may have been another kernel.
+    /// Adds names of kernels that no call reported. They are used from the time at which they were read: an earlier
+    /// launch may have been another kernel.
     pub(crate) fn recovered(&mut self, kernels: Vec<RecoveredKernel>) {
         for kernel in kernels {
             if self.found.len() >= ASKED_MAX {
@@ -170,7 +169,7 @@ impl Gpu {
         }
     }
 
-    /// Handles that no call named, as far as their launches were used, to be looked for.
+    /// Handles of attributed launches that no call named, to be looked up.
     pub(crate) fn unnamed(&mut self) -> Vec<UnnamedKernel> {
         let mut unnamed = Vec::new();
         for (pid, process) in &mut self.processes.by_pid {
@@ -180,7 +179,7 @@ impl Gpu {
         unnamed
     }
 
-    /// The samples have reached this time: what was found until then is used. What calls reported is surer, and stays.
+    /// The samples have reached this time: uses what was found until then. Names reported by calls are surer, and stay.
     fn use_found(&mut self, now_ns: u64, profile: &mut Profile) {
         while let Some(kernel) = self.found.pop_front_if(|kernel| kernel.read_ns <= now_ns) {
             if let Some(process) = self.processes.get_mut(kernel.pid)
@@ -218,7 +217,7 @@ impl Gpu {
         }
     }
 
-    /// A call that will not return any more.
+    /// A call that will not return.
     fn never_returned(&mut self, pending: PendingCall, now_ns: u64, profile: &mut Profile) {
         match pending.action {
             ReturnAction::Sync { node, .. } => {
@@ -259,7 +258,7 @@ impl Stage for Gpu {
         }
     }
 
-    /// It takes every probe that no stage before it claims: rows of the user are calls, too.
+    /// It takes every probe that no stage before it claims: functions listed by the user are calls, too.
     fn claims(&self, _site: &SiteInfo) -> bool {
         true
     }
@@ -272,8 +271,8 @@ impl Stage for Gpu {
         Some(&mut self.sites)
     }
 
-    /// The frames of a call's stack, root first, up to its caller: without those of the kernel (it was just running our
-    /// program) and without that of the function itself, which stands as a call of its own.
+    /// The frames of a call's stack, root first, up to its caller: without the kernel frames (they run our own program)
+    /// and without the function itself, which gets a frame as a call.
     fn caller<'a>(
         &mut self,
         call: &Arguments<'_>,
@@ -287,7 +286,7 @@ impl Stage for Gpu {
         let frames = &frames[..user];
         let itself = frames.last().is_some_and(|id| match profile.frames.get(*id) {
             Frame::Native { symbol, .. } => profile.strings.get(symbol) == self.sites.symbol(call.call.site),
-            // What has no name at the place of a probe is the probed function.
+            // An unnamed function at the place of a probe is the probed function.
             Frame::NativeUnnamed { .. } => true,
             _ => false,
         });
@@ -302,7 +301,7 @@ impl Stage for Gpu {
     ) {
         let CallContext { profile, names, .. } = context;
         let node = stack.map_or(call.thread, |stack| stack.node);
-        // The context of a kernel is made when it is launched, so what it was compiled from is asked before.
+        // The context of a kernel is created at its launch, so its origin is looked up before.
         if self.launches_unknown(call.sample, call.arguments, node, profile) {
             self.ask_names(*names, profile);
         }
@@ -321,7 +320,7 @@ impl Stage for Gpu {
 
     fn on_process(&mut self, change: ProcessChange, profile: &mut Profile) {
         let ProcessChange { pid, time_ns, kind } = change;
-        // Records that were used early may be of the new program already.
+        // Records that were used early may already be of the new program.
         match self.processes.get_mut(pid).filter(|process| process.first_ns > time_ns) {
             Some(process) => process.from_start |= kind == ProcessChangeKind::Begins,
             None => self.process_ends(pid, time_ns, profile),
@@ -362,8 +361,8 @@ impl Stage for Gpu {
         }
     }
 
-    /// Writes what is known of processes to the profile, and what is missing to the account of the stage, where what
-    /// was received and kept stands already.
+    /// Writes process data to the profile, and gaps to the account of the stage, whose received and kept counts are
+    /// filled already.
     fn write_to(&self, profile: &mut Profile) {
         let mut counts = self.counts.clone();
         counts.gap(Gap::CallLost, self.sites.lost());

@@ -8,13 +8,13 @@ use rustc_hash::FxHashMap;
 
 use crate::input::CodeFacts;
 
-/// Handles remembered in a process: some times the kernels of the largest frameworks' libraries.
+/// Handles remembered per process: several times the kernels of the largest frameworks' libraries.
 const HANDLES_MAX: usize = 1 << 18;
 /// Names that a collector may send: kernels of a process.
 pub(super) const REPORTED_MAX: usize = 1 << 17;
-/// Handles without a name that are remembered, and looked for together.
+/// Handles without a name that are remembered, and looked up together.
 const UNNAMED_MAX: usize = 1 << 14;
-/// A handle without a name is looked for again after this long, and then twice as long, so often.
+/// A handle without a name is looked up again after this long, then after twice as long, and so on.
 const AGAIN_NS: u64 = 500_000_000;
 const TRIES_MAX: u32 = 7;
 /// Launches of a handle whose stacks are searched for a stub.
@@ -25,20 +25,20 @@ const STUBS_MAX: u32 = 8;
 pub(super) struct NamedKernel {
     /// The kernel.
     pub(super) frame: FrameId,
-    /// The module that its code came with; 0 when it is not known.
+    /// The module of its code; 0 if unknown.
     pub(super) module: u64,
-    /// It was found in the process, not reported by a call.
+    /// It was found in process memory, not reported by a call.
     pub(super) recovered: bool,
-    /// What its code says, if that was found.
+    /// Facts from its code, if found.
     pub(super) code: Option<CodeFacts>,
 }
 
-/// One kernel of a process: another module's kernel of the same name is another one.
+/// One kernel of a process: kernels of the same name in different modules differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KernelKey {
     /// Its name.
     pub(crate) frame: FrameId,
-    /// The module that its code came with; 0 when it is not known.
+    /// The module of its code; 0 if unknown.
     pub(crate) module: u64,
 }
 
@@ -58,16 +58,16 @@ impl NamedKernel {
 #[derive(Debug, Default)]
 pub(super) struct Names {
     handles: FxHashMap<u64, NamedKernel>,
-    /// Handles that were launched without a name, with the launch that they were last looked for, and how often.
+    /// Handles launched without a name, with the launch of their last look-up, and the number of look-ups.
     unnamed: FxHashMap<u64, (u64, u32)>,
-    /// Handles without a name, and how many of their launches were below no stub.
+    /// Handles without a name, and how many of their launches were not below a stub.
     without_stub: FxHashMap<u64, u32>,
-    /// Those that are to be looked for now.
+    /// Those to be looked up now.
     wanted: Vec<(u64, u64)>,
 }
 
 impl Names {
-    /// A handle got a name. False when there is no room for it.
+    /// A handle got a name. False if there is no room for it.
     pub(super) fn name(&mut self, handle: u64, named: NamedKernel) -> bool {
         if handle == 0 {
             return true;
@@ -79,7 +79,7 @@ impl Names {
         true
     }
 
-    /// A handle stands for the same kernel as another one.
+    /// A handle means the same kernel as another one.
     pub(super) fn alias(&mut self, handle: u64, of: u64) -> bool {
         self.get(of).is_none_or(|named| self.name(handle, named))
     }
@@ -89,13 +89,13 @@ impl Names {
         self.handles.get(&handle).copied()
     }
 
-    /// The kernels of a module, as far as calls reported them; none of a module that is not known.
+    /// The kernels of a module, as far as calls reported them; none for an unknown module.
     pub(super) fn of_module(&self, module: u64) -> impl Iterator<Item = FrameId> {
         let of_module = self.handles.values().filter(move |named| module != 0 && named.module == module);
         of_module.map(|named| named.frame)
     }
 
-    /// Whether the stack of a launch of this handle is to be searched for a stub: not for ever.
+    /// Whether to search the stack of a launch of this handle for a stub. The number of searches is limited.
     pub(super) fn may_have_stub(&mut self, handle: u64) -> bool {
         if self.without_stub.len() >= UNNAMED_MAX && !self.without_stub.contains_key(&handle) {
             return false;
@@ -105,7 +105,7 @@ impl Names {
         *searched <= STUBS_MAX
     }
 
-    /// A handle that no call named was launched at this time: it is looked for, now and then.
+    /// A handle that no call named was launched at this time: looks it up at increasing intervals.
     pub(super) fn want(&mut self, handle: u64, time_ns: u64) {
         if handle == 0 || self.unnamed.len() >= UNNAMED_MAX && !self.unnamed.contains_key(&handle) {
             return;
@@ -118,19 +118,18 @@ impl Names {
         }
     }
 
-    /// The handles that are to be looked for, each with the time of its launch.
+    /// The handles to be looked up, each with the time of its launch.
     pub(super) fn wanted(&mut self) -> Vec<(u64, u64)> {
         std::mem::take(&mut self.wanted)
     }
 
-    /// Whether this is the answer that a handle waits for. Not when a call has named it meanwhile, or when modules were
-    /// unloaded since: then it may have been another kernel that was found.
+    /// Whether a handle still waits for this answer. False if a call has named it meanwhile, or if modules were
+    /// unloaded since: then the kernel found may be another one.
     pub(super) fn is_wanted(&self, handle: u64, asked_ns: u64) -> bool {
         self.get(handle).is_none() && self.unnamed.get(&handle).is_some_and(|(last, _)| *last == asked_ns)
     }
 
-    /// A module is gone: its handles may come again as something else. So may those that were found, whose module
-    /// nobody knows.
+    /// A module is gone: its handles may be reused. So may those that were found in memory, whose module is unknown.
     pub(super) fn unload(&mut self, module: u64) {
         if module != 0 {
             self.handles.retain(|_, named| named.module != module && !named.recovered);

@@ -15,7 +15,7 @@ use super::{Gpu, Question};
 use crate::decode::Arguments;
 
 impl Gpu {
-    /// A call is about to be entered, of the caller at this node: whether there is something to ask before, since it
+    /// A call of the caller at this node is about to be recorded: whether an origin must be looked up before, since it
     /// launches a kernel.
     #[inline]
     pub(crate) fn launches_unknown(
@@ -43,7 +43,7 @@ impl Gpu {
         process.origins.asks()
     }
 
-    /// What is to be asked of compiled kernels, since the last time.
+    /// Look-ups of compiled kernels that are due since the last call.
     pub(crate) fn questions(&mut self) -> Vec<Question> {
         let mut questions = Vec::new();
         for (pid, process) in self.processes.by_pid.iter_mut().filter(|(_, process)| process.origins.asks()) {
@@ -53,7 +53,7 @@ impl Gpu {
         questions
     }
 
-    /// What a kernel of a process was compiled from.
+    /// The origin of a kernel of a process.
     pub(crate) fn kernel_known(
         &mut self,
         pid: u32,
@@ -68,7 +68,7 @@ impl Gpu {
         }
     }
 
-    /// What a generated file of a process launches.
+    /// The kernels that a generated file of a process launches.
     pub(crate) fn file_known(
         &mut self,
         pid: u32,

@@ -15,32 +15,32 @@ use rustc_hash::FxHashMap;
 use super::kernels::RECOVERED;
 use super::names::{KernelKey, Names};
 
-/// Kernels and files that are remembered of a process; at the bound all are forgotten, and asked for again.
+/// Kernels and files remembered per process; when full, the tables are cleared and refilled.
 const KNOWN_MAX: usize = 1 << 14;
-/// Calls of which it is remembered what stands above them.
+/// Calls whose generated file is cached.
 const CALLERS_MAX: usize = 1 << 16;
-/// Most questions that wait; those of a launch that comes again are asked then.
+/// Most pending questions; the rest are asked at the next launch.
 const QUESTIONS_MAX: usize = 1 << 12;
 /// Most kernels of the same code that are passed with a question.
 const SIBLINGS_MAX: usize = 64;
-/// How far above a call a generated file is looked for.
+/// How many frames above a call a generated file is searched for.
 const ABOVE_MAX: usize = 64;
-/// What was not known is asked again after this long, and then twice as long, so often.
+/// An unanswered question is asked again after this long, then after twice as long, and so on.
 const AGAIN_NS: u64 = 1_000_000_000;
 const TRIES_MAX: u32 = 7;
 
-/// Something to be asked of those who know what was compiled.
+/// A question about the origin of compiled code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Question {
     /// Process.
     pub(crate) pid: u32,
     /// When it arose: `CLOCK_MONOTONIC`, nanoseconds.
     pub(crate) time_ns: u64,
-    /// About what.
+    /// Its subject.
     pub(crate) about: OriginSubject,
 }
 
-/// What a question is about.
+/// The subject of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum OriginSubject {
     /// A kernel, by its name.
@@ -49,7 +49,7 @@ pub(crate) enum OriginSubject {
         kernel: KernelKey,
         /// Its name.
         name: String,
-        /// Names of others that came with the same code, as far as they are known.
+        /// Known names of other kernels in the same code.
         siblings: Vec<String>,
     },
     /// What a generated file launches.
@@ -61,11 +61,10 @@ pub(crate) enum OriginSubject {
     },
 }
 
-/// What a line of a generated file launches: the kernel's name, the line (0: not known), and the frames above the
-/// kernel.
+/// What a line of a generated file launches: the kernel's name, the line (0: unknown), and the frames above the kernel.
 pub(crate) type Launch = (StrId, u32, Vec<FrameId>);
 
-/// When something is asked again.
+/// When a question is asked again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Retry {
     /// `None`: never.
@@ -88,7 +87,7 @@ impl Retry {
 struct Kernel {
     frames: Vec<FrameId>,
     again: Retry,
-    /// How many siblings the answer is of.
+    /// Number of siblings that the answer covers.
     siblings: usize,
 }
 
@@ -103,13 +102,13 @@ struct File {
 pub(super) struct Origins {
     kernels: FxHashMap<KernelKey, Kernel>,
     files: FxHashMap<StrId, File>,
-    /// The generated file that stands above a call, and its line.
+    /// The innermost generated file above a call, and its line.
     above: FxHashMap<NodeId, Option<(StrId, u32)>>,
     questions: Vec<(u64, OriginSubject)>,
 }
 
 impl Origins {
-    /// The frames that stand above a kernel which this caller launches.
+    /// The frames above a kernel that this caller launches.
     pub(super) fn of(&mut self, caller: NodeId, kernel: KernelKey, profile: &mut Profile) -> &[FrameId] {
         let Some(name) = name_of(kernel.frame, profile) else { return &[] };
         let above = self.above(caller, profile);
@@ -119,7 +118,7 @@ impl Origins {
             if let Some((_, frames)) = launches.iter().find(|(at, _)| line != 0 && *at == line) {
                 return frames;
             }
-            // Which launch it is is not known: what all of them say.
+            // It is not known which launch this is: keeps what all of them share.
             let Some(((_, first), rest)) = launches.split_first() else { return &[] };
             let common = |other: &[FrameId]| first.iter().zip(other).take_while(|(a, b)| a == b).count();
             let length = rest.iter().map(|(_, other)| common(other)).min().unwrap_or(first.len());
@@ -128,8 +127,7 @@ impl Origins {
         self.kernels.get(&kernel).map_or(&[], |kernel| &kernel.frames)
     }
 
-    /// A kernel is about to be launched by a caller, `None` if its handle has no name: what is not known of it is asked
-    /// for.
+    /// A caller is about to launch a kernel, `None` if its handle has no name: asks for what is not known of it.
     pub(super) fn launched(
         &mut self,
         caller: NodeId,
@@ -163,7 +161,7 @@ impl Origins {
         }
     }
 
-    /// A kernel got a name: what it was compiled from is asked for.
+    /// A kernel got a name: asks for its origin.
     pub(super) fn named(&mut self, kernel: KernelKey, names: &Names, time_ns: u64, profile: &mut Profile) {
         let Some(name) = name_of(kernel.frame, profile) else { return };
         let known = self.kernels.get(&kernel);
@@ -201,7 +199,7 @@ impl Origins {
         std::mem::take(&mut self.questions)
     }
 
-    /// The answer about a kernel: what stands above it. `later`: more may be known later.
+    /// The answer about a kernel: the frames above it. `later`: more may be known later.
     pub(super) fn kernel_known(
         &mut self,
         kernel: KernelKey,
@@ -215,7 +213,7 @@ impl Origins {
         }
         let known = self.kernels.entry(kernel).or_default();
         let again = known.again.answered(time_ns, later);
-        // The kernel itself is one of its code.
+        // The kernel itself counts too.
         *known = Kernel { frames, again, siblings: siblings + 1 };
     }
 
@@ -232,7 +230,7 @@ impl Origins {
         }
     }
 
-    /// A module is gone: another one may come in its place.
+    /// A module is gone: another one may take its place.
     pub(super) fn unload(&mut self, module: u64) {
         self.kernels.retain(|kernel, _| kernel.module == 0 || kernel.module != module);
     }
@@ -250,7 +248,7 @@ impl Origins {
     }
 }
 
-/// The innermost generated file that a call is made from, and its line; 0 when that is not known.
+/// The innermost generated file that makes a call, and its line; 0 if unknown.
 fn generated_above(caller: NodeId, profile: &Profile) -> Option<(StrId, u32)> {
     let mut node = caller;
     for _ in 0..ABOVE_MAX {
@@ -268,7 +266,7 @@ fn generated_above(caller: NodeId, profile: &Profile) -> Option<(StrId, u32)> {
     None
 }
 
-/// The name of a kernel, if it is one that a compiler of operators could give: these have no signatures.
+/// The name of a kernel, if a compiler of operators could give it: such names have no signature.
 fn name_of(kernel: FrameId, profile: &mut Profile) -> Option<StrId> {
     let Frame::GpuKernel { name } = profile.frames.get(kernel) else { return None };
     let text = profile.strings.get(name);

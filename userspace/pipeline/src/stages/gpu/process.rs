@@ -23,7 +23,7 @@ use super::origins::Origins;
 use super::samples::Samples;
 use super::streams::Streams;
 
-/// Threads of a process whose context is remembered; at the bound all are forgotten, and contexts are unknown again.
+/// Threads of a process whose context is remembered; when full, the table is cleared and contexts are unknown again.
 const THREADS_MAX: usize = 1 << 14;
 /// Streams of a device that have a lane.
 const LANES_MAX: usize = 256;
@@ -31,7 +31,7 @@ const LANES_MAX: usize = 256;
 /// One process.
 #[derive(Debug, Default)]
 pub(super) struct Process {
-    /// What the profile will say of it.
+    /// Its entry in the profile.
     pub(super) info: GpuProcess,
     /// Its node; `None` until something needs it.
     pub(super) node: Option<NodeId>,
@@ -44,17 +44,17 @@ pub(super) struct Process {
     pub(super) built_graphs: BuiltGraphs,
     pub(super) communicators: Communicators,
     pub(super) clock: DeviceClock,
-    /// Kernels by the ids that the collector gave their names.
+    /// Kernels by the collector's ids of their names.
     pub(super) reported_kernels: FxHashMap<u64, FrameId>,
-    /// A collector is at work: launches will have activities.
+    /// A collector is active: launches will have activities.
     pub(super) collecting: bool,
     pub(super) foreign: ForeignCollection,
     pub(super) samples: Samples,
     /// When its first record came: `CLOCK_MONOTONIC`, nanoseconds.
     pub(super) first_ns: u64,
-    /// It began while it was watched.
+    /// It began during the capture.
     pub(super) from_start: bool,
-    /// A context was made while it was watched.
+    /// A context was created during the capture.
     pub(super) context_seen: bool,
     contexts: FxHashMap<u32, u64>,
     lanes: FxHashMap<(u32, u32), NodeId>,
@@ -63,18 +63,18 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// A process of which nothing is known, or only that it began while it was watched.
+    /// An empty process; `from_start` if it began during the capture.
     pub(super) fn new(pid: u32, first_ns: u64, from_start: bool) -> Self {
         let info = GpuProcess { pid, ..GpuProcess::default() };
         Self { info, first_ns, from_start, ..Self::default() }
     }
 
-    /// All of its pinned memory was seen being made.
+    /// All of its pinned memory was seen being allocated.
     pub(super) fn host_memory_known(&self) -> bool {
         self.from_start && self.context_seen
     }
 
-    /// The context that a thread has chosen; 0 when that was not seen.
+    /// The context that a thread has chosen; 0 if not seen.
     pub(super) fn context(&self, tid: u32) -> u64 {
         self.contexts.get(&tid).copied().unwrap_or(0)
     }
@@ -87,25 +87,25 @@ impl Process {
         self.contexts.insert(tid, context);
     }
 
-    /// What the profile says of it.
+    /// Its entry in the profile.
     pub(super) fn info(&self) -> GpuProcess {
         GpuProcess { clock: self.clock.offset(), ..self.info.clone() }
     }
 
-    /// Gaps in what is known of it so far, beside what was counted when it happened.
+    /// Counts the gaps so far, besides those counted when they occurred.
     pub(super) fn count_gaps(&self, counts: &mut Counts) {
         counts.gap(Gap::BoundUnknown, self.streams.unbounded());
         counts.gap(Gap::StateFull, self.graphs.left_out());
     }
 
-    /// It is gone: what the profile keeps of it.
+    /// The process is gone: returns its entry for the profile.
     pub(super) fn finished(mut self, counts: &mut Counts) -> GpuProcess {
         self.streams.close();
         self.count_gaps(counts);
         self.info()
     }
 
-    /// The frame of a stream; `None` when there are too many, whose work is then not distinguished.
+    /// The frame of a stream; `None` if there are too many; their work is then not distinguished.
     pub(super) fn stream_frame(
         &mut self,
         device: u32,
@@ -124,12 +124,12 @@ impl Process {
         Some(frame)
     }
 
-    /// Frames of streams are to be made anew.
+    /// Frames of streams must be created anew.
     pub(super) fn forget_stream_frames(&mut self) {
         self.stream_frames.clear();
     }
 
-    /// The lane of a stream in the timeline; `None` when there are too many.
+    /// The lane of a stream in the timeline; `None` if there are too many.
     pub(super) fn lane(
         &mut self,
         device: u32,

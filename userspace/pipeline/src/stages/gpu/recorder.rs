@@ -38,33 +38,33 @@ use queue::RecordQueue;
 /// Calls that wait for their return: far more than there are threads.
 const PENDING_MAX: usize = 1 << 14;
 
-/// Work that a device did, at times of the host.
+/// Device work, at times of the host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordedWork<'a> {
     pub(super) pid: u32,
     pub(super) node: NodeId,
-    /// Number of the call that launched it, and when; `None` when that was not seen.
+    /// Number and time of the call that launched it; `None` if not seen.
     pub(super) launch: Option<(u64, u64)>,
-    /// How sure it is that this was the launch.
+    /// How certain that launch is.
     pub(super) basis: Basis,
-    /// Begin on the host's clock and length; `None` when they are not known.
+    /// Begin on the host's clock and duration; `None` if unknown.
     pub(super) times: Option<(u64, Nanos)>,
-    /// Of a node of a graph: its number in the order of what was recorded; 0 for none.
+    /// For a graph node: its number in recording order; 0 for none.
     pub(super) order: u64,
-    /// Those that it comes after; `None` when they are not known.
+    /// Its predecessors; `None` if unknown.
     pub(super) after: Option<Predecessors<'a>>,
 }
 
-/// What a node of a graph comes after.
+/// The predecessors of a graph node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Predecessors<'a> {
-    /// Numbers in the order of what was recorded.
+    /// Numbers in recording order.
     pub(super) nodes: &'a [u64],
-    /// How sure that is.
+    /// How certain they are.
     pub(super) basis: Basis,
 }
 
-/// Nodes of graphs whose edges were recorded; beyond it they are forgotten, and recorded once more.
+/// Graph nodes whose edges were recorded; beyond it all are dropped, and recorded once more.
 const NODES_MAX: usize = 1 << 18;
 
 /// Records events of a window.
@@ -102,7 +102,7 @@ impl Recorder {
         self.level
     }
 
-    /// Whether a call of this kind is recorded. To be asked of each call, since one may begin or end the window.
+    /// Whether a call of this kind is recorded. Must be asked for each call, since one may begin or end the window.
     pub(super) fn takes(&mut self, kind: RecordedKind, pid: u32, time_ns: u64) -> bool {
         if matches!(kind, RecordedKind::Launch | RecordedKind::Collective) {
             self.window.works(time_ns);
@@ -128,7 +128,7 @@ impl Recorder {
         self.window.awaited()
     }
 
-    /// The window is requested; false when it has ended, or is not one on request.
+    /// The window is requested; false if it has ended, or does not open on request.
     pub(crate) fn request_window(&mut self, at_ns: u64) -> bool {
         self.window.request(at_ns)
     }
@@ -225,8 +225,7 @@ impl Recorder {
         }
     }
 
-    /// Which nodes a node of a graph comes after: once, since that is the same at each launch. `first` is the one that
-    /// comes after none.
+    /// Records the predecessors of a graph node: once, since they are the same at each launch. `first`: with none.
     fn edges(&mut self, pid: u32, first: RecordedEvent, after: &[u64]) {
         if self.nodes.len() >= NODES_MAX {
             self.nodes.clear();
@@ -242,8 +241,8 @@ impl Recorder {
         }
     }
 
-    /// A range, a training step or time off the CPU ended, or its end will not be known. Those that began in the window
-    /// are kept, however late they end.
+    /// A range, a training step or time off the CPU ended, or its end stays unknown. Those that began in the window are
+    /// kept, however late they end.
     fn span(&mut self, span: &Span) {
         if let SpanKind::StepBegins(number) = span.kind {
             return self.window.step_begins(span.node, number, span.began_ns);
@@ -279,7 +278,7 @@ impl Recorder {
         });
     }
 
-    /// The machine did something between two times, which the records may not have reached.
+    /// Resource usage of the machine between two times, which the records may not have reached.
     pub(crate) fn machine(&mut self, value: CounterValue) {
         let (counters, mut out) = self.counters();
         counters.read(value, &mut out);
@@ -310,7 +309,7 @@ impl Recorder {
         (counters, CounterSink { started_ns: *started_ns, window, queue })
     }
 
-    /// Whatever has not returned by now never will.
+    /// Calls that have not returned by now never will.
     pub(super) fn finish(&mut self, pid: Option<u32>) {
         let queue = &self.queue;
         let of = |event: &RecordedEvent| match queue.lane_of(event) {
@@ -329,19 +328,18 @@ impl Recorder {
         }
     }
 
-    /// Takes what was recorded since the last time; `None` when nothing was.
+    /// Takes the events recorded since the last time; `None` if there are none.
     pub(crate) fn take(&mut self) -> Option<RecordedBatch> {
         self.queue.take()
     }
 
-    /// What became of the events so far.
+    /// Counts of the events so far.
     pub(crate) fn account(&self) -> RecordedAccount {
         self.queue.account()
     }
 }
 
-/// What a call is recorded as; `None` for what compiled programs say of themselves as they start, which returns no
-/// result.
+/// How a call is recorded; `None` for what compiled programs register as they start, which returns no result.
 pub(super) fn kind_of(call: GpuCall) -> Option<RecordedKind> {
     match call {
         GpuCall::Launch(_) | GpuCall::Graph(GraphCall::Launch) => Some(RecordedKind::Launch),
@@ -358,7 +356,7 @@ pub(super) fn kind_of(call: GpuCall) -> Option<RecordedKind> {
     }
 }
 
-/// The argument of a call that names its event or its launchable graph.
+/// The meaning of the argument that is the event or the launchable graph.
 pub(super) fn object_role(kind: RecordedKind) -> Option<Role> {
     match kind {
         RecordedKind::Record | RecordedKind::StreamWait | RecordedKind::EventSync => Some(Role::Event),

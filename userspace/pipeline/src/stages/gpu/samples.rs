@@ -36,62 +36,62 @@ use crate::input::{CubinLines, UnreadCubin};
 const ALL_CALLERS: &str = "[all callers]";
 /// Stands for code whose name could not be read.
 const NAMELESS: &str = "[unknown: name-not-reported]";
-/// What CUPTI's names of reasons begin with: those of other units than warp schedulers have others.
+/// Prefixes of CUPTI's names of stall reasons; reasons of units other than warp schedulers have other prefixes.
 const PREFIXES: [&str; 2] = ["smsp__pcsamp_warps_issue_stalled_", "smsp__pcsamp_warp_stall_"];
 /// Reasons that are remembered.
 const REASONS_MAX: usize = 1 << 12;
-/// Kernels whose contexts are remembered. Of more it is not known whether they have one.
+/// Kernels whose contexts are remembered. For any others it is unknown whether they have one.
 const KERNELS_MAX: usize = 1 << 17;
-/// Launches that are remembered after their activity came, for samples that come later.
+/// Launches that are remembered after their activity came, for late samples.
 const LAUNCHES_MAX: usize = 1 << 16;
 /// Images whose lines are remembered.
 const CUBINS_MAX: usize = 1 << 12;
-/// Samples that wait for lines, by context, instruction and reason.
+/// Samples that wait for line tables, by context, instruction and reason.
 const HELD_MAX: usize = 1 << 16;
 /// How long they wait: reading an image takes milliseconds.
 const HELD_NS: u64 = 5_000_000_000;
-/// No function is longer; the largest kernels have some megabytes.
+/// Upper bound of a function's size; the largest kernels have some megabytes.
 const CODE_MAX: u64 = 1 << 30;
 
-/// The contexts in which a kernel was launched.
+/// The contexts that launched a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LaunchContexts {
     One(NodeId),
     Several,
 }
 
-/// What is known of an image.
+/// State of an image.
 #[derive(Debug)]
 enum Image {
     /// Its lines are being read since then.
     Requested(u64),
-    /// They were.
+    /// Its lines were read.
     Read(Box<CubinLines>),
 }
 
-/// Where a sample goes, once its line is known.
+/// The target of a sample, once its line is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct SamplePoint {
     cubin: u64,
     /// The kernel as a context.
     kernel: NodeId,
-    /// Its function as the compiler wrote it.
+    /// Its mangled function name.
     function: StrId,
     offset: u64,
     metric: Metric,
 }
 
-/// What is remembered of a process.
+/// Sampling state of a process.
 #[derive(Debug, Default)]
 pub(super) struct Samples {
-    /// Metrics by the collector's numbers of reasons.
+    /// Metrics by the collector's number of the reason.
     reasons: FxHashMap<u32, Option<Metric>>,
-    /// Names as the compiler wrote them, by the ids that the collector gave them.
+    /// Mangled names, by the collector's id.
     names: FxHashMap<u64, StrId>,
     ran: FxHashMap<FrameId, LaunchContexts>,
-    /// Launches of which it is not known yet what they run.
+    /// Launches of an unknown kernel.
     pub(super) unknown: u64,
-    /// Kernels by correlation id, of launches whose work is done, and these in their order.
+    /// Kernels of completed launches by correlation id, and these ids in order.
     finished: (FxHashMap<u32, NodeId>, VecDeque<u32>),
     serialized: bool,
     cubins: FxHashMap<u64, Image>,
@@ -99,7 +99,7 @@ pub(super) struct Samples {
 }
 
 impl Samples {
-    /// A kernel is launched in a context.
+    /// A context launches a kernel.
     pub(super) fn ran(&mut self, kernel: FrameId, node: NodeId) {
         if let Some(ran) = self.ran.get_mut(&kernel) {
             if *ran != LaunchContexts::One(node) {
@@ -110,7 +110,7 @@ impl Samples {
         }
     }
 
-    /// A launch was given its activity: samples of it may come later.
+    /// A launch got its activity: late samples of it may follow.
     pub(super) fn done(&mut self, correlation: u32, kernel: NodeId) {
         if !self.serialized || correlation == 0 {
             return;
@@ -133,7 +133,7 @@ impl Samples {
         }
     }
 
-    /// What a collector says of its sampling.
+    /// A collector's report on its sampling.
     pub(super) fn state(&mut self, [what, number, _]: [u64; 3], note: &mut String, counts: &mut Counts) {
         match what {
             state::SAMPLING => {
@@ -163,7 +163,7 @@ impl Samples {
         }
     }
 
-    /// File and line of a place; `None` when they are not known.
+    /// File and line of a place; `None` if unknown.
     fn line(&self, place: &SamplePoint, profile: &mut Profile) -> Option<(StrId, NonZeroU32)> {
         let Some(Image::Read(lines)) = self.cubins.get(&place.cubin) else { return None };
         let (file, line) = lines.at(profile.strings.get(place.function), place.offset)?;
@@ -188,10 +188,10 @@ impl Samples {
         profile.tree.add(node, place.metric, samples);
     }
 
-    /// Enters what waits for images that `is_due` says.
+    /// Enters the samples that wait for images selected by `is_due`.
     fn release(&mut self, is_due: impl Fn(u64) -> bool, profile: &mut Profile) {
         let mut due: Vec<(SamplePoint, u64)> = self.held.extract_if(|place, _| is_due(place.cubin)).collect();
-        // By time of no kind: in an order that a replay has too.
+        // Not by hash, so that a replay enters them in the same order.
         due.sort_unstable_by_key(|(place, _)| (place.cubin, place.kernel, place.offset, place.metric));
         for (place, samples) in due {
             self.enter(&place, samples, profile);
@@ -208,9 +208,9 @@ impl Samples {
         }
     }
 
-    /// The one context in which a kernel was launched; `None` when there are several, or there may be.
+    /// The only context that launched a kernel; `None` if there are several, or may be.
     fn only_context(&self, kernel: FrameId, process: &GpuProcess) -> Option<NodeId> {
-        // What graphs run, and launches of handles without a name, may be this kernel.
+        // Nodes of graphs, and launches of handles without a name, may be this kernel.
         let certain = self.unknown == 0 && process.captured == 0 && process.graph_launches == 0;
         match self.ran.get(&kernel) {
             Some(LaunchContexts::One(node)) if certain => Some(*node),
@@ -239,7 +239,7 @@ impl Samples {
         self.release(|cubin| cubin == crc, profile);
     }
 
-    /// Enters samples whose lines did not come in time.
+    /// Enters samples whose line tables did not come in time.
     pub(super) fn expire(&mut self, now_ns: u64, counts: &mut Counts, profile: &mut Profile) {
         if self.cubins.is_empty() {
             return;
@@ -249,7 +249,7 @@ impl Samples {
             self.cubins.iter().filter(|(_, image)| late(image)).map(|(crc, _)| *crc).collect();
         late.sort_unstable();
         for crc in late {
-            // It may still be read; what comes then has lines.
+            // The table may still come; later samples will have lines.
             counts.gap(Gap::LinesUnread, u64::from(self.held.keys().any(|place| place.cubin == crc)));
             self.release(|cubin| cubin == crc, profile);
             self.cubins.insert(crc, Image::Read(Box::default()));
@@ -257,9 +257,9 @@ impl Samples {
     }
 }
 
-/// Adds to what is said of a process, once.
+/// Appends to the note about a process, once.
 fn add_note(note: &mut String, more: &str) {
-    // A process that says ever new things does not fill memory.
+    // A process with ever new messages must not fill memory.
     const NOTE_MAX: usize = 512;
     if !note.contains(more) && note.len() < NOTE_MAX {
         if !note.is_empty() {
@@ -269,7 +269,7 @@ fn add_note(note: &mut String, more: &str) {
     }
 }
 
-/// CUPTI's errors (`cupti_result.h`), as far as users can do something about them.
+/// CUPTI's errors (`cupti_result.h`) that users can do something about.
 fn refusal(number: u64) -> String {
     let because = match number {
         0xffff_fffe => "this CUPTI has no functions for it",
@@ -286,8 +286,7 @@ fn refusal(number: u64) -> String {
 }
 
 impl Gpu {
-    /// Device code was loaded of which there is a copy: reported as soon as it comes in, since the process may end any
-    /// time.
+    /// Device code was loaded, and a copy of it exists: reported at once, since the process may end any time.
     pub(crate) fn note_cubin(&mut self, message: &Message, bytes: &[u8]) {
         let Some(cubin) = Cubin::read_from(bytes).filter(|_| is_cubin(message)) else { return };
         let unread = UnreadCubin {
@@ -302,12 +301,12 @@ impl Gpu {
         }
     }
 
-    /// Images of which lines are wanted, since the last time.
+    /// Images whose lines are wanted, since the last call.
     pub(crate) fn unread_cubins(&mut self) -> Vec<UnreadCubin> {
         std::mem::take(&mut self.unread)
     }
 
-    /// Lines were read; those of an image of which nothing was reported yet wait for that.
+    /// Lines were read; those of an image not reported yet wait for its report.
     pub(crate) fn lines_read(&mut self, lines: Vec<CubinLines>, profile: &mut Profile) {
         for lines in lines {
             let Some(process) = self.processes.get_mut(lines.pid) else {
@@ -320,7 +319,7 @@ impl Gpu {
         }
     }
 
-    /// A message of samples, or of what explains them.
+    /// A message of samples, or of what they refer to.
     pub(super) fn sampled(
         &mut self,
         message: &Message,
@@ -365,7 +364,7 @@ impl Gpu {
             let waiting = ids.get(&(pid, sample.correlation)).and_then(|call| work.get_mut(*call));
             let launched = match waiting {
                 Some(work) if matches!(work.kind, WorkKind::Kernel) && work.held.is_none() => Some(work.node),
-                // What it runs is reported later, or one of several: the launch itself is certain.
+                // The kernel is reported later, or is one of several: the launch itself is certain.
                 Some(work) => Some(profile.tree.child(work.api, frame)),
                 None => process.samples.finished.0.get(&sample.correlation).copied(),
             };
@@ -401,7 +400,7 @@ impl Gpu {
         process.samples.add(place, samples, profile);
     }
 
-    /// Samples that have waited long enough for lines are entered without; all of them, when there is no more time.
+    /// Enters samples without lines once they have waited long enough; `u64::MAX`: all of them.
     pub(super) fn expire_samples(&mut self, now_ns: u64, profile: &mut Profile) {
         for process in self.processes.by_pid.values_mut() {
             process.samples.expire(now_ns, &mut self.counts, profile);

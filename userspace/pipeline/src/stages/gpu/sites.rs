@@ -18,7 +18,7 @@ use crate::stage::SiteTable;
 #[derive(Debug, Default)]
 pub(super) struct Sites {
     sites: Vec<Option<SiteState>>,
-    /// Of probes that are gone.
+    /// Lost calls of probes that are gone.
     lost_before: u64,
 }
 
@@ -39,27 +39,27 @@ struct SiteState {
 impl SiteState {
     /// Calls that were counted and never came as records.
     fn lost(&self) -> u64 {
-        // Records of another tool's collection are messages.
+        // Records of another tool's collection arrive as messages.
         let are_calls = self.info.event != Event::Cupti(CuptiEvent::Record);
         if are_calls { self.counted.saturating_sub(self.calls) } else { 0 }
     }
 }
 
-/// A probe as a call needs it.
+/// The part of a probe that a call needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site {
-    /// What the call means; `None` for a number that this version does not know.
+    /// The meaning of the call; `None` for a number unknown to this version.
     pub(super) event: Option<Event>,
     /// The library.
     pub(super) family: Family,
     /// The function, as a frame.
     pub(super) frame: FrameId,
-    /// The function works on the default stream of each thread where it is given none.
+    /// The function uses the default stream of each thread if given none.
     pub(super) own_default_stream: bool,
 }
 
 impl Sites {
-    /// Takes in probes. What is known under an index already is replaced.
+    /// Adds probes, replacing those with the same index.
     pub(super) fn learn(&mut self, sites: Vec<SiteInfo>) {
         for info in sites {
             let at = info.site as usize;
@@ -70,17 +70,17 @@ impl Sites {
         }
     }
 
-    /// Calls that were counted and never came as records.
+    /// Calls that were counted but never came as records.
     pub(super) fn lost(&self) -> u64 {
         self.sites.iter().flatten().map(SiteState::lost).fold(self.lost_before, u64::saturating_add)
     }
 
-    /// The exported name of a probe's function; empty when the probe is not known.
+    /// The exported name of a probe's function; empty if the probe is unknown.
     pub(super) fn symbol(&self, site: u32) -> &str {
         self.sites.get(site as usize).and_then(Option::as_ref).map_or("", |known| known.info.symbol.as_str())
     }
 
-    /// A call of a probe returned, so others will.
+    /// A call of a probe returned: this probe records returns.
     pub(super) fn returned(&mut self, site: u32) {
         if let Some(known) = self.sites.get_mut(site as usize).and_then(Option::as_mut) {
             known.returns = true;
@@ -92,7 +92,7 @@ impl Sites {
         self.sites.get(site as usize).and_then(Option::as_ref).is_some_and(|known| known.returns)
     }
 
-    /// The probe of a call. One that is not known still has what its record says.
+    /// The probe of a call. An unknown probe still has the facts in its record.
     pub(super) fn site(&mut self, arguments: &Arguments<'_>, profile: &mut Profile) -> Site {
         let event = Event::from_number(arguments.call.event);
         let Some(known) = self.sites.get_mut(arguments.call.site as usize).and_then(Option::as_mut) else {
@@ -145,14 +145,14 @@ pub(super) struct CallArguments<'a> {
 }
 
 impl<'a> CallArguments<'a> {
-    /// The value; `None` when the call has none of this meaning, or it could not be read.
+    /// The value; `None` if the call has none of this meaning, or if it could not be read.
     pub(super) fn get(&self, role: Role) -> Option<u64> {
         let at = self.roles.iter().position(|other| *other == role)?;
         let read = at < 32 && self.arguments.call.unread & 1 << at == 0;
         self.arguments.values.iter().nth(at).filter(|_| read)
     }
 
-    /// All values of a meaning; none when one of them could not be read.
+    /// All values of a meaning; none if one of them could not be read.
     pub(super) fn all(&self, role: Role) -> Vec<u64> {
         self.values(role).collect::<Option<_>>().unwrap_or_default()
     }
@@ -167,24 +167,24 @@ impl<'a> CallArguments<'a> {
         })
     }
 
-    /// The first values of a meaning, as of an array; `None` when not that many were read.
+    /// The first values of a meaning, as of an array; `None` if fewer were read.
     pub(super) fn first(&self, role: Role, count: u64) -> Option<Vec<u64>> {
         let read = self.values(role).take(usize::try_from(count).ok()?);
         let values: Vec<u64> = read.collect::<Option<_>>()?;
         (values.len() as u64 == count).then_some(values)
     }
 
-    /// The text; `None` when there is none.
+    /// The text; `None` if there is none.
     pub(super) fn text(&self) -> Option<&'a [u8]> {
         Some(self.arguments.text).filter(|text| !text.is_empty())
     }
 
-    /// A number of 32 bits, 0 when it is not there.
+    /// A number of 32 bits, 0 if absent.
     pub(super) fn small(&self, role: Role) -> u32 {
         small(self.get(role))
     }
 
-    /// The handle of the kernel: a function, or the kernel that stands for it.
+    /// The handle of the kernel: a function, or a kernel object.
     pub(super) fn kernel_handle(&self) -> Option<u64> {
         if self.get(Role::NodeKind).is_some_and(|kind| kind != activity::node::KERNEL) {
             return None;
@@ -193,7 +193,7 @@ impl<'a> CallArguments<'a> {
     }
 }
 
-/// A number of 32 bits; the largest for one that has more, 0 for none.
+/// A number of 32 bits; the maximum for a larger one, 0 for none.
 pub(super) fn small(value: Option<u64>) -> u32 {
     value.map_or(0, |value| u32::try_from(value).unwrap_or(u32::MAX))
 }

@@ -7,16 +7,16 @@
 use deepctx_profile::tree::NodeId;
 use rustc_hash::FxHashMap;
 
-/// Streams remembered in a process. Programs that make one for each request destroy it again.
+/// Streams remembered per process. Programs that create one per request destroy it again.
 const STREAMS_MAX: usize = 1 << 12;
-/// Events remembered in a process: frameworks keep pools of some thousand.
+/// Events remembered per process: frameworks keep pools of some thousand.
 const EVENTS_MAX: usize = 1 << 16;
-/// Launches of a process that may wait for a wait.
+/// Outstanding launches per process.
 const LAUNCHES_MAX: usize = 1 << 16;
-/// Other streams that one waits for; beyond it some bounds are looser than they could be.
+/// Other streams that one waits for; beyond it some bounds are looser than possible.
 const WAITS_MAX: usize = 64;
 
-/// The default stream in its two forms; `0` is the first or the second as the function's name says.
+/// The default stream in its two forms; which one `0` means depends on the function's name.
 const LEGACY: u64 = 1;
 const PER_THREAD: u64 = 2;
 
@@ -24,12 +24,12 @@ const PER_THREAD: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StreamKey {
     handle: u64,
-    /// The thread whose default stream it is; else 0.
+    /// The thread whose default stream it is; otherwise 0.
     tid: u32,
 }
 
 impl StreamKey {
-    /// The stream that a call of a thread means; `own_default`: its function takes 0 for the thread's own.
+    /// The stream that a call of a thread means; `own_default`: its function takes 0 as the thread's own.
     pub(super) fn new(handle: u64, tid: u32, own_default: bool) -> Self {
         match handle {
             0 if own_default => Self { handle: PER_THREAD, tid },
@@ -39,24 +39,24 @@ impl StreamKey {
         }
     }
 
-    /// Its handle, and the thread whose default stream it is, else 0.
+    /// Its handle, and the thread whose default stream it is, otherwise 0.
     pub(super) fn parts(self) -> (u64, u32) {
         (self.handle, self.tid)
     }
 }
 
-/// Where a stream was when something happened: launches put into it by then.
+/// A position in a stream: the number of launches before it.
 pub(super) type Position = u64;
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// The context that its last launch was made in; 0 when not known.
+    /// The context of its last launch; 0 if unknown.
     context: u64,
     /// Launches put into it so far.
     position: Position,
-    /// Those that are not waited for, oldest first.
+    /// Those not waited for yet, oldest first.
     launches: Vec<OutstandingLaunch>,
-    /// Other streams, up to where this one waits for them, and since when.
+    /// Other streams, up to which position this one waits for them, and since when.
     waits: Vec<(StreamKey, Position, u64)>,
     /// The graph that it records.
     capture: Option<u64>,
@@ -76,18 +76,18 @@ struct Event {
     capture: Option<u64>,
 }
 
-/// What the host has waited for.
+/// The target of a wait of the host.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum WaitTarget {
     /// A stream.
     Stream(StreamKey),
-    /// An event, as it stood when the wait began.
+    /// An event, as recorded when the wait began.
     Event(StreamKey, Position),
-    /// Everything in a context; 0 when it is not known which.
+    /// Everything in a context; 0 if the context is unknown.
     Context(u64),
 }
 
-/// A launch whose end is bounded now.
+/// A launch with a bound on its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BoundedLaunch {
     pub(super) node: NodeId,
@@ -101,7 +101,7 @@ pub(super) struct Streams {
     streams: FxHashMap<StreamKey, Stream>,
     events: FxHashMap<u64, Event>,
     waiting: usize,
-    /// Launches that were forgotten.
+    /// Launches that were dropped.
     forgotten: u64,
     captures: u64,
     /// The contexts in which there were launches.
@@ -116,7 +116,7 @@ impl Streams {
         Some(self.streams.entry(key).or_default())
     }
 
-    /// Something was launched into a stream by a thread with this context.
+    /// A thread with this context launched into a stream.
     pub(super) fn launched(&mut self, key: StreamKey, context: u64, node: NodeId, time_ns: u64) {
         if !self.contexts.contains(&context) && self.contexts.len() < WAITS_MAX {
             self.contexts.push(context);
@@ -138,12 +138,12 @@ impl Streams {
         }
     }
 
-    /// The graph that a stream records now.
+    /// The graph that a stream is recording.
     pub(super) fn capture(&self, key: StreamKey) -> Option<u64> {
         self.streams.get(&key)?.capture
     }
 
-    /// A stream begins to record a graph; gives its number.
+    /// A stream begins to record a graph; returns the graph's number.
     pub(super) fn capture_begins(&mut self, key: StreamKey) -> u64 {
         self.captures += 1;
         let number = self.captures;
@@ -153,7 +153,7 @@ impl Streams {
         number
     }
 
-    /// The recording of a graph ends, in all streams that took part; gives its number.
+    /// The recording of a graph ends, in all streams that took part; returns the graph's number.
     pub(super) fn capture_ends(&mut self, key: StreamKey) -> Option<u64> {
         let number = self.capture(key)?;
         for stream in self.streams.values_mut().filter(|stream| stream.capture == Some(number)) {
@@ -173,15 +173,15 @@ impl Streams {
         true
     }
 
-    /// What a wait for an event waits for; `None` when it was not seen being recorded.
+    /// The target of a wait for an event; `None` if its recording was not seen.
     pub(super) fn event(&self, event: u64) -> Option<WaitTarget> {
         self.events.get(&event).map(|event| WaitTarget::Event(event.stream, event.position))
     }
 
-    /// A stream waits for an event. While that event is part of a recording, so is the stream.
+    /// A stream waits for an event. If the event is part of an open recording, the stream joins it.
     pub(super) fn waits(&mut self, key: StreamKey, event: u64, time_ns: u64) {
         let Some(&Event { stream: other, position, capture }) = self.events.get(&event) else { return };
-        // The recording may be over since the event was recorded.
+        // The recording may have ended since the event was recorded.
         let capture = capture.filter(|number| self.capture(other) == Some(*number));
         let Some(stream) = self.stream(key) else { return };
         if stream.capture.is_none() {
@@ -202,13 +202,13 @@ impl Streams {
         }
     }
 
-    /// The host has waited, having begun to at `entered_ns`: what was launched before and is done now.
+    /// The host finished a wait that began at `entered_ns`: returns earlier launches that are complete now.
     pub(super) fn waited(&mut self, for_what: WaitTarget, entered_ns: u64) -> Vec<BoundedLaunch> {
         let mut reached: Vec<(StreamKey, Position)> = match for_what {
             WaitTarget::Stream(key) => vec![(key, Position::MAX)],
             WaitTarget::Event(key, position) => vec![(key, position)],
             WaitTarget::Context(context) => {
-                // With one context in use, whichever it is, it is this one.
+                // With a single context in use, it is this one.
                 let all = self.contexts.len() <= 1;
                 let known = context != 0;
                 self.streams
@@ -232,7 +232,7 @@ impl Streams {
                 !done
             });
             self.waiting -= before - stream.launches.len();
-            // What it has waited for is done too. A wait that came after an event's place says nothing about the event.
+            // What that stream waited for is complete too. A wait after an event says nothing about the event.
             if until == Position::MAX {
                 stream.waits.retain(|(other, position, since)| {
                     let over = *since <= entered_ns && reached.len() < STREAMS_MAX;
@@ -331,7 +331,7 @@ mod tests {
         assert_eq!((streams.capture(key(11)), streams.capture(key(12))), (Some(graph), None));
         assert_eq!(streams.capture_ends(key(10)), Some(graph));
         assert_eq!((streams.capture(key(10)), streams.capture(key(11))), (None, None));
-        // The event still stands, its recording does not.
+        // The event is still recorded; its recording has ended.
         streams.waits(key(12), 70, 1);
         assert_eq!(streams.capture(key(12)), None);
         assert_eq!(streams.capture_ends(key(10)), None);

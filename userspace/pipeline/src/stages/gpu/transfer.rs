@@ -14,22 +14,22 @@ enum End {
     Host,
     Device,
     Array,
-    /// Whatever the pointer says.
+    /// Determined by the pointer.
     ByPointer,
 }
 
 /// A copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
-    /// Bytes; `None` when the call does not say.
+    /// Bytes; `None` if the call does not give them.
     pub(super) bytes: Option<u64>,
-    /// What it is called: `memcpy HtoD`.
+    /// Its label: `memcpy HtoD`.
     pub(super) label: &'static str,
-    /// It brings bytes to the host: when a blocking one has returned, what was before it in the stream is done.
+    /// It copies to the host: once a blocking one has returned, earlier work in the stream is complete.
     pub(super) to_host: bool,
 }
 
-/// What a copy moves. `host_memory_known`: all of the process's pinned memory was seen being made.
+/// The transfer of a copy call. `host_memory_known`: all of the process's pinned memory was seen being allocated.
 pub(super) fn copy(
     direction: Direction,
     given: &CallArguments<'_>,
@@ -79,7 +79,7 @@ pub(super) fn copy(
     Transfer { bytes, label, to_host: destination == End::Host }
 }
 
-/// Bytes of lines and planes. What a call does not have of them it has once.
+/// Bytes of lines and planes. A factor that a call does not have counts as one.
 fn area(given: &CallArguments<'_>) -> Option<u64> {
     let width = given.get(Role::Width)?;
     let times = |role| given.get(role).unwrap_or(1);
@@ -134,7 +134,7 @@ fn by_pointer(end: End, address: u64, memory: &Memory) -> End {
     }
 }
 
-/// Bytes that a fill with elements of `element` bytes sets.
+/// Bytes set by a fill with elements of `element` bytes.
 pub(super) fn fill_bytes(element: u8, given: &CallArguments<'_>) -> Option<u64> {
     let element = u64::from(element);
     given
@@ -143,13 +143,13 @@ pub(super) fn fill_bytes(element: u8, given: &CallArguments<'_>) -> Option<u64> 
         .or_else(|| area(given).map(|area| area.saturating_mul(element)))
 }
 
-/// Bytes that a node of a graph sets; `None` when it is no fill.
+/// Bytes set by a node of a graph; `None` if it is not a fill.
 pub(super) fn node_fill_bytes(given: &CallArguments<'_>) -> Option<u64> {
     let element = given.get(Role::ElementBytes)?;
     area(given).map(|area| area.saturating_mul(element))
 }
 
-/// Bytes that a rank gives into a collective: the count of elements times their size.
+/// Bytes that a rank contributes to a collective: the number of elements times their size.
 pub(super) fn collective_bytes(family: Family, given: &CallArguments<'_>) -> Option<u64> {
     let count = given.get(Role::Count)?;
     let size = match family {
@@ -159,7 +159,7 @@ pub(super) fn collective_bytes(family: Family, given: &CallArguments<'_>) -> Opt
     Some(count.saturating_mul(size))
 }
 
-/// Bytes of an element of `ncclDataType_t` (`nccl.h` 2.32 and `rccl.h` 2.13, which agree).
+/// Size of an element of `ncclDataType_t` (`nccl.h` 2.32 and `rccl.h` 2.13, which agree).
 fn element_bytes(data_type: u64) -> Option<u64> {
     Some(match data_type {
         0 | 1 | 10 | 11 => 1,

@@ -8,11 +8,11 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-/// Entries that wait.
+/// Pending entries.
 #[derive(Debug)]
 pub(super) struct Window<K, T> {
     entries: FxHashMap<K, (u64, T)>,
-    /// Keys by arrival; those that went meanwhile, or came again, may still stand here.
+    /// Keys by arrival, including some that were removed or added again meanwhile.
     order: VecDeque<(u64, K)>,
     most: usize,
 }
@@ -26,7 +26,7 @@ impl<K: Copy + Eq + Hash, T> Window<K, T> {
         Self { entries: FxHashMap::default(), order: VecDeque::new(), most: most.max(1) }
     }
 
-    /// Puts one in; gives what has to go for it: what had the same key, or the oldest.
+    /// Adds an entry; returns the one it displaces: that of the same key, or the oldest.
     #[must_use]
     pub(super) fn put(&mut self, time_ns: u64, key: K, entry: T) -> Option<T> {
         let replaced = self.entries.insert(key, (time_ns, entry));
@@ -42,17 +42,17 @@ impl<K: Copy + Eq + Hash, T> Window<K, T> {
         }
     }
 
-    /// The entry of a key, to be changed.
+    /// The entry of a key.
     pub(super) fn get_mut(&mut self, key: K) -> Option<&mut T> {
         self.entries.get_mut(&key).map(|(_, entry)| entry)
     }
 
-    /// Takes the entry of a key out.
+    /// Removes the entry of a key.
     pub(super) fn take(&mut self, key: K) -> Option<T> {
         self.entries.remove(&key).map(|(_, entry)| entry)
     }
 
-    /// Takes the oldest out that came before a time.
+    /// Removes the oldest entry that came before a time.
     pub(super) fn oldest(&mut self, before_ns: u64) -> Option<T> {
         while let Some(&(time, key)) = self.order.front()
             && time < before_ns
@@ -65,7 +65,7 @@ impl<K: Copy + Eq + Hash, T> Window<K, T> {
         None
     }
 
-    /// Takes all out that fit, the oldest first.
+    /// Removes all matching entries, oldest first.
     pub(super) fn take_if(&mut self, mut fits: impl FnMut(&T) -> bool) -> Vec<T> {
         let Self { entries, order, .. } = self;
         let mut taken = Vec::new();
@@ -83,7 +83,7 @@ impl<K: Copy + Eq + Hash, T> Window<K, T> {
         taken
     }
 
-    /// How many there are.
+    /// Number of entries.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.entries.len()

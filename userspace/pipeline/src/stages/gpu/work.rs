@@ -16,20 +16,20 @@ pub(super) enum WorkKind {
     Kernel,
     /// Several, one on each device.
     Kernels,
-    /// Copies or a fill; whether the number of bytes was known.
+    /// Copies or a fill; `sized`: the number of bytes was known.
     Transfer { sized: bool },
     /// A graph, by its launchable handle.
     Graph { launchable: u64 },
-    /// Nothing ran: it was recorded into a graph. It still gets a correlation id.
+    /// Nothing ran: the work was recorded into a graph. It still gets a correlation id.
     Recorded,
 }
 
 impl WorkKind {
-    /// Whether an activity of this kind can be because of it.
+    /// Whether it can cause an activity of this kind.
     pub(super) fn does(self, kind: u8) -> bool {
         match self {
             Self::Kernel | Self::Kernels => kind == activity::kind::KERNEL,
-            // Some fills are kernels of the driver's.
+            // Some fills are kernels of the driver.
             Self::Transfer { .. } => kind != activity::kind::GRAPH,
             Self::Graph { .. } => true,
             Self::Recorded => false,
@@ -37,7 +37,7 @@ impl WorkKind {
     }
 }
 
-/// Work whose activities have not all come.
+/// Work that still expects activities.
 #[derive(Debug)]
 pub(super) struct Work {
     /// The number of its call.
@@ -48,17 +48,17 @@ pub(super) struct Work {
     pub(super) kind: WorkKind,
     /// The call, as a context.
     pub(super) api: NodeId,
-    /// What was launched, as a context; the call itself while that is not known.
+    /// The launched work as a context; the call itself while the work is unknown.
     pub(super) node: NodeId,
-    /// Kernels that are not counted yet, since no one has named them; with the handle that may learn it.
+    /// Kernels not counted yet, since they have no name so far; with the handle that may get it.
     pub(super) held: Option<HeldLaunch>,
-    /// The id; 0 until there is one.
+    /// The correlation id; 0 until there is one.
     pub(super) correlation: u32,
-    /// What it runs is counted already, whether or not activities come.
+    /// Its kernels are counted already, whether or not activities come.
     pub(super) counted: bool,
-    /// Activities that came.
+    /// Number of activities so far.
     pub(super) seen: u32,
-    /// Activities that are expected, as far as that is known.
+    /// Number of expected activities, as far as known.
     pub(super) expected: u32,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct HeldLaunch {
     pub(super) launch: Launch,
 }
 
-/// Where a launch goes.
+/// The target of a launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) stream: StreamKey,

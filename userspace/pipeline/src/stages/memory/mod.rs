@@ -132,10 +132,10 @@ pub(crate) struct TensorMemory {
     /// By process, a few devices each.
     processes: FxHashMap<u32, Vec<(Device, Pool)>>,
     pools: usize,
-    /// Of processes that are gone.
+    /// Pools of processes that are gone.
     ended: Vec<Pool>,
     counts: Counts,
-    /// What devices hold, for a trace.
+    /// Levels of devices, for a trace.
     pub(crate) counters: RecordBuffer<CounterValue>,
 }
 
@@ -146,33 +146,33 @@ struct Site {
     marked: bool,
 }
 
-/// What became of allocations and frees.
+/// Outcomes of allocations and frees.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
-    /// Frees of memory that nobody was seen allocating.
+    /// Frees of memory whose allocation was not seen.
     free_unknown: u64,
-    /// Frees of another number of bytes than were allocated.
+    /// Frees of a different number of bytes than was allocated.
     free_differs: u64,
-    /// Allocations where something was already: its free was not seen.
+    /// Allocations at a live address: the free was not seen.
     free_missed: u64,
-    /// Allocations that found no room.
+    /// Allocations for which there was no room.
     full: u64,
     /// Allocations without a stack of their own.
     without_stack: u64,
     /// Arguments that could not be read.
     unreadable: u64,
-    /// What was live when a duty window ended.
+    /// Live allocations when a duty window ended.
     not_watched: u64,
 }
 
 impl TensorMemory {
-    /// Whether a report is of memory that is given out, and that nobody else reports.
+    /// Whether a report is of an allocation that no other probe reports.
     fn is_allocation(&self, arguments: &Arguments<'_>) -> bool {
         self.sites.argument(arguments, Role::Bytes).is_some_and(|bytes| bytes.cast_signed() > 0)
             && self.sites.argument(arguments, Role::PackedDevice).map(Device::packed) != Some(Device::CPU)
     }
 
-    /// A call of an allocator. `node`: the context of its caller, `None` without a stack. `thread`: that of its thread.
+    /// A call of an allocator. `node`: its caller's context, `None` without a stack. `thread`: its thread's node.
     fn called(
         &mut self,
         who: &StackSample,
@@ -217,7 +217,7 @@ impl TensorMemory {
         }
     }
 
-    /// An allocator reported that so many bytes were given at an address, or, below zero, taken back.
+    /// An allocator reported that this many bytes were allocated at an address, or, if negative, freed.
     fn reported(
         &mut self,
         who: &StackSample,
@@ -232,7 +232,7 @@ impl TensorMemory {
             Some(device) => device,
             None => return self.counts.unreadable += 1,
         };
-        // The host's allocator reports only to profilers, and its calls are seen anyway.
+        // The host's allocator reports only to profilers, and its calls are probed anyway.
         if device == Device::CPU {
             return;
         }
@@ -296,7 +296,7 @@ impl TensorMemory {
         profile: &mut Profile,
     ) {
         let Allocation { address, bytes, reporter } = allocation;
-        // Nothing is given for nothing, and nobody will free it.
+        // An empty allocation has no memory, and nobody will free it.
         if bytes == 0 {
             return;
         }
@@ -312,12 +312,12 @@ impl TensorMemory {
         }
     }
 
-    /// What a device holds from now on, if that is something else.
+    /// Records the levels of a device if they changed.
     fn record(&mut self, pid: u32, levels: Option<Levels>) {
         levels.into_iter().flat_map(|of| of.counters(pid)).for_each(|value| self.counters.add(value));
     }
 
-    /// The context that called, or the reason why there is none.
+    /// The context of the caller, or the reason why there is none.
     fn node_of(&mut self, caller: Caller, profile: &mut Profile) -> NodeId {
         let limited = caller.flags & call_flag::STACK_LIMITED != 0;
         match caller.node.filter(|_| !limited) {
@@ -331,7 +331,7 @@ impl TensorMemory {
         }
     }
 
-    /// Memory is freed by address alone: on the host, or where a mark says so.
+    /// Memory is freed by address alone: on the host, or at a mark.
     fn freed(&mut self, pid: u32, address: u64, now_ns: u64, profile: &mut Profile) {
         let mut by_report = false;
         for (device, pool) in self.processes.get_mut(&pid).into_iter().flatten() {
@@ -342,16 +342,16 @@ impl TensorMemory {
                     return self.record(pid, levels);
                 }
                 FreeOutcome::BySomeoneElse => by_report = true,
-                // The report of it has come, or will.
+                // Its own report has come, or will.
                 FreeOutcome::Unknown => by_report |= *device != Device::CPU && pool.reports(),
             }
         }
-        // The host's own frees are reported by nobody else.
+        // The host's own frees have no other report.
         self.counts.free_unknown += u64::from(!by_report);
     }
 }
 
-/// Who allocates.
+/// The caller of an allocator.
 #[derive(Clone, Copy, Debug)]
 struct Caller {
     thread: NodeId,
@@ -393,7 +393,7 @@ impl Stage for TensorMemory {
         }
     }
 
-    /// Without the frames of the kernel, which was just running our program. A mark stands within the caller.
+    /// Omits the kernel frames, which run our own program. A mark lies within the caller.
     fn caller<'a>(
         &mut self,
         call: &Arguments<'_>,

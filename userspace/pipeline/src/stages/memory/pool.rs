@@ -18,8 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::address_map::{AddressMap, Insertion};
 use crate::spans::CounterValue;
 
-/// Allocations remembered of a process on a device: large models have some ten thousand tensors. About 20 MiB when
-/// full.
+/// Allocations remembered per process and device: large models have some ten thousand tensors. About 20 MiB when full.
 const RANGES_MAX: usize = 1 << 18;
 
 /// Who reported an allocation.
@@ -27,25 +26,25 @@ const RANGES_MAX: usize = 1 << 18;
 pub(super) enum Reporter {
     /// The allocator.
     Report,
-    /// The mark where it was asked.
+    /// The mark at the request.
     Mark,
 }
 
-/// What became of an allocation.
+/// Outcome of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AllocationOutcome {
-    /// It is followed.
+    /// It is tracked.
     New,
-    /// It is followed, in the place of another.
+    /// It is tracked, in place of another.
     Replaced,
-    /// It is not followed: there is no room.
+    /// It is not tracked: there is no room.
     Full,
 }
 
-/// What became of a free.
+/// Outcome of a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FreeOutcome {
-    /// So many bytes are no longer live.
+    /// This many bytes are no longer live.
     Bytes(u64),
     /// The source that reported the allocation also reports its free.
     BySomeoneElse,
@@ -58,7 +57,7 @@ pub(super) enum FreeOutcome {
 struct LiveAllocation {
     bytes: u64,
     said: Reporter,
-    /// Place in [`Pool::contexts`].
+    /// Index into [`Pool::contexts`].
     context: u32,
 }
 
@@ -72,22 +71,22 @@ struct Context {
     changed: bool,
 }
 
-/// What an allocator says of itself.
+/// Totals reported by an allocator.
 #[derive(Clone, Copy, Debug)]
 struct Totals {
     allocated: u64,
     reserved: u64,
 }
 
-/// What a pool holds from a time on.
+/// The levels of a pool from a time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Levels {
     /// `CLOCK_MONOTONIC`, nanoseconds.
     at_ns: u64,
-    /// Where its counters stand.
+    /// The node of its counters.
     node: NodeId,
     live: u64,
-    /// `None` while the allocator does not say.
+    /// `None` while the allocator does not report it.
     reserved: Option<u64>,
 }
 
@@ -104,7 +103,7 @@ impl Levels {
 #[derive(Debug)]
 pub(super) struct Pool {
     info: memory::Pool,
-    /// Where its counters stand, and the frame below those that allocate.
+    /// The node of its counters, and the frame below allocating contexts.
     lane: NodeId,
     frame: FrameId,
     ranges: AddressMap<LiveAllocation, RANGES_MAX>,
@@ -112,10 +111,10 @@ pub(super) struct Pool {
     by_node: FxHashMap<NodeId, u32>,
     /// Contexts that changed since the last peak.
     changed: Vec<u32>,
-    /// Bytes of all that is followed.
+    /// Bytes of all tracked allocations.
     live: u64,
     totals: Option<Totals>,
-    /// Since when the level is what it is: `CLOCK_MONOTONIC`, nanoseconds.
+    /// Since when the level has its value: `CLOCK_MONOTONIC`, nanoseconds.
     since_ns: u64,
     level: u64,
     reserved: u64,
@@ -139,7 +138,7 @@ impl Pool {
         }
     }
 
-    /// What is known of it.
+    /// The pool for the profile.
     pub(super) fn info(&self) -> memory::Pool {
         self.info.clone()
     }
@@ -149,14 +148,14 @@ impl Pool {
         self.totals.is_some()
     }
 
-    /// The allocator says how much it has given out, and how much it holds.
+    /// The allocator reports how much it has handed out, and how much it holds.
     pub(super) fn report(&mut self, totals: Option<(u64, u64)>) {
         if let Some((allocated, reserved)) = totals {
             self.totals = Some(Totals { allocated, reserved });
         }
     }
 
-    /// So much was asked for. False when nobody else reported the allocation.
+    /// A request of this size at a mark. False if nobody else reported the allocation.
     pub(super) fn on_request(&mut self, address: u64, bytes: u64) -> bool {
         match self.ranges.get_mut(address).filter(|live| live.said == Reporter::Report) {
             Some(live) => {
@@ -189,7 +188,7 @@ impl Pool {
                 AllocationOutcome::Replaced
             }
             Insertion::Full => {
-                // Its end will not be known, so it counts as if it had come.
+                // Its free will not be recognized, so it counts as if it had come.
                 self.returned(node, bytes, profile);
                 return AllocationOutcome::Full;
             }
@@ -230,7 +229,7 @@ impl Pool {
     fn context(&mut self, node: NodeId) -> u32 {
         *self.by_node.entry(node).or_insert_with(|| {
             self.contexts.push(Context { node, live: 0, at_peak: 0, changed: false });
-            // Contexts are nodes of the tree, which are numbered by u32.
+            // Contexts are nodes of the tree, whose numbers are 32-bit.
             self.contexts.len() as u32 - 1
         })
     }
@@ -245,8 +244,7 @@ impl Pool {
         of
     }
 
-    /// Something was given or taken: the values over time, and perhaps a new peak. Gives the levels if they are others
-    /// than before.
+    /// An allocation or free: updates the levels over time, and perhaps the peak. Returns the levels if they changed.
     pub(super) fn changed(&mut self, now_ns: u64, profile: &mut Profile) -> Option<Levels> {
         let level = self.totals.map_or(self.live, |totals| totals.allocated);
         let reserved = self.totals.map_or(0, |totals| totals.reserved);
@@ -282,7 +280,7 @@ impl Pool {
         has_changed.then_some(Levels { at_ns: now_ns, node: self.lane, live: level, reserved })
     }
 
-    /// Nothing changed until then.
+    /// The level did not change until then.
     pub(super) fn hold_until(&mut self, now_ns: u64, profile: &mut Profile) {
         if now_ns <= self.since_ns {
             return;
@@ -298,13 +296,13 @@ impl Pool {
         }
     }
 
-    /// The process ends, or the capture does. What is live stays known by its contexts.
+    /// The process ends, or the capture does. Live memory stays attributed to its contexts.
     pub(super) fn end(&mut self, now_ns: u64, profile: &mut Profile) {
         self.hold_until(now_ns, profile);
         self.ranges = AddressMap::default();
     }
 
-    /// Nothing is seen of it for a while: what is live is no longer known. Gives how many allocations that was.
+    /// The pool is not watched for a while: live memory is unknown from now on. Returns the number of live allocations.
     pub(super) fn forget(&mut self, now_ns: u64, profile: &mut Profile) -> u64 {
         self.hold_until(now_ns, profile);
         let forgotten = std::mem::take(&mut self.ranges).len() as u64;
@@ -317,7 +315,7 @@ impl Pool {
         forgotten
     }
 
-    /// Writes what contexts had at the peak, and what they have at the end; once.
+    /// Writes each context's bytes at the peak and at the end; once.
     pub(super) fn write_contexts(&mut self, profile: &mut Profile) {
         self.by_node = FxHashMap::default();
         for Context { node, live, at_peak, .. } in std::mem::take(&mut self.contexts) {

@@ -27,12 +27,12 @@ use crate::spans::{SingleEvent, Span, SpanEnd, SpanKind, SpanThread, Spans};
 use crate::stage::{CallContext, CallRecord, CallStack, Placement, ProcessChange, ProcessChangeKind, Stage};
 use crate::trace_window::TraceLevel;
 
-/// A wait that goes on is entered this often.
+/// A continuing wait is entered this often.
 const WAIT_PIECE_NS: u64 = 1_000_000_000;
 /// Open waits remembered: as many as the kernel programs follow.
 const WAITS_MAX: usize = deepctx_common::process::BLOCKED_MAX as usize;
 
-/// Which wait: thread id, and when it began (`CLOCK_MONOTONIC`, nanoseconds).
+/// A wait: thread id, and when it began (`CLOCK_MONOTONIC`, nanoseconds).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct WaitId {
     /// Thread, in the pid namespace of the profiler.
@@ -44,9 +44,9 @@ pub(crate) struct WaitId {
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WaitEnd {
-    /// When the thread ran again, or went; `CLOCK_MONOTONIC` nanoseconds.
+    /// When the thread ran again, or exited; `CLOCK_MONOTONIC` nanoseconds.
     pub(crate) at_ns: u64,
-    /// Who woke it, if anybody was seen to.
+    /// Who woke it, if known.
     pub(crate) wake_up: Option<WakeUp>,
 }
 
@@ -70,28 +70,28 @@ impl From<&Wake> for WaitEnd {
     }
 }
 
-/// What a thread waits for that could run.
+/// The wait reason of a runnable thread.
 const FOR_A_CPU: &str = "waiting for a CPU";
 
-/// What is known of a wait that is not entered to its end.
+/// The state of a wait that is not entered to its end.
 #[derive(Clone, Copy, Debug)]
 enum Wait {
     /// Its stack has not been resolved.
     Unresolved { pid: u32, ended: Option<WaitEnd> },
-    /// The thread still waits; up to this time it is in the profile.
+    /// The thread still waits; the profile has the wait up to this time.
     Open { pid: u32, context: Context, entered_ns: u64 },
 }
 
-/// Where time off the CPU is entered.
+/// Where off-CPU time is entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
-    /// Where the thread stopped, in the tree.
+    /// The context in which the thread stopped.
     pub(crate) node: NodeId,
     /// The thread: its line in the timeline.
     pub(crate) thread: NodeId,
 }
 
-/// Gaps in what is known of waits.
+/// Gaps in the record of waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaitGaps {
     /// Waits without a stack, because the CPU had used up its share of walks.
@@ -100,7 +100,7 @@ pub(crate) struct WaitGaps {
     pub(crate) scratch_busy: u64,
     /// Waits whose stack was sent and did not arrive.
     pub(crate) stack_lost: u64,
-    /// Stacks whose wait never ended, or that were more than can be remembered.
+    /// Stacks whose wait never ended, or for which there was no room.
     pub(crate) end_lost: u64,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct WaitGaps {
 #[derive(Debug, Default)]
 pub(crate) struct OffCpu {
     waits: FxHashMap<WaitId, Wait>,
-    /// When the wait of each thread began that was not seen to end.
+    /// When the open wait of each thread began.
     of_thread: FxHashMap<u32, u64>,
     gaps: WaitGaps,
     /// Waits, for a trace of single events.
@@ -128,8 +128,8 @@ impl OffCpu {
         self.waits.insert(id, Wait::Unresolved { pid, ended: None });
     }
 
-    /// The thread is on a CPU at this time: a wait of it that began earlier is over, though nobody said so. (Some
-    /// kernels hide the switches of some tasks.) When it ended is not known, so what is not entered yet stays out.
+    /// The thread is on a CPU at this time: an earlier wait of it is over, though no record said so. (Some kernels hide
+    /// the switches of some tasks.) Its end is unknown, so the rest of it is left out.
     pub(crate) fn runs(&mut self, tid: u32, at_ns: u64) {
         if let Entry::Occupied(began) = self.of_thread.entry(tid)
             && *began.get() < at_ns
@@ -157,7 +157,7 @@ impl OffCpu {
         }
     }
 
-    /// It ended. False when its stack is not known and will not be: the time is the caller's to enter.
+    /// It ended. False if its stack is unknown and will stay so: the caller must enter the time.
     #[must_use]
     pub(crate) fn on_end(&mut self, id: WaitId, end: WaitEnd, profile: &mut Profile) -> bool {
         if self.of_thread.get(&id.tid) == Some(&id.began_ns) {
@@ -175,7 +175,7 @@ impl OffCpu {
         true
     }
 
-    /// A wait whose stack is not known and will not be is over.
+    /// A wait is over whose stack is unknown and will stay so.
     pub(crate) fn ended_without_stack(
         &mut self,
         id: WaitId,
@@ -187,7 +187,7 @@ impl OffCpu {
         self.close(id, pid, context, id.began_ns, end, profile);
     }
 
-    /// A wait is over: enters what is not in the profile yet, and keeps the event.
+    /// A wait is over: enters the rest of it, and keeps the event.
     fn close(
         &mut self,
         id: WaitId,
@@ -201,7 +201,7 @@ impl OffCpu {
         self.spans.add(span(id, pid, context, SpanEnd::At(end.at_ns), end.wake_up));
     }
 
-    /// A wait without a stack, for one of the reasons of [`wake_stack`]; gives the frame that stands for it.
+    /// A wait without a stack, for one of the reasons of [`wake_stack`]; returns the frame of that reason.
     pub(crate) fn without_stack(&mut self, stack: u32, profile: &mut Profile) -> FrameId {
         let (count, reason) = match stack {
             wake_stack::RATE_LIMITED => (&mut self.gaps.rate_limited, "stack not taken: rate limit"),
@@ -213,7 +213,7 @@ impl OffCpu {
         profile.frame(Frame::Wait { reason })
     }
 
-    /// Enters what open waits have lasted since they were last entered, if that is at least `least_ns`.
+    /// Enters the time of open waits since they were last entered, if at least `least_ns`.
     pub(crate) fn enter_until(&mut self, now_ns: u64, least_ns: u64, profile: &mut Profile) {
         for wait in self.waits.values_mut() {
             if let Wait::Open { context, entered_ns, .. } = wait {
@@ -250,7 +250,7 @@ impl OffCpu {
     }
 }
 
-/// Enters what is left of a wait from a moment on: up to its wake-up, and from there to its end.
+/// Enters the rest of a wait: up to its wake-up, and from there to its end.
 fn enter_last(profile: &mut Profile, context: Context, from_ns: u64, id: WaitId, end: WaitEnd) {
     let woken_ns = end.wake_up.map(|wake_up| id.began_ns.saturating_add(wake_up.after.0));
     let woken_ns = woken_ns.map_or(end.at_ns, |woken_ns| woken_ns.clamp(from_ns.min(end.at_ns), end.at_ns));
@@ -271,8 +271,8 @@ fn span(id: WaitId, pid: u32, context: Context, end: SpanEnd, wake_up: Option<Wa
     Span { kind: SpanKind::OffCpu(wake_up), of, node: context.node, began_ns: id.began_ns, end }
 }
 
-/// Adds time off the CPU, between two times of `CLOCK_MONOTONIC`, to a context and to the timeline of its thread. What
-/// began before the capture stands at the beginning of the timeline.
+/// Adds off-CPU time, between two times of `CLOCK_MONOTONIC`, to a context and to the timeline of its thread. A begin
+/// before the capture is moved to the beginning of the timeline.
 fn enter(profile: &mut Profile, context: Context, from_ns: u64, to_ns: u64) {
     let Context { node, thread } = context;
     let ns = to_ns.saturating_sub(from_ns);
@@ -288,7 +288,7 @@ fn is_off_cpu(sample: &Sample<'_>) -> bool {
     sample.fixed.flags & sample_flag::OFF_CPU != 0
 }
 
-/// What the kernel runs on a switch to call our program: it stands on every stack of a wait and means nothing there.
+/// Kernel frames that call our program on a switch: they are on every stack of a wait and mean nothing there.
 const OBSERVER: &[&str] = &["bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "bpf_trampoline_"];
 
 /// The frames, root first, without those of our own program at the leaf.
@@ -303,8 +303,8 @@ pub(crate) fn without_observer<'a>(profile: &Profile, frames: &'a [FrameId]) -> 
     &frames[..frames.len() - frames.iter().rev().take_while(ours).count()]
 }
 
-/// Functions of the kernel by the beginning of their names, and what a thread waits for that stands in them. From the
-/// leaf outwards, the first frame with a row counts; what is specific stands before what is general.
+/// Kernel functions by prefix, and the wait reason that each shows. From the leaf outwards, the first frame with a row
+/// counts; specific rows precede general ones.
 const REASONS: &[(&str, &str)] = &[
     ("futex_", "futex"),
     ("do_nanosleep", "sleep"),
@@ -353,7 +353,7 @@ const REASONS: &[(&str, &str)] = &[
     ("do_exit", "exit"),
 ];
 
-/// What a thread waits for, by the names of its kernel frames, root first.
+/// The wait reason, from the names of the kernel frames, root first.
 pub(crate) fn reason(profile: &Profile, frames: &[FrameId], preempted: bool) -> &'static str {
     if preempted {
         return FOR_A_CPU;
@@ -411,7 +411,7 @@ impl Stage for OffCpu {
     ) {
     }
 
-    /// With a process that ends, the waits of its threads end.
+    /// When a process ends, the waits of its threads end.
     fn on_process(&mut self, change: ProcessChange, profile: &mut Profile) {
         if change.kind == ProcessChangeKind::Ends {
             self.process_ended(change.pid, change.time_ns, profile);

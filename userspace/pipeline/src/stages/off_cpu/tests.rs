@@ -12,7 +12,7 @@ fn profile() -> Profile {
     Profile::new(Default::default(), Default::default())
 }
 
-/// What is in the tree; the timeline holds the same.
+/// The sum in the tree; the timeline has the same.
 fn off_cpu(profile: &Profile) -> u64 {
     let in_tree = profile.tree.total(Metric::OffCpuTime).sum;
     let lanes = profile.timeline.lanes().iter().filter(|lane| lane.metric == Metric::OffCpuTime);
@@ -151,7 +151,7 @@ fn time_after_a_wake_up_is_waiting_for_a_cpu() {
     check(30, None, (30, 20));
     check(0, None, (0, 50));
     check(50, None, (50, 0));
-    // The wake-up was lost behind what is in the profile already, or its clock is wrong: nothing counts twice.
+    // The wake-up is earlier than what the profile already has, or its clock is wrong: nothing counts twice.
     check(30, Some(140), (40, 10));
     check(1_000, None, (50, 0));
 }

@@ -13,13 +13,13 @@ use rustc_hash::FxHashMap;
 
 use crate::scopes::ScopeId;
 
-/// Threads of a process that are followed, and functions that it hands out: far more than programs have.
+/// Threads of a process with state, and functions that it hands out: far more than programs have.
 const MOST: usize = 1 << 14;
 
-/// What a thread handed out last.
+/// The function that a thread handed out last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PublishedFunction {
-    /// The context; `None` when it is not known.
+    /// The context; `None` if unknown.
     pub(super) listed: Option<ScopeId>,
     /// Where the function begins.
     pub(super) function: u64,
@@ -27,11 +27,11 @@ pub(super) struct PublishedFunction {
     pub(super) since_ns: u64,
 }
 
-/// For whom a helper works, as far as is known.
+/// The thread that a helper works for, as far as known.
 #[derive(Clone, Copy, Debug)]
 struct Helper {
     by: u32,
-    /// The work by which that was first known.
+    /// The work that first showed it.
     since_ns: u64,
     is_settled: bool,
 }
@@ -53,7 +53,7 @@ impl Process {
         self.functions.insert(function);
     }
 
-    /// What is handed out is not seen for a while. Functions stay where they are.
+    /// Handed out functions are not watched for a while. Functions stay where they are.
     pub(super) fn forget(&mut self) {
         self.handed.clear();
         self.helpers.clear();
@@ -67,14 +67,14 @@ impl Process {
         self.handed.insert(tid, handed);
     }
 
-    /// What was last handed to a helper, once it is settled who does.
+    /// The work last handed to a helper, once its master thread is settled.
     #[inline]
     pub(super) fn handed_to(&self, tid: u32) -> Option<PublishedFunction> {
         let helper = self.helpers.get(&tid).filter(|helper| helper.is_settled)?;
         self.handed.get(&helper.by).copied()
     }
 
-    /// The function that this address is in.
+    /// The function that contains this address.
     pub(super) fn function_at(&self, code: u64) -> Option<u64> {
         self.functions.range(..=code).next_back().copied()
     }
@@ -82,7 +82,7 @@ impl Process {
     /// A helper was seen at work at this address, at a time in `CLOCK_MONOTONIC` nanoseconds.
     pub(super) fn works(&mut self, tid: u32, code: u64, time_ns: u64) {
         let Some(function) = self.function_at(code) else { return };
-        // Its stack took time to name; what was handed out by then is forgotten.
+        // Its stack took time to resolve; work handed out before then is forgotten.
         if self.handed.values().any(|handed| handed.since_ns > time_ns) {
             return;
         }
@@ -117,8 +117,8 @@ mod tests {
         PublishedFunction { listed: None, function, since_ns }
     }
 
-    /// A helper is seen at these addresses, each after these threads handed out these functions: who settles as its
-    /// own in the end.
+    /// A helper is seen at these addresses, each after these threads handed out these functions; the thread that it
+    /// settles on.
     fn check(works: &[(&[(u32, u64)], u64)], expect: Option<u64>) {
         let (mut process, mut now_ns) = (Process::default(), 0);
         for (before, code) in works {
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn two_works_that_agree_settle_for_whom_a_helper_works() {
         check(&[(&[(1, 0x1000)], 0x1010), (&[(1, 0x2000)], 0x2010)], Some(0x2000));
-        // The same work, seen twice, may have been there before.
+        // The same work seen twice may have been handed out before.
         check(&[(&[(1, 0x1000)], 0x1010), (&[], 0x1020)], None);
         check(&[(&[(1, 0x1000)], 0x1010), (&[(1, 0x1000)], 0x1010)], Some(0x1000));
     }
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn works_that_disagree_settle_nothing() {
         check(&[(&[(1, 0x1000), (2, 0x2000)], 0x1010), (&[(1, 0x1000)], 0x2010)], None);
-        // Settled, and then seen at what its thread did not hand out.
+        // Settled, and then seen at work that its thread did not hand out.
         check(&[(&[(1, 0x1000)], 0x1010), (&[(1, 0x2000)], 0x2010), (&[(2, SHARED)], SHARED)], None);
         check(&[(&[(1, 0x1000)], 0x10)], None);
     }

@@ -47,13 +47,13 @@ reasons! {
         "parallel regions were counted by their probe and never recorded";
 }
 
-/// What a helper's part stands behind.
+/// The frame above a helper's part.
 pub(crate) const MARK: &str = "[omp parallel]";
 /// Processes and files that are remembered: more than a big host has of either.
 const KNOWN_MAX: usize = 1 << 16;
-/// Contexts of handed out work that are remembered, for each thread that takes part.
+/// Cached contexts of handed out work, per participating thread.
 const PLACES_MAX: usize = 1 << 16;
-/// Files in which a thread begins, and in which it waits on behalf of the runtime of OpenMP.
+/// Files in which a thread begins, and in which it waits on behalf of the OpenMP runtime.
 const STARTING: [&str; 4] = ["libc.", "libc-", "libpthread", "ld-"];
 
 /// The stage's state.
@@ -63,14 +63,14 @@ pub(crate) struct OpenMp {
     sites: Sites<()>,
     processes: FxHashMap<u32, Process>,
     lists: ScopeLists<Work>,
-    /// Where work goes on, by the helper's thread and the context that handed it out.
+    /// Contexts of helpers, by the helper's thread and the context that handed out the work.
     places: FxHashMap<(NodeId, NodeId), NodeId>,
-    /// Whether a file is the runtime, or what it stands on.
+    /// Whether a file is the runtime, or a library below it.
     files: FxHashMap<StrId, File>,
     counts: Counts,
 }
 
-/// A work that was handed out.
+/// Handed out work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Work {
     asked: NodeId,
@@ -90,7 +90,7 @@ struct Counts {
     unknown: u64,
 }
 
-/// What a stack is to a parallel region, besides the context that it leads to.
+/// The role of a stack in a parallel region, besides its context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RegionPart {
     /// Nothing.
@@ -98,17 +98,17 @@ pub(crate) enum RegionPart {
     None,
     /// A part in its work.
     Works {
-        /// Where its first function runs, in the process.
+        /// The address in its first function, in the process.
         code: u64,
-        /// Whether it stands below what handed it out.
+        /// Whether it is placed below the context that handed it out.
         placed: bool,
     },
-    /// A call within such a work, which by default finds no helpers.
+    /// A call within such work, which by default finds no helpers.
     Nested,
 }
 
 impl OpenMp {
-    /// Whether a thread hands out work within a work: the runtime is among its callers, root first.
+    /// Whether a thread hands out work within work: the runtime is among its callers, root first.
     fn is_nested(&mut self, frames: &[FrameId], profile: &Profile) -> bool {
         frames.iter().any(|frame| self.file(*frame, profile) == File::Runtime)
     }
@@ -137,7 +137,7 @@ impl OpenMp {
         }
     }
 
-    /// What a thread works at if it is a helper, when that is certain.
+    /// The work of a helper, if certain.
     #[inline]
     fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ScopeId> {
         if self.sites.is_empty() {
@@ -147,8 +147,8 @@ impl OpenMp {
         (!loss.any(handed.since_ns, who.header.time_ns)).then_some(handed.listed)?
     }
 
-    /// Where a stack in a part of a region belongs: below whoever asked for the region, when that is certain. `scope`
-    /// is what the thread works at.
+    /// The placement of a stack in a part of a region: below the region's caller, if that is certain. `scope`: the
+    /// thread's work.
     fn place_part(
         &mut self,
         scope: Option<ScopeId>,
@@ -187,15 +187,15 @@ impl OpenMp {
         place
     }
 
-    /// How many frames, root first, lead to a helper's part of a work; `None` of a thread that is in no region, or
-    /// waits for work.
+    /// How many frames, root first, lead to a helper's part of a work; `None` if the thread is in no region, or waits
+    /// for work.
     fn part(&mut self, frames: &[FrameId], profile: &Profile) -> Option<usize> {
         let first = frames.iter().position(|frame| self.file(*frame, profile) != File::Starting)?;
         if self.file(frames[first], profile) != File::Runtime {
             return None;
         }
         let work = frames[first..].iter().position(|frame| self.file(*frame, profile) == File::Other)?;
-        // In the kernel on behalf of the runtime: it waits, or is just about to.
+        // In the kernel on behalf of the runtime: it waits, or is about to.
         let at = first + work;
         (profile.frames.get(frames[at]).kind() != FrameKind::Kernel).then_some(at)
     }

@@ -64,9 +64,9 @@ reasons! {
 
 /// Most bytes of an operator's name that are shown.
 const NAME_BYTES_MAX: usize = 128;
-/// What operators stand below of which no stack was taken.
+/// Parent of operators without a stack.
 pub(crate) const MARK: &str = "[operators]";
-/// An operator that was called by a handle of which nothing could be read.
+/// An operator that was called through an unreadable handle.
 const UNNAMED: &str = "[operator without a name]";
 /// Scope of operators (`at::RecordScope::FUNCTION`); others are autograd nodes, scripts and the user's own.
 const SCOPE_FUNCTION: u64 = 0;
@@ -76,7 +76,7 @@ const SCOPE_FUNCTION: u64 = 0;
 pub(crate) struct Operators {
     /// By number of the probe.
     sites: Sites<ProbePurpose>,
-    /// Beginnings are seen themselves, not only by their tensors.
+    /// Beginnings are probed themselves, not only through their tensors.
     starts: bool,
     /// Names, without their overloads, of the operators whose tensors are recorded.
     reported: FxHashSet<String>,
@@ -100,9 +100,9 @@ pub(crate) enum ProbePurpose {
 #[derive(Debug, Default)]
 struct OperatorThread {
     nesting: Thread,
-    /// When something was last reported of its operators, `CLOCK_MONOTONIC` nanoseconds.
+    /// Time of the last report of its operators, `CLOCK_MONOTONIC` nanoseconds.
     newest_ns: u64,
-    /// What was reported of the next one.
+    /// The name reported for the next one.
     named: Option<FrameId>,
     tensors: Option<(FrameId, Option<Work>)>,
 }
@@ -123,21 +123,21 @@ impl Operators {
         call.flags & (call_flag::STACK_LIMITED | call_flag::STACK_UNWANTED) == 0
     }
 
-    /// What operators of a thread stand below of which no stack was taken.
+    /// Parent of a thread's operators without a stack.
     pub(crate) fn without_stack(thread: NodeId, profile: &mut Profile) -> NodeId {
         let name = profile.text(MARK);
         let mark = profile.frame(Frame::Operator { name });
         profile.tree.child(thread, mark)
     }
 
-    /// What is certain of a thread of which something is reported now.
+    /// The state of a thread that is still certain at this report.
     fn certain(&mut self, who: &StackSample, loss: &LossWindows) -> &mut OperatorThread {
         let now_ns = who.header.time_ns;
         let known = self.threads.get(who);
         let hole = known.is_some_and(|known| loss.any(known.newest_ns, now_ns));
         let watched = self.threads.entry(who);
         if hole {
-            // What began meanwhile is not known, nor what was reported of the next one.
+            // Operators that began meanwhile are unknown, and so is the report of the next one.
             *watched = OperatorThread::default();
         }
         watched.newest_ns = now_ns;
@@ -174,7 +174,7 @@ impl Operators {
         }
     }
 
-    /// The frame of an operator's tensors, and the work on them.
+    /// The frame of an operator's tensors, and their work.
     fn tensors(
         &mut self,
         arguments: &Arguments<'_>,
@@ -189,7 +189,7 @@ impl Operators {
         Some((operator(&text, profile), work))
     }
 
-    /// An operator begins: in the context of its stack when there is one, else where what is open leads to.
+    /// An operator begins: in the context of its stack if there is one, otherwise in that of the open operators.
     fn on_begin(
         &mut self,
         call: &CallRecord<'_>,
@@ -199,7 +199,7 @@ impl Operators {
     ) {
         let CallRecord { sample: who, arguments, thread } = *call;
         let Some(what) = self.sites.record(&arguments.call) else { return };
-        // While probes are put in place or taken away, some report and others do not.
+        // While probes are being attached or detached, only some report.
         if loss.not_probed(who.header.time_ns, who.header.time_ns) {
             self.counts.not_watched += 1;
             return;
@@ -257,7 +257,7 @@ impl Operators {
         let node = if has_stack {
             let around = operators_of(node, profile);
             let around = &around[..around.len().saturating_sub(usize::from(ends_with_it))];
-            // One that lacks its beginning does not show what is over.
+            // A stack without its outer part does not show what is over.
             if who.native_end == WalkEnd::Complete as u8 {
                 watched.nesting.shown(who.pid, code, stack_pointer, around, memory);
             } else {
@@ -302,7 +302,7 @@ fn operators_of(node: NodeId, profile: &Profile) -> Vec<FrameId> {
     profile.tree.stack(node).into_iter().filter(is_operator).collect()
 }
 
-/// Enters a call at an operator, or at its tensors, and the work on them.
+/// Records a call of an operator, or of its tensors, and their work.
 fn enter(node: NodeId, tensors: Option<(FrameId, Option<Work>)>, profile: &mut Profile) {
     let node = tensors.map_or(node, |(frame, _)| profile.tree.child(node, frame));
     profile.tree.add(node, Metric::Calls, 1);
@@ -319,8 +319,8 @@ fn operator(name: &str, profile: &mut Profile) -> FrameId {
     profile.frame(Frame::Operator { name })
 }
 
-/// `namespace::name.overload` of an operator's entry: a text, and the length and first bytes of another one. `None`
-/// when that is no such name.
+/// `namespace::name.overload` of an operator's entry: from a text, and the length and first bytes of another. `None` if
+/// that is not a valid name.
 fn boxed_name(text: &[u8], overload: &[u64]) -> Option<String> {
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let name = str::from_utf8(text).ok().filter(|name| name.len() <= NAME_BYTES_MAX)?;
@@ -336,14 +336,14 @@ fn boxed_name(text: &[u8], overload: &[u64]) -> Option<String> {
             let overload = str::from_utf8(&bytes[..length]).ok().filter(|overload| plain(overload))?;
             format!("{name}.{overload}")
         }
-        // A long one lies elsewhere.
+        // A long one is stored elsewhere.
         None if *length <= NAME_BYTES_MAX as u64 => format!("{name}.…"),
         None => return None,
     })
 }
 
-/// Whether a path ends with the operator that begins: its function, which asks whether a profiler listens, and
-/// nothing between. Frames are root first.
+/// Whether a path ends with the operator that begins: its function, which asks whether a profiler listens, and nothing
+/// in between. Frames are root first.
 pub(crate) fn ends_with_operator(frames: &[FrameId], profile: &Profile) -> bool {
     let Some(last) =
         frames.iter().rposition(|frame| matches!(profile.frames.get(*frame), Frame::Operator { .. }))
@@ -385,7 +385,7 @@ impl Stage for Operators {
                 Event::Operator(OperatorEvent::Named) => ProbePurpose::Named,
                 Event::Operator(OperatorEvent::Tensors) => {
                     let function = demangle(&info.symbol);
-                    // Only what has a name is probed.
+                    // Only entries with a name are probed.
                     let Meaning::Entry(name) = framework::meaning(&function) else { return None };
                     let is_operand = |role: &&Role| matches!(role, Role::TensorRank | Role::ListLength);
                     let operands = info.roles.iter().filter(is_operand).count();
@@ -404,8 +404,8 @@ impl Stage for Operators {
         Some(&mut self.sites)
     }
 
-    /// The sample with the one frame that is known of an operator's beginning without a stack: where its function
-    /// goes on. Any other call as it is.
+    /// For an operator's beginning without a stack: the sample with its one known frame, where the function goes on.
+    /// Any other call as it is.
     #[inline]
     fn stack_of_call<'a>(&self, sample: Sample<'a>, arguments: &Arguments<'a>) -> Sample<'a> {
         let begins = matches!(self.sites.what(&arguments.call), Some(ProbePurpose::Begins));

@@ -15,7 +15,7 @@ use deepctx_profile::tree::NodeId;
 
 /// Operators that may be open at a time. More than a few dozen is a recursion.
 const OPEN_MAX: usize = 128;
-/// Pairs of places that are remembered: those of a large model, at some 50 bytes each.
+/// Cached pairs of places: those of a large model, at some 50 bytes each.
 const SEEN_MAX: usize = 1 << 16;
 
 /// An operator that began.
@@ -23,7 +23,7 @@ const SEEN_MAX: usize = 1 << 16;
 pub(super) struct OpenOperator {
     /// The stack pointer where it asked whether a profiler listens.
     pub(super) stack_pointer: u64,
-    /// Where that returned to: which operator's function.
+    /// The return address of that call: identifies the operator's function.
     pub(super) code: u64,
     /// Its frame.
     pub(super) frame: FrameId,
@@ -31,7 +31,7 @@ pub(super) struct OpenOperator {
     pub(super) node: NodeId,
 }
 
-/// Where one operator stands, seen from another.
+/// One operator's place relative to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Places {
     process: u32,
@@ -40,38 +40,38 @@ struct Places {
     distance: u64,
 }
 
-/// What stacks have shown of two places.
+/// Evidence of stacks about two places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NestingEvidence {
     /// The outer one was open.
     Inside,
     /// It was over.
     Behind,
-    /// Both were met.
+    /// Both were seen.
     Both,
 }
 
-/// What stacks have shown.
+/// Evidence of stacks.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     seen: FxHashMap<Places, NestingEvidence>,
-    /// How often a stack has shown something else than those before.
+    /// How often a stack contradicted earlier ones.
     pub(super) contradicted: u64,
 }
 
-/// In which operator another one began.
+/// The operator in which another one began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parent {
-    /// In none of those that were seen to begin.
+    /// None of those that were seen to begin.
     None,
-    /// In this one.
+    /// This one.
     In(OpenOperator),
-    /// Nothing says.
+    /// Unknown.
     Unknown,
 }
 
 impl Memory {
-    /// Forgets a process: its addresses may mean something else from now on.
+    /// Drops a process: its addresses may change meaning.
     pub(super) fn forget(&mut self, process: u32) {
         self.seen.retain(|places, _| places.process != process);
     }
@@ -95,14 +95,14 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    /// Ends those that something at this stack pointer shows to be over.
+    /// Ends those that a stack pointer shows to be over.
     pub(super) fn reach(&mut self, stack_pointer: u64) {
         while self.open.last().is_some_and(|open| open.stack_pointer <= stack_pointer) {
             self.open.pop();
         }
     }
 
-    /// Adds one that began, within those that are left.
+    /// Adds one that began, within those that are still open.
     pub(super) fn begin(&mut self, open: OpenOperator) {
         if self.open.len() >= OPEN_MAX {
             self.open.remove(0);
@@ -110,8 +110,8 @@ impl Thread {
         self.open.push(open);
     }
 
-    /// Takes in a stack at the beginning of an operator: the operators in it, outermost first, without the one that
-    /// begins. Those that are not in it are over.
+    /// A stack at the beginning of an operator: its operators, outermost first, without the one that begins. Open
+    /// operators missing in it are over.
     pub(super) fn shown(
         &mut self,
         process: u32,
@@ -147,7 +147,7 @@ impl Thread {
         self.open = left;
     }
 
-    /// In which operator one begins of which there is no stack. Those that are known to be over end.
+    /// The operator in which one begins without a stack. Those known to be over end.
     pub(super) fn parent(&mut self, process: u32, code: u64, stack_pointer: u64, memory: &Memory) -> Parent {
         self.reach(stack_pointer);
         while let Some(outer) = self.open.last() {
@@ -175,7 +175,7 @@ mod tests {
         OpenOperator { stack_pointer, code, frame: frame(code), node: NodeId::from_number(code as u32) }
     }
 
-    /// `CODE@POINTER` begins without a stack, `CODE@POINTER(A B)` with one that shows A and B; the answer of the last.
+    /// `CODE@POINTER` begins without a stack, `CODE@POINTER(A B)` with one that shows A and B; the result for the last.
     #[track_caller]
     fn check(events: &str, expect: &str) {
         let (mut thread, mut memory) = (Thread::default(), Memory::default());
@@ -219,7 +219,7 @@ mod tests {
         // At another depth, of the same two.
         check("1@900, 2@800(1), 1@500, 2@400", "in 1");
         check("1@900, 2@800(1), 1@900, 2@790", "unknown");
-        // Once within and once behind.
+        // Once inside and once behind.
         check("1@900, 2@800(1), 1@900, 2@800(), 1@900, 2@800", "unknown");
     }
 
@@ -228,7 +228,7 @@ mod tests {
         // 2 ended before 3 began, both within 1.
         check("1@900, 2@800, 3@700(1), 1@900, 2@800(1), 3@700", "in 1");
         check("1@900, 2@800(1), 3@700(1 2), 1@900, 2@800, 3@700", "in 2");
-        // Frames that are no operators which were seen to begin, such as autograd nodes, are passed over.
+        // Frames that are not operators seen to begin, such as autograd nodes, are skipped.
         check("1@900, 2@800(7 1 8), 1@900, 2@800", "in 1");
     }
 }

@@ -8,20 +8,20 @@ use deepctx_events::Role;
 use deepctx_profile::operator::operand::Operand;
 use deepctx_profile::operator::work::{self, Convolution, Element, Layout, Tensor, Work};
 
-/// Most sizes in place; of a tensor with more they lie elsewhere.
+/// Most sizes stored inline; those of a larger tensor are elsewhere.
 const SIZES_MAX: u64 = 5;
-/// Values of strides, paddings and dilations beyond which something else was read.
+/// Largest plausible stride, padding or dilation.
 const REPORTED_MAX: u64 = 1 << 20;
 
-/// Tensors of a list beyond which something else was read.
+/// Largest plausible number of tensors in a list.
 const LIST_MAX: u64 = 1 << 20;
 
-/// What was reported of an operator's tensors.
+/// The reported tensors of an operator.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ReportedTensors {
-    /// What it was given.
+    /// Its operands.
     pub(super) operands: Vec<Operand>,
-    /// Tensors that must be given, or nothing for one that was not understood.
+    /// Required tensors, or `None` for one that was not understood.
     needed: Vec<Option<Tensor>>,
     /// How many were not understood.
     pub(super) unknown: usize,
@@ -71,7 +71,7 @@ impl ReportedTensors {
         let of_rank = |list: &[_]| numbers(list, rank.saturating_sub(2));
         let [stride, padding, dilation] = [of_rank(&stride), of_rank(&padding), of_rank(&dilation)];
         if let (Some(stride), Some(padding), Some(dilation)) = (stride, padding, dilation) {
-            // Those of one kind have no such parameter.
+            // Some variants have no such parameter.
             let transposed = transposed.unwrap_or(0);
             tensors.convolution = (transposed <= 1).then_some(Convolution {
                 stride,
@@ -83,7 +83,7 @@ impl ReportedTensors {
         tensors
     }
 
-    /// Takes in the length of a list, whose items follow.
+    /// Adds the length of a list, whose items follow.
     fn list(&mut self, length: Option<u64>) {
         let length = length.filter(|length| *length <= LIST_MAX);
         self.unknown += usize::from(length.is_none());
@@ -93,14 +93,14 @@ impl ReportedTensors {
         });
     }
 
-    /// Takes in what was read of one tensor.
+    /// Adds the values read from one tensor.
     fn take(&mut self, reading: Reading) {
         let tensor = reading.tensor();
         match reading.kind {
             Kind::Nothing => {}
             Kind::Optional(Some(0)) => self.operands.push(Operand::Absent),
             Kind::Item => {
-                // Behind the end of a list lies something else, and what follows an unknown length is unknown.
+                // The memory after the end of a list is unrelated, and items of a list of unknown length are unknown.
                 if let Some(Operand::List(length, items)) = self.operands.last_mut()
                     && (items.len() as u64) < *length
                 {
@@ -121,21 +121,21 @@ impl ReportedTensors {
         }
     }
 
-    /// The work of an operator on them, when all that it needs are known.
+    /// The work of an operator on them, if all necessary ones are known.
     pub(super) fn work(&self, operator: &str) -> Option<Work> {
         let tensors: Vec<Tensor> = self.needed.iter().copied().collect::<Option<_>>()?;
         work::work(operator, &tensors, self.convolution.as_ref())
     }
 }
 
-/// What a tensor is to its operator.
+/// The role of a tensor for its operator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Kind {
     /// None was begun.
     #[default]
     Nothing,
     Needed,
-    /// With what says whether it is there.
+    /// With the value that shows whether it is present.
     Optional(Option<u64>),
     Item,
 }
@@ -154,7 +154,7 @@ impl Reading {
         let rank = self.rank.flatten().filter(|rank| *rank <= SIZES_MAX)?;
         let rank = usize::try_from(rank).ok()?;
         let sizes: Vec<u64> = self.sizes.get(..rank)?.iter().copied().collect::<Option<_>>()?;
-        // A size that is not a number yet (`c10::SymInt`) is a negative one.
+        // A symbolic size (`c10::SymInt`) is a negative number.
         let plain = |numbers: &[u64]| numbers.iter().all(|number| *number <= i64::MAX as u64);
         let tensor = plain(&sizes).then(|| Tensor::new(self.element?, &sizes))??;
         let strides: Option<Vec<u64>> =
@@ -165,7 +165,7 @@ impl Reading {
     }
 }
 
-/// A list of numbers: its length, then up to three; one number stands for all dimensions.
+/// A list of numbers: its length, then up to three; one number applies to all dimensions.
 fn numbers(read: &[Option<u64>], dimensions: usize) -> Option<[u64; 3]> {
     let (length, numbers) = read.split_first()?;
     let length = usize::try_from((*length)?).ok()?;
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn tensors_are_read_one_after_the_other() {
-        // What lies behind the sizes that there are is not looked at.
+        // Values after the existing sizes are ignored.
         let a = with_strides(tensor(2, 6, [32, 64, u64::MAX, 7, 7]), [64, 1, 5]);
         let b = with_strides(tensor(2, 6, [64, 128, 0, 0, 0]), [1, 64]);
         let both: Vec<_> = a.iter().chain(&b).copied().collect();

@@ -3,12 +3,12 @@
 //! Owns: the names that the user gave, and which of them have ended a training step. Because: a name that matches no
 //! range is probably a typo, and the user should know. Does not: measure training steps.
 
-/// How the names of ranges begin that end a training step.
+/// Prefixes of the names of ranges that end a training step, and whether each was seen.
 #[derive(Debug)]
 pub(super) struct Markers(Vec<(String, bool)>);
 
 impl Markers {
-    /// None of them has been seen.
+    /// Markers, none seen so far.
     pub(super) fn new(names: Vec<String>) -> Self {
         Self(names.into_iter().map(|name| (name, false)).collect())
     }

@@ -59,7 +59,7 @@ reasons! {
         "beginnings or ends of ranges were counted by their probe and never came";
 }
 
-/// Files of PyTorch and Python whose functions only lead to the entering of a range.
+/// Files of PyTorch and Python whose functions only lead to the beginning of a range.
 const ENTERING: [&str; 8] = [
     "torch/autograd/profiler.py",
     "torch/cuda/nvtx.py",
@@ -72,10 +72,10 @@ const ENTERING: [&str; 8] = [
 ];
 /// The name of the part of a run that is meant to be profiled.
 const PROFILED: &str = "profiler";
-/// How NVTX numbers messages that are a text in ASCII.
+/// NVTX's number for ASCII messages.
 const ASCII: u64 = 1;
 
-/// What a call of one of the probed functions says.
+/// The meaning of a probed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A range is about to begin: its name.
@@ -86,18 +86,18 @@ pub(crate) enum Kind {
     Ends,
     /// A range begins: its name.
     Pushed,
-    /// The one that was pushed last ends.
+    /// The one pushed last ends.
     Popped,
-    /// What is meant to be profiled begins.
+    /// The part meant to be profiled begins.
     Started,
-    /// And ends.
+    /// It ends.
     Stopped,
     /// A step ends.
     Step,
 }
 
 impl Kind {
-    /// Whether it matters where it was called.
+    /// Whether its context matters.
     pub(crate) fn has_stack(self) -> bool {
         matches!(self, Self::Named | Self::Pushed | Self::Started | Self::Step)
     }
@@ -108,7 +108,7 @@ impl Kind {
 pub(crate) struct Ranges {
     /// By number of the probe.
     sites: Sites<Kind>,
-    /// Functions that stand for ranges and steps without a name, by number of the probe.
+    /// Functions that represent ranges and steps without a name, by number of the probe.
     symbols: FxHashMap<u32, String>,
     threads: OpenScopes<Thread>,
     lists: ScopeLists<NodeId>,
@@ -120,19 +120,19 @@ pub(crate) struct Ranges {
     pub(crate) spans: Spans,
     /// Whether its probes are detached with those that have a budget.
     budget: BudgetFlag,
-    /// Steps that have ended, for whoever looks at them while the program runs; `None` where nobody does.
+    /// Ended steps, for a consumer that reads them while the program runs; `None` without one.
     ended_steps: Option<Vec<EndedStep>>,
 }
 
-/// Ended steps that wait for whoever looks at them, which they do ten times a second.
+/// Ended steps that wait for their consumer, which reads them ten times a second.
 const ENDED_STEPS_MAX: usize = 1 << 16;
 
 /// A training step that has ended, `CLOCK_MONOTONIC` nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedStep {
-    /// Where it ended.
+    /// The context where it ended.
     pub place: NodeId,
-    /// When it began: as the one before ended there.
+    /// When it began: at the previous end there.
     pub began_ns: u64,
     /// How long it took.
     pub took_ns: u64,
@@ -148,7 +148,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// So many ranges were given up.
+    /// This many ranges were dropped.
     fn dropped(&mut self, missing: LossCause, ranges: usize) {
         *match missing {
             LossCause::Lost => &mut self.uncertain,
@@ -163,7 +163,7 @@ impl Ranges {
         self.ended_steps.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The ranges that a thread is in, when that is certain.
+    /// The ranges that a thread is in, if certain.
     #[inline]
     pub(crate) fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ScopeId> {
         let thread = self.threads.get_mut(who)?;
@@ -175,7 +175,7 @@ impl Ranges {
         Some(listed)
     }
 
-    /// Gives up what a thread was in if its end may be missing.
+    /// Drops a thread's ranges if the end of one may be missing.
     fn only_certain(&mut self, who: &StackSample, loss: &LossWindows) {
         let Some(thread) = self.threads.get_mut(who) else { return };
         let now_ns = who.header.time_ns;
@@ -186,16 +186,16 @@ impl Ranges {
         }
     }
 
-    /// The frames of a stack, root first, with those of the ranges that it is in; `None` when it is in none.
+    /// The frames of a stack, root first, with those of its ranges; `None` if it is in none.
     fn within(&self, listed: Option<ScopeId>, frames: &[FrameId], profile: &Profile) -> Option<Vec<FrameId>> {
         let places = listed.and_then(|listed| self.lists.get(listed))?;
         let mut out: Vec<FrameId> = frames.to_vec();
-        // Frames of the stack, and those of outer ranges that were put between them.
+        // Frames of the stack, and those of outer ranges that were inserted between them.
         let mut from = 0;
         for place in places {
             let stack = profile.tree.stack(*place);
             let Some((range, caller)) = stack.split_last() else { continue };
-            // A full tree has no place for it.
+            // A full tree has no node for it.
             if !matches!(profile.frames.get(*range), Frame::Range { .. }) {
                 continue;
             }
@@ -211,7 +211,7 @@ impl Ranges {
         let CallRecord { sample: who, arguments, thread } = *call;
         let Some(kind) = self.sites.record(&arguments.call).copied() else { return };
         self.only_certain(who, loss);
-        // A message that is no text is a number that only a tool understands.
+        // A message that is not text is a number that only a tool understands.
         let is_text = self.sites.argument(arguments, Role::Kind).is_none_or(|kind| kind == ASCII);
         let name = match (kind, self.symbols.get(&arguments.call.site)) {
             (Kind::Started, _) => profile.text(PROFILED),
@@ -245,7 +245,7 @@ impl Ranges {
         self.markers.unseen()
     }
 
-    /// A record of a range begins or ends.
+    /// A range with a record begins or ends.
     fn marked(&mut self, call: &CallRecord<'_>, loss: &LossWindows, profile: &mut Profile) {
         let CallRecord { sample: who, arguments, thread } = *call;
         self.sites.record(&arguments.call);
@@ -262,11 +262,11 @@ impl Ranges {
         };
         let Self { threads, lists, counts, budget, .. } = self;
         if began {
-            // A record without a name is none of the program's ranges.
+            // A record without a name is not one of the program's ranges.
             let Some(of) = threads.get_mut(who) else { return };
             let Some((place, named_ns)) = of.named.take() else { return };
             if let Some(missing) = loss.cause_with(*budget, named_ns, now_ns) {
-                // Another one may have begun with this name, and this one have another.
+                // Another range may have begun with this name, and this one have another.
                 return counts.dropped(missing, 1);
             }
             let range = OpenRange { key, place, thread, of: thread_of(who), began_ns: now_ns, within_ns: 0 };
@@ -283,7 +283,7 @@ impl Ranges {
         });
         if let Some(ended) = ended {
             match loss.cause_with(self.budget, ended.range.began_ns, now_ns) {
-                // This may be the second end of the record, and the first one be lost.
+                // This may be the record's second end, with the first one lost.
                 Some(missing) => {
                     self.counts.dropped(missing, 1);
                     self.spans.add(ended.range.span(SpanEnd::Lost));
@@ -337,8 +337,8 @@ fn thread_of(who: &StackSample) -> SpanThread {
     SpanThread { pid: who.pid, tid: who.tid }
 }
 
-/// The part of a stack, root first, that says where a range begins or a training step ends: up to the last Python
-/// function that does more than enter a range.
+/// The part of a stack, root first, that locates the begin of a range or the end of a training step: up to the last
+/// Python function that does more than enter a range.
 fn caller<'a>(frames: &'a [FrameId], profile: &Profile) -> &'a [FrameId] {
     let says = |frame: &FrameId| match profile.frames.get(*frame) {
         Frame::Python { file, .. } => {
@@ -351,9 +351,9 @@ fn caller<'a>(frames: &'a [FrameId], profile: &Profile) -> &'a [FrameId] {
     &frames[..end]
 }
 
-/// How many of a stack's frames, root first, it shares with the caller of a range. Only Python functions are
-/// compared: native frames between them can differ by the instruction. The last one that is shared goes on, so its
-/// line may be another.
+/// How many of a stack's frames, root first, it shares with the caller of a range. Only Python functions are compared:
+/// native frames between them can differ by the instruction. The last shared function is still running, so its line may
+/// differ.
 fn shared(caller: &[FrameId], frames: &[FrameId], profile: &Profile) -> usize {
     let mut callers = caller.iter().filter(|frame| is_python(**frame, profile));
     let mut shared = 0;

@@ -8,24 +8,24 @@ use deepctx_profile::tree::NodeId;
 use crate::scopes::{ScopeId, ScopeLists};
 use crate::spans::{Span, SpanEnd, SpanKind, SpanThread, Spans};
 
-/// Ranges within ranges that are followed.
+/// Nested ranges that are followed.
 const OPEN_MAX: usize = 64;
 
-/// What a range ends by.
+/// How the end of a range is recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// The address of its record, whichever thread ends it.
+    /// By the address of its record, whichever thread ends it.
     Record(u64),
-    /// The next end in its thread that is of this domain and of no range within it.
+    /// By the next end in its thread in this domain that belongs to no range within it.
     Pushed(u64),
-    /// The end of what is meant to be profiled; there is one of each process.
+    /// By the end of the part meant to be profiled; one per process.
     Profiler,
 }
 
 /// A range that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OpenRange {
-    /// What it ends by.
+    /// How its end is recognized.
     pub(super) key: Key,
     /// Its node: the context that entered it, and its own frame.
     pub(super) place: NodeId,
@@ -35,7 +35,7 @@ pub(super) struct OpenRange {
     pub(super) of: SpanThread,
     /// When it began, `CLOCK_MONOTONIC` nanoseconds.
     pub(super) began_ns: u64,
-    /// How much of it ranges took that were open within it, nanoseconds.
+    /// Time of the ranges that were open within it, nanoseconds.
     pub(super) within_ns: u64,
 }
 
@@ -52,18 +52,18 @@ impl OpenRange {
 pub(super) struct EndedRange {
     /// The range.
     pub(super) range: OpenRange,
-    /// No other was open around it.
+    /// No other range was open around it.
     pub(super) is_outermost: bool,
 }
 
-/// A thread that has entered ranges.
+/// A thread with ranges.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
     /// The node of the range that is about to begin, and when it was named.
     pub(super) named: Option<(NodeId, u64)>,
-    /// The number of the list of open ranges; `None` when there are none.
+    /// The number of the list of open ranges; `None` if there are none.
     pub(super) listed: Option<ScopeId>,
-    /// When the outermost of them began: since then no end must have been missed. `CLOCK_MONOTONIC` nanoseconds.
+    /// When the outermost of them began: no end may have been missed since. `CLOCK_MONOTONIC` nanoseconds.
     pub(super) since_ns: u64,
     open: Vec<OpenRange>,
 }
@@ -74,9 +74,9 @@ impl Thread {
         &self.open
     }
 
-    /// A range begins; false when too many are open.
+    /// A range begins; false if too many are open.
     pub(super) fn on_begin(&mut self, range: OpenRange) -> bool {
-        // The record that stood there must be gone; what was pushed stays below what is pushed on it.
+        // An earlier range with the same record must be over; pushed ranges stay below later ones.
         self.open.retain(|open| matches!(open.key, Key::Pushed(_)) || open.key != range.key);
         if self.open.len() >= OPEN_MAX {
             return false;
@@ -88,7 +88,7 @@ impl Thread {
         true
     }
 
-    /// The last range of this key ends; `None` when none of the open ranges has it.
+    /// The last range of this key ends; `None` if no open range has it.
     pub(super) fn on_end(
         &mut self,
         key: Key,
@@ -104,7 +104,7 @@ impl Thread {
         Some(EndedRange { range, is_outermost: at == 0 })
     }
 
-    /// Gives everything up, since its end is not known. Gives how many were open.
+    /// Drops all ranges, since their ends are unknown. Returns how many were open.
     pub(super) fn forget(&mut self, end: SpanEnd, spans: &mut Spans) -> usize {
         let open = self.open.len();
         self.open.drain(..).for_each(|range| spans.add(range.span(end)));
@@ -113,7 +113,7 @@ impl Thread {
         open
     }
 
-    /// Takes the number of what is open now.
+    /// Updates the number of the list of open ranges.
     pub(super) fn list(&mut self, lists: &mut ScopeLists<NodeId>) {
         let places: Vec<NodeId> = self.open.iter().map(|open| open.place).collect();
         self.listed = lists.id(&places);
@@ -124,8 +124,7 @@ impl Thread {
 mod tests {
     use super::*;
 
-    /// `+R` record R begins, `-R` it ends, `>D` and `<D` push and pop in a domain; the numbers that are open in the
-    /// end.
+    /// `+R` record R begins, `-R` it ends, `>D` and `<D` push and pop in a domain; the numbers still open at the end.
     #[track_caller]
     fn check(events: &str, expect: &[u64]) -> Vec<(u64, bool)> {
         let (mut thread, mut lists) = (Thread::default(), ScopeLists::default());

@@ -19,15 +19,15 @@ use crate::spans::{Span, SpanEnd, SpanKind, SpanThread, Spans};
 /// Places whose last end is remembered.
 const PLACES_MAX: usize = 1 << 12;
 
-/// Places at which steps end, each by the first node that stood for it.
+/// Places at which steps end, each by its first node.
 ///
-/// One Python line can be several nodes: the interpreter's own code below it differs by the instruction, and does so
-/// once it has specialized a function that was called a few times.
+/// One Python line can have several nodes: the interpreter's own code below it differs by the instruction, and changes
+/// once the interpreter has specialized a function after a few calls.
 #[derive(Debug, Default)]
 pub(super) struct Places(FxHashMap<Box<[FrameId]>, NodeId>);
 
 impl Places {
-    /// The first node with the same Python frames; where there are none, the node itself.
+    /// The first node with the same Python frames; without any, the node itself.
     pub(super) fn first(&mut self, node: NodeId, profile: &Profile) -> NodeId {
         let kind = |frame: &FrameId| profile.frames.get(*frame).kind();
         let mut frames = profile.tree.stack(node);
@@ -62,8 +62,8 @@ impl LastEnd {
 }
 
 impl Steps {
-    /// A step ends at a place. Gives how long it took, unless its begin is not known, or `missed` says that another
-    /// may have ended since then.
+    /// A step ends at a place. Returns its duration, unless its begin is unknown, or `missed` reports that another may
+    /// have ended since then.
     pub(super) fn on_end(
         &mut self,
         place: NodeId,
@@ -89,7 +89,7 @@ impl Steps {
         took
     }
 
-    /// No step ends any more in these threads: those that have begun are open.
+    /// No further step ends in these threads: those that have begun stay open.
     pub(super) fn all_end(&mut self, of: impl Fn(SpanThread) -> bool, spans: &mut Spans) {
         let gone = self.0.extract_if(|_, last| of(last.of));
         gone.for_each(|(place, last)| spans.add(last.step(place, SpanEnd::Open)));

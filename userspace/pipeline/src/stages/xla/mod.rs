@@ -51,16 +51,15 @@ reasons! {
 
 /// Thunks whose names are remembered: more than programs have.
 const STEPS_MAX: usize = 1 << 17;
-/// Longest name of an operator that is believed to be one.
+/// Longest plausible name of an operator.
 const NAME_BYTES_MAX: usize = 512;
-/// What the frame of a thunk's kind begins with, and that of a module.
+/// Prefix of the frames of a thunk's kind and of a module.
 const KIND: &str = "xla::cpu::";
 const UNIT: &str = "[xla ";
-/// Where a thread that waits for its own work does that of others meanwhile.
+/// Where a thread that waits for its own work helps with that of others.
 const HELPING: &str = "::SlinkyThreadPool::Impl::WorkOnTasks(";
 /// Classes whose thunks run no other thunk on their thread. The others are control flow, calls of a program's own
-/// functions, and what waits for other processes. One of these that is seen to do so nevertheless is believed no
-/// more.
+/// functions, and waits for other processes. A class that is seen to do so nevertheless is no longer treated as a leaf.
 const LEAVES: [&str; 15] = [
     "ConvolutionThunk",
     "CopyThunk",
@@ -79,20 +78,20 @@ const LEAVES: [&str; 15] = [
     "YnnFusionThunk",
 ];
 
-/// Asks what a thunk was made from.
+/// Looks up the origin of a thunk.
 type OriginQuery<'a> = dyn FnMut(&CompiledThunk<'_>, &mut dyn FnMut(&[Name<'_>])) + 'a;
 
-/// What a stack is to thunks.
+/// The role of a stack for thunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ThunkPart {
-    /// That is not known.
+    /// Unknown.
     #[default]
     Unreported,
-    /// It is whole, and within none.
+    /// The stack is complete, and in no thunk.
     Outside,
-    /// The innermost one that it is in is named.
+    /// The innermost thunk that it is in is named.
     Named,
-    /// The innermost one goes by its kind.
+    /// The innermost thunk is shown by its kind.
     Unknown,
 }
 
@@ -118,7 +117,7 @@ struct Kind {
     nests: bool,
 }
 
-/// What a thunk is known by.
+/// Identifies a thunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     pid: u32,
@@ -136,7 +135,7 @@ struct Counts {
 }
 
 impl XlaThunks {
-    /// A thunk begins on a thread. What it was made from is asked when it begins the first time.
+    /// A thunk begins on a thread. Its origin is looked up when it begins for the first time.
     fn on_begin(
         &mut self,
         who: &StackSample,
@@ -163,7 +162,7 @@ impl XlaThunks {
         thread.list(lists);
     }
 
-    /// The number of the thunk that a call begins; `None` when its names are none.
+    /// The number of the thunk that a call begins; `None` if its names are invalid.
     fn id(
         &mut self,
         who: &StackSample,
@@ -211,7 +210,7 @@ impl XlaThunks {
         Some(id)
     }
 
-    /// The thunks that a thread began last, when none of their successors can have been missed.
+    /// The thunks that a thread began last, if none of their successors can have been missed.
     #[inline]
     fn of(&mut self, who: &StackSample, loss: &LossWindows) -> Option<ScopeId> {
         if self.sites.is_empty() {
@@ -273,7 +272,7 @@ impl XlaThunks {
         part
     }
 
-    /// The class of a thunk that a frame says the kind of.
+    /// The class of the thunk kind that a frame shows.
     fn class(&self, frame: FrameId, profile: &Profile) -> Option<Class> {
         let Frame::Operator { name } = profile.frames.get(frame) else { return None };
         let name = profile.strings.get(name).strip_prefix(KIND)?;
@@ -282,13 +281,13 @@ impl XlaThunks {
     }
 }
 
-/// A name in bytes, if it is one: names of XLA are printable and have no blanks.
+/// A name in bytes, if valid: names of XLA are printable and have no blanks.
 fn text(bytes: &[u8]) -> Option<&str> {
     let is_name = !bytes.is_empty() && bytes.iter().all(u8::is_ascii_graphic);
     std::str::from_utf8(bytes).ok().filter(|_| is_name)
 }
 
-/// Whether the thread does the work of others within these frames.
+/// Whether the thread helps with the work of others within these frames.
 fn helps(frames: &[FrameId], profile: &Profile) -> bool {
     frames.iter().any(|frame| match profile.frames.get(*frame) {
         Frame::Native { symbol, .. } => profile.strings.get(symbol).contains(HELPING),
@@ -296,7 +295,7 @@ fn helps(frames: &[FrameId], profile: &Profile) -> bool {
     })
 }
 
-/// Adds the frames of a thunk without what its code says it was compiled from: the thunk itself says so already.
+/// Adds the frames of a thunk without the origin of its code: the thunk shows it already.
 fn extend_without_origins(out: &mut Vec<FrameId>, frames: &[FrameId], profile: &Profile) {
     let mut in_origin = false;
     for frame in frames {
@@ -374,7 +373,7 @@ impl Stage for XlaThunks {
     fn on_stack(&mut self, thread: &StackSample, note: ThunkPart) {
         match note {
             ThunkPart::Unknown => self.counts.unknown += 1,
-            // Whatever began before is over. The stack may have waited for its names meanwhile.
+            // All earlier thunks are over. The stack may have waited for its names meanwhile.
             ThunkPart::Outside => {
                 let Self { threads, lists, .. } = self;
                 if let Some(of) = threads.get_mut(thread) {
@@ -400,7 +399,7 @@ impl Stage for XlaThunks {
 
     fn on_process(&mut self, change: ProcessChange, _profile: &mut Profile) {
         self.threads.forget_process(change.pid);
-        // Another program may mean something else by the same names.
+        // In another program the same names may mean something else.
         self.numbers.retain(|key, _| key.pid != change.pid);
     }
 

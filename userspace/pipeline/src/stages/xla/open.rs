@@ -14,10 +14,10 @@
 
 use crate::scopes::{ScopeId, ScopeLists};
 
-/// Thunks within thunks that are followed.
+/// Nested thunks that are followed.
 const OPEN_MAX: usize = 32;
 
-/// A function keeps its frame pointer right below where it returns to.
+/// A function keeps its frame pointer right below its return address.
 const FRAME: u64 = 8;
 
 /// The number of a class of thunks.
@@ -55,8 +55,8 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    /// A thunk begins at this place on the stack, called by functions whose frames are at these; one that runs others
-    /// has its place in `outer_at`.
+    /// A thunk begins at this stack pointer, called by functions with these frames; one that runs others keeps its
+    /// place in `outer_at`.
     pub(super) fn on_begin(
         &mut self,
         thunk: Thunk,
@@ -83,41 +83,41 @@ impl Thread {
         self.last.map(|(_, began_ns)| began_ns)
     }
 
-    /// When the first one began that runs others.
+    /// When the outermost open one that runs others began.
     pub(super) fn outer_since_ns(&self) -> Option<u64> {
         self.outer.first().map(|outer| outer.began_ns)
     }
 
-    /// Gives those up that run others.
+    /// Drops those that run others.
     pub(super) fn forget_outer(&mut self) {
         self.outer.clear();
     }
 
-    /// What began by then is over.
+    /// Thunks that began by then are over.
     pub(super) fn over_by(&mut self, now_ns: u64) {
         self.outer.retain(|outer| outer.began_ns > now_ns);
         self.last = self.last.filter(|(_, began_ns)| *began_ns > now_ns);
     }
 
-    /// Gives everything up.
+    /// Drops all.
     pub(super) fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// Takes the number of what may be open now.
+    /// Updates the number of the list of thunks that may be open.
     pub(super) fn list(&mut self, lists: &mut ScopeLists<Thunk>) {
         let thunks = self.outer.iter().map(|outer| outer.thunk).chain(self.last.map(|(thunk, _)| thunk));
         self.listed = lists.id(&thunks.collect::<Vec<_>>());
     }
 
-    /// The number of what may be open: [`shown`] takes the list.
+    /// The number of the list of thunks that may be open, for [`shown`].
     pub(super) fn listed(&self) -> Option<ScopeId> {
         self.listed
     }
 }
 
-/// Which thunks those are that a stack shows, outermost first, by their classes. `thunks` are those that run others and
-/// the last one; `nests`: the innermost that the stack shows may run others.
+/// The thunks that a stack shows, outermost first, by their classes. `thunks`: those that run others, and the last one;
+/// `nests`: the innermost that the stack shows may run others.
 pub(super) fn shown(thunks: &[Thunk], classes: &[Class], nests: bool) -> Vec<Option<ThunkId>> {
     let Some((last, outer)) = thunks.split_last() else { return vec![None; classes.len()] };
     let innermost = classes.len().wrapping_sub(1);
@@ -143,7 +143,7 @@ mod tests {
     const DOT: u16 = 1;
 
     /// `wN@S` a loop begins at S, `dN@S` a product, each with its caller's frame 8 above and those of further callers
-    /// behind `^`; the rest is what the stack shows.
+    /// after `^`; then the classes on the stack.
     #[track_caller]
     fn check(events: &str, stack: &str, expect: &[Option<u32>]) {
         let mut thread = Thread::default();
@@ -170,7 +170,7 @@ mod tests {
     fn leaf_thunk_is_the_last_one_that_began() {
         check("d1@100", "d", &[Some(1)]);
         check("d1@100 d2@100", "d", &[Some(2)]);
-        // However the stacks stand to each other.
+        // Whatever the relative depth of the stacks.
         check("d1@100 d2@50", "d", &[Some(2)]);
         check("d1@50 d2@100", "d", &[Some(2)]);
         check("", "d", &[None]);
@@ -192,7 +192,7 @@ mod tests {
         // Its caller is above the first one, which must be over.
         check("w1@100 w2@50^120", "w", &[Some(2)]);
         check("w1@100 w2@50 d3@20", "wd", &[None, Some(3)]);
-        // It is one of the callers, and goes on.
+        // The first one is among the callers, and goes on.
         check("w1@100 w2@50^92^120", "ww", &[Some(1), Some(2)]);
         check("w1@100 w2@50^92^120", "w", &[None]);
     }

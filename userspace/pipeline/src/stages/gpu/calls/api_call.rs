@@ -31,7 +31,7 @@ pub(super) struct ApiCall<'a> {
     pub(super) symbol: &'a str,
     /// Returns of this function are recorded.
     pub(super) returns: bool,
-    /// The call as a context; made when it is needed.
+    /// The context of the call; created when needed.
     node: Option<NodeId>,
 }
 
@@ -46,7 +46,7 @@ impl<'a> ApiCall<'a> {
         Self { at, site, given, symbol, returns, node: None }
     }
 
-    /// The call as a context: below its stack, or below the reason why it has none.
+    /// The context of the call: below its stack, or below the reason why it has none.
     pub(super) fn node(&mut self, counts: &mut Counts, profile: &mut Profile) -> NodeId {
         if let Some(node) = self.node {
             return node;
@@ -63,7 +63,7 @@ impl<'a> ApiCall<'a> {
         *self.node.insert(profile.tree.child(caller, self.site.frame))
     }
 
-    /// Why the call has no stack; `None` when it has one.
+    /// Why the call has no stack; `None` if it has one.
     pub(super) fn without_stack(&self) -> Option<&'static Reason> {
         let flags = self.at.arguments.call.flags;
         if flags & call_flag::STACK_LIMITED != 0 {
@@ -82,17 +82,17 @@ impl<'a> ApiCall<'a> {
         Target { stream, context: process.context(self.at.tid) }
     }
 
-    /// Bytes that this rank gives into a collective; 0 when that is not known.
+    /// Bytes that this rank contributes to a collective; 0 if unknown.
     pub(super) fn exchanged_bytes(&self) -> u64 {
         transfer::collective_bytes(self.site.family, &self.given).unwrap_or(0)
     }
 
-    /// The kernel that the text names.
+    /// The kernel named by the text.
     pub(super) fn kernel(&self, profile: &mut Profile) -> Option<FrameId> {
         self.given.text().map(|name| named_kernel(name, profile))
     }
 
-    /// How a kernel is launched.
+    /// The launch configuration.
     pub(super) fn shape(&self) -> Launch {
         let three = |roles: [Role; 3]| roles.map(|role| self.given.get(role));
         let block = three([Role::BlockX, Role::BlockY, Role::BlockZ]).map(small);

@@ -15,8 +15,8 @@ use super::api_call::ApiCall;
 use super::pending::{Outcome, ReturnAction};
 
 impl Process {
-    /// Which exchange of its communicator a call is; each call that is one is to be asked about once. `None` for all
-    /// others, and where the communicator is not known.
+    /// The collective that a call is part of; must be called once for each such call. `None` for all other calls, and
+    /// if the communicator is unknown.
     pub(super) fn exchange(&mut self, gpu: GpuCall, call: &ApiCall<'_>) -> Option<Exchange> {
         let GpuCall::Collective(CollectiveCall::Operation(operation)) = gpu else { return None };
         if !all_take_part(operation) {
@@ -47,14 +47,13 @@ impl Process {
                     self.communicators.destroyed(handle);
                 }
             }
-            // They have no figures, and nothing builds on them.
+            // These calls have no figures, and nothing depends on them.
             CollectiveCall::GroupBegin | CollectiveCall::GroupEnd => {}
         }
         Outcome::default()
     }
 
-    /// The communicator that a call makes; `None` where nothing distinguishes its ranks from
-    /// those of another one.
+    /// The communicator that a call creates; `None` if nothing distinguishes its ranks from those of another one.
     fn communicator(&mut self, call: &ApiCall<'_>) -> Option<Communicator> {
         let id = call.given.all(Role::UniqueId);
         if !id.is_empty() {

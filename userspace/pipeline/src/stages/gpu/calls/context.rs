@@ -13,17 +13,17 @@ impl Process {
     pub(super) fn context_call(&mut self, kind: ContextCall, call: &ApiCall<'_>) -> Outcome {
         match kind {
             ContextCall::Create => {
-                // Whoever retains the primary context has yet to choose it.
+                // Retaining the primary context does not make it current.
                 let current = !call.symbol.contains("PrimaryCtxRetain");
                 Outcome::on_return(Some(ReturnAction::Context { current }))
             }
             ContextCall::Current => {
-                // What is pushed will be popped by a call that is not watched.
+                // A pushed context will be popped by a call that is not watched.
                 let context = call.given.get(Role::Context).filter(|_| !call.symbol.contains("Push"));
                 self.choose_context(call.at.tid, context.unwrap_or(0));
                 Outcome::default()
             }
-            // They have no figures, and nothing builds on them.
+            // These calls have no figures, and nothing depends on them.
             ContextCall::Destroy | ContextCall::Device => Outcome::default(),
         }
     }

@@ -35,12 +35,12 @@ impl Process {
         let launchable = call.given.get(Role::GraphExec);
         let on_return = match graph {
             GraphCall::Launch => return self.launch_graph(call, counts, profile),
-            // It has no figures, and nothing builds on it.
+            // This call has no figures, and nothing depends on it.
             GraphCall::Upload => None,
             GraphCall::CaptureBegin => {
                 let stream = call.target(self).stream;
                 let recording = self.streams.capture_begins(stream);
-                // Nodes of a graph that is there already may come before.
+                // Nodes of an existing graph may come before.
                 self.graph_order.on_begin(stream, recording, source.is_none());
                 None
             }
@@ -148,7 +148,7 @@ impl Process {
         Outcome { launched, on_return }
     }
 
-    /// Counts what a graph runs, as it was recorded.
+    /// Counts the nodes of a graph, as recorded.
     pub(super) fn enter_graph(&mut self, launchable: u64, api: NodeId, profile: &mut Profile) {
         let contexts = self.graph_contexts(launchable, api, profile);
         let Some(graph) = self.graphs.launchable(launchable) else { return };
@@ -160,7 +160,7 @@ impl Process {
         }
     }
 
-    /// The contexts of what a graph runs when it is launched by this call.
+    /// The contexts of a graph's nodes when this call launches it.
     pub(in crate::stages::gpu) fn graph_contexts(
         &mut self,
         launchable: u64,
@@ -192,7 +192,7 @@ impl Process {
         Some(GraphReturn::NodeAdded { graph, recorded: Some(recorded), added })
     }
 
-    /// What a node does: its name, the module of its code, and bytes that it moves. `None` when the call does not say.
+    /// The work of a node: its name, the module of its code, and bytes moved. `None` if the call does not show it.
     fn node_work(
         &self,
         given: &CallArguments<'_>,
@@ -211,7 +211,7 @@ impl Process {
         Some((kernel_frame(copy.label, profile), 0, NodeKind::Transfer, copy.bytes?))
     }
 
-    /// A node that is added by hand, with what it comes after.
+    /// A node that is added by hand, with its predecessors.
     fn added_node(&mut self, call: &ApiCall<'_>, works: bool) -> AddedNode {
         let given = &call.given;
         let after = given.get(Role::Count).filter(|_| edges_are_full(given));
@@ -219,7 +219,7 @@ impl Process {
         AddedNode { order: self.graph_order.number(), works, after }
     }
 
-    /// Nodes of a graph are made to come after others.
+    /// Edges between nodes of a graph are added.
     fn add_dependencies(&mut self, graph: u64, call: &ApiCall<'_>) -> Option<GraphReturn> {
         let before = call.given.get(Role::Count).and_then(|count| call.given.first(Role::Dependency, count));
         match before.zip(dependents(call)).filter(|_| edges_are_full(&call.given)) {
@@ -233,7 +233,7 @@ impl Process {
         }
     }
 
-    /// Nodes of a graph, by handle, come after others than before; `None` when nobody knows which.
+    /// The predecessors of these nodes, by handle, change; `None` if the nodes are unknown.
     fn order_changes(&mut self, graph: u64, nodes: Option<&[u64]>) {
         if nodes.is_some_and(|nodes| self.built_graphs.disconnect(graph, nodes)) {
             return;
@@ -243,18 +243,18 @@ impl Process {
     }
 }
 
-/// Whether a kind of node (`CUgraphNodeType`) gives a device no work, and takes no time of it: functions of the host,
-/// empty ones, records of events, memory.
+/// Whether a kind of node (`CUgraphNodeType`) gives a device no work and takes none of its time: host functions, empty
+/// nodes, event records, memory.
 const fn has_no_work(kind: u64) -> bool {
     matches!(kind, 3 | 5 | 7 | 10 | 11)
 }
 
-/// Whether what comes after a node waits for its end: the call says nothing else of its edges.
+/// Whether successors wait for the end of a node: the call describes its edges no further.
 fn edges_are_full(given: &CallArguments<'_>) -> bool {
     given.get(Role::EdgeData).is_none_or(|data| data == 0)
 }
 
-/// Handles of the nodes that come after others now; `None` when they were not all read.
+/// Handles of the nodes that get predecessors; `None` if they were not all read.
 fn dependents(call: &ApiCall<'_>) -> Option<Vec<u64>> {
     call.given.first(Role::Dependent, call.given.get(Role::Count)?)
 }

@@ -25,24 +25,24 @@ use super::super::work::{HeldLaunch, Work, WorkKind};
 use super::api_call::ApiCall;
 use super::pending::{Outcome, ReturnAction};
 
-/// Stands for the kernels of a launch on several devices, which are listed in memory.
+/// Stands for the kernels of a launch on several devices, whose list was not read.
 const LISTED: &str = "[unknown: launch-list-not-read]";
-/// Between a stub and the driver's function are so many frames of the runtime at most.
+/// Most frames of the runtime between a stub and the driver's function.
 const STUB_WITHIN: usize = 16;
 
-/// What a call launches.
+/// The kernel of a launch.
 struct LaunchedKernel {
-    /// The kernel; `None` when no call has named it.
+    /// The kernel; `None` if no call has named it.
     frame: Option<FrameId>,
     handle: u64,
-    /// Its module; 0 when that is not known.
+    /// Its module; 0 if unknown.
     module: u64,
     shape: Launch,
     /// One on each of several devices.
     several: bool,
 }
 
-/// The kernel whose host stub made a call: a stub does nothing but launch its kernel, and compilers name it after that.
+/// The kernel whose host stub made a call: a stub only launches its kernel, and compilers derive its name from that.
 fn stub_above(caller: NodeId, profile: &Profile) -> Option<String> {
     let frames = std::iter::successors(Some(caller), |node| Some(profile.tree.node(*node).parent));
     let symbols =
@@ -85,7 +85,7 @@ impl Process {
         Outcome { launched, on_return }
     }
 
-    /// The name of a handle: reported by a call, or found in the process, or that of the stub which launches it.
+    /// The name of a handle: reported by a call, found in process memory, or that of the stub that launches it.
     fn name_of(
         &mut self,
         handle: u64,
@@ -93,7 +93,7 @@ impl Process {
         at: &TimedCall<'_>,
         profile: &mut Profile,
     ) -> Option<NamedKernel> {
-        // What the next activity says is surer than what was found in the process.
+        // The name in the next activity is surer than one found in process memory.
         let has_activities = self.has_activities();
         let known = self.names.get(handle).filter(|named| !named.recovered || !has_activities);
         if known.is_some() || several || has_activities {
@@ -145,7 +145,7 @@ impl Process {
         let kernels = if several { call.given.get(Role::Count).unwrap_or(1).min(64) } else { 1 };
         self.info.launches += kernels;
         self.info.launches_without_stack += kernels * u64::from(call.without_stack().is_some());
-        // While activities come, the first one can still give the name.
+        // While activities come, the first one can still supply the name.
         let held = (self.has_activities() && named.is_none()).then_some(HeldLaunch { handle, launch: shape });
         let node = if held.is_some() {
             self.samples.unknown += 1;
@@ -173,7 +173,7 @@ impl Process {
         self.expect(Work { held, expected: kernels as u32, ..self.work(kind, api, node, at) }, what)
     }
 
-    /// The context of a kernel of a module (0: not known) that a call launches: below what it was compiled from.
+    /// The context of a launched kernel of a module (0: unknown): below its origin.
     pub(in crate::stages::gpu) fn kernel_node(
         &mut self,
         api: NodeId,

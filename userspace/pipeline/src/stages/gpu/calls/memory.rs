@@ -39,7 +39,7 @@ impl Process {
         }
     }
 
-    /// An allocation returned. False when there are too many ranges already.
+    /// An allocation returned. False if there are too many ranges already.
     pub(super) fn allocated(
         &mut self,
         alloc: &PendingAlloc,

@@ -46,7 +46,7 @@ pub(super) use pending::{Outcome, PendingCall, ReturnAction};
 pub(super) use sync::blocked;
 
 impl Gpu {
-    /// A call: its effects, and its place in the tree where it has any figures.
+    /// A call: its effects, and its context if it has figures.
     pub(crate) fn call(&mut self, at: &TimedCall<'_>, profile: &mut Profile) {
         let site = self.sites.site(&at.arguments, profile);
         let Some(event) = site.event else {
@@ -79,7 +79,7 @@ impl Gpu {
                 user_call(&mut call, counts, profile);
                 Outcome::default()
             }
-            // Those of other stages.
+            // Calls of other stages.
             Event::Autograd(_)
             | Event::Range(_)
             | Event::Tensor(_)
@@ -90,7 +90,7 @@ impl Gpu {
         self.keep(outcome, at, profile);
     }
 
-    /// Keeps what a call leaves behind until its return and its activities come.
+    /// Keeps the state of a call until its return and its activities come.
     fn keep(&mut self, outcome: Outcome, at: &TimedCall<'_>, profile: &mut Profile) {
         if let Some(action) = outcome.on_return {
             let pending = PendingCall { pid: at.pid, tid: at.tid, entered_ns: at.time_ns, action };
@@ -105,11 +105,11 @@ impl Gpu {
         }
     }
 
-    /// Another tool uses CUPTI. `kernels`: it is about records of kernels.
+    /// Another tool uses CUPTI. `kernels`: the call concerns records of kernels.
     fn cupti_call(&mut self, event: CuptiEvent, kernels: bool, pid: u32, profile: &mut Profile) {
         match event {
             CuptiEvent::KindOn if kernels => {
-                // What came before belongs to an earlier collection.
+                // Earlier records belong to an earlier collection.
                 self.settle(pid, u64::MAX, profile);
                 if let Some(process) = self.processes.get_mut(pid) {
                     process.foreign.on_begin();
@@ -157,7 +157,7 @@ impl Gpu {
 }
 
 impl Process {
-    /// Records a call that gives work or waits, before it changes what is known of its stream.
+    /// Records a call that gives work or waits, before it changes the state of its stream.
     fn record_call(
         &self,
         gpu: GpuCall,
@@ -204,13 +204,13 @@ impl Process {
             GpuCall::Context(context) => return self.context_call(context, call),
             GpuCall::Stream(stream) => self.stream(stream, call, counts),
             GpuCall::Collective(collective) => return self.collective(collective, call, counts, profile),
-            // It has no figures, and nothing builds on it.
+            // This call has no figures, and nothing depends on it.
             GpuCall::HostFunction => {}
         }
         Outcome::default()
     }
 
-    /// A call has returned. False when there is no room for what it says.
+    /// A call has returned. False if there is no room for its result.
     fn call_returned(
         &mut self,
         action: ReturnAction,
@@ -237,7 +237,7 @@ impl Process {
     }
 }
 
-/// A call of a function that a user's row lists.
+/// A call of a function listed by the user.
 fn user_call(call: &mut ApiCall<'_>, counts: &mut Counts, profile: &mut Profile) {
     let node = call.node(counts, profile);
     if let Some(bytes) = call.given.get(Role::Bytes) {
@@ -246,7 +246,7 @@ fn user_call(call: &mut ApiCall<'_>, counts: &mut Counts, profile: &mut Profile)
     profile.tree.add(node, Metric::Calls, 1);
 }
 
-/// Whether the return of such a call is waited for, if the call was seen.
+/// Whether the effect of such a call depends on its return.
 fn needs_return(call: GpuCall) -> bool {
     match call {
         GpuCall::Transfer(TransferCall::Copy(_, timing) | TransferCall::Fill(_, timing)) => {

@@ -42,7 +42,7 @@ impl Process {
                 self.origins.unload(module);
                 None
             }
-            // They have no figures, and nothing builds on them.
+            // These calls have no figures, and nothing depends on them.
             ModuleCall::Load
             | ModuleCall::ModuleOfLibrary
             | ModuleCall::FunctionList
@@ -52,7 +52,7 @@ impl Process {
         Outcome::on_return(on_return.map(ReturnAction::Module))
     }
 
-    /// A handle is known now. False when there are too many names already.
+    /// A handle got its kernel. False if there are too many names already.
     pub(super) fn module_returned(&mut self, action: ModuleReturn, returned: &ReturnedCall) -> bool {
         let Some(handle) = returned.out else { return true };
         match action {

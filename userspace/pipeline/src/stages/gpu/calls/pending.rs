@@ -14,12 +14,12 @@ use super::super::graphs::RecordedNode;
 use super::super::streams::WaitTarget;
 use super::super::work::Work;
 
-/// What a call leaves behind.
+/// The pending state of a call.
 #[derive(Debug, Default)]
 pub(in crate::stages::gpu) struct Outcome {
-    /// Work of which activities may come.
+    /// Work that may get activities.
     pub(in crate::stages::gpu) launched: Option<Work>,
-    /// What is to be done when the call returns.
+    /// The action for the call's return.
     pub(in crate::stages::gpu) on_return: Option<ReturnAction>,
 }
 
@@ -39,20 +39,20 @@ pub(in crate::stages::gpu) struct PendingCall {
     pub(in crate::stages::gpu) action: ReturnAction,
 }
 
-/// What the return of a call says, by the group of the call.
+/// What to do when a call returns, by the group of the call.
 #[derive(Debug)]
 pub(in crate::stages::gpu) enum ReturnAction {
-    /// How long the host was in a call that launches.
+    /// Records how long the host was in a launch call.
     Launch { node: NodeId },
-    /// Where memory is, or whether it is pinned now.
+    /// Records the address of memory, or that it is pinned.
     Alloc(PendingAlloc),
-    /// That the host has waited.
+    /// Records that the host has waited.
     Sync { node: NodeId, waited: Option<WaitTarget> },
     /// A graph.
     Graph(GraphReturn),
     /// The handle of a kernel.
     Module(ModuleReturn),
-    /// The context that was created, and whether the thread has it now.
+    /// Records the created context, and whether the thread uses it now.
     Context { current: bool },
     /// The handle of a communicator.
     Communicator(Communicator),
@@ -64,31 +64,31 @@ pub(in crate::stages::gpu) struct PendingAlloc {
     pub(super) bytes: u64,
     pub(super) kind: MemoryKind,
     pub(super) node: NodeId,
-    /// Where it is, if the caller says so.
+    /// The address, if the caller gives it.
     pub(super) address: Option<u64>,
 }
 
-/// What the return of a call about graphs says.
+/// What to record when a call about graphs returns.
 #[derive(Debug)]
 pub(in crate::stages::gpu) enum GraphReturn {
     /// The graph that was recorded.
     Captured { recording: u64 },
-    /// The launchable graph that was made of one.
+    /// The launchable graph that was instantiated.
     Instantiated { graph: u64 },
     /// The copy of a graph.
     Cloned { of: u64 },
     /// The handle of a node that was added to a graph.
     NodeAdded { graph: u64, recorded: Option<RecordedNode>, added: AddedNode },
-    /// Whether nodes of a graph come after others now: pairs of before and after.
+    /// Whether the edges were added: pairs of node and successor.
     Connected { graph: u64, edges: Vec<(u64, u64)> },
 }
 
-/// What the return of a call about device code says.
+/// What to record when a call about device code returns.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::stages::gpu) enum ModuleReturn {
     /// The handle of a kernel that was looked up by name.
     Named { frame: FrameId, module: u64 },
-    /// A handle that stands for the same kernel as another.
+    /// A handle that means the same kernel as another.
     Alias { of: u64 },
 }
 
@@ -100,6 +100,6 @@ pub(super) struct ReturnedCall {
     pub(super) end_ns: u64,
     /// It succeeded.
     pub(super) done: bool,
-    /// What it wrote behind its pointer; `None` when it failed or wrote nothing.
+    /// The value written to its output pointer; `None` if it failed or wrote nothing.
     pub(super) out: Option<u64>,
 }

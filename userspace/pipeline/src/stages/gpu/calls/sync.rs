@@ -68,12 +68,12 @@ impl Process {
                 self.graph_order.waits(stream, event(), self.streams.capture(stream));
             }
             StreamCall::Destroy => self.streams.destroyed(call.target(self).stream),
-            // They have no figures, and nothing builds on them.
+            // These calls have no figures, and nothing depends on them.
             StreamCall::Create | StreamCall::Value => {}
         }
     }
 
-    /// The host has waited until now: what was launched before cannot have taken longer.
+    /// The host has waited until now: work launched before cannot have taken longer.
     fn bound(&mut self, waited: WaitTarget, returned: &ReturnedCall, profile: &mut Profile) {
         let end_ns = returned.end_ns;
         let bounded = self.streams.waited(waited, returned.entered_ns);
@@ -88,8 +88,8 @@ impl Process {
     }
 }
 
-/// The host was blocked in a call, between two times of `CLOCK_MONOTONIC`: in its context, and on the line of its
-/// thread.
+/// Records that the host was blocked in a call, between two times of `CLOCK_MONOTONIC`: in its context, and on its
+/// thread's line of the timeline.
 pub(in crate::stages::gpu) fn blocked(node: NodeId, from_ns: u64, to_ns: u64, profile: &mut Profile) {
     let took_ns = to_ns.saturating_sub(from_ns);
     profile.tree.add(node, Metric::SyncTime, took_ns);

@@ -17,12 +17,12 @@ use super::super::work::{Work, WorkKind};
 use super::super::{Gpu, TimedCall};
 
 impl Process {
-    /// Whether activities say what devices do: those of a collector, or those of another tool that were seen.
+    /// Whether device activities are reported: by a collector, or by another tool whose collection was seen.
     pub(super) fn has_activities(&self) -> bool {
         self.collecting || self.foreign.is_on() && self.info.tier == Tier::Borrowed
     }
 
-    /// Work of which activities may come: remembered if they may.
+    /// Work that may get activities: remembered if they can come.
     pub(super) fn expect(&mut self, work: Work, what: LaunchIdentity) -> Option<Work> {
         let kernels = match work.kind {
             WorkKind::Kernel | WorkKind::Kernels => u64::from(work.expected),
@@ -59,7 +59,7 @@ impl Process {
 }
 
 impl Gpu {
-    /// No more activities will come of this work: what is known of it is entered, what is missing is counted.
+    /// No more activities will come for this work: enters what is known, and counts what is missing.
     pub(in crate::stages::gpu) fn expire_work(&mut self, work: Work, cause: Gap, profile: &mut Profile) {
         self.forget_id(&work);
         if work.kind == WorkKind::Recorded {
@@ -74,7 +74,7 @@ impl Gpu {
         }
         let Some(process) = self.processes.get_mut(work.pid) else { return };
         if process.info.tier == Tier::Observed {
-            // Another tool's collection was begun, and nothing came of it that could be read.
+            // Another tool began a collection, but none of its records could be read.
         } else if work.seen == 0 {
             let gap = match cause {
                 Gap::LaunchWithoutActivity
@@ -95,7 +95,7 @@ impl Gpu {
         }
     }
 
-    /// The id of work leads to it no more; ids come again, so it may lead to other work by now.
+    /// Unlinks the id from its work; ids are reused, so it may belong to other work by now.
     pub(in crate::stages::gpu) fn forget_id(&mut self, work: &Work) {
         let key = (work.pid, work.correlation);
         if self.ids.get(&key) == Some(&work.number) {

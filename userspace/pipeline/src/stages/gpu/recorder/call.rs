@@ -21,8 +21,8 @@ pub(in crate::stages::gpu) struct RecordedCall {
     pub(in crate::stages::gpu) stream: StreamKey,
     /// Handle of an event or of a launchable graph; 0 for none.
     pub(in crate::stages::gpu) object: u64,
-    /// It becomes part of a graph and gives no work.
+    /// It becomes part of a graph, without giving work.
     pub(in crate::stages::gpu) is_captured: bool,
-    /// Of a collective: which one it is, and the bytes that this rank gives into it.
+    /// For a collective: its exchange, and the bytes that this rank contributes.
     pub(in crate::stages::gpu) exchange: Option<(Exchange, u64)>,
 }

@@ -10,10 +10,10 @@ use rustc_hash::FxHashMap;
 use super::super::streams::StreamKey;
 use super::call::RecordedCall;
 
-/// Streams and events of which the last launch is remembered; beyond it they are forgotten, and causes are unknown.
+/// Streams and events whose last launch is remembered; beyond it all are dropped, and causes are unknown.
 const HANDLES_MAX: usize = 1 << 16;
 
-/// Where a stream was when something happened.
+/// A position in a stream.
 #[derive(Clone, Copy, Debug, Default)]
 struct StreamPosition {
     /// Launches and records up to then.
@@ -22,7 +22,7 @@ struct StreamPosition {
     launch: u64,
 }
 
-/// What streams and events stand for, by process.
+/// Positions of streams and events, by process.
 #[derive(Debug, Default)]
 pub(super) struct Causes {
     streams: FxHashMap<(u32, StreamKey), StreamPosition>,
@@ -31,7 +31,7 @@ pub(super) struct Causes {
 }
 
 impl Causes {
-    /// Where in its stream a call is, and what caused it.
+    /// The position of a call in its stream, and its cause.
     pub(super) fn place(&mut self, call: &RecordedCall) -> (u64, Option<Cause>) {
         if self.streams.len() >= HANDLES_MAX {
             self.streams.clear();

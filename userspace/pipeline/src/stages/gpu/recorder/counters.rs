@@ -21,9 +21,9 @@ use super::super::event_window::EventWindow;
 use super::queue::RecordQueue;
 use crate::spans::CounterValue;
 
-/// Of a level, one value is recorded in this time.
+/// A level is recorded at most once in this time.
 const BIN_NS: u64 = 1_000_000;
-/// Readings of the machine that wait: those of a thousand CPUs for several seconds.
+/// Pending readings of the machine: those of a thousand CPUs for several seconds.
 const WAITING_MAX: usize = 1 << 16;
 
 /// A counter.
@@ -34,7 +34,7 @@ struct CounterKey {
     node: NodeId,
 }
 
-/// A value of a level that is not recorded yet.
+/// A level's value that is not recorded yet.
 #[derive(Clone, Copy, Debug)]
 struct PendingValue {
     at_ns: u64,
@@ -43,17 +43,17 @@ struct PendingValue {
     is_before: bool,
 }
 
-/// Counters, and what of them waits.
+/// Counters and their pending values.
 #[derive(Debug, Default)]
 pub(super) struct CounterStates {
     /// Readings of the machine.
     waiting: VecDeque<CounterValue>,
-    /// The last reading: when it ended, and what it was.
+    /// The last reading: its end, and its value.
     last: FxHashMap<CounterKey, (u64, u64)>,
     pending: FxHashMap<CounterKey, PendingValue>,
 }
 
-/// Where values go.
+/// The destination of values.
 pub(super) struct CounterSink<'r> {
     pub(super) started_ns: u64,
     pub(super) window: &'r EventWindow,
@@ -70,7 +70,7 @@ impl CounterSink<'_> {
 }
 
 impl CounterStates {
-    /// What the machine did between two times.
+    /// Resource usage of the machine between two times.
     pub(super) fn read(&mut self, value: CounterValue, out: &mut CounterSink<'_>) {
         match self.waiting.len() < WAITING_MAX {
             true => self.waiting.push_back(value),
@@ -89,7 +89,7 @@ impl CounterStates {
         let bin = |at_ns: u64| at_ns.saturating_sub(out.started_ns) / BIN_NS;
         let mut merged = 0;
         match self.pending.get(&key) {
-            // Nobody asked for values from before the window, but for the last one.
+            // Of the values before the window, only the last one is needed.
             Some(before) if is_before && before.is_before => {}
             Some(before) if !before.is_before && bin(before.at_ns) == bin(at_ns) => {
                 merged = before.counted.merged.saturating_add(1);
@@ -124,14 +124,14 @@ impl CounterStates {
         }
         let key = CounterKey { pid, metric, node };
         let before = self.last.insert(key, (to_ns, value));
-        // Two sums are the same rate if they are of the same length, which those of nothing always are.
+        // Equal sums are equal rates only over equal lengths; a sum of zero always is.
         let is_same = (metric.is_level() || value == 0) && before == Some((from_ns, value));
         if !is_same {
             out.keep(key, from_ns, to_ns, RecordedValue { value, merged: 0 });
         }
     }
 
-    /// A process has ended: nothing of it changes any more.
+    /// A process has ended: its counters no longer change.
     pub(super) fn forget(&mut self, pid: u32, out: &mut CounterSink<'_>) {
         self.pending.retain(|key, value| {
             let is_of = key.pid == pid;
@@ -144,7 +144,7 @@ impl CounterStates {
 }
 
 fn flush(key: CounterKey, value: PendingValue, out: &mut CounterSink<'_>) {
-    // It was never to be asked for: the window has not begun.
+    // A value from before the window, which has not begun.
     if out.window.awaited().is_some() {
         return;
     }

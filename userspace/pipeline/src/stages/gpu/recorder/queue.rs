@@ -6,25 +6,25 @@
 use deepctx_profile::trace::{Lane, NotTraced, RecordedAccount, RecordedBatch, RecordedEvent, RecordedGaps};
 use rustc_hash::FxHashMap;
 
-/// Events that wait to be taken: two ticks of a million a second, about 26 MiB.
+/// Events in the queue: two ticks at a million a second, about 26 MiB.
 pub(super) const QUEUE_MAX: usize = 1 << 18;
-/// Threads and streams of a recording; events of more are counted as left out.
+/// Threads and streams of a recording; events of further ones are counted as left out.
 const LANES_MAX: usize = 1 << 16;
 
-/// Events, and what became of those before.
+/// Queued events, and counts of all events.
 #[derive(Debug, Default)]
 pub(super) struct RecordQueue {
     events: Vec<RecordedEvent>,
     lanes: Vec<Lane>,
     lane_numbers: FxHashMap<Lane, u32>,
-    /// Lanes that were taken already.
+    /// Lanes that were already taken.
     lanes_taken: usize,
     lost: RecordedGaps,
     account: RecordedAccount,
 }
 
 impl RecordQueue {
-    /// The number of a lane; `None` when there is no room for it, which is counted as an event that is left out.
+    /// The number of a lane; `None` if there is no room for it, which counts as an event left out.
     pub(super) fn lane(&mut self, lane: Lane) -> Option<u32> {
         if let Some(number) = self.lane_numbers.get(&lane) {
             return Some(*number);
@@ -44,7 +44,7 @@ impl RecordQueue {
         self.lanes.get(event.lane as usize).copied()
     }
 
-    /// Keeps an event, or counts it where there is no room.
+    /// Queues an event, or counts it if there is no room.
     pub(super) fn keep(&mut self, event: RecordedEvent) {
         if self.events.len() < QUEUE_MAX {
             self.account.received += 1;
@@ -62,7 +62,7 @@ impl RecordQueue {
         self.account.leave_out(because, 1);
     }
 
-    /// Takes what was kept since the last time; `None` when nothing was.
+    /// Takes the events queued since the last time; `None` if there are none.
     pub(super) fn take(&mut self) -> Option<RecordedBatch> {
         self.events.extend(self.lost.take());
         if self.events.is_empty() && self.lanes_taken == self.lanes.len() {
@@ -74,7 +74,7 @@ impl RecordQueue {
         Some(RecordedBatch { lanes, first_lane, events: std::mem::take(&mut self.events) })
     }
 
-    /// What became of the events so far.
+    /// Counts of the events so far.
     pub(super) fn account(&self) -> RecordedAccount {
         self.account
     }

@@ -37,8 +37,7 @@ fn kernel() -> Activity {
     Activity { kind: kind::KERNEL, stream: 13, correlation: 70, ..Activity::default() }
 }
 
-/// Calls as (kind, stream, object), numbered from 1, each returning 4 ns later; what comes of them as
-/// `kind position <cause`.
+/// Calls as (kind, stream, object), numbered from 1, each returning 4 ns later; the result as `kind position <cause`.
 fn check(calls: &[(RecordedKind, u64, u64)], expect: &[&str]) {
     let mut recorder = recorder();
     for (number, (kind, stream, object)) in (1..).zip(calls) {
@@ -151,7 +150,7 @@ fn levels_record_what_they_say() {
         }
         let of = SpanThread { pid: 7, tid: 8 };
         let (node, began_ns, end) = (NodeId::ROOT, STARTED_NS + 70, SpanEnd::Open);
-        // Stages give the recorder what they were asked for.
+        // Stages hand over only what the level asks for.
         if recorder.trace_level() == TraceLevel::Context {
             recorder.span(&Span { kind: SpanKind::Operator, of, node, began_ns, end });
         }
@@ -181,7 +180,7 @@ fn a_window_of_steps_ends_where_it_began() {
     };
     begins(&mut recorder, 1, 4, 2_000);
     assert_eq!(recorder.awaited(), Some(AwaitedBegin::Step(5)));
-    // Steps of another place neither begin nor end it.
+    // Steps of another place neither begin nor end the window.
     for (place, step, at_ns) in [(1, 5, 2_100), (2, 7, 2_200), (1, 6, 2_300), (1, 7, 2_400), (1, 8, 2_500)] {
         begins(&mut recorder, place, step, at_ns);
     }
@@ -233,7 +232,7 @@ proptest! {
     }
 }
 
-/// What the counters of a recorder gave: what, begin, end, value, and how many it stands for.
+/// The recorded counter values: metric, begin, end, value, and number of merged values.
 fn counted(recorder: &mut Recorder) -> Vec<String> {
     let Some(batch) = recorder.take() else { return Vec::new() };
     let shown = |event: &RecordedEvent| {
@@ -258,7 +257,7 @@ fn a_level_has_one_value_in_a_millisecond() {
     for (at, value) in values {
         recorder.level(counter_value(7, Metric::LiveBytes, at, at, value));
     }
-    // Another level is none of these.
+    // Another level is separate from these.
     recorder.level(counter_value(7, Metric::ReservedBytes, 20, 20, 9));
     recorder.advance(u64::MAX);
     let expect = [
@@ -310,12 +309,12 @@ fn readings_of_the_machine_wait_for_the_records() {
         recorder.machine(counter_value(0, metric, from, to, value));
     }
     assert_eq!(counted(&mut recorder), [""; 0]);
-    // Nobody knows before that the window is to be.
+    // The request comes after the values.
     recorder.request_window(STARTED_NS + 600);
     recorder.advance(u64::MAX);
     let expect = [
         "0 system:cpu-busy-time 500..1000 2 +0",
-        // The same sum again is the same rate only if it is of the same length, which a reader sees.
+        // An equal sum is an equal rate only over an equal length, which a reader sees.
         "0 system:cpu-busy-time 1000..1500 2 +0",
         "0 system:memory-used-bytes 500..1000 9 +0",
         "0 system:cpu-steal-time 500..1000 0 +0",
